@@ -1,0 +1,91 @@
+# Everything happens in a virtual environment, $(VENV), which is made when missing and
+# reused when there.  `make help` lists the targets and the variables.
+
+# The first of these that starts (a version manager's stub may be there and not start).
+PYTHON ?= $(shell for p in python3.11 python3; do \
+            "$$p" -c 'import ensurepip' >/dev/null 2>&1 && { echo "$$p"; break; }; done)
+VENV ?= .venv
+# PyTorch: the version the tests run with, unless a virtual environment already has one.
+TORCH_VERSION ?= 2.13.0
+# Empty: a CPU build wherever pip is offered one (see `torch` below).  Or a requirement.
+TORCH ?=
+PIP_FLAGS ?=
+PYTEST_FLAGS ?= -n 2 --dist loadfile
+
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS)
+# What sources need to build without isolation, so that nothing fetches PyTorch twice.
+BUILD_TOOLS := "cython" "numpy" "setuptools>=64" "wheel"
+
+.DEFAULT_GOAL := help
+.PHONY: help venv demo test lint clean
+.DELETE_ON_ERROR:
+
+help:  ## this list
+	@echo "Targets:"
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-8s %s\n", $$1, $$2 }'
+	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) TORCH_VERSION=$(TORCH_VERSION) PYTEST_FLAGS=\"$(PYTEST_FLAGS)\""
+	@echo "           TORCH=\"torch==X.Y.Z\" (a requirement of your own) PIP_FLAGS=\"...\" (options for pip)"
+
+venv: $(VENV)/.specdec-package  ## set up $(VENV): PyTorch, fairseq, this package
+	@echo "== ready: $(VENV) ($$($(BIN)/python --version))"
+
+demo: venv  ## translate with the trained models: speculative against greedy and fairseq
+	@echo "== demo"
+	@$(BIN)/python -m specdec_plugin.demo
+
+test: $(VENV)/.specdec-test  ## run the tests
+	@echo "== tests"
+	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+lint: $(VENV)/.specdec-lint  ## style (ruff) and types (mypy)
+	@echo "== ruff"
+	@$(BIN)/ruff check .
+	@echo "== mypy"
+	@$(BIN)/mypy
+
+clean:  ## remove the virtual environment, build outputs and caches
+	@echo "== removing $(VENV), build outputs and caches"
+	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@find specdec_plugin tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps lie inside $(VENV), so they go with it.
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "No Python found; say which: make PYTHON=python3.11" >&2; exit 1; }
+	@echo "== making $(VENV) with $(PYTHON) ($$($(PYTHON) --version))"
+	@$(PYTHON) -m venv $(VENV)
+
+# Where pip is offered CPU builds (+cpu), one of them: the tested version's if it is
+# among them, else the newest.  Else the tested version as pip finds it.
+$(VENV)/.specdec-torch: | $(BIN)/python
+	@if $(BIN)/python -c 'import torch' 2>/dev/null; then \
+	    echo "== PyTorch is there: $$($(BIN)/python -c 'import torch; print(torch.__version__)')"; \
+	else \
+	    want='$(TORCH)'; \
+	    if [ -z "$$want" ]; then \
+	        cpu=$$($(BIN)/python -m pip index versions torch $(PIP_FLAGS) 2>/dev/null \
+	              | sed -n 's/^Available versions: //p' | tr -d ' ' | tr ',' '\n' | grep '+cpu$$'); \
+	        want=$$(echo "$$cpu" | grep -x '$(TORCH_VERSION)+cpu' || echo "$$cpu" | sed -n 1p); \
+	        want="torch==$${want:-$(TORCH_VERSION)}"; \
+	    fi; \
+	    echo "== installing $$want and the build tools"; \
+	    $(PIP) "$$want"; \
+	fi
+	@$(PIP) --quiet $(BUILD_TOOLS)
+	@touch $@
+
+$(VENV)/.specdec-package: setup.py pyproject.toml $(VENV)/.specdec-torch
+	@echo "== installing fairseq (compiles for some minutes the first time) and this package"
+	@$(PIP) --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.specdec-test: $(VENV)/.specdec-package
+	@echo "== installing what the tests need"
+	@$(PIP) --quiet --no-build-isolation --editable '.[test]'
+	@touch $@
+
+$(VENV)/.specdec-lint: $(VENV)/.specdec-package
+	@echo "== installing what the checks need"
+	@$(PIP) --quiet --no-build-isolation --editable '.[lint]'
+	@touch $@

@@ -1,0 +1,58 @@
+"""Packaging of specdec_plugin: ``pip install .`` (see README.md; ``make venv`` does it for you)."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).resolve().parent
+README = HERE / "README.md"
+
+# fairseq 0.12.2 does not import under Python 3.11; fairseq-fixed is the same
+# code with that mended, and is published for Python 3.11 and newer only.
+FAIRSEQ = [
+    'fairseq-fixed==0.12.3.1; python_version >= "3.11"',
+    'fairseq==0.12.2; python_version < "3.11"',
+]
+TORCH = [
+    'torch>=2.6; python_version >= "3.11"',
+    'torch>=2.5; python_version < "3.11"',  # torch.serialization.safe_globals is from 2.5
+]
+
+setup(
+    name="specdec-plugin",
+    version="0.1.0",
+    description="Speculative, lossless decoding of sequence-to-sequence Transformers for fairseq",
+    long_description=README.read_text(encoding="utf-8") if README.exists() else "",
+    long_description_content_type="text/markdown",
+    license="MIT",
+    author="the specdec_plugin authors",
+    python_requires=">=3.9",
+    packages=find_packages(include=["specdec_plugin", "specdec_plugin.*"]),
+    install_requires=[
+        *TORCH,
+        *FAIRSEQ,
+        "matplotlib",
+        "numpy",
+        "sacrebleu",
+        "sentencepiece",
+        "subword-nmt",
+        "tqdm",
+    ],
+    extras_require={
+        "test": ["filelock", "hypothesis", "pytest>=8", "pytest-timeout", "pytest-xdist"],
+        "lint": ["mypy>=1.11", "ruff>=0.6"],
+        "peers": ["ctranslate2"],
+    },
+    entry_points={
+        "console_scripts": [
+            "specdec-average-checkpoints = specdec_plugin.cli.average_checkpoints:main",
+            "specdec-bench = specdec_plugin.bench.__main__:main",
+            "specdec-init-drafter = specdec_plugin.cli.init_drafter:main",
+        ]
+    },
+    classifiers=[
+        "License :: OSI Approved :: MIT License",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)
