@@ -13,10 +13,8 @@ FAIRSEQ = [
     'fairseq-fixed==0.12.3.1; python_version >= "3.11"',
     'fairseq==0.12.2; python_version < "3.11"',
 ]
-TORCH = [
-    'torch>=2.6; python_version >= "3.11"',
-    'torch>=2.5; python_version < "3.11"',  # torch.serialization.safe_globals is from 2.5
-]
+# It also uses names that NumPy 1.24 took away.
+NUMPY = ['numpy; python_version >= "3.11"', 'numpy<1.24; python_version < "3.11"']
 
 setup(
     name="specdec-plugin",
@@ -29,10 +27,10 @@ setup(
     python_requires=">=3.9",
     packages=find_packages(include=["specdec_plugin", "specdec_plugin.*"]),
     install_requires=[
-        *TORCH,
+        "torch>=2.6",  # the first whose torch.load reads weights only unless told otherwise
         *FAIRSEQ,
+        *NUMPY,
         "matplotlib",
-        "numpy",
         "sacrebleu",
         "sentencepiece",
         "subword-nmt",
