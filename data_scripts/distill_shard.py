@@ -1,0 +1,337 @@
+"""Sequence-level knowledge distillation, step 1: a teacher decodes one shard of the source."""
+
+import argparse
+import ast
+import json
+import os
+import sys
+from typing import Any, Dict, Iterator, List, Optional, Sequence
+
+import fairseq
+import torch
+from fairseq import checkpoint_utils, options, tasks, utils
+from fairseq.data import Dictionary, data_utils
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq_cli.generate import get_symbols_to_strip_from_output
+from omegaconf import OmegaConf
+from shardfile import Manifest, open_shard, shard_bounds, shard_path
+from textfiles import line_ranges, read_piece_lines, sha256, sha256_of_file
+from tqdm import tqdm
+
+from specdec_plugin.errors import PluginError
+
+#: Handed to fairseq before the user's own options, which win.  The length limit
+#: lies above the 290 pieces of filter_pairs.py: what it cuts is filtered out.
+DEFAULTS = ["--beam", "5", "--max-len-b", "300", "--max-tokens", "4096"]
+
+#: fairseq-generate's options that have no meaning here, with what to do instead.
+REFUSED = {
+    "prefix_size": "there is no reference to take a prefix from",
+    "constraints": "lines of the source hold no constraints",
+    "replace_unk": "the output is subword pieces",
+    "lm_path": "only translation models are ensembled",
+    "score_reference": "nothing would be decoded",
+    "sampling": "a resumed shard would not give the same lines",
+    "diverse_beam_groups": "one best line is wanted",
+}
+
+DESCRIPTION = """\
+Decode one shard of a file of source pieces with a teacher (or an ensemble).
+
+The source is cut into --shards slices of lines.  Shards are independent: run
+them in any order, on any machines.  A shard that was killed goes on where it
+was when the same command is run again; one that is complete is left alone.
+Then join them with merge_shards.py.
+
+Options that are not listed here are fairseq-generate's and are handed to it:
+DATA (the folder with the dictionaries), --path (a.pt, or a.pt:b.pt for an
+ensemble), --task, -s, -t, --beam (default 5), --max-len-b (default 300),
+--max-tokens (default 4096), --lenpen, --fp16, --cpu, ..."""
+
+EXAMPLE = """\
+example (shard 0 of 4; Spanish from English):
+  python data_scripts/distill_shard.py bin/ -s en -t es --path teacher.pt \\
+      --source pieces/train.en --output-dir shards/ --shard 0 --shards 4"""
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The options that are not fairseq's."""
+    parser = argparse.ArgumentParser(
+        prog="distill_shard.py",
+        usage="%(prog)s DATA --path TEACHER --source FILE --output-dir DIR [options]",
+        description=DESCRIPTION,
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "--source", required=True, metavar="FILE", help="source lines as subword pieces (or .gz)"
+    )
+    parser.add_argument(
+        "--output-dir", required=True, metavar="DIR", help="where the shards' files are"
+    )
+    parser.add_argument(
+        "--shard", "--shard-id", type=int, default=0, metavar="I", help="from 0 (default 0)"
+    )
+    parser.add_argument(
+        "--shards", "--num-shards", type=int, default=1, metavar="N", help="default 1"
+    )
+    return parser
+
+
+def fairseq_config(arguments: Sequence[str]) -> Any:
+    """fairseq-generate's configuration from its own command-line options."""
+    parser = options.get_generation_parser()
+    config = convert_namespace_to_omegaconf(
+        options.parse_args_and_arch(parser, input_args=DEFAULTS + list(arguments))
+    )
+    for name, reason in REFUSED.items():
+        if getattr(config.generation, name, None) not in (None, False, 0, -1, ""):
+            flag = name.replace("_", "-")
+            raise PluginError(f"--{flag} cannot be used in distillation: {reason}. Leave it out.")
+    if not config.common_eval.path:
+        raise PluginError("No teacher was given. Add --path teacher.pt.")
+    return config
+
+
+class Teacher:
+    """The task, the models and the search that turn source lines into hypotheses."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
+        self.paths: List[str] = utils.split_paths(config.common_eval.path)
+        self.hashes = [sha256_of_file(path) for path in self.paths]
+        self.task = _setup_task(config)
+        self.use_cuda = torch.cuda.is_available() and not config.common.cpu
+
+    def load(self) -> None:
+        """Load the models, which :meth:`translate` needs."""
+        config = self.config
+        try:
+            self.models, _ = checkpoint_utils.load_model_ensemble(
+                self.paths,
+                arg_overrides=json.loads(_overrides(config)),
+                task=self.task,
+            )
+        except RuntimeError as error:
+            if "size mismatch" not in str(error):
+                raise
+            raise PluginError(
+                f"{config.common_eval.path} does not fit the dictionaries in {config.task.data}. "
+                "Give the folder with the dictionaries that the teacher was trained with."
+            ) from None
+        for model in self.models:
+            if config.common.fp16:
+                model.half()
+            if self.use_cuda:
+                model.cuda()
+            model.prepare_for_inference_(config)
+        self.generator = self.task.build_generator(self.models, config.generation)
+        self.source_limit = _source_limit(self.task, self.models)
+
+    def encode(self, lines: Sequence[str]) -> List[torch.Tensor]:
+        """Token ids with end of sentence; the dictionary does not grow."""
+        encoded, _ = self.task.get_interactive_tokens_and_lengths(lines, lambda line: line)
+        return list(encoded)
+
+    def translate(self, tokens: List[torch.Tensor]) -> List[str]:
+        """The best hypothesis for each source of one batch, as pieces, in their order."""
+        dataset = self.task.build_dataset_for_inference(tokens, [len(ids) for ids in tokens])
+        sample = dataset.collater([dataset[index] for index in range(len(tokens))])
+        if self.use_cuda:
+            sample = utils.move_to_cuda(sample)
+        found = self.task.inference_step(self.generator, self.models, sample)
+        texts = [""] * len(tokens)
+        ignored = get_symbols_to_strip_from_output(self.generator)
+        for index, hypotheses in zip(sample["id"].tolist(), found):
+            ids = hypotheses[0]["tokens"].int().cpu()
+            texts[index] = self.task.target_dictionary.string(ids, extra_symbols_to_ignore=ignored)
+        return texts
+
+    def settings(self) -> Dict[str, Any]:
+        """What the hypotheses depend on, apart from the source."""
+        config = self.config
+        generation = OmegaConf.to_container(config.generation, resolve=True)
+        return {
+            "teachers": self.hashes,
+            "dictionaries": [
+                _dictionary_hash(self.task.source_dictionary),
+                _dictionary_hash(self.task.target_dictionary),
+            ],
+            "task": str(config.task._name),
+            "generation": json.loads(json.dumps(generation, default=str)),
+            "model_overrides": _overrides(config),
+            "fp16": bool(config.common.fp16),
+        }
+
+
+def _overrides(config: Any) -> str:
+    """``--model-overrides`` as JSON."""
+    text = config.common_eval.model_overrides
+    try:
+        return json.dumps(dict(ast.literal_eval(text or "{}")), sort_keys=True)
+    except (ValueError, SyntaxError, TypeError):
+        raise PluginError(
+            f"--model-overrides {text} is not a dictionary. Write for instance \"{{'a': 1}}\"."
+        ) from None
+
+
+def _setup_task(config: Any) -> Any:
+    """fairseq's task over the dictionaries in DATA."""
+    task = config.task
+    languages = (getattr(task, "source_lang", ""), getattr(task, "target_lang", ""))
+    folder = utils.split_paths(task.data)[0]
+    if not os.path.isdir(folder):
+        raise PluginError(f"Data folder not found: {folder}. Check the path.")
+    if None in languages and data_utils.infer_language_pair(folder)[0] is None:
+        raise PluginError(
+            f"The languages cannot be read from the files in {folder}. Give them with -s and -t."
+        )
+    try:
+        return tasks.setup_task(task)
+    except FileNotFoundError as error:
+        raise PluginError(
+            f"Dictionary not found: {error.filename}. Give the folder that fairseq-preprocess "
+            "wrote for the teacher, and its languages with -s and -t."
+        ) from None
+
+
+def _dictionary_hash(dictionary: Dictionary) -> str:
+    return sha256("\n".join(dictionary.symbols).encode("utf-8"))
+
+
+def _source_limit(task: Any, models: Sequence[Any]) -> int:
+    """The most source tokens, end of sentence included, that all models can read."""
+    limits = utils.resolve_max_positions(
+        task.max_positions(), *[model.max_positions() for model in models]
+    )
+    return int(limits if isinstance(limits, (int, float)) else limits[0])
+
+
+def truncated(
+    tokens: List[torch.Tensor], limit: int, first: int, path: str
+) -> Iterator[torch.Tensor]:
+    """Each source, cut to ``limit`` tokens with its end of sentence; says which were cut."""
+    for number, ids in enumerate(tokens, start=first + 1):
+        if len(ids) > limit:
+            tqdm.write(
+                f"warning: line {number} of {path} has {len(ids) - 1} pieces and was truncated "
+                f"to {limit - 1}, the most that the teacher reads.",
+                file=sys.stderr,
+            )
+            ids = torch.cat([ids[: limit - 1], ids[-1:]])
+        yield ids
+
+
+def batches(
+    lengths: Sequence[int], max_tokens: int, max_sentences: Optional[int], alike: bool
+) -> List[List[int]]:
+    """Indices of all sentences in batches of about the same length, the longest first.
+
+    A sentence longer than ``max_tokens`` is a batch of its own: unlike fairseq's
+    iterators, this one never loses or refuses a sentence.
+
+    Args:
+        lengths: tokens of each sentence.
+        max_tokens: the most tokens of a batch, padding included.
+        max_sentences: the most sentences of a batch.
+        alike: batches of exactly one length only.
+    """
+    result: List[List[int]] = []
+    for index in sorted(range(len(lengths)), key=lambda index: (-lengths[index], index)):
+        batch = result[-1] if result else []
+        fits = (
+            batch
+            and (len(batch) + 1) * lengths[batch[0]] <= max_tokens
+            and (max_sentences is None or len(batch) < max_sentences)
+            and (not alike or lengths[index] == lengths[batch[0]])
+        )
+        if fits:
+            batch.append(index)
+        else:
+            result.append([index])
+    return result
+
+
+def decode_shard(teacher: Teacher, lines: List[str], manifest: Manifest, path: str) -> None:
+    """Decode what is missing in the shard's file ``path``.
+
+    Batches are made of the whole shard, whatever an earlier run has done, so a
+    resumed shard computes exactly what an uninterrupted one does.
+    """
+    first, config = manifest.first, teacher.config
+    lines = lines[manifest.first : manifest.end]
+    with open_shard(path, manifest) as writer:
+        done = {number - first for number, _ in writer.done}
+        empty = [index for index, line in enumerate(lines) if not line.split()]
+        if not done.issuperset(empty):
+            writer.append([first + index for index in empty], [""] * len(empty))
+            done.update(empty)
+        if len(done) == len(lines):
+            print(f"{path} is complete: {len(lines):,} lines.")
+            return
+        teacher.load()
+        tokens = list(
+            truncated(teacher.encode(lines), teacher.source_limit, first, manifest.about["source"])
+        )
+        plan = batches(
+            [len(ids) for ids in tokens],
+            config.dataset.max_tokens,
+            config.dataset.batch_size,
+            # fairseq's limits that depend on the source take the longest of the
+            # batch: with one length in a batch, each line has its own limit.
+            alike=config.generation.max_len_a != 0 or config.generation.match_source_len,
+        )
+        with tqdm(total=len(lines), initial=len(done), unit="line", mininterval=1) as bar:
+            for batch in plan:
+                batch = [index for index in batch if index not in done]
+                if batch:
+                    texts = teacher.translate([tokens[index] for index in batch])
+                    writer.append([first + index for index in batch], texts)
+                    bar.update(len(batch))
+    print(f"{path} is complete: {len(lines):,} lines.")
+
+
+def make_manifest(
+    teacher: Teacher, source: str, lines: List[str], shard: int, shards: int
+) -> Manifest:
+    """What this shard is, for its file."""
+    first, end = shard_bounds(len(lines), shard, shards)
+    settings = {
+        "source": {"sha256": sha256("\n".join(lines).encode("utf-8")), "lines": len(lines)},
+        **teacher.settings(),
+    }
+    about = {
+        "source": os.path.basename(source),
+        "teachers": [os.path.basename(path) for path in teacher.paths],
+        "shard": shard,
+        "shards": shards,
+        "max_tokens": teacher.config.dataset.max_tokens,
+        "batch_size": teacher.config.dataset.batch_size,
+        "device": "cuda" if teacher.use_cuda else "cpu",
+        "fairseq": str(fairseq.__version__),
+        "torch": str(torch.__version__),
+    }
+    return Manifest(settings, first, end, about)
+
+
+def main(argv: Optional[List[str]] = None) -> None:
+    """Run the program."""
+    args, rest = get_parser().parse_known_args(argv)
+    if args.shards < 1 or not 0 <= args.shard < args.shards:
+        raise PluginError(
+            f"--shard {args.shard} --shards {args.shards} names no shard. Shards count from 0 to "
+            "one less than --shards."
+        )
+    config = fairseq_config(rest)
+    lines = read_piece_lines(args.source)
+    teacher = Teacher(config)
+    manifest = make_manifest(teacher, args.source, lines, args.shard, args.shards)
+    path = shard_path(args.output_dir, args.shard, args.shards)
+    told = line_ranges(range(manifest.first, manifest.end)) or "none"
+    print(f"Shard {args.shard} of {args.shards}: lines {told} of {args.source}")
+    decode_shard(teacher, lines, manifest, path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Line files that keep their lines: reading, cleaning, hashing and atomic writing.
+
+A *line* here is what stands between two ``\\n``, and nothing else ends one.
+Python's text mode and ``fairseq-preprocess`` also split on a lone ``\\r``, and
+``str.splitlines`` on a dozen more characters (U+2028, ``\\x0b``, ``\\x1c`` …),
+so raw text is cleaned of them before another program counts its lines.
+"""
+
+import contextlib
+import gzip
+import hashlib
+import os
+import unicodedata
+import zlib
+from typing import IO, Iterable, Iterator, List, Tuple
+
+from specdec_plugin.errors import PluginError
+
+
+def find_text(path: str) -> str:
+    """``path`` itself, or ``path.gz`` when only that exists.
+
+    Raises:
+        PluginError: neither exists.
+    """
+    for candidate in (path, path + ".gz"):
+        if os.path.isfile(candidate):
+            return candidate
+    raise PluginError(f"Text file not found: {path} (nor {path}.gz). Check the path.")
+
+
+def read_bytes(path: str) -> bytes:
+    """The content of a file, unpacked where its name ends in ``.gz``."""
+    try:
+        if path.endswith(".gz"):
+            with gzip.open(path, "rb") as packed:
+                return packed.read()
+        with open(path, "rb") as plain:
+            return plain.read()
+    except FileNotFoundError:
+        raise PluginError(f"File not found: {path}. Check the path.") from None
+    except IsADirectoryError:
+        raise PluginError(f"{path} is a folder, not a file. Name a file inside it.") from None
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise PluginError(
+            f"{path} is truncated, or is no gzip file in spite of its name. Copy it again."
+        ) from None
+
+
+def read_lines(path: str) -> List[str]:
+    r"""The lines of a UTF-8 file, split on ``\n`` only; a final ``\n`` starts no line.
+
+    The ``\r`` of a ``\r\n`` is dropped.
+    """
+    content = read_bytes(path)
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise PluginError(
+            f"Line {line} of {path} is not UTF-8. Convert the file (for instance with iconv)."
+        ) from None
+    lines = text.split("\n")
+    if not lines[-1]:
+        lines.pop()
+    return [line[:-1] if line.endswith("\r") else line for line in lines]
+
+
+def read_piece_lines(path: str) -> List[str]:
+    r"""The lines of a file of subword pieces, which must not hold a lone ``\r``."""
+    lines = read_lines(path)
+    for number, line in enumerate(lines, start=1):
+        if "\r" in line:
+            raise PluginError(
+                f"Line {number} of {path} holds a lone carriage return, on which "
+                "fairseq-preprocess splits it in two. Make the pieces with prepare_subwords.py."
+            )
+    return lines
+
+
+def clean(line: str) -> str:
+    """One line of raw text as words with single spaces, without control characters.
+
+    Every white space that Unicode knows, line separators included, and every
+    control character, NUL included, separates words.
+
+    >>> clean("two\\u2028lines\\x00 and\\ta tab ")
+    'two lines and a tab'
+    """
+    if not line.isprintable():
+        line = "".join(" " if unicodedata.category(c) == "Cc" else c for c in line)
+    return " ".join(line.split())
+
+
+def check_parallel(source: str, target: str, source_lines: int, target_lines: int) -> None:
+    """Stop when the two sides do not have the same number of lines."""
+    if source_lines != target_lines:
+        raise PluginError(
+            f"{source} has {source_lines:,} lines and {target} has {target_lines:,}: they are "
+            "not the two sides of one corpus. Make them line-aligned."
+        )
+
+
+def sha256(content: bytes) -> str:
+    """Hexadecimal SHA-256."""
+    return hashlib.sha256(content).hexdigest()
+
+
+def sha256_of_file(path: str) -> str:
+    """SHA-256 of a file's content (unpacked), read in one piece."""
+    return sha256(read_bytes(path))
+
+
+@contextlib.contextmanager
+def atomic_writer(path: str) -> Iterator[IO[str]]:
+    r"""A text file that appears under its name only when it is whole.
+
+    It is written under ``path.tmp`` and renamed at the end; after an error or a
+    kill, what stood at ``path`` before still does.
+    """
+    temporary = path + ".tmp"
+    folder = os.path.dirname(path)
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+    with open(temporary, "w", encoding="utf-8", newline="\n") as handle:
+        yield handle
+        handle.flush()
+        os.fsync(handle.fileno())
+    os.replace(temporary, path)
+
+
+def write_lines(path: str, lines: Iterable[str]) -> int:
+    """Write the lines atomically; returns how many they are."""
+    count = 0
+    with atomic_writer(path) as handle:
+        for line in lines:
+            handle.write(line + "\n")
+            count += 1
+    return count
+
+
+def line_ranges(numbers: Iterable[int], most: int = 5) -> str:
+    """Line numbers (from 0) told from 1 as ranges, the first few of them.
+
+    >>> line_ranges([0, 1, 2, 7])
+    '1-3, 8'
+    """
+    ranges: List[Tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1] = (ranges[-1][0], number)
+        else:
+            ranges.append((number, number))
+    told = [f"{a + 1}" if a == b else f"{a + 1}-{b + 1}" for a, b in ranges[:most]]
+    more = len(ranges) - most
+    return ", ".join(told) + (f" and {more} more ranges" if more > 0 else "")

@@ -1,0 +1,1 @@
+"""Console programs of the plugin."""
