@@ -1,0 +1,87 @@
+#!/usr/bin/env bash
+# Sequence-level knowledge distillation on one machine: decode all shards, merge,
+# filter, binarise with the teacher's dictionaries.  Run it again to resume.
+set -euo pipefail
+
+usage() {
+    cat <<'END'
+usage: distill.sh -d DATA -p TEACHER -x PIECES -s LANG -t LANG -o DIR [options] [-- OPTIONS]
+
+Decode the training source with a teacher in shards, merge them, filter the
+pairs, and binarise them with the teacher's dictionaries for fairseq-train.
+A killed run goes on where it was when the same command is run again.
+
+  -d DATA     folder with the teacher's dict.LANG.txt files
+  -p TEACHER  checkpoint, or a.pt:b.pt for an ensemble
+  -x PIECES   prefix of the training pieces (PIECES.LANG)
+  -s, -t      source and target language
+  -o DIR      output: shards/, distilled/, filtered/, bin/
+  -v PIECES   prefix of validation pieces, binarised as they are
+  -e PIECES   prefix of test pieces, binarised as they are
+  -n N        number of shards (default 8)
+  -j N        shards decoded at a time (default 1)
+  -- OPTIONS  of distill_shard.py, thus of fairseq-generate (--beam 5, --cpu, ...)
+
+$PYTHON is the interpreter (default: python).
+
+example:
+  data_scripts/distill.sh -d data/bin -p teacher.pt -x data/pieces/train \
+      -v data/pieces/valid -s en -t es -o distilled -n 8 -j 2 -- --cpu
+END
+}
+
+fail() {
+    echo "distill.sh: $1" >&2
+    exit 1
+}
+
+data='' teacher='' train='' valid='' test='' source='' target='' output='' shards=8 jobs=1
+[ "${1:-}" != --help ] || { usage; exit; }
+while getopts d:p:x:v:e:s:t:o:n:j:h option; do
+    case $option in
+        d) data=$OPTARG ;;
+        p) teacher=$OPTARG ;;
+        x) train=$OPTARG ;;
+        v) valid=$OPTARG ;;
+        e) test=$OPTARG ;;
+        s) source=$OPTARG ;;
+        t) target=$OPTARG ;;
+        o) output=$OPTARG ;;
+        n) shards=$OPTARG ;;
+        j) jobs=$OPTARG ;;
+        h) usage; exit ;;
+        *) fail "unknown option; see distill.sh --help." ;;
+    esac
+done
+shift $((OPTIND - 1))
+for name in data teacher train source target output; do
+    [ -n "${!name}" ] || fail "the $name is missing; see distill.sh --help."
+done
+case $shards$jobs in *[!0-9]*) fail "-n and -j take whole numbers." ;; esac
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+python=${PYTHON:-python}
+
+echo "== decoding $shards shards, $jobs at a time"
+seq 0 $((shards - 1)) | xargs -P "$jobs" -I '{}' \
+    "$python" "$here/distill_shard.py" "$data" --path "$teacher" -s "$source" -t "$target" \
+    --source "$train.$source" --output-dir "$output/shards" --shard '{}' --shards "$shards" "$@" ||
+    fail "a shard failed (see above); run the same command again to go on."
+
+echo "== merging"
+"$python" "$here/merge_shards.py" "$output/shards" --source "$train.$source" \
+    --output "$output/distilled/train.$target"
+
+echo "== filtering"
+"$python" "$here/filter_pairs.py" "$train.$source" "$output/distilled/train.$target" \
+    --output-source "$output/filtered/train.$source" \
+    --output-target "$output/filtered/train.$target"
+
+echo "== binarising"
+rm -rf "$output/bin.tmp" "$output/bin"
+"$python" -m fairseq_cli.preprocess -s "$source" -t "$target" --destdir "$output/bin.tmp" \
+    --srcdict "$data/dict.$source.txt" --tgtdict "$data/dict.$target.txt" \
+    --trainpref "$output/filtered/train" \
+    ${valid:+--validpref "$valid"} ${test:+--testpref "$test"}
+mv "$output/bin.tmp" "$output/bin"
+echo "== $output/bin is ready for fairseq-train"

@@ -1,0 +1,305 @@
+"""From raw parallel text to subword pieces and fairseq's binary data, no line lost."""
+
+import argparse
+import io
+import json
+import os
+import shutil
+from typing import Callable, Dict, Iterator, List, Optional, Sequence
+
+import sentencepiece
+from fairseq import options
+from fairseq.data import data_utils
+from fairseq_cli import preprocess
+from subword_nmt.apply_bpe import BPE
+from subword_nmt.learn_bpe import learn_bpe
+from textfiles import (
+    check_parallel,
+    clean,
+    find_text,
+    read_bytes,
+    read_lines,
+    sha256_of_file,
+    write_lines,
+)
+from tqdm import tqdm
+
+from specdec_plugin.errors import PluginError
+
+DESCRIPTION = """\
+Raw text -> subword pieces -> fairseq-preprocess, with one dictionary for both
+languages. PREFIX stands for PREFIX.SOURCE_LANG and PREFIX.TARGET_LANG, each
+plain or with .gz. In --output:
+
+  raw/    the text, cleaned of white space and control characters on which
+          some program would split a line
+  spm.model or bpe.codes   the subword model
+  pieces/ the text as subword pieces
+  bin/    what fairseq-train reads
+
+Both sides are checked to have the same number of lines after each step. A step
+that is finished is not done again, so the same command resumes a killed run."""
+
+EXAMPLE = """\
+examples:
+  python data_scripts/prepare_subwords.py -s en -t es --size 8000 --output data/ \\
+      --train corpus/train --valid corpus/dev --test corpus/test
+  # for a teacher that is there, with its subword model and dictionary:
+  python data_scripts/prepare_subwords.py -s en -t es --output data/ \\
+      --train corpus/train --subword-model spm.model --dictionary dict.en.txt"""
+
+SPLITS = ("train", "valid", "test")
+#: Lines that are cut into pieces at a time.
+CHUNK = 10_000
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="prepare_subwords.py",
+        description=DESCRIPTION,
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("-s", "--source-lang", required=True, metavar="LANG")
+    parser.add_argument("-t", "--target-lang", required=True, metavar="LANG")
+    parser.add_argument("--output", required=True, metavar="DIR", help="a folder of its own")
+    parser.add_argument("--train", metavar="PREFIX", help="training text")
+    parser.add_argument("--valid", "--dev", metavar="PREFIX", help="validation text")
+    parser.add_argument("--test", metavar="PREFIX", help="test text")
+    parser.add_argument(
+        "--subwords",
+        choices=("sentencepiece", "subword-nmt"),
+        default="sentencepiece",
+        help="default sentencepiece, for raw text; subword-nmt wants tokenised text",
+    )
+    parser.add_argument(
+        "--size",
+        type=int,
+        default=8000,
+        metavar="N",
+        help="joint pieces (SentencePiece) or merges (subword-nmt) to learn (default 8000)",
+    )
+    parser.add_argument(
+        "--character-coverage",
+        type=float,
+        default=0.9995,
+        metavar="SHARE",
+        help="of the characters that SentencePiece must know (default 0.9995)",
+    )
+    parser.add_argument(
+        "--subword-model", metavar="FILE", help="use this one (model or codes), learn none"
+    )
+    parser.add_argument(
+        "--dictionary", metavar="FILE", help="use this fairseq dictionary, build none"
+    )
+    parser.add_argument(
+        "--target-dictionary", metavar="FILE", help="where the target side has another"
+    )
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="default 1")
+    return parser
+
+
+class Preparation:
+    """The steps; each leaves its result under its name only when it is whole."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        self.args = args
+        self.languages = (args.source_lang, args.target_lang)
+        self.splits: Dict[str, str] = {
+            split: getattr(args, split) for split in SPLITS if getattr(args, split)
+        }
+        name = "spm.model" if args.subwords == "sentencepiece" else "bpe.codes"
+        self.model = self.path(name)
+
+    def path(self, *parts: str) -> str:
+        """A path in the output folder."""
+        return os.path.join(self.args.output, *parts)
+
+    def check_settings(self) -> None:
+        """Stop where the output folder is that of other input or options."""
+        args = self.args
+        files = {
+            f"{split}.{language}": find_text(f"{prefix}.{language}")
+            for split, prefix in self.splits.items()
+            for language in self.languages
+        }
+        for name in ("subword_model", "dictionary", "target_dictionary"):
+            if getattr(args, name):
+                files[name] = getattr(args, name)
+        settings = {name: sha256_of_file(path) for name, path in files.items()}
+        settings["subwords"] = args.subwords
+        if not args.subword_model:
+            settings["size"] = str(args.size)
+            settings["character_coverage"] = str(args.character_coverage)
+        path = self.path("settings.json")
+        if os.path.exists(path):
+            before = json.loads(read_bytes(path).decode("utf-8"))
+            different = [
+                name
+                for name in sorted(set(before) | set(settings))
+                if before.get(name) != settings.get(name)
+            ]
+            if different:
+                raise PluginError(
+                    f"{args.output} was made with another {', '.join(different)}. "
+                    "Remove it or choose another --output."
+                )
+        write_lines(path, [json.dumps(settings, indent=1, sort_keys=True)])
+
+    def each_side(self, step: str, make: Callable[[str, str, str], None]) -> None:
+        """Make ``step``/split.language for all; check that sides have as many lines."""
+        for split in self.splits:
+            paths = [self.path(step, f"{split}.{language}") for language in self.languages]
+            counts = []
+            for path, language in zip(paths, self.languages):
+                if not os.path.exists(path):
+                    make(path, split, language)
+                counts.append(len(read_lines(path)))
+            check_parallel(paths[0], paths[1], counts[0], counts[1])
+            if not counts[0]:
+                raise PluginError(f"{self.splits[split]} holds no line. Leave --{split} out.")
+            print(f"{step}/{split}: {counts[0]:,} lines on both sides.")
+
+    def clean_raw(self, path: str, split: str, language: str) -> None:
+        """Step 1: one clean line for each line of the raw text."""
+        lines = read_lines(find_text(f"{self.splits[split]}.{language}"))
+        write_lines(path, (clean(line) for line in tqdm(lines, unit="line", mininterval=1)))
+
+    def learn(self) -> None:
+        """Step 2: the subword model, learnt from both sides of the training text."""
+        if os.path.exists(self.model):
+            return
+        if self.args.subword_model:
+            content = read_bytes(self.args.subword_model)
+        elif self.args.subwords == "sentencepiece":
+            content = self._learn_sentencepiece()
+        else:
+            content = self._learn_codes()
+        with open(self.model + ".tmp", "wb") as handle:
+            handle.write(content)
+        os.replace(self.model + ".tmp", self.model)
+
+    def _training_text(self) -> Iterator[str]:
+        for language in self.languages:
+            yield from read_lines(self.path("raw", f"train.{language}"))
+
+    def _learn_sentencepiece(self) -> bytes:
+        content = io.BytesIO()
+        try:
+            sentencepiece.SentencePieceTrainer.train(
+                sentence_iterator=(line for line in self._training_text() if line),
+                model_writer=content,
+                model_type="bpe",
+                vocab_size=self.args.size,
+                character_coverage=self.args.character_coverage,
+                num_threads=self.args.workers,
+                max_sentence_length=100_000,
+                minloglevel=1,
+            )
+        except (RuntimeError, ValueError) as error:
+            reason = str(error).strip().splitlines()[-1]
+            raise PluginError(
+                f"SentencePiece cannot learn {self.args.size} pieces from this text ({reason}). "
+                "Choose another --size."
+            ) from None
+        return content.getvalue()
+
+    def _learn_codes(self) -> bytes:
+        codes = io.StringIO()
+        text = list(self._training_text())
+        learn_bpe(text, codes, self.args.size, num_workers=1)
+        return codes.getvalue().encode("utf-8")
+
+    def cut_into_pieces(self, path: str, split: str, language: str) -> None:
+        """Step 3: the pieces of each line."""
+        lines = read_lines(self.path("raw", f"{split}.{language}"))
+        write_lines(path, tqdm(self._pieces(lines), total=len(lines), unit="line", mininterval=1))
+
+    def _pieces(self, lines: Sequence[str]) -> Iterator[str]:
+        if self.args.subwords == "subword-nmt":
+            with open(self.model, encoding="utf-8") as codes:
+                bpe = BPE(codes)
+            yield from (bpe.segment(line) for line in lines)
+            return
+        try:
+            model = sentencepiece.SentencePieceProcessor(model_file=self.model)
+        except (OSError, RuntimeError):
+            raise PluginError(
+                f"{self.args.subword_model or self.model} is not a SentencePiece model. "
+                "For codes of subword-nmt, add --subwords subword-nmt."
+            ) from None
+        for start in range(0, len(lines), CHUNK):
+            chunk = list(lines[start : start + CHUNK])
+            for pieces in model.encode(chunk, out_type=str, num_threads=self.args.workers):
+                # A model of another's may let white space through, or end a line.
+                yield " ".join(" ".join(pieces).split())
+
+    def binarise(self) -> None:
+        """Step 4: ``fairseq-preprocess``, whose datasets must have all lines."""
+        args = self.args
+        if os.path.exists(self.path("bin")):
+            return
+        temporary = self.path("bin.tmp")
+        shutil.rmtree(temporary, ignore_errors=True)
+        arguments = ["-s", args.source_lang, "-t", args.target_lang, "--destdir", temporary]
+        arguments += ["--workers", str(args.workers)]
+        for split in self.splits:
+            arguments += [f"--{split}pref", self.path("pieces", split)]
+        if args.dictionary:
+            arguments += ["--srcdict", args.dictionary]
+        if args.target_dictionary:
+            arguments += ["--tgtdict", args.target_dictionary]
+        else:
+            arguments.append("--joined-dictionary")
+        preprocess.main(options.get_preprocessing_parser().parse_args(arguments))
+        self._check_binary(temporary)
+        os.replace(temporary, self.path("bin"))
+
+    def _check_binary(self, folder: str) -> None:
+        pair = "-".join(self.languages)
+        for split in self.splits:
+            for language in self.languages:
+                text = self.path("pieces", f"{split}.{language}")
+                data = os.path.join(folder, f"{split}.{pair}.{language}")
+                check_parallel(
+                    text,
+                    data,
+                    len(read_lines(text)),
+                    len(data_utils.load_indexed_dataset(data, None)),
+                )
+
+    def run(self) -> None:
+        """All steps."""
+        self.check_settings()
+        self.each_side("raw", self.clean_raw)
+        self.learn()
+        self.each_side("pieces", self.cut_into_pieces)
+        self.binarise()
+        print(f"{self.path('bin')}: ready for fairseq-train.")
+
+
+def check_arguments(args: argparse.Namespace) -> None:
+    """Refuse what would fail later, or say nothing and do something else."""
+    if not (args.train or args.valid or args.test):
+        raise PluginError("No text was given. Add --train PREFIX (or --valid, --test).")
+    if not args.train and not (args.subword_model and args.dictionary):
+        raise PluginError(
+            "Without --train there is nothing to learn subwords and a dictionary from. "
+            "Add --train, or both --subword-model and --dictionary."
+        )
+    if args.target_dictionary and not args.dictionary:
+        raise PluginError(
+            "--target-dictionary goes with the source's. Add --dictionary, or leave it out."
+        )
+
+
+def main(argv: Optional[List[str]] = None) -> None:
+    """Run the program."""
+    args = get_parser().parse_args(argv)
+    check_arguments(args)
+    Preparation(args).run()
+
+
+if __name__ == "__main__":
+    main()
