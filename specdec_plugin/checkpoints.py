@@ -2,31 +2,54 @@
 
 fairseq calls ``torch.load`` with its defaults.  Since PyTorch 2.6 the default
 is *weights only*, which refuses fairseq's own checkpoints because they hold an
-``argparse.Namespace``.  :func:`install_safe_loading` puts the few harmless
-classes that fairseq checkpoints hold on PyTorch's allow-list; everything else
-stays refused, and nothing of a refused file is executed.
+``argparse.Namespace`` and, after ``--eval-bleu``, NumPy arrays of counts.
+:func:`install_safe_loading` puts the few harmless classes that fairseq
+checkpoints hold on PyTorch's allow-list; everything else stays refused, and
+nothing of a refused file is executed.
 """
 
 import argparse
+import contextlib
 import functools
+import importlib
 import os
-import pickle
 import re
-import zipfile
-from typing import Any, Callable, Dict
+import traceback
+from types import TracebackType
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Type, Union
 
+import numpy as np
 import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass import constants
 
 from .errors import PluginError
 
+Allowed = Union[Callable[..., Any], Tuple[Callable[..., Any], str]]
+
+
+def _numpy_parts() -> List[Allowed]:
+    """What a pickled array or scalar of numbers is made of, by its names in NumPy 1 and 2."""
+    module = importlib.import_module(np.array(0).__reduce__()[0].__module__)
+    parts: List[Allowed] = [np.ndarray, np.dtype]
+    for name in ("_reconstruct", "scalar"):
+        build = getattr(module, name)
+        parts += [(build, f"numpy.{core}.multiarray.{name}") for core in ("core", "_core")]
+    codes = np.typecodes["AllInteger"] + np.typecodes["AllFloat"] + "?"
+    return parts + sorted({type(np.dtype(code)) for code in codes}, key=str)
+
+
 #: Classes without side effects that fairseq stores beside the weights: the old
-#: style arguments, and the string enumerations of the new style configuration.
-ALLOWED_CLASSES = [argparse.Namespace] + [
-    item
-    for item in vars(constants).values()
-    if isinstance(item, type) and issubclass(item, constants.StrEnum)
+#: style arguments, the string enumerations of the new style configuration, and
+#: the arrays of its BLEU counts.
+ALLOWED_CLASSES: List[Allowed] = [
+    argparse.Namespace,
+    *(
+        item
+        for item in vars(constants).values()
+        if isinstance(item, type) and issubclass(item, constants.StrEnum)
+    ),
+    *_numpy_parts(),
 ]
 
 
@@ -42,7 +65,8 @@ def load_weights(path: str) -> Dict[str, Any]:
     Raises:
         PluginError: the file is missing, truncated, or holds other objects.
     """
-    with torch.serialization.safe_globals(ALLOWED_CLASSES), explained(path):
+    torch.serialization.add_safe_globals(ALLOWED_CLASSES)
+    with explained(path):
         state = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(state, dict) or "model" not in state:
         raise PluginError(
@@ -61,55 +85,99 @@ class explained:
     def __enter__(self) -> None:
         return None
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
         sentence = _sentence(self.path, error) if error is not None else None
         if sentence is not None:
             raise PluginError(sentence) from None
-        return False
 
 
-def _sentence(path: str, error: BaseException) -> Any:
+#: How PyTorch names what its weights-only reader refuses.
+REFUSED = re.compile(
+    r"GLOBAL (\S+)|unrecognized function (.+)|add_safe_globals`,? but got (.+)|(TorchScript)"
+)
+
+
+def _sentence(path: str, error: BaseException) -> Optional[str]:
     """The sentence for an error of reading a checkpoint; ``None`` if it is not one."""
     if isinstance(error, FileNotFoundError):
         return f"Checkpoint not found: {path}. Check the path."
     if isinstance(error, IsADirectoryError):
         return f"{path} is a folder, not a checkpoint. Name the .pt file inside it."
-    if isinstance(error, pickle.UnpicklingError) and "Unsupported" in str(error):
-        found = re.search(r"GLOBAL (\S+)", str(error))
-        what = found.group(1) if found else "a pickled object"
+    if isinstance(error, PermissionError):
+        return f"{path} may not be read. Check the permissions of the file and its folder."
+    if not isinstance(error, Exception) or isinstance(error, MemoryError):
+        return None
+    if not _raised_in_torch_load(error):
+        return None
+    refused = REFUSED.search(str(error))
+    if refused:
         return (
-            f"{path} was refused: it holds {what}, which is not on the list of harmless "
-            "classes, and loading it could run code. Nothing in it was run. Save the "
-            "checkpoint again with weights and plain arguments only."
+            f"{path} was refused: it holds {refused.group(refused.lastindex or 0)}, which is not "
+            "on the list of harmless classes, and loading it could run code. Nothing in it was "
+            "run. Save the checkpoint again with weights and plain arguments only."
         )
-    damaged = (pickle.UnpicklingError, EOFError, zipfile.BadZipFile)
-    if isinstance(error, damaged) or (
-        isinstance(error, RuntimeError) and "PytorchStreamReader" in str(error)
-    ):
-        size = os.path.getsize(path) if os.path.exists(path) else 0
-        return (
-            f"{path} cannot be read as a checkpoint ({size:,} bytes): it is truncated or "
-            "damaged. Copy or train it again."
-        )
-    return None
+    return (
+        f"{path} cannot be read as a checkpoint ({os.path.getsize(path):,} bytes): it is "
+        "truncated, damaged, or not a file that fairseq-train wrote. Copy or train it again."
+    )
+
+
+def _raised_in_torch_load(error: BaseException) -> bool:
+    """Whether reading the file failed, whose errors are of many kinds, and not what came after."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(frame.f_globals.get("__name__") == torch.serialization.__name__ for frame in frames)
 
 
 def install_safe_loading() -> None:
     """Make every checkpoint that fairseq reads load safely (idempotent).
 
-    fairseq offers no hook here, so its ``load_checkpoint_to_cpu`` is wrapped:
-    the same function inside :class:`explained`.
+    fairseq offers no hook here, so its two functions that open checkpoints are
+    wrapped: they do the same, and tell their errors in a sentence.
     """
     torch.serialization.add_safe_globals(ALLOWED_CLASSES)
-    original = checkpoint_utils.load_checkpoint_to_cpu
-    if not hasattr(original, "__wrapped__"):
-        checkpoint_utils.load_checkpoint_to_cpu = _explaining(original)
+    for name, wrap in (
+        ("load_checkpoint_to_cpu", _reading_safely),
+        ("load_model_ensemble_and_task", _naming_what_is_missing),
+    ):
+        original = getattr(checkpoint_utils, name)
+        if not hasattr(original, "__wrapped__"):
+            setattr(checkpoint_utils, name, wrap(original))
 
 
-def _explaining(load: Callable[..., Any]) -> Callable[..., Any]:
+def _reading_safely(load: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(load)
     def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
-        with explained(path):
+        with _weights_only(), explained(path):
             return load(path, *args, **kwargs)
 
     return load_checkpoint_to_cpu
+
+
+def _naming_what_is_missing(load: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(load)
+    def load_model_ensemble_and_task(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return load(*args, **kwargs)
+        except OSError as error:
+            missing = re.match(r"Model file not found: (.+)", str(error))
+            if missing is None:
+                raise
+        raise PluginError(f"Checkpoint not found: {missing.group(1)}. Check the path.")
+
+    return load_model_ensemble_and_task
+
+
+@contextlib.contextmanager
+def _weights_only() -> Iterator[None]:
+    """Weights only even where the environment says otherwise, as recipes for fairseq advise."""
+    override = os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
+    try:
+        yield
+    finally:
+        if override is not None:
+            os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = override
