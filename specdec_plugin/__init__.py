@@ -2,5 +2,7 @@
 
 from .checkpoints import install_safe_loading
 from .tasks import parallel_decoding
+from .user_dir import PluginPath
 
+__path__ = PluginPath(__path__)  # so that fairseq takes any copy for the one loaded
 install_safe_loading()
