@@ -1,0 +1,24 @@
+"""Makes the programs of ``data_scripts`` importable, and decodes with the tiny teacher."""
+
+import sys
+from pathlib import Path
+from typing import Any, Callable, List
+
+import pytest
+
+from tests.conftest import ROOT, Corpus
+
+SCRIPTS = Path(ROOT) / "data_scripts"
+sys.path.insert(0, str(SCRIPTS))
+
+
+@pytest.fixture()
+def shard_args(corpus: Corpus, tiny_verifier: str) -> Callable[..., List[str]]:
+    """The arguments of distill_shard.py with the tiny teacher."""
+
+    def arguments(source: Any, output_dir: Any, *more: Any) -> List[str]:
+        fixed = [corpus.data_dir, "-s", "en", "-t", "es", "--path", tiny_verifier, "--cpu"]
+        fixed += ["--max-len-b", 20, "--source", source, "--output-dir", output_dir]
+        return [str(arg) for arg in (*fixed, *more)]
+
+    return arguments

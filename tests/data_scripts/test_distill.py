@@ -1,0 +1,349 @@
+"""Distillation: every line once, whatever the shards, the kills and the input."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import distill_shard
+import filter_pairs
+import merge_shards
+import pytest
+from shardfile import Manifest, open_shard, read_shard, shard_bounds, shard_path
+from textfiles import sha256
+
+from specdec_plugin.errors import PluginError
+from tests.conftest import ENGLISH, ROOT, Corpus, generate_args, hypotheses, run_cli
+
+from .conftest import SCRIPTS
+
+ShardArgs = Callable[..., List[str]]
+
+
+def write(path: Path, lines: List[str]) -> Path:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(line + "\n" for line in lines), "utf-8")
+    return path
+
+
+def read(path: Path) -> List[str]:
+    return path.read_text("utf-8").split("\n")[:-1]
+
+
+def merged(folder: Path, source: Path) -> List[str]:
+    output = folder / "merged"
+    merge_shards.main([str(folder), "--source", str(source), "--output", str(output)])
+    return read(output)
+
+
+def distilled(shard_args: ShardArgs, source: Path, folder: Path, *more: Any) -> List[str]:
+    """Decoded in one shard, in this process."""
+    distill_shard.main(shard_args(source, folder, *more))
+    return merged(folder, source)
+
+
+# --- decoding ---------------------------------------------------------------------------
+
+
+def test_shards_equal_no_shards_and_fairseq(
+    corpus: Corpus, tiny_verifier: str, shard_args: ShardArgs, tmp_path: Path
+) -> None:
+    source = Path(corpus.raw_dir) / "test.en"
+    whole = distilled(shard_args, source, tmp_path / "whole")
+    for shard in range(4):
+        args = shard_args(source, tmp_path / "cut", "--shard", shard, "--shards", 4)
+        distill_shard.main([*args, "--max-tokens", "30"])
+    assert merged(tmp_path / "cut", source) == whole
+    more = ["--beam", 5, "--required-batch-size-multiple", 1]
+    fairseq = run_cli(generate_args(corpus.data_dir, tiny_verifier, *more))
+    assert hypotheses(fairseq.stdout) == whole
+    assert len(set(whole)) > 5  # the teacher says something
+
+
+def test_killed_shard_resumes_to_the_same_file(shard_args: ShardArgs, tmp_path: Path) -> None:
+    choose = random.Random(5)
+    lines = [" ".join(choose.choices(ENGLISH, k=choose.randint(1, 9))) for _ in range(150)]
+    source = write(tmp_path / "source", lines)
+    args = shard_args(source, tmp_path / "killed", "--batch-size", 2)
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ROOT}
+    process = subprocess.Popen(
+        [sys.executable, str(SCRIPTS / "distill_shard.py"), *args], env=environment
+    )
+    path = Path(shard_path(str(tmp_path / "killed"), 0, 1))
+    deadline = time.monotonic() + 60
+    while not path.exists() or path.read_bytes().count(b"\n") < 4:
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+
+    before = path.read_bytes()
+    with pytest.raises(PluginError, match=r"unfinished: lines .* are missing"):
+        merged(tmp_path / "killed", source)
+    path.write_bytes(before + b'0123abcd {"lines": [1')  # as a kill in mid-write leaves it
+    resumed = distilled(shard_args, source, tmp_path / "killed", "--batch-size", 2)
+    uninterrupted = distilled(shard_args, source, tmp_path / "whole", "--batch-size", 2)
+    assert resumed == uninterrupted
+    assert path.read_bytes().startswith(before)  # nothing was decoded twice
+    assert path.read_bytes() == Path(shard_path(str(tmp_path / "whole"), 0, 1)).read_bytes()
+
+
+@pytest.mark.parametrize("size", [1, 7, 8, 9])
+def test_every_line_of_any_size(size: int, shard_args: ShardArgs, tmp_path: Path) -> None:
+    lines = [f"{ENGLISH[number]} one two" for number in range(size)]
+    source = write(tmp_path / "source", lines)
+    alone = [distilled(shard_args, write(tmp_path / f"{i}", [line]), tmp_path / f"d{i}")[0]
+             for i, line in enumerate(lines[:2])]  # fmt: skip
+    both = distilled(shard_args, source, tmp_path / "out")
+    assert len(both) == size and both[:2] == alone
+
+
+def test_empty_and_over_limit_lines(
+    shard_args: ShardArgs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    long = ["two"] * 1100
+    lines = ["one two", "", "seven", " ".join(long), " \t", "nosuchword", "nine"]
+    source = write(tmp_path / "source", lines)
+    found = distilled(shard_args, source, tmp_path / "out", "--max-tokens", 50)
+    warning = capsys.readouterr().err
+    assert f"line 4 of {source.name} has 1100 pieces and was truncated to 1023" in warning
+    assert len(found) == 7 and found[1] == found[4] == ""
+    short = write(tmp_path / "short", [" ".join(long[:1023])])
+    assert distilled(shard_args, short, tmp_path / "short_out") == [found[3]]
+    nothing = write(tmp_path / "nothing", ["", ""])
+    assert distilled(shard_args, nothing, tmp_path / "nothing_out") == ["", ""]
+
+
+def test_ensemble_and_own_length_limits(
+    shard_args: ShardArgs, tiny_verifier: str, tmp_path: Path
+) -> None:
+    lines = ["one two three", "four", "five six seven eight nine", "two two", "one and four"]
+    source = write(tmp_path / "source", lines)
+    relative = ["--max-len-a", 1, "--max-len-b", 0]  # at most as many pieces as the source
+    single = distilled(shard_args, source, tmp_path / "single", *relative)
+    assert all(len(out.split()) <= len(line.split()) + 1 for out, line in zip(single, lines))
+    ensemble = ["--path", f"{tiny_verifier}:{tiny_verifier}"]
+    assert distilled(shard_args, source, tmp_path / "twice", *relative, *ensemble) == single
+    manifests = [
+        read_shard(shard_path(str(tmp_path / name), 0, 1)).manifest for name in ("single", "twice")
+    ]
+    assert [len(manifest.settings["teachers"]) for manifest in manifests] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "more, sentence",
+    [
+        (["--beam", 4], r"begun with other settings: generation.beam 5 there, 4 here\. Remove"),
+        (["--lenpen", 0.6], r"generation.lenpen 1\S* there, 0.6 here"),
+        (["--shard", 3, "--shards", 3], "names no shard"),
+        (["--path", "/nowhere/t.pt"], r"not found: /nowhere/t.pt"),
+        (["--source", "/nowhere/s.en"], r"not found: /nowhere/s.en"),
+        (["--prefix-size", 1], "--prefix-size cannot be used in distillation"),
+        (["--sampling"], "--sampling cannot be used in distillation"),
+        (["--model-overrides", "1"], "not a dictionary"),
+        (["-t", "fr"], "Dictionary not found: .*dict.fr.txt"),
+    ],
+)
+def test_mistakes_are_told_in_a_sentence(
+    more: List[Any], sentence: str, shard_args: ShardArgs, tmp_path: Path
+) -> None:
+    source = write(tmp_path / "source", ["", ""])  # complete without a model
+    distill_shard.main(shard_args(source, tmp_path / "out"))
+    with pytest.raises(PluginError, match=sentence):
+        distill_shard.main(shard_args(source, tmp_path / "out", *more))
+
+
+def test_foreign_dictionary_is_told(
+    corpus: Corpus, tiny_verifier: str, shard_args: ShardArgs, tmp_path: Path
+) -> None:
+    source = write(tmp_path / "source", ["one"])
+    for language in ("en", "es"):
+        write(tmp_path / "other" / f"dict.{language}.txt", ["one 1"])
+    args = shard_args(source, tmp_path / "out")
+    args[0] = str(tmp_path / "other")
+    with pytest.raises(PluginError, match="does not fit the dictionaries"):
+        distill_shard.main(args)
+
+
+def test_whole_pipeline_by_its_shell_script(
+    corpus: Corpus, tiny_verifier: str, tmp_path: Path
+) -> None:
+    """Two shards at once, merge, filter, fairseq-preprocess; a failed shard stops it."""
+    raw = Path(corpus.raw_dir)
+    lines = ["", *read(raw / "test.en")]
+    write(tmp_path / "train.en", lines)
+    args = ["bash", SCRIPTS / "distill.sh", "-d", corpus.data_dir, "-p", tiny_verifier]
+    args += ["-x", tmp_path / "train", "-v", raw / "valid", "-s", "en", "-t", "es"]
+    args += ["-o", tmp_path / "out", "-n", 2, "-j", 2, "--", "--cpu", "--max-len-b", 20]
+    environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": ROOT}
+    done = subprocess.run(
+        [str(arg) for arg in args],
+        env={**environment, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        encoding="utf-8",
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(read(tmp_path / "out" / "distilled" / "train.es")) == len(lines)
+    kept = [read(tmp_path / "out" / "filtered" / f"train.{side}") for side in ("en", "es")]
+    assert len(kept[0]) == len(kept[1]) == len(lines) - 1
+    assert "dropped 1 empty, 0 too long, 0 length ratio" in done.stdout
+    log = (tmp_path / "out" / "bin" / "preprocess.log").read_text("utf-8")
+    assert log.count(f"train.es: {len(kept[0])} sents") == 1
+    for side in ("en", "es"):
+        dictionary = (tmp_path / "out" / "bin" / f"dict.{side}.txt").read_bytes()
+        assert dictionary == (Path(corpus.data_dir) / f"dict.{side}.txt").read_bytes()
+        assert (tmp_path / "out" / "bin" / f"valid.en-es.{side}.bin").exists()
+
+
+# --- the shard's file and the merge, without a model --------------------------------------
+
+
+def fake_shards(folder: Path, lines: List[str], shards: int, **settings: Any) -> Path:
+    """Shards whose hypotheses are the source lines in capitals."""
+    source = write(folder / "source", lines)
+    for shard in range(shards):
+        fake_shard(folder, lines, shard, shards, settings)
+    return source
+
+
+def fake_shard(
+    folder: Path, lines: List[str], shard: int, shards: int, settings: Dict[str, Any]
+) -> None:
+    text = "\n".join(lines).encode("utf-8")
+    settings = {"source": {"sha256": sha256(text), "lines": len(lines)}, **settings}
+    first, end = shard_bounds(len(lines), shard, shards)
+    with open_shard(
+        shard_path(str(folder), shard, shards), Manifest(settings, first, end, {})
+    ) as writer:
+        for number in reversed(range(first, end)):
+            writer.append([number], [lines[number].upper()])
+
+
+TEN = [f"línea\u2028{number}" for number in range(10)]
+
+
+def test_merge_proves_every_line(tmp_path: Path) -> None:
+    source = fake_shards(tmp_path, TEN, 3, beam=5)
+    assert merged(tmp_path, source) == [line.upper() for line in TEN]
+    more_shards_than_lines = fake_shards(tmp_path / "many", TEN[:2], 5)
+    assert merged(tmp_path / "many", more_shards_than_lines) == ["LÍNEA\u20280", "LÍNEA\u20281"]
+
+
+def test_merge_refuses_what_is_not_whole(tmp_path: Path) -> None:
+    source = fake_shards(tmp_path, TEN, 3, beam=5)
+    second = Path(shard_path(str(tmp_path), 1, 3))
+    content = second.read_bytes()
+    output = tmp_path / "merged"
+
+    def refused(sentence: str) -> None:
+        with pytest.raises(PluginError, match=sentence):
+            merged(tmp_path, source)
+        assert not output.exists()
+
+    second.unlink()
+    refused(r"Lines 4-6 of the source are in no shard")
+    second.write_bytes(content[: content.rindex(b"\n", 0, -1) + 1])
+    refused(r"shard-0001-of-0003.txt is unfinished: lines 4 are missing")
+    second.write_bytes(content.replace(b"NEA", b"NEU", 1))
+    refused(r"is damaged or unfinished: lines 4-6 are missing")
+    second.write_bytes(content + content.splitlines(keepends=True)[-1])
+    refused(r"Lines 4 of .*shard-0001-of-0003.txt are there more than once")
+    first = Path(shard_path(str(tmp_path), 0, 3)).read_bytes()
+    second.write_bytes(content[: content.index(b"\n") + 1] + first[first.index(b"\n") + 1 :])
+    refused(r"Lines 1-3 of .* are there more than once")
+    second.write_bytes(b"")
+    refused(r"is not a file of distill_shard.py")
+
+    second.write_bytes(content)
+    fake_shard(tmp_path, TEN, 0, 5, {"beam": 5})
+    refused(r"Lines 1-2 of .* are there more than once")
+    Path(shard_path(str(tmp_path), 0, 5)).unlink()
+    second.unlink()
+    fake_shard(tmp_path, TEN, 1, 3, {"beam": 4})
+    refused(r"different settings: beam 4 there, 5 here")
+    second.unlink()
+    fake_shard(tmp_path, [*TEN[:9], "other"], 1, 3, {"beam": 5})
+    refused(r"shard-0001-of-0003.txt was decoded from another source")
+    with pytest.raises(PluginError, match="No shard was found"):
+        merged(tmp_path / "empty", source)
+
+
+def test_cut_at_any_byte_a_shard_keeps_whole_records(tmp_path: Path) -> None:
+    fake_shards(tmp_path, TEN[:3], 1)
+    path = Path(shard_path(str(tmp_path), 0, 1))
+    content = path.read_bytes()
+    manifest = read_shard(str(path)).manifest
+    for cut in range(len(content)):
+        path.write_bytes(content[:cut])
+        with open_shard(str(path), manifest) as writer:
+            done = [number for number, _ in writer.done]
+            assert done == [2, 1, 0][: len(done)]
+            assert len(done) == max(0, content[:cut].count(b"\n") - 1)
+            for number in [2, 1, 0][len(done) :]:
+                writer.append([number], [TEN[number].upper()])
+        assert path.read_bytes() == content
+
+
+def test_one_process_a_shard(tmp_path: Path) -> None:
+    manifest = Manifest({}, 0, 1, {})
+    path = shard_path(str(tmp_path), 0, 1)
+    refused = pytest.raises(PluginError, match="by another process")
+    with open_shard(path, manifest), refused, open_shard(path, manifest):
+        pass
+
+
+def test_slices_are_a_partition() -> None:
+    for lines in range(12):
+        for shards in range(1, 14):
+            slices = [range(*shard_bounds(lines, shard, shards)) for shard in range(shards)]
+            assert [number for slice_ in slices for number in slice_] == list(range(lines))
+
+
+def test_batches_hold_every_sentence_once() -> None:
+    choose = random.Random(1)
+    for _ in range(200):
+        lengths = [choose.randint(1, 30) for _ in range(choose.randint(0, 20))]
+        alike = choose.random() < 0.5
+        plan = distill_shard.batches(lengths, 25, choose.choice([None, 1, 3]), alike)
+        assert sorted(index for batch in plan for index in batch) == list(range(len(lengths)))
+        for batch in plan:
+            longest = max(lengths[index] for index in batch)
+            assert len(batch) == 1 or len(batch) * longest <= 25
+            assert not alike or len({lengths[index] for index in batch}) == 1
+
+
+# --- the filter -------------------------------------------------------------------------
+
+
+def test_filter_counts_and_keeps_sides_parallel(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def pieces(count: int) -> str:
+        return " ".join(["x"] * count)
+
+    lengths = [(3, 3), (0, 4), (4, 0), (0, 0), (291, 290), (290, 290), (4, 20), (4, 21), (36, 10)]
+    sides = [
+        write(tmp_path / f"in.{side}", [pieces(pair[side]) for pair in lengths]) for side in (0, 1)
+    ]
+    outputs = [
+        "--output-source",
+        str(tmp_path / "out.0"),
+        "--output-target",
+        str(tmp_path / "out.1"),
+    ]
+    filter_pairs.main([*map(str, sides), *outputs])
+    assert "Kept 3 of 9 pairs; dropped 3 empty, 1 too long, 2 length ratio." in (
+        capsys.readouterr().out
+    )
+    kept = [[len(line.split()) for line in read(tmp_path / f"out.{side}")] for side in (0, 1)]
+    assert list(zip(*kept)) == [(3, 3), (290, 290), (4, 20)]
+
+    write(sides[1], ["x"])
+    with pytest.raises(PluginError, match="not the two sides of one corpus"):
+        filter_pairs.main([*map(str, sides), *outputs])
+    with pytest.raises(PluginError, match="must be four files"):
+        filter_pairs.main([*map(str, sides), outputs[0], str(sides[0]), *outputs[2:]])
