@@ -1,8 +1,12 @@
 """The ``--user-dir`` entry: registers the plugin's models, criteria and tasks with fairseq."""
 
 from .checkpoints import install_safe_loading
-from .tasks import parallel_decoding
+from .criterions import glancing_block_loss
+from .models import block_nat
+from .tasks import block_nat_translation, parallel_decoding
 from .user_dir import PluginPath
+
+__all__ = ["block_nat", "block_nat_translation", "glancing_block_loss", "parallel_decoding"]
 
 __path__ = PluginPath(__path__)  # so that fairseq takes any copy for the one loaded
 install_safe_loading()

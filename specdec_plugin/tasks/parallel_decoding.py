@@ -1,18 +1,70 @@
 """``--task specdec_translation``: fairseq's translation task with the decoding flags."""
 
 from dataclasses import dataclass
+from typing import Any, Optional
 
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from ..data.every_line import keep_every_line
+from ..decoding.build import build_generator
+from ..decoding.config import DecodingConfig
 from .autocast import AutocastConfig, AutocastMixin
 
 
+class ParallelDecodingMixin:
+    """Adds ``--decoding`` and its flags to a fairseq translation task."""
+
+    cfg: Any
+    datasets: Any
+
+    def build_generator(self, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
+        """The generator that ``--decoding`` names; without it, fairseq's own."""
+        if self.cfg.decoding is None or getattr(args, "score_reference", False):
+            return super().build_generator(models, args, *rest, **kwargs)  # type: ignore[misc]
+        return build_generator(self, models, args)
+
+    def get_batch_iterator(
+        self,
+        dataset: Any,
+        max_tokens: Optional[int] = None,
+        max_sentences: Optional[int] = None,
+        max_positions: Any = None,
+        ignore_invalid_inputs: bool = False,
+        required_batch_size_multiple: int = 1,
+        **kwargs: Any,
+    ) -> Any:
+        """Like fairseq's, but outside of training no sentence is dropped.
+
+        fairseq drops the last batch when its size is no multiple of
+        ``--required-batch-size-multiple``, and raises for sentences over the limit.
+        """
+        if dataset is not self.datasets.get(self.cfg.train_subset):
+            source_limit = _source_limit(max_positions)
+            dataset = keep_every_line(dataset, source_limit, max_tokens)
+            max_positions, required_batch_size_multiple = None, 1
+        return super().get_batch_iterator(  # type: ignore[misc]
+            dataset,
+            max_tokens,
+            max_sentences,
+            max_positions,
+            ignore_invalid_inputs,
+            required_batch_size_multiple,
+            **kwargs,
+        )
+
+
+def _source_limit(max_positions: Any) -> int:
+    """The source's part of fairseq's ``max_positions``: a number, a pair, or None."""
+    first = max_positions[0] if isinstance(max_positions, (tuple, list)) else max_positions
+    return int(1e9) if first is None else int(first)
+
+
 @dataclass
-class SpecdecTranslationConfig(AutocastConfig, TranslationConfig):
+class SpecdecTranslationConfig(AutocastConfig, DecodingConfig, TranslationConfig):
     """fairseq's translation options and the decoding flags."""
 
 
 @register_task("specdec_translation", dataclass=SpecdecTranslationConfig)
-class SpecdecTranslationTask(AutocastMixin, TranslationTask):
-    """Without ``--decoding``, exactly fairseq's ``translation``."""
+class SpecdecTranslationTask(ParallelDecodingMixin, AutocastMixin, TranslationTask):
+    """Without ``--decoding``, fairseq's ``translation`` that loses no sentence."""

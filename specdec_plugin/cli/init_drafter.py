@@ -1,0 +1,179 @@
+"""``specdec-init-drafter``: a drafter's first checkpoint, warm-started from its verifier."""
+
+import argparse
+import os
+from argparse import Namespace
+from typing import Any, Dict, List, Optional, Sequence
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from omegaconf import OmegaConf
+from torch import Tensor
+
+from ..errors import PluginError
+from ..models.block_nat import BlockNATConfig, BlockNATModel, block_nat
+from ..models.frozen_encoder import FrozenEncoder
+from ..pairing import load_model
+
+EXAMPLE = """example:
+  specdec-init-drafter data-bin --source-lang en --target-lang es \\
+      --verifier checkpoints/verifier.pt --output checkpoints/drafter.init.pt \\
+      --decoder-layers 2 --block-size 10 --prefix-attention causal --share-encoder
+  fairseq-train data-bin --user-dir specdec_plugin --task block_nat_translation \\
+      --finetune-from-model checkpoints/drafter.init.pt ...
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    defaults = BlockNATConfig()
+    parser = argparse.ArgumentParser(
+        prog="specdec-init-drafter",
+        description="Write a drafter whose encoder, embeddings and decoder layers start as its "
+        "verifier's, and print the options with which fairseq-train goes on from there.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("data", help="binarised data folder (for its dictionaries)")
+    parser.add_argument("--source-lang", "-s", required=True, help="source language")
+    parser.add_argument("--target-lang", "-t", required=True, help="target language")
+    parser.add_argument("--verifier", required=True, help="the verifier's checkpoint")
+    parser.add_argument("--output", required=True, help="where the drafter's checkpoint goes")
+    parser.add_argument("--decoder-layers", type=int, help="default: as many as the verifier")
+    parser.add_argument("--block-size", type=int, default=defaults.block_size, help="k")
+    parser.add_argument(
+        "--prefix-attention",
+        choices=["full", "causal"],
+        default=str(defaults.prefix_attention),
+        help="who sees the masks; see fairseq-train --help (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--share-encoder", action="store_true", help="use the verifier's encoder, frozen"
+    )
+    return parser
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Console program."""
+    options = build_parser().parse_args(argv)
+    source = read_dictionary(options.data, options.source_lang)
+    target = read_dictionary(options.data, options.target_lang)
+    verifier = load_model(options.verifier, source, target)
+    arguments = drafter_arguments(verifier, options)
+    task = TranslationTask(TranslationConfig(), source, target)
+    drafter = BlockNATModel.build_model(arguments, task)
+    if isinstance(drafter.encoder, FrozenEncoder):
+        drafter.attach_encoder(verifier.encoder)
+    copied = warm_start(drafter, verifier)
+    save(drafter, arguments, options.output)
+    fresh = sorted(set(drafter.state_dict()) - set(copied))
+    print(f"{options.output}: {len(copied)} weights of the verifier; new: {', '.join(fresh)}")
+    print(training_flags(arguments))
+
+
+def read_dictionary(folder: str, language: str) -> Dictionary:
+    """The dictionary of one language; PluginError if the folder has none."""
+    path = os.path.join(folder, f"dict.{language}.txt")
+    if not os.path.exists(path):
+        raise PluginError(f"{path} does not exist. Name the folder that fairseq-preprocess wrote.")
+    return Dictionary.load(path)
+
+
+def drafter_arguments(verifier: Any, options: Namespace) -> Namespace:
+    """The verifier's shape with the drafter's options, as fairseq-train would store them."""
+    shape = verifier.args if hasattr(verifier, "args") else verifier.cfg
+    arguments = Namespace(**flat_arguments(shape))
+    arguments.arch = arguments._name = "block_nat"
+    arguments.block_size = options.block_size
+    arguments.prefix_attention = options.prefix_attention
+    arguments.share_encoder = options.share_encoder
+    if options.decoder_layers is not None:
+        arguments.decoder_layers = options.decoder_layers
+    block_nat(arguments)
+    return arguments
+
+
+def flat_arguments(shape: Any) -> Dict[str, Any]:
+    """A model's options by their command-line names (``encoder_layers``, …)."""
+    values: Any = OmegaConf.to_container(shape) if OmegaConf.is_config(shape) else vars(shape)
+    flat: Dict[str, Any] = {}
+    for name, value in dict(values).items():
+        nested = value if isinstance(value, dict) else getattr(value, "__dict__", None)
+        if name in ("encoder", "decoder", "quant_noise") and nested is not None:
+            flat.update({f"{name}_{key}": item for key, item in nested.items()})
+        else:
+            flat[name] = value
+    return flat
+
+
+def warm_start(drafter: BlockNATModel, verifier: Any) -> List[str]:
+    """Copy the verifier's weights into the drafter where names and shapes agree.
+
+    With fewer decoder layers than the verifier, the drafter takes layers at even
+    distances, the first and the last among them: they read embeddings and feed
+    the output projection.
+
+    Returns:
+        the names of the drafter's weights that were copied.
+    """
+    have, given = drafter.state_dict(), verifier.state_dict()
+    mine, theirs = len(drafter.decoder.layers), len(verifier.decoder.layers)
+    copied: Dict[str, Tensor] = {}
+    for name, value in have.items():
+        origin = given.get(_origin(name, mine, theirs))
+        if origin is not None and origin.shape == value.shape:
+            copied[name] = origin
+    drafter.load_state_dict({**have, **copied})
+    return list(copied)
+
+
+def _origin(name: str, mine: int, theirs: int) -> str:
+    prefix = "decoder.layers."
+    if not name.startswith(prefix):
+        return name
+    layer, rest = name[len(prefix) :].split(".", 1)
+    chosen = round(int(layer) * (theirs - 1) / (mine - 1)) if mine > 1 else theirs - 1
+    return f"{prefix}{chosen}.{rest}"
+
+
+def save(drafter: BlockNATModel, arguments: Namespace, path: str) -> None:
+    """Write a checkpoint that ``fairseq-train --finetune-from-model`` reads."""
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    state = {
+        "args": arguments,
+        "model": drafter.state_dict(),
+        "optimizer_history": [
+            {
+                "criterion_name": "GlancingBlockLoss",
+                "optimizer_name": "FairseqAdam",
+                "lr_scheduler_state": {},
+                "num_updates": 0,
+            }
+        ],
+        "extra_state": {},
+        "last_optimizer_state": None,
+    }
+    torch.save(state, path)
+
+
+def training_flags(arguments: Namespace) -> str:
+    """The flags of fairseq-train that build this drafter again."""
+    values = vars(arguments)
+    sized = [
+        "encoder_layers", "decoder_layers", "encoder_embed_dim", "decoder_embed_dim",
+        "encoder_ffn_embed_dim", "decoder_ffn_embed_dim", "encoder_attention_heads",
+        "decoder_attention_heads", "activation_fn", "block_size", "prefix_attention",
+    ]  # fmt: skip
+    switches = [
+        "share_all_embeddings", "share_decoder_input_output_embed", "encoder_normalize_before",
+        "decoder_normalize_before", "encoder_learned_pos", "decoder_learned_pos",
+        "layernorm_embedding", "no_scale_embedding", "share_encoder",
+    ]  # fmt: skip
+    words = [f"{_flag(name)} {values[name]}" for name in sized if values.get(name) is not None]
+    words += [_flag(name) for name in switches if values.get(name)]
+    return "--arch block_nat " + " ".join(words)
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -1,0 +1,167 @@
+"""The drafter's loss: label-smoothed cross entropy of hidden blocks, with glancing."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Tuple
+
+import torch
+from fairseq import utils
+from fairseq.criterions import FairseqCriterion, register_criterion
+from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+from fairseq.dataclass import FairseqDataclass
+from omegaconf import II
+from torch import Tensor
+
+from ..data.block_masking import Blocks, block_noise, sample_blocks
+from ..data.counter_random import counter_uniform
+from ..models.block_nat import BlockPrediction, Glancing
+
+try:  # moved in newer fairseq
+    from fairseq.logging import metrics
+except ImportError:
+    from fairseq import metrics
+
+# Purposes of random numbers; see counter_uniform.
+_STARTS, _REVEALED = 1, 2
+# Validation hides the same blocks at every epoch, so that its figures compare.
+_VALIDATION_EPOCH = 0
+
+
+@dataclass
+class GlancingBlockLossConfig(FairseqDataclass):
+    """Options of the drafter's loss."""
+
+    label_smoothing: float = field(
+        default=0.1,
+        metadata={"help": "epsilon of label smoothing; 0 means none"},
+    )
+    glancing_start: float = field(
+        default=0.5,
+        metadata={
+            "help": "λ at the first update: the share of wrongly predicted positions whose "
+            "reference the second pass may see; 0 with --glancing-end 0 turns glancing off"
+        },
+    )
+    glancing_end: float = field(
+        default=0.3,
+        metadata={"help": "λ after --glancing-updates updates; it falls linearly"},
+    )
+    glancing_updates: int = field(
+        default=0,
+        metadata={"help": "updates over which λ falls; 0 means --max-update"},
+    )
+    block_rate: float = field(
+        default=0.25,
+        metadata={
+            "help": "hidden blocks a target token, all trained in one pass; 0 hides one block a "
+            "sentence, as the papers do. --prefix-attention full always hides one"
+        },
+    )
+    seed: int = II("common.seed")
+    max_update: int = II("optimization.max_update")
+
+
+@register_criterion("glancing_block_loss", dataclass=GlancingBlockLossConfig)
+class GlancingBlockLoss(FairseqCriterion):
+    """Sums of token losses and a token count, so that workers add up exactly."""
+
+    def __init__(
+        self,
+        task: Any,
+        label_smoothing: float,
+        glancing_start: float,
+        glancing_end: float,
+        glancing_updates: int,
+        block_rate: float,
+        seed: int,
+        max_update: int,
+    ) -> None:
+        super().__init__(task)
+        self.label_smoothing = label_smoothing
+        self.glancing_start = glancing_start
+        self.glancing_end = glancing_end
+        self.glancing_updates = glancing_updates or max_update
+        self.block_rate = block_rate
+        self.seed = seed
+
+    def glancing_ratio(self, update: int) -> float:
+        """λ at an update: from ``glancing_start`` linearly to ``glancing_end``, then constant."""
+        share = min(1.0, update / self.glancing_updates) if self.glancing_updates > 0 else 1.0
+        return self.glancing_start + share * (self.glancing_end - self.glancing_start)
+
+    def forward(
+        self, model: Any, sample: Dict[str, Any], reduce: bool = True
+    ) -> Tuple[Tensor, int, Dict[str, Any]]:
+        """The loss of a batch.
+
+        Args:
+            model: a :class:`BlockNATModel`, perhaps wrapped for several workers.
+            sample: fairseq's batch.
+            reduce: always summed; fairseq passes it.
+
+        Returns:
+            the summed loss, the number of predicted tokens (the gradient's
+            denominator), and sums for the log.
+        """
+        epoch = self.task.epoch if model.training else _VALIDATION_EPOCH
+        blocks = self._blocks(model, sample, epoch)
+        glancing = None
+        if model.training and max(self.glancing_start, self.glancing_end) > 0:
+            noise = block_noise(sample["id"], blocks, self.seed, epoch, _REVEALED)
+            glancing = Glancing(self.glancing_ratio(self.task.updates), noise)
+        prediction = model(**sample["net_input"], blocks=blocks, glancing=glancing)
+
+        target = blocks.targets[prediction.scored]
+        lprobs = utils.log_softmax(prediction.logits, dim=-1)
+        loss, nll = label_smoothed_nll_loss(lprobs, target.unsqueeze(-1), self.label_smoothing)
+        logging_output = {
+            "loss": loss.data,
+            "nll_loss": nll.data,
+            "ntokens": sample["ntokens"],
+            "nsentences": sample["target"].size(0),
+            "sample_size": target.numel(),
+        }
+        if not model.training:
+            logging_output.update(_acceptance(prediction, blocks))
+        return loss, target.numel(), logging_output
+
+    def _blocks(self, model: Any, sample: Dict[str, Any], epoch: int) -> Blocks:
+        target = sample["target"]
+        noise = counter_uniform(sample["id"], target.size(1), self.seed, epoch, _STARTS)
+        rate = self.block_rate if model.decoder.causal_prefix else 0.0
+        return sample_blocks(target, self.padding_idx, model.decoder.block_size, rate, noise)
+
+    @classmethod
+    def reduce_metrics(cls, logging_outputs: List[Dict[str, Any]]) -> None:
+        """Log means over all workers."""
+
+        def total(key: str) -> Any:
+            return sum(log.get(key, 0) for log in logging_outputs)
+
+        size = total("sample_size")
+        if size == 0:
+            return
+        metrics.log_scalar("loss", total("loss") / size / math.log(2), size, round=3)
+        metrics.log_scalar("nll_loss", total("nll_loss") / size / math.log(2), size, round=3)
+        metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
+        metrics.log_scalar("predicted", size, round=0)
+        blocks = total("blocks")
+        if blocks > 0:
+            metrics.log_scalar("accepted", total("accepted") / blocks, blocks, round=3)
+
+    @staticmethod
+    def logging_outputs_can_be_summed() -> bool:
+        """All entries are sums."""
+        return True
+
+
+def _acceptance(prediction: BlockPrediction, blocks: Blocks) -> Dict[str, Tensor]:
+    """How many leading tokens of each block agree with the reference, and how many blocks.
+
+    The mean is the accepted prefix length that exact verification would give if
+    the verifier said the reference.
+    """
+    right = torch.zeros_like(blocks.scored)
+    right[prediction.scored] = prediction.logits.argmax(-1) == blocks.targets[prediction.scored]
+    leading = right.long().cumprod(2).sum()
+    return {"accepted": leading, "blocks": blocks.scored[:, :, 0].sum()}

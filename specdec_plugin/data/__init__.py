@@ -1,0 +1,1 @@
+"""What training feeds to the models of the plugin."""

@@ -1,0 +1,46 @@
+"""Random numbers that depend on the example, not on the worker that draws them.
+
+A drafter's random prefix must be the same whichever worker, batch or order the
+sentence comes in, so that training is reproducible and the gradient does not
+depend on the number of workers.  A counter-based generator gives that without
+a loop over the batch: the number is a hash of (seed, epoch, sentence, counter).
+The hash is the finaliser of SplitMix64 (Steele, Lea & Flood 2014).
+"""
+
+import torch
+from torch import Tensor
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
+_MIX_A = -4658895280553007687  # 0xBF58476D1CE4E5B9
+_MIX_B = -7723592293110705685  # 0x94D049BB133111EB
+
+
+def counter_uniform(ids: Tensor, width: int, *stream: int) -> Tensor:
+    """Uniform numbers in [0, 1), one row for each sentence.
+
+    Args:
+        ids: (rows,) whole numbers that name the sentences.
+        width: how many numbers a row.
+        stream: further whole numbers (seed, epoch, purpose); each choice gives an
+            independent sequence.
+
+    Returns:
+        (rows, width) float32.
+    """
+    state = ids.to(torch.int64)
+    for word in stream:
+        state = _mix(state * _GOLDEN + word)
+    counter = torch.arange(1, width + 1, device=ids.device)
+    mixed = _mix(state.unsqueeze(1) + counter * _GOLDEN)
+    return _shifted(mixed, 40).to(torch.float32) / 2**24
+
+
+def _mix(x: Tensor) -> Tensor:
+    x = (x ^ _shifted(x, 30)) * _MIX_A
+    x = (x ^ _shifted(x, 27)) * _MIX_B
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """Logical right shift; PyTorch's ``>>`` would copy the sign bit."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)

@@ -1,0 +1,133 @@
+"""From flags to a generator: which verifier, drafter and rule belong to a method."""
+
+import logging
+import sys
+from typing import Any, Optional, Sequence
+
+import torch
+from fairseq.modules import LearnedPositionalEmbedding
+
+from ..engine import build_engine
+from ..errors import PluginError
+from ..models.block_nat import BlockNATModel
+from ..models.frozen_encoder import FrozenEncoder
+from ..pairing import check_pair, load_model
+from .acceptance import Exact, TopBeta
+from .config import check_generation
+from .drafters.base import Drafter, NoDrafter
+from .drafters.nat import NATDrafter
+from .generator import Lengths, ParallelGenerator
+from .loop import DecodingLoop, UnverifiedStep, VerifiedStep
+from .trace import Trace
+from .verifier import Verifier
+
+logger = logging.getLogger(__name__)
+
+
+def build_generator(task: Any, models: Sequence[Any], args: Any, eos: Optional[int] = None) -> Any:
+    """Build what ``--decoding`` names.
+
+    Args:
+        task: has ``cfg`` with the fields of :class:`DecodingConfig`, and dictionaries.
+        models: the verifiers.
+        args: fairseq's generation options.
+        eos: the symbol that starts and ends sentences, if not the dictionary's.
+
+    Raises:
+        PluginError: flags contradict each other, or the drafter does not fit.
+    """
+    cfg = task.cfg
+    method = str(cfg.decoding)
+    check_generation(args, method)
+    trace = Trace()
+    model = None if method == "greedy" else _load_drafter(task, models, method)
+    drafter = _drafter(cfg, model, models, with_scores=method == "nat")
+    step: Any = UnverifiedStep()
+    if method != "nat":
+        engines = [build_engine(each, _dtype(cfg.verifier_dtype)) for each in models]
+        temperature = getattr(args, "temperature", 1.0)
+        step = VerifiedStep(Verifier(engines, trace, temperature), _rule(cfg))
+    history = bool(getattr(args, "retain_iter_history", False))
+    loop = DecodingLoop(drafter, step, trace, history)
+    lengths = _lengths(args, models if model is None else [*models, model])
+    return ParallelGenerator(models, task.target_dictionary, loop, trace, lengths, eos)
+
+
+def _load_drafter(task: Any, models: Sequence[Any], method: str) -> BlockNATModel:
+    path = task.cfg.drafter_path
+    if path is None:
+        raise PluginError(
+            f"--decoding {method} needs a drafter: add --drafter-path DRAFTER.pt "
+            "(train one with --task block_nat_translation), or use --decoding greedy."
+        )
+    drafter = load_model(path, task.source_dictionary, task.target_dictionary)
+    if not isinstance(drafter, BlockNATModel):
+        raise PluginError(
+            f"{path} is not a drafter but a {type(drafter).__name__}. Give a model trained with "
+            "--arch block_nat."
+        )
+    check_pair(path, drafter, task.source_dictionary, task.target_dictionary)
+    weight = next(models[0].parameters())
+    return drafter.to(device=weight.device, dtype=weight.dtype)
+
+
+def _drafter(
+    cfg: Any, model: Optional[BlockNATModel], models: Sequence[Any], with_scores: bool
+) -> Drafter:
+    if model is None:
+        return NoDrafter()
+    trained = model.decoder.block_size
+    if not 0 <= cfg.block_size <= trained:
+        raise PluginError(
+            f"--block-size {cfg.block_size}: this drafter was trained with {trained}. Give 1 to "
+            f"{trained}, or leave it out."
+        )
+    shared = None
+    if isinstance(model.encoder, FrozenEncoder):
+        shared = _shared_encoder(model, models)
+    return NATDrafter(
+        model, cfg.block_size or trained, shared, _dtype(cfg.drafter_dtype), with_scores
+    )
+
+
+def _shared_encoder(drafter: BlockNATModel, models: Sequence[Any]) -> int:
+    """Which verifier's encoder the drafter was trained with; else the first, with a warning."""
+    for index, model in enumerate(models):
+        if drafter.shares_encoder_of(model):
+            return index
+    logger.warning(
+        "The drafter was trained with the encoder of another verifier. The output stays that of "
+        "greedy decoding, but few drafts will be accepted: train a drafter for this verifier."
+    )
+    return 0
+
+
+def _rule(cfg: Any) -> Any:
+    if cfg.top_beta < 1 or cfg.tolerance < 0:
+        raise PluginError("--top-beta must be at least 1, and --tolerance at least 0.")
+    return Exact() if cfg.top_beta == 1 else TopBeta(cfg.top_beta, cfg.tolerance)
+
+
+def _dtype(name: Any) -> Optional[torch.dtype]:
+    return None if name is None else getattr(torch, str(name))
+
+
+def _lengths(args: Any, models: Sequence[Any]) -> Lengths:
+    limits = [sys.maxsize]
+    for model in models:
+        drafts = isinstance(model, BlockNATModel)
+        learned = isinstance(model.decoder, torch.nn.Module) and isinstance(
+            getattr(model.decoder, "embed_positions", None), LearnedPositionalEmbedding
+        )
+        # A drafter with sinusoidal positions has no limit of its own.
+        if hasattr(model, "max_decoder_positions") and (learned or not drafts):
+            limits.append(model.max_decoder_positions())
+    return Lengths(
+        max_len_a=getattr(args, "max_len_a", 0),
+        max_len_b=getattr(args, "max_len_b", 200),
+        min_len=getattr(args, "min_len", 1),
+        max_positions=min(limits),
+        unk_penalty=getattr(args, "unkpen", 0),
+        len_penalty=getattr(args, "lenpen", 1),
+        normalize=not getattr(args, "unnormalized", False),
+    )

@@ -1,0 +1,1 @@
+"""Who proposes tokens: one module a method, none known to the loop."""

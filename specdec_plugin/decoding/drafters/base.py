@@ -1,0 +1,39 @@
+"""The contract between the loop and whoever proposes tokens."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from ..state import Batch, Draft, Rows
+
+
+class Drafter(ABC):
+    """Proposes tokens; whatever they are, only speed depends on them."""
+
+    @abstractmethod
+    def start(self, batch: Batch) -> None:
+        """Begin a batch; forget the one before."""
+
+    @abstractmethod
+    def propose(self, rows: Rows) -> Draft:
+        """Tokens that may follow each row."""
+
+    @abstractmethod
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows only: (rows,) indices into the current ones."""
+
+
+class NoDrafter(Drafter):
+    """Proposes nothing: greedy decoding."""
+
+    def start(self, batch: Batch) -> None:
+        """Nothing to prepare."""
+
+    def propose(self, rows: Rows) -> Draft:
+        """An empty draft, (rows, 0)."""
+        empty = rows.inputs[:, :0]
+        return Draft(empty, torch.zeros_like(rows.lengths))
+
+    def select(self, rows: Tensor) -> None:
+        """Nothing to keep."""

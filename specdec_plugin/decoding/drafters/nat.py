@@ -1,0 +1,114 @@
+"""Drafts of a block-NAT model (papers 001 and 002)."""
+
+from operator import sub
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+
+from ...engine import CachedDecoder
+from ...models.block_nat import BlockNATModel
+from ..state import Batch, Draft, Rows
+from .base import Drafter
+
+
+class NATDrafter(Drafter):
+    """Predicts the next k tokens at once.
+
+    With a causal prefix the decoder is fed only what is new, [new tokens ; k masks],
+    and forgets the masks afterwards. Otherwise prefix tokens depend on the masks
+    after them, and everything is computed again.
+
+    Args:
+        model: the drafter; its own encoder runs unless it shares the verifier's.
+        block_size: k, at most what the model was trained with.
+        shared: which of the verifiers' encoder outputs it reads, if it shares one.
+        dtype: the type it computes in; None keeps the model's.
+        with_scores: also return the drafter's log-probabilities.
+    """
+
+    def __init__(
+        self,
+        model: BlockNATModel,
+        block_size: int,
+        shared: Optional[int] = None,
+        dtype: Optional[torch.dtype] = None,
+        with_scores: bool = False,
+    ) -> None:
+        self.model = model
+        self.block_size = block_size
+        self.shared = shared
+        self.with_scores = with_scores
+        self.causal = model.decoder.causal_prefix
+        self.engine = CachedDecoder(model.decoder, dtype)
+        self._state: Any = None
+
+    def start(self, batch: Batch) -> None:
+        """Encode the source, or take the verifier's encoding of it."""
+        if self.shared is None:
+            encoder_out = self.model.encoder.forward_torchscript(batch.net_input)
+        else:
+            encoder_out = batch.encoder_outs[self.shared]
+        capacity = min(batch.limits.max_len + 1 + self.block_size, 256)
+        self._state = self.engine.start(encoder_out, capacity)
+        decoder = self.model.decoder
+        masks = decoder.embed_scale * decoder.mask_vectors[: self.block_size].detach()
+        self._masks = masks.to(self.engine.dtype).unsqueeze(0)
+
+    def propose(self, rows: Rows) -> Draft:
+        """The k most probable tokens, each for itself, within the limits."""
+        state, k = self._state, self.block_size
+        new = rows.longest + 1
+        if state.longest > 0:
+            # Everything was fed but what the last iteration added. Rows may have left since.
+            new = max(rows.host_added)
+            fed = 1 + max(map(sub, rows.host_lengths, rows.host_added))
+            state.keep(state.lengths, fed)
+        feed = self._feed_one if rows.size == 1 else self._feed_many
+        hidden = feed(rows, new)
+        if self.causal:
+            state.keep(rows.lengths + 1, rows.longest + 1)
+        logits = self.engine.projection.logits(hidden).float()
+        rows.limits.apply(logits, rows.lengths, rows.shortest, rows.longest)
+        tokens = logits.argmax(2)
+        scores = None
+        if self.with_scores:
+            lprobs = torch.log_softmax(logits, dim=2)
+            scores = lprobs.gather(2, tokens.unsqueeze(2)).squeeze(2)
+        return Draft(tokens, torch.full_like(rows.lengths, k), scores)
+
+    def _feed_one(self, rows: Rows, new: int) -> Tensor:
+        """A single row: plain slices instead of gathering. (1, k, dim)."""
+        state, end = self._state, rows.longest + 1
+        tokens = self.engine.embed(rows.inputs[:, end - new : end], state.lengths, state.longest)
+        masks = self.engine.embed_vectors(self._masks, rows.lengths + 1, end)
+        x = torch.cat([tokens, masks], dim=1)
+        first = 1 + torch.arange(end - new, end + self.block_size, device=x.device)
+        limits = first.masked_fill(first > end, end + self.block_size).unsqueeze(0)
+        if not self.causal:
+            limits = limits.clamp(min=end + self.block_size)
+        return self.engine.forward(state, x, limits)[:, new:]
+
+    def _feed_many(self, rows: Rows, new: int) -> Tensor:
+        """Rows with different numbers of new tokens. (rows, k, dim)."""
+        state, k = self._state, self.block_size
+        counts = (rows.lengths + 1 - state.lengths).unsqueeze(1)  # (rows, 1) new tokens
+        # The widest row decides; others feed rubbish after their masks.
+        place = torch.arange(new + k, device=counts.device)
+        source = (state.lengths.unsqueeze(1) + place).clamp(max=rows.inputs.size(1) - 1)
+        x = self.engine.embed(rows.inputs.gather(1, source), state.lengths, state.longest)
+        masks = self.engine.embed_vectors(
+            self._masks.expand(rows.size, -1, -1), rows.lengths + 1, rows.longest + 1
+        )
+        where = counts + torch.arange(k, device=counts.device)  # (rows, k)
+        where = where.unsqueeze(2).expand(-1, -1, x.size(2))
+        x = x.scatter(1, where, masks)
+        seen = (rows.lengths + 1 + k).unsqueeze(1)
+        own = state.lengths.unsqueeze(1) + place + 1
+        token = (place < counts) if self.causal else torch.zeros_like(place < counts)
+        limits = torch.where(token, own, seen)
+        return self.engine.forward(state, x, limits).gather(1, where)
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows."""
+        self._state.select(rows)

@@ -1,0 +1,158 @@
+"""The face to fairseq-generate, fairseq-interactive and fairseq's hub."""
+
+import logging
+import sys
+import weakref
+from dataclasses import dataclass
+from typing import Any, Dict, List, Optional, Sequence
+
+import torch
+from torch import Tensor
+
+from ..errors import PluginError
+from .limits import Limits
+from .loop import DecodingLoop
+from .state import Batch
+from .trace import Trace
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Lengths:
+    """fairseq's length options.
+
+    Attributes:
+        max_len_a: with ``max_len_b``, the limit is ``a · padded source length + b``.
+        max_len_b: see ``max_len_a``.
+        min_len: tokens before an end of sentence may come.
+        max_positions: positions that every model has.
+        unk_penalty: ``--unkpen``.
+        len_penalty: ``--lenpen``.
+        normalize: divide scores by length (not ``--unnormalized``).
+    """
+
+    max_len_a: float = 0
+    max_len_b: int = 200
+    min_len: int = 1
+    max_positions: int = sys.maxsize
+    unk_penalty: float = 0.0
+    len_penalty: float = 1.0
+    normalize: bool = True
+
+
+class ParallelGenerator:
+    """Decodes fairseq's batches with the loop; has the methods of a ``SequenceGenerator``.
+
+    Args:
+        models: the verifiers, whose encoders run here.
+        dictionary: the target dictionary.
+        loop: how a batch is decoded.
+        trace: its counters; the summary is logged when the generator is dropped.
+        lengths: fairseq's options.
+        eos: the symbol that is fed first and ends a sentence (default: the dictionary's).
+        symbols_to_strip_from_output: fairseq leaves these out when it prints.
+    """
+
+    def __init__(
+        self,
+        models: Sequence[Any],
+        dictionary: Any,
+        loop: DecodingLoop,
+        trace: Trace,
+        lengths: Lengths,
+        eos: Optional[int] = None,
+        symbols_to_strip_from_output: Sequence[int] = (),
+    ) -> None:
+        self.models = models
+        self.pad, self.unk = dictionary.pad(), dictionary.unk()
+        self.eos = dictionary.eos() if eos is None else eos
+        self.loop = loop
+        self.trace = trace
+        self.lengths = lengths
+        self.symbols_to_strip_from_output = {*symbols_to_strip_from_output, self.eos}
+        weakref.finalize(self, _report, trace)
+
+    @torch.no_grad()
+    def generate(
+        self,
+        models: Sequence[Any],
+        sample: Dict[str, Any],
+        prefix_tokens: Optional[Tensor] = None,
+        constraints: Optional[Tensor] = None,
+        bos_token: Optional[int] = None,
+    ) -> List[List[Dict[str, Any]]]:
+        """Translate a batch; see :meth:`fairseq.sequence_generator.SequenceGenerator.generate`.
+
+        Args:
+            models: as given at construction; fairseq passes them again.
+            sample: fairseq's batch.
+            prefix_tokens: (rows, width) tokens to begin with, padded on the right.
+            constraints: must be None.
+            bos_token: what the decoder is fed first (default: ``eos``).
+
+        Returns:
+            for each row a list of one hypothesis: ``tokens`` and
+            ``positional_scores`` (length,), ``score``, ``steps`` (iterations),
+            ``history`` and empty ``attention`` and ``alignment``.
+        """
+        if constraints is not None:
+            raise PluginError("Constraints cannot be kept with --decoding; leave one of them out.")
+        with self.trace.timed("total"):
+            batch = self._batch(sample["net_input"], prefix_tokens, bos_token)
+            hypotheses = self.loop.decode(batch)
+        return [[self._finished(hypothesis)] for hypothesis in hypotheses]
+
+    def _batch(
+        self, net_input: Dict[str, Any], prefix: Optional[Tensor], bos: Optional[int]
+    ) -> Batch:
+        max_len = self._max_len(net_input["src_tokens"].size(1))
+        for model in self.models:
+            model.eval()
+        with self.trace.timed("encoder"):
+            outs = [model.encoder.forward_torchscript(net_input) for model in self.models]
+        if prefix is not None:
+            prefix = prefix[:, :max_len].long()
+            prefix = prefix if prefix.size(1) > 0 else None
+        limits = Limits(
+            self.pad,
+            self.unk,
+            self.eos,
+            self.lengths.unk_penalty,
+            self.lengths.min_len,
+            max_len,
+            prefix,
+        )
+        return Batch(net_input, outs, self.eos if bos is None else bos, limits)
+
+    def _max_len(self, source_length: int) -> int:
+        """fairseq's limit; note that ``source_length`` is that of the padded batch."""
+        lengths = self.lengths
+        limit = int(lengths.max_len_a * source_length + lengths.max_len_b)
+        max_len = min(limit, lengths.max_positions - 1)
+        if lengths.min_len > max_len:
+            raise PluginError(
+                f"--min-len {lengths.min_len} is more than the length limit {max_len}. "
+                "Lower it, or raise --max-len-a or --max-len-b."
+            )
+        return max_len
+
+    def _finished(self, hypothesis: Dict[str, Any]) -> Dict[str, Any]:
+        scores = hypothesis["positional_scores"]
+        score = scores.sum()
+        if self.lengths.normalize:
+            score = score / len(scores) ** self.lengths.len_penalty
+        empty = torch.empty(0)
+        history = [{"tokens": tokens} for tokens in hypothesis["history"]]
+        return {
+            **hypothesis,
+            "score": score,
+            "history": history,
+            "attention": empty,
+            "alignment": empty,
+        }
+
+
+def _report(trace: Trace) -> None:
+    for line in trace.lines():
+        logger.info(line)

@@ -1,0 +1,170 @@
+"""Draft, verify, accept, repeat: the loop that every method shares.
+
+With n tokens accepted, the verifier is fed ``[last accepted, d_1 … d_m]`` and says
+what follows each. The accepted prefix of the draft and the verifier's next token
+are appended, and its cache keeps exactly what was accepted. So an iteration adds
+1 to m + 1 tokens to a row. Rows accept different counts, finish at different
+iterations and then leave the batch. The host waits for the device once an iteration.
+"""
+
+from typing import Any, Dict, List, Optional, Protocol, Tuple
+
+import torch
+from torch import Tensor
+
+from .acceptance import Emission, Ranking, emit
+from .drafters.base import Drafter
+from .state import Batch, Draft, Rows
+from .trace import Trace
+from .verifier import Verifier
+
+
+class Rule(Protocol):
+    """An acceptance rule; see :mod:`.acceptance`."""
+
+    def agrees(self, ranking: Ranking) -> Tensor:
+        """(rows, m) true where the drafted token may stand."""
+
+
+class VerifiedStep:
+    """Accept what the verifier and the rule agree with, and add the verifier's next token."""
+
+    def __init__(self, verifier: Verifier, rule: Rule) -> None:
+        self.verifier = verifier
+        self.rule = rule
+
+    def start(self, batch: Batch) -> None:
+        """Begin a batch."""
+        self.verifier.start(batch)
+
+    def judge(self, rows: Rows, draft: Draft) -> Tuple[Draft, Emission, Tensor]:
+        """The draft within the limits, what is added to each row, and its log-probabilities."""
+        limits = rows.limits
+        draft = draft.within(rows, limits.max_len)
+        lprobs = self.verifier.lprobs(torch.cat([rows.last(), draft.tokens], dim=1))
+        limits.apply(lprobs, rows.lengths, rows.shortest, rows.longest)
+        ranking = Ranking(lprobs, lprobs.argmax(2), draft.tokens, draft.real())
+        emission = emit(ranking, self.rule.agrees(ranking), limits.eos)
+        scores = lprobs.gather(2, emission.tokens.unsqueeze(2)).squeeze(2)
+        return draft, emission, scores
+
+    def keep(self, rows: Rows) -> None:
+        """Roll the caches back to what was accepted."""
+        self.verifier.keep(rows)
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows."""
+        self.verifier.select(rows)
+
+
+class UnverifiedStep:
+    """Accept every draft: the drafter alone (``--decoding nat``)."""
+
+    def start(self, batch: Batch) -> None:
+        """Nothing to prepare."""
+
+    def judge(self, rows: Rows, draft: Draft) -> Tuple[Draft, Emission, Tensor]:
+        """The draft within the limits, all of it up to an end of sentence, and its scores."""
+        draft = draft.within(rows, rows.limits.max_len + 1)
+        assert draft.scores is not None
+        ends = draft.tokens.eq(rows.limits.eos) & draft.real()
+        ended = ends.any(1)
+        counts = torch.where(ended, ends.int().argmax(1) + 1, draft.lengths)
+        return draft, Emission(draft.tokens, counts, counts, ended), draft.scores
+
+    def keep(self, rows: Rows) -> None:
+        """Nothing to roll back."""
+
+    def select(self, rows: Tensor) -> None:
+        """Nothing to keep."""
+
+
+class DecodingLoop:
+    """Decodes batches with one drafter and one way to judge its drafts.
+
+    Args:
+        drafter: proposes tokens.
+        step: :class:`VerifiedStep` or :class:`UnverifiedStep`.
+        trace: where iterations, acceptance and time are counted.
+        keep_history: also return the draft and the outcome of each iteration.
+    """
+
+    def __init__(
+        self, drafter: Drafter, step: Any, trace: Trace, keep_history: bool = False
+    ) -> None:
+        self.drafter = drafter
+        self.step = step
+        self.trace = trace
+        self.keep_history = keep_history
+
+    def decode(self, batch: Batch) -> List[Dict[str, Any]]:
+        """Decode a batch.
+
+        Returns:
+            for each sentence ``tokens`` and ``positional_scores`` (length,), ``steps``
+            (iterations), and ``history``: (draft, added tokens) of each iteration.
+        """
+        rows = Rows(batch)
+        history: List[List[Tensor]] = [[] for _ in range(batch.size)]
+        finished: List[Optional[Dict[str, Any]]] = [None] * batch.size
+        self.step.start(batch)
+        with self.trace.timed("drafter"):
+            self.drafter.start(batch)
+        while rows.size > 0:
+            draft = self._draft(rows)
+            draft, emission, scores = self.step.judge(rows, draft)
+            rows.append(emission.tokens, scores, emission.counts)
+            if self.keep_history:
+                self._remember(history, rows, draft, emission)
+            ended = self._settle(rows, draft, emission)
+            if any(ended):
+                self._finish(rows, ended, finished)
+            if rows.size > 0:
+                self.step.keep(rows)
+        for hypothesis, steps in zip(finished, history):
+            assert hypothesis is not None
+            hypothesis["history"] = steps
+        self.trace.sentences += batch.size
+        return [hypothesis for hypothesis in finished if hypothesis is not None]
+
+    def _draft(self, rows: Rows) -> Draft:
+        """The drafter's proposal; before anything is chosen, a prefix that must be chosen."""
+        prefix = rows.limits.prefix
+        if rows.steps == 0 and prefix is not None and isinstance(self.step, VerifiedStep):
+            return Draft(prefix, prefix.ne(rows.limits.pad).sum(1))
+        with self.trace.timed("drafter"):
+            return self.drafter.propose(rows)
+
+    def _settle(self, rows: Rows, draft: Draft, emission: Emission) -> List[int]:
+        """Bring the outcome to the host: the one synchronisation of an iteration."""
+        outcome = torch.stack(
+            [rows.lengths, emission.ended.long(), emission.counts, emission.kept, draft.lengths]
+        )
+        lengths, ended, added, kept, drafted = outcome.tolist()
+        self.trace.count(drafted, kept, added)
+        rows.know(lengths, added)
+        return ended
+
+    def _finish(
+        self, rows: Rows, ended: List[int], finished: List[Optional[Dict[str, Any]]]
+    ) -> None:
+        """Take finished rows out of the batch."""
+        for row, place in enumerate(rows.order.tolist()):
+            if ended[row]:
+                hypothesis: Dict[str, Any] = dict(rows.hypothesis(row))
+                hypothesis["steps"] = rows.steps
+                finished[place] = hypothesis
+        kept = rows.select([row for row, end in enumerate(ended) if not end])
+        if rows.size > 0:
+            self.step.select(kept)
+            self.drafter.select(kept)
+
+    def _remember(
+        self, history: List[List[Tensor]], rows: Rows, draft: Draft, emission: Emission
+    ) -> None:
+        """Store the draft and what was added, row by row (only when asked for)."""
+        places = rows.order.tolist()
+        drafted, added = draft.lengths.tolist(), emission.counts.tolist()
+        for row, place in enumerate(places):
+            history[place].append(draft.tokens[row, : drafted[row]].clone())
+            history[place].append(emission.tokens[row, : added[row]].clone())

@@ -1,0 +1,158 @@
+"""The rows of a batch that are still being decoded."""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+import torch
+from torch import Tensor
+
+from .limits import Limits
+
+
+class Batch(NamedTuple):
+    """What decoding starts from.
+
+    Attributes:
+        net_input: fairseq's ``src_tokens`` (rows, source) and ``src_lengths`` (rows,).
+        encoder_outs: fairseq's encoder output of each verifier.
+        bos: the symbol that the decoder is fed first.
+        limits: what may not be chosen.
+    """
+
+    net_input: Dict[str, Any]
+    encoder_outs: Sequence[Any]
+    bos: int
+    limits: Limits
+
+    @property
+    def size(self) -> int:
+        """How many sentences."""
+        return self.net_input["src_tokens"].size(0)
+
+    @property
+    def device(self) -> torch.device:
+        """Where decoding happens."""
+        return self.net_input["src_tokens"].device
+
+
+class Rows:
+    """Tokens and scores of unfinished rows; finished ones leave.
+
+    Attributes:
+        order: (rows,) each row's place in the batch.
+        inputs: (rows, …) what the decoder is fed: ``bos``, then the tokens chosen so
+            far; beyond them rubbish.
+        scores: (rows, …) log-probabilities of the chosen tokens.
+        lengths: (rows,) how many tokens are chosen.
+        host_lengths: the same on the host.
+        host_added: how many of them the last iteration added, on the host.
+        limits: what may not be chosen.
+        steps: iterations so far.
+    """
+
+    def __init__(self, batch: Batch) -> None:
+        size, device = batch.size, batch.device
+        self.order = torch.arange(size, device=device)
+        self.inputs = torch.full((size, 32), batch.bos, device=device)
+        self.scores = torch.zeros(size, 32, device=device)
+        self.lengths = torch.zeros(size, dtype=torch.long, device=device)
+        self.host_lengths = [0] * size
+        self.host_added = [0] * size
+        self.limits = batch.limits
+        self.steps = 0
+
+    @property
+    def size(self) -> int:
+        """How many rows are left."""
+        return self.order.size(0)
+
+    @property
+    def shortest(self) -> int:
+        """The least length."""
+        return min(self.host_lengths)
+
+    @property
+    def longest(self) -> int:
+        """The greatest length."""
+        return max(self.host_lengths)
+
+    def last(self) -> Tensor:
+        """(rows, 1) the newest token of each row, which the decoder has not been fed yet."""
+        return self.inputs.gather(1, self.lengths.unsqueeze(1))
+
+    def append(self, tokens: Tensor, scores: Tensor, counts: Tensor) -> None:
+        """Add the first ``counts`` of ``tokens`` to each row; :meth:`know` must follow.
+
+        Args:
+            tokens: (rows, width) chosen tokens, rubbish beyond ``counts``.
+            scores: (rows, width) their log-probabilities.
+            counts: (rows,).
+        """
+        width = tokens.size(1)
+        self._grow(self.longest + width + 1)
+        place = self.lengths.unsqueeze(1) + torch.arange(width, device=tokens.device)
+        self.scores.scatter_(1, place, scores)
+        self.inputs.scatter_(1, place + 1, tokens)
+        self.lengths = self.lengths + counts
+
+    def know(self, lengths: List[int], added: List[int]) -> None:
+        """Tell the host the outcome of :meth:`append`."""
+        self.host_lengths, self.host_added = lengths, added
+        self.steps += 1
+
+    def hypothesis(self, row: int) -> Dict[str, Tensor]:
+        """The tokens of a row and their log-probabilities, (length,) each."""
+        length = self.host_lengths[row]
+        return {
+            "tokens": self.inputs[row, 1 : length + 1].clone(),
+            "positional_scores": self.scores[row, :length].clone(),
+        }
+
+    def select(self, rows: List[int]) -> Tensor:
+        """Go on with these rows; their indices as a tensor, (rows,)."""
+        kept = torch.tensor(rows, dtype=torch.long, device=self.order.device)
+        self.order = self.order[kept]
+        self.inputs = self.inputs[kept]
+        self.scores = self.scores[kept]
+        self.lengths = self.lengths[kept]
+        self.limits = self.limits.select(kept)
+        self.host_lengths = [self.host_lengths[row] for row in rows]
+        self.host_added = [self.host_added[row] for row in rows]
+        return kept
+
+    def _grow(self, width: int) -> None:
+        have = self.inputs.size(1)
+        if width > have:
+            more = max(width, 2 * have) - have
+            self.inputs = torch.nn.functional.pad(self.inputs, (0, more))
+            self.scores = torch.nn.functional.pad(self.scores, (0, more))
+
+
+class Draft(NamedTuple):
+    """What a drafter proposes.
+
+    Attributes:
+        tokens: (rows, m) the tokens to come; rubbish beyond ``lengths``.
+        lengths: (rows,) how many tokens each row proposes, at most m.
+        scores: (rows, m) the drafter's log-probabilities, if it was asked for them.
+    """
+
+    tokens: Tensor
+    lengths: Tensor
+    scores: Optional[Tensor] = None
+
+    def within(self, rows: Rows, room: int) -> "Draft":
+        """Cut to ``room`` tokens beyond which a row would pass its length limit.
+
+        Args:
+            rows: the rows.
+            room: how many tokens a row of length 0 may draft.
+        """
+        width = min(self.tokens.size(1), max(0, room - rows.shortest))
+        lengths = torch.minimum(self.lengths, room - rows.lengths)
+        scores = self.scores if self.scores is None else self.scores[:, :width]
+        return Draft(self.tokens[:, :width], lengths, scores)
+
+    def real(self) -> Tensor:
+        """(rows, m) true where a token is proposed."""
+        place = torch.arange(self.tokens.size(1), device=self.tokens.device)
+        return place < self.lengths.unsqueeze(1)

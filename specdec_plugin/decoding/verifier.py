@@ -1,0 +1,73 @@
+"""The model that is accelerated, or several of them (an ensemble)."""
+
+import math
+from typing import Any, Sequence
+
+import torch
+from torch import Tensor
+
+from ..engine import CachedDecoder, Engine
+from .state import Batch, Rows
+from .trace import Trace
+
+
+class Verifier:
+    """Log-probabilities of the models in ``--path``, averaged as fairseq averages.
+
+    Args:
+        engines: one for each model.
+        trace: where time is counted.
+        temperature: divides the logits, as fairseq's ``--temperature``.
+    """
+
+    def __init__(self, engines: Sequence[Engine], trace: Trace, temperature: float = 1.0) -> None:
+        self.engines = engines
+        self.trace = trace
+        self.temperature = temperature
+        self._states: Sequence[Any] = ()
+
+    def start(self, batch: Batch) -> None:
+        """Project the encoder outputs of a batch and empty the caches."""
+        capacity = min(batch.limits.max_len + 1, 256)
+        with self.trace.timed("verifier"):
+            self._states = [
+                engine.start(out, capacity) for engine, out in zip(self.engines, batch.encoder_outs)
+            ]
+
+    def lprobs(self, fed: Tensor) -> Tensor:
+        """Log-probabilities of what follows each fed token.
+
+        Args:
+            fed: (rows, width) the newest token of each row and its draft.
+
+        Returns:
+            (rows, width, vocabulary) float32.
+        """
+        each = [
+            self._lprobs(engine, state, fed) for engine, state in zip(self.engines, self._states)
+        ]
+        if len(each) == 1:
+            return each[0]
+        return torch.logsumexp(torch.stack(each), dim=0) - math.log(len(each))
+
+    def _lprobs(self, engine: Engine, state: Any, fed: Tensor) -> Tensor:
+        if not isinstance(engine, CachedDecoder):
+            with self.trace.timed("verifier"):
+                return torch.log_softmax(engine.logits(state, fed) / self.temperature, dim=-1)
+        with self.trace.timed("verifier"):
+            features = engine.forward(state, engine.embed(fed, state.lengths, state.longest))
+        with self.trace.timed("projection"):
+            logits = engine.projection.logits(features).float()
+            if self.temperature != 1.0:
+                logits = logits / self.temperature
+            return torch.log_softmax(logits, dim=-1)
+
+    def keep(self, rows: Rows) -> None:
+        """Keep in the caches what is now accepted: all chosen tokens but the newest."""
+        for state in self._states:
+            state.keep(rows.lengths, rows.longest)
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows."""
+        for state in self._states:
+            state.select(rows)

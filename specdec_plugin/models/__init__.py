@@ -1,0 +1,1 @@
+"""What fairseq trains: the models of the plugin."""

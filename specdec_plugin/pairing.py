@@ -1,0 +1,99 @@
+"""Loading models that must fit together: one dictionary, one verifier, one drafter.
+
+A fairseq checkpoint does not hold its dictionaries, so a wrong pair would run
+and say nonsense.  What the plugin trains carries fingerprints; of other models
+the vocabulary size is checked.
+"""
+
+import hashlib
+from typing import Any, Dict, Iterable
+
+import torch
+from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from torch import Tensor, nn
+
+from .checkpoints import load_weights
+from .errors import PluginError
+
+
+def load_model(path: str, source_dictionary: Any, target_dictionary: Any) -> Any:
+    """Build the model of a checkpoint for two dictionaries.
+
+    Args:
+        path: an encoder-decoder model that fairseq trained.
+        source_dictionary: of the data in use; the folder named in the checkpoint
+            may be gone.
+        target_dictionary: likewise.
+
+    Returns:
+        the model on the CPU, float32, in evaluation mode.
+
+    Raises:
+        PluginError: it cannot be read, or belongs to other dictionaries.
+    """
+    check_vocabulary(path, load_weights(path)["model"], source_dictionary, target_dictionary)
+    task = TranslationTask(TranslationConfig(), source_dictionary, target_dictionary)
+    models, _, _ = load_model_ensemble_and_task([path], task=task)
+    return models[0].float().eval()
+
+
+def check_vocabulary(path: str, weights: Dict[str, Tensor], source: Any, target: Any) -> None:
+    """Compare the sizes of embeddings with the dictionaries; PluginError if they differ."""
+    for side, name, dictionary in (
+        ("source", "encoder.embed_tokens.weight", source),
+        ("target", "decoder.embed_tokens.weight", target),
+    ):
+        if name in weights and weights[name].size(0) != len(dictionary):
+            raise PluginError(
+                f"{path} knows {weights[name].size(0):,} {side} symbols, but the {side} dictionary "
+                f"of the data has {len(dictionary):,}. Use the data folder (dictionaries) that "
+                "this model was trained with."
+            )
+
+
+def check_pair(path: str, drafter: Any, source_dictionary: Any, target_dictionary: Any) -> None:
+    """Check a drafter's fingerprints against the dictionaries in use; PluginError if they differ.
+
+    Args:
+        path: the drafter's checkpoint, for the message.
+        drafter: a model with ``source_symbols`` and ``target_symbols``.
+        source_dictionary: of the data in use.
+        target_dictionary: likewise.
+    """
+    for side, stored, dictionary in (
+        ("source", drafter.source_symbols, source_dictionary),
+        ("target", drafter.target_symbols, target_dictionary),
+    ):
+        if not torch.equal(stored.cpu(), fingerprint_of_dictionary(dictionary)):
+            raise PluginError(
+                f"{path} was trained with another {side} dictionary than the data's: the same "
+                "numbers mean other symbols. Use the dictionaries that it was trained with, or "
+                "train a drafter for these."
+            )
+
+
+def fingerprint_of_dictionary(dictionary: Any) -> Tensor:
+    """(1,) int64 that differs when the symbols or their order differ."""
+    return _fingerprint(symbol.encode("utf-8") + b"\n" for symbol in dictionary.symbols)
+
+
+def fingerprint_of_module(module: nn.Module) -> Tensor:
+    """(1,) int64 that differs when the weights differ.
+
+    Weights are compared in half precision, so that a model and its shipped half
+    are the same.
+    """
+    weights = module.state_dict()
+    return _fingerprint(
+        weights[name].detach().cpu().to(torch.float16).numpy().tobytes()
+        for name in sorted(weights)
+        if weights[name].is_floating_point() and weights[name].numel() > 1
+    )
+
+
+def _fingerprint(parts: Iterable[bytes]) -> Tensor:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return torch.tensor([int.from_bytes(digest.digest()[:8], "big", signed=True)])

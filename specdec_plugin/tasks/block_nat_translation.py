@@ -1,0 +1,65 @@
+"""``--task block_nat_translation``: training of a drafter."""
+
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from fairseq.tasks import register_task
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+from ..errors import PluginError
+from ..models.frozen_encoder import FrozenEncoder
+from ..pairing import load_model
+from .autocast import AutocastConfig, AutocastMixin
+
+
+@dataclass
+class BlockNATTranslationConfig(AutocastConfig, TranslationConfig):
+    """fairseq's translation options and the verifier that the drafter works for."""
+
+    verifier_path: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "the verifier's checkpoint; --share-encoder takes its encoder from there"
+        },
+    )
+
+
+@register_task("block_nat_translation", dataclass=BlockNATTranslationConfig)
+class BlockNATTranslationTask(AutocastMixin, TranslationTask):
+    """fairseq's translation task, telling the criterion where training stands."""
+
+    def __init__(self, cfg: BlockNATTranslationConfig, src_dict: Any, tgt_dict: Any) -> None:
+        super().__init__(cfg, src_dict, tgt_dict)
+        self.epoch = 1
+        self.updates = 0
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the drafter and lend it the verifier's encoder where it shares one."""
+        model = super().build_model(cfg, from_checkpoint)
+        if isinstance(model.encoder, FrozenEncoder):
+            if self.cfg.verifier_path is None:
+                raise PluginError(
+                    "--share-encoder needs the verifier: add --verifier-path VERIFIER.pt, "
+                    "or leave --share-encoder out."
+                )
+            verifier = load_model(self.cfg.verifier_path, self.src_dict, self.tgt_dict)
+            model.attach_encoder(verifier.encoder)
+        return model
+
+    def begin_epoch(self, epoch: int, model: Any) -> None:
+        """Remember the epoch: each epoch hides other blocks."""
+        super().begin_epoch(epoch, model)
+        self.epoch = epoch
+
+    def train_step(
+        self,
+        sample: Any,
+        model: Any,
+        criterion: Any,
+        optimizer: Any,
+        update_num: int,
+        **kwargs: Any,
+    ) -> Any:
+        """Remember the update, which sets λ; see :meth:`fairseq.tasks.FairseqTask.train_step`."""
+        self.updates = update_num
+        return super().train_step(sample, model, criterion, optimizer, update_num, **kwargs)
