@@ -1,0 +1,114 @@
+"""The package as pip and fairseq see it."""
+
+import os
+import shutil
+from importlib.metadata import EntryPoint
+from pathlib import Path
+from typing import Any
+
+import pytest
+import setuptools  # noqa: F401  (gives distutils where Python no longer has it)
+from packaging.requirements import Requirement
+
+from specdec_plugin.user_dir import FOLDER, PluginPath
+
+from .conftest import PLUGIN, ROOT, run_cli
+
+
+@pytest.fixture(scope="module")
+def declared() -> Any:
+    """The distribution that ``setup.py`` declares."""
+    from distutils.core import run_setup
+
+    before = os.getcwd()
+    os.chdir(ROOT)
+    try:
+        return run_setup("setup.py", stop_after="init")
+    finally:
+        os.chdir(before)
+
+
+# Packaging
+
+
+def test_every_module_is_packaged(declared: Any) -> None:
+    folders = {path.parent.relative_to(ROOT) for path in Path(PLUGIN).rglob("*.py")}
+    assert {".".join(folder.parts) for folder in folders} == set(declared.packages)
+
+
+@pytest.mark.parametrize("python", ["3.9", "3.10", "3.11", "3.12"])
+def test_each_python_gets_the_fairseq_that_runs_there(declared: Any, python: str) -> None:
+    wanted = [Requirement(line) for line in declared.install_requires]
+    fairseq = [
+        str(one.name) + str(one.specifier)
+        for one in wanted
+        if one.name.startswith("fairseq")
+        and one.marker is not None
+        and one.marker.evaluate({"python_version": python})
+    ]
+    new = python in ("3.11", "3.12")
+    assert fairseq == ["fairseq-fixed==0.12.3.1" if new else "fairseq==0.12.2"]
+
+
+def test_every_console_program_has_help_with_an_example(declared: Any) -> None:
+    programs = declared.entry_points["console_scripts"]
+    assert programs
+    for line in programs:
+        name, _, value = (part.strip() for part in line.partition("="))
+        assert callable(EntryPoint(name, value, "console_scripts").load())
+        printed = run_cli([name, "--help"]).stdout
+        assert "example" in printed.lower(), name
+        assert printed.count(name) >= 2, f"{name} --help: the example does not call the program"
+
+
+# --user-dir
+
+
+def test_running_the_package_prints_the_folder_to_use(tmp_path: Path) -> None:
+    printed = run_cli(["python", "-m", "specdec_plugin"], cwd=tmp_path).stdout
+    assert printed == PLUGIN + "\n" == FOLDER + "\n"
+    assert os.path.isfile(os.path.join(FOLDER, "__init__.py"))
+
+
+IMPORT_TWICE = """
+import sys
+from argparse import Namespace
+from fairseq.utils import import_user_module
+from fairseq.tasks import TASK_REGISTRY
+
+for folder in sys.argv[1:]:
+    if folder == "package":
+        import specdec_plugin
+    else:
+        import_user_module(Namespace(user_dir=folder))
+
+import specdec_plugin.tasks.parallel_decoding as ours
+assert TASK_REGISTRY["specdec_translation"] is ours.SpecdecTranslationTask
+print(specdec_plugin.__path__[0])
+"""
+
+
+def test_any_copy_stands_for_the_one_that_is_loaded(tmp_path: Path) -> None:
+    copy, link = (str(tmp_path / name / "specdec_plugin") for name in ("copy", "link"))
+    shutil.copytree(PLUGIN, copy)
+    os.mkdir(os.path.dirname(link))
+    os.symlink(PLUGIN, link)
+    for order in (["package", copy, link, PLUGIN], [copy, PLUGIN, "package"]):
+        done = run_cli(["python", "-c", IMPORT_TWICE, *order], cwd=tmp_path)
+        loaded = PLUGIN if order[0] == "package" else copy
+        assert done.stdout.splitlines()[-1] == loaded
+        other = PLUGIN if loaded == copy else copy
+        assert f"{loaded} is loaded already and serves for --user-dir {other}" in done.stderr
+        assert f"--user-dir {link}" not in done.stderr  # the same folder: nothing to tell
+
+
+def test_a_user_dir_that_only_shares_the_name_is_another(tmp_path: Path) -> None:
+    stranger = tmp_path / "specdec_plugin"
+    stranger.mkdir()
+    (stranger / "__init__.py").touch()
+    path = PluginPath([PLUGIN])
+    assert str(stranger) not in path
+    assert str(tmp_path / "missing") not in path
+    assert 3 not in path
+    assert PLUGIN in path
+    assert list(path) == [PLUGIN]
