@@ -5,6 +5,7 @@ import ast
 import json
 import os
 import sys
+import warnings
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import fairseq
@@ -82,9 +83,10 @@ def get_parser() -> argparse.ArgumentParser:
 def fairseq_config(arguments: Sequence[str]) -> Any:
     """fairseq-generate's configuration from its own command-line options."""
     parser = options.get_generation_parser()
-    config = convert_namespace_to_omegaconf(
-        options.parse_args_and_arch(parser, input_args=DEFAULTS + list(arguments))
-    )
+    parsed = options.parse_args_and_arch(parser, input_args=DEFAULTS + list(arguments))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Hydra's, of how fairseq calls it
+        config = convert_namespace_to_omegaconf(parsed)
     for name, reason in REFUSED.items():
         if getattr(config.generation, name, None) not in (None, False, 0, -1, ""):
             flag = name.replace("_", "-")

@@ -129,9 +129,9 @@ class Preparation:
                 files[name] = getattr(args, name)
         settings = {name: sha256_of_file(path) for name, path in files.items()}
         settings["subwords"] = args.subwords
+        of_the_model = {"size": args.size, "character_coverage": args.character_coverage}
         if not args.subword_model:
-            settings["size"] = str(args.size)
-            settings["character_coverage"] = str(args.character_coverage)
+            settings.update({name: str(value) for name, value in of_the_model.items()})
         path = self.path("settings.json")
         if os.path.exists(path):
             before = json.loads(read_bytes(path).decode("utf-8"))
@@ -139,6 +139,8 @@ class Preparation:
                 name
                 for name in sorted(set(before) | set(settings))
                 if before.get(name) != settings.get(name)
+                # Until a model is learnt, its size can be corrected.
+                and (name not in of_the_model or os.path.exists(self.model))
             ]
             if different:
                 raise PluginError(
@@ -156,6 +158,8 @@ class Preparation:
                 if not os.path.exists(path):
                     make(path, split, language)
                 counts.append(len(read_lines(path)))
+            if step == "raw":  # tell of the user's files, not of their copies
+                paths = [find_text(f"{self.splits[split]}.{lang}") for lang in self.languages]
             check_parallel(paths[0], paths[1], counts[0], counts[1])
             if not counts[0]:
                 raise PluginError(f"{self.splits[split]} holds no line. Leave --{split} out.")

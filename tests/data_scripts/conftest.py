@@ -17,7 +17,16 @@ def shard_args(corpus: Corpus, tiny_verifier: str) -> Callable[..., List[str]]:
     """The arguments of distill_shard.py with the tiny teacher."""
 
     def arguments(source: Any, output_dir: Any, *more: Any) -> List[str]:
-        fixed = [corpus.data_dir, "-s", "en", "-t", "es", "--path", tiny_verifier, "--cpu"]
+        fixed: List[Any] = [
+            corpus.data_dir,
+            "-s",
+            "en",
+            "-t",
+            "es",
+            "--path",
+            tiny_verifier,
+            "--cpu",
+        ]
         fixed += ["--max-len-b", 20, "--source", source, "--output-dir", output_dir]
         return [str(arg) for arg in (*fixed, *more)]
 
