@@ -52,7 +52,8 @@ clean:  ## remove the virtual environment, build outputs and caches
 # The stamps lie inside $(VENV), so they go with it.
 
 $(BIN)/python:
-	@test -n "$(PYTHON)" || { echo "No Python found; say which: make PYTHON=python3.11" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "No Python that can make virtual environments was found" \
+	    "(Debian: python3-venv). Name one: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@echo "== making $(VENV) with $(PYTHON) ($$($(PYTHON) --version))"
 	@$(PYTHON) -m venv $(VENV)
 
@@ -67,6 +68,8 @@ $(VENV)/.specdec-torch: | $(BIN)/python
 	        cpu=$$($(BIN)/python -m pip index versions torch $(PIP_FLAGS) 2>/dev/null \
 	              | sed -n 's/^Available versions: //p' | tr -d ' ' | tr ',' '\n' | grep '+cpu$$'); \
 	        want=$$(echo "$$cpu" | grep -x '$(TORCH_VERSION)+cpu' || echo "$$cpu" | sed -n 1p); \
+	        test -n "$$want" || echo "== pip is offered no CPU build of PyTorch: taking what there is" \
+	            "(for a CPU build, name an index that has one in PIP_FLAGS)"; \
 	        want="torch==$${want:-$(TORCH_VERSION)}"; \
 	    fi; \
 	    echo "== installing $$want and the build tools"; \

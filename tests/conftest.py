@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Callable, List, Sequence
 
 import pytest
+import torch
 from filelock import FileLock
 
 import specdec_plugin
@@ -34,6 +35,11 @@ TINY_TRAINING = (
 ENGLISH = "zero one two three four five six seven eight nine and minus".split()
 SPANISH = "cero uno dos tres cuatro cinco seis siete ocho nueve y menos".split()
 SENTENCES = {"train": 240, "valid": 20, "test": 21}  # 21: the last batch of 8 is never full
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One thread: the models are tiny, and pytest's workers share the cores."""
+    torch.set_num_threads(1)
 
 
 @dataclass(frozen=True)
