@@ -27,7 +27,7 @@ help:  ## this list
 	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) TORCH_VERSION=$(TORCH_VERSION) PYTEST_FLAGS=\"$(PYTEST_FLAGS)\""
 	@echo "           TORCH=\"torch==X.Y.Z\" (a requirement of your own) PIP_FLAGS=\"...\" (options for pip)"
 
-venv: $(VENV)/.specdec-package  ## set up $(VENV): PyTorch, fairseq, this package
+venv: $(VENV)/.specdec-package  ## set up the virtual environment: PyTorch, fairseq, this package
 	@echo "== ready: $(VENV) ($$($(BIN)/python --version))"
 
 demo: venv  ## translate with the trained models: speculative against greedy and fairseq
