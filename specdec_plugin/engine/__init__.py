@@ -1,0 +1,40 @@
+"""How a fairseq decoder is run fast on several new tokens at once; knows nothing of drafting."""
+
+import logging
+from typing import Optional, Union
+
+import torch
+from fairseq.models import BaseFairseqModel
+
+from .cached_decoder import CachedDecoder, DecoderState
+from .uncached_decoder import TokenState, UncachedDecoder
+
+__all__ = [
+    "CachedDecoder",
+    "DecoderState",
+    "Engine",
+    "TokenState",
+    "UncachedDecoder",
+    "build_engine",
+]
+
+logger = logging.getLogger(__name__)
+
+Engine = Union[CachedDecoder, UncachedDecoder]
+
+
+def build_engine(model: BaseFairseqModel, dtype: Optional[torch.dtype] = None) -> Engine:
+    """The fastest engine that gives what ``model``'s decoder gives.
+
+    Args:
+        model: a fairseq encoder-decoder model.
+        dtype: type to run the decoder in; ``None`` is the model's own.
+    """
+    reason = CachedDecoder.supports(model.decoder)
+    if reason is None:
+        return CachedDecoder(model.decoder, dtype)
+    logger.info(
+        f"the decoder runs without a cache, in full for every step, because {reason}"
+        + ("" if dtype is None else f"; {dtype} is ignored")
+    )
+    return UncachedDecoder(model)

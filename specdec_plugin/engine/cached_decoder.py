@@ -1,0 +1,311 @@
+"""A fairseq Transformer decoder that takes several new tokens a call for each ragged row."""
+
+from typing import Any, Dict, List, Optional
+
+import torch
+import torch.nn.functional as F
+from fairseq.models.transformer import TransformerDecoderBase
+from torch import Tensor, nn
+
+from .decoder_layer import DecoderLayer, Norm, linear_of
+from .kv_cache import KVCache
+from .linear import Linear
+from .output_projection import OutputProjection
+from .positions import PositionTable
+from .weights import WeightWatch
+
+EncoderOut = Dict[str, List[Tensor]]
+
+
+class DecoderState:
+    """What a batch in progress holds: its cache and the projected source.
+
+    Attributes:
+        cache: self-attention keys and values.
+        source: for each layer, keys and values of the source: (rows, heads, src, head_dim).
+        source_mask: (rows, 1, 1, src), 0 or -inf; ``None`` if no row is padded.
+    """
+
+    def __init__(self, cache: KVCache, source: Tensor, source_mask: Optional[Tensor]) -> None:
+        self.cache = cache
+        self.source_mask = source_mask
+        self._set_source(source)
+
+    def _set_source(self, source: Tensor) -> None:
+        self._source = source  # (2 * layers, rows, heads, src, head_dim)
+        planes = source.unbind(0)
+        self.source = list(zip(planes[::2], planes[1::2]))
+
+    @property
+    def lengths(self) -> Tensor:
+        """(rows,) long, accepted tokens of each row."""
+        return self.cache.lengths
+
+    @property
+    def longest(self) -> int:
+        """Upper bound of :attr:`lengths`, known to the host."""
+        return self.cache.longest
+
+    def keep(self, lengths: Tensor, longest: int) -> None:
+        """Declare how many tokens of each row are accepted; see :meth:`KVCache.keep`."""
+        self.cache.keep(lengths, longest)
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows only, in this order.
+
+        Args:
+            rows: (kept,) long, on the decoder's device.
+        """
+        self.cache.select(rows)
+        self._set_source(self._source.index_select(1, rows))
+        if self.source_mask is not None:
+            self.source_mask = self.source_mask.index_select(0, rows)
+
+
+class CachedDecoder:
+    """Runs a fairseq Transformer decoder over its own weights, in evaluation mode always.
+
+    A call takes ``new`` tokens for each row and computes them only: the keys and
+    values of the accepted tokens are cached.  It never advances the rows; the
+    caller does, with ``state.keep(lengths, longest)``, when it knows what it accepts.
+
+    Args:
+        decoder: fairseq's decoder; see :meth:`supports`.
+        dtype: type to run in, the fairseq model staying as it is; ``None`` is the model's.
+    """
+
+    def __init__(
+        self, decoder: TransformerDecoderBase, dtype: Optional[torch.dtype] = None
+    ) -> None:
+        self.decoder = decoder
+        self.projection = OutputProjection(decoder, dtype)
+        self._dtype = dtype
+        self._watch = WeightWatch(decoder)
+        self.refresh()
+
+    @staticmethod
+    def supports(decoder: nn.Module) -> Optional[str]:
+        """Why this engine cannot hold ``decoder``, in a few words; ``None`` if it can."""
+        if not isinstance(decoder, TransformerDecoderBase):
+            return f"{type(decoder).__name__} is not a Transformer decoder"
+        for name in ("forward", "extract_features", "extract_features_scriptable", "output_layer"):
+            if getattr(type(decoder), name) is not getattr(TransformerDecoderBase, name):
+                return f"{type(decoder).__name__} has its own {name}()"
+        if decoder.adaptive_softmax is not None:
+            return "it has an adaptive softmax"
+        if type(decoder.output_projection) is not nn.Linear:
+            return f"its output projection is a {type(decoder.output_projection).__name__}"
+        if decoder.cross_self_attention:
+            return "it attends to source and target at once (--cross-self-attention)"
+        if decoder.quant_noise is not None:
+            return "it has a quantization-noise layer behind its embedding"
+        reasons = (DecoderLayer.supports(layer) for layer in _layers(decoder))
+        return next((reason for reason in reasons if reason is not None), None)
+
+    def refresh(self) -> None:
+        """Lay the weights out again if the model's changed (:meth:`start` calls this)."""
+        self.projection.refresh()
+        if not self._watch.changed():
+            return
+        # Tensors made in inference mode could not be used outside of it later.
+        with torch.inference_mode(False), torch.no_grad():
+            self._lay_out(self.decoder)
+
+    def _lay_out(self, decoder: TransformerDecoderBase) -> None:
+        embedding = decoder.embed_tokens.weight.detach()
+        self.dtype = dtype = self._dtype or embedding.dtype
+        self.device = embedding.device
+        self._embedding = embedding.to(dtype)
+        self._scale = float(decoder.embed_scale)
+        self._project_in = _optional_linear(decoder.project_in_dim, dtype)
+        self._positions = (
+            None
+            if decoder.embed_positions is None
+            else PositionTable(decoder.embed_positions, dtype)
+        )
+        self._embedding_norm = _optional_norm(decoder.layernorm_embedding, dtype)
+        layers = _layers(decoder)
+        self._layers = [DecoderLayer(layer, dtype) for layer in layers]
+        attentions = [layer.encoder_attn for layer in layers]
+        self._source_in = linear_of(
+            dtype, *(each for source in attentions for each in (source.k_proj, source.v_proj))
+        )
+        self._final_norm = _optional_norm(decoder.layer_norm, dtype)
+        self._project_out = _optional_linear(decoder.project_out_dim, dtype)
+        self._mask_table = torch.empty(0, 0, dtype=dtype, device=self.device)
+        self._ordinals = torch.empty(0, dtype=torch.long, device=self.device)
+
+    def start(self, encoder_out: EncoderOut, capacity: int) -> DecoderState:
+        """Begin a batch: project its source once for all layers, with nothing accepted yet.
+
+        Args:
+            encoder_out: what fairseq's Transformer encoder returned: ``encoder_out``
+                [(src, rows, dim)], ``encoder_padding_mask`` [(rows, src)] or [].
+            capacity: target tokens to make room for; more are made room for when needed.
+
+        Returns:
+            the state for :meth:`forward` and :meth:`logits`.
+        """
+        self.refresh()
+        encoded = encoder_out["encoder_out"][0].detach().to(self.dtype)
+        layer = self._layers[0]
+        source, rows, _ = encoded.shape
+        planes = self._source_in(encoded.flatten(0, 1))
+        planes = planes.view(source, rows, 2 * len(self._layers), layer.heads, layer.head_dim)
+        cache = KVCache(
+            len(self._layers),
+            rows,
+            layer.heads,
+            layer.head_dim,
+            capacity,
+            self.dtype,
+            self.device,
+        )
+        padding = encoder_out["encoder_padding_mask"]
+        return DecoderState(
+            cache,
+            planes.permute(2, 1, 3, 0, 4).contiguous(),
+            self._source_mask(padding[0]) if padding else None,
+        )
+
+    def _source_mask(self, padding: Tensor) -> Optional[Tensor]:
+        """(rows, src), true where padded, as a mask to add; ``None`` if nothing is padded."""
+        if not padding.any():
+            return None
+        mask = torch.zeros(padding.shape, dtype=self.dtype, device=self.device)
+        return mask.masked_fill_(padding, float("-inf"))[:, None, None, :]
+
+    def embed(self, tokens: Tensor, starts: Tensor, longest: Optional[int] = None) -> Tensor:
+        """Token and position vectors.  Every token has a position, ``pad`` too.
+
+        Args:
+            tokens: (rows, new) long.
+            starts: (rows,) long, place of each row's first token in its sentence.
+            longest: an upper bound of ``starts``, exact for one row; if ``None`` it is
+                read from ``starts``, which waits for the device.
+
+        Returns:
+            (rows, new, dim).
+
+        Raises:
+            PluginError: a learned position table ends before; see :class:`PositionTable`.
+        """
+        vectors = torch.embedding(self._embedding, tokens)
+        if self._project_in is not None:
+            vectors = self._project_in(vectors.flatten(0, 1)).view(*tokens.shape, -1)
+        return self._place(vectors, self._scale, starts, longest)
+
+    def embed_vectors(
+        self, vectors: Tensor, starts: Tensor, longest: Optional[int] = None
+    ) -> Tensor:
+        """:meth:`embed` for vectors that are made already: adds positions and normalises.
+
+        Args:
+            vectors: (rows, new, dim), scaled as they shall be; not changed.
+            starts: (rows,) long.
+            longest: as for :meth:`embed`.
+
+        Returns:
+            (rows, new, dim).
+
+        Raises:
+            PluginError: as for :meth:`embed`.
+        """
+        return self._place(vectors.to(self.dtype), 1.0, starts, longest)
+
+    def _place(
+        self, vectors: Tensor, scale: float, starts: Tensor, longest: Optional[int]
+    ) -> Tensor:
+        """``scale * vectors`` + positions, normalised."""
+        if self._positions is not None:
+            if longest is None:
+                longest = int(starts.max())
+            positions = self._positions.vectors(starts, longest, vectors.size(1))
+            vectors = torch.add(positions, vectors, alpha=scale)
+        elif scale != 1.0:
+            vectors = vectors * scale
+        return vectors if self._embedding_norm is None else self._embedding_norm(vectors)
+
+    def forward(
+        self, state: DecoderState, embedded: Tensor, limits: Optional[Tensor] = None
+    ) -> Tensor:
+        """Run the layers over new vectors, behind the accepted ones of each row.
+
+        Their keys and values go to the slots ``state.lengths[r] + i`` but count only
+        after ``state.keep``.
+
+        Args:
+            state: from :meth:`start`.
+            embedded: (rows, new, dim), from :meth:`embed` or :meth:`embed_vectors`.
+            limits: (rows, new) long: query ``i`` of row ``r`` sees the slots below
+                ``limits[r, i]``, from 1 to ``state.lengths[r] + new``.  ``None`` is
+                causal, ``state.lengths[r] + i + 1``.
+
+        Returns:
+            (rows, new, output dim): what fairseq's ``extract_features`` returns.
+        """
+        rows, new, dim = embedded.shape
+        cache = state.cache
+        mask = self._mask(state, new, cache.reserve(new), limits)
+        hidden = embedded.reshape(rows * new, dim)
+        for index, (layer, source) in enumerate(zip(self._layers, state.source)):
+            hidden = layer.run(hidden, rows, cache, index, mask, source, state.source_mask)
+        if self._final_norm is not None:
+            hidden = self._final_norm(hidden)
+        if self._project_out is not None:
+            hidden = self._project_out(hidden)
+        return hidden.view(rows, new, -1)
+
+    def logits(self, state: DecoderState, tokens: Tensor) -> Tensor:
+        """Scores of the token after each of the new ones, which are fed causally.
+
+        Args:
+            state: from :meth:`start`.
+            tokens: (rows, new) long, behind the accepted tokens; the first call feeds
+                the symbol that fairseq starts with (the end of sentence).
+
+        Returns:
+            (rows, new, vocabulary) float32.
+
+        Raises:
+            PluginError: as for :meth:`embed`.
+        """
+        embedded = self.embed(tokens, state.lengths, state.longest)
+        return self.projection.logits(self.forward(state, embedded)).float()
+
+    def _mask(
+        self, state: DecoderState, new: int, slots: int, limits: Optional[Tensor]
+    ) -> Optional[Tensor]:
+        """(rows or 1, 1, new, slots), 0 where a query may look and -inf elsewhere."""
+        if slots >= self._mask_table.size(0):
+            self._grow_mask_table(slots + 1)
+        table = self._mask_table[:, :slots]
+        if limits is None:
+            if state.lengths.size(0) == 1:
+                if new == 1:
+                    return None
+                first = state.longest + 1
+                return table[first : first + new].view(1, 1, new, slots)
+            limits = state.lengths.unsqueeze(1) + self._ordinals[:new]
+        return F.embedding(limits, table).unsqueeze(1)
+
+    def _grow_mask_table(self, needed: int) -> None:
+        """Row ``n`` of the table is the mask of a query that sees ``n`` slots."""
+        size = max(needed, 2 * self._mask_table.size(0), 64)
+        with torch.inference_mode(False):
+            table = torch.full((size, size), float("-inf"), device=self.device)
+            self._mask_table = table.triu_().to(self.dtype)
+            self._ordinals = torch.arange(1, size + 1, device=self.device)
+
+
+def _layers(decoder: TransformerDecoderBase) -> List[Any]:
+    """All layers; iterating the module list would drop some at random under LayerDrop."""
+    return [decoder.layers[index] for index in range(len(decoder.layers))]
+
+
+def _optional_linear(module: Optional[nn.Linear], dtype: torch.dtype) -> Optional[Linear]:
+    return None if module is None else linear_of(dtype, module)
+
+
+def _optional_norm(module: Optional[nn.LayerNorm], dtype: torch.dtype) -> Optional[Norm]:
+    return None if module is None else Norm(module, dtype)

@@ -1,0 +1,133 @@
+"""One layer of a fairseq Transformer decoder, its weights fused and its operators few."""
+
+from typing import Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
+from torch import Tensor, nn
+
+from .kv_cache import KVCache
+from .linear import Linear
+
+
+class Norm:
+    """Layer normalisation with the weights of ``module`` in ``dtype``."""
+
+    def __init__(self, module: nn.LayerNorm, dtype: torch.dtype) -> None:
+        self._shape = tuple(module.normalized_shape)
+        self._weight = module.weight.detach().to(dtype)
+        self._bias = module.bias.detach().to(dtype)
+        self._epsilon = module.eps
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        return torch.layer_norm(inputs, self._shape, self._weight, self._bias, self._epsilon)
+
+
+def linear_of(dtype: torch.dtype, *modules: nn.Linear) -> Linear:
+    """One :class:`Linear` that gives the outputs of all ``modules`` side by side."""
+    weight = torch.cat([module.weight.detach().to(dtype) for module in modules])
+    if modules[0]._parameters["bias"] is None:
+        return Linear(weight)
+    return Linear(weight, torch.cat([module.bias.detach().to(dtype) for module in modules]))
+
+
+class DecoderLayer:
+    """Self-attention over the cache, attention over the source, feed-forward.
+
+    Activations are matrices, (rows * new, dim): a product with a matrix is one operator.
+
+    Args:
+        layer: the fairseq layer.
+        dtype: type to run in.
+    """
+
+    def __init__(self, layer: TransformerDecoderLayerBase, dtype: torch.dtype) -> None:
+        own, source = layer.self_attn, layer.encoder_attn
+        self.heads = own.num_heads
+        self.head_dim = own.head_dim
+        self._dim = layer.embed_dim
+        self._norm_first = layer.normalize_before
+        self._own_in = linear_of(dtype, own.q_proj, own.k_proj, own.v_proj)
+        self._own_out = linear_of(dtype, own.out_proj)
+        self._own_norm = Norm(layer.self_attn_layer_norm, dtype)
+        self._source_in = linear_of(dtype, source.q_proj)
+        self._source_out = linear_of(dtype, source.out_proj)
+        self._source_norm = Norm(layer.encoder_attn_layer_norm, dtype)
+        self._inner = linear_of(dtype, layer.fc1)
+        self._outer = linear_of(dtype, layer.fc2)
+        self._last_norm = Norm(layer.final_layer_norm, dtype)
+        # In place where we can; fairseq's other activations allocate anyway.
+        self._activation = torch.relu_ if layer.activation_fn is F.relu else layer.activation_fn
+
+    @staticmethod
+    def supports(layer: nn.Module) -> Optional[str]:
+        """Why ``layer`` cannot be run here, in a few words; ``None`` if it can."""
+        if not isinstance(layer, TransformerDecoderLayerBase):
+            return f"it has a layer of type {type(layer).__name__}"
+        for name in ("forward", "residual_connection"):
+            if getattr(type(layer), name) is not getattr(TransformerDecoderLayerBase, name):
+                return f"{type(layer).__name__} has its own {name}()"
+        if layer.encoder_attn is None:
+            return "it does not attend to a source"
+        extras = (layer.attn_ln, layer.c_attn, layer.ffn_layernorm, layer.w_resid)
+        if any(extra is not None for extra in extras):
+            return "it has NormFormer's extra scaling (--scale-attn, -heads, -fc or -resids)"
+        for attention in (layer.self_attn, layer.encoder_attn):
+            if attention.use_xformers or attention.bias_k is not None or attention.add_zero_attn:
+                return "its attention is not the plain one"
+            if attention.embed_dim != layer.embed_dim:
+                return "attention heads were pruned from it"
+        products = [layer.fc1, layer.fc2]
+        for attention in (layer.self_attn, layer.encoder_attn):
+            products += [attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj]
+        strange = [module for module in products if type(module) is not nn.Linear]
+        return f"it has a {type(strange[0]).__name__} for a linear map" if strange else None
+
+    def run(
+        self,
+        hidden: Tensor,
+        rows: int,
+        cache: KVCache,
+        index: int,
+        mask: Optional[Tensor],
+        source: Tuple[Tensor, Tensor],
+        source_mask: Optional[Tensor],
+    ) -> Tensor:
+        """Compute the layer for the new tokens and put their keys and values into the cache.
+
+        Args:
+            hidden: (rows * new, dim); not changed.
+            rows: rows of the batch.
+            cache: reserved for ``new`` entries a row.
+            index: this layer's place in the cache.
+            mask: (rows or 1, 1, new, slots), 0 or -inf, added to the attention scores.
+            source: keys and values of the source, each (rows, heads, src, head_dim).
+            source_mask: (rows, 1, 1, src), likewise added.
+
+        Returns:
+            (rows * new, dim).
+        """
+        before = self._own_norm(hidden) if self._norm_first else hidden
+        parts = self._own_in(before).view(rows, -1, 3, self.heads, self.head_dim)
+        parts = parts.permute(2, 0, 3, 1, 4)  # (3, rows, heads, new, head_dim)
+        keys, values = cache.write(index, parts[1:])
+        after = self._attend(parts[0], keys, values, mask, self._own_out).add_(hidden)
+        hidden = after if self._norm_first else self._own_norm(after)
+
+        before = self._source_norm(hidden) if self._norm_first else hidden
+        queries = self._source_in(before).view(rows, -1, self.heads, self.head_dim)
+        queries = queries.transpose(1, 2)
+        after = self._attend(queries, *source, source_mask, self._source_out).add_(hidden)
+        hidden = after if self._norm_first else self._source_norm(after)
+
+        before = self._last_norm(hidden) if self._norm_first else hidden
+        after = self._outer(self._activation(self._inner(before))).add_(hidden)
+        return after if self._norm_first else self._last_norm(after)
+
+    def _attend(
+        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Optional[Tensor], out: Linear
+    ) -> Tensor:
+        """Queries, (rows, heads, new, head_dim), to what they found, mapped: (rows * new, dim)."""
+        found = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+        return out(found.transpose(1, 2).reshape(-1, self._dim))

@@ -1,0 +1,124 @@
+"""Keys and values of the tokens that were accepted, one ragged row a sentence."""
+
+from typing import Optional, Tuple
+
+import torch
+from torch import Tensor
+
+
+class KVCache:
+    """Self-attention keys and values of all layers, preallocated.
+
+    Row ``r`` holds valid entries in slots ``0 … lengths[r] - 1``.  New entries go
+    to the slots behind and count only once :meth:`keep` says so; what was not
+    kept is overwritten by the next write, so rolling back costs nothing.  Slots
+    never hold NaN, hence a masked slot contributes exactly nothing.
+
+    Attributes:
+        lengths: (rows,) long, valid entries of each row.
+        longest: upper bound of ``lengths``, known to the host, so that no call
+            waits for the device; with a single row it is exactly its length.
+    """
+
+    def __init__(
+        self,
+        layers: int,
+        rows: int,
+        heads: int,
+        head_dim: int,
+        capacity: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        # Slots before heads: what one call writes for a single row is then one piece of memory.
+        self._store = torch.zeros(
+            layers, 2, rows, max(capacity, 1), heads, head_dim, dtype=dtype, device=device
+        )
+        self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
+        self.longest = 0
+        self._numbers = torch.arange(self._store.size(3), device=device)
+        self._targets: Tuple[Tensor, ...] = ()
+        self._slots: Optional[Tensor] = None
+        self._visible: Tuple[Tensor, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        return self._store.size(2)
+
+    @property
+    def capacity(self) -> int:
+        """Slots a row; grows by doubling when a write does not fit."""
+        return self._store.size(3)
+
+    def reserve(self, new: int) -> int:
+        """Make room for ``new`` entries a row, for the :meth:`write` of every layer.
+
+        Returns:
+            the number of slots that :meth:`write` will show: ``longest + new``.
+        """
+        end = self.longest + new
+        if end > self.capacity:
+            self._grow(end)
+        planes = self._store.flatten(0, 1).narrow(2, 0, end)
+        self._visible = planes.transpose(2, 3).unbind(0)
+        if self.rows == 1:
+            self._slots = None
+            self._targets = self._store.narrow(3, self.longest, new).transpose(3, 4).unbind(0)
+        else:
+            first = self.lengths + self._numbers_to(self.rows) * self.capacity
+            self._slots = (first.unsqueeze(1) + self._numbers_to(new)).view(-1)
+            self._targets = self._store.flatten(2, 3).unbind(0)
+        return end
+
+    def write(self, layer: int, entries: Tensor) -> Tuple[Tensor, Tensor]:
+        """Put new entries into the slots ``lengths[r] … lengths[r] + new - 1`` of each row ``r``.
+
+        Args:
+            layer: index of the decoder layer.
+            entries: (2, rows, heads, new, head_dim), keys then values, with ``new``
+                as given to the :meth:`reserve` before.
+
+        Returns:
+            keys and values, each (rows, heads, longest + new, head_dim): views of the cache.
+        """
+        if self._slots is None:
+            self._targets[layer].copy_(entries)
+        else:
+            by_slot = entries.transpose(2, 3).flatten(1, 2)
+            self._targets[layer].index_copy_(1, self._slots, by_slot)
+        return self._visible[2 * layer], self._visible[2 * layer + 1]
+
+    def keep(self, lengths: Tensor, longest: int) -> None:
+        """Declare what is valid now: accept and roll back at once.
+
+        Args:
+            lengths: (rows,) long, on the cache's device; each at most the former
+                length plus the entries written since.
+            longest: an upper bound of ``lengths``; exact if there is one row.
+        """
+        self.lengths = lengths
+        self.longest = longest
+
+    def select(self, rows: Tensor) -> None:
+        """Keep these rows only, in this order.
+
+        Args:
+            rows: (kept,) long.
+        """
+        self._store = self._store.index_select(2, rows)
+        self.lengths = self.lengths.index_select(0, rows)
+        if self.rows == 1:
+            # A single row is written by slice, so the bound must become exact.
+            self.longest = int(self.lengths)
+
+    def _numbers_to(self, end: int) -> Tensor:
+        if end > self._numbers.size(0):
+            self._numbers = torch.arange(end, device=self._store.device)
+        return self._numbers[:end]
+
+    def _grow(self, needed: int) -> None:
+        shape = list(self._store.shape)
+        shape[3] = max(needed, 2 * self.capacity)
+        grown = self._store.new_zeros(shape)
+        grown.narrow(3, 0, self.longest).copy_(self._store.narrow(3, 0, self.longest))
+        self._store = grown

@@ -1,0 +1,73 @@
+"""Position vectors by row length, from fairseq's learned or sinusoidal tables."""
+
+from typing import Optional
+
+import torch
+import torch.nn.functional as F
+from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
+from torch import Tensor, nn
+
+from ..errors import PluginError
+
+
+class PositionTable:
+    """Vectors of the positions 0, 1, … of a decoder's input, whatever the tokens are.
+
+    fairseq numbers positions from ``padding_idx + 1`` and derives them from the
+    tokens that are not ``pad``; here they follow from the row's length alone.
+
+    Args:
+        embedding: fairseq's ``decoder.embed_positions``.
+        dtype: type of the vectors.
+    """
+
+    def __init__(self, embedding: nn.Module, dtype: torch.dtype) -> None:
+        self._dtype = dtype
+        self._sinusoidal: Optional[SinusoidalPositionalEmbedding] = None
+        if isinstance(embedding, LearnedPositionalEmbedding):
+            weights, padding = embedding.weight, embedding.padding_idx
+        else:
+            assert isinstance(embedding, SinusoidalPositionalEmbedding)
+            weights, padding = embedding.weights, embedding.padding_idx
+            self._sinusoidal = embedding
+        self._first = 0 if padding is None else padding + 1
+        self._table = weights.detach()[self._first :].to(dtype)
+        self._numbers = torch.arange(self._table.size(0), device=weights.device)
+
+    def vectors(self, starts: Tensor, longest: int, new: int) -> Tensor:
+        """Vectors of ``new`` positions a row, counted from ``starts``.
+
+        Past the end of a learned table, the last position is repeated: ragged rows
+        and drafts reach over the length limit, where they are cut anyway.
+
+        Args:
+            starts: (rows,) long.
+            longest: upper bound of ``starts``; exact if there is one row.
+            new: positions a row.
+
+        Returns:
+            (rows, new, dim), or (1, new, dim) for one row.
+
+        Raises:
+            PluginError: not even the first of the new positions fits a learned table, or
+                the new positions alone are more than it has.
+        """
+        end = longest + new
+        if end > self._table.size(0) and self._sinusoidal is not None:
+            self._extend(self._sinusoidal, end)
+        limit = self._table.size(0)
+        if longest >= limit or new > limit:
+            raise PluginError(
+                f"The model has learned {limit} target positions, and position {end} was asked "
+                f"for: set the length limit (--max-len-a, --max-len-b) to at most {limit}."
+            )
+        if starts.size(0) == 1 and end <= limit:
+            return self._table[longest:end].unsqueeze(0)
+        wanted = starts.unsqueeze(1) + self._numbers[:new]
+        return F.embedding(wanted.clamp_(max=limit - 1), self._table)
+
+    def _extend(self, embedding: SinusoidalPositionalEmbedding, end: int) -> None:
+        size = max(end, 2 * self._table.size(0)) + self._first
+        weights = embedding.get_embedding(size, embedding.embedding_dim, embedding.padding_idx)
+        self._table = weights[self._first :].to(self._table)
+        self._numbers = torch.arange(self._table.size(0), device=self._table.device)
