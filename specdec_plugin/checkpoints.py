@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass import constants
+from fairseq.distributed import utils as distributed_utils
 
 from .errors import PluginError
 
@@ -147,6 +148,19 @@ def install_safe_loading() -> None:
         original = getattr(checkpoint_utils, name)
         if not hasattr(original, "__wrapped__"):
             setattr(checkpoint_utils, name, wrap(original))
+    distributed_utils._broadcast_object_slow = _broadcast_between_workers
+
+
+def _broadcast_between_workers(obj: Any, src_rank: int, group: Any, dist_device: Any) -> Any:
+    """What one worker sends to the others, without ``torch.load``.
+
+    The first worker reads a checkpoint safely and sends what it read, OmegaConf
+    objects among it, which weights-only loading refuses. A message of our own
+    process group is as trustworthy as this program, so it is plainly unpickled.
+    """
+    box = [obj]
+    torch.distributed.broadcast_object_list(box, src=src_rank, group=group, device=dist_device)
+    return box[0]
 
 
 def _reading_safely(load: Callable[..., Any]) -> Callable[..., Any]:

@@ -151,3 +151,29 @@ def tiny_verifier(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> s
         run_cli(train_args(corpus.data_dir, folder, "--max-update", 60))
 
     return str(once_per_run(tmp_path_factory, "tiny_verifier", build) / "checkpoint_last.pt")
+
+
+def drafter_train_args(data_dir: Any, save_dir: Any, verifier: Any, *more: Any) -> List[str]:
+    """The command line that trains a tiny drafter which shares its verifier's encoder."""
+    fixed = ["fairseq-train", data_dir, "--user-dir", PLUGIN, "--task", "block_nat_translation"]
+    fixed += [*TINY_MODEL, *TINY_TRAINING, "--arch", "block_nat", "--block-size", 4]
+    fixed += ["--criterion", "glancing_block_loss", "--share-encoder", "--verifier-path", verifier]
+    return [str(arg) for arg in (*fixed, "--save-dir", save_dir, *more)]
+
+
+@pytest.fixture(scope="session")
+def tiny_drafter(
+    corpus: Corpus, tiny_verifier: str, tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """Path of a drafter for ``tiny_verifier``, trained a few updates from a warm start."""
+
+    def build(folder: Path) -> None:
+        init = folder / "init.pt"
+        run_cli(
+            ["specdec-init-drafter", corpus.data_dir, "-s", "en", "-t", "es", "--share-encoder"]
+            + ["--verifier", tiny_verifier, "--output", init, "--block-size", 4]
+        )
+        more = ["--finetune-from-model", init, "--max-update", 60]
+        run_cli(drafter_train_args(corpus.data_dir, folder, tiny_verifier, *more))
+
+    return str(once_per_run(tmp_path_factory, "tiny_drafter", build) / "checkpoint_last.pt")

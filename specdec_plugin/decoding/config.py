@@ -20,8 +20,8 @@ class DecodingConfig(FairseqDataclass):
     decoding: Optional[DECODING_CHOICES] = field(
         default=None,
         metadata={
-            "help": "greedy: one token an iteration; specdec: a drafter proposes a block, the model "
-            "verifies it; nat: the drafter alone. Default: fairseq's own beam search"
+            "help": "greedy: one token an iteration; specdec: a drafter proposes a block, the "
+            "model verifies it; nat: the drafter alone. Default: fairseq's own beam search"
         },
     )
     drafter_path: Optional[str] = field(

@@ -66,8 +66,8 @@ class Trace:
         if self.tokens == 0 or self.seconds["total"] == 0:
             return []
         lines = [
-            f"{self.sentences:,} sentences, {self.tokens:,} tokens, {self.iterations:,} iterations: "
-            f"{self.accepted_tokens:.2f} accepted tokens an iteration"
+            f"{self.sentences:,} sentences, {self.tokens:,} tokens, {self.iterations:,} iterations"
+            f": {self.accepted_tokens:.2f} accepted tokens an iteration"
         ]
         shares = self.acceptance_by_position()
         if shares:

@@ -6,6 +6,7 @@ from typing import Any, ContextManager
 
 import torch
 from fairseq.dataclass import ChoiceEnum
+from fairseq.tasks import FairseqTask
 
 AUTOCAST_CHOICES = ChoiceEnum(["none", "bfloat16"])
 
@@ -23,10 +24,8 @@ class AutocastConfig:
     )
 
 
-class AutocastMixin:
+class AutocastMixin(FairseqTask):
     """Runs ``train_step`` of a fairseq task under ``torch.autocast``."""
-
-    cfg: Any
 
     def _autocast(self) -> ContextManager[Any]:
         if str(getattr(self.cfg, "cpu_autocast", "none")) == "none":
@@ -36,4 +35,4 @@ class AutocastMixin:
     def train_step(self, *args: Any, **kwargs: Any) -> Any:
         """See :meth:`fairseq.tasks.FairseqTask.train_step`."""
         with self._autocast():
-            return super().train_step(*args, **kwargs)  # type: ignore[misc]
+            return super().train_step(*args, **kwargs)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from fairseq.tasks import register_task
+from fairseq.tasks import FairseqTask, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from ..data.every_line import keep_every_line
@@ -12,16 +12,13 @@ from ..decoding.config import DecodingConfig
 from .autocast import AutocastConfig, AutocastMixin
 
 
-class ParallelDecodingMixin:
+class ParallelDecodingMixin(FairseqTask):
     """Adds ``--decoding`` and its flags to a fairseq translation task."""
-
-    cfg: Any
-    datasets: Any
 
     def build_generator(self, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
         """The generator that ``--decoding`` names; without it, fairseq's own."""
         if self.cfg.decoding is None or getattr(args, "score_reference", False):
-            return super().build_generator(models, args, *rest, **kwargs)  # type: ignore[misc]
+            return super().build_generator(models, args, *rest, **kwargs)
         return build_generator(self, models, args)
 
     def get_batch_iterator(
@@ -43,7 +40,7 @@ class ParallelDecodingMixin:
             source_limit = _source_limit(max_positions)
             dataset = keep_every_line(dataset, source_limit, max_tokens)
             max_positions, required_batch_size_multiple = None, 1
-        return super().get_batch_iterator(  # type: ignore[misc]
+        return super().get_batch_iterator(
             dataset,
             max_tokens,
             max_sentences,

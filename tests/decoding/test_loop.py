@@ -1,0 +1,182 @@
+"""The loop against fairseq's own greedy search, with drafters that try to mislead it."""
+
+import math
+
+import pytest
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec_plugin.decoding.acceptance import Exact, TopBeta
+from specdec_plugin.decoding.drafters.base import NoDrafter
+from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
+from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
+from specdec_plugin.decoding.trace import Trace
+from specdec_plugin.decoding.verifier import Verifier
+from specdec_plugin.engine import build_engine
+
+from . import tiny
+
+SYMBOLS = tiny.dictionary()
+MODELS = [tiny.model(seed) for seed in range(3)]
+
+
+def reference(models, sample, prefix=None, **options):
+    """fairseq's hypotheses with beam 1."""
+    generator = SequenceGenerator(models, SYMBOLS, beam_size=1, **options)
+    return [row[0] for row in generator.generate(models, sample, prefix_tokens=prefix)]
+
+
+def ours(models, sample, drafter, rule, prefix=None, temperature=1.0, **lengths):
+    trace = Trace()
+    engines = [build_engine(model) for model in models]
+    step = VerifiedStep(Verifier(engines, trace, temperature), rule)
+    loop = DecodingLoop(drafter, step, trace, keep_history=True)
+    positions = min(model.max_decoder_positions() for model in models)
+    options = Lengths(max_positions=positions, **lengths)
+    generator = ParallelGenerator(models, SYMBOLS, loop, trace, options)
+    return [row[0] for row in generator.generate(models, sample, prefix_tokens=prefix)], trace
+
+
+def assert_same(found, expected):
+    for mine, theirs in zip(found, expected):
+        assert mine["tokens"].tolist() == theirs["tokens"].tolist()
+        assert torch.allclose(mine["positional_scores"], theirs["positional_scores"], atol=1e-4)
+        assert abs(float(mine["score"]) - float(theirs["score"])) < 1e-4
+    assert len(found) == len(expected)
+
+
+settings_of_search = st.fixed_dictionaries(
+    {
+        "max_len_a": st.sampled_from([0, 0.5, 1.3]),
+        "max_len_b": st.integers(2, 14),
+        "min_len": st.integers(0, 2),
+        "unk_penalty": st.sampled_from([0.0, 1.5, -2.0]),
+        "len_penalty": st.sampled_from([1.0, 0.6]),
+        "temperature": st.sampled_from([1.0, 0.7]),
+    }
+)
+
+
+@settings(max_examples=120, deadline=None)
+@given(
+    sources=st.lists(st.integers(0, 7), min_size=1, max_size=5),
+    models=st.sampled_from([[0], [1], [2], [0, 1], [0, 1, 2]]),
+    options=settings_of_search,
+    prefix_size=st.integers(0, 4),
+    honesty=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
+    most=st.integers(0, 9),
+    seed=st.integers(0, 10**6),
+)
+def test_hostile_drafters_change_nothing(
+    sources, models, options, prefix_size, honesty, most, seed
+):
+    chosen = [MODELS[index] for index in models]
+    sample = tiny.sample(sources, seed)
+    prefix = None
+    if prefix_size > 0:
+        torch.manual_seed(seed)
+        prefix = torch.randint(3, 16, (len(sources), prefix_size))
+        real = torch.randint(0, prefix_size + 1, (len(sources), 1))
+        prefix = prefix.masked_fill(torch.arange(prefix_size) >= real, SYMBOLS.pad())
+    expected = reference(chosen, sample, prefix, **options)
+    truth = [row["tokens"].tolist() for row in expected]
+    drafter = tiny.HostileDrafter(truth, honesty, most, seed)
+    found, _ = ours(chosen, sample, drafter, Exact(), prefix, **options)
+    assert_same(found, expected)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 7), min_size=1, max_size=4), st.integers(0, 999))
+def test_top_one_is_exact(sources, seed):
+    sample = tiny.sample(sources, seed)
+    expected = reference(MODELS[:1], sample, max_len_b=12)
+    truth = [row["tokens"].tolist() for row in expected]
+    drafter = tiny.HostileDrafter(truth, 0.6, 5, seed)
+    found, _ = ours(MODELS[:1], sample, drafter, TopBeta(1, 9.0), max_len_b=12)
+    assert_same(found, expected)
+
+
+def test_greedy_needs_one_iteration_a_token():
+    sample = tiny.sample([4, 2, 6], 1)
+    found, trace = ours(MODELS[:1], sample, NoDrafter(), Exact(), max_len_b=12)
+    assert_same(found, reference(MODELS[:1], sample, max_len_b=12))
+    assert [row["steps"] for row in found] == [len(row["tokens"]) for row in found]
+    assert trace.accepted_tokens == 1.0
+
+
+def test_perfect_drafts_save_iterations_and_history_adds_up():
+    sample = tiny.sample([4, 2, 6], 1)
+    expected = reference(MODELS[:1], sample, max_len_b=12)
+    truth = [row["tokens"].tolist() for row in expected]
+
+    class Honest(tiny.HostileDrafter):
+        def propose(self, rows):
+            draft = super().propose(rows)
+            return draft._replace(lengths=torch.full_like(draft.lengths, draft.tokens.size(1)))
+
+    found, trace = ours(MODELS[:1], sample, Honest(truth, 1.0, 6, 3), Exact(), max_len_b=12)
+    assert_same(found, expected)
+    assert trace.accepted_tokens > 1.5
+    assert trace.tokens == sum(map(len, truth))
+    assert trace.iterations == sum(row["steps"] for row in found)
+    for row in found:
+        added = [step["tokens"] for step in row["history"][1::2]]
+        assert torch.cat(added).tolist() == row["tokens"].tolist()
+        assert len(row["history"]) == 2 * row["steps"]
+
+
+def naive_relaxed(model, source_sample, truth_draft, beta, tolerance, max_len):
+    """SpecDec++ for one sentence, with fairseq's uncached forward and the same drafts."""
+    encoder_out = model.encoder.forward_torchscript(source_sample["net_input"])
+    output, drafts = [], iter(truth_draft)
+    while True:
+        draft = next(drafts)[: max_len - len(output)]
+        fed = torch.tensor([[2, *output, *draft]])
+        with torch.no_grad():
+            lprobs = model.decoder(fed, encoder_out=encoder_out)[0].log_softmax(-1)[0]
+        added = []
+        for place in range(len(draft) + 1):
+            step = len(output) + place
+            scores = lprobs[step].clone()
+            scores[1] = -math.inf
+            if step >= max_len:
+                scores[:2] = scores[3:] = -math.inf
+            if step < 1:
+                scores[2] = -math.inf
+            best = int(scores.argmax())
+            if place < len(draft):
+                token = draft[place]
+                rank = int((scores > scores[token]).sum())
+                near = float(scores[best] - scores[token]) <= tolerance
+                if rank < beta and near and scores[token] > -math.inf:
+                    added.append(token)
+                    if token == 2:
+                        return output + added
+                    continue
+            added.append(best)
+            break
+        output += added
+        if added[-1] == 2:
+            return output
+
+
+@pytest.mark.parametrize("beta, tolerance", [(2, math.inf), (3, 1.0), (5, 0.3), (20, math.inf)])
+def test_relaxed_rule_against_one_by_one(beta, tolerance):
+    for seed in range(12):
+        sample = tiny.sample([5], seed)
+        torch.manual_seed(seed)
+        drafts = [torch.randint(0, 16, (4,)).tolist() for _ in range(40)]
+
+        class Fixed(NoDrafter):
+            def start(self, batch, drafts=drafts):
+                self.drafts = iter(drafts)
+
+            def propose(self, rows):
+                return tiny.Draft(torch.tensor([next(self.drafts)]), torch.tensor([4]))
+
+        expected = naive_relaxed(MODELS[0], sample, drafts, beta, tolerance, 15)
+        rule = TopBeta(beta, tolerance)
+        found, _ = ours(MODELS[:1], sample, Fixed(), rule, max_len_b=15)
+        assert found[0]["tokens"].tolist() == expected

@@ -1,0 +1,136 @@
+"""The NAT drafter against the training-time forward pass of the same model."""
+
+import pytest
+import torch
+
+from specdec_plugin.data.block_masking import Blocks
+from specdec_plugin.decoding.acceptance import Exact
+from specdec_plugin.decoding.drafters.nat import NATDrafter
+from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
+from specdec_plugin.decoding.limits import Limits
+from specdec_plugin.decoding.loop import DecodingLoop, UnverifiedStep, VerifiedStep
+from specdec_plugin.decoding.state import Batch, Rows
+from specdec_plugin.decoding.trace import Trace
+from specdec_plugin.decoding.verifier import Verifier
+from specdec_plugin.engine import build_engine
+from specdec_plugin.models.block_nat import BlockNATModel, block_nat
+
+from . import tiny
+from .test_loop import SYMBOLS, assert_same, reference
+
+K = 4
+
+
+class TinyDrafter(BlockNATModel):
+    """Built from few arguments."""
+
+    @classmethod
+    def build_model(cls, args, task):
+        block_nat(args)
+        return super().build_model(args, task)
+
+
+def drafter_model(form, share=False, seed=5, **arguments):
+    return tiny.model(
+        seed,
+        TinyDrafter,
+        block_size=K,
+        prefix_attention=form,
+        share_encoder=share,
+        share_all_embeddings=False,
+        **arguments,
+    )
+
+
+def one_by_one(model, encoder_out, row, chosen, block_size=K):
+    """The drafted tokens after ``chosen``, by the forward pass that training uses."""
+    prefix = torch.tensor([[2, *chosen]])
+    blocks = Blocks(
+        starts=torch.tensor([[len(chosen)]]),
+        targets=torch.zeros(1, 1, block_size, dtype=torch.long),
+        scored=torch.ones(1, 1, block_size, dtype=torch.bool),
+    )
+    one = {
+        "encoder_out": [encoder_out["encoder_out"][0][:, row : row + 1]],
+        "encoder_padding_mask": [encoder_out["encoder_padding_mask"][0][row : row + 1]],
+    }
+    with torch.no_grad():
+        features = model.decoder.block_features(prefix, one, blocks)
+        scores = model.decoder.output_layer(features)[0, 0]
+    scores[:, 1] = -torch.inf
+    if not chosen:
+        scores[0, 2] = -torch.inf
+    return scores.argmax(-1).tolist()
+
+
+@pytest.mark.parametrize("form", ["full", "causal"])
+@pytest.mark.parametrize("lengths", [[5], [5, 2, 7, 1]])
+@pytest.mark.parametrize("learned", [False, True])
+def test_proposals_equal_the_training_forward(form, lengths, learned):
+    """Ragged rows that grow by different counts and leave."""
+    model = drafter_model(form, decoder_learned_pos=learned)
+    net_input = tiny.sample(lengths, 3)["net_input"]
+    limits = Limits(1, 3, 2, 0.0, 1, 50)
+    batch = Batch(net_input, [], 2, limits)
+    encoder_out = model.encoder.forward_torchscript(net_input)
+    drafter = NATDrafter(model, K)
+    rows = Rows(batch)
+    drafter.start(batch)
+    random = torch.Generator().manual_seed(0)
+    seen = set()
+    for turn in range(6):
+        with torch.no_grad():
+            draft = drafter.propose(rows)
+        for row, place in enumerate(rows.order.tolist()):
+            chosen = rows.inputs[row, 1 : 1 + rows.host_lengths[row]].tolist()
+            expected = one_by_one(model, encoder_out, place, chosen)
+            assert draft.tokens[row].tolist() == expected
+            seen.update(expected)
+        counts = torch.randint(1, K + 2, (rows.size,), generator=random)
+        tokens = torch.randint(3, 16, (rows.size, K + 1), generator=random)
+        rows.append(tokens, torch.zeros(rows.size, K + 1), counts)
+        rows.know(rows.lengths.tolist(), counts.tolist())
+        if turn in (1, 3) and rows.size > 1:
+            # The longest row leaves: nothing may depend on it any longer.
+            longest = rows.host_lengths.index(max(rows.host_lengths))
+            left = [row for row in range(rows.size) if row != longest]
+            drafter.select(rows.select(left))
+    assert len(seen) > 2
+
+
+@pytest.mark.parametrize("form", ["full", "causal"])
+@pytest.mark.parametrize("share", [False, True])
+def test_lossless_with_a_real_drafter(form, share):
+    verifier = tiny.model(1)
+    model = drafter_model(form, share)
+    trace = Trace()
+    step = VerifiedStep(Verifier([build_engine(verifier)], trace), Exact())
+    drafter = NATDrafter(model, K, shared=0 if share else None)
+    lengths = Lengths(max_len_b=15, max_positions=64)
+    loop = DecodingLoop(drafter, step, trace)
+    generator = ParallelGenerator([verifier], SYMBOLS, loop, trace, lengths)
+    for seed in range(8):
+        sample = tiny.sample([3, 6, 0, 2, 4], seed)
+        found = [row[0] for row in generator.generate([verifier], sample)]
+        assert_same(found, reference([verifier], sample, max_len_b=15))
+
+
+@pytest.mark.parametrize("form", ["full", "causal"])
+def test_nat_accepts_whole_blocks(form):
+    model = drafter_model(form)
+    trace = Trace()
+    loop = DecodingLoop(NATDrafter(model, K, with_scores=True), UnverifiedStep(), trace)
+    lengths = Lengths(max_len_b=10, max_positions=64)
+    generator = ParallelGenerator([model], SYMBOLS, loop, trace, lengths)
+    sample = tiny.sample([3, 6, 1], 2)
+    encoder_out = model.encoder.forward_torchscript(sample["net_input"])
+    for place, (hypothesis,) in enumerate(generator.generate([model], sample)):
+        expected = []
+        while 2 not in expected:
+            expected += one_by_one(model, encoder_out, place, expected)
+            if len(expected) > 10:
+                expected = [*expected[:10], 2]
+        expected = expected[: expected.index(2) + 1]
+        assert hypothesis["tokens"].tolist() == expected
+        assert hypothesis["positional_scores"].shape == hypothesis["tokens"].shape
+        assert bool((hypothesis["positional_scores"] <= 0).all())
