@@ -120,5 +120,5 @@ class KVCache:
         shape = list(self._store.shape)
         shape[3] = max(needed, 2 * self.capacity)
         grown = self._store.new_zeros(shape)
-        grown.narrow(3, 0, self.longest).copy_(self._store.narrow(3, 0, self.longest))
+        grown.narrow(3, 0, self.capacity).copy_(self._store)
         self._store = grown

@@ -1,0 +1,344 @@
+"""The engine against fairseq's own forward pass, over every kind of Transformer it holds."""
+
+import pytest
+import torch
+from fairseq.models.transformer import TransformerDecoder
+
+from specdec_plugin.engine import CachedDecoder
+from specdec_plugin.errors import PluginError
+
+from .tiny_models import VOCABULARY, build_model, encode, feed_in_steps, full_logits, random_tokens
+
+KINDS = {
+    "post-norm": {},
+    "pre-norm": {"decoder_normalize_before": True, "encoder_normalize_before": True},
+    "pre-norm without a last norm": {
+        "decoder_normalize_before": True,
+        "no_decoder_final_norm": True,
+    },
+    "learned positions": {"decoder_learned_pos": True},
+    "no positions": {"no_token_positional_embeddings": True},
+    "norm after embedding": {"layernorm_embedding": True},
+    "no embedding scale": {"no_scale_embedding": True},
+    "neither scale nor positions": {
+        "no_scale_embedding": True,
+        "no_token_positional_embeddings": True,
+    },
+    "gelu": {"activation_fn": "gelu"},
+    "shared projection": {"share_decoder_input_output_embed": True},
+    "all embeddings shared": {"share_all_embeddings": True},
+    "four layers on one": {"encoder_layers": 4, "decoder_layers": 1},
+    "one layer on three": {"encoder_layers": 1, "decoder_layers": 3},
+    "a wider encoder": {"encoder_embed_dim": 20, "encoder_attention_heads": 4},
+    "other input and output sizes": {"decoder_input_dim": 12, "decoder_output_dim": 10},
+    "BART's choice": {
+        "decoder_learned_pos": True,
+        "layernorm_embedding": True,
+        "no_scale_embedding": True,
+        "activation_fn": "gelu",
+        "share_all_embeddings": True,
+    },
+    "LayerDrop": {"decoder_layerdrop": 0.5},
+    "activation checkpoints": {"checkpoint_activations": True},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_fairseq(kind):
+    model = build_model(**KINDS[kind])
+    engine = CachedDecoder(model.decoder)
+    encoder_out, tokens = encode(model), random_tokens(3, 11)
+    state = engine.start(encoder_out, 8)
+    logits = feed_in_steps(engine, state, tokens, [1, 4, 1, 5])
+    torch.testing.assert_close(
+        logits, full_logits(model, tokens, encoder_out), atol=1e-5, rtol=1e-5
+    )
+
+
+@pytest.mark.parametrize("widths", [[11], [1] * 11, [3, 8]])
+def test_one_row_equals_fairseq(widths):
+    model = build_model()
+    engine = CachedDecoder(model.decoder)
+    encoder_out, tokens = encode(model, [5]), random_tokens(1, 11)
+    logits = feed_in_steps(engine, engine.start(encoder_out, 4), tokens, widths)
+    torch.testing.assert_close(
+        logits, full_logits(model, tokens, encoder_out), atol=1e-5, rtol=1e-5
+    )
+
+
+def test_source_mask_is_none_when_nothing_is_padded():
+    model = build_model()
+    engine = CachedDecoder(model.decoder)
+    assert engine.start(encode(model, [6, 6]), 8).source_mask is None
+    padded = engine.start(encode(model, [6, 4]), 8).source_mask
+    assert padded[1, 0, 0].tolist() == [-float("inf")] * 2 + [0.0] * 4
+    encoder_out = encode(model, [6, 6])
+    encoder_out["encoder_padding_mask"] = []
+    assert engine.start(encoder_out, 8).source_mask is None
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_leaves_the_model_alone(dtype):
+    model = build_model(decoder_learned_pos=True, decoder_output_dim=10)
+    engine = CachedDecoder(model.decoder, dtype)
+    encoder_out, tokens = encode(model), random_tokens(3, 9)
+    state = engine.start(encoder_out, 8)
+    hidden = engine.forward(state, engine.embed(tokens, state.lengths))
+    assert hidden.dtype == dtype
+    assert engine.projection.logits(hidden).dtype == dtype
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    logits = engine.logits(state, tokens)
+    assert logits.dtype == torch.float32
+    expected = full_logits(model, tokens, encoder_out)
+    error = (logits - expected).abs().max()
+    assert 1e-5 < error < 0.05 * expected.abs().max()  # rounded somewhere, wrong nowhere
+
+
+def test_follows_a_model_in_half_precision():
+    model = build_model().bfloat16()
+    engine = CachedDecoder(model.decoder)
+    encoder_out, tokens = encode(model), random_tokens(3, 9)
+    state = engine.start(encoder_out, 16)
+    assert engine.forward(state, engine.embed(tokens, state.lengths)).dtype == torch.bfloat16
+    expected = full_logits(model, tokens, encoder_out).float()
+    torch.testing.assert_close(engine.logits(state, tokens), expected, atol=0.1, rtol=0.05)
+
+
+def test_positions_follow_row_length_not_pad():
+    model = build_model()
+    engine = CachedDecoder(model.decoder)
+    tokens = torch.tensor([[2, 1, 7], [1, 1, 7]])
+    starts = torch.tensor([0, 3])
+    table = engine.embed_vectors(torch.zeros(2, 3, 16), starts)
+    expected = model.decoder.embed_positions.weights[torch.tensor([[2, 3, 4], [5, 6, 7]])]
+    torch.testing.assert_close(table, expected)
+    torch.testing.assert_close(
+        engine.embed(tokens, starts) - expected, 4 * model.decoder.embed_tokens(tokens)
+    )
+
+
+def test_vectors_are_placed_and_normalised_but_not_scaled():
+    model = build_model(layernorm_embedding=True, decoder_learned_pos=True)
+    engine = CachedDecoder(model.decoder)
+    vectors = torch.randn(1, 2, 16)
+    before = vectors.clone()
+    placed = engine.embed_vectors(vectors, torch.tensor([5]))
+    positions = model.decoder.embed_positions.weight[7:9]
+    expected = model.decoder.layernorm_embedding(vectors + positions)
+    torch.testing.assert_close(placed, expected.detach())
+    assert torch.equal(vectors, before)
+
+
+def test_sinusoidal_positions_grow():
+    model = build_model(max_target_positions=3)
+    model.decoder.embed_positions.weights = model.decoder.embed_positions.weights[:6]
+    engine = CachedDecoder(model.decoder)
+    encoder_out, tokens = encode(model), random_tokens(3, 30)
+    logits = feed_in_steps(engine, engine.start(encoder_out, 4), tokens, [2, 13, 15])
+    torch.testing.assert_close(
+        logits, full_logits(model, tokens, encoder_out), atol=1e-5, rtol=1e-5
+    )
+
+
+class TestLearnedPositionsEnd:
+    @pytest.fixture
+    def engine(self):
+        return CachedDecoder(build_model(decoder_learned_pos=True, max_target_positions=8).decoder)
+
+    @pytest.mark.parametrize("starts, new", [([8], 1), ([3, 8], 1), ([0], 9), ([0, 0], 9)])
+    def test_refused_past_the_table(self, engine, starts, new):
+        with pytest.raises(PluginError, match="learned 8 target positions"):
+            engine.embed(torch.full((len(starts), new), 5), torch.tensor(starts))
+
+    @pytest.mark.parametrize("starts", [[6], [6, 1]])
+    def test_drafts_may_reach_over_it(self, engine, starts):
+        placed = engine.embed(torch.full((len(starts), 4), 5), torch.tensor(starts))
+        last = engine.embed(torch.full((1, 1), 5), torch.tensor([7]))[0, 0]
+        assert torch.equal(placed[0, 1:], last.expand(3, -1))
+        exact = engine.embed(torch.full((1, 4), 5), torch.tensor([1]))
+        assert len(starts) == 1 or torch.equal(placed[1], exact[0])
+
+
+def naive_forward(model, embedded, encoder_out, visible):
+    """fairseq's layers with an attention mask of our own: (rows, length, length) bool."""
+    rows = []
+    for row in range(embedded.size(0)):
+        hidden = embedded[row].unsqueeze(1)
+        mask = torch.zeros(visible[row].shape).masked_fill_(~visible[row], -float("inf"))
+        for layer in model.decoder.layers:
+            hidden = layer(
+                hidden,
+                encoder_out["encoder_out"][0][:, row : row + 1],
+                encoder_out["encoder_padding_mask"][0][row : row + 1],
+                self_attn_mask=mask,
+            )[0]
+        rows.append(hidden.squeeze(1))
+    return torch.stack(rows).detach()
+
+
+@pytest.mark.parametrize("lengths", [[5, 2, 3], [4, 4, 4], [5]])
+def test_limits_make_a_block_that_sees_itself(lengths):
+    model = build_model()
+    engine = CachedDecoder(model.decoder)
+    rows, block = len(lengths), 4
+    encoder_out = encode(model, [7, 5, 4][:rows])
+    embedded = torch.randn(rows, 12, 16)
+    state = engine.start(encoder_out, 4)
+    engine.forward(state, embedded[:, :6])
+    accepted = torch.tensor(lengths)
+    state.keep(accepted, max(lengths))
+    places = accepted.unsqueeze(1) + torch.arange(block)
+    new = embedded[torch.arange(rows).unsqueeze(1), places]
+    hidden = engine.forward(state, new, (accepted + block).unsqueeze(1).expand(-1, block))
+
+    columns = torch.arange(12)
+    visible = (columns <= columns.unsqueeze(1)).repeat(rows, 1, 1)
+    for row, length in enumerate(lengths):
+        visible[row, length : length + block, : length + block] = True
+    expected = naive_forward(model, embedded, encoder_out, visible)
+    expected = expected[torch.arange(rows).unsqueeze(1), places]
+    torch.testing.assert_close(hidden, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_limits_of_each_query_are_its_own():
+    model = build_model()
+    engine = CachedDecoder(model.decoder)
+    encoder_out, embedded = encode(model), torch.randn(3, 4, 16)
+    limits = torch.tensor([[1, 4, 2, 3], [4, 4, 4, 4], [3, 1, 1, 2]])
+    hidden = engine.forward(engine.start(encoder_out, 4), embedded, limits)
+    visible = torch.arange(4) < limits.unsqueeze(-1)
+    expected = naive_forward(model, embedded, encoder_out, visible)
+    torch.testing.assert_close(hidden, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_input_vectors_are_not_changed():
+    for pre_norm in (False, True):
+        model = build_model(decoder_normalize_before=pre_norm)
+        engine = CachedDecoder(model.decoder)
+        embedded = torch.randn(3, 4, 16)
+        before = embedded.clone()
+        engine.forward(engine.start(encode(model), 4), embedded)
+        assert torch.equal(embedded, before)
+
+
+class TestStaleWeights:
+    @pytest.fixture
+    def model(self):
+        return build_model(decoder_learned_pos=True, layernorm_embedding=True)
+
+    def assert_fresh(self, engine, model, tolerance=1e-5):
+        encoder_out, tokens = encode(model), random_tokens(3, 5)
+        logits = engine.logits(engine.start(encoder_out, 8), tokens)
+        expected = full_logits(model, tokens, encoder_out).float()
+        torch.testing.assert_close(logits, expected, atol=tolerance, rtol=tolerance)
+
+    def test_every_parameter_changed_in_place(self, model):
+        engine = CachedDecoder(model.decoder)
+        for _, parameter in model.decoder.named_parameters():
+            with torch.no_grad():
+                parameter.add_(torch.randn_like(parameter), alpha=0.3)
+            self.assert_fresh(engine, model)
+
+    def test_load_state_dict(self, model):
+        engine = CachedDecoder(model.decoder)
+        other = build_model(decoder_learned_pos=True, layernorm_embedding=True)
+        model.load_state_dict(other.state_dict())
+        self.assert_fresh(engine, model)
+
+    def test_parameter_replaced(self, model):
+        engine = CachedDecoder(model.decoder)
+        model.decoder.layers[1].fc1.weight = torch.nn.Parameter(torch.randn(24, 16))
+        self.assert_fresh(engine, model)
+
+    def test_training_step_that_counts_no_version(self, model):
+        engine = CachedDecoder(model.decoder)
+        self.assert_fresh(engine, model)
+        model.train()
+        model.decoder(random_tokens(3, 5), encoder_out=encode(model))
+        for parameter in model.parameters():
+            parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
+        model.eval()
+        self.assert_fresh(engine, model)
+
+    def test_built_in_training_mode(self, model):
+        model.train()
+        engine = CachedDecoder(model.decoder)
+        model.eval()
+        self.assert_fresh(engine, model)
+
+    def test_other_dtype(self, model):
+        engine = CachedDecoder(model.decoder)
+        self.assert_fresh(engine, model.double(), 1e-6)
+
+    def test_refreshed_in_inference_mode_used_outside(self, model):
+        engine = CachedDecoder(model.decoder)
+        encoder_out, _tokens = encode(model), random_tokens(3, 5)
+        with torch.no_grad():
+            model.decoder.layers[0].fc1.bias.add_(1)
+        with torch.inference_mode():
+            engine.start(encoder_out, 80)
+        self.assert_fresh(engine, model)
+
+    def test_unchanged_weights_are_not_laid_out_again(self, model):
+        engine = CachedDecoder(model.decoder)
+        layers = engine._layers
+        self.assert_fresh(engine, model)
+        assert engine._layers is layers
+
+
+def test_results_carry_no_gradient():
+    model = build_model()
+    engine = CachedDecoder(model.decoder)
+    encoder_out = model.encoder(torch.randint(4, VOCABULARY, (2, 5)), torch.tensor([5, 5]))
+    assert encoder_out["encoder_out"][0].requires_grad
+    assert not engine.logits(engine.start(encoder_out, 8), random_tokens(2, 3)).requires_grad
+
+
+class OwnFeatures(TransformerDecoder):
+    def extract_features(self, *args, **kwargs):
+        return super().extract_features(*args, **kwargs)
+
+
+class Renamed(TransformerDecoder):
+    pass
+
+
+class TestSupports:
+    @pytest.mark.parametrize(
+        "options, reason",
+        [
+            ({"adaptive_softmax_cutoff": "8,16"}, "adaptive softmax"),
+            ({"cross_self_attention": True}, "source and target at once"),
+            ({"no_cross_attention": True}, "does not attend to a source"),
+            ({"scale_fc": True}, "NormFormer"),
+            ({"scale_attn": True}, "NormFormer"),
+            ({"scale_heads": True}, "NormFormer"),
+            ({"scale_resids": True}, "NormFormer"),
+            ({"quant_noise_pq": 0.1, "quant_noise_pq_block_size": 8}, "quantization-noise"),
+        ],
+    )
+    def test_gives_the_reason(self, options, reason):
+        assert reason in CachedDecoder.supports(build_model(**options).decoder)
+
+    def test_own_forward(self):
+        decoder = build_model().decoder
+        decoder.__class__ = OwnFeatures
+        assert CachedDecoder.supports(decoder) == "OwnFeatures has its own extract_features()"
+
+    def test_harmless_subclass(self):
+        decoder = build_model().decoder
+        decoder.__class__ = Renamed
+        assert CachedDecoder.supports(decoder) is None
+
+    def test_other_decoders(self):
+        assert "LSTMDecoder" in CachedDecoder.supports(build_model("lstm").decoder)
+
+    def test_pruned_heads(self):
+        decoder = build_model().decoder
+        decoder.layers[0].self_attn._adaptive_prune_heads([(0, 8)])
+        assert "pruned" in CachedDecoder.supports(decoder)
+
+    def test_replaced_linear(self):
+        decoder = build_model().decoder
+        decoder.layers[0].fc1 = torch.nn.Sequential(decoder.layers[0].fc1)
+        assert CachedDecoder.supports(decoder) == "it has a Sequential for a linear map"
