@@ -13,12 +13,10 @@ import pytest
 import torch
 from filelock import FileLock
 
-import specdec_plugin
-
+#: The project's folder, so that ``import specdec_plugin`` finds this package anywhere.
+ROOT = str(Path(__file__).resolve().parent.parent)
 #: What to hand to ``--user-dir``.
-PLUGIN = str(Path(specdec_plugin.__file__).parent)
-#: The folder above it, so that ``import specdec_plugin`` finds this package anywhere.
-ROOT = str(Path(PLUGIN).parent)
+PLUGIN = os.path.join(ROOT, "specdec_plugin")
 
 #: The shape and training of every tiny model; give other flags after these to override.
 TINY_MODEL = (
