@@ -30,6 +30,10 @@ class Trace:
     kept_lengths: "Counter[int]" = field(default_factory=Counter)
     seconds: Dict[str, float] = field(default_factory=lambda: dict.fromkeys((*PARTS, "total"), 0.0))
 
+    def reset(self) -> None:
+        """Forget everything, after a warm-up."""
+        self.__dict__.update(Trace().__dict__)
+
     @contextmanager
     def timed(self, part: str) -> Iterator[None]:
         """Add the time of the block to ``part``.

@@ -1,0 +1,1 @@
+"""All methods side by side, in one process, on the same sentences."""

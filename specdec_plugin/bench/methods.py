@@ -1,0 +1,95 @@
+"""What is timed: fairseq's own search and the plugin's methods, over one loaded verifier."""
+
+import copy
+from argparse import Namespace
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+import torch
+from fairseq.checkpoint_utils import load_model_ensemble
+from fairseq.tasks.translation import TranslationTask
+
+from ..decoding.trace import Trace
+from ..tasks.parallel_decoding import SpecdecTranslationConfig, SpecdecTranslationTask
+
+#: fairseq's generation flags of each baseline.
+BASELINES = {"fairseq beam 5": 5, "fairseq beam 1": 1}
+#: The plugin's methods; ``specdec++`` is ``specdec`` with β and τ.
+METHODS = {"greedy": "greedy", "specdec": "specdec", "specdec++": "specdec", "nat": "nat"}
+
+
+class Method(NamedTuple):
+    """One way to decode.
+
+    Attributes:
+        name: as in the report.
+        generator: has fairseq's ``generate``.
+        trace: iterations and acceptance; None for fairseq's own search.
+    """
+
+    name: str
+    generator: Any
+    trace: Optional[Trace]
+
+
+class Session(NamedTuple):
+    """A task with its data and the verifiers, loaded once."""
+
+    task: SpecdecTranslationTask
+    models: Sequence[Any]
+
+
+def open_session(
+    data: str, source_lang: str, target_lang: str, path: str, device: Optional[str] = None
+) -> Session:
+    """Load dictionaries and verifiers.
+
+    Args:
+        data: folder with ``dict.LANG.txt`` (and binarised data, if a subset is used).
+        source_lang: source language.
+        target_lang: target language.
+        path: verifier checkpoint, or several joined by ``:``.
+        device: where to decode (default: the CPU).
+    """
+    cfg = SpecdecTranslationConfig(data=data, source_lang=source_lang, target_lang=target_lang)
+    # Values that fairseq's command lines would fill in from their other groups.
+    cfg.train_subset, cfg.dataset_impl, cfg.required_seq_len_multiple = "train", None, 1
+    task = SpecdecTranslationTask.setup_task(cfg)
+    models, _ = load_model_ensemble(path.split(":"), task=task)
+    for model in models:
+        model.float().eval()
+        model.prepare_for_inference_(Namespace(generation=Namespace(beam=1, no_beamable_mm=True)))
+        if device is not None:
+            model.to(torch.device(device))
+    return Session(task, models)
+
+
+def build_methods(
+    session: Session, names: Sequence[str], flags: Dict[str, Any], generation: Dict[str, Any]
+) -> List[Method]:
+    """Build generators that share the session's verifiers.
+
+    Args:
+        session: what is loaded.
+        names: keys of :data:`BASELINES` and :data:`METHODS`.
+        flags: fields of :class:`DecodingConfig`; ``top_beta`` and ``tolerance``
+            apply to ``specdec++`` alone.
+        generation: fairseq's generation options, the same for all.
+    """
+    return [_build(session, name, flags, generation) for name in names]
+
+
+def _build(
+    session: Session, name: str, flags: Dict[str, Any], generation: Dict[str, Any]
+) -> Method:
+    task = copy.copy(session.task)
+    if name in BASELINES:
+        args = Namespace(beam=BASELINES[name], **generation)
+        plain = TranslationTask(task.cfg, task.src_dict, task.tgt_dict)
+        return Method(name, plain.build_generator(session.models, args), None)
+    task.cfg = copy.copy(task.cfg)
+    task.cfg.decoding = METHODS[name]
+    for flag, value in flags.items():
+        if name == "specdec++" or flag not in ("top_beta", "tolerance"):
+            setattr(task.cfg, flag, value)
+    generator = task.build_generator(session.models, Namespace(beam=1, **generation))
+    return Method(name, generator, generator.trace)

@@ -1,0 +1,126 @@
+"""``python -m specdec_plugin.demo``: translate English text with the shipped models, four ways."""
+
+import argparse
+import os
+import statistics
+import sys
+from typing import Any, Dict, List, Optional, Sequence
+
+import sentencepiece
+import torch
+
+from .bench.methods import Session, build_methods, open_session
+from .bench.timing import Timing, batches_of, run_interleaved
+from .errors import PluginError
+
+METHODS = ("fairseq beam 5", "fairseq beam 1", "greedy", "specdec")
+
+SENTENCES = """\
+The function returns a list of all the words in the file, sorted by length.
+If the optional argument is given, the search starts at that position in the string.
+Each thread keeps its own copy of the variable, so that no lock is needed.
+An exception is raised when the file does not exist or cannot be opened for reading.
+The default encoding depends on the platform; use the second argument to choose another one.
+This module provides a simple way to measure how long small pieces of code take to run.
+Returns True if both objects have the same type and the same value, and False otherwise.
+You can pass any number of keyword arguments, and they are stored in a dictionary.
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="python -m specdec_plugin.demo",
+        description="Translate English text about programming into Spanish with the shipped "
+        "models: fairseq's beam search, our greedy decoding and speculative decoding.",
+        epilog="example:\n  echo 'The file is closed.' | python -m specdec_plugin.demo --input -",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--models",
+        default=os.path.join("checkpoints", "pydocs-en-es"),
+        help="folder with verifier.pt, drafter.pt, spm.model and dictionaries "
+        "(default: %(default)s)",
+    )
+    parser.add_argument("--input", help="a text file, or - for standard input (default: built in)")
+    parser.add_argument("--repeats", type=int, default=3, help="times each sentence is timed")
+    parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: 2)")
+    return parser
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Console program."""
+    options = build_parser().parse_args(argv)
+    torch.set_num_threads(options.threads)
+    files = {name: os.path.join(options.models, name) for name in ("verifier.pt", "spm.model")}
+    for path in files.values():
+        if not os.path.exists(path):
+            raise PluginError(f"{path} does not exist. Run this in the project's folder.")
+    session = open_session(options.models, "en", "es", files["verifier.pt"])
+    pieces = sentencepiece.SentencePieceProcessor(model_file=files["spm.model"])
+    lines = read_lines(options.input)
+    batches = batches_of(session, dataset_of(session, pieces, lines), batch_size=1)
+    flags = {"drafter_path": os.path.join(options.models, "drafter.pt")}
+    methods = build_methods(session, METHODS, flags, {})
+    timings = run_interleaved(session, methods, batches, options.repeats)
+    show(lines, {name: texts_of(session, pieces, timings[name]) for name in METHODS})
+    show_times(timings, methods[-1].trace)
+
+
+def read_lines(path: Optional[str]) -> List[str]:
+    """The sentences to translate, a line each."""
+    if path is None:
+        text = SENTENCES
+    elif path == "-":
+        text = sys.stdin.read()
+    else:
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+    lines = text.split("\n")
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+def dataset_of(session: Session, pieces: Any, lines: Sequence[str]) -> Any:
+    """fairseq's data set of the lines."""
+    dictionary = session.task.source_dictionary
+    encoded = [
+        dictionary.encode_line(
+            " ".join(pieces.encode(line, out_type=str)), add_if_not_exist=False
+        ).long()
+        for line in lines
+    ]
+    return session.task.build_dataset_for_inference(encoded, [len(each) for each in encoded])
+
+
+def texts_of(session: Session, pieces: Any, timing: Timing) -> List[str]:
+    """Translations in the order of the input."""
+    dictionary = session.task.target_dictionary
+    return [
+        pieces.decode(dictionary.string(timing.hypotheses[number]["tokens"]).split())
+        for number in sorted(timing.hypotheses)
+    ]
+
+
+def show(lines: Sequence[str], texts: Dict[str, List[str]]) -> None:
+    """Print each sentence, its translation, and whether the methods agree."""
+    same = 0
+    for number, line in enumerate(lines):
+        speculative, greedy = texts["specdec"][number], texts["fairseq beam 1"][number]
+        equal = speculative == greedy == texts["greedy"][number]
+        same += equal
+        print(f"\n{line}\n  {speculative}\n  {'equal to' if equal else 'DIFFERS FROM'} greedy")
+    print(f"\n{same} of {len(lines)} translations by SpecDec equal fairseq's greedy decoding.\n")
+
+
+def show_times(timings: Dict[str, Timing], trace: Any) -> None:
+    """Print the time of each method and the speed-up over fairseq's beam 5."""
+    slowest = statistics.median(timings[METHODS[0]].seconds)
+    print(f"{'method':16} {'ms a sentence':>13} {'times as fast':>13}   (medians, batch size 1)")
+    for name in METHODS:
+        median = statistics.median(timings[name].seconds)
+        print(f"{name:16} {1000 * median:13.1f} {slowest / median:13.2f}")
+    print(f"\nSpecDec accepted {trace.accepted_tokens:.2f} tokens an iteration.")
+
+
+if __name__ == "__main__":
+    main()
