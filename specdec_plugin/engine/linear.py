@@ -6,8 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-# In elements.  Below SMALL the plain layout is as fast and saves the copy; from LARGE on a
-# matrix comes from memory, and the packed layout is as fast for a single row too.
+# In elements, for float32.  Below SMALL the plain layout is as fast and saves the copy; from
+# LARGE on a matrix comes from memory, and the packed layout is as fast for one row too.
 SMALL = 1 << 17
 LARGE = 1 << 20
 
@@ -26,13 +26,13 @@ class Linear:
 
     def __init__(self, weight: Tensor, bias: Optional[Tensor] = None) -> None:
         outputs, inputs = weight.shape
+        single = weight.dtype == torch.float32
         self._bias = bias
-        self._packed = _pack(weight) if weight.numel() >= SMALL else None
-        plain_row = weight.dtype == torch.float32 and weight.numel() < LARGE
-        self._packed_from = 2 if plain_row else 1
-        if self._packed is not None and not plain_row:
+        self._packed = _pack(weight) if weight.numel() >= SMALL or not single else None
+        self._packed_from = 2 if single and weight.numel() < LARGE else 1
+        if self._packed is not None and self._packed_from == 1:
             weight = weight.new_empty(0, inputs)  # never read
-        elif inputs < outputs:
+        elif single and inputs < outputs and weight.device.type == "cpu":
             # A product with one row reads the matrix along its longer side fastest.
             weight = weight.t().contiguous().t()
         self._weight = weight

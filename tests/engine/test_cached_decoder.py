@@ -4,7 +4,7 @@ import pytest
 import torch
 from fairseq.models.transformer import TransformerDecoder
 
-from specdec_plugin.engine import CachedDecoder
+from specdec_plugin.engine import CachedDecoder, linear
 from specdec_plugin.errors import PluginError
 
 from .tiny_models import VOCABULARY, build_model, encode, feed_in_steps, full_logits, random_tokens
@@ -55,8 +55,10 @@ def test_equals_fairseq(kind):
     )
 
 
+@pytest.mark.parametrize("packed_from", [0, linear.SMALL])
 @pytest.mark.parametrize("widths", [[11], [1] * 11, [3, 8]])
-def test_one_row_equals_fairseq(widths):
+def test_one_row_equals_fairseq(widths, packed_from, monkeypatch):
+    monkeypatch.setattr(linear, "SMALL", packed_from)
     model = build_model()
     engine = CachedDecoder(model.decoder)
     encoder_out, tokens = encode(model, [5]), random_tokens(1, 11)

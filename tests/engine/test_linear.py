@@ -6,7 +6,7 @@ from specdec_plugin.engine import linear
 from specdec_plugin.engine.linear import Linear
 
 
-@pytest.mark.parametrize("outputs, inputs", [(5, 7), (7, 5), (1100, 1000)])
+@pytest.mark.parametrize("outputs, inputs", [(5, 7), (7, 5), (300, 500), (500, 300), (1100, 1000)])
 @pytest.mark.parametrize("rows", [1, 2, 9])
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("packs", [True, False])
@@ -27,13 +27,25 @@ def test_a_build_without_the_packed_layout(monkeypatch):
         raise AttributeError("no such operator")
 
     monkeypatch.setattr(torch.ops.mkldnn, "_reorder_linear_weight", missing)
+    monkeypatch.setattr(linear, "SMALL", 0)
     weight, given = torch.randn(5, 7), torch.randn(3, 7)
-    product = Linear(weight)
-    assert product._packed is None
-    torch.testing.assert_close(product(given), given @ weight.t())
+    torch.testing.assert_close(Linear(weight)(given), given @ weight.t())
 
 
-def test_works_in_inference_mode():
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_other_dtypes(dtype, monkeypatch):
+    monkeypatch.setattr(linear, "SMALL", 0)
+    weight, bias = torch.randn(30, 20, dtype=dtype), torch.randn(30, dtype=dtype)
+    product = Linear(weight, bias)
+    for rows in (1, 3):
+        given = torch.randn(rows, 20, dtype=dtype)
+        expected = given.double() @ weight.double().t() + bias.double()
+        assert product(given).dtype == dtype
+        torch.testing.assert_close(product(given).double(), expected, atol=0.1, rtol=0.01)
+
+
+def test_works_in_inference_mode(monkeypatch):
+    monkeypatch.setattr(linear, "SMALL", 0)
     product = Linear(torch.randn(5, 7))
     given = torch.randn(3, 7)
     outside = product(given)
