@@ -143,7 +143,7 @@ def install_safe_loading() -> None:
     torch.serialization.add_safe_globals(ALLOWED_CLASSES)
     for name, wrap in (
         ("load_checkpoint_to_cpu", _reading_safely),
-        ("load_model_ensemble_and_task", _naming_what_is_missing),
+        ("load_model_ensemble_and_task", _naming_what_is_wrong),
     ):
         original = getattr(checkpoint_utils, name)
         if not hasattr(original, "__wrapped__"):
@@ -172,18 +172,36 @@ def _reading_safely(load: Callable[..., Any]) -> Callable[..., Any]:
     return load_checkpoint_to_cpu
 
 
-def _naming_what_is_missing(load: Callable[..., Any]) -> Callable[..., Any]:
+def _naming_what_is_wrong(load: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(load)
-    def load_model_ensemble_and_task(*args: Any, **kwargs: Any) -> Any:
+    def load_model_ensemble_and_task(filenames: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            return load(*args, **kwargs)
+            return load(filenames, *args, **kwargs)
         except OSError as error:
             missing = re.match(r"Model file not found: (.+)", str(error))
             if missing is None:
                 raise
-        raise PluginError(f"Checkpoint not found: {missing.group(1)}. Check the path.")
+            sentence = f"Checkpoint not found: {missing.group(1)}. Check the path."
+        except RuntimeError as error:
+            sizes = _EMBEDDING_SIZES.search(str(error))
+            if sizes is None:
+                raise
+            sentence = (
+                f"{' or '.join(filenames)} knows {int(sizes[1]):,} symbols, but the dictionary of "
+                f"the data has {int(sizes[2]):,}. Use the data folder (dictionaries) that the "
+                "model was trained with."
+            )
+        raise PluginError(sentence)
 
     return load_model_ensemble_and_task
+
+
+#: How PyTorch says that a model was trained with another dictionary.
+_EMBEDDING_SIZES = re.compile(
+    r"size mismatch for (?:en|de)coder\.embed_tokens\.weight: .*?torch\.Size\(\[(\d+), .*?"
+    r"torch\.Size\(\[(\d+), ",
+    re.DOTALL,
+)
 
 
 @contextlib.contextmanager

@@ -5,7 +5,8 @@ import logging
 from typing import Any
 
 import numpy as np
-from fairseq.data import AppendTokenDataset, StripTokenDataset, TruncateDataset
+import torch
+from torch import Tensor
 
 logger = logging.getLogger(__name__)
 
@@ -39,11 +40,30 @@ def keep_every_line(dataset: Any, max_source: int, max_tokens: Any) -> Any:
         return dataset
     view = copy.copy(dataset)
     if too_long.size > 0:
-        eos = dataset.eos
-        inner = TruncateDataset(StripTokenDataset(dataset.src, eos), max_source - 1)
-        view.src = AppendTokenDataset(inner, eos)
+        view.src = CutSentences(dataset.src, max_source)
     # Sizes only decide order and batching; what is longer counts as what fits a batch.
     view.src_sizes = np.minimum(sizes, room)
     if target_sizes is not None:
         view.tgt_sizes = np.minimum(target_sizes, room)
     return view
+
+
+class CutSentences:
+    """Sentences of at most ``limit`` tokens; the last token, the end of sentence, stays.
+
+    Unlike fairseq's ``TruncateDataset`` it takes a plain list too, which is what
+    fairseq-interactive gives.
+    """
+
+    def __init__(self, sentences: Any, limit: int) -> None:
+        self.sentences = sentences
+        self.limit = limit
+
+    def __getitem__(self, index: int) -> Tensor:
+        tokens = self.sentences[index]
+        if len(tokens) <= self.limit:
+            return tokens
+        return torch.cat([tokens[: self.limit - 1], tokens[-1:]])
+
+    def __len__(self) -> int:
+        return len(self.sentences)

@@ -101,7 +101,7 @@ def test_validation_loss_is_the_sum_over_hidden_tokens(form, rate):
 
 def one_by_one_unmasked(model, encoder_out, row, chosen):
     """Like ``one_by_one``; the tiny model never prefers what decoding would mask."""
-    said = one_by_one(model, encoder_out, row, chosen)
+    said, _ = one_by_one(model, encoder_out, row, chosen)
     assert PAD not in said
     return said
 
@@ -119,9 +119,7 @@ def test_training_reveals_half_of_the_errors_and_scores_the_rest():
     model.eval()
     with torch.no_grad():
         prediction = model(**sample["net_input"], blocks=blocks)
-    right = int(
-        (prediction.logits.argmax(-1) == blocks.targets[prediction.scored]).sum()
-    )
+    right = int((prediction.logits.argmax(-1) == blocks.targets[prediction.scored]).sum())
     assert size == right
     assert loss.requires_grad or size == 0
 

@@ -1,0 +1,226 @@
+"""The plugin's task through fairseq's real command lines."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from ..conftest import PLUGIN, generate_args, hypotheses, run_cli
+
+TRACEBACK = "Traceback (most recent call last)"
+
+
+def specdec(corpus, tiny_verifier, tiny_drafter, *more):
+    flags = ["--decoding", "specdec", "--drafter-path", tiny_drafter]
+    return generate_args(corpus.data_dir, tiny_verifier, *flags, *more)
+
+
+def scored(printed):
+    """Hypotheses with scores by sentence, from H- lines."""
+    lines = (line.split("\t") for line in printed.splitlines() if line.startswith("H-"))
+    return {int(name[2:]): (float(score), text) for name, score, text in lines}
+
+
+@pytest.fixture(scope="module")
+def plain(corpus, tiny_verifier):
+    """fairseq's own greedy search on the test set, in batches of 5."""
+    args = generate_args(corpus.data_dir, tiny_verifier, "--batch-size", 5)
+    args[args.index("specdec_translation")] = "translation"
+    return scored(run_cli([*args, "--required-batch-size-multiple", 1]).stdout)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])
+@pytest.mark.parametrize("method", [["greedy"], ["specdec"], ["specdec", "--top-beta", 1]])
+def test_same_hypotheses_and_scores_as_fairseq(
+    plain, corpus, tiny_verifier, tiny_drafter, method, batch_size
+):
+    more = ["--decoding", *method, "--batch-size", batch_size]
+    done = run_cli(specdec(corpus, tiny_verifier, tiny_drafter, *more))
+    found = scored(done.stdout)
+    assert found.keys() == plain.keys() and len(found) == 21
+    for name, (score, text) in plain.items():
+        assert found[name][1] == text
+        assert abs(found[name][0] - score) < 1e-4
+
+
+def test_statistics_steps_and_history(corpus, tiny_verifier, tiny_drafter):
+    more = ["--print-step", "--retain-iter-history", "--batch-size", 4]
+    done = run_cli(specdec(corpus, tiny_verifier, tiny_drafter, *more))
+    steps = {
+        name: int(count)
+        for name, count in re.findall(r"^I-(\d+)\t(\d+)$", done.stdout, re.MULTILINE)
+    }
+    assert len(steps) == 21
+    drafts_and_outcomes = re.findall(r"^E-(\d+)_(\d+)\t", done.stdout, re.MULTILINE)
+    assert len(drafts_and_outcomes) == 2 * sum(steps.values())
+    summary = re.search(
+        r"21 sentences, ([\d,]+) tokens, ([\d,]+) iterations: ([\d.]+) accepted", done.stderr
+    )
+    assert summary is not None, done.stderr
+    assert int(summary[2].replace(",", "")) == sum(steps.values())
+    assert float(summary[3]) > 1.0
+    assert re.search(r"accepted by position in the block: 1:\d+% 2:\d+% 3:\d+% 4:\d+%", done.stderr)
+    parts = re.search(
+        r"encoder (\d+)%, drafter (\d+)%, verifier (\d+)%, projection (\d+)%, rest (\d+)%",
+        done.stderr,
+    )
+    assert parts is not None and 97 <= sum(map(int, parts.groups())) <= 103
+
+
+def test_relaxed_acceptance_accepts_more(corpus, tiny_verifier, tiny_drafter):
+    def accepted(*more):
+        done = run_cli(specdec(corpus, tiny_verifier, tiny_drafter, *more))
+        assert len(hypotheses(done.stdout)) == 21
+        found = re.search(r"([\d.]+) accepted tokens an iteration", done.stderr)
+        return float(found[1])
+
+    assert accepted("--top-beta", 20) > accepted()
+
+
+def test_drafter_alone_and_ensembles(corpus, tiny_verifier, tiny_drafter):
+    done = run_cli(specdec(corpus, tiny_verifier, tiny_drafter, "--decoding", "nat"))
+    assert len(hypotheses(done.stdout)) == 21
+    both = f"{tiny_verifier}:{tiny_verifier}"
+    done = run_cli(specdec(corpus, both, tiny_drafter))
+    alone = run_cli(generate_args(corpus.data_dir, tiny_verifier, "--decoding", "greedy"))
+    assert hypotheses(done.stdout) == hypotheses(alone.stdout)
+
+
+class TestEveryLine:
+    """As many hypotheses as lines, with fairseq's default flags."""
+
+    SIZES = (1, 7, 8, 9, 21)
+
+    @pytest.fixture(scope="class")
+    def splits(self, corpus, tmp_path_factory):
+        """Test sets of several sizes; each has one source over the limit of 12 tokens."""
+        folder = tmp_path_factory.mktemp("sizes")
+        for size in self.SIZES:
+            for language in ("en", "es"):
+                lines = (corpus.lines("test", language) + corpus.lines("valid", language))[:size]
+                lines[size // 2] = " ".join(lines[size // 2].split() * 9)
+                (folder / f"{size}.{language}").write_text("\n".join(lines) + "\n", "utf-8")
+        dictionary = Path(corpus.data_dir) / "dict.en.txt"
+        run_cli(
+            ["fairseq-preprocess", "-s", "en", "-t", "es", "--srcdict", dictionary]
+            + ["--joined-dictionary", "--destdir", folder / "bin", "--workers", 1]
+            + ["--testpref", ",".join(str(folder / str(size)) for size in self.SIZES)]
+        )
+        return str(folder / "bin")
+
+    @pytest.mark.parametrize("index, size", list(enumerate(SIZES)))
+    def test_sizes(self, splits, tiny_verifier, tiny_drafter, index, size):
+        subset = f"test{index or ''}"
+        done = run_cli(
+            generate_args(splits, tiny_verifier, "--gen-subset", subset)
+            + ["--decoding", "specdec", "--drafter-path", tiny_drafter]
+            + ["--max-source-positions", "12", "--max-tokens", "60"]
+        )
+        assert len(hypotheses(done.stdout)) == size
+        assert f"line {size // 2 + 1}: the source has" in done.stderr
+
+    def test_without_decoding_nothing_is_lost_either(self, splits, tiny_verifier):
+        done = run_cli(generate_args(splits, tiny_verifier, "--gen-subset", "test4"))
+        assert len(hypotheses(done.stdout)) == 21
+
+    @pytest.mark.parametrize("method", [[], ["--decoding", "greedy"]])
+    def test_interactive(self, corpus, tiny_verifier, method):
+        """Empty, blank, too long and unknown lines, and an ordinary one."""
+        lines = ["one two", "", "   ", "one " * 40, "qqq zzz", "nine minus two"]
+        args = generate_args(corpus.data_dir, tiny_verifier, "--buffer-size", 6, *method)
+        args[0] = "fairseq-interactive"
+        done = run_cli([*args, "--max-source-positions", 12], input="\n".join(lines) + "\n")
+        assert len(hypotheses(done.stdout)) == len(lines)
+        assert "line 4: the source has" in done.stderr
+
+
+class TestBadInput:
+    """One sentence that says what is wrong and what to do; no traceback."""
+
+    @pytest.fixture(scope="class")
+    def other_drafter(self, tiny_drafter, tmp_path_factory):
+        """A drafter of a dictionary of the same size with other symbols."""
+        path = tmp_path_factory.mktemp("other") / "drafter.pt"
+        state = torch.load(tiny_drafter, map_location="cpu", weights_only=False)
+        state["model"]["source_symbols"] += 1
+        torch.save(state, path)
+        return path
+
+    def refused(self, args, *words):
+        done = run_cli(args, check=False)
+        assert done.returncode != 0
+        assert TRACEBACK not in done.stderr
+        last = done.stderr.strip().splitlines()[-1]
+        for word in words:
+            assert word in last, last
+        assert "H-" not in done.stdout
+
+    def test_no_drafter(self, corpus, tiny_verifier):
+        args = generate_args(corpus.data_dir, tiny_verifier, "--decoding", "specdec")
+        self.refused(args, "--decoding specdec needs a drafter", "--drafter-path")
+
+    def test_missing_drafter(self, corpus, tiny_verifier):
+        args = specdec(corpus, tiny_verifier, "nowhere/drafter.pt")
+        self.refused(args, "nowhere/drafter.pt", "not found")
+
+    def test_drafter_of_another_dictionary(self, corpus, tiny_verifier, other_drafter):
+        args = specdec(corpus, tiny_verifier, other_drafter)
+        self.refused(args, str(other_drafter), "another source dictionary")
+
+    def test_drafter_of_another_size(self, corpus, tiny_verifier, tiny_drafter, tmp_path):
+        shutil.copytree(corpus.data_dir, tmp_path / "bin")
+        for language in ("en", "es"):
+            with open(tmp_path / "bin" / f"dict.{language}.txt", "a", encoding="utf-8") as file:
+                file.write("new 1\n")
+        args = specdec(corpus, tiny_verifier, tiny_drafter)
+        args[1] = str(tmp_path / "bin")
+        self.refused(args, "symbols", "dictionary")
+
+    def test_a_verifier_is_no_drafter(self, corpus, tiny_verifier):
+        args = specdec(corpus, tiny_verifier, tiny_verifier)
+        self.refused(args, "is not a drafter")
+
+    @pytest.mark.parametrize(
+        "flags, words",
+        [
+            (["--beam", 5], ["--beam 5", "add --beam 1"]),
+            (["--sampling"], ["--sampling", "leave it out"]),
+            (["--block-size", 9], ["--block-size 9", "trained with 4"]),
+            (["--min-len", 30], ["--min-len 30", "length limit"]),
+        ],
+    )
+    def test_flags(self, corpus, tiny_verifier, tiny_drafter, flags, words):
+        self.refused(specdec(corpus, tiny_verifier, tiny_drafter, *flags), *words)
+
+    def test_truncated_drafter(self, corpus, tiny_verifier, tiny_drafter, tmp_path):
+        path = tmp_path / "half.pt"
+        content = Path(tiny_drafter).read_bytes()
+        path.write_bytes(content[: len(content) // 2])
+        self.refused(specdec(corpus, tiny_verifier, path), str(path), "truncated")
+
+
+def test_hub_translates_with_a_drafter(corpus, tiny_verifier, tiny_drafter):
+    program = f"""
+import specdec_plugin
+from pathlib import Path
+from fairseq.models.transformer import TransformerModel
+path = Path({tiny_verifier!r})
+for extra in ({{}}, {{"decoding": "specdec", "drafter_path": {tiny_drafter!r}}}):
+    hub = TransformerModel.from_pretrained(
+        str(path.parent), path.name, {corpus.data_dir!r}, task="specdec_translation", **extra)
+    print("said", hub.translate(["one two three", "nine and two"], beam=1))
+"""
+    done = run_cli(["python", "-c", program])
+    said = [line for line in done.stdout.splitlines() if line.startswith("said")]
+    assert len(said) == 2 and said[0] == said[1]
+
+
+def test_training_a_shared_drafter_needs_the_verifier(corpus, tmp_path):
+    args = ["fairseq-train", corpus.data_dir, "--user-dir", PLUGIN, "--cpu", "--max-update", 1]
+    args += ["--task", "block_nat_translation", "--arch", "block_nat", "--share-encoder"]
+    args += ["--criterion", "glancing_block_loss", "--optimizer", "adam", "--max-tokens", 100]
+    done = run_cli([*args, "--save-dir", tmp_path], check=False)
+    assert done.returncode != 0 and TRACEBACK not in done.stderr
+    assert "--verifier-path" in done.stderr.strip().splitlines()[-1]
