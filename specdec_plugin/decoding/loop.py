@@ -149,7 +149,7 @@ class DecodingLoop:
         self, rows: Rows, ended: List[int], finished: List[Optional[Dict[str, Any]]]
     ) -> None:
         """Take finished rows out of the batch."""
-        for row, place in enumerate(rows.order.tolist()):
+        for row, place in enumerate(rows.order):
             if ended[row]:
                 hypothesis: Dict[str, Any] = dict(rows.hypothesis(row))
                 hypothesis["steps"] = rows.steps
@@ -163,8 +163,7 @@ class DecodingLoop:
         self, history: List[List[Tensor]], rows: Rows, draft: Draft, emission: Emission
     ) -> None:
         """Store the draft and what was added, row by row (only when asked for)."""
-        places = rows.order.tolist()
         drafted, added = draft.lengths.tolist(), emission.counts.tolist()
-        for row, place in enumerate(places):
+        for row, place in enumerate(rows.order):
             history[place].append(draft.tokens[row, : drafted[row]].clone())
             history[place].append(emission.tokens[row, : added[row]].clone())

@@ -38,7 +38,7 @@ class Rows:
     """Tokens and scores of unfinished rows; finished ones leave.
 
     Attributes:
-        order: (rows,) each row's place in the batch.
+        order: each row's place in the batch, on the host.
         inputs: (rows, …) what the decoder is fed: ``bos``, then the tokens chosen so
             far; beyond them rubbish.
         scores: (rows, …) log-probabilities of the chosen tokens.
@@ -51,7 +51,7 @@ class Rows:
 
     def __init__(self, batch: Batch) -> None:
         size, device = batch.size, batch.device
-        self.order = torch.arange(size, device=device)
+        self.order = list(range(size))
         self.inputs = torch.full((size, 32), batch.bos, device=device)
         self.scores = torch.zeros(size, 32, device=device)
         self.lengths = torch.zeros(size, dtype=torch.long, device=device)
@@ -63,7 +63,7 @@ class Rows:
     @property
     def size(self) -> int:
         """How many rows are left."""
-        return self.order.size(0)
+        return len(self.order)
 
     @property
     def shortest(self) -> int:
@@ -109,8 +109,8 @@ class Rows:
 
     def select(self, rows: List[int]) -> Tensor:
         """Go on with these rows; their indices as a tensor, (rows,)."""
-        kept = torch.tensor(rows, dtype=torch.long, device=self.order.device)
-        self.order = self.order[kept]
+        kept = torch.tensor(rows, dtype=torch.long, device=self.inputs.device)
+        self.order = [self.order[row] for row in rows]
         self.inputs = self.inputs[kept]
         self.scores = self.scores[kept]
         self.lengths = self.lengths[kept]

@@ -82,7 +82,7 @@ def test_proposals_equal_the_training_forward(form, lengths, learned):
     for turn in range(6):
         with torch.no_grad():
             draft = drafter.propose(rows)
-        for row, place in enumerate(rows.order.tolist()):
+        for row, place in enumerate(rows.order):
             chosen = rows.inputs[row, 1 : 1 + rows.host_lengths[row]].tolist()
             expected, scores = one_by_one(model, encoder_out, place, chosen)
             assert draft.tokens[row].tolist() == expected

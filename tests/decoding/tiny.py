@@ -78,7 +78,7 @@ class HostileDrafter(Drafter):
         self.rows = list(range(batch.size))
 
     def propose(self, rows: Rows) -> Draft:
-        assert rows.order.tolist() == self.rows
+        assert rows.order == self.rows
         width = int(torch.randint(0, self.most + 1, (1,), generator=self.random))
         tokens = torch.randint(0, 16, (rows.size, width), generator=self.random)
         honest = torch.rand(rows.size, width, generator=self.random) < self.honesty
