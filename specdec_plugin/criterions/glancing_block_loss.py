@@ -57,13 +57,20 @@ class GlancingBlockLossConfig(FairseqDataclass):
             "sentence, as the papers do. --prefix-attention full always hides one"
         },
     )
+    position_decay: float = field(
+        default=1.0,
+        metadata={
+            "help": "weight of the i-th position of a block is this to the power i - 1; below 1 "
+            "favours the first tokens, without which the later ones cannot be accepted"
+        },
+    )
     seed: int = II("common.seed")
     max_update: int = II("optimization.max_update")
 
 
 @register_criterion("glancing_block_loss", dataclass=GlancingBlockLossConfig)
 class GlancingBlockLoss(FairseqCriterion):
-    """Sums of token losses and a token count, so that workers add up exactly."""
+    """Sums of weighted token losses and of weights, so that workers add up exactly."""
 
     def __init__(
         self,
@@ -73,6 +80,7 @@ class GlancingBlockLoss(FairseqCriterion):
         glancing_end: float,
         glancing_updates: int,
         block_rate: float,
+        position_decay: float,
         seed: int,
         max_update: int,
     ) -> None:
@@ -82,6 +90,7 @@ class GlancingBlockLoss(FairseqCriterion):
         self.glancing_end = glancing_end
         self.glancing_updates = glancing_updates or max_update
         self.block_rate = block_rate
+        self.position_decay = position_decay
         self.seed = seed
 
     def glancing_ratio(self, update: int) -> float:
@@ -91,7 +100,7 @@ class GlancingBlockLoss(FairseqCriterion):
 
     def forward(
         self, model: Any, sample: Dict[str, Any], reduce: bool = True
-    ) -> Tuple[Tensor, int, Dict[str, Any]]:
+    ) -> Tuple[Tensor, Tensor, Dict[str, Any]]:
         """The loss of a batch.
 
         Args:
@@ -100,8 +109,8 @@ class GlancingBlockLoss(FairseqCriterion):
             reduce: always summed; fairseq passes it.
 
         Returns:
-            the summed loss, the number of predicted tokens (the gradient's
-            denominator), and sums for the log.
+            the weighted sum of the losses, the sum of the weights (the gradient's
+            denominator; both count tokens with ``position_decay`` 1), and sums for the log.
         """
         epoch = self.task.epoch if model.training else _VALIDATION_EPOCH
         blocks = self._blocks(model, sample, epoch)
@@ -113,17 +122,22 @@ class GlancingBlockLoss(FairseqCriterion):
 
         target = blocks.targets[prediction.scored]
         lprobs = utils.log_softmax(prediction.logits, dim=-1)
-        loss, nll = label_smoothed_nll_loss(lprobs, target.unsqueeze(-1), self.label_smoothing)
+        losses, nlls = label_smoothed_nll_loss(
+            lprobs, target.unsqueeze(-1), self.label_smoothing, reduce=False
+        )
+        places = torch.arange(blocks.scored.size(2), device=target.device)
+        weights = (self.position_decay**places).expand_as(blocks.scored)[prediction.scored]
+        loss, nll, size = (losses @ weights, nlls @ weights, weights.sum())
         logging_output = {
             "loss": loss.data,
             "nll_loss": nll.data,
             "ntokens": sample["ntokens"],
             "nsentences": sample["target"].size(0),
-            "sample_size": target.numel(),
+            "sample_size": size.data,
         }
         if not model.training:
             logging_output.update(_acceptance(prediction, blocks))
-        return loss, target.numel(), logging_output
+        return loss, size, logging_output
 
     def _blocks(self, model: Any, sample: Dict[str, Any], epoch: int) -> Blocks:
         target = sample["target"]

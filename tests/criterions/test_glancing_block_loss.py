@@ -20,10 +20,10 @@ from ..decoding.test_nat_drafter import K, drafter_model, one_by_one
 PAD = 1
 
 
-def criterion(start=0.5, end=0.3, smoothing=0.1, rate=0.5):
+def criterion(start=0.5, end=0.3, smoothing=0.1, rate=0.5, decay=1.0):
     symbols = tiny.dictionary()
     task = SimpleNamespace(target_dictionary=symbols, epoch=3, updates=50)
-    return GlancingBlockLoss(task, smoothing, start, end, 100, rate, seed=7, max_update=0)
+    return GlancingBlockLoss(task, smoothing, start, end, 100, rate, decay, seed=7, max_update=0)
 
 
 def training_sample():
@@ -41,8 +41,8 @@ def training_sample():
     return sample
 
 
-def naive_loss(model, sample, blocks, smoothing, revealed=None):
-    """Label-smoothed cross entropy, one hidden token at a time."""
+def naive_loss(model, sample, blocks, smoothing, decay, revealed=None):
+    """Label-smoothed cross entropy and its weights, one hidden token at a time."""
     net_input, target = sample["net_input"], sample["target"]
     encoder_out = model.encoder(net_input["src_tokens"], net_input["src_lengths"])
     features = model.decoder.block_features(
@@ -61,22 +61,24 @@ def naive_loss(model, sample, blocks, smoothing, revealed=None):
                 token = target[row, int(blocks.starts[row, block]) + place]
                 wanted = torch.full((vocabulary,), smoothing / (vocabulary - 1))
                 wanted[token] = 1 - smoothing
-                total = total - (wanted * lprobs[row, block, place]).sum()
-                count += 1
+                total = total - decay**place * (wanted * lprobs[row, block, place]).sum()
+                count += decay**place
     return total, count
 
 
-@pytest.mark.parametrize("form, rate", [("causal", 0.5), ("causal", 0.0), ("full", 0.0)])
-def test_validation_loss_is_the_sum_over_hidden_tokens(form, rate):
+@pytest.mark.parametrize(
+    "form, rate, decay", [("causal", 0.5, 1.0), ("causal", 0.0, 0.7), ("full", 0.0, 1.0)]
+)
+def test_validation_loss_is_the_sum_over_hidden_tokens(form, rate, decay):
     model, sample = drafter_model(form), training_sample()
-    loss_of = criterion(rate=0.5)
-    loss_of.block_rate = rate
+    loss_of = criterion(rate=rate, decay=decay)
     with torch.no_grad():
         loss, size, log = loss_of(model, sample)
         noise = counter_uniform(sample["id"], 8, 7, 0, 1)
         blocks = sample_blocks(sample["target"], PAD, K, rate, noise)
-        expected, count = naive_loss(model, sample, blocks, 0.1)
-    assert size == count == log["sample_size"]
+        expected, count = naive_loss(model, sample, blocks, 0.1, decay)
+    assert float(size) == pytest.approx(count)
+    assert size == log["sample_size"]
     assert torch.allclose(loss, expected, atol=1e-4)
 
     # The metric, with the drafter run one sentence and one block at a time.
@@ -120,7 +122,7 @@ def test_training_reveals_half_of_the_errors_and_scores_the_rest():
     with torch.no_grad():
         prediction = model(**sample["net_input"], blocks=blocks)
     right = int((prediction.logits.argmax(-1) == blocks.targets[prediction.scored]).sum())
-    assert size == right
+    assert int(size) == right
     assert loss.requires_grad or size == 0
 
 
