@@ -29,9 +29,7 @@ def test_refused_fields_raise_one_sentence(name):
     default = {item.name: item.default for item in fields(GenerationConfig)}[name]
     value = 5 if name == "beam" else {bool: True}.get(type(default), 7)
     with pytest.raises(PluginError) as error:
-        check_generation(
-            Namespace(beam=1, **{name: value} if name != "beam" else {}), "greedy"
-        ) if name != "beam" else check_generation(Namespace(beam=value), "greedy")
+        check_generation(Namespace(**{"beam": 1, name: value}), "greedy")
     assert str(error.value).startswith("--" + name.replace("_", "-"))
     assert len(str(error.value)) > 60
 

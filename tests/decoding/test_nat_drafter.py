@@ -2,9 +2,11 @@
 
 import pytest
 import torch
+from fairseq.sequence_generator import SequenceGenerator
 
 from specdec_plugin.data.block_masking import Blocks
-from specdec_plugin.decoding.acceptance import Exact
+from specdec_plugin.decoding.acceptance import Exact, TopBeta
+from specdec_plugin.decoding.drafters.base import NoDrafter
 from specdec_plugin.decoding.drafters.nat import NATDrafter
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.limits import Limits
@@ -12,9 +14,10 @@ from specdec_plugin.decoding.loop import DecodingLoop, UnverifiedStep, VerifiedS
 from specdec_plugin.decoding.state import Batch, Rows
 from specdec_plugin.decoding.trace import Trace
 from specdec_plugin.decoding.verifier import Verifier
-from specdec_plugin.engine import build_engine
+from specdec_plugin.engine import UncachedDecoder, build_engine
 from specdec_plugin.models.block_nat import BlockNATModel, block_nat
 
+from ..engine.tiny_models import build_model
 from . import tiny
 from .test_loop import SYMBOLS, assert_same, reference
 
@@ -136,3 +139,33 @@ def test_nat_accepts_whole_blocks(form):
         assert hypothesis["tokens"].tolist() == expected
         assert hypothesis["positional_scores"].shape == hypothesis["tokens"].shape
         assert bool((hypothesis["positional_scores"] <= 0).all())
+
+
+def uncached(arch):
+    """A verifier that the engine cannot cache, and a drafter and dictionary that fit it."""
+    symbols = tiny.dictionary(words=19)
+    model = build_model(arch)
+    assert model.decoder.embed_tokens.num_embeddings == len(symbols)
+    assert isinstance(build_engine(model), UncachedDecoder)
+    return model, drafter_model("causal", symbols=symbols), symbols
+
+
+@pytest.mark.parametrize("method", ["greedy", "specdec", "specdec++", "hostile"])
+@pytest.mark.parametrize("arch", ["lstm", "fconv"])
+def test_every_method_with_decoders_that_cannot_be_cached(arch, method):
+    verifier, model, symbols = uncached(arch)
+    sample = tiny.sample([6, 4, 1], 3, words=19)  # LSTMs want the longest first
+    search = SequenceGenerator([verifier], symbols, beam_size=1, max_len_b=12)
+    expected = [row[0] for row in search.generate([verifier], sample)]
+    drafter = {
+        "greedy": NoDrafter(),
+        "hostile": tiny.HostileDrafter([row["tokens"].tolist() for row in expected], 0.7, 5, 1),
+    }.get(method, NATDrafter(model, K))
+    rule = TopBeta(1, 2.0) if method == "specdec++" else Exact()
+    trace = Trace()
+    step = VerifiedStep(Verifier([build_engine(verifier)], trace), rule)
+    loop = DecodingLoop(drafter, step, trace)
+    lengths = Lengths(max_len_b=12, max_positions=verifier.max_decoder_positions())
+    generator = ParallelGenerator([verifier], symbols, loop, trace, lengths)
+    assert_same([row[0] for row in generator.generate([verifier], sample)], expected)
+    assert method != "hostile" or trace.accepted_tokens > 1

@@ -1,5 +1,6 @@
 """The plugin's task through fairseq's real command lines."""
 
+import os
 import re
 import shutil
 from pathlib import Path
@@ -7,9 +8,21 @@ from pathlib import Path
 import pytest
 import torch
 
+from specdec_plugin.checkpoints import load_weights
+
 from ..conftest import PLUGIN, generate_args, hypotheses, run_cli
 
 TRACEBACK = "Traceback (most recent call last)"
+
+
+class Hostile:
+    """An object whose unpickling makes a folder."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
 
 
 def specdec(corpus, tiny_verifier, tiny_drafter, *more):
@@ -125,10 +138,11 @@ class TestEveryLine:
         done = run_cli(generate_args(splits, tiny_verifier, "--gen-subset", "test4"))
         assert len(hypotheses(done.stdout)) == 21
 
-    @pytest.mark.parametrize("method", [[], ["--decoding", "greedy"]])
-    def test_interactive(self, corpus, tiny_verifier, method):
+    @pytest.mark.parametrize("method", [None, "greedy", "specdec", "nat"])
+    def test_interactive(self, corpus, tiny_verifier, tiny_drafter, method):
         """Empty, blank, too long and unknown lines, and an ordinary one."""
         lines = ["one two", "", "   ", "one " * 40, "qqq zzz", "nine minus two"]
+        method = ["--decoding", method, "--drafter-path", tiny_drafter] if method else []
         args = generate_args(corpus.data_dir, tiny_verifier, "--buffer-size", 6, *method)
         args[0] = "fairseq-interactive"
         done = run_cli([*args, "--max-source-positions", 12], input="\n".join(lines) + "\n")
@@ -143,7 +157,7 @@ class TestBadInput:
     def other_drafter(self, tiny_drafter, tmp_path_factory):
         """A drafter of a dictionary of the same size with other symbols."""
         path = tmp_path_factory.mktemp("other") / "drafter.pt"
-        state = torch.load(tiny_drafter, map_location="cpu", weights_only=False)
+        state = load_weights(tiny_drafter)
         state["model"]["source_symbols"] += 1
         torch.save(state, path)
         return path
@@ -194,11 +208,22 @@ class TestBadInput:
     def test_flags(self, corpus, tiny_verifier, tiny_drafter, flags, words):
         self.refused(specdec(corpus, tiny_verifier, tiny_drafter, *flags), *words)
 
-    def test_truncated_drafter(self, corpus, tiny_verifier, tiny_drafter, tmp_path):
+    def test_truncated(self, corpus, tiny_verifier, tiny_drafter, tmp_path):
         path = tmp_path / "half.pt"
-        content = Path(tiny_drafter).read_bytes()
-        path.write_bytes(content[: len(content) // 2])
-        self.refused(specdec(corpus, tiny_verifier, path), str(path), "truncated")
+        for whole, args in (
+            (tiny_drafter, specdec(corpus, tiny_verifier, path)),
+            (tiny_verifier, specdec(corpus, path, tiny_drafter)),
+        ):
+            content = Path(whole).read_bytes()
+            path.write_bytes(content[: len(content) // 2])
+            self.refused(args, str(path), "truncated")
+
+    def test_hostile_pickle(self, corpus, tiny_verifier, tiny_drafter, tmp_path):
+        path, trace = tmp_path / "hostile.pt", tmp_path / "it-ran"
+        torch.save({"model": {}, "args": Hostile(str(trace))}, path)
+        for args in (specdec(corpus, tiny_verifier, path), specdec(corpus, path, tiny_drafter)):
+            self.refused(args, str(path), "refused", "Nothing in it was run")
+        assert not trace.exists()
 
 
 def test_hub_translates_with_a_drafter(corpus, tiny_verifier, tiny_drafter):
