@@ -101,27 +101,29 @@ def test_drafter_alone_and_ensembles(corpus, tiny_verifier, tiny_drafter):
     assert hypotheses(done.stdout) == hypotheses(alone.stdout)
 
 
+SIZES = (1, 7, 8, 9, 21)
+
+
+@pytest.fixture(scope="module")
+def splits(corpus, tmp_path_factory):
+    """Test sets of several sizes; each has one source over the limit of 12 tokens."""
+    folder = tmp_path_factory.mktemp("sizes")
+    for size in SIZES:
+        for language in ("en", "es"):
+            lines = (corpus.lines("test", language) + corpus.lines("valid", language))[:size]
+            lines[size // 2] = " ".join(lines[size // 2].split() * 9)
+            (folder / f"{size}.{language}").write_text("\n".join(lines) + "\n", "utf-8")
+    dictionary = Path(corpus.data_dir) / "dict.en.txt"
+    run_cli(
+        ["fairseq-preprocess", "-s", "en", "-t", "es", "--srcdict", dictionary]
+        + ["--joined-dictionary", "--destdir", folder / "bin", "--workers", 1]
+        + ["--testpref", ",".join(str(folder / str(size)) for size in SIZES)]
+    )
+    return str(folder / "bin")
+
+
 class TestEveryLine:
     """As many hypotheses as lines, with fairseq's default flags."""
-
-    SIZES = (1, 7, 8, 9, 21)
-
-    @pytest.fixture(scope="class")
-    def splits(self, corpus, tmp_path_factory):
-        """Test sets of several sizes; each has one source over the limit of 12 tokens."""
-        folder = tmp_path_factory.mktemp("sizes")
-        for size in self.SIZES:
-            for language in ("en", "es"):
-                lines = (corpus.lines("test", language) + corpus.lines("valid", language))[:size]
-                lines[size // 2] = " ".join(lines[size // 2].split() * 9)
-                (folder / f"{size}.{language}").write_text("\n".join(lines) + "\n", "utf-8")
-        dictionary = Path(corpus.data_dir) / "dict.en.txt"
-        run_cli(
-            ["fairseq-preprocess", "-s", "en", "-t", "es", "--srcdict", dictionary]
-            + ["--joined-dictionary", "--destdir", folder / "bin", "--workers", 1]
-            + ["--testpref", ",".join(str(folder / str(size)) for size in self.SIZES)]
-        )
-        return str(folder / "bin")
 
     @pytest.mark.parametrize("index, size", list(enumerate(SIZES)))
     def test_sizes(self, splits, tiny_verifier, tiny_drafter, index, size):
@@ -150,17 +152,18 @@ class TestEveryLine:
         assert "line 4: the source has" in done.stderr
 
 
+@pytest.fixture(scope="module")
+def other_drafter(tiny_drafter, tmp_path_factory):
+    """A drafter of a dictionary of the same size with other symbols."""
+    path = tmp_path_factory.mktemp("other") / "drafter.pt"
+    state = load_weights(tiny_drafter)
+    state["model"]["source_symbols"] += 1
+    torch.save(state, path)
+    return path
+
+
 class TestBadInput:
     """One sentence that says what is wrong and what to do; no traceback."""
-
-    @pytest.fixture(scope="class")
-    def other_drafter(self, tiny_drafter, tmp_path_factory):
-        """A drafter of a dictionary of the same size with other symbols."""
-        path = tmp_path_factory.mktemp("other") / "drafter.pt"
-        state = load_weights(tiny_drafter)
-        state["model"]["source_symbols"] += 1
-        torch.save(state, path)
-        return path
 
     def refused(self, args, *words):
         done = run_cli(args, check=False)
