@@ -69,14 +69,21 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         known = ", ".join([*BASELINES, *METHODS])
         raise PluginError(f"--methods {unknown[0]}: there is no such method. Known: {known}.")
     torch.set_num_threads(options.threads)
-    session = open_session(
-        options.data, options.source_lang, options.target_lang, options.path, options.device
-    )
-    session.task.load_dataset(options.subset)
+    try:
+        session = open_session(
+            options.data, options.source_lang, options.target_lang, options.path, options.device
+        )
+        session.task.load_dataset(options.subset)
+    except FileNotFoundError as error:
+        raise PluginError(
+            f"{error}. Name a folder that fairseq-preprocess wrote, and a split."
+        ) from error
     batches = batches_of(session, session.task.dataset(options.subset), options.batch_size)
     if options.sentences is not None:
         wanted = max(1, options.sentences // options.batch_size)
         batches = batches[:: max(1, len(batches) // wanted)]
+    numbers = sorted(number for batch in batches for number in batch["id"].tolist())
+    references = read_references(options.reference, numbers) if options.reference else None
     flags = {
         "drafter_path": options.drafter_path,
         "block_size": options.block_size,
@@ -88,8 +95,6 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     methods = build_methods(session, names, flags, generation)
     timings = run_interleaved(session, methods, batches, options.repeats)
     texts = {name: texts_of(session, timing, options) for name, timing in timings.items()}
-    numbers = sorted(timings[names[0]].hypotheses)
-    references = read_references(options.reference, numbers) if options.reference else None
     rows = summarise(methods, timings, texts, references)
     table = markdown(rows)
     print(table)
@@ -114,8 +119,8 @@ def read_references(path: str, numbers: Sequence[int]) -> List[str]:
         lines.pop()
     if max(numbers) >= len(lines):
         raise PluginError(
-            f"{path} has {len(lines):,} lines, but sentence {max(numbers) + 1:,} was decoded. "
-            "Give the references of the split that is decoded."
+            f"{path} has {len(lines):,} lines, but sentence {max(numbers) + 1:,} is to be decoded. "
+            "Give the references of the split."
         )
     return [lines[number] for number in numbers]
 
