@@ -42,6 +42,13 @@ def build_parser() -> argparse.ArgumentParser:
         help="folder with verifier.pt, drafter.pt, spm.model and dictionaries "
         "(default: %(default)s)",
     )
+    parser.add_argument("--block-size", type=int, default=6, help="k (default: %(default)s)")
+    parser.add_argument(
+        "--drafter-dtype",
+        default="bfloat16",
+        help="type the drafter computes in; it has no influence on the translations "
+        "(default: %(default)s)",
+    )
     parser.add_argument("--input", help="a text file, or - for standard input (default: built in)")
     parser.add_argument("--repeats", type=int, default=3, help="times each sentence is timed")
     parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: 2)")
@@ -60,7 +67,11 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     pieces = sentencepiece.SentencePieceProcessor(model_file=files["spm.model"])
     lines = read_lines(options.input)
     batches = batches_of(session, dataset_of(session, pieces, lines), batch_size=1)
-    flags = {"drafter_path": os.path.join(options.models, "drafter.pt")}
+    flags = {
+        "drafter_path": os.path.join(options.models, "drafter.pt"),
+        "block_size": options.block_size,
+        "drafter_dtype": options.drafter_dtype,
+    }
     methods = build_methods(session, METHODS, flags, {})
     timings = run_interleaved(session, methods, batches, options.repeats)
     show(lines, {name: texts_of(session, pieces, timings[name]) for name in METHODS})

@@ -7,6 +7,7 @@ the options here have the same names.
 import argparse
 import os
 import re
+from argparse import Namespace
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
@@ -115,7 +116,8 @@ def average(paths: List[str], half: bool = False) -> State:
     embeddings) share it in the result too, and so are stored once.
 
     Args:
-        paths: the checkpoints, the last of which gives everything but weights.
+        paths: the checkpoints, the last of which gives everything but weights
+            (and, in its options, no folders of this machine).
         half: store floating-point weights as float16, else as in the last one.
     """
     sums: Dict[str, torch.Tensor] = {}
@@ -147,7 +149,28 @@ def average(paths: List[str], half: bool = False) -> State:
     state["model"] = averaged
     state["last_optimizer_state"] = None
     state["optimizer_history"] = state.get("optimizer_history", [])[-1:]
+    for options in ("args", "cfg"):
+        state[options] = without_folders(state.get(options))
     return state
+
+
+def without_folders(options: Any) -> Any:
+    """fairseq's options with absolute paths cut to file names.
+
+    They mean nothing on another machine, and tell strangers about this one.
+
+    Args:
+        options: a Namespace, mapping, list or value, nested.
+    """
+    if isinstance(options, Namespace):
+        return Namespace(**without_folders(vars(options)))
+    if isinstance(options, dict):
+        return {name: without_folders(value) for name, value in options.items()}
+    if isinstance(options, list):
+        return [without_folders(value) for value in options]
+    if isinstance(options, str) and os.path.isabs(options):
+        return os.path.basename(options.rstrip(os.sep))
+    return options
 
 
 def save(state: State, path: str) -> None:
