@@ -13,7 +13,7 @@ usage: run.sh CORPUS OUTPUT [TEACHER]
            its subwords are used and no teacher is trained
 
 Settings, as variables: SRC=en TGT=es, DEVICE (--cpu by default; empty for a GPU),
-UPDATES_TEACHER=3122, UPDATES_VERIFIER=852, UPDATES_DRAFTER=4800, SHARDS=8, JOBS=1,
+UPDATES_TEACHER=3122, UPDATES_VERIFIER=852, UPDATES_DRAFTER=3800, SHARDS=8, JOBS=1,
 PYTHON=python.
 
 example:
@@ -96,7 +96,7 @@ updates=${UPDATES_VERIFIER:-852}
 
 step "drafter: two decoder layers over the verifier's encoder"
 drafter=$output/drafter.pt
-updates=${UPDATES_DRAFTER:-4800}
+updates=${UPDATES_DRAFTER:-3800}
 [ -e "$drafter" ] || {
     specdec-init-drafter "$data" -s "$src" -t "$tgt" --verifier "$verifier" \
         --output "$output/drafter.init.pt" --decoder-layers 2 --block-size 10 \
@@ -117,5 +117,6 @@ updates=${UPDATES_DRAFTER:-4800}
 
 step "results on the test set"
 specdec-bench "$data" -s "$src" -t "$tgt" --path "$verifier" --drafter-path "$drafter" \
+    --block-size 6 --drafter-dtype bfloat16 \
     --methods "fairseq beam 5,fairseq beam 1,greedy,specdec,specdec++,nat" \
     --reference "$output/data/raw/test.$tgt" --output "$output/results"

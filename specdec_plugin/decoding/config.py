@@ -10,7 +10,8 @@ from fairseq.dataclass.configs import GenerationConfig
 from ..errors import PluginError
 
 DECODING_CHOICES = ChoiceEnum(["greedy", "specdec", "nat"])
-DTYPE_CHOICES = ChoiceEnum(["float32", "bfloat16", "float16"])
+DTYPES = ("float32", "bfloat16", "float16")
+DTYPE_CHOICES = ChoiceEnum(list(DTYPES))
 
 
 @dataclass
