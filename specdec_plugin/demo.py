@@ -60,6 +60,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     options = build_parser().parse_args(argv)
+    if options.repeats < 1 or options.threads < 1:
+        raise PluginError("--repeats and --threads must be at least 1.")
     torch.set_num_threads(options.threads)
     files = {name: os.path.join(options.models, name) for name in ("verifier.pt", "spm.model")}
     for path in files.values():
@@ -85,12 +87,27 @@ def read_lines(path: Optional[str]) -> List[str]:
     if path is None:
         text = SENTENCES
     elif path == "-":
-        text = sys.stdin.read()
+        text = decoded(sys.stdin.buffer.read(), "standard input")
+    elif os.path.isfile(path):
+        with open(path, "rb") as file:
+            text = decoded(file.read(), path)
     else:
-        with open(path, encoding="utf-8") as file:
-            text = file.read()
+        raise PluginError(f"--input {path} is not a file. Check the path.")
     lines = text.split("\n")
-    return lines[:-1] if lines[-1] == "" else lines
+    lines = lines[:-1] if lines[-1] == "" else lines
+    if not lines:
+        raise PluginError("There is nothing to translate. Give a sentence a line.")
+    return lines
+
+
+def decoded(content: bytes, name: str) -> str:
+    """The text of a file; PluginError if it is not UTF-8."""
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise PluginError(
+            f"{name} is not UTF-8 (byte {error.start + 1:,}). Convert it, for example with iconv."
+        ) from None
 
 
 def dataset_of(session: Session, pieces: Any, lines: Sequence[str]) -> Any:

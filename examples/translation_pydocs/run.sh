@@ -21,6 +21,7 @@ example:
 END
 }
 
+[ "${1:-}" != --help ] || { usage; exit; }
 [ $# -ge 2 ] || { usage; exit 1; }
 corpus=$1 output=$2 given=${3:-}
 src=${SRC:-en} tgt=${TGT:-es} device=${DEVICE---cpu}

@@ -84,7 +84,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         wanted = max(1, options.sentences // options.batch_size)
         batches = batches[:: max(1, len(batches) // wanted)]
     numbers = sorted(number for batch in batches for number in batch["id"].tolist())
-    references = read_references(options.reference, numbers) if options.reference else None
+    references = None
+    if options.reference is not None:
+        size = len(session.task.dataset(options.subset))
+        references = read_references(options.reference, numbers, size)
     flags = {
         "drafter_path": options.drafter_path,
         "block_size": options.block_size,
@@ -112,15 +115,26 @@ def texts_of(session: Session, timing: Timing, options: argparse.Namespace) -> L
     ]
 
 
-def read_references(path: str, numbers: Sequence[int]) -> List[str]:
-    """The reference lines of the decoded sentences; PluginError if there are too few."""
+def read_references(path: str, numbers: Sequence[int], size: int) -> List[str]:
+    """The reference lines of the decoded sentences.
+
+    Args:
+        path: raw references, a line a sentence of the whole split.
+        numbers: places of the decoded sentences in the split.
+        size: sentences in the split.
+
+    Raises:
+        PluginError: the file is missing or of another split.
+    """
+    if not os.path.exists(path):
+        raise PluginError(f"--reference {path} does not exist. Check the path.")
     with open(path, encoding="utf-8", newline="\n") as file:
         lines = file.read().split("\n")
     if lines[-1] == "":
         lines.pop()
-    if max(numbers) >= len(lines):
+    if len(lines) != size:
         raise PluginError(
-            f"{path} has {len(lines):,} lines, but sentence {max(numbers) + 1:,} is to be decoded. "
+            f"{path} has {len(lines):,} lines, but the split has {size:,} sentences. "
             "Give the references of the split."
         )
     return [lines[number] for number in numbers]

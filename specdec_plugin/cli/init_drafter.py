@@ -89,6 +89,11 @@ def drafter_arguments(verifier: Any, options: Namespace) -> Namespace:
     arguments.prefix_attention = options.prefix_attention
     arguments.share_encoder = options.share_encoder
     if options.decoder_layers is not None:
+        if not 1 <= options.decoder_layers <= arguments.decoder_layers:
+            raise PluginError(
+                f"--decoder-layers {options.decoder_layers}: the verifier has "
+                f"{arguments.decoder_layers} to start from. Give 1 to {arguments.decoder_layers}."
+            )
         arguments.decoder_layers = options.decoder_layers
     block_nat(arguments)
     return arguments

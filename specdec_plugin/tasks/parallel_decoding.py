@@ -9,6 +9,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from ..data.every_line import keep_every_line
 from ..decoding.build import build_generator
 from ..decoding.config import DecodingConfig
+from ..errors import PluginError
 from .autocast import AutocastConfig, AutocastMixin
 
 
@@ -17,6 +18,11 @@ class ParallelDecodingMixin(FairseqTask):
 
     def build_generator(self, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
         """The generator that ``--decoding`` names; without it, fairseq's own."""
+        if self.cfg.decoding is None and self.cfg.drafter_path is not None:
+            raise PluginError(
+                "--drafter-path is given without --decoding, so nothing would draft: add "
+                "--decoding specdec, or leave --drafter-path out."
+            )
         if self.cfg.decoding is None or getattr(args, "score_reference", False):
             return super().build_generator(models, args, *rest, **kwargs)
         return build_generator(self, models, args)

@@ -3,6 +3,8 @@
 import json
 import os
 
+import pytest
+
 from ..conftest import ROOT, run_cli
 
 
@@ -49,6 +51,7 @@ def test_mistakes_are_told_in_a_sentence(corpus, tiny_verifier, tmp_path):
         (["--methods", "greedy", "--reference", short], "has 1 lines"),
         (["--methods", "greedy", "--subset", "nowhere"], "nowhere"),
         (["--methods", "greedy", "-s", "de"], "dict.de.txt"),
+        (["--methods", "greedy", "--reference", tmp_path / "none"], "does not exist"),
     ):
         done = run_cli(bench(corpus, tiny_verifier, *more), check=False)
         assert done.returncode != 0
@@ -69,3 +72,19 @@ def test_demo_elsewhere_says_where_its_models_are(tmp_path):
     done = run_cli(["python", "-m", "specdec_plugin.demo"], check=False, cwd=tmp_path)
     assert done.returncode != 0 and "Traceback" not in done.stderr
     assert "verifier.pt does not exist" in done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "more, content, words",
+    [
+        ([], b"", "nothing to translate"),
+        ([], "se\u00f1al".encode("latin-1"), "not UTF-8"),
+        (["--repeats", 0], b"one", "at least 1"),
+    ],
+)
+def test_demo_tells_what_it_cannot_read(more, content, words, tmp_path):
+    (tmp_path / "text").write_bytes(content)
+    args = ["python", "-m", "specdec_plugin.demo", "--input", tmp_path / "text", *more]
+    done = run_cli(args, check=False, cwd=ROOT)
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    assert words in done.stderr.strip().splitlines()[-1]

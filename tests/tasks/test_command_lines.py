@@ -178,6 +178,10 @@ class TestBadInput:
         args = generate_args(corpus.data_dir, tiny_verifier, "--decoding", "specdec")
         self.refused(args, "--decoding specdec needs a drafter", "--drafter-path")
 
+    def test_drafter_without_decoding(self, corpus, tiny_verifier, tiny_drafter):
+        args = generate_args(corpus.data_dir, tiny_verifier, "--drafter-path", tiny_drafter)
+        self.refused(args, "without --decoding", "--decoding specdec")
+
     def test_missing_drafter(self, corpus, tiny_verifier):
         args = specdec(corpus, tiny_verifier, "nowhere/drafter.pt")
         self.refused(args, "nowhere/drafter.pt", "not found")
