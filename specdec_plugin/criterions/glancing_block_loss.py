@@ -127,7 +127,8 @@ class GlancingBlockLoss(FairseqCriterion):
         )
         places = torch.arange(blocks.scored.size(2), device=target.device)
         weights = (self.position_decay**places).expand_as(blocks.scored)[prediction.scored]
-        loss, nll, size = (losses @ weights, nlls @ weights, weights.sum())
+        # Not a dot product: under --cpu-autocast that would be summed in bfloat16.
+        loss, nll, size = (losses * weights).sum(), (nlls * weights).sum(), weights.sum()
         logging_output = {
             "loss": loss.data,
             "nll_loss": nll.data,

@@ -46,11 +46,20 @@ def build_generator(task: Any, models: Sequence[Any], args: Any, eos: Optional[i
     if method != "nat":
         engines = [build_engine(each, _dtype(cfg.verifier_dtype)) for each in models]
         temperature = getattr(args, "temperature", 1.0)
+        if temperature != 1.0 and any(_adaptive(each) for each in models):
+            raise PluginError(
+                f"--temperature {temperature} is not supported for a model with an adaptive "
+                "softmax; leave it out, or leave out --decoding."
+            )
         step = VerifiedStep(Verifier(engines, trace, temperature), _rule(cfg))
     history = bool(getattr(args, "retain_iter_history", False))
     loop = DecodingLoop(drafter, step, trace, history)
     lengths = _lengths(args, models if model is None else [*models, model])
     return ParallelGenerator(models, task.target_dictionary, loop, trace, lengths, eos)
+
+
+def _adaptive(model: Any) -> bool:
+    return getattr(model.decoder, "adaptive_softmax", None) is not None
 
 
 def _load_drafter(task: Any, models: Sequence[Any], method: str) -> BlockNATModel:
