@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..data.block_masking import Blocks, block_noise, sample_blocks
 from ..data.counter_random import counter_uniform
+from ..errors import PluginError
 from ..models.block_nat import BlockPrediction, Glancing
 
 try:  # moved in newer fairseq
@@ -64,6 +65,17 @@ class GlancingBlockLossConfig(FairseqDataclass):
             "favours the first tokens, without which the later ones cannot be accepted"
         },
     )
+    teacher_weight: float = field(
+        default=0.5,
+        metadata={
+            "help": "with --teacher-path: share of the loss that is the divergence from the "
+            "teacher's distributions; the rest is the label-smoothed loss of the target"
+        },
+    )
+    teacher_temperature: float = field(
+        default=1.0,
+        metadata={"help": "divides the logits of teacher and drafter in the divergence"},
+    )
     seed: int = II("common.seed")
     max_update: int = II("optimization.max_update")
 
@@ -81,6 +93,8 @@ class GlancingBlockLoss(FairseqCriterion):
         glancing_updates: int,
         block_rate: float,
         position_decay: float,
+        teacher_weight: float,
+        teacher_temperature: float,
         seed: int,
         max_update: int,
     ) -> None:
@@ -91,6 +105,12 @@ class GlancingBlockLoss(FairseqCriterion):
         self.glancing_updates = glancing_updates or max_update
         self.block_rate = block_rate
         self.position_decay = position_decay
+        if not 0 <= teacher_weight <= 1 or teacher_temperature <= 0:
+            raise PluginError(
+                "--teacher-weight must be from 0 to 1, and --teacher-temperature above 0."
+            )
+        self.teacher_weight = teacher_weight
+        self.teacher_temperature = teacher_temperature
         self.seed = seed
 
     def glancing_ratio(self, update: int) -> float:
@@ -125,6 +145,10 @@ class GlancingBlockLoss(FairseqCriterion):
         losses, nlls = label_smoothed_nll_loss(
             lprobs, target.unsqueeze(-1), self.label_smoothing, reduce=False
         )
+        if self.task.teacher is not None and model.training:
+            apart = self._divergence(model, sample, blocks, prediction)
+            share = self.teacher_weight
+            losses = (1 - share) * losses + share * apart
         places = torch.arange(blocks.scored.size(2), device=target.device)
         weights = (self.position_decay**places).expand_as(blocks.scored)[prediction.scored]
         # Not a dot product: under --cpu-autocast that would be summed in bfloat16.
@@ -139,6 +163,28 @@ class GlancingBlockLoss(FairseqCriterion):
         if not model.training:
             logging_output.update(_acceptance(prediction, blocks))
         return loss, size, logging_output
+
+    def _divergence(
+        self, model: Any, sample: Dict[str, Any], blocks: Blocks, prediction: BlockPrediction
+    ) -> Tensor:
+        """T² · KL(teacher ‖ drafter) at each scored position (Hinton et al. 2015), (scored,).
+
+        The teacher reads the whole target before a token; the drafter only the
+        prefix of its block. What it cannot know widens its distribution.
+        """
+        temperature = self.teacher_temperature
+        slots = blocks.starts.unsqueeze(2) + torch.arange(
+            blocks.scored.size(2), device=blocks.starts.device
+        )
+        rows = torch.arange(slots.size(0), device=slots.device).view(-1, 1, 1).expand_as(slots)
+        scored = prediction.scored
+        said = self.task.teacher.logits(sample["net_input"], model.encoder, prediction.encoder_out)[
+            rows[scored], slots[scored]
+        ]
+        known = utils.log_softmax(said / temperature, dim=-1)
+        drafted = utils.log_softmax(prediction.logits / temperature, dim=-1)
+        apart = torch.nn.functional.kl_div(drafted, known, reduction="none", log_target=True)
+        return temperature**2 * apart.sum(-1)
 
     def _blocks(self, model: Any, sample: Dict[str, Any], epoch: int) -> Blocks:
         target = sample["target"]

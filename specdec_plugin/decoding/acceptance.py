@@ -1,65 +1,64 @@
 """Which drafted tokens are kept, given what the verifier says at each position.
 
-Every rule gets log-probabilities whose masks are already applied, so no rule can
+Every rule gets scores whose masks are already applied, so no rule can
 accept padding, an early end of sentence, or a token against a forced prefix.
 """
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+
+from ..engine import native
+from ..engine.output_projection import Scores
+from .state import Draft
 
 
 class Ranking(NamedTuple):
     """The verifier's word on a draft of m tokens.
 
     Attributes:
-        lprobs: (rows, m + 1, vocabulary) masked log-probabilities; position i is
-            what follows the first i drafted tokens.
+        scores: (rows, m + 1, …) masked scores; position i is what follows the first i
+            drafted tokens.
         best: (rows, m + 1) the most probable token of each position.
         draft: (rows, m) drafted tokens.
         real: (rows, m) false where a row drafted fewer than m tokens.
     """
 
-    lprobs: Tensor
+    scores: Scores
     best: Tensor
     draft: Tensor
     real: Tensor
 
 
-class Exact:
-    """Keep drafted tokens that greedy decoding would have chosen (paper 001, section 3.2)."""
-
-    def agrees(self, ranking: Ranking) -> Tensor:
-        """(rows, m) true where the drafted token may stand."""
-        return (ranking.draft == ranking.best[:, :-1]) & ranking.real
-
-
 class TopBeta:
-    """Keep drafted tokens that are almost the best (SpecDec++; paper 001, eq. 6 and 7).
+    """Keep drafted tokens that are the verifier's best, or almost (paper 001, eq. 6 and 7).
 
     A drafted token may stand when the verifier ranks it among its β best and
-    gives it a log-probability within τ of its best.
+    gives it a log-probability within τ of its best. β = 1 is exact acceptance
+    (section 3.2): what greedy decoding would have chosen.
 
     Args:
-        beta: β ≥ 1; 1 is :class:`Exact`.
+        beta: β ≥ 1.
         tolerance: τ ≥ 0 in nats; infinite for plain top-β.
     """
 
-    def __init__(self, beta: int, tolerance: float = math.inf) -> None:
+    def __init__(self, beta: int = 1, tolerance: float = math.inf) -> None:
         self.beta = beta
         self.tolerance = tolerance
 
     def agrees(self, ranking: Ranking) -> Tensor:
         """(rows, m) true where the drafted token may stand."""
-        exact = Exact().agrees(ranking)
+        exact = (ranking.draft == ranking.best[:, :-1]) & ranking.real
         if self.beta == 1 or ranking.draft.size(1) == 0:
             return exact
-        lprobs = ranking.lprobs[:, :-1]
-        drafted = lprobs.gather(2, ranking.draft.unsqueeze(2)).squeeze(2)
-        best = lprobs.topk(min(self.beta, lprobs.size(2)), dim=2).values
-        near = (drafted >= best[..., -1]) & (best[..., 0] - drafted <= self.tolerance)
+        values = ranking.scores.values[:, :-1]
+        drafted = values.gather(2, ranking.draft.unsqueeze(2))
+        best = values.gather(2, ranking.best[:, :-1].unsqueeze(2))
+        ahead = (values > drafted).sum(2)
+        drafted, best = drafted.squeeze(2), best.squeeze(2)
+        near = (ahead < self.beta) & (best - drafted <= self.tolerance)
         return exact | (near & ranking.real & drafted.isfinite())
 
 
@@ -68,23 +67,40 @@ class Emission(NamedTuple):
 
     Attributes:
         tokens: (rows, m + 1) kept draft tokens, then the verifier's own next one;
-            rubbish beyond ``counts``.
+            any symbols beyond ``counts``.
+        scores: (rows, m + 1) their log-probabilities; any numbers beyond ``counts``.
         counts: (rows,) how many are added, from 1 to m + 1.
         kept: (rows,) how many of those were drafted.
-        ended: (rows,) true where the last one ends the sentence.
+        ended: (rows,) 1 where the last one ends the sentence, else 0.
     """
 
     tokens: Tensor
+    scores: Tensor
     counts: Tensor
     kept: Tensor
     ended: Tensor
 
 
-def emit(ranking: Ranking, agrees: Tensor, eos: int) -> Emission:
-    """Take the agreed prefix of the draft and the verifier's next token.
+def judge(scores: Scores, draft: Draft, rule: Any, eos: int) -> Emission:
+    """Take the prefix of the draft that the rule lets stand, and the verifier's next token.
 
     Nothing follows an end of sentence: a row that accepts one, drafted or not,
     ends there.
+
+    Args:
+        scores: (rows, m + 1, …) the verifier's scores, limits applied.
+        draft: m tokens a row.
+        rule: says which drafted tokens may stand.
+        eos: the symbol that ends a sentence.
+    """
+    if native.library() is not None and scores.values.device.type == "cpu":
+        return _judge_natively(scores, draft, rule, eos)
+    ranking = Ranking(scores, scores.values.argmax(2), draft.tokens, draft.real())
+    return emit(ranking, rule.agrees(ranking), eos)
+
+
+def emit(ranking: Ranking, agrees: Tensor, eos: int) -> Emission:
+    """:func:`judge` on PyTorch's operators, when it is known which drafted tokens may stand.
 
     Args:
         ranking: the verifier's word.
@@ -94,13 +110,43 @@ def emit(ranking: Ranking, agrees: Tensor, eos: int) -> Emission:
     kept = agrees.long().cumprod(1).sum(1)
     width = ranking.best.size(1)
     place = torch.arange(width, device=kept.device)
-    if width == 1:
-        tokens = ranking.best
-    else:
-        draft = torch.cat([ranking.draft, ranking.best[:, -1:]], dim=1)
-        tokens = torch.where(place < kept.unsqueeze(1), draft, ranking.best)
+    draft = torch.cat([ranking.draft, ranking.best[:, -1:]], dim=1)
+    tokens = torch.where(place < kept.unsqueeze(1), draft, ranking.best)
     ends = tokens.eq(eos) & (place <= kept.unsqueeze(1))
     ended = ends.any(1)
     first = ends.int().argmax(1)
     counts = torch.where(ended, first, kept) + 1
-    return Emission(tokens, counts, torch.minimum(kept, counts), ended)
+    values, normalisers = ranking.scores
+    scores = values.gather(2, tokens.unsqueeze(2)).squeeze(2) - normalisers
+    return Emission(tokens, scores, counts, torch.minimum(kept, counts), ended.long())
+
+
+def _judge_natively(scores: Scores, draft: Draft, rule: Any, eos: int) -> Emission:
+    """:func:`judge` in one call of the kernels."""
+    values, normalisers = scores.values.contiguous(), scores.normalisers.contiguous()
+    rows, width, vocabulary = values.shape
+    tokens, lengths = draft.tokens.contiguous(), draft.lengths.contiguous()
+    numbers = torch.empty(3, rows, dtype=torch.long)
+    # What is beyond the counts may be fed again, so it must be some symbol.
+    emission = Emission(
+        torch.zeros(rows, width, dtype=torch.long), torch.zeros(rows, width), *numbers.unbind(0)
+    )
+    judgement = native.Judgement(
+        rows=rows,
+        drafted=width - 1,
+        vocabulary=vocabulary,
+        values=values.data_ptr(),
+        normalisers=normalisers.data_ptr(),
+        draft=tokens.data_ptr(),
+        lengths=lengths.data_ptr(),
+        beta=rule.beta,
+        tolerance=rule.tolerance,
+        eos=eos,
+        tokens=emission.tokens.data_ptr(),
+        scores=emission.scores.data_ptr(),
+        counts=emission.counts.data_ptr(),
+        kept=emission.kept.data_ptr(),
+        ended=emission.ended.data_ptr(),
+    )
+    native.judge(judgement, torch.get_num_threads() if rows > 1 else 1)
+    return emission

@@ -12,7 +12,7 @@ from ..errors import PluginError
 from ..models.block_nat import BlockNATModel
 from ..models.frozen_encoder import FrozenEncoder
 from ..pairing import check_pair, load_model
-from .acceptance import Exact, TopBeta
+from .acceptance import TopBeta
 from .config import check_generation
 from .drafters.base import Drafter, NoDrafter
 from .drafters.nat import NATDrafter
@@ -95,7 +95,12 @@ def _drafter(
     if isinstance(model.encoder, FrozenEncoder):
         shared = _shared_encoder(model, models)
     return NATDrafter(
-        model, cfg.block_size or trained, shared, _dtype(cfg.drafter_dtype), with_scores
+        model,
+        cfg.block_size or trained,
+        shared,
+        _dtype(cfg.drafter_dtype),
+        with_scores,
+        0.0 if with_scores else cfg.draft_confidence,
     )
 
 
@@ -114,7 +119,7 @@ def _shared_encoder(drafter: BlockNATModel, models: Sequence[Any]) -> int:
 def _rule(cfg: Any) -> Any:
     if cfg.top_beta < 1 or cfg.tolerance < 0:
         raise PluginError("--top-beta must be at least 1, and --tolerance at least 0.")
-    return Exact() if cfg.top_beta == 1 else TopBeta(cfg.top_beta, cfg.tolerance)
+    return TopBeta(cfg.top_beta, cfg.tolerance)
 
 
 def _dtype(name: Any) -> Optional[torch.dtype]:

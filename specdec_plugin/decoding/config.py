@@ -34,6 +34,13 @@ class DecodingConfig(FairseqDataclass):
             "help": "k: drafted tokens an iteration; 0 means what the drafter was trained with"
         },
     )
+    draft_confidence: float = field(
+        default=0.0,
+        metadata={
+            "help": "adaptive k: stop a draft where the drafter's own probability that all of it "
+            "is right would fall below this; 0 drafts k tokens always"
+        },
+    )
     top_beta: int = field(
         default=1,
         metadata={

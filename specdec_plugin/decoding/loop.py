@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional, Protocol, Tuple
 import torch
 from torch import Tensor
 
-from .acceptance import Emission, Ranking, emit
+from .acceptance import Emission, Ranking, judge
 from .drafters.base import Drafter
 from .state import Batch, Draft, Rows
 from .trace import Trace
@@ -37,16 +37,13 @@ class VerifiedStep:
         """Begin a batch."""
         self.verifier.start(batch)
 
-    def judge(self, rows: Rows, draft: Draft) -> Tuple[Draft, Emission, Tensor]:
-        """The draft within the limits, what is added to each row, and its log-probabilities."""
+    def judge(self, rows: Rows, draft: Draft) -> Tuple[Draft, Emission]:
+        """The draft within the limits, and what is added to each row."""
         limits = rows.limits
         draft = draft.within(rows, limits.max_len)
-        lprobs = self.verifier.lprobs(torch.cat([rows.last(), draft.tokens], dim=1))
-        limits.apply(lprobs, rows.lengths, rows.shortest, rows.longest)
-        ranking = Ranking(lprobs, lprobs.argmax(2), draft.tokens, draft.real())
-        emission = emit(ranking, self.rule.agrees(ranking), limits.eos)
-        scores = lprobs.gather(2, emission.tokens.unsqueeze(2)).squeeze(2)
-        return draft, emission, scores
+        scores = self.verifier.scores(torch.cat([rows.last(), draft.tokens], dim=1))
+        limits.apply(scores.values, rows.lengths, rows.shortest, rows.longest)
+        return draft, judge(scores, draft, self.rule, limits.eos)
 
     def keep(self, rows: Rows) -> None:
         """Roll the caches back to what was accepted."""
@@ -63,14 +60,14 @@ class UnverifiedStep:
     def start(self, batch: Batch) -> None:
         """Nothing to prepare."""
 
-    def judge(self, rows: Rows, draft: Draft) -> Tuple[Draft, Emission, Tensor]:
-        """The draft within the limits, all of it up to an end of sentence, and its scores."""
+    def judge(self, rows: Rows, draft: Draft) -> Tuple[Draft, Emission]:
+        """The draft within the limits, all of it up to an end of sentence."""
         draft = draft.within(rows, rows.limits.max_len + 1)
         assert draft.scores is not None
         ends = draft.tokens.eq(rows.limits.eos) & draft.real()
         ended = ends.any(1)
         counts = torch.where(ended, ends.int().argmax(1) + 1, draft.lengths)
-        return draft, Emission(draft.tokens, counts, counts, ended), draft.scores
+        return draft, Emission(draft.tokens, draft.scores, counts, counts, ended.long())
 
     def keep(self, rows: Rows) -> None:
         """Nothing to roll back."""
@@ -112,8 +109,8 @@ class DecodingLoop:
             self.drafter.start(batch)
         while rows.size > 0:
             draft = self._draft(rows)
-            draft, emission, scores = self.step.judge(rows, draft)
-            rows.append(emission.tokens, scores, emission.counts)
+            draft, emission = self.step.judge(rows, draft)
+            rows.append(emission.tokens, emission.scores, emission.counts)
             if self.keep_history:
                 self._remember(history, rows, draft, emission)
             ended = self._settle(rows, draft, emission)
@@ -138,7 +135,7 @@ class DecodingLoop:
     def _settle(self, rows: Rows, draft: Draft, emission: Emission) -> List[int]:
         """Bring the outcome to the host: the one synchronisation of an iteration."""
         outcome = torch.stack(
-            [rows.lengths, emission.ended.long(), emission.counts, emission.kept, draft.lengths]
+            [rows.lengths, emission.ended, emission.counts, emission.kept, draft.lengths]
         )
         lengths, ended, added, kept, drafted = outcome.tolist()
         self.trace.count(drafted, kept, added)

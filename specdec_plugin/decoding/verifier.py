@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ..engine import CachedDecoder, Engine
+from ..engine.output_projection import Scores
 from .state import Batch, Rows
 from .trace import Trace
 
@@ -34,33 +35,33 @@ class Verifier:
                 engine.start(out, capacity) for engine, out in zip(self.engines, batch.encoder_outs)
             ]
 
-    def lprobs(self, fed: Tensor) -> Tensor:
-        """Log-probabilities of what follows each fed token.
+    def scores(self, fed: Tensor) -> Scores:
+        """Scores of what follows each fed token.
 
         Args:
             fed: (rows, width) the newest token of each row and its draft.
 
         Returns:
-            (rows, width, vocabulary) float32.
+            (rows, width, vocabulary), and normalisers (rows, width).
         """
         each = [
-            self._lprobs(engine, state, fed) for engine, state in zip(self.engines, self._states)
+            self._scores(engine, state, fed) for engine, state in zip(self.engines, self._states)
         ]
         if len(each) == 1:
             return each[0]
-        return torch.logsumexp(torch.stack(each), dim=0) - math.log(len(each))
+        lprobs = torch.stack([one.values - one.normalisers.unsqueeze(-1) for one in each])
+        mean = torch.logsumexp(lprobs, dim=0) - math.log(len(each))
+        return Scores(mean, torch.zeros_like(each[0].normalisers))
 
-    def _lprobs(self, engine: Engine, state: Any, fed: Tensor) -> Tensor:
+    def _scores(self, engine: Engine, state: Any, fed: Tensor) -> Scores:
         if not isinstance(engine, CachedDecoder):
             with self.trace.timed("verifier"):
-                return torch.log_softmax(engine.logits(state, fed) / self.temperature, dim=-1)
+                values = engine.logits(state, fed) / self.temperature
+                return Scores(values, torch.logsumexp(values, dim=-1))
         with self.trace.timed("verifier"):
             features = engine.forward(state, engine.embed(fed, state.lengths, state.longest))
         with self.trace.timed("projection"):
-            logits = engine.projection.logits(features).float()
-            if self.temperature != 1.0:
-                logits = logits / self.temperature
-            return torch.log_softmax(logits, dim=-1)
+            return engine.projection.scores(features, self.temperature)
 
     def keep(self, rows: Rows) -> None:
         """Keep in the caches what is now accepted: all chosen tokens but the newest."""

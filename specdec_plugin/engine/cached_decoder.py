@@ -1,6 +1,6 @@
 """A fairseq Transformer decoder that takes several new tokens a call for each ragged row."""
 
-from typing import Any, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +10,8 @@ from torch import Tensor, nn
 from .decoder_layer import DecoderLayer, Norm, linear_of
 from .kv_cache import KVCache
 from .linear import Linear
+from .native_layers import NativeLayers
+from .native_layers import linear_of as native_linear_of
 from .output_projection import OutputProjection
 from .positions import PositionTable
 from .weights import WeightWatch
@@ -35,6 +37,11 @@ class DecoderState:
         self._source = source  # (2 * layers, rows, heads, src, head_dim)
         planes = source.unbind(0)
         self.source = list(zip(planes[::2], planes[1::2]))
+
+    @property
+    def planes(self) -> Tensor:
+        """:attr:`source` as one tensor, (2 * layers, rows, heads, src, head_dim) contiguous."""
+        return self._source
 
     @property
     def lengths(self) -> Tensor:
@@ -113,10 +120,14 @@ class CachedDecoder:
 
     def _lay_out(self, decoder: TransformerDecoderBase) -> None:
         embedding = decoder.embed_tokens.weight.detach()
-        self.dtype = dtype = self._dtype or embedding.dtype
+        wanted = self._dtype or embedding.dtype
+        native = NativeLayers.supports(_layers(decoder), embedding.device, embedding.dtype, wanted)
+        # The kernels keep weights in the wanted type, and compute in float32.
+        self.weight_type = wanted
+        self.dtype = dtype = torch.float32 if native else wanted
         self.device = embedding.device
-        self._embedding = embedding.to(dtype)
-        self._scale = float(decoder.embed_scale)
+        self.embedding = embedding.to(dtype)
+        self.scale = float(decoder.embed_scale)
         self._project_in = _optional_linear(decoder.project_in_dim, dtype)
         self._positions = (
             None
@@ -125,12 +136,21 @@ class CachedDecoder:
         )
         self._embedding_norm = _optional_norm(decoder.layernorm_embedding, dtype)
         layers = _layers(decoder)
-        self._layers = [DecoderLayer(layer, dtype) for layer in layers]
-        attentions = [layer.encoder_attn for layer in layers]
-        self._source_in = linear_of(
-            dtype, *(each for source in attentions for each in (source.k_proj, source.v_proj))
-        )
-        self._final_norm = _optional_norm(decoder.layer_norm, dtype)
+        self._heads = layers[0].self_attn.num_heads
+        sources = [
+            each
+            for layer in layers
+            for each in (layer.encoder_attn.k_proj, layer.encoder_attn.v_proj)
+        ]
+        self._source_in: Callable[[Tensor], Tensor]
+        self._native, self._layers = None, []
+        if native:
+            self._native = NativeLayers(layers, decoder.layer_norm, self.weight_type)
+            self._source_in = native_linear_of(self.weight_type, *sources)
+        else:
+            self._layers = [DecoderLayer(layer, dtype) for layer in layers]
+            self._source_in = linear_of(dtype, *sources)
+        self._final_norm = None if native else _optional_norm(decoder.layer_norm, dtype)
         self._project_out = _optional_linear(decoder.project_out_dim, dtype)
         self._mask_table = torch.empty(0, 0, dtype=dtype, device=self.device)
         self._ordinals = torch.empty(0, dtype=torch.long, device=self.device)
@@ -144,19 +164,19 @@ class CachedDecoder:
             capacity: target tokens to make room for; more are made room for when needed.
 
         Returns:
-            the state for :meth:`forward` and :meth:`logits`.
+            the state for :meth:`forward`.
         """
         self.refresh()
         encoded = encoder_out["encoder_out"][0].detach().to(self.dtype)
-        layer = self._layers[0]
         source, rows, _ = encoded.shape
         planes = self._source_in(encoded.flatten(0, 1))
-        planes = planes.view(source, rows, 2 * len(self._layers), layer.heads, layer.head_dim)
+        count = len(self.decoder.layers)
+        planes = planes.view(source, rows, 2 * count, self._heads, -1)
         cache = KVCache(
-            len(self._layers),
+            count,
             rows,
-            layer.heads,
-            layer.head_dim,
+            self._heads,
+            planes.size(-1),
             capacity,
             self.dtype,
             self.device,
@@ -190,10 +210,10 @@ class CachedDecoder:
         Raises:
             PluginError: a learned position table ends before; see :class:`PositionTable`.
         """
-        vectors = torch.embedding(self._embedding, tokens)
+        vectors = torch.embedding(self.embedding, tokens)
         if self._project_in is not None:
             vectors = self._project_in(vectors.flatten(0, 1)).view(*tokens.shape, -1)
-        return self._place(vectors, self._scale, starts, longest)
+        return self._place(vectors, self.scale, starts, longest)
 
     def embed_vectors(
         self, vectors: Tensor, starts: Tensor, longest: Optional[int] = None
@@ -246,6 +266,12 @@ class CachedDecoder:
         """
         rows, new, dim = embedded.shape
         cache = state.cache
+        if self._native is not None:
+            cache.make_room(new)
+            found = self._native.decode(embedded, cache, limits, state.planes, state.source_mask)
+            if self._project_out is not None:
+                found = self._project_out(found.view(rows * new, dim)).view(rows, new, -1)
+            return found
         mask = self._mask(state, new, cache.reserve(new), limits)
         hidden = embedded.reshape(rows * new, dim)
         for index, (layer, source) in enumerate(zip(self._layers, state.source)):
@@ -255,23 +281,6 @@ class CachedDecoder:
         if self._project_out is not None:
             hidden = self._project_out(hidden)
         return hidden.view(rows, new, -1)
-
-    def logits(self, state: DecoderState, tokens: Tensor) -> Tensor:
-        """Scores of the token after each of the new ones, which are fed causally.
-
-        Args:
-            state: from :meth:`start`.
-            tokens: (rows, new) long, behind the accepted tokens; the first call feeds
-                the symbol that fairseq starts with (the end of sentence).
-
-        Returns:
-            (rows, new, vocabulary) float32.
-
-        Raises:
-            PluginError: as for :meth:`embed`.
-        """
-        embedded = self.embed(tokens, state.lengths, state.longest)
-        return self.projection.logits(self.forward(state, embedded)).float()
 
     def _mask(
         self, state: DecoderState, new: int, slots: int, limits: Optional[Tensor]

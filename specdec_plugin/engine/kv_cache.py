@@ -15,6 +15,7 @@ class KVCache:
     never hold NaN, hence a masked slot contributes exactly nothing.
 
     Attributes:
+        store: (layers, 2, rows, capacity, heads, head_dim) keys, then values.
         lengths: (rows,) long, valid entries of each row.
         longest: upper bound of ``lengths``, known to the host, so that no call
             waits for the device; with a single row it is exactly its length.
@@ -31,43 +32,48 @@ class KVCache:
         device: torch.device,
     ) -> None:
         # Slots before heads: what one call writes for a single row is then one piece of memory.
-        self._store = torch.zeros(
+        self.store = torch.zeros(
             layers, 2, rows, max(capacity, 1), heads, head_dim, dtype=dtype, device=device
         )
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self.longest = 0
-        self._numbers = torch.arange(self._store.size(3), device=device)
+        self._numbers = torch.arange(self.store.size(3), device=device)
         self._targets: Tuple[Tensor, ...] = ()
         self._slots: Optional[Tensor] = None
         self._visible: Tuple[Tensor, ...] = ()
 
     @property
     def rows(self) -> int:
-        return self._store.size(2)
+        return self.store.size(2)
 
     @property
     def capacity(self) -> int:
         """Slots a row; grows by doubling when a write does not fit."""
-        return self._store.size(3)
+        return self.store.size(3)
+
+    def make_room(self, new: int) -> int:
+        """Make room for ``new`` entries a row: ``longest + new`` slots, which is returned."""
+        end = self.longest + new
+        if end > self.capacity:
+            self._grow(end)
+        return end
 
     def reserve(self, new: int) -> int:
-        """Make room for ``new`` entries a row, for the :meth:`write` of every layer.
+        """:meth:`make_room`, and get ready for the :meth:`write` of every layer.
 
         Returns:
             the number of slots that :meth:`write` will show: ``longest + new``.
         """
-        end = self.longest + new
-        if end > self.capacity:
-            self._grow(end)
-        planes = self._store.flatten(0, 1).narrow(2, 0, end)
+        end = self.make_room(new)
+        planes = self.store.flatten(0, 1).narrow(2, 0, end)
         self._visible = planes.transpose(2, 3).unbind(0)
         if self.rows == 1:
             self._slots = None
-            self._targets = self._store.narrow(3, self.longest, new).transpose(3, 4).unbind(0)
+            self._targets = self.store.narrow(3, self.longest, new).transpose(3, 4).unbind(0)
         else:
             first = self.lengths + self._numbers_to(self.rows) * self.capacity
             self._slots = (first.unsqueeze(1) + self._numbers_to(new)).view(-1)
-            self._targets = self._store.flatten(2, 3).unbind(0)
+            self._targets = self.store.flatten(2, 3).unbind(0)
         return end
 
     def write(self, layer: int, entries: Tensor) -> Tuple[Tensor, Tensor]:
@@ -105,7 +111,7 @@ class KVCache:
         Args:
             rows: (kept,) long.
         """
-        self._store = self._store.index_select(2, rows)
+        self.store = self.store.index_select(2, rows)
         self.lengths = self.lengths.index_select(0, rows)
         if self.rows == 1:
             # A single row is written by slice, so the bound must become exact.
@@ -113,12 +119,12 @@ class KVCache:
 
     def _numbers_to(self, end: int) -> Tensor:
         if end > self._numbers.size(0):
-            self._numbers = torch.arange(end, device=self._store.device)
+            self._numbers = torch.arange(end, device=self.store.device)
         return self._numbers[:end]
 
     def _grow(self, needed: int) -> None:
-        shape = list(self._store.shape)
+        shape = list(self.store.shape)
         shape[3] = max(needed, 2 * self.capacity)
-        grown = self._store.new_zeros(shape)
-        grown.narrow(3, 0, self.capacity).copy_(self._store)
-        self._store = grown
+        grown = self.store.new_zeros(shape)
+        grown.narrow(3, 0, self.capacity).copy_(self.store)
+        self.store = grown

@@ -1,13 +1,28 @@
 """From the decoder's hidden states to scores over the vocabulary."""
 
-from typing import Optional
+from typing import NamedTuple, Optional, Union
 
 import torch
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor
 
+from . import native
 from .linear import Linear
+from .native_layers import WEIGHT_TYPES, NativeLinear
 from .weights import WeightWatch
+
+
+class Scores(NamedTuple):
+    """Log-probabilities before they are normalised.
+
+    Attributes:
+        values: (…, vocabulary) float32.
+        normalisers: (…) to be subtracted; the log of the sum of exponentials of ``values``
+            when they were made, before anything was masked.
+    """
+
+    values: Tensor
+    normalisers: Tensor
 
 
 class OutputProjection:
@@ -27,11 +42,6 @@ class OutputProjection:
         self._watch = WeightWatch(decoder)
         self.refresh()
 
-    @property
-    def vocabulary(self) -> int:
-        """Number of scores; the dictionary may have grown beyond it since training."""
-        return int(self._source.weight.size(0))
-
     def refresh(self) -> None:
         """Read the weights again if they changed."""
         if not self._watch.changed():
@@ -39,18 +49,38 @@ class OutputProjection:
         weight, bias = self._source.weight, self._source.bias
         dtype = self._dtype or weight.dtype
         with torch.inference_mode(False), torch.no_grad():
+            self._linear: Union[Linear, NativeLinear]
+            if _native(weight, dtype):
+                self._linear = NativeLinear([weight], None if bias is None else [bias], dtype)
+                return
             self._linear = Linear(
                 weight.detach().to(dtype), None if bias is None else bias.detach().to(dtype)
             )
 
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Scores before normalisation.
+    @property
+    def native(self) -> Optional[NativeLinear]:
+        """The packed weights, where the kernels run this projection."""
+        return self._linear if isinstance(self._linear, NativeLinear) else None
+
+    def scores(self, hidden: Tensor, temperature: float = 1.0) -> Scores:
+        """Scores and their normalisers.
 
         Args:
             hidden: (…, dim).
-
-        Returns:
-            (…, vocabulary), in the projection's dtype.
+            temperature: divides the scores.
         """
-        scores = self._linear(hidden.flatten(0, -2))
-        return scores.view(*hidden.shape[:-1], scores.size(-1))
+        flat = hidden.flatten(0, -2)
+        if isinstance(self._linear, NativeLinear) and temperature == 1.0:
+            values, normalisers = self._linear.scores(flat)
+        else:
+            values = self._linear(flat).float()
+            if temperature != 1.0:
+                values = values / temperature
+            normalisers = torch.logsumexp(values, dim=-1)
+        shape = hidden.shape[:-1]
+        return Scores(values.view(*shape, -1), normalisers.view(shape))
+
+
+def _native(weight: Tensor, dtype: torch.dtype) -> bool:
+    fits = weight.device.type == "cpu" and dtype in WEIGHT_TYPES and weight.dtype != torch.float64
+    return fits and native.library() is not None

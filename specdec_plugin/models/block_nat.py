@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ..data.block_masking import Blocks, glance, input_slots, may_attend
 from ..pairing import fingerprint_of_dictionary, fingerprint_of_module
+from .chain_head import ChainHead
 from .frozen_encoder import FrozenEncoder
 
 PREFIX_ATTENTION_CHOICES = ChoiceEnum(["full", "causal"])
@@ -48,6 +49,14 @@ class BlockNATConfig(FairseqDataclass):
             "its decoder; needs --verifier-path in training"
         },
     )
+    chain_units: int = field(
+        default=0,
+        metadata={
+            "help": "choose the tokens of a block one after another, each knowing those before it "
+            "in the block, by a recurrent layer of so many units behind the decoder; 0: choose "
+            "each for itself, as the papers do"
+        },
+    )
 
 
 class Glancing(NamedTuple):
@@ -63,10 +72,12 @@ class BlockPrediction(NamedTuple):
     Attributes:
         logits: (scored positions, vocabulary).
         scored: (rows, blocks, k) true at those positions, in the same order.
+        encoder_out: what was predicted from.
     """
 
     logits: Tensor
     scored: Tensor
+    encoder_out: Any
 
 
 class BlockNATDecoder(TransformerDecoderBase):
@@ -80,6 +91,9 @@ class BlockNATDecoder(TransformerDecoderBase):
         # symbols of the dictionary: a symbol would make drafter and verifier unlike.
         self.mask_vectors = nn.Parameter(torch.empty(self.block_size, self.embed_dim))
         nn.init.normal_(self.mask_vectors, std=self.embed_dim**-0.5)
+        self.chain: Optional[ChainHead] = None
+        if cfg.chain_units > 0:
+            self.chain = ChainHead(self.output_embed_dim, self.embed_dim, cfg.chain_units)
 
     def block_features(
         self,
@@ -88,7 +102,7 @@ class BlockNATDecoder(TransformerDecoderBase):
         blocks: Blocks,
         revealed: Optional[Tensor] = None,
     ) -> Tensor:
-        """Decoder states at the hidden positions.
+        """Decoder states at the hidden positions, from which the tokens are chosen.
 
         Args:
             prev_output_tokens: (rows, length) the shifted target.
@@ -116,7 +130,12 @@ class BlockNATDecoder(TransformerDecoderBase):
         x = x[length:].transpose(0, 1).reshape(*blocks.targets.shape, -1)
         if self.layer_norm is not None:
             x = self.layer_norm(x)
-        return x if self.project_out_dim is None else self.project_out_dim(x)
+        x = x if self.project_out_dim is None else self.project_out_dim(x)
+        if self.chain is None:
+            return x
+        last = prev_output_tokens.gather(1, blocks.starts).unsqueeze(2)
+        before = torch.cat([last, blocks.targets[:, :, :-1]], dim=2)
+        return self.chain(x, self._vectors(before))
 
     def _embedded(self, tokens: Tensor, blocks: Blocks, revealed: Optional[Tensor]) -> Tensor:
         """(rows, length + blocks · k, dim): the layout of :mod:`..data.block_masking`."""
@@ -237,7 +256,7 @@ class BlockNATModel(TransformerModel):
             revealed = glance(wrong, scored, glancing.ratio, glancing.noise)
             scored = scored & ~revealed
         features = self.decoder.block_features(prev_output_tokens, encoder_out, blocks, revealed)
-        return BlockPrediction(self.decoder.output_layer(features[scored]), scored)
+        return BlockPrediction(self.decoder.output_layer(features[scored]), scored, encoder_out)
 
 
 @register_model_architecture("block_nat", "block_nat")
@@ -247,4 +266,5 @@ def block_nat(args: Namespace) -> None:
     args.block_size = getattr(args, "block_size", defaults.block_size)
     args.prefix_attention = getattr(args, "prefix_attention", defaults.prefix_attention)
     args.share_encoder = getattr(args, "share_encoder", defaults.share_encoder)
+    args.chain_units = getattr(args, "chain_units", defaults.chain_units)
     base_architecture(args)

@@ -8,6 +8,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from ..errors import PluginError
 from ..models.frozen_encoder import FrozenEncoder
+from ..models.frozen_verifier import FrozenVerifier
 from ..pairing import load_model
 from .autocast import AutocastConfig, AutocastMixin
 
@@ -22,6 +23,13 @@ class BlockNATTranslationConfig(AutocastConfig, TranslationConfig):
             "help": "the verifier's checkpoint; --share-encoder takes its encoder from there"
         },
     )
+    teacher_path: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "a model, as a rule the verifier, whose distributions the drafter learns "
+            "beside the target; see --teacher-weight and --teacher-temperature"
+        },
+    )
 
 
 @register_task("block_nat_translation", dataclass=BlockNATTranslationConfig)
@@ -32,19 +40,27 @@ class BlockNATTranslationTask(AutocastMixin, TranslationTask):
         super().__init__(cfg, src_dict, tgt_dict)
         self.epoch = 1
         self.updates = 0
+        self.teacher: Optional[FrozenVerifier] = None
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the drafter and lend it the verifier's encoder where it shares one."""
+        """Build the drafter and lend it what it shares with the verifier."""
         model = super().build_model(cfg, from_checkpoint)
+        verifier: Optional[FrozenVerifier] = None
         if isinstance(model.encoder, FrozenEncoder):
             if self.cfg.verifier_path is None:
                 raise PluginError(
                     "--share-encoder needs the verifier: add --verifier-path VERIFIER.pt, "
                     "or leave --share-encoder out."
                 )
-            verifier = load_model(self.cfg.verifier_path, self.src_dict, self.tgt_dict)
-            model.attach_encoder(verifier.encoder)
+            verifier = self._load(self.cfg.verifier_path)
+            model.attach_encoder(verifier.model.encoder)
+        if self.cfg.teacher_path is not None:
+            same = verifier is not None and self.cfg.teacher_path == self.cfg.verifier_path
+            self.teacher = verifier if same else self._load(self.cfg.teacher_path)
         return model
+
+    def _load(self, path: str) -> FrozenVerifier:
+        return FrozenVerifier(load_model(path, self.src_dict, self.tgt_dict))
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """Remember the epoch: each epoch hides other blocks."""

@@ -8,7 +8,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.decoding.acceptance import Exact, TopBeta
+from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.drafters.base import NoDrafter
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
@@ -83,7 +83,7 @@ def test_hostile_drafters_change_nothing(
     expected = reference(chosen, sample, prefix, **options)
     truth = [row["tokens"].tolist() for row in expected]
     drafter = tiny.HostileDrafter(truth, honesty, most, seed)
-    found, _ = ours(chosen, sample, drafter, Exact(), prefix, **options)
+    found, _ = ours(chosen, sample, drafter, TopBeta(), prefix, **options)
     assert_same(found, expected)
 
 
@@ -100,7 +100,7 @@ def test_top_one_is_exact(sources, seed):
 
 def test_greedy_needs_one_iteration_a_token():
     sample = tiny.sample([4, 2, 6], 1)
-    found, trace = ours(MODELS[:1], sample, NoDrafter(), Exact(), max_len_b=12)
+    found, trace = ours(MODELS[:1], sample, NoDrafter(), TopBeta(), max_len_b=12)
     assert_same(found, reference(MODELS[:1], sample, max_len_b=12))
     assert [row["steps"] for row in found] == [len(row["tokens"]) for row in found]
     assert trace.accepted_tokens == 1.0
@@ -116,7 +116,7 @@ def test_perfect_drafts_save_iterations_and_history_adds_up():
             draft = super().propose(rows)
             return draft._replace(lengths=torch.full_like(draft.lengths, draft.tokens.size(1)))
 
-    found, trace = ours(MODELS[:1], sample, Honest(truth, 1.0, 6, 3), Exact(), max_len_b=12)
+    found, trace = ours(MODELS[:1], sample, Honest(truth, 1.0, 6, 3), TopBeta(), max_len_b=12)
     assert_same(found, expected)
     assert trace.accepted_tokens > 1.5
     assert trace.tokens == sum(map(len, truth))

@@ -5,7 +5,7 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 
 from specdec_plugin.data.block_masking import Blocks
-from specdec_plugin.decoding.acceptance import Exact, TopBeta
+from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.drafters.base import NoDrafter
 from specdec_plugin.decoding.drafters.nat import NATDrafter
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
@@ -59,11 +59,12 @@ def one_by_one(model, encoder_out, row, chosen, block_size=K):
     }
     with torch.no_grad():
         features = model.decoder.block_features(prefix, one, blocks)
-        scores = model.decoder.output_layer(features)[0, 0]
+        # Masked after they are normalised, as fairseq does it.
+        scores = model.decoder.output_layer(features)[0, 0].log_softmax(-1)
     scores[:, 1] = -torch.inf
     if not chosen:
         scores[0, 2] = -torch.inf
-    best = scores.log_softmax(-1).max(-1)
+    best = scores.max(-1)
     return best.indices.tolist(), best.values
 
 
@@ -109,7 +110,7 @@ def test_lossless_with_a_real_drafter(form, share):
     verifier = tiny.model(1)
     model = drafter_model(form, share)
     trace = Trace()
-    step = VerifiedStep(Verifier([build_engine(verifier)], trace), Exact())
+    step = VerifiedStep(Verifier([build_engine(verifier)], trace), TopBeta())
     drafter = NATDrafter(model, K, shared=0 if share else None)
     lengths = Lengths(max_len_b=15, max_positions=64)
     loop = DecodingLoop(drafter, step, trace)
@@ -161,7 +162,7 @@ def test_every_method_with_decoders_that_cannot_be_cached(arch, method):
         "greedy": NoDrafter(),
         "hostile": tiny.HostileDrafter([row["tokens"].tolist() for row in expected], 0.7, 5, 1),
     }.get(method, NATDrafter(model, K))
-    rule = TopBeta(1, 2.0) if method == "specdec++" else Exact()
+    rule = TopBeta(1, 2.0) if method == "specdec++" else TopBeta()
     trace = Trace()
     step = VerifiedStep(Verifier([build_engine(verifier)], trace), rule)
     loop = DecodingLoop(drafter, step, trace)

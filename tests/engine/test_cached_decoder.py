@@ -7,7 +7,15 @@ from fairseq.models.transformer import TransformerDecoder
 from specdec_plugin.engine import CachedDecoder, linear
 from specdec_plugin.errors import PluginError
 
-from .tiny_models import VOCABULARY, build_model, encode, feed_in_steps, full_logits, random_tokens
+from .tiny_models import (
+    VOCABULARY,
+    build_model,
+    encode,
+    feed_in_steps,
+    full_logits,
+    logits_of,
+    random_tokens,
+)
 
 KINDS = {
     "post-norm": {},
@@ -80,30 +88,32 @@ def test_source_mask_is_none_when_nothing_is_padded():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_leaves_the_model_alone(dtype):
+def test_half_precision_leaves_the_model_alone(dtype, operators):
     model = build_model(decoder_learned_pos=True, decoder_output_dim=10)
     engine = CachedDecoder(model.decoder, dtype)
     encoder_out, tokens = encode(model), random_tokens(3, 9)
     state = engine.start(encoder_out, 8)
     hidden = engine.forward(state, engine.embed(tokens, state.lengths))
-    assert hidden.dtype == dtype
-    assert engine.projection.logits(hidden).dtype == dtype
+    # The kernels keep weights in bfloat16 and compute in float32; float16 they leave to PyTorch.
+    native = operators == "native" and dtype == torch.bfloat16
+    assert hidden.dtype == (torch.float32 if native else dtype)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
-    logits = engine.logits(state, tokens)
+    logits = logits_of(engine, state, tokens)
     assert logits.dtype == torch.float32
     expected = full_logits(model, tokens, encoder_out)
     error = (logits - expected).abs().max()
     assert 1e-5 < error < 0.05 * expected.abs().max()  # rounded somewhere, wrong nowhere
 
 
-def test_follows_a_model_in_half_precision():
+def test_follows_a_model_in_half_precision(operators):
     model = build_model().bfloat16()
     engine = CachedDecoder(model.decoder)
     encoder_out, tokens = encode(model), random_tokens(3, 9)
     state = engine.start(encoder_out, 16)
-    assert engine.forward(state, engine.embed(tokens, state.lengths)).dtype == torch.bfloat16
+    computed = torch.float32 if operators == "native" else torch.bfloat16
+    assert engine.forward(state, engine.embed(tokens, state.lengths)).dtype == computed
     expected = full_logits(model, tokens, encoder_out).float()
-    torch.testing.assert_close(engine.logits(state, tokens), expected, atol=0.1, rtol=0.05)
+    torch.testing.assert_close(logits_of(engine, state, tokens), expected, atol=0.1, rtol=0.05)
 
 
 def test_positions_follow_row_length_not_pad():
@@ -230,7 +240,7 @@ class TestStaleWeights:
 
     def assert_fresh(self, engine, model, tolerance=1e-5):
         encoder_out, tokens = encode(model), random_tokens(3, 5)
-        logits = engine.logits(engine.start(encoder_out, 8), tokens)
+        logits = logits_of(engine, engine.start(encoder_out, 8), tokens)
         expected = full_logits(model, tokens, encoder_out).float()
         torch.testing.assert_close(logits, expected, atol=tolerance, rtol=tolerance)
 
@@ -283,9 +293,9 @@ class TestStaleWeights:
 
     def test_unchanged_weights_are_not_laid_out_again(self, model):
         engine = CachedDecoder(model.decoder)
-        layers = engine._layers
+        layers, kernels = engine._layers, engine._native
         self.assert_fresh(engine, model)
-        assert engine._layers is layers
+        assert engine._layers is layers and engine._native is kernels
 
 
 def test_results_carry_no_gradient():
@@ -293,7 +303,7 @@ def test_results_carry_no_gradient():
     engine = CachedDecoder(model.decoder)
     encoder_out = model.encoder(torch.randint(4, VOCABULARY, (2, 5)), torch.tensor([5, 5]))
     assert encoder_out["encoder_out"][0].requires_grad
-    assert not engine.logits(engine.start(encoder_out, 8), random_tokens(2, 3)).requires_grad
+    assert not logits_of(engine, engine.start(encoder_out, 8), random_tokens(2, 3)).requires_grad
 
 
 class OwnFeatures(TransformerDecoder):

@@ -10,7 +10,7 @@ from .tiny_models import VOCABULARY, build_model
 def test_is_fairseqs_own(shared):
     decoder = build_model(share_decoder_input_output_embed=shared).decoder
     hidden = torch.randn(2, 3, 16)
-    logits = OutputProjection(decoder).logits(hidden)
+    logits = OutputProjection(decoder).scores(hidden).values
     torch.testing.assert_close(logits, decoder.output_layer(hidden).detach())
 
 
@@ -18,7 +18,7 @@ def test_bias():
     decoder = build_model().decoder
     decoder.output_projection.bias = torch.nn.Parameter(torch.randn(VOCABULARY))
     hidden = torch.randn(4, 16)
-    logits = OutputProjection(decoder).logits(hidden)
+    logits = OutputProjection(decoder).scores(hidden).values
     torch.testing.assert_close(logits, decoder.output_projection(hidden).detach())
 
 
@@ -26,16 +26,15 @@ def test_vocabulary_is_the_projections_even_if_the_dictionary_grew():
     decoder = build_model().decoder
     projection = OutputProjection(decoder)
     decoder.dictionary.add_symbol("new")
-    assert projection.vocabulary == VOCABULARY
-    assert projection.logits(torch.randn(1, 16)).shape == (1, VOCABULARY)
+    assert projection.scores(torch.randn(1, 16)).values.shape == (1, VOCABULARY)
 
 
 def test_runs_in_another_dtype():
     decoder = build_model().decoder
     projection = OutputProjection(decoder, torch.bfloat16)
     hidden = torch.randn(2, 16)
-    logits = projection.logits(hidden.bfloat16())
-    assert logits.dtype == torch.bfloat16
+    logits = projection.scores(hidden.bfloat16()).values
+    assert logits.dtype == torch.float32
     expected = decoder.output_layer(hidden).detach()
     torch.testing.assert_close(logits.float(), expected, atol=0.1, rtol=0.05)
 
@@ -47,4 +46,6 @@ def test_notices_changed_weights():
     with torch.no_grad():
         decoder.output_projection.weight.mul_(2)
     projection.refresh()
-    torch.testing.assert_close(projection.logits(hidden), decoder.output_layer(hidden).detach())
+    torch.testing.assert_close(
+        projection.scores(hidden).values, decoder.output_layer(hidden).detach()
+    )

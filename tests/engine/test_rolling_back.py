@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from specdec_plugin.engine import build_engine
 
-from .tiny_models import VOCABULARY, build_model, encode, full_logits
+from .tiny_models import VOCABULARY, build_model, encode, full_logits, logits_of
 
 MODELS = {
     "transformer": ("transformer", {}),
@@ -56,7 +56,7 @@ def test_only_accepted_tokens_count(name, data):
     for _ in range(data.draw(st.integers(1, 5))):
         width = data.draw(st.integers(1, 5))
         new = torch.randint(4, VOCABULARY, (len(rows), width))
-        logits = engine.logits(state, new)
+        logits = logits_of(engine, state, new)
         assert logits.shape == (len(rows), width, VOCABULARY)
         check_new_logits(model, encoder_out, rows, texts, new, logits)
         for place, row in enumerate(rows):

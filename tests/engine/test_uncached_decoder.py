@@ -76,7 +76,7 @@ class TestBuildEngine:
     def test_cached_where_it_can(self):
         engine = build_engine(build_model(), torch.bfloat16)
         assert isinstance(engine, CachedDecoder)
-        assert engine.dtype == torch.bfloat16
+        assert engine.weight_type == torch.bfloat16
 
     def test_says_why_not(self, caplog):
         with caplog.at_level(logging.INFO, logger="specdec_plugin.engine"):

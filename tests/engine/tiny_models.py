@@ -8,6 +8,8 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 
+from specdec_plugin.engine import UncachedDecoder
+
 VOCABULARY = 23  # with the four special symbols
 
 TINY = {
@@ -85,11 +87,19 @@ def full_logits(model: Any, tokens: torch.Tensor, encoder_out: Any) -> torch.Ten
         return model.decoder(tokens, encoder_out=encoder_out)[0]
 
 
+def logits_of(engine: Any, state: Any, tokens: torch.Tensor) -> torch.Tensor:
+    """Scores of what follows each of the new tokens: (rows, new, vocabulary)."""
+    if isinstance(engine, UncachedDecoder):
+        return engine.logits(state, tokens)
+    hidden = engine.forward(state, engine.embed(tokens, state.lengths, state.longest))
+    return engine.projection.scores(hidden).values
+
+
 def feed_in_steps(engine: Any, state: Any, tokens: torch.Tensor, widths: Any) -> torch.Tensor:
     """Logits of ``tokens``, fed in steps of these widths with everything accepted."""
     outputs, start = [], 0
     for width in widths:
-        outputs.append(engine.logits(state, tokens[:, start : start + width]))
+        outputs.append(logits_of(engine, state, tokens[:, start : start + width]))
         start += width
         state.keep(torch.full((tokens.size(0),), start), start)
     assert start == tokens.size(1)

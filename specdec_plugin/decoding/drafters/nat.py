@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ...engine import CachedDecoder
+from ...engine.chain import Chain, confident
 from ...models.block_nat import BlockNATModel
 from ..state import Batch, Draft, Rows
 from .base import Drafter
@@ -25,6 +26,8 @@ class NATDrafter(Drafter):
         shared: which of the verifiers' encoder outputs it reads, if it shares one.
         dtype: the type it computes in; None keeps the model's.
         with_scores: also return the drafter's log-probabilities.
+        confidence: a draft stops where the drafter's own probability that all of it is
+            right would fall below this; 0 drafts k tokens always.
     """
 
     def __init__(
@@ -34,14 +37,23 @@ class NATDrafter(Drafter):
         shared: Optional[int] = None,
         dtype: Optional[torch.dtype] = None,
         with_scores: bool = False,
+        confidence: float = 0.0,
     ) -> None:
         self.model = model
         self.block_size = block_size
         self.shared = shared
         self.with_scores = with_scores
+        self.confidence = confidence
         self.causal = model.decoder.causal_prefix
         self.engine = CachedDecoder(model.decoder, dtype)
+        self._chain = self._make_chain()
         self._state: Any = None
+
+    def _make_chain(self) -> Optional[Chain]:
+        head, engine = self.model.decoder.chain, self.engine
+        if head is None:
+            return None
+        return Chain(head, engine.embedding, engine.scale, engine.projection, engine.weight_type)
 
     def start(self, batch: Batch) -> None:
         """Encode the source, or take the verifier's encoding of it."""
@@ -57,7 +69,7 @@ class NATDrafter(Drafter):
 
     def propose(self, rows: Rows) -> Draft:
         """The k most probable tokens, each for itself, within the limits."""
-        state, k = self._state, self.block_size
+        state = self._state
         new = rows.longest + 1
         if state.longest > 0:
             # Everything was fed but what the last iteration added. Rows may have left since.
@@ -68,14 +80,37 @@ class NATDrafter(Drafter):
         hidden = feed(rows, new)
         if self.causal:
             state.keep(rows.lengths + 1, rows.longest + 1)
-        logits = self.engine.projection.logits(hidden).float()
-        rows.limits.apply(logits, rows.lengths, rows.shortest, rows.longest)
-        tokens = logits.argmax(2)
-        scores = None
-        if self.with_scores:
-            lprobs = torch.log_softmax(logits, dim=2)
-            scores = lprobs.gather(2, tokens.unsqueeze(2)).squeeze(2)
-        return Draft(tokens, torch.full_like(rows.lengths, k), scores)
+        if self._chain is not None:
+            return self._chained(hidden, rows)
+        values, normalisers = self.engine.projection.scores(hidden)
+        rows.limits.apply(values, rows.lengths, rows.shortest, rows.longest)
+        best, tokens = values.max(2)
+        scores = best - normalisers
+        return self._stopped(Draft(tokens, confident(scores, self.confidence), scores))
+
+    def _stopped(self, draft: Draft) -> Draft:
+        """Without the columns that no row drafts."""
+        # Elsewhere the host would have to wait for the lengths, and unused columns cost little.
+        if self.confidence <= 0 or draft.tokens.device.type != "cpu":
+            return draft
+        width = int(draft.lengths.max())
+        scores = None if draft.scores is None else draft.scores[:, :width]
+        return Draft(draft.tokens[:, :width], draft.lengths, scores)
+
+    def _chained(self, hidden: Tensor, rows: Rows) -> Draft:
+        """A block whose tokens are chosen one after another."""
+        assert self._chain is not None
+        last = rows.last().squeeze(1)
+        if not self.with_scores:
+            return self._stopped(Draft(*self._chain.draft(hidden, last, self.confidence)))
+
+        def rules(values: Tensor, place: int) -> None:
+            rows.limits.apply(
+                values, rows.lengths + place, rows.shortest + place, rows.longest + place
+            )
+
+        tokens, scores = self._chain.choose(hidden, last, rules)
+        return Draft(tokens, confident(scores, self.confidence), scores)
 
     def _feed_one(self, rows: Rows, new: int) -> Tensor:
         """A single row: plain slices instead of gathering. (1, k, dim)."""

@@ -1,0 +1,130 @@
+"""Kernels of our own for CPUs: a whole Transformer stack in one call.
+
+At the sizes of translation models, the arithmetic of one decoding step takes a
+fraction of the time of the operators that PyTorch starts for it. These kernels
+run the layers in one parallel region, with weights packed once for products with
+few rows. They are compiled on first use; without a compiler everything runs on
+PyTorch's operators.
+"""
+
+import ctypes
+import functools
+import logging
+import os
+from ctypes import POINTER, c_float, c_int, c_void_p
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+
+from .build import library_path
+
+logger = logging.getLogger(__name__)
+
+#: Activations that the kernels know, by the number of their C++ name.
+ACTIVATIONS = {"relu": 1, "gelu": 2}
+
+
+class Call(ctypes.Structure):
+    """``Call`` of ``stack.h``."""
+
+    _fields_ = [
+        ("rows", c_int),
+        ("width", c_int),
+        ("into", c_void_p),
+        ("out", c_void_p),
+        ("starts", c_void_p),
+        ("limits", c_void_p),
+        ("own_mask", c_void_p),
+        ("cache", c_void_p),
+        ("capacity", c_int),
+        ("source", c_void_p),
+        ("source_mask", c_void_p),
+        ("source_length", c_int),
+    ]
+
+
+class Judgement(ctypes.Structure):
+    """``Judgement`` of ``judgement.h``."""
+
+    _fields_ = [
+        ("rows", c_int),
+        ("drafted", c_int),
+        ("vocabulary", c_int),
+        ("values", c_void_p),
+        ("normalisers", c_void_p),
+        ("draft", c_void_p),
+        ("lengths", c_void_p),
+        ("agrees", c_void_p),
+        ("beta", c_int),
+        ("tolerance", c_float),
+        ("eos", ctypes.c_int64),
+        ("tokens", c_void_p),
+        ("scores", c_void_p),
+        ("counts", c_void_p),
+        ("kept", c_void_p),
+        ("ended", c_void_p),
+    ]
+
+
+class Links(ctypes.Structure):
+    """``Links`` of ``chain.h``."""
+
+    _fields_ = [
+        ("rows", c_int),
+        ("block", c_int),
+        ("states", c_void_p),
+        ("last", c_void_p),
+        ("floor", c_float),
+        ("tokens", c_void_p),
+        ("lengths", c_void_p),
+    ]
+
+
+_SIGNATURES = {
+    "linear_new": (c_void_p, [c_void_p, c_void_p, c_int, c_int, c_int]),
+    "linear_free": (None, [c_void_p]),
+    "linear_run": (None, [c_void_p, c_void_p, c_int, c_void_p, c_int]),
+    "scores_run": (None, [c_void_p, c_void_p, c_int, c_void_p, c_void_p, c_int]),
+    "judge_run": (None, [POINTER(Judgement), c_int]),
+    "chain_new": (c_void_p, [c_void_p] * 5 + [c_int, c_float]),
+    "chain_free": (None, [c_void_p]),
+    "chain_run": (None, [c_void_p, POINTER(Links), c_int]),
+    "stack_new": (c_void_p, [c_int, c_int, c_int, c_int]),
+    "stack_free": (None, [c_void_p]),
+    "stack_final_norm": (None, [c_void_p, c_void_p, c_void_p, c_float]),
+    "stack_layer": (None, [c_void_p] * 7 + [POINTER(c_void_p), POINTER(c_float)]),
+    "stack_run": (None, [c_void_p, POINTER(Call), c_int]),
+}
+
+
+@functools.cache
+def library() -> Any:
+    """The compiled kernels; None where they are turned off or cannot be had."""
+    if os.environ.get("SPECDEC_NATIVE", "1") == "0":
+        return None
+    path = library_path()
+    if path is None:
+        logger.info("decoding runs on PyTorch's operators, which is slower on a CPU")
+        return None
+    # PyTorch has loaded its OpenMP by now, and the kernels share its threads.
+    loaded = ctypes.CDLL(str(path))
+    for name, (result, arguments) in _SIGNATURES.items():
+        function = getattr(loaded, name)
+        function.restype, function.argtypes = result, arguments
+    return loaded
+
+
+def judge(judgement: Judgement, threads: int) -> None:
+    """Run ``Judgement::run``, which fills the tensors that ``judgement`` points to."""
+    library().judge_run(ctypes.byref(judgement), threads)
+
+
+def pointer(tensor: Optional[Tensor]) -> Optional[int]:
+    """Where a contiguous tensor begins; None for None."""
+    return None if tensor is None else tensor.data_ptr()
+
+
+def float_weight(tensor: Tensor) -> Tensor:
+    """A weight as the kernels read it: contiguous float32 on the CPU."""
+    return tensor.detach().to(torch.float32).contiguous()

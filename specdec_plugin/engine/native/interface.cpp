@@ -1,0 +1,114 @@
+// The functions that Python calls (specdec_plugin/engine/native/__init__.py), with plain C types.
+
+#include "chain.h"
+#include "stack.h"
+
+using namespace native;
+
+namespace {
+
+Norm norm_of(const float* weight, const float* bias, int dim, float epsilon) {
+  return {{weight, weight + dim}, {bias, bias + dim}, epsilon};
+}
+
+}  // namespace
+
+extern "C" {
+
+int native_lanes() { return LANES; }
+
+Linear* linear_new(const float* weight, const float* bias, int outputs, int inputs, int half) {
+  return new Linear(weight, bias, outputs, inputs, half != 0);
+}
+
+void linear_free(Linear* linear) { delete linear; }
+
+// in: (rows, inputs); out: (rows, outputs)
+void linear_run(const Linear* linear, const float* in, int rows, float* out, int threads) {
+  std::vector<uint32_t> narrow(linear->room(rows));
+#pragma omp parallel num_threads(threads)
+  linear->run(Team(), in, linear->inputs, rows, narrow.data(),
+              {out, size_t(linear->outputs), nullptr, Activation::none});
+}
+
+// The same, and the log of the sum of exponentials of each row of `out`: (rows).
+void scores_run(const Linear* linear, const float* in, int rows, float* out, float* normalisers,
+                int threads) {
+  std::vector<uint32_t> narrow(linear->room(rows));
+#pragma omp parallel num_threads(threads)
+  {
+    const Team team;
+    const size_t outputs = linear->outputs;
+    linear->run(team, in, linear->inputs, rows, narrow.data(),
+                {out, outputs, nullptr, Activation::none});
+    team.wait();
+    for (int row = team.begin(rows); row < team.end(rows); ++row)
+      normalisers[row] = log_sum_exp(out + row * outputs, linear->outputs);
+  }
+}
+
+void judge_run(const Judgement* judgement, int threads) {
+#pragma omp parallel num_threads(threads)
+  judgement->run(Team());
+}
+
+// The first three maps belong to the chain from now on; projection and embedding do not.
+Chain* chain_new(Linear* from_state, Linear* from_before, Linear* out, const Linear* projection,
+                 const float* embedding, int token_dim, float scale) {
+  auto* chain = new Chain();
+  chain->dim = out->outputs;
+  chain->token_dim = token_dim;
+  chain->units = out->inputs;
+  chain->from_state.reset(from_state);
+  chain->from_before.reset(from_before);
+  chain->out.reset(out);
+  chain->projection = projection;
+  chain->embedding = embedding;
+  chain->scale = scale;
+  return chain;
+}
+
+void chain_free(Chain* chain) { delete chain; }
+
+void chain_run(Chain* chain, const Links* links, int threads) { chain->run(*links, threads); }
+
+Stack* stack_new(int dim, int heads, int norm_first, int activation) {
+  auto* stack = new Stack();
+  stack->dim = dim;
+  stack->heads = heads;
+  stack->norm_first = norm_first != 0;
+  stack->activation = static_cast<Activation>(activation);
+  return stack;
+}
+
+void stack_free(Stack* stack) { delete stack; }
+
+void stack_final_norm(Stack* stack, const float* weight, const float* bias, float epsilon) {
+  stack->final_norm = norm_of(weight, bias, stack->dim, epsilon);
+}
+
+// The linear maps belong to the layer from now on; those of the source are null in an encoder.
+// norms: weight and bias of each of three norms (own, source, last).
+void stack_layer(Stack* stack, Linear* own_in, Linear* own_out, Linear* source_in,
+                 Linear* source_out, Linear* inner, Linear* outer, const float* const* norms,
+                 const float* epsilons) {
+  Layer layer;
+  const int dim = stack->dim;
+  layer.own.norm = norm_of(norms[0], norms[1], dim, epsilons[0]);
+  layer.own.in.reset(own_in);
+  layer.own.out.reset(own_out);
+  if (source_in) {
+    layer.source.emplace();
+    layer.source->norm = norm_of(norms[2], norms[3], dim, epsilons[1]);
+    layer.source->in.reset(source_in);
+    layer.source->out.reset(source_out);
+  }
+  layer.last_norm = norm_of(norms[4], norms[5], dim, epsilons[2]);
+  layer.inner.reset(inner);
+  layer.outer.reset(outer);
+  stack->layers.push_back(std::move(layer));
+}
+
+void stack_run(Stack* stack, const Call* call, int threads) { stack->run(*call, threads); }
+
+}  // extern "C"

@@ -1,0 +1,217 @@
+// The layers of a Transformer encoder or decoder, for the new inputs of each row of a batch.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "attention.h"
+#include "linear.h"
+
+namespace native {
+
+struct Norm {
+  std::vector<float> weight, bias;
+  float epsilon;
+
+  void apply(const float* in, float* out) const {
+    const int dim = static_cast<int>(weight.size());
+    double total = 0, squares = 0;
+    for (int i = 0; i < dim; ++i) total += in[i];
+    const float mean = static_cast<float>(total / dim);
+    for (int i = 0; i < dim; ++i) squares += (in[i] - mean) * (in[i] - mean);
+    const float scale = static_cast<float>(1.0 / std::sqrt(squares / dim + epsilon));
+    for (int i = 0; i < dim; ++i) out[i] = (in[i] - mean) * scale * weight[i] + bias[i];
+  }
+
+  // rows of (dim), each thread its share; the caller waits.
+  void apply(const Team& team, const float* in, int rows, float* out) const {
+    const size_t dim = weight.size();
+    for (int row = team.begin(rows); row < team.end(rows); ++row)
+      apply(in + row * dim, out + row * dim);
+  }
+};
+
+// What a call works on. All tensors are contiguous float32 unless said otherwise.
+struct Call {
+  int rows, width;         // new inputs a row
+  const float* in;         // (rows, width, dim) their vectors
+  float* out;              // (rows, width, dim)
+  const int64_t* starts;   // (rows) slots of the cache that are taken; null without a cache
+  const int64_t* limits;   // (rows, width) slots that an input sees; null: those up to its own,
+                           // or without a cache all
+  const float* own_mask;   // (rows, width) added to self-attention scores; null: nothing
+  float* cache;            // (layers, 2, rows, capacity, dim); null: the inputs see each other
+  int capacity;
+  const float* source;       // (layers, 2, rows, heads, source_length, head dim), or null
+  const float* source_mask;  // (rows, source_length) added to the scores; null: nothing
+  int source_length;
+};
+
+struct Attention {
+  Norm norm;
+  std::unique_ptr<Linear> in, out;
+};
+
+struct Layer {
+  Attention own;
+  std::optional<Attention> source;
+  Norm last_norm;
+  std::unique_ptr<Linear> inner, outer;
+};
+
+class Stack {
+ public:
+  int dim, heads;
+  bool norm_first;
+  Activation activation;
+  std::optional<Norm> final_norm;
+  std::vector<Layer> layers;
+
+  void run(const Call& call, int threads) {
+    const int inputs = call.rows * call.width;
+    prepare(inputs, call.source_length, call.cache ? call.capacity : call.width);
+#pragma omp parallel num_threads(threads)
+    {
+      const Team team;
+      for (int row = team.begin(inputs); row < team.end(inputs); ++row)
+        std::memcpy(&hidden_[row * size_t(dim)], call.in + row * size_t(dim), 4 * dim);
+      team.wait();
+      for (size_t index = 0; index < layers.size(); ++index) run_layer(team, call, index);
+      if (final_norm) {
+        final_norm->apply(team, hidden_.data(), inputs, call.out);
+      } else {
+        for (int row = team.begin(inputs); row < team.end(inputs); ++row)
+          std::memcpy(call.out + row * size_t(dim), &hidden_[row * size_t(dim)], 4 * dim);
+      }
+    }
+  }
+
+ private:
+  std::vector<float> hidden_, normed_, wide_, found_, scores_;
+  std::vector<uint32_t> narrow_inputs_;
+  size_t score_room_ = 0;
+
+  void prepare(int inputs, int source_length, int slots) {
+    size_t wide = 3 * dim, narrow_room = 0;
+    for (const Layer& layer : layers) {
+      wide = std::max(wide, size_t(layer.inner->outputs));
+      narrow_room = std::max(narrow_room, layer.outer->room(inputs));
+      narrow_room = std::max(narrow_room, layer.own.in->room(inputs));
+    }
+    grow(hidden_, size_t(inputs) * dim);
+    grow(normed_, size_t(inputs) * dim);
+    grow(found_, size_t(inputs) * dim);
+    grow(wide_, inputs * wide);
+    grow(narrow_inputs_, narrow_room);
+    score_room_ = std::max(source_length, slots) + 2 * LANES;
+#ifdef _OPENMP
+    grow(scores_, score_room_ * omp_get_max_threads());
+#else
+    grow(scores_, score_room_);
+#endif
+  }
+
+  template <class Buffer>
+  static void grow(Buffer& buffer, size_t size) {
+    if (buffer.size() < size) buffer.resize(size + size / 2);
+  }
+
+  // Sub-layers end with `hidden_` complete and everyone having waited.
+  void run_layer(const Team& team, const Call& call, size_t index) {
+    const int inputs = call.rows * call.width;
+    const Layer& layer = layers[index];
+    const float* before = enter(team, layer.own.norm, inputs);
+    layer.own.in->run(team, before, dim, inputs, narrow_inputs_.data(),
+                      {wide_.data(), size_t(3 * dim), nullptr, Activation::none});
+    team.wait();
+    attend_own(team, call, index);
+    team.wait();
+    leave(team, *layer.own.out, layer.own.norm, found_.data(), dim, inputs);
+    if (layer.source) {
+      before = enter(team, layer.source->norm, inputs);
+      layer.source->in->run(team, before, dim, inputs, narrow_inputs_.data(),
+                            {wide_.data(), size_t(dim), nullptr, Activation::none});
+      team.wait();
+      attend_source(team, call, index);
+      team.wait();
+      leave(team, *layer.source->out, layer.source->norm, found_.data(), dim, inputs);
+    }
+    before = enter(team, layer.last_norm, inputs);
+    const size_t wide = layer.inner->outputs;
+    layer.inner->run(team, before, dim, inputs, narrow_inputs_.data(),
+                     {wide_.data(), wide, nullptr, activation});
+    team.wait();
+    leave(team, *layer.outer, layer.last_norm, wide_.data(), wide, inputs);
+  }
+
+  const float* enter(const Team& team, const Norm& norm, int inputs) {
+    if (!norm_first) return hidden_.data();
+    norm.apply(team, hidden_.data(), inputs, normed_.data());
+    team.wait();
+    return normed_.data();
+  }
+
+  // hidden = [norm](hidden + linear(in))
+  void leave(const Team& team, const Linear& linear, const Norm& norm, const float* in,
+             size_t stride, int inputs) {
+    float* out = norm_first ? hidden_.data() : normed_.data();
+    linear.run(team, in, stride, inputs, narrow_inputs_.data(),
+               {out, size_t(dim), hidden_.data(), Activation::none});
+    team.wait();
+    if (norm_first) return;
+    norm.apply(team, normed_.data(), inputs, hidden_.data());
+    team.wait();
+  }
+
+  // wide_ holds queries, keys and values of the new inputs side by side. Those of one head of
+  // one row are one thread's: it puts the keys and values into the cache and reads them there.
+  void attend_own(const Team& team, const Call& call, size_t index) {
+    const int head_dim = dim / heads, width = call.width;
+    const float factor = 1.0f / std::sqrt(float(head_dim));
+    float* scores = &scores_[team.index * score_room_];
+    for (int item = team.begin(call.rows * heads); item < team.end(call.rows * heads); ++item) {
+      const int row = item / heads, shift = item % heads * head_dim;
+      const int start = call.cache ? int(call.starts[row]) : 0;
+      const float* parts = &wide_[size_t(row) * width * 3 * dim + shift];
+      Slots keys = {parts + dim, size_t(3 * dim)}, values = {parts + 2 * dim, size_t(3 * dim)};
+      if (call.cache) {
+        const size_t plane = size_t(call.rows) * call.capacity * dim;
+        float* place = call.cache + 2 * index * plane + size_t(row) * call.capacity * dim + shift;
+        for (int i = 0; i < width; ++i) {
+          float* slot = place + size_t(start + i) * dim;
+          std::memcpy(slot, keys.first + i * keys.stride, 4 * head_dim);
+          std::memcpy(slot + plane, values.first + i * values.stride, 4 * head_dim);
+        }
+        keys = {place, size_t(dim)};
+        values = {place + plane, size_t(dim)};
+      }
+      const float* mask = call.own_mask ? call.own_mask + size_t(row) * width : nullptr;
+      for (int i = 0; i < width; ++i) {
+        const int input = row * width + i;
+        const int seen = call.limits ? int(call.limits[input]) : call.cache ? start + i + 1 : width;
+        attend(parts + size_t(i) * 3 * dim, factor, keys, values, seen, mask, head_dim, scores,
+               &found_[size_t(input) * dim + shift]);
+      }
+    }
+  }
+
+  void attend_source(const Team& team, const Call& call, size_t index) {
+    const int head_dim = dim / heads, width = call.width, length = call.source_length;
+    const float factor = 1.0f / std::sqrt(float(head_dim));
+    const size_t plane = size_t(call.rows) * length * dim;
+    float* scores = &scores_[team.index * score_room_];
+    for (int item = team.begin(call.rows * heads); item < team.end(call.rows * heads); ++item) {
+      const int row = item / heads, shift = item % heads * head_dim;
+      const float* first = call.source + 2 * index * plane + size_t(item) * length * head_dim;
+      const Slots keys = {first, size_t(head_dim)}, values = {first + plane, size_t(head_dim)};
+      const float* mask = call.source_mask ? call.source_mask + size_t(row) * length : nullptr;
+      for (int i = 0; i < width; ++i) {
+        const size_t input = size_t(row) * width + i;
+        attend(&wide_[input * dim + shift], factor, keys, values, length, mask, head_dim, scores,
+               &found_[input * dim + shift]);
+      }
+    }
+  }
+};
+
+}  // namespace native

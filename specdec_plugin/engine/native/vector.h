@@ -1,0 +1,135 @@
+// Vectors of the width that this processor has, by the compiler's own vector types.
+#pragma once
+
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#ifdef __AVX512F__
+#include <immintrin.h>
+#endif
+
+namespace native {
+
+#if defined(__AVX512F__)
+constexpr int LANES = 16;
+#elif defined(__AVX__)
+constexpr int LANES = 8;
+#else
+constexpr int LANES = 4;
+#endif
+
+typedef float Vec __attribute__((vector_size(4 * LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+
+static inline Vec load(const float* from) {
+  Vec v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+
+static inline void store(float* to, Vec v) { std::memcpy(to, &v, sizeof v); }
+
+static inline Vec splat(float x) { return Vec{} + x; }
+
+static inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }
+
+static inline float sum(Vec v) {
+#ifdef __AVX512F__
+  return _mm512_reduce_add_ps((__m512)v);
+#else
+  float parts[LANES], total = 0;
+  store(parts, v);
+  for (float part : parts) total += part;
+  return total;
+#endif
+}
+
+static inline float largest(Vec v) {
+#ifdef __AVX512F__
+  return _mm512_reduce_max_ps((__m512)v);
+#else
+  float parts[LANES], most = -std::numeric_limits<float>::infinity();
+  store(parts, v);
+  for (float part : parts) most = part > most ? part : most;
+  return most;
+#endif
+}
+
+// e^x for x <= 88, to about one unit in the last place; 0 below -87, where it would be subnormal.
+// x = n ln 2 + r; e^r by the Taylor series, |r| <= 0.35; 2^n by the bits of the exponent.
+static inline Vec exponential(Vec x) {
+  const float shift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
+  const Ints in_range = x > splat(-87.0f);
+  Vec shifted = x * splat(1.44269504f) + splat(shift);
+  Vec n = shifted - splat(shift);
+  Vec r = x - n * splat(0.693359375f) + n * splat(2.12194440e-4f);
+  Vec series = splat(1.0f / 5040);
+  series = series * r + splat(1.0f / 720);
+  series = series * r + splat(1.0f / 120);
+  series = series * r + splat(1.0f / 24);
+  series = series * r + splat(1.0f / 6);
+  series = series * r + splat(0.5f);
+  series = series * r + splat(1.0f);
+  series = series * r + splat(1.0f);
+  const Ints exponent = (Ints)shifted - (Ints)splat(shift);
+  const Ints bits = ((Ints)series + (exponent << 23)) & in_range;
+  return (Vec)bits;
+}
+
+static inline float dot(const float* a, const float* b, int count) {
+  Vec total = Vec{};
+  int i = 0;
+  for (; i + LANES <= count; i += LANES) total += load(a + i) * load(b + i);
+  float rest = 0;
+  for (; i < count; ++i) rest += a[i] * b[i];
+  return sum(total) + rest;
+}
+
+// sums += factor * values
+static inline void add_scaled(float* sums, float factor, const float* values, int count) {
+  int i = 0;
+  for (; i + LANES <= count; i += LANES) store(sums + i, load(sums + i) + splat(factor) * load(values + i));
+  for (; i < count; ++i) sums[i] += factor * values[i];
+}
+
+// Replaces values[0 … count) by their exponentials relative to the greatest, and gives the
+// greatest and the sum. The room behind, up to a multiple of LANES, is overwritten.
+struct Exponentials {
+  float greatest, sum;
+};
+
+static inline float greatest_of(const float* values, int count) {
+  Vec most = splat(-std::numeric_limits<float>::infinity());
+  int i = 0;
+  for (; i + LANES <= count; i += LANES) most = larger(most, load(values + i));
+  float found = largest(most);
+  for (; i < count; ++i) found = values[i] > found ? values[i] : found;
+  return found;
+}
+
+static inline Exponentials exponentials(float* values, int count) {
+  const float greatest = greatest_of(values, count);
+  for (int i = count; i % LANES != 0; ++i) values[i] = -std::numeric_limits<float>::infinity();
+  Vec total = Vec{};
+  for (int i = 0; i < count; i += LANES) {
+    const Vec e = exponential(load(values + i) - splat(greatest));
+    store(values + i, e);
+    total += e;
+  }
+  return {greatest, sum(total)};
+}
+
+// log Σ exp(values)
+static inline float log_sum_exp(const float* values, int count) {
+  const float greatest = greatest_of(values, count);
+  Vec total = Vec{};
+  int i = 0;
+  for (; i + LANES <= count; i += LANES) total += exponential(load(values + i) - splat(greatest));
+  float rest = 0;
+  for (; i < count; ++i) rest += std::exp(values[i] - greatest);
+  return greatest + std::log(sum(total) + rest);
+}
+
+}  // namespace native
