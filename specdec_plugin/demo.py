@@ -11,7 +11,7 @@ import torch
 
 from .bench.methods import Session, build_methods, open_session
 from .bench.timing import Timing, batches_of, run_interleaved
-from .decoding.config import DTYPES
+from .decoding.config import DRAFTER_DTYPES
 from .errors import PluginError
 
 METHODS = ("fairseq beam 5", "fairseq beam 1", "greedy", "specdec")
@@ -46,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--block-size", type=int, default=6, help="k (default: %(default)s)")
     parser.add_argument(
         "--drafter-dtype",
-        choices=list(DTYPES),
+        choices=list(DRAFTER_DTYPES),
         default="bfloat16",
         help="type the drafter computes in; it has no influence on the translations "
         "(default: %(default)s)",

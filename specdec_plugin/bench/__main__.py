@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 
-from ..decoding.config import DTYPES
+from ..decoding.config import DRAFTER_DTYPES
 from ..errors import PluginError
 from .methods import BASELINES, METHODS, Session, build_methods, open_session
 from .report import machine, markdown, summarise
@@ -51,7 +51,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--top-beta", type=int, default=3, help="β of specdec++ (default: 3)")
     parser.add_argument("--tolerance", type=float, default=1.0, help="τ of specdec++ (default: 1)")
     parser.add_argument(
-        "--drafter-dtype", choices=list(DTYPES), help="type the drafter computes in"
+        "--drafter-dtype", choices=list(DRAFTER_DTYPES), help="type the drafter computes in"
     )
     parser.add_argument("--max-len-a", type=float, default=0, help="as in fairseq-generate")
     parser.add_argument("--max-len-b", type=int, default=200, help="as in fairseq-generate")

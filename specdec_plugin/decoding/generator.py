@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import torch
 from torch import Tensor
 
+from ..engine.encoder import build_encoder
 from ..errors import PluginError
 from .limits import Limits
 from .loop import DecodingLoop
@@ -65,6 +66,7 @@ class ParallelGenerator:
         symbols_to_strip_from_output: Sequence[int] = (),
     ) -> None:
         self.models = models
+        self._encoders = [build_encoder(model) for model in models]
         self.pad, self.unk = dictionary.pad(), dictionary.unk()
         self.eos = dictionary.eos() if eos is None else eos
         self.loop = loop
@@ -110,7 +112,7 @@ class ParallelGenerator:
         for model in self.models:
             model.eval()
         with self.trace.timed("encoder"):
-            outs = [model.encoder.forward_torchscript(net_input) for model in self.models]
+            outs = [encode(net_input) for encode in self._encoders]
         if prefix is not None:
             prefix = prefix[:, :max_len].long()
             prefix = prefix if prefix.size(1) > 0 else None

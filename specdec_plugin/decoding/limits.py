@@ -34,7 +34,9 @@ class Limits(NamedTuple):
         return self if self.prefix is None else self._replace(prefix=self.prefix[rows])
 
     def apply(self, lprobs: Tensor, starts: Tensor, shortest: int, longest: int) -> Tensor:
-        """Apply the rules in fairseq's order: pad, unknown, limit, then prefix or minimum.
+        """Apply the rules in fairseq's order: unknown, limit, then prefix or minimum.
+
+        ``pad`` is ruled out before, where the scores are made.
 
         Args:
             lprobs: (rows, width, vocabulary) log-probabilities, changed in place.
@@ -47,7 +49,6 @@ class Limits(NamedTuple):
         Returns:
             ``lprobs``.
         """
-        lprobs[..., self.pad] = -math.inf
         if self.unk_penalty != 0:
             lprobs[..., self.unk] -= self.unk_penalty
         width = lprobs.size(1)

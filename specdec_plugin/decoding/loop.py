@@ -41,7 +41,10 @@ class VerifiedStep:
         """The draft within the limits, and what is added to each row."""
         limits = rows.limits
         draft = draft.within(rows, limits.max_len)
-        scores = self.verifier.scores(torch.cat([rows.last(), draft.tokens], dim=1))
+        fed = rows.last()
+        if draft.tokens.size(1) > 0:
+            fed = torch.cat([fed, draft.tokens], dim=1)
+        scores = self.verifier.scores(fed, limits.pad)
         limits.apply(scores.values, rows.lengths, rows.shortest, rows.longest)
         return draft, judge(scores, draft, self.rule, limits.eos)
 
@@ -134,10 +137,11 @@ class DecodingLoop:
 
     def _settle(self, rows: Rows, draft: Draft, emission: Emission) -> List[int]:
         """Bring the outcome to the host: the one synchronisation of an iteration."""
-        outcome = torch.stack(
-            [rows.lengths, emission.ended, emission.counts, emission.kept, draft.lengths]
-        )
-        lengths, ended, added, kept, drafted = outcome.tolist()
+        outcome = [rows.lengths, emission.ended, emission.counts, emission.kept, draft.lengths]
+        if rows.lengths.device.type == "cpu":
+            lengths, ended, added, kept, drafted = [each.tolist() for each in outcome]
+        else:
+            lengths, ended, added, kept, drafted = torch.stack(outcome).tolist()
         self.trace.count(drafted, kept, added)
         rows.know(lengths, added)
         return ended

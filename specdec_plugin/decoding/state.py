@@ -5,6 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 import torch
 from torch import Tensor
 
+from ..engine import native
 from .limits import Limits
 
 
@@ -77,6 +78,8 @@ class Rows:
 
     def last(self) -> Tensor:
         """(rows, 1) the newest token of each row, which the decoder has not been fed yet."""
+        if self.size == 1:
+            return self.inputs.narrow(1, self.host_lengths[0], 1)
         return self.inputs.gather(1, self.lengths.unsqueeze(1))
 
     def append(self, tokens: Tensor, scores: Tensor, counts: Tensor) -> None:
@@ -89,6 +92,10 @@ class Rows:
         """
         width = tokens.size(1)
         self._grow(self.longest + width + 1)
+        if native.library() is not None and self.inputs.device.type == "cpu":
+            native.append(tokens, scores, self.inputs, self.scores, self.lengths)
+            self.lengths = self.lengths + counts
+            return
         place = self.lengths.unsqueeze(1) + torch.arange(width, device=tokens.device)
         self.scores.scatter_(1, place, scores)
         self.inputs.scatter_(1, place + 1, tokens)
@@ -147,6 +154,8 @@ class Draft(NamedTuple):
             rows: the rows.
             room: how many tokens a row of length 0 may draft.
         """
+        if rows.longest + self.tokens.size(1) <= room:
+            return self
         width = min(self.tokens.size(1), max(0, room - rows.shortest))
         lengths = torch.minimum(self.lengths, room - rows.lengths)
         scores = self.scores if self.scores is None else self.scores[:, :width]

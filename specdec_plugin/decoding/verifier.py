@@ -35,17 +35,19 @@ class Verifier:
                 engine.start(out, capacity) for engine, out in zip(self.engines, batch.encoder_outs)
             ]
 
-    def scores(self, fed: Tensor) -> Scores:
+    def scores(self, fed: Tensor, never: int) -> Scores:
         """Scores of what follows each fed token.
 
         Args:
             fed: (rows, width) the newest token of each row and its draft.
+            never: a symbol that is ruled out.
 
         Returns:
             (rows, width, vocabulary), and normalisers (rows, width).
         """
         each = [
-            self._scores(engine, state, fed) for engine, state in zip(self.engines, self._states)
+            self._scores(engine, state, fed, never)
+            for engine, state in zip(self.engines, self._states)
         ]
         if len(each) == 1:
             return each[0]
@@ -53,15 +55,17 @@ class Verifier:
         mean = torch.logsumexp(lprobs, dim=0) - math.log(len(each))
         return Scores(mean, torch.zeros_like(each[0].normalisers))
 
-    def _scores(self, engine: Engine, state: Any, fed: Tensor) -> Scores:
+    def _scores(self, engine: Engine, state: Any, fed: Tensor, never: int) -> Scores:
         if not isinstance(engine, CachedDecoder):
             with self.trace.timed("verifier"):
                 values = engine.logits(state, fed) / self.temperature
-                return Scores(values, torch.logsumexp(values, dim=-1))
+                normalisers = torch.logsumexp(values, dim=-1)
+                values[..., never] = -math.inf
+                return Scores(values, normalisers)
         with self.trace.timed("verifier"):
-            features = engine.forward(state, engine.embed(fed, state.lengths, state.longest))
+            features = engine.feed(state, fed)
         with self.trace.timed("projection"):
-            return engine.projection.scores(features, self.temperature)
+            return engine.projection.scores(features, self.temperature, never)
 
     def keep(self, rows: Rows) -> None:
         """Keep in the caches what is now accepted: all chosen tokens but the newest."""

@@ -79,12 +79,18 @@ class CachedDecoder:
     Args:
         decoder: fairseq's decoder; see :meth:`supports`.
         dtype: type to run in, the fairseq model staying as it is; ``None`` is the model's.
+        masks: (count, dim) a parameter of ``decoder``: vectors that may be fed where there
+            is no token yet, scaled as token vectors are.
     """
 
     def __init__(
-        self, decoder: TransformerDecoderBase, dtype: Optional[torch.dtype] = None
+        self,
+        decoder: TransformerDecoderBase,
+        dtype: Optional[torch.dtype] = None,
+        masks: Optional[Tensor] = None,
     ) -> None:
         self.decoder = decoder
+        self._mask_weights = masks
         self.projection = OutputProjection(decoder, dtype)
         self._dtype = dtype
         self._watch = WeightWatch(decoder)
@@ -122,6 +128,8 @@ class CachedDecoder:
         embedding = decoder.embed_tokens.weight.detach()
         wanted = self._dtype or embedding.dtype
         native = NativeLayers.supports(_layers(decoder), embedding.device, embedding.dtype, wanted)
+        if wanted == torch.int8 and not native:
+            wanted = embedding.dtype  # PyTorch's operators have no such products
         # The kernels keep weights in the wanted type, and compute in float32.
         self.weight_type = wanted
         self.dtype = dtype = torch.float32 if native else wanted
@@ -144,8 +152,15 @@ class CachedDecoder:
         ]
         self._source_in: Callable[[Tensor], Tensor]
         self._native, self._layers = None, []
+        self.masks = None
+        if self._mask_weights is not None:
+            self.masks = (self.scale * self._mask_weights.detach()).to(dtype)
         if native:
             self._native = NativeLayers(layers, decoder.layer_norm, self.weight_type)
+            if self._project_in is None:
+                self._native.embed_with(
+                    self.embedding, self.scale, self.masks, decoder.layernorm_embedding
+                )
             self._source_in = native_linear_of(self.weight_type, *sources)
         else:
             self._layers = [DecoderLayer(layer, dtype) for layer in layers]
@@ -268,10 +283,11 @@ class CachedDecoder:
         cache = state.cache
         if self._native is not None:
             cache.make_room(new)
-            found = self._native.decode(embedded, cache, limits, state.planes, state.source_mask)
+            source = state.planes, state.source_mask
+            hidden = self._native.decode(embedded, new, cache, *source, limits=limits)
             if self._project_out is not None:
-                found = self._project_out(found.view(rows * new, dim)).view(rows, new, -1)
-            return found
+                hidden = self._project_out(hidden.flatten(0, 1)).view(rows, new, -1)
+            return hidden
         mask = self._mask(state, new, cache.reserve(new), limits)
         hidden = embedded.reshape(rows * new, dim)
         for index, (layer, source) in enumerate(zip(self._layers, state.source)):
@@ -281,6 +297,65 @@ class CachedDecoder:
         if self._project_out is not None:
             hidden = self._project_out(hidden)
         return hidden.view(rows, new, -1)
+
+    @property
+    def takes_tokens(self) -> bool:
+        """Whether :meth:`feed` and :meth:`feed_block` are one call of the kernels."""
+        return self._native is not None and self._project_in is None and self._project_out is None
+
+    def feed(self, state: DecoderState, tokens: Tensor) -> Tensor:
+        """:meth:`embed` and :meth:`forward`, causally.
+
+        Args:
+            state: from :meth:`start`.
+            tokens: (rows, new) long.
+
+        Returns:
+            (rows, new, output dim).
+
+        Raises:
+            PluginError: as for :meth:`embed`.
+        """
+        if self._native is None or not self.takes_tokens:
+            return self.forward(state, self.embed(tokens, state.lengths, state.longest))
+        new = tokens.size(1)
+        state.cache.make_room(new)
+        positions = self._reach(state.longest, new)
+        source = state.planes, state.source_mask
+        return self._native.decode(tokens, new, state.cache, *source, positions)
+
+    def feed_block(
+        self, state: DecoderState, tokens: Tensor, counts: Tensor, most: int, block: int
+    ) -> Tensor:
+        """Feed new tokens causally and masks behind them that see all of their row.
+
+        Only where :attr:`takes_tokens`.
+
+        Args:
+            state: from :meth:`start`.
+            tokens: (rows, …) long, contiguous: all tokens of each row, with the new ones
+                at ``state.lengths``.
+            counts: (rows,) long, new tokens of each row.
+            most: the greatest of ``counts``, known to the host.
+            block: masks a row.
+
+        Returns:
+            (rows, block, dim): what the decoder gives at the masks.
+
+        Raises:
+            PluginError: as for :meth:`embed`.
+        """
+        assert self._native is not None
+        width = most + block
+        state.cache.make_room(width)
+        positions = self._reach(state.longest, width)
+        source = state.planes, state.source_mask
+        return self._native.decode(
+            tokens, width, state.cache, *source, positions, counts=counts, block=block
+        )
+
+    def _reach(self, longest: int, new: int) -> Optional[Tensor]:
+        return None if self._positions is None else self._positions.reach(longest, new)
 
     def _mask(
         self, state: DecoderState, new: int, slots: int, limits: Optional[Tensor]

@@ -1,6 +1,6 @@
 """One layer of a fairseq Transformer decoder, its weights fused and its operators few."""
 
-from typing import Optional, Tuple
+from typing import Any, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -30,6 +30,24 @@ def linear_of(dtype: torch.dtype, *modules: nn.Linear) -> Linear:
     if modules[0]._parameters["bias"] is None:
         return Linear(weight)
     return Linear(weight, torch.cat([module.bias.detach().to(dtype) for module in modules]))
+
+
+def strange_attention(attention: Any, dim: int) -> Optional[str]:
+    """What an attention module has that no engine computes, in a few words; ``None``: nothing."""
+    if attention.use_xformers or attention.bias_k is not None or attention.add_zero_attn:
+        return "its attention is not the plain one"
+    if attention.embed_dim != dim:
+        return "attention heads were pruned from it"
+    return None
+
+
+def strange_product(products: Sequence[Any], attentions: Sequence[Any]) -> Optional[str]:
+    """Which linear map of a layer is something else, in a few words; ``None``: none is."""
+    every = list(products)
+    for attention in attentions:
+        every += [attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj]
+    strange = [module for module in every if type(module) is not nn.Linear]
+    return f"it has a {type(strange[0]).__name__} for a linear map" if strange else None
 
 
 class DecoderLayer:
@@ -73,16 +91,12 @@ class DecoderLayer:
         extras = (layer.attn_ln, layer.c_attn, layer.ffn_layernorm, layer.w_resid)
         if any(extra is not None for extra in extras):
             return "it has NormFormer's extra scaling (--scale-attn, -heads, -fc or -resids)"
-        for attention in (layer.self_attn, layer.encoder_attn):
-            if attention.use_xformers or attention.bias_k is not None or attention.add_zero_attn:
-                return "its attention is not the plain one"
-            if attention.embed_dim != layer.embed_dim:
-                return "attention heads were pruned from it"
-        products = [layer.fc1, layer.fc2]
-        for attention in (layer.self_attn, layer.encoder_attn):
-            products += [attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj]
-        strange = [module for module in products if type(module) is not nn.Linear]
-        return f"it has a {type(strange[0]).__name__} for a linear map" if strange else None
+        attentions = [layer.self_attn, layer.encoder_attn]
+        for attention in attentions:
+            reason = strange_attention(attention, layer.embed_dim)
+            if reason is not None:
+                return reason
+        return strange_product([layer.fc1, layer.fc2], attentions)
 
     def run(
         self,

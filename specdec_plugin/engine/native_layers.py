@@ -3,7 +3,7 @@
 import ctypes
 import weakref
 from ctypes import c_float, c_void_p
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from . import native
 from .kv_cache import KVCache
 
-#: Types that the weights may be kept in; activations are float32 in both.
-WEIGHT_TYPES = (torch.float32, torch.bfloat16)
+#: Types that the weights may be kept in, by the number of their C++ name. Results are float32.
+WEIGHT_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
 
 
 class NativeLinear:
@@ -42,7 +42,7 @@ class NativeLinear:
             native.pointer(bias),
             self.outputs,
             self.inputs,
-            int(dtype == torch.bfloat16),
+            WEIGHT_TYPES[dtype],
         )
         self._free = weakref.finalize(self, self._library.linear_free, self.handle)
 
@@ -61,8 +61,13 @@ class NativeLinear:
         )
         return out
 
-    def scores(self, inputs: Tensor) -> "tuple[Tensor, Tensor]":
-        """The same, and the log of the sum of exponentials of each row, (rows,)."""
+    def scores(self, inputs: Tensor, never: int) -> Tuple[Tensor, Tensor]:
+        """The same, and the log of the sum of exponentials of each row, (rows,).
+
+        Args:
+            inputs: (rows, inputs).
+            never: an output that is -inf afterwards, or -1.
+        """
         inputs = inputs.float().contiguous()
         rows = inputs.size(0)
         out, normalisers = inputs.new_empty(rows, self.outputs), inputs.new_empty(rows)
@@ -70,6 +75,7 @@ class NativeLinear:
             self.handle,
             inputs.data_ptr(),
             rows,
+            never,
             out.data_ptr(),
             normalisers.data_ptr(),
             torch.get_num_threads(),
@@ -99,9 +105,9 @@ class NativeLayers:
     ) -> None:
         self._library = native.library()
         first = layers[0]
-        self.heads = first.self_attn.num_heads
+        self._dim = first.embed_dim
         self._handle: int = self._library.stack_new(
-            first.embed_dim, self.heads, int(first.normalize_before), _activation(first)
+            self._dim, first.self_attn.num_heads, int(first.normalize_before), _activation(first)
         )
         weakref.finalize(self, self._library.stack_free, self._handle)
         for layer in layers:
@@ -176,34 +182,78 @@ class NativeLayers:
         self._library.stack_run(self._handle, ctypes.byref(call), torch.get_num_threads())
         return out
 
+    def embed_with(
+        self, weight: Tensor, scale: float, masks: Optional[Tensor], norm: Optional[nn.LayerNorm]
+    ) -> None:
+        """Let :meth:`decode` take tokens.
+
+        Args:
+            weight: (vocabulary, dim) contiguous float32 token vectors; kept alive here.
+            scale: factor of the token vectors.
+            masks: (count, dim) vectors that stand where there is no token yet, not scaled.
+            norm: behind the sum of token and position vectors, or None.
+        """
+        self._embedding = weight
+        extra = native.float_weight(weight[:0] if masks is None else masks)
+        vectors: List[Optional[Tensor]] = [None, None]
+        if norm is not None:
+            vectors = [native.float_weight(norm.weight), native.float_weight(norm.bias)]
+        self._library.stack_embedding(
+            self._handle,
+            weight.data_ptr(),
+            scale,
+            extra.data_ptr(),
+            extra.size(0),
+            *map(native.pointer, vectors),
+            0.0 if norm is None else norm.eps,
+        )
+
     def decode(
         self,
-        embedded: Tensor,
+        inputs: Tensor,
+        width: int,
         cache: KVCache,
-        limits: Optional[Tensor],
         source: Tensor,
         source_mask: Optional[Tensor],
+        positions: Optional[Tensor] = None,
+        limits: Optional[Tensor] = None,
+        counts: Optional[Tensor] = None,
+        block: int = 0,
     ) -> Tensor:
         """Run decoder layers behind what is cached, and put keys and values into the cache.
 
         Args:
-            embedded: (rows, new, dim) float32.
-            cache: reserved for ``new`` entries a row.
-            limits: (rows, new) slots that each input sees; None is causal.
+            inputs: (rows, new, dim) vectors; or (rows, new) tokens; or, with ``counts``,
+                (rows, …) all tokens of each row, the new ones at ``cache.lengths``.
+            width: inputs a row.
+            cache: with room for ``width`` entries a row.
             source: (2 * layers, rows, heads, src, head_dim) contiguous.
             source_mask: (rows, 1, 1, src) to add to the scores, or None.
+            positions: (places, dim) vectors to be added to tokens, or None.
+            limits: (rows, new) slots that each input sees; None is causal.
+            counts: (rows,) new tokens of each row, which ``block`` masks follow that see
+                all of the row; None where all inputs are tokens.
+            block: masks a row.
 
         Returns:
-            (rows, new, dim).
+            (rows, new, dim), or with ``counts`` that of the masks, (rows, block, dim).
         """
-        rows, width, _ = embedded.shape
-        embedded, lengths = embedded.float().contiguous(), cache.lengths.contiguous()
+        rows, lengths = inputs.size(0), cache.lengths.contiguous()
+        given = inputs.dim() == 3
+        inputs = inputs.float().contiguous() if given else inputs.contiguous()
         limits = None if limits is None else limits.contiguous()
-        out = torch.empty_like(embedded)
+        out = torch.empty(rows, width if counts is None else block, self._dim)
         call = native.Call(
             rows=rows,
             width=width,
-            into=embedded.data_ptr(),
+            into=inputs.data_ptr() if given else None,
+            tokens=None if given else inputs.data_ptr(),
+            token_stride=inputs.size(1),
+            behind=int(counts is not None),
+            positions=native.pointer(positions),
+            position_limit=0 if positions is None else positions.size(0),
+            counts=native.pointer(counts),
+            block=block,
             out=out.data_ptr(),
             starts=lengths.data_ptr(),
             limits=native.pointer(limits),

@@ -1,5 +1,6 @@
 """From the decoder's hidden states to scores over the vocabulary."""
 
+import math
 from typing import NamedTuple, Optional, Union
 
 import torch
@@ -53,6 +54,7 @@ class OutputProjection:
             if _native(weight, dtype):
                 self._linear = NativeLinear([weight], None if bias is None else [bias], dtype)
                 return
+            dtype = weight.dtype if dtype == torch.int8 else dtype
             self._linear = Linear(
                 weight.detach().to(dtype), None if bias is None else bias.detach().to(dtype)
             )
@@ -62,21 +64,24 @@ class OutputProjection:
         """The packed weights, where the kernels run this projection."""
         return self._linear if isinstance(self._linear, NativeLinear) else None
 
-    def scores(self, hidden: Tensor, temperature: float = 1.0) -> Scores:
+    def scores(self, hidden: Tensor, temperature: float = 1.0, never: int = -1) -> Scores:
         """Scores and their normalisers.
 
         Args:
             hidden: (…, dim).
             temperature: divides the scores.
+            never: a symbol that is ruled out (-inf) after normalisers are computed, or -1.
         """
         flat = hidden.flatten(0, -2)
         if isinstance(self._linear, NativeLinear) and temperature == 1.0:
-            values, normalisers = self._linear.scores(flat)
+            values, normalisers = self._linear.scores(flat, never)
         else:
             values = self._linear(flat).float()
             if temperature != 1.0:
                 values = values / temperature
             normalisers = torch.logsumexp(values, dim=-1)
+            if never >= 0:
+                values[..., never] = -math.inf
         shape = hidden.shape[:-1]
         return Scores(values.view(*shape, -1), normalisers.view(shape))
 

@@ -52,6 +52,23 @@ class PositionTable:
             PluginError: not even the first of the new positions fits a learned table, or
                 the new positions alone are more than it has.
         """
+        self.reach(longest, new)
+        end, limit = longest + new, self._table.size(0)
+        if starts.size(0) == 1 and end <= limit:
+            return self._table[longest:end].unsqueeze(0)
+        wanted = starts.unsqueeze(1) + self._numbers[:new]
+        return F.embedding(wanted.clamp_(max=limit - 1), self._table)
+
+    def reach(self, longest: int, new: int) -> Tensor:
+        """All vectors, (places, dim), at least so many as :meth:`vectors` would need.
+
+        Args:
+            longest: upper bound of the starts.
+            new: positions a row.
+
+        Raises:
+            PluginError: as for :meth:`vectors`.
+        """
         end = longest + new
         if end > self._table.size(0) and self._sinusoidal is not None:
             self._extend(self._sinusoidal, end)
@@ -61,10 +78,12 @@ class PositionTable:
                 f"The model has learned {limit} target positions, and position {end} was asked "
                 f"for: set the length limit (--max-len-a, --max-len-b) to at most {limit}."
             )
-        if starts.size(0) == 1 and end <= limit:
-            return self._table[longest:end].unsqueeze(0)
-        wanted = starts.unsqueeze(1) + self._numbers[:new]
-        return F.embedding(wanted.clamp_(max=limit - 1), self._table)
+        return self._table
+
+    @property
+    def learned(self) -> Optional[int]:
+        """How many positions a learned table has; None where the table has no end."""
+        return self._table.size(0) if self._sinusoidal is None else None
 
     def _extend(self, embedding: SinusoidalPositionalEmbedding, end: int) -> None:
         size = max(end, 2 * self._table.size(0)) + self._first

@@ -20,10 +20,12 @@ from ..decoding.test_nat_drafter import K, drafter_model, one_by_one
 PAD = 1
 
 
-def criterion(start=0.5, end=0.3, smoothing=0.1, rate=0.5, decay=1.0):
+def criterion(start=0.5, end=0.3, smoothing=0.1, rate=0.5, decay=1.0, teacher=None, share=0.5):
     symbols = tiny.dictionary()
-    task = SimpleNamespace(target_dictionary=symbols, epoch=3, updates=50)
-    return GlancingBlockLoss(task, smoothing, start, end, 100, rate, decay, seed=7, max_update=0)
+    task = SimpleNamespace(target_dictionary=symbols, epoch=3, updates=50, teacher=teacher)
+    return GlancingBlockLoss(
+        task, smoothing, start, end, 100, rate, decay, share, 2.0, seed=7, max_update=0
+    )
 
 
 def training_sample():

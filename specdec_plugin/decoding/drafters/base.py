@@ -28,12 +28,14 @@ class NoDrafter(Drafter):
     """Proposes nothing: greedy decoding."""
 
     def start(self, batch: Batch) -> None:
-        """Nothing to prepare."""
+        """Prepare the empty draft."""
+        none = torch.zeros(batch.size, dtype=torch.long, device=batch.device)
+        self._draft = Draft(none.view(-1, 1)[:, :0], none)
 
     def propose(self, rows: Rows) -> Draft:
         """An empty draft, (rows, 0)."""
-        empty = rows.inputs[:, :0]
-        return Draft(empty, torch.zeros_like(rows.lengths))
+        return self._draft
 
     def select(self, rows: Tensor) -> None:
-        """Nothing to keep."""
+        """Empty drafts for fewer rows."""
+        self._draft = Draft(self._draft.tokens[rows], self._draft.lengths[rows])

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ...engine import CachedDecoder
 from ...engine.chain import Chain, confident
+from ...engine.encoder import build_encoder
 from ...models.block_nat import BlockNATModel
 from ..state import Batch, Draft, Rows
 from .base import Drafter
@@ -45,7 +46,8 @@ class NATDrafter(Drafter):
         self.with_scores = with_scores
         self.confidence = confidence
         self.causal = model.decoder.causal_prefix
-        self.engine = CachedDecoder(model.decoder, dtype)
+        self.engine = CachedDecoder(model.decoder, dtype, model.decoder.mask_vectors)
+        self._encode = build_encoder(model)
         self._chain = self._make_chain()
         self._state: Any = None
 
@@ -58,14 +60,11 @@ class NATDrafter(Drafter):
     def start(self, batch: Batch) -> None:
         """Encode the source, or take the verifier's encoding of it."""
         if self.shared is None:
-            encoder_out = self.model.encoder.forward_torchscript(batch.net_input)
+            encoder_out = self._encode(batch.net_input)
         else:
             encoder_out = batch.encoder_outs[self.shared]
         capacity = min(batch.limits.max_len + 1 + self.block_size, 256)
         self._state = self.engine.start(encoder_out, capacity)
-        decoder = self.model.decoder
-        masks = decoder.embed_scale * decoder.mask_vectors[: self.block_size].detach()
-        self._masks = masks.to(self.engine.dtype).unsqueeze(0)
 
     def propose(self, rows: Rows) -> Draft:
         """The k most probable tokens, each for itself, within the limits."""
@@ -76,13 +75,12 @@ class NATDrafter(Drafter):
             new = max(rows.host_added)
             fed = 1 + max(map(sub, rows.host_lengths, rows.host_added))
             state.keep(state.lengths, fed)
-        feed = self._feed_one if rows.size == 1 else self._feed_many
-        hidden = feed(rows, new)
+        hidden = self._feed(rows, new)
         if self.causal:
             state.keep(rows.lengths + 1, rows.longest + 1)
         if self._chain is not None:
             return self._chained(hidden, rows)
-        values, normalisers = self.engine.projection.scores(hidden)
+        values, normalisers = self.engine.projection.scores(hidden, never=rows.limits.pad)
         rows.limits.apply(values, rows.lengths, rows.shortest, rows.longest)
         best, tokens = values.max(2)
         scores = best - normalisers
@@ -112,11 +110,19 @@ class NATDrafter(Drafter):
         tokens, scores = self._chain.choose(hidden, last, rules)
         return Draft(tokens, confident(scores, self.confidence), scores)
 
+    def _feed(self, rows: Rows, new: int) -> Tensor:
+        """States at k masks behind the new tokens, at most ``new`` a row. (rows, k, dim)."""
+        if self.causal and self.engine.takes_tokens:
+            counts = rows.lengths + 1 - self._state.lengths
+            return self.engine.feed_block(self._state, rows.inputs, counts, new, self.block_size)
+        return self._feed_one(rows, new) if rows.size == 1 else self._feed_many(rows, new)
+
     def _feed_one(self, rows: Rows, new: int) -> Tensor:
         """A single row: plain slices instead of gathering. (1, k, dim)."""
         state, end = self._state, rows.longest + 1
         tokens = self.engine.embed(rows.inputs[:, end - new : end], state.lengths, state.longest)
-        masks = self.engine.embed_vectors(self._masks, rows.lengths + 1, end)
+        masks = self._masks()
+        masks = self.engine.embed_vectors(masks, rows.lengths + 1, end)
         x = torch.cat([tokens, masks], dim=1)
         first = 1 + torch.arange(end - new, end + self.block_size, device=x.device)
         limits = first.masked_fill(first > end, end + self.block_size).unsqueeze(0)
@@ -133,7 +139,7 @@ class NATDrafter(Drafter):
         source = (state.lengths.unsqueeze(1) + place).clamp(max=rows.inputs.size(1) - 1)
         x = self.engine.embed(rows.inputs.gather(1, source), state.lengths, state.longest)
         masks = self.engine.embed_vectors(
-            self._masks.expand(rows.size, -1, -1), rows.lengths + 1, rows.longest + 1
+            self._masks().expand(rows.size, -1, -1), rows.lengths + 1, rows.longest + 1
         )
         where = counts + torch.arange(k, device=counts.device)  # (rows, k)
         where = where.unsqueeze(2).expand(-1, -1, x.size(2))
@@ -143,6 +149,11 @@ class NATDrafter(Drafter):
         token = (place < counts) if self.causal else torch.zeros_like(place < counts)
         limits = torch.where(token, own, seen)
         return self.engine.forward(state, x, limits).gather(1, where)
+
+    def _masks(self) -> Tensor:
+        """(1, k, dim) scaled mask vectors."""
+        assert self.engine.masks is not None
+        return self.engine.masks[: self.block_size].unsqueeze(0)
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows."""

@@ -32,6 +32,13 @@ class Call(ctypes.Structure):
         ("rows", c_int),
         ("width", c_int),
         ("into", c_void_p),
+        ("tokens", c_void_p),
+        ("token_stride", c_int),
+        ("behind", c_int),
+        ("positions", c_void_p),
+        ("position_limit", c_int),
+        ("counts", c_void_p),
+        ("block", c_int),
         ("out", c_void_p),
         ("starts", c_void_p),
         ("limits", c_void_p),
@@ -85,13 +92,18 @@ _SIGNATURES = {
     "linear_new": (c_void_p, [c_void_p, c_void_p, c_int, c_int, c_int]),
     "linear_free": (None, [c_void_p]),
     "linear_run": (None, [c_void_p, c_void_p, c_int, c_void_p, c_int]),
-    "scores_run": (None, [c_void_p, c_void_p, c_int, c_void_p, c_void_p, c_int]),
+    "scores_run": (None, [c_void_p, c_void_p, c_int, c_int, c_void_p, c_void_p, c_int]),
     "judge_run": (None, [POINTER(Judgement), c_int]),
     "chain_new": (c_void_p, [c_void_p] * 5 + [c_int, c_float]),
     "chain_free": (None, [c_void_p]),
     "chain_run": (None, [c_void_p, POINTER(Links), c_int]),
     "stack_new": (c_void_p, [c_int, c_int, c_int, c_int]),
     "stack_free": (None, [c_void_p]),
+    "append_run": (None, [c_int, c_int] + [c_void_p] * 4 + [c_int, c_void_p]),
+    "stack_embedding": (
+        None,
+        [c_void_p, c_void_p, c_float, c_void_p, c_int, c_void_p, c_void_p, c_float],
+    ),
     "stack_final_norm": (None, [c_void_p, c_void_p, c_void_p, c_float]),
     "stack_layer": (None, [c_void_p] * 7 + [POINTER(c_void_p), POINTER(c_float)]),
     "stack_run": (None, [c_void_p, POINTER(Call), c_int]),
@@ -118,6 +130,30 @@ def library() -> Any:
 def judge(judgement: Judgement, threads: int) -> None:
     """Run ``Judgement::run``, which fills the tensors that ``judgement`` points to."""
     library().judge_run(ctypes.byref(judgement), threads)
+
+
+def append(
+    tokens: Tensor, scores: Tensor, inputs: Tensor, all_scores: Tensor, lengths: Tensor
+) -> None:
+    """Write (rows, width) tokens and scores behind the ``lengths`` that each row has.
+
+    Args:
+        tokens: (rows, width) long.
+        scores: (rows, width) float32.
+        inputs: (rows, room) long, to be written from ``lengths + 1`` on.
+        all_scores: (rows, room) float32, to be written from ``lengths`` on.
+        lengths: (rows,) long.
+    """
+    tokens, scores, lengths = tokens.contiguous(), scores.contiguous(), lengths.contiguous()
+    library().append_run(
+        *tokens.shape,
+        tokens.data_ptr(),
+        scores.data_ptr(),
+        inputs.data_ptr(),
+        all_scores.data_ptr(),
+        inputs.size(1),
+        lengths.data_ptr(),
+    )
 
 
 def pointer(tensor: Optional[Tensor]) -> Optional[int]:

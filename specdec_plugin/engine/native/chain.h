@@ -35,6 +35,7 @@ class Chain {
     values_.resize(size_t(links.rows) * vocabulary);
     narrow_.resize(std::max(from_state->room(inputs),
                             std::max(from_before->room(links.rows), projection->room(links.rows))));
+    parts_.resize(size_t(links.rows) * threads);
     sure_.assign(links.rows, 1.0f);
     going_ = links.rows;
     for (int row = 0; row < links.rows; ++row) links.lengths[row] = links.block;
@@ -52,6 +53,13 @@ class Chain {
   }
 
  private:
+  // What one thread found: its best symbol, the score of it, the log of the sum of exponentials.
+  struct Part {
+    int best;
+    float greatest, sum;
+  };
+
+  std::vector<Part> parts_;
   std::vector<float> before_, states_, inner_, chosen_, values_, sure_;
   std::vector<uint32_t> narrow_;
   int going_;
@@ -83,24 +91,40 @@ class Chain {
     team.wait();
   }
 
+  // The best symbol of every row. Each thread looks through the scores that it computed.
   void project(const Team& team, const Links& links, int place) {
     const int vocabulary = projection->outputs;
     projection->run(team, chosen_.data(), dim, links.rows, narrow_.data(),
                     {values_.data(), size_t(vocabulary), nullptr, Activation::none});
-    team.wait();
-    for (int row = team.begin(links.rows); row < team.end(links.rows); ++row) {
-      const float* values = &values_[row * size_t(vocabulary)];
-      const int best = argmax(values, vocabulary);
-      links.tokens[row * size_t(links.block) + place] = best;
-      if (links.floor <= 0 || links.lengths[row] < links.block) continue;
-      sure_[row] *= std::exp(values[best] - log_sum_exp(values, vocabulary));
-      if (sure_[row] < links.floor) {
-        links.lengths[row] = place;
-#pragma omp atomic
-        --going_;
-      }
+    const int begin = projection->begin(team), count = projection->end(team) - begin;
+    for (int row = 0; row < links.rows; ++row) {
+      const float* values = &values_[row * size_t(vocabulary) + begin];
+      Part& part = parts_[row * size_t(team.size) + team.index];
+      part.best = argmax(values, count);
+      part.greatest = count > 0 ? values[part.best] : -std::numeric_limits<float>::infinity();
+      part.best += begin;
+      part.sum = links.floor > 0 && count > 0 ? log_sum_exp(values, count) : part.greatest;
     }
     team.wait();
+    for (int row = team.begin(links.rows); row < team.end(links.rows); ++row)
+      decide(links, row, place, &parts_[row * size_t(team.size)], team.size);
+    team.wait();
+  }
+
+  void decide(const Links& links, int row, int place, const Part* parts, int count) {
+    const Part* best = parts;
+    for (int i = 1; i < count; ++i)
+      if (parts[i].greatest > best->greatest) best = parts + i;
+    links.tokens[row * size_t(links.block) + place] = best->best;
+    if (links.floor <= 0 || links.lengths[row] < links.block) return;
+    float total = 0;
+    for (int i = 0; i < count; ++i) total += std::exp(parts[i].sum - best->greatest);
+    sure_[row] /= total;
+    if (sure_[row] < links.floor) {
+      links.lengths[row] = place;
+#pragma omp atomic
+      --going_;
+    }
   }
 };
 

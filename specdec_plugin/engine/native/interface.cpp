@@ -17,8 +17,8 @@ extern "C" {
 
 int native_lanes() { return LANES; }
 
-Linear* linear_new(const float* weight, const float* bias, int outputs, int inputs, int half) {
-  return new Linear(weight, bias, outputs, inputs, half != 0);
+Linear* linear_new(const float* weight, const float* bias, int outputs, int inputs, int format) {
+  return new Linear(weight, bias, outputs, inputs, static_cast<Format>(format));
 }
 
 void linear_free(Linear* linear) { delete linear; }
@@ -31,9 +31,10 @@ void linear_run(const Linear* linear, const float* in, int rows, float* out, int
               {out, size_t(linear->outputs), nullptr, Activation::none});
 }
 
-// The same, and the log of the sum of exponentials of each row of `out`: (rows).
-void scores_run(const Linear* linear, const float* in, int rows, float* out, float* normalisers,
-                int threads) {
+// The same, and the log of the sum of exponentials of each row of `out`: (rows). Afterwards the
+// output `never` is ruled out, unless it is negative.
+void scores_run(const Linear* linear, const float* in, int rows, int never, float* out,
+                float* normalisers, int threads) {
   std::vector<uint32_t> narrow(linear->room(rows));
 #pragma omp parallel num_threads(threads)
   {
@@ -42,14 +43,29 @@ void scores_run(const Linear* linear, const float* in, int rows, float* out, flo
     linear->run(team, in, linear->inputs, rows, narrow.data(),
                 {out, outputs, nullptr, Activation::none});
     team.wait();
-    for (int row = team.begin(rows); row < team.end(rows); ++row)
+    for (int row = team.begin(rows); row < team.end(rows); ++row) {
       normalisers[row] = log_sum_exp(out + row * outputs, linear->outputs);
+      if (never >= 0) out[row * outputs + never] = -std::numeric_limits<float>::infinity();
+    }
   }
 }
 
 void judge_run(const Judgement* judgement, int threads) {
 #pragma omp parallel num_threads(threads)
   judgement->run(Team());
+}
+
+// Puts each row's tokens and scores, (rows, width), behind what is there: row r of `inputs`
+// and `all` holds lengths[r] entries, `inputs` one more at the front.
+void append_run(int rows, int width, const int64_t* tokens, const float* scores, int64_t* inputs,
+                float* all, int stride, const int64_t* lengths) {
+  for (int row = 0; row < rows; ++row) {
+    const size_t from = size_t(row) * width, to = size_t(row) * stride + lengths[row];
+    for (int i = 0; i < width; ++i) {
+      all[to + i] = scores[from + i];
+      inputs[to + i + 1] = tokens[from + i];
+    }
+  }
 }
 
 // The first three maps belong to the chain from now on; projection and embedding do not.
@@ -82,6 +98,16 @@ Stack* stack_new(int dim, int heads, int norm_first, int activation) {
 }
 
 void stack_free(Stack* stack) { delete stack; }
+
+// weight: (vocabulary, dim), which stays the caller's. masks: (count, dim). norm: null for none.
+void stack_embedding(Stack* stack, const float* weight, float scale, const float* masks, int count,
+                     const float* norm, const float* norm_bias, float epsilon) {
+  Embedding& embedding = stack->embedding;
+  embedding.weight = weight;
+  embedding.scale = scale;
+  embedding.masks.assign(masks, masks + size_t(count) * stack->dim);
+  if (norm) embedding.norm = norm_of(norm, norm_bias, stack->dim, epsilon);
+}
 
 void stack_final_norm(Stack* stack, const float* weight, const float* bias, float epsilon) {
   stack->final_norm = norm_of(weight, bias, stack->dim, epsilon);

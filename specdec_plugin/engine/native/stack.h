@@ -14,12 +14,18 @@ struct Norm {
   float epsilon;
 
   void apply(const float* in, float* out) const {
-    const int dim = static_cast<int>(weight.size());
-    double total = 0, squares = 0;
-    for (int i = 0; i < dim; ++i) total += in[i];
-    const float mean = static_cast<float>(total / dim);
-    for (int i = 0; i < dim; ++i) squares += (in[i] - mean) * (in[i] - mean);
-    const float scale = static_cast<float>(1.0 / std::sqrt(squares / dim + epsilon));
+    const int dim = int(weight.size()), even = dim / LANES * LANES;
+    Vec totals = Vec{}, squares = Vec{};
+    for (int i = 0; i < even; i += LANES) totals += load(in + i);
+    float mean = sum(totals), spread = 0;
+    for (int i = even; i < dim; ++i) mean += in[i];
+    mean /= dim;
+    for (int i = 0; i < even; i += LANES) {
+      const Vec apart = load(in + i) - splat(mean);
+      squares += apart * apart;
+    }
+    for (int i = even; i < dim; ++i) spread += (in[i] - mean) * (in[i] - mean);
+    const float scale = 1.0f / std::sqrt((sum(squares) + spread) / dim + epsilon);
     for (int i = 0; i < dim; ++i) out[i] = (in[i] - mean) * scale * weight[i] + bias[i];
   }
 
@@ -31,20 +37,46 @@ struct Norm {
   }
 };
 
-// What a call works on. All tensors are contiguous float32 unless said otherwise.
+// What a call works on. All tensors are contiguous; floats are float32.
 struct Call {
   int rows, width;         // new inputs a row
-  const float* in;         // (rows, width, dim) their vectors
-  float* out;              // (rows, width, dim)
+  const float* in;         // (rows, width, dim) their vectors; or null, then they are embedded:
+  const int64_t* tokens;   // row r begins at tokens + r * token_stride, or `starts[r]` behind
+  int token_stride, behind;
+  const float* positions;  // (position_limit, dim) by place in the sentence, or null; places
+  int position_limit;      // beyond share the last
+  const int64_t* counts;   // (rows) tokens of each row, `block` masks behind; null: all are tokens
+  int block;
+  float* out;              // (rows, width, dim), or the masks' only: (rows, block, dim)
   const int64_t* starts;   // (rows) slots of the cache that are taken; null without a cache
-  const int64_t* limits;   // (rows, width) slots that an input sees; null: those up to its own,
-                           // or without a cache all
+  const int64_t* limits;   // (rows, width) slots that an input sees; null: those up to its own
+                           // (masks: the whole block), or without a cache all
   const float* own_mask;   // (rows, width) added to self-attention scores; null: nothing
   float* cache;            // (layers, 2, rows, capacity, dim); null: the inputs see each other
   int capacity;
   const float* source;       // (layers, 2, rows, heads, source_length, head dim), or null
   const float* source_mask;  // (rows, source_length) added to the scores; null: nothing
   int source_length;
+
+  int start(int row) const { return cache ? int(starts[row]) : 0; }
+
+  // Which mask an input is; negative for a token.
+  int mask(int row, int i) const { return counts ? i - int(counts[row]) : -1; }
+
+  int seen(int row, int i) const {
+    if (limits) return int(limits[size_t(row) * width + i]);
+    if (!cache) return width;
+    if (mask(row, i) < 0) return start(row) + i + 1;
+    return start(row) + std::min(int(counts[row]) + block, width);
+  }
+};
+
+// How tokens and masks become vectors.
+struct Embedding {
+  const float* weight = nullptr;  // (vocabulary, dim), the caller's
+  float scale;
+  std::vector<float> masks;  // (…, dim), not scaled
+  std::optional<Norm> norm;
 };
 
 struct Attention {
@@ -64,6 +96,7 @@ class Stack {
   int dim, heads;
   bool norm_first;
   Activation activation;
+  Embedding embedding;
   std::optional<Norm> final_norm;
   std::vector<Layer> layers;
 
@@ -73,16 +106,10 @@ class Stack {
 #pragma omp parallel num_threads(threads)
     {
       const Team team;
-      for (int row = team.begin(inputs); row < team.end(inputs); ++row)
-        std::memcpy(&hidden_[row * size_t(dim)], call.in + row * size_t(dim), 4 * dim);
+      embed(team, call);
       team.wait();
       for (size_t index = 0; index < layers.size(); ++index) run_layer(team, call, index);
-      if (final_norm) {
-        final_norm->apply(team, hidden_.data(), inputs, call.out);
-      } else {
-        for (int row = team.begin(inputs); row < team.end(inputs); ++row)
-          std::memcpy(call.out + row * size_t(dim), &hidden_[row * size_t(dim)], 4 * dim);
-      }
+      emit(team, call);
     }
   }
 
@@ -114,6 +141,50 @@ class Stack {
   template <class Buffer>
   static void grow(Buffer& buffer, size_t size) {
     if (buffer.size() < size) buffer.resize(size + size / 2);
+  }
+
+  void embed(const Team& team, const Call& call) {
+    const int inputs = call.rows * call.width;
+    for (int input = team.begin(inputs); input < team.end(inputs); ++input) {
+      float* out = &hidden_[input * size_t(dim)];
+      if (call.in) {
+        std::memcpy(out, call.in + input * size_t(dim), 4 * dim);
+        continue;
+      }
+      const int row = input / call.width, i = input % call.width, mask = call.mask(row, i);
+      // Beyond its masks a row has nothing to say; any vector will do.
+      const bool token = mask < 0 || mask >= call.block;
+      if (token) {
+        const size_t place = mask < 0 ? i : 0;
+        const int64_t id = call.tokens[row * size_t(call.token_stride) +
+                                       (call.behind ? call.start(row) : 0) + place];
+        const float* vector = embedding.weight + id * dim;
+        for (int k = 0; k < dim; ++k) out[k] = embedding.scale * vector[k];
+      } else {
+        std::memcpy(out, &embedding.masks[size_t(mask) * dim], 4 * dim);
+      }
+      if (call.positions) {
+        const int place = std::min(call.start(row) + i, call.position_limit - 1);
+        const float* vector = call.positions + size_t(place) * dim;
+        for (int k = 0; k < dim; ++k) out[k] += vector[k];
+      }
+      if (embedding.norm) embedding.norm->apply(out, out);
+    }
+  }
+
+  // The last norm, and out.
+  void emit(const Team& team, const Call& call) {
+    const int width = call.counts ? call.block : call.width, outputs = call.rows * width;
+    for (int output = team.begin(outputs); output < team.end(outputs); ++output) {
+      const int row = output / width;
+      const size_t input =
+          size_t(row) * call.width + (call.counts ? call.counts[row] : 0) + output % width;
+      if (final_norm) {
+        final_norm->apply(&hidden_[input * dim], call.out + size_t(output) * dim);
+      } else {
+        std::memcpy(call.out + size_t(output) * dim, &hidden_[input * dim], 4 * dim);
+      }
+    }
   }
 
   // Sub-layers end with `hidden_` complete and everyone having waited.
@@ -171,7 +242,7 @@ class Stack {
     float* scores = &scores_[team.index * score_room_];
     for (int item = team.begin(call.rows * heads); item < team.end(call.rows * heads); ++item) {
       const int row = item / heads, shift = item % heads * head_dim;
-      const int start = call.cache ? int(call.starts[row]) : 0;
+      const int start = call.start(row);
       const float* parts = &wide_[size_t(row) * width * 3 * dim + shift];
       Slots keys = {parts + dim, size_t(3 * dim)}, values = {parts + 2 * dim, size_t(3 * dim)};
       if (call.cache) {
@@ -188,8 +259,7 @@ class Stack {
       const float* mask = call.own_mask ? call.own_mask + size_t(row) * width : nullptr;
       for (int i = 0; i < width; ++i) {
         const int input = row * width + i;
-        const int seen = call.limits ? int(call.limits[input]) : call.cache ? start + i + 1 : width;
-        attend(parts + size_t(i) * 3 * dim, factor, keys, values, seen, mask, head_dim, scores,
+        attend(parts + size_t(i) * 3 * dim, factor, keys, values, call.seen(row, i), mask, head_dim, scores,
                &found_[size_t(input) * dim + shift]);
       }
     }

@@ -22,6 +22,7 @@ constexpr int LANES = 4;
 
 typedef float Vec __attribute__((vector_size(4 * LANES)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+typedef uint8_t Bytes __attribute__((vector_size(LANES)));
 
 static inline Vec load(const float* from) {
   Vec v;
