@@ -9,20 +9,78 @@ namespace native {
 struct Slots {
   const float* first;
   size_t stride;
+
+  const float* at(int slot) const { return first + slot * stride; }
 };
+
+// The sums that attention consists of, for heads of any size.
+struct AnyHead {
+  static void scores(const float* query, Slots keys, int count, int dim, float* out) {
+    for (int slot = 0; slot < count; ++slot) out[slot] = dot(query, keys.at(slot), dim);
+  }
+
+  static void mix(const float* weights, Slots values, int count, int dim, float* out) {
+    std::memset(out, 0, sizeof(float) * dim);
+    for (int slot = 0; slot < count; ++slot) add_scaled(out, weights[slot], values.at(slot), dim);
+  }
+};
+
+// The same for heads of N vectors, the query or the sums kept in registers.
+template <int N>
+struct Head {
+  static void scores(const float* query, Slots keys, int count, int, float* out) {
+    constexpr int TOGETHER = 4;  // so that no sum waits for another
+    Vec parts[N];
+    for (int n = 0; n < N; ++n) parts[n] = load(query + n * LANES);
+    int slot = 0;
+    for (; slot + TOGETHER <= count; slot += TOGETHER) {
+      Vec totals[TOGETHER] = {};
+      for (int n = 0; n < N; ++n)
+        for (int i = 0; i < TOGETHER; ++i) totals[i] += parts[n] * load(keys.at(slot + i) + n * LANES);
+      for (int i = 0; i < TOGETHER; ++i) out[slot + i] = sum(totals[i]);
+    }
+    for (; slot < count; ++slot) {
+      Vec total = Vec{};
+      for (int n = 0; n < N; ++n) total += parts[n] * load(keys.at(slot) + n * LANES);
+      out[slot] = sum(total);
+    }
+  }
+
+  static void mix(const float* weights, Slots values, int count, int, float* out) {
+    Vec totals[2][N] = {};
+    int slot = 0;
+    for (; slot + 2 <= count; slot += 2)
+      for (int i = 0; i < 2; ++i)
+        for (int n = 0; n < N; ++n)
+          totals[i][n] += splat(weights[slot + i]) * load(values.at(slot + i) + n * LANES);
+    for (int n = 0; n < N; ++n) {
+      if (slot < count) totals[0][n] += splat(weights[slot]) * load(values.at(slot) + n * LANES);
+      store(out + n * LANES, totals[0][n] + totals[1][n]);
+    }
+  }
+};
+
+template <class Sums>
+static inline void attend_with(const float* query, float scale, Slots keys, Slots values, int count,
+                               const float* mask, int dim, float* scores, float* out) {
+  Sums::scores(query, keys, count, dim, scores);
+  for (int slot = 0; slot < count; ++slot) scores[slot] = scale * scores[slot] + (mask ? mask[slot] : 0);
+  const float share = 1.0f / exponentials(scores, count).sum;
+  for (int slot = 0; slot < count; ++slot) scores[slot] *= share;
+  Sums::mix(scores, values, count, dim, out);
+}
 
 // out = softmax(scale * query · keys + mask) · values, over the slots 0 … count-1.
 // mask: (count) added to the scores, or null. scores: scratch, count rounded up to LANES.
 static inline void attend(const float* query, float scale, Slots keys, Slots values, int count,
                           const float* mask, int dim, float* scores, float* out) {
-  for (int slot = 0; slot < count; ++slot) {
-    scores[slot] = scale * dot(query, keys.first + slot * keys.stride, dim);
-    if (mask) scores[slot] += mask[slot];
+  switch (dim % LANES ? 0 : dim / LANES) {
+    case 1: return attend_with<Head<1>>(query, scale, keys, values, count, mask, dim, scores, out);
+    case 2: return attend_with<Head<2>>(query, scale, keys, values, count, mask, dim, scores, out);
+    case 4: return attend_with<Head<4>>(query, scale, keys, values, count, mask, dim, scores, out);
+    case 8: return attend_with<Head<8>>(query, scale, keys, values, count, mask, dim, scores, out);
+    default: return attend_with<AnyHead>(query, scale, keys, values, count, mask, dim, scores, out);
   }
-  const Exponentials weights = exponentials(scores, count);
-  std::memset(out, 0, sizeof(float) * dim);
-  for (int slot = 0; slot < count; ++slot)
-    add_scaled(out, scores[slot] / weights.sum, values.first + slot * values.stride, dim);
 }
 
 }  // namespace native

@@ -39,9 +39,10 @@ class Chain {
     sure_.assign(links.rows, 1.0f);
     going_ = links.rows;
     for (int row = 0; row < links.rows; ++row) links.lengths[row] = links.block;
+    Barrier barrier;
 #pragma omp parallel num_threads(threads)
     {
-      const Team team;
+      const Team team(barrier);
       from_state->run(team, links.states, dim, inputs, narrow_.data(),
                       {states_.data(), size_t(units), nullptr, Activation::none});
       team.wait();

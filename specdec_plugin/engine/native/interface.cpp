@@ -26,8 +26,9 @@ void linear_free(Linear* linear) { delete linear; }
 // in: (rows, inputs); out: (rows, outputs)
 void linear_run(const Linear* linear, const float* in, int rows, float* out, int threads) {
   std::vector<uint32_t> narrow(linear->room(rows));
+  Barrier barrier;
 #pragma omp parallel num_threads(threads)
-  linear->run(Team(), in, linear->inputs, rows, narrow.data(),
+  linear->run(Team(barrier), in, linear->inputs, rows, narrow.data(),
               {out, size_t(linear->outputs), nullptr, Activation::none});
 }
 
@@ -36,9 +37,10 @@ void linear_run(const Linear* linear, const float* in, int rows, float* out, int
 void scores_run(const Linear* linear, const float* in, int rows, int never, float* out,
                 float* normalisers, int threads) {
   std::vector<uint32_t> narrow(linear->room(rows));
+  Barrier barrier;
 #pragma omp parallel num_threads(threads)
   {
-    const Team team;
+    const Team team(barrier);
     const size_t outputs = linear->outputs;
     linear->run(team, in, linear->inputs, rows, narrow.data(),
                 {out, outputs, nullptr, Activation::none});
@@ -51,8 +53,9 @@ void scores_run(const Linear* linear, const float* in, int rows, int never, floa
 }
 
 void judge_run(const Judgement* judgement, int threads) {
+  Barrier barrier;
 #pragma omp parallel num_threads(threads)
-  judgement->run(Team());
+  judgement->run(Team(barrier));
 }
 
 // Puts each row's tokens and scores, (rows, width), behind what is there: row r of `inputs`

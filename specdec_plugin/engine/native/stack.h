@@ -103,9 +103,10 @@ class Stack {
   void run(const Call& call, int threads) {
     const int inputs = call.rows * call.width;
     prepare(inputs, call.source_length, call.cache ? call.capacity : call.width);
+    Barrier barrier;
 #pragma omp parallel num_threads(threads)
     {
-      const Team team;
+      const Team team(barrier);
       embed(team, call);
       team.wait();
       for (size_t index = 0; index < layers.size(); ++index) run_layer(team, call, index);
