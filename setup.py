@@ -26,6 +26,7 @@ setup(
     author="the specdec_plugin authors",
     python_requires=">=3.9",
     packages=find_packages(include=["specdec_plugin", "specdec_plugin.*"]),
+    package_data={"specdec_plugin.engine.native": ["*.cpp", "*.h"]},
     install_requires=[
         "torch>=2.6",  # the first whose torch.load reads weights only unless told otherwise
         *FAIRSEQ,

@@ -73,6 +73,35 @@ def check_pair(path: str, drafter: Any, source_dictionary: Any, target_dictionar
             )
 
 
+#: How fingerprints are called in a sentence about training, and what mends it.
+_KINDS = {
+    "source_symbols": ("another source dictionary than the data's", "the data folder"),
+    "target_symbols": ("another target dictionary than the data's", "the data folder"),
+    "shared_encoder": ("the encoder of another verifier than --verifier-path's", "the verifier"),
+}
+
+
+def check_resumed(own: Dict[str, Tensor], loaded: Dict[str, Tensor]) -> None:
+    """Check that a loaded drafter belongs to what it is trained with from now on.
+
+    Args:
+        own: fingerprints of the dictionaries and the encoder in use, by the drafter's
+            buffer; 0 where there is none.
+        loaded: those that the checkpoint brought.
+
+    Raises:
+        PluginError: one of them is another's.
+    """
+    for name, (other, needed) in _KINDS.items():
+        known = bool(own[name].any()) and bool(loaded[name].any())
+        if known and not torch.equal(own[name], loaded[name]):
+            raise PluginError(
+                f"The drafter's checkpoint was trained with {other}, so what it has learned would "
+                f"not fit. Give {needed} that it was trained with, or start a drafter for "
+                "this one with specdec-init-drafter and another --save-dir."
+            )
+
+
 def fingerprint_of_dictionary(dictionary: Any) -> Tensor:
     """(1,) int64 that differs when the symbols or their order differ."""
     return _fingerprint(symbol.encode("utf-8") + b"\n" for symbol in dictionary.symbols)

@@ -13,7 +13,7 @@ usage: run.sh CORPUS OUTPUT [TEACHER]
            its subwords are used and no teacher is trained
 
 Settings, as variables: SRC=en TGT=es, DEVICE (--cpu by default; empty for a GPU),
-UPDATES_TEACHER=3122, UPDATES_VERIFIER=852, UPDATES_DRAFTER=3800, SHARDS=8, JOBS=1,
+UPDATES_TEACHER=3122, UPDATES_VERIFIER=852, UPDATES_DRAFTER=7000, SHARDS=8, JOBS=1,
 PYTHON=python.
 
 example:
@@ -95,16 +95,25 @@ updates=${UPDATES_VERIFIER:-852}
         --output "$verifier" --half
 }
 
-step "drafter: two decoder layers over the verifier's encoder"
+step "the verifier's own greedy output, which the drafter is to foresee"
+if [ ! -e "$output/greedy/bin/dict.$tgt.txt" ]; then
+    PYTHON=$python "$root/data_scripts/distill.sh" -d "$data" -p "$verifier" \
+        -x "$output/distilled/filtered/train" -v "$output/data/pieces/valid" \
+        -e "$output/data/pieces/test" -s "$src" -t "$tgt" -o "$output/greedy" \
+        -n "${SHARDS:-8}" -j "${JOBS:-1}" -- --beam 1 ${device:+$device}
+fi
+
+step "drafter: two decoder layers and a chain head over the verifier's encoder"
 drafter=$output/drafter.pt
-updates=${UPDATES_DRAFTER:-3800}
+updates=${UPDATES_DRAFTER:-7000}
 [ -e "$drafter" ] || {
     specdec-init-drafter "$data" -s "$src" -t "$tgt" --verifier "$verifier" \
         --output "$output/drafter.init.pt" --decoder-layers 2 --block-size 10 \
-        --prefix-attention causal --share-encoder
-    train "$data" --task block_nat_translation --arch block_nat \
+        --prefix-attention causal --share-encoder --chain-units 512
+    train "$output/greedy/bin" --task block_nat_translation --arch block_nat \
         "${shape[@]}" --decoder-layers 2 --block-size 10 --prefix-attention causal \
-        --share-encoder --verifier-path "$verifier" \
+        --share-encoder --chain-units 512 --verifier-path "$verifier" \
+        --teacher-path "$verifier" --teacher-weight 0.5 \
         --finetune-from-model "$output/drafter.init.pt" "${training[@]}" --dropout 0 \
         --criterion glancing_block_loss --block-rate 0.25 --position-decay 0.8 \
         --glancing-start 0 --glancing-end 0 \
@@ -118,6 +127,6 @@ updates=${UPDATES_DRAFTER:-3800}
 
 step "results on the test set"
 specdec-bench "$data" -s "$src" -t "$tgt" --path "$verifier" --drafter-path "$drafter" \
-    --block-size 6 --drafter-dtype bfloat16 \
+    --draft-confidence 0.1 --drafter-dtype int8 \
     --methods "fairseq beam 5,fairseq beam 1,greedy,specdec,specdec++,nat" \
     --reference "$output/data/raw/test.$tgt" --output "$output/results"

@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 from fairseq.data import Dictionary
+from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from omegaconf import OmegaConf
 from torch import Tensor
@@ -51,6 +52,13 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--share-encoder", action="store_true", help="use the verifier's encoder, frozen"
     )
+    parser.add_argument(
+        "--chain-units",
+        type=int,
+        default=defaults.chain_units,
+        help="units of the layer that chains the tokens of a block; see fairseq-train --help "
+        "(default: %(default)s)",
+    )
     return parser
 
 
@@ -82,12 +90,18 @@ def read_dictionary(folder: str, language: str) -> Dictionary:
 
 def drafter_arguments(verifier: Any, options: Namespace) -> Namespace:
     """The verifier's shape with the drafter's options, as fairseq-train would store them."""
+    if not isinstance(verifier, TransformerModelBase):
+        raise PluginError(
+            f"{options.verifier} is a {type(verifier).__name__}, and a drafter starts from a "
+            "Transformer: train one without specdec-init-drafter, with --arch block_nat."
+        )
     shape = verifier.args if hasattr(verifier, "args") else verifier.cfg
     arguments = Namespace(**flat_arguments(shape))
     arguments.arch = arguments._name = "block_nat"
     arguments.block_size = options.block_size
     arguments.prefix_attention = options.prefix_attention
     arguments.share_encoder = options.share_encoder
+    arguments.chain_units = options.chain_units
     if options.decoder_layers is not None:
         if not 1 <= options.decoder_layers <= arguments.decoder_layers:
             raise PluginError(
@@ -168,14 +182,20 @@ def training_flags(arguments: Namespace) -> str:
     sized = [
         "encoder_layers", "decoder_layers", "encoder_embed_dim", "decoder_embed_dim",
         "encoder_ffn_embed_dim", "decoder_ffn_embed_dim", "encoder_attention_heads",
-        "decoder_attention_heads", "activation_fn", "block_size", "prefix_attention",
+        "decoder_attention_heads", "activation_fn", "max_source_positions",
+        "max_target_positions", "block_size", "prefix_attention",
     ]  # fmt: skip
     switches = [
         "share_all_embeddings", "share_decoder_input_output_embed", "encoder_normalize_before",
         "decoder_normalize_before", "encoder_learned_pos", "decoder_learned_pos",
-        "layernorm_embedding", "no_scale_embedding", "share_encoder",
+        "layernorm_embedding", "no_scale_embedding", "no_token_positional_embeddings",
+        "no_decoder_final_norm", "share_encoder",
     ]  # fmt: skip
     words = [f"{_flag(name)} {values[name]}" for name in sized if values.get(name) is not None]
+    if values["decoder_output_dim"] != values["decoder_embed_dim"]:
+        words.append(f"--decoder-output-dim {values['decoder_output_dim']}")
+    if values["chain_units"] != 0:
+        words.append(f"--chain-units {values['chain_units']}")
     words += [_flag(name) for name in switches if values.get(name)]
     return "--arch block_nat " + " ".join(words)
 

@@ -14,12 +14,14 @@ logger = logging.getLogger(__name__)
 def keep_every_line(dataset: Any, max_source: int, max_tokens: Any) -> Any:
     """A view of a translation data set that fairseq's batching cannot drop sentences from.
 
-    Sources over the limit are cut, with a warning that names the line. References
+    Sources over the limit are cut, with a warning that names the line, counted from
+    the first that was read where the data set comes in parts (fairseq-interactive). References
     are only printed and scored in decoding, so their length never counts. A
     sentence longer than ``--max-tokens`` gets a batch of its own.
 
     Args:
-        dataset: fairseq's ``LanguagePairDataset``.
+        dataset: fairseq's ``LanguagePairDataset``; ``lines_before``, if it has that,
+            is how many lines were read before it.
         max_source: source tokens that the models take, the end of sentence included.
         max_tokens: fairseq's ``--max-tokens``, or None.
 
@@ -28,10 +30,11 @@ def keep_every_line(dataset: Any, max_source: int, max_tokens: Any) -> Any:
     """
     sizes = np.asarray(dataset.src_sizes)
     too_long = np.flatnonzero(sizes > max_source)
+    before = getattr(dataset, "lines_before", 0)
     for line in too_long:
         logger.warning(
-            f"line {line + 1}: the source has {sizes[line]:,} tokens and the model takes "
-            f"{max_source:,}; the rest is cut off. Split the line to translate all of it."
+            f"line {before + line + 1}: the source has {sizes[line]:,} tokens and the model "
+            f"takes {max_source:,}; the rest is cut off. Split the line to translate all of it."
         )
     room = max_source if max_tokens is None else min(max_source, max_tokens)
     target_sizes = None if dataset.tgt_sizes is None else np.asarray(dataset.tgt_sizes)

@@ -5,9 +5,9 @@ import sys
 from typing import Any, Optional, Sequence
 
 import torch
-from fairseq.modules import LearnedPositionalEmbedding
+from fairseq.models.transformer import TransformerEncoderBase
 
-from ..engine import build_engine
+from ..engine import CachedDecoder, build_engine
 from ..errors import PluginError
 from ..models.block_nat import BlockNATModel
 from ..models.frozen_encoder import FrozenEncoder
@@ -15,7 +15,7 @@ from ..pairing import check_pair, load_model
 from .acceptance import TopBeta
 from .config import check_generation
 from .drafters.base import Drafter, NoDrafter
-from .drafters.nat import NATDrafter
+from .drafters.nat import NATDrafter, learned_positions
 from .generator import Lengths, ParallelGenerator
 from .loop import DecodingLoop, UnverifiedStep, VerifiedStep
 from .trace import Trace
@@ -51,10 +51,12 @@ def build_generator(task: Any, models: Sequence[Any], args: Any, eos: Optional[i
                 f"--temperature {temperature} is not supported for a model with an adaptive "
                 "softmax; leave it out, or leave out --decoding."
             )
-        step = VerifiedStep(Verifier(engines, trace, temperature), _rule(cfg))
+        step = VerifiedStep(
+            Verifier(engines, trace, temperature), TopBeta(cfg.top_beta, cfg.tolerance)
+        )
     history = bool(getattr(args, "retain_iter_history", False))
     loop = DecodingLoop(drafter, step, trace, history)
-    lengths = _lengths(args, models if model is None else [*models, model])
+    lengths = _lengths(args, models, model if method == "nat" else None)
     return ParallelGenerator(models, task.target_dictionary, loop, trace, lengths, eos)
 
 
@@ -76,6 +78,11 @@ def _load_drafter(task: Any, models: Sequence[Any], method: str) -> BlockNATMode
             "--arch block_nat."
         )
     check_pair(path, drafter, task.source_dictionary, task.target_dictionary)
+    reason = CachedDecoder.supports(drafter.decoder)
+    if reason is not None:
+        raise PluginError(
+            f"{path} cannot draft, because {reason}. Train a drafter without that option."
+        )
     weight = next(models[0].parameters())
     return drafter.to(device=weight.device, dtype=weight.dtype)
 
@@ -94,7 +101,7 @@ def _drafter(
     shared = None
     if isinstance(model.encoder, FrozenEncoder):
         shared = _shared_encoder(model, models)
-    return NATDrafter(
+    drafter = NATDrafter(
         model,
         cfg.block_size or trained,
         shared,
@@ -102,40 +109,66 @@ def _drafter(
         with_scores,
         0.0 if with_scores else cfg.draft_confidence,
     )
+    drafter.release()
+    if str(cfg.drafter_dtype) == "int8" and drafter.engine.weight_type != torch.int8:
+        logger.warning(
+            "--drafter-dtype int8 needs a CPU and the native kernels, which are missing here: "
+            "the drafter computes in its model's own type, and slower. On a CPU, install a C++ "
+            "compiler; elsewhere, leave --drafter-dtype out or give bfloat16."
+        )
+    return drafter
 
 
 def _shared_encoder(drafter: BlockNATModel, models: Sequence[Any]) -> int:
-    """Which verifier's encoder the drafter was trained with; else the first, with a warning."""
+    """Which verifier's encoder the drafter was trained with.
+
+    Else the first that it can read, with a warning; PluginError if there is none.
+    """
     for index, model in enumerate(models):
         if drafter.shares_encoder_of(model):
             return index
+    width = drafter.decoder.layers[0].encoder_attn.kdim
+    readable = [index for index, model in enumerate(models) if _encoder_width(model) == width]
+    if not readable:
+        raise PluginError(
+            f"The drafter shares the encoder of a Transformer that is {width} wide, and the model "
+            "in --path has another. Give the verifier that the drafter was trained with, or train "
+            "a drafter for this one."
+        )
     logger.warning(
         "The drafter was trained with the encoder of another verifier. The output stays that of "
         "greedy decoding, but few drafts will be accepted: train a drafter for this verifier."
     )
-    return 0
+    return readable[0]
 
 
-def _rule(cfg: Any) -> Any:
-    if cfg.top_beta < 1 or cfg.tolerance < 0:
-        raise PluginError("--top-beta must be at least 1, and --tolerance at least 0.")
-    return TopBeta(cfg.top_beta, cfg.tolerance)
+def _encoder_width(model: Any) -> Optional[int]:
+    """The size of a Transformer encoder's states; None for other encoders."""
+    if not isinstance(model.encoder, TransformerEncoderBase):
+        return None
+    return int(model.encoder.embed_tokens.embedding_dim)
 
 
 def _dtype(name: Any) -> Optional[torch.dtype]:
     return None if name is None else getattr(torch, str(name))
 
 
-def _lengths(args: Any, models: Sequence[Any]) -> Lengths:
+def _lengths(args: Any, models: Sequence[Any], alone: Optional[BlockNATModel]) -> Lengths:
+    """fairseq's length options; positions limit the output as the verifiers' do in fairseq.
+
+    Args:
+        args: fairseq's generation options.
+        models: the verifiers.
+        alone: the drafter, if nobody goes on where its positions end.
+    """
     limits = [sys.maxsize]
     for model in models:
-        drafts = isinstance(model, BlockNATModel)
-        learned = isinstance(model.decoder, torch.nn.Module) and isinstance(
-            getattr(model.decoder, "embed_positions", None), LearnedPositionalEmbedding
-        )
-        # A drafter with sinusoidal positions has no limit of its own.
-        if hasattr(model, "max_decoder_positions") and (learned or not drafts):
+        if hasattr(model, "max_decoder_positions"):
             limits.append(model.max_decoder_positions())
+    positions = None if alone is None else learned_positions(alone.decoder)
+    if positions is not None:
+        # A block starts one position behind the tokens before it.
+        limits.append(positions - 1)
     return Lengths(
         max_len_a=getattr(args, "max_len_a", 0),
         max_len_b=getattr(args, "max_len_b", 200),

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.dataclass.configs import GenerationConfig
@@ -125,7 +125,60 @@ def check_generation(args: Any, method: str) -> None:
         default = 1 if item.name == "beam" else item.default
         value = getattr(args, item.name, default)
         if default is not MISSING and value != default and value is not None:
-            flag = "--" + item.name.replace("_", "-")
             raise PluginError(
-                f"{flag} {value} cannot be kept with --decoding {method}: {REFUSED[item.name]}."
+                f"{_flag(item.name)} {value} cannot be kept with --decoding {method}: "
+                f"{REFUSED[item.name]}."
             )
+
+
+#: The methods that read each field of :class:`DecodingConfig`; the others would ignore it.
+READERS: Dict[str, Tuple[str, ...]] = {
+    "drafter_path": ("specdec", "nat"),
+    "block_size": ("specdec", "nat"),
+    "draft_confidence": ("specdec",),
+    "top_beta": ("specdec",),
+    "tolerance": ("specdec",),
+    "verifier_dtype": ("greedy", "specdec"),
+    "drafter_dtype": ("specdec", "nat"),
+}
+_DEFAULTS = {item.name: item.default for item in fields(DecodingConfig)}
+
+
+def check_method_flags(cfg: Any) -> None:
+    """Refuse decoding flags that ``--decoding`` would ignore, and values out of range.
+
+    Args:
+        cfg: has the fields of :class:`DecodingConfig`.
+
+    Raises:
+        PluginError: says which flag and what to do.
+    """
+    given = {name: getattr(cfg, name) for name in READERS if getattr(cfg, name) != _DEFAULTS[name]}
+    for name, value in given.items():
+        methods = READERS[name]
+        if cfg.decoding is None:
+            raise PluginError(
+                f"{_flag(name)} {value} is given without --decoding, so it would have no effect: "
+                f"add --decoding {' or '.join(methods)}, or leave {_flag(name)} out."
+            )
+        if str(cfg.decoding) not in methods:
+            raise PluginError(
+                f"{_flag(name)} {value} would have no effect with --decoding {cfg.decoding}: leave "
+                f"it out, or decode with --decoding {' or '.join(methods)}."
+            )
+    if not 0 <= cfg.draft_confidence < 1:
+        raise PluginError(
+            f"--draft-confidence {cfg.draft_confidence} is no probability that a draft may reach: "
+            "give one from 0 to less than 1, such as 0.3."
+        )
+    if cfg.top_beta < 1 or not cfg.tolerance >= 0:
+        raise PluginError("--top-beta must be at least 1, and --tolerance at least 0.")
+    if "tolerance" in given and cfg.top_beta == 1:
+        raise PluginError(
+            f"--tolerance {cfg.tolerance} would have no effect, since only the verifier's best "
+            "token is accepted: add --top-beta with 2 or more, or leave --tolerance out."
+        )
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")

@@ -93,8 +93,10 @@ class CachedDecoder:
         self._mask_weights = masks
         self.projection = OutputProjection(decoder, dtype)
         self._dtype = dtype
-        self._watch = WeightWatch(decoder)
-        self.refresh()
+        # The whole decoder is watched: in training, it may call its projection in other ways.
+        self._watch: Optional[WeightWatch] = WeightWatch(decoder)
+        self._watch.changed()
+        self._lay_out_anew()
 
     @staticmethod
     def supports(decoder: nn.Module) -> Optional[str]:
@@ -117,9 +119,23 @@ class CachedDecoder:
 
     def refresh(self) -> None:
         """Lay the weights out again if the model's changed (:meth:`start` calls this)."""
-        self.projection.refresh()
-        if not self._watch.changed():
+        if self._watch is not None and self._watch.changed():
+            self.projection.refresh()
+            self._lay_out_anew()
+
+    def release(self) -> None:
+        """Free the model's layers where the kernels have packed them: they are not read again.
+
+        For a model that serves this engine alone; it cannot be run or trained otherwise
+        afterwards.
+        """
+        if self._native is None:
             return
+        self._watch = None
+        for parameter in self.decoder.layers.parameters():
+            parameter.data = parameter.new_empty(0)
+
+    def _lay_out_anew(self) -> None:
         # Tensors made in inference mode could not be used outside of it later.
         with torch.inference_mode(False), torch.no_grad():
             self._lay_out(self.decoder)
@@ -185,7 +201,7 @@ class CachedDecoder:
         encoded = encoder_out["encoder_out"][0].detach().to(self.dtype)
         source, rows, _ = encoded.shape
         planes = self._source_in(encoded.flatten(0, 1))
-        count = len(self.decoder.layers)
+        count = len(_layers(self.decoder))
         planes = planes.view(source, rows, 2 * count, self._heads, -1)
         cache = KVCache(
             count,

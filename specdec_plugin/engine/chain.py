@@ -61,7 +61,15 @@ class Chain:
         weakref.finalize(self, library.chain_free, chain)
         return chain
 
-    def draft(self, states: Tensor, last: Tensor, floor: float) -> Tuple[Tensor, Tensor]:
+    def release(self) -> None:
+        """Free the head's weights where the kernels have packed them; ends :meth:`choose`."""
+        if self._native is not None:
+            for parameter in self._head.parameters():
+                parameter.data = parameter.new_empty(0)
+
+    def draft(
+        self, states: Tensor, last: Tensor, floor: float, never: int = -1
+    ) -> Tuple[Tensor, Tensor]:
         """The tokens of a block and how many of them to propose.
 
         Args:
@@ -69,12 +77,13 @@ class Chain:
             last: (rows,) the token before the block.
             floor: a row stops where the probability that all its tokens are right
                 would fall below this; 0 never stops.
+            never: a symbol that is not drafted, or -1.
 
         Returns:
             (rows, k) tokens, rubbish behind where a row stops, and (rows,) lengths.
         """
         if self._native is None:
-            tokens, scores = self.choose(states, last)
+            tokens, scores = self.choose(states, last, never)
             return tokens, confident(scores, floor)
         states, last = states.contiguous(), last.contiguous()
         rows, block, _ = states.shape
@@ -85,6 +94,7 @@ class Chain:
             block=block,
             states=states.data_ptr(),
             last=last.data_ptr(),
+            never=never,
             floor=floor,
             tokens=tokens.data_ptr(),
             lengths=lengths.data_ptr(),
@@ -93,13 +103,14 @@ class Chain:
         return tokens, lengths
 
     def choose(
-        self, states: Tensor, last: Tensor, rules: Optional[Rules] = None
+        self, states: Tensor, last: Tensor, never: int = -1, rules: Optional[Rules] = None
     ) -> Tuple[Tensor, Tensor]:
         """The whole block on PyTorch's operators, with log-probabilities.
 
         Args:
             states: (rows, k, dim).
             last: (rows,).
+            never: a symbol that is not chosen, or -1.
             rules: called with the scores of each place and the place.
 
         Returns:
@@ -117,7 +128,7 @@ class Chain:
                 inner = inner + head.from_chain(chain)
             chain = torch.relu(inner)
             chosen: Scores = self._projection.scores(
-                (states[:, place] + head.out(chain)).to(self._embedding.dtype)
+                (states[:, place] + head.out(chain)).to(self._embedding.dtype), never=never
             )
             if rules is not None:
                 rules(chosen.values.unsqueeze(1), place)

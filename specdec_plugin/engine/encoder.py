@@ -57,7 +57,7 @@ class FastEncoder:
         """Encode a batch.
 
         Args:
-            net_input: fairseq's ``src_tokens`` (rows, src).
+            net_input: fairseq's ``src_tokens`` (rows, src) and ``src_lengths`` (rows,).
 
         Returns:
             as fairseq: ``encoder_out`` [(src, rows, dim)], with anything at padded
@@ -83,7 +83,7 @@ class FastEncoder:
             "encoder_states": [],
             "fc_results": [],
             "src_tokens": [],
-            "src_lengths": [padding.logical_not().sum(1, keepdim=True).int()],
+            "src_lengths": [net_input["src_lengths"].view(-1, 1).int()],
         }
 
 

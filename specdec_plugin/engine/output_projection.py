@@ -10,7 +10,6 @@ from torch import Tensor
 from . import native
 from .linear import Linear
 from .native_layers import WEIGHT_TYPES, NativeLinear
-from .weights import WeightWatch
 
 
 class Scores(NamedTuple):
@@ -39,14 +38,10 @@ class OutputProjection:
     ) -> None:
         self._source = decoder.output_projection
         self._dtype = dtype
-        # The whole decoder is watched: in training, it may call its projection in other ways.
-        self._watch = WeightWatch(decoder)
         self.refresh()
 
     def refresh(self) -> None:
-        """Read the weights again if they changed."""
-        if not self._watch.changed():
-            return
+        """Read the weights again; whoever owns the decoder knows when they changed."""
         weight, bias = self._source.weight, self._source.bias
         dtype = self._dtype or weight.dtype
         with torch.inference_mode(False), torch.no_grad():

@@ -19,6 +19,7 @@ from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbe
 from torch import Tensor, nn
 
 from ..data.block_masking import Blocks, glance, input_slots, may_attend
+from ..errors import PluginError
 from ..pairing import fingerprint_of_dictionary, fingerprint_of_module
 from .chain_head import ChainHead
 from .frozen_encoder import FrozenEncoder
@@ -85,6 +86,7 @@ class BlockNATDecoder(TransformerDecoderBase):
 
     def __init__(self, cfg: Any, dictionary: Any, embed_tokens: Any, **kwargs: Any) -> None:
         super().__init__(cfg, dictionary, embed_tokens, **kwargs)
+        _check_options(self, cfg)
         self.block_size = int(cfg.block_size)
         self.causal_prefix = str(cfg.prefix_attention) == "causal"
         # One vector for each distance from the prefix. They are weights of the drafter, not
@@ -161,6 +163,27 @@ class BlockNATDecoder(TransformerDecoderBase):
         return x if self.project_in_dim is None else self.project_in_dim(x)
 
 
+def _check_options(decoder: TransformerDecoderBase, cfg: Any) -> None:
+    """Refuse what a drafter could not be trained or run with; PluginError says which."""
+    if decoder.adaptive_softmax is not None:
+        raise PluginError(
+            "A drafter cannot have an adaptive softmax, because whole blocks are projected at "
+            "once: leave --adaptive-softmax-cutoff out. (A drafter for a verifier that has one "
+            "cannot be warm-started from it.)"
+        )
+    if decoder.cross_self_attention:
+        raise PluginError(
+            "A drafter cannot attend to source and target at once, because its masks would see "
+            "the target to come: leave --cross-self-attention out. (A drafter for a verifier that "
+            "does so cannot be warm-started from it.)"
+        )
+    if cfg.block_size < 1 or cfg.chain_units < 0:
+        raise PluginError(
+            f"--block-size {cfg.block_size} --chain-units {cfg.chain_units}: a drafter has a "
+            "block size of 1 or more, and 0 chain units or more."
+        )
+
+
 def position_vectors(table: nn.Module, slots: Tensor, padding_idx: int) -> Tensor:
     """Position embeddings by slot (fairseq's own forward counts non-padding tokens).
 
@@ -201,6 +224,11 @@ class BlockNATModel(TransformerModel):
         """Share a verifier's encoder (``--share-encoder``)."""
         self.shared_encoder = fingerprint_of_module(encoder)
         self.encoder.attach(encoder)
+
+    def fingerprints(self) -> Dict[str, Tensor]:
+        """What it was trained for, by kind; 0 where that is unknown. Copies, (1,) each."""
+        names = ("source_symbols", "target_symbols", "shared_encoder")
+        return {name: getattr(self, name).cpu().clone() for name in names}
 
     def shares_encoder_of(self, verifier: Any) -> bool:
         """Whether it was trained with the encoder of this model."""

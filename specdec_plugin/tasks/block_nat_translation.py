@@ -1,15 +1,17 @@
 """``--task block_nat_translation``: training of a drafter."""
 
 from dataclasses import dataclass, field
-from typing import Any, Optional
+from typing import Any, Dict, Optional
 
 from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from torch import Tensor
 
 from ..errors import PluginError
+from ..models.block_nat import BlockNATModel
 from ..models.frozen_encoder import FrozenEncoder
 from ..models.frozen_verifier import FrozenVerifier
-from ..pairing import load_model
+from ..pairing import check_resumed, load_model
 from .autocast import AutocastConfig, AutocastMixin
 
 
@@ -41,10 +43,16 @@ class BlockNATTranslationTask(AutocastMixin, TranslationTask):
         self.epoch = 1
         self.updates = 0
         self.teacher: Optional[FrozenVerifier] = None
+        self._fingerprints: Dict[str, Tensor] = {}
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the drafter and lend it what it shares with the verifier."""
         model = super().build_model(cfg, from_checkpoint)
+        if not isinstance(model, BlockNATModel):
+            raise PluginError(
+                f"--task block_nat_translation trains drafters, and this is a "
+                f"{type(model).__name__}: add --arch block_nat, or leave --task out."
+            )
         verifier: Optional[FrozenVerifier] = None
         if isinstance(model.encoder, FrozenEncoder):
             if self.cfg.verifier_path is None:
@@ -54,6 +62,7 @@ class BlockNATTranslationTask(AutocastMixin, TranslationTask):
                 )
             verifier = self._load(self.cfg.verifier_path)
             model.attach_encoder(verifier.model.encoder)
+        self._fingerprints = model.fingerprints()
         if self.cfg.teacher_path is not None:
             same = verifier is not None and self.cfg.teacher_path == self.cfg.verifier_path
             self.teacher = verifier if same else self._load(self.cfg.teacher_path)
@@ -63,7 +72,14 @@ class BlockNATTranslationTask(AutocastMixin, TranslationTask):
         return FrozenVerifier(load_model(path, self.src_dict, self.tgt_dict))
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
-        """Remember the epoch: each epoch hides other blocks."""
+        """Remember the epoch: each epoch hides other blocks.
+
+        Raises:
+            PluginError: the checkpoint that was loaded before belongs to another verifier
+                or other dictionaries. (Raised while fairseq loads it, the sentence would
+                be lost in a traceback.)
+        """
+        check_resumed(self._fingerprints, model.fingerprints())
         super().begin_epoch(epoch, model)
         self.epoch = epoch
 

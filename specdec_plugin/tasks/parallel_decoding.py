@@ -8,21 +8,35 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from ..data.every_line import keep_every_line
 from ..decoding.build import build_generator
-from ..decoding.config import DecodingConfig
-from ..errors import PluginError
+from ..decoding.config import DecodingConfig, check_method_flags
 from .autocast import AutocastConfig, AutocastMixin
 
 
 class ParallelDecodingMixin(FairseqTask):
     """Adds ``--decoding`` and its flags to a fairseq translation task."""
 
+    #: Whether losses are computed: by fairseq-train and its validation, and fairseq-validate.
+    _measures_loss = False
+    #: Lines that :meth:`build_dataset_for_inference` was given so far.
+    _lines_given = 0
+
+    def build_criterion(self, *args: Any, **kwargs: Any) -> Any:
+        """Remember it: only who trains or validates builds a criterion."""
+        self._measures_loss = True
+        return super().build_criterion(*args, **kwargs)
+
+    def build_dataset_for_inference(
+        self, src_tokens: Any, src_lengths: Any, *rest: Any, **kwargs: Any
+    ) -> Any:
+        """Count the lines, which fairseq-interactive gives a buffer at a time."""
+        dataset = super().build_dataset_for_inference(src_tokens, src_lengths, *rest, **kwargs)
+        dataset.lines_before = self._lines_given
+        self._lines_given += len(src_tokens)
+        return dataset
+
     def build_generator(self, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
         """The generator that ``--decoding`` names; without it, fairseq's own."""
-        if self.cfg.decoding is None and self.cfg.drafter_path is not None:
-            raise PluginError(
-                "--drafter-path is given without --decoding, so nothing would draft: add "
-                "--decoding specdec, or leave --drafter-path out."
-            )
+        check_method_flags(self.cfg)
         if self.cfg.decoding is None or getattr(args, "score_reference", False):
             return super().build_generator(models, args, *rest, **kwargs)
         return build_generator(self, models, args)
@@ -37,12 +51,14 @@ class ParallelDecodingMixin(FairseqTask):
         required_batch_size_multiple: int = 1,
         **kwargs: Any,
     ) -> Any:
-        """Like fairseq's, but outside of training no sentence is dropped.
+        """Like fairseq's, but in generation no sentence is dropped, of whatever subset.
 
         fairseq drops the last batch when its size is no multiple of
         ``--required-batch-size-multiple``, and raises for sentences over the limit.
+        Where losses are computed that is left as it is: the model has to read whole
+        references then.
         """
-        if dataset is not self.datasets.get(self.cfg.train_subset):
+        if not self._measures_loss:
             source_limit = _source_limit(max_positions)
             dataset = keep_every_line(dataset, source_limit, max_tokens)
             max_positions, required_batch_size_multiple = None, 1

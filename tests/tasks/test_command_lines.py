@@ -49,8 +49,9 @@ def plain(corpus, tiny_verifier):
 def test_same_hypotheses_and_scores_as_fairseq(
     plain, corpus, tiny_verifier, tiny_drafter, method, batch_size
 ):
-    more = ["--decoding", *method, "--batch-size", batch_size]
-    done = run_cli(specdec(corpus, tiny_verifier, tiny_drafter, *more))
+    drafter = [] if method == ["greedy"] else ["--drafter-path", tiny_drafter]
+    more = ["--decoding", *method, *drafter, "--batch-size", batch_size]
+    done = run_cli(generate_args(corpus.data_dir, tiny_verifier, *more))
     found = scored(done.stdout)
     assert found.keys() == plain.keys() and len(found) == 21
     for name, (score, text) in plain.items():
@@ -144,7 +145,8 @@ class TestEveryLine:
     def test_interactive(self, corpus, tiny_verifier, tiny_drafter, method):
         """Empty, blank, too long and unknown lines, and an ordinary one."""
         lines = ["one two", "", "   ", "one " * 40, "qqq zzz", "nine minus two"]
-        method = ["--decoding", method, "--drafter-path", tiny_drafter] if method else []
+        drafter = ["--drafter-path", tiny_drafter] if method in ("specdec", "nat") else []
+        method = ["--decoding", method, *drafter] if method else []
         args = generate_args(corpus.data_dir, tiny_verifier, "--buffer-size", 6, *method)
         args[0] = "fairseq-interactive"
         done = run_cli([*args, "--max-source-positions", 12], input="\n".join(lines) + "\n")
@@ -210,6 +212,9 @@ class TestBadInput:
             (["--sampling"], ["--sampling", "leave it out"]),
             (["--block-size", 9], ["--block-size 9", "trained with 4"]),
             (["--min-len", 30], ["--min-len 30", "length limit"]),
+            (["--tolerance", 1], ["--tolerance 1", "add --top-beta"]),
+            (["--decoding", "greedy"], ["--drafter-path", "with --decoding greedy"]),
+            (["--decoding", "nat", "--top-beta", 3], ["--top-beta 3", "with --decoding nat"]),
         ],
     )
     def test_flags(self, corpus, tiny_verifier, tiny_drafter, flags, words):

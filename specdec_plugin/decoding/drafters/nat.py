@@ -4,6 +4,7 @@ from operator import sub
 from typing import Any, Optional
 
 import torch
+from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor
 
 from ...engine import CachedDecoder
@@ -19,7 +20,8 @@ class NATDrafter(Drafter):
 
     With a causal prefix the decoder is fed only what is new, [new tokens ; k masks],
     and forgets the masks afterwards. Otherwise prefix tokens depend on the masks
-    after them, and everything is computed again.
+    after them, and everything is computed again. Where learned positions end, it
+    drafts nothing any more.
 
     Args:
         model: the drafter; its own encoder runs unless it shares the verifier's.
@@ -41,7 +43,8 @@ class NATDrafter(Drafter):
         confidence: float = 0.0,
     ) -> None:
         self.model = model
-        self.block_size = block_size
+        self.positions = learned_positions(model.decoder)
+        self.block_size = min(block_size, self.positions or block_size)
         self.shared = shared
         self.with_scores = with_scores
         self.confidence = confidence
@@ -50,6 +53,13 @@ class NATDrafter(Drafter):
         self._encode = build_encoder(model)
         self._chain = self._make_chain()
         self._state: Any = None
+        self._ended = False
+
+    def release(self) -> None:
+        """Free what the kernels have packed, for a model that serves this drafter alone."""
+        self.engine.release()
+        if self._chain is not None and not self.with_scores:
+            self._chain.release()
 
     def _make_chain(self) -> Optional[Chain]:
         head, engine = self.model.decoder.chain, self.engine
@@ -65,9 +75,12 @@ class NATDrafter(Drafter):
             encoder_out = batch.encoder_outs[self.shared]
         capacity = min(batch.limits.max_len + 1 + self.block_size, 256)
         self._state = self.engine.start(encoder_out, capacity)
+        self._ended = False
 
     def propose(self, rows: Rows) -> Draft:
         """The k most probable tokens, each for itself, within the limits."""
+        if self._at_the_end(rows):
+            return Draft(rows.inputs[:, :0], torch.zeros_like(rows.lengths))
         state = self._state
         new = rows.longest + 1
         if state.longest > 0:
@@ -86,6 +99,16 @@ class NATDrafter(Drafter):
         scores = best - normalisers
         return self._stopped(Draft(tokens, confident(scores, self.confidence), scores))
 
+    def _at_the_end(self, rows: Rows) -> bool:
+        """Whether the longest row left no learned position for a mask.
+
+        It stays so for the batch, though that row may leave: the cache then lacks what
+        the others were given in the meantime.
+        """
+        if self.positions is not None and rows.longest + 1 >= self.positions:
+            self._ended = True
+        return self._ended
+
     def _stopped(self, draft: Draft) -> Draft:
         """Without the columns that no row drafts."""
         # Elsewhere the host would have to wait for the lengths, and unused columns cost little.
@@ -100,19 +123,23 @@ class NATDrafter(Drafter):
         assert self._chain is not None
         last = rows.last().squeeze(1)
         if not self.with_scores:
-            return self._stopped(Draft(*self._chain.draft(hidden, last, self.confidence)))
+            return self._stopped(
+                Draft(*self._chain.draft(hidden, last, self.confidence, rows.limits.pad))
+            )
 
         def rules(values: Tensor, place: int) -> None:
             rows.limits.apply(
                 values, rows.lengths + place, rows.shortest + place, rows.longest + place
             )
 
-        tokens, scores = self._chain.choose(hidden, last, rules)
+        tokens, scores = self._chain.choose(hidden, last, rows.limits.pad, rules)
         return Draft(tokens, confident(scores, self.confidence), scores)
 
     def _feed(self, rows: Rows, new: int) -> Tensor:
         """States at k masks behind the new tokens, at most ``new`` a row. (rows, k, dim)."""
-        if self.causal and self.engine.takes_tokens:
+        # The kernels want a learned position for each input, the masks among them.
+        fits = self.positions is None or new + self.block_size <= self.positions
+        if self.causal and self.engine.takes_tokens and fits:
             counts = rows.lengths + 1 - self._state.lengths
             return self.engine.feed_block(self._state, rows.inputs, counts, new, self.block_size)
         return self._feed_one(rows, new) if rows.size == 1 else self._feed_many(rows, new)
@@ -136,14 +163,14 @@ class NATDrafter(Drafter):
         counts = (rows.lengths + 1 - state.lengths).unsqueeze(1)  # (rows, 1) new tokens
         # The widest row decides; others feed rubbish after their masks.
         place = torch.arange(new + k, device=counts.device)
-        source = (state.lengths.unsqueeze(1) + place).clamp(max=rows.inputs.size(1) - 1)
-        x = self.engine.embed(rows.inputs.gather(1, source), state.lengths, state.longest)
+        source = (state.lengths.unsqueeze(1) + place[:new]).clamp(max=rows.inputs.size(1) - 1)
+        tokens = self.engine.embed(rows.inputs.gather(1, source), state.lengths, state.longest)
         masks = self.engine.embed_vectors(
             self._masks().expand(rows.size, -1, -1), rows.lengths + 1, rows.longest + 1
         )
         where = counts + torch.arange(k, device=counts.device)  # (rows, k)
-        where = where.unsqueeze(2).expand(-1, -1, x.size(2))
-        x = x.scatter(1, where, masks)
+        where = where.unsqueeze(2).expand(-1, -1, masks.size(2))
+        x = torch.cat([tokens, masks], dim=1).scatter(1, where, masks)
         seen = (rows.lengths + 1 + k).unsqueeze(1)
         own = state.lengths.unsqueeze(1) + place + 1
         token = (place < counts) if self.causal else torch.zeros_like(place < counts)
@@ -158,3 +185,9 @@ class NATDrafter(Drafter):
     def select(self, rows: Tensor) -> None:
         """Go on with these rows."""
         self._state.select(rows)
+
+
+def learned_positions(decoder: Any) -> Optional[int]:
+    """How many target positions a decoder has learned; None where they do not end."""
+    table = getattr(decoder, "embed_positions", None)
+    return table.max_positions if isinstance(table, LearnedPositionalEmbedding) else None

@@ -82,6 +82,7 @@ class Links(ctypes.Structure):
         ("block", c_int),
         ("states", c_void_p),
         ("last", c_void_p),
+        ("never", c_int),
         ("floor", c_float),
         ("tokens", c_void_p),
         ("lengths", c_void_p),

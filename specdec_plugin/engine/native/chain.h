@@ -13,6 +13,7 @@ struct Links {
   int rows, block;
   const float* states;  // (rows, block, dim) h
   const int64_t* last;  // (rows) the token before the block
+  int never;            // a symbol that is not drafted, or -1
   float floor;          // a row stops before its tokens are all right with less probability
   int64_t* tokens;      // (rows, block)
   int64_t* lengths;     // (rows) tokens before the stop
@@ -99,12 +100,14 @@ class Chain {
                     {values_.data(), size_t(vocabulary), nullptr, Activation::none});
     const int begin = projection->begin(team), count = projection->end(team) - begin;
     for (int row = 0; row < links.rows; ++row) {
-      const float* values = &values_[row * size_t(vocabulary) + begin];
+      const float nothing = -std::numeric_limits<float>::infinity();
+      float* values = &values_[row * size_t(vocabulary) + begin];
       Part& part = parts_[row * size_t(team.size) + team.index];
+      part.sum = links.floor > 0 && count > 0 ? log_sum_exp(values, count) : nothing;
+      if (begin <= links.never && links.never < begin + count) values[links.never - begin] = nothing;
       part.best = argmax(values, count);
-      part.greatest = count > 0 ? values[part.best] : -std::numeric_limits<float>::infinity();
+      part.greatest = count > 0 ? values[part.best] : nothing;
       part.best += begin;
-      part.sum = links.floor > 0 && count > 0 ? log_sum_exp(values, count) : part.greatest;
     }
     team.wait();
     for (int row = team.begin(links.rows); row < team.end(links.rows); ++row)

@@ -1,0 +1,84 @@
+"""The divergence from a teacher, against a loop over hidden tokens."""
+
+import pytest
+import torch
+
+from specdec_plugin.criterions.glancing_block_loss import GlancingBlockLoss
+from specdec_plugin.data.block_masking import sample_blocks
+from specdec_plugin.data.counter_random import counter_uniform
+from specdec_plugin.errors import PluginError
+from specdec_plugin.models.frozen_verifier import FrozenVerifier
+
+from ..decoding import tiny
+from ..decoding.test_nat_drafter import K, drafter_model
+from .test_glancing_block_loss import PAD, criterion, naive_loss, training_sample
+
+TEMPERATURE = 2.0
+
+
+def naive_divergence(model, teacher, sample, blocks):
+    """Σ T² KL(teacher ‖ drafter), one hidden token at a time."""
+    net_input = sample["net_input"]
+    encoder_out = model.encoder(net_input["src_tokens"], net_input["src_lengths"])
+    features = model.decoder.block_features(net_input["prev_output_tokens"], encoder_out, blocks)
+    drafted = (model.decoder.output_layer(features) / TEMPERATURE).log_softmax(-1)
+    said = (teacher(**net_input)[0] / TEMPERATURE).log_softmax(-1)
+    total = 0.0
+    for row, block, place in blocks.scored.nonzero().tolist():
+        known = said[row, int(blocks.starts[row, block]) + place]
+        total += TEMPERATURE**2 * (known.exp() * (known - drafted[row, block, place])).sum()
+    return total
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 1.0])
+def test_share_of_the_teacher(share):
+    model, teacher, sample = drafter_model("causal"), tiny.model(8), training_sample()
+    loss_of = criterion(start=0.0, end=0.0, teacher=FrozenVerifier(teacher), share=share)
+    model.train()
+    for module in model.modules():
+        if hasattr(module, "p"):
+            module.p = 0.0  # no dropout
+    loss, size, _ = loss_of(model, sample)
+    noise = counter_uniform(sample["id"], 8, 7, 3, 1)
+    blocks = sample_blocks(sample["target"], PAD, K, 0.5, noise)
+    with torch.no_grad():
+        target, count = naive_loss(model, sample, blocks, 0.1, 1.0)
+        apart = naive_divergence(model, teacher, sample, blocks)
+    assert float(size) == pytest.approx(count)
+    assert float(loss) == pytest.approx(float((1 - share) * target + share * apart), rel=1e-4)
+    loss.backward()
+    assert all(weight.grad is None for weight in teacher.parameters())
+    assert float(model.decoder.mask_vectors.grad.abs().sum()) > 0
+
+
+def test_validation_is_of_the_target_alone():
+    model, sample = drafter_model("causal"), training_sample()
+    with torch.no_grad():
+        alone = criterion()(model, sample)[0]
+        taught = criterion(teacher=FrozenVerifier(tiny.model(8)))(model, sample)[0]
+    assert torch.equal(alone, taught)
+
+
+def test_a_shared_encoder_is_not_run_twice(monkeypatch):
+    verifier, model = tiny.model(8), drafter_model("causal", share=True)
+    model.attach_encoder(verifier.encoder)
+    calls = []
+    forward = type(verifier.encoder).forward
+    monkeypatch.setattr(
+        type(verifier.encoder),
+        "forward",
+        lambda self, *args, **kwargs: calls.append(1) or forward(self, *args, **kwargs),
+    )
+    loss_of = criterion(start=0.0, end=0.0, teacher=FrozenVerifier(verifier))
+    model.train()
+    loss_of(model, training_sample())
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("share, temperature", [(-0.1, 1.0), (1.1, 1.0), (0.5, 0.0)])
+def test_impossible_options(share, temperature):
+    task = criterion().task
+    with pytest.raises(PluginError, match="teacher-weight must be from 0 to 1"):
+        GlancingBlockLoss(
+            task, 0.1, 0.5, 0.3, 100, 0.5, 1.0, share, temperature, seed=7, max_update=0
+        )

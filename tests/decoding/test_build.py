@@ -1,0 +1,107 @@
+"""Which verifier, drafter and types belong together, and what is refused."""
+
+import logging
+
+import pytest
+import torch
+
+from specdec_plugin.decoding import build
+from specdec_plugin.decoding.config import DecodingConfig
+from specdec_plugin.engine import native, native_layers
+from specdec_plugin.errors import PluginError
+
+from ..engine.tiny_models import build_model
+from . import tiny
+from .test_loop import assert_same, reference
+from .test_nat_drafter import drafter_model
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """Builds what the flags name, with a model in place of the drafter's checkpoint."""
+
+    def make(verifiers, drafter, **flags):
+        monkeypatch.setattr(build, "load_model", lambda *paths: drafter)
+        task = tiny.task()
+        task.cfg = DecodingConfig(decoding="specdec", drafter_path="drafter.pt", **flags)
+        options = tiny.Namespace(beam=1, max_len_a=0, max_len_b=12)
+        return build.build_generator(task, verifiers, options)
+
+    return make
+
+
+def wide(seed=1):
+    """A verifier whose encoder is wider than the others'."""
+    return tiny.model(seed, encoder_embed_dim=32, share_all_embeddings=False)
+
+
+class TestSharedEncoder:
+    """The drafter reads an encoder of the width that it was trained with."""
+
+    def test_another_width_is_refused(self, built):
+        with pytest.raises(PluginError, match=r"16 wide.*train a drafter for this one"):
+            built([wide()], drafter_model("causal", share=True))
+
+    @pytest.mark.parametrize("arch", ["lstm", "fconv"])
+    def test_another_architecture_is_refused(self, built, arch):
+        with pytest.raises(PluginError, match="Give the verifier"):
+            built([build_model(arch)], drafter_model("causal", share=True))
+
+    def test_of_an_ensemble_it_takes_one_that_it_can_read(self, built, caplog):
+        verifiers = [wide(), tiny.model(2)]
+        drafter = drafter_model("causal", share=True)
+        drafter.shared_encoder.fill_(7)
+        with caplog.at_level(logging.WARNING, logger=build.__name__):
+            generator = built(verifiers, drafter)
+        assert "trained with the encoder of another verifier" in caplog.text
+        sample = tiny.sample([3, 6, 1], 2)
+        found = [row[0] for row in generator.generate(verifiers, sample)]
+        assert_same(found, reference(verifiers, sample, max_len_b=12))
+
+
+def test_a_decoder_that_the_engine_cannot_run_is_no_drafter(built):
+    drafter = drafter_model("causal", quant_noise_pq=0.1, quant_noise_pq_block_size=4)
+    with pytest.raises(PluginError, match=r"quantization-noise.*without that option"):
+        built([tiny.model(1)], drafter)
+
+
+class TestInt8:
+    """8-bit weights where there are kernels for them; else a warning, once."""
+
+    def warnings(self, built, caplog, dtype):
+        with caplog.at_level(logging.WARNING, logger=build.__name__):
+            generator = built([tiny.model(1)], drafter_model("causal"), drafter_dtype=dtype)
+        generator.generate([], tiny.sample([3, 6, 1], 2))
+        return [each.getMessage() for each in caplog.records if each.name == build.__name__]
+
+    def test_without_kernels_the_models_type_is_named(self, built, caplog, monkeypatch):
+        monkeypatch.setattr(native, "library", lambda: None)
+        monkeypatch.setattr(native_layers.native, "library", lambda: None)
+        (said,) = self.warnings(built, caplog, "int8")
+        assert "--drafter-dtype int8" in said and "its model's own type" in said
+
+    def test_without_kernels_bfloat16_is_no_surprise(self, built, caplog, monkeypatch):
+        monkeypatch.setattr(native, "library", lambda: None)
+        assert self.warnings(built, caplog, "bfloat16") == []
+
+    @pytest.mark.skipif(native.library() is None, reason="there are no kernels here")
+    def test_with_kernels_nothing_is_said(self, built, caplog):
+        assert self.warnings(built, caplog, "int8") == []
+
+
+@pytest.mark.parametrize(
+    "option, value, words",
+    [
+        ("adaptive_softmax_cutoff", "5,10", "--adaptive-softmax-cutoff out"),
+        ("cross_self_attention", True, "--cross-self-attention out"),
+        ("chain_units", -1, "0 chain units or more"),
+    ],
+)
+def test_a_drafter_that_could_not_be_trained_is_not_built(option, value, words):
+    with pytest.raises(PluginError, match=words):
+        drafter_model("causal", **{option: value})
+
+
+def test_the_type_is_that_of_the_verifier(built):
+    generator = built([tiny.model(1)], drafter_model("causal"), drafter_dtype="bfloat16")
+    assert generator.loop.drafter.engine.weight_type == torch.bfloat16

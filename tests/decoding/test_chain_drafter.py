@@ -1,0 +1,91 @@
+"""A drafter with a chain head: its drafts by the training-time forward pass, and losslessness."""
+
+import pytest
+import torch
+
+from specdec_plugin.data.block_masking import Blocks
+from specdec_plugin.decoding.acceptance import TopBeta
+from specdec_plugin.decoding.drafters.nat import NATDrafter
+from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
+from specdec_plugin.decoding.limits import Limits
+from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
+from specdec_plugin.decoding.state import Batch, Rows
+from specdec_plugin.decoding.trace import Trace
+from specdec_plugin.decoding.verifier import Verifier
+from specdec_plugin.engine import build_engine, native
+
+from . import tiny
+from .test_loop import SYMBOLS, assert_same, reference
+from .test_nat_drafter import K, drafter_model
+
+
+@pytest.fixture(autouse=True, params=["native", "plain"])
+def operators(request, monkeypatch):
+    if request.param == "plain":
+        monkeypatch.setattr(native, "library", lambda: None)
+
+
+def chained_model(form="causal", share=False):
+    model = drafter_model(form, share, chain_units=24)
+    with torch.no_grad():  # a new head changes nothing; this one shall
+        torch.nn.init.normal_(model.decoder.chain.out.weight, std=0.3)
+    return model
+
+
+@torch.no_grad()
+def block_by_training(model, encoder_out, row, chosen):
+    """Drafted tokens after ``chosen``: the forward pass of training, once for each place."""
+    one = {
+        "encoder_out": [encoder_out["encoder_out"][0][:, row : row + 1]],
+        "encoder_padding_mask": [encoder_out["encoder_padding_mask"][0][row : row + 1]],
+    }
+    targets = torch.zeros(1, 1, K, dtype=torch.long)
+    for place in range(K):
+        blocks = Blocks(torch.tensor([[len(chosen)]]), targets, torch.ones(1, 1, K).bool())
+        features = model.decoder.block_features(torch.tensor([[2, *chosen]]), one, blocks)
+        scores = model.decoder.output_layer(features)[0, 0, place].log_softmax(-1)
+        scores[1] = -torch.inf
+        targets[0, 0, place] = int(scores.argmax())
+    return targets[0, 0].tolist()
+
+
+@pytest.mark.parametrize("form", ["full", "causal"])
+@pytest.mark.parametrize("lengths", [[5], [5, 2, 7]])
+def test_proposals_equal_the_training_forward(form, lengths):
+    model = chained_model(form)
+    net_input = tiny.sample(lengths, 3)["net_input"]
+    # No minimal length: a head that is verified anyway need not know it.
+    batch = Batch(net_input, [], 2, Limits(1, 3, 2, 0.0, 0, 50))
+    encoder_out = model.encoder.forward_torchscript(net_input)
+    drafter, rows = NATDrafter(model, K), Rows(batch)
+    drafter.start(batch)
+    random = torch.Generator().manual_seed(0)
+    for _ in range(5):
+        draft = drafter.propose(rows)
+        for row, place in enumerate(rows.order):
+            chosen = rows.inputs[row, 1 : 1 + rows.host_lengths[row]].tolist()
+            assert draft.tokens[row].tolist() == block_by_training(
+                model, encoder_out, place, chosen
+            )
+        counts = torch.randint(1, K + 2, (rows.size,), generator=random)
+        tokens = torch.randint(4, 16, (rows.size, K + 1), generator=random)
+        rows.append(tokens, torch.zeros(rows.size, K + 1), counts)
+        rows.know(rows.lengths.tolist(), counts.tolist())
+
+
+@pytest.mark.parametrize("form", ["full", "causal"])
+@pytest.mark.parametrize("confidence", [0.0, 0.05, 0.9])
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16, torch.int8])
+def test_lossless_whatever_the_drafter_computes_in(form, confidence, dtype):
+    verifier, model, trace = tiny.model(1), chained_model(form), Trace()
+    step = VerifiedStep(Verifier([build_engine(verifier)], trace), TopBeta())
+    drafter = NATDrafter(model, K, dtype=dtype, confidence=confidence)
+    loop = DecodingLoop(drafter, step, trace)
+    lengths = Lengths(max_len_b=15, max_positions=64)
+    generator = ParallelGenerator([verifier], SYMBOLS, loop, trace, lengths)
+    for seed in range(4):
+        sample = tiny.sample([3, 6, 0, 2], seed)
+        found = [row[0] for row in generator.generate([verifier], sample)]
+        assert_same(found, reference([verifier], sample, max_len_b=15))
+    drafted = sum(length * times for length, times in trace.draft_lengths.items())
+    assert confidence < 0.5 or drafted < K * trace.iterations / 2

@@ -1,0 +1,70 @@
+"""A decoding flag is used by the method, or refused; none is ignored."""
+
+import math
+from dataclasses import fields
+
+import pytest
+
+from specdec_plugin.decoding.config import READERS, DecodingConfig, check_method_flags
+from specdec_plugin.errors import PluginError
+
+METHODS = [None, "greedy", "specdec", "nat"]
+VALUES = {
+    "drafter_path": "drafter.pt",
+    "block_size": 3,
+    "draft_confidence": 0.3,
+    "top_beta": 3,
+    "tolerance": 1.0,
+    "verifier_dtype": "bfloat16",
+    "drafter_dtype": "int8",
+}
+
+
+def test_every_flag_has_its_readers():
+    names = {item.name for item in fields(DecodingConfig)} - {"_name", "decoding"}
+    assert names == READERS.keys() == VALUES.keys()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_defaults_pass(method):
+    check_method_flags(DecodingConfig(decoding=method))
+    explicit = {"block_size": 0, "draft_confidence": 0.0, "top_beta": 1, "tolerance": math.inf}
+    check_method_flags(DecodingConfig(decoding=method, **explicit))
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("name", VALUES)
+def test_read_or_refused(method, name):
+    cfg = DecodingConfig(decoding=method, **{name: VALUES[name]})
+    if name == "tolerance":
+        cfg.top_beta = 1 if method != "specdec" else 3
+    if method in READERS[name]:
+        check_method_flags(cfg)
+        return
+    with pytest.raises(PluginError) as error:
+        check_method_flags(cfg)
+    text = str(error.value)
+    assert text.startswith(f"--{name.replace('_', '-')} {VALUES[name]} ")
+    assert ("without --decoding" if method is None else f"with --decoding {method}") in text
+    assert "leave" in text and f"--decoding {READERS[name][0]}" in text
+
+
+def test_a_tolerance_needs_candidates():
+    with pytest.raises(PluginError, match=r"--tolerance 1\.0 .* add --top-beta"):
+        check_method_flags(DecodingConfig(decoding="specdec", tolerance=1.0))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"draft_confidence": 1.0},
+        {"draft_confidence": -0.1},
+        {"draft_confidence": math.nan},
+        {"top_beta": 0},
+        {"top_beta": 3, "tolerance": -1.0},
+        {"top_beta": 3, "tolerance": math.nan},
+    ],
+)
+def test_values_out_of_range(flags):
+    with pytest.raises(PluginError, match="--" + next(iter(flags)).replace("_", "-")):
+        check_method_flags(DecodingConfig(decoding="specdec", **flags))

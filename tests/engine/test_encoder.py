@@ -1,0 +1,77 @@
+"""The encoder on the kernels against fairseq's own."""
+
+import pytest
+import torch
+
+from specdec_plugin.engine.encoder import FastEncoder, build_encoder
+
+from .tiny_models import VOCABULARY, build_model
+
+KINDS = {
+    "post-norm": {},
+    "pre-norm": {"encoder_normalize_before": True},
+    "learned positions": {"encoder_learned_pos": True},
+    "norm after embedding": {"layernorm_embedding": True},
+    "gelu": {"activation_fn": "gelu"},
+    "three layers": {"encoder_layers": 3},
+    "heads of one vector": {"encoder_embed_dim": 32, "encoder_attention_heads": 2},
+    "heads of two vectors": {"encoder_embed_dim": 64, "encoder_attention_heads": 2},
+    "heads of four vectors": {"encoder_embed_dim": 64, "encoder_attention_heads": 1},
+    "heads of eight vectors": {"encoder_embed_dim": 128, "encoder_attention_heads": 1},
+}
+
+
+def net_input(lengths, left=True):
+    tokens = torch.randint(4, VOCABULARY, (len(lengths), max(lengths)))
+    for row, length in enumerate(lengths):
+        pads = slice(0, max(lengths) - length) if left else slice(length, None)
+        tokens[row, pads] = 1
+    return {"src_tokens": tokens, "src_lengths": torch.tensor(lengths)}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lengths", [[9], [7, 5, 1], [4, 4]])
+@pytest.mark.parametrize("left", [True, False])
+def test_equals_fairseq(kind, lengths, left):
+    model = build_model(**KINDS[kind])
+    batch = net_input(lengths, left)
+    found = build_encoder(model)(batch)
+    with torch.no_grad():
+        expected = model.encoder.forward_torchscript(batch)
+    real = batch["src_tokens"].ne(1).t()
+    torch.testing.assert_close(
+        found["encoder_out"][0][real], expected["encoder_out"][0][real], atol=1e-5, rtol=1e-5
+    )
+    assert torch.equal(found["encoder_padding_mask"][0], expected["encoder_padding_mask"][0])
+    assert torch.equal(found["src_lengths"][0], expected["src_lengths"][0])
+
+
+def test_a_pad_symbol_amid_the_text_is_padding():
+    model = build_model()
+    batch = net_input([8])
+    batch["src_tokens"][0, 3] = 1
+    found = build_encoder(model)(batch)["encoder_out"][0]
+    with torch.no_grad():
+        expected = model.encoder.forward_torchscript(batch)["encoder_out"][0]
+    real = batch["src_tokens"].ne(1).t()
+    torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
+
+
+def test_used_where_it_can_be(operators):
+    assert isinstance(build_encoder(build_model()), FastEncoder) == (operators == "native")
+    for other in (
+        build_model("lstm"),
+        build_model().half(),
+        build_model(activation_fn="tanh"),
+    ):
+        assert not isinstance(build_encoder(other), FastEncoder)
+
+
+def test_notices_changed_weights():
+    model = build_model()
+    encode, batch = build_encoder(model), net_input([6])
+    encode(batch)
+    with torch.no_grad():
+        model.encoder.layers[0].fc1.weight.add_(1)
+        expected = model.encoder.forward_torchscript(batch)["encoder_out"][0]
+    torch.testing.assert_close(encode(batch)["encoder_out"][0], expected, atol=1e-5, rtol=1e-5)

@@ -1,0 +1,94 @@
+"""Products with packed weights against PyTorch's, in every format and with odd sizes."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from specdec_plugin.engine.native_layers import NativeLinear
+
+SIZES = [(1, 1), (33, 16), (64, 30), (23, 65), (7, 3)]
+ROWS = [1, 2, 3, 5, 12, 13, 30]
+
+
+@pytest.fixture
+def operators():
+    """Only the kernels are tested here."""
+
+
+@pytest.fixture(autouse=True, params=[1, 2, 3])
+def threads(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+def rounded_to_levels(matrix):
+    """Rows rounded to 255 levels each: whole numbers and the steps between them."""
+    step = matrix.abs().amax(1, keepdim=True) / 127
+    return (matrix / step).round(), step
+
+
+@pytest.mark.parametrize("outputs, inputs", SIZES)
+@pytest.mark.parametrize("rows", ROWS)
+def test_float32(outputs, inputs, rows):
+    weight, bias = torch.randn(outputs, inputs), torch.randn(outputs)
+    vectors = torch.randn(rows, inputs)
+    found = NativeLinear([weight], [bias], torch.float32)(vectors)
+    torch.testing.assert_close(found, F.linear(vectors, weight, bias), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("outputs, inputs", SIZES)
+@pytest.mark.parametrize("rows", ROWS)
+def test_bfloat16_rounds_weights_and_inputs_only(outputs, inputs, rows):
+    weight, vectors = torch.randn(outputs, inputs), torch.randn(rows, inputs)
+    found = NativeLinear([weight], None, torch.bfloat16)(vectors)
+    expected = F.linear(vectors.bfloat16().float(), weight.bfloat16().float())
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("outputs, inputs", SIZES)
+@pytest.mark.parametrize("rows", ROWS)
+def test_int8_rounds_weights_and_inputs_to_levels(outputs, inputs, rows):
+    weight, bias = torch.randn(outputs, inputs), torch.randn(outputs)
+    vectors = torch.randn(rows, inputs)
+    found = NativeLinear([weight], [bias], torch.int8)(vectors)
+    (levels, step), (own, own_step) = rounded_to_levels(weight), rounded_to_levels(vectors)
+    expected = F.linear(own, levels) * own_step * step.t() + bias
+    # A level may be rounded the other way where it lies half-way between two.
+    assert (found - expected).abs().max() < 0.03 * expected.abs().max().clamp(min=1)
+    assert (found - expected).abs().median() < 1e-4
+
+
+def test_int8_of_nothing_is_the_bias():
+    bias = torch.randn(5)
+    found = NativeLinear([torch.zeros(5, 8)], [bias], torch.int8)(torch.zeros(2, 8))
+    assert torch.equal(found, bias.expand(2, -1))
+
+
+def test_several_maps_side_by_side():
+    weights, biases = [torch.randn(6, 8), torch.randn(3, 8)], [torch.randn(6), torch.randn(3)]
+    vectors = torch.randn(4, 8)
+    found = NativeLinear(weights, biases, torch.float32)(vectors)
+    each = [F.linear(vectors, *both) for both in zip(weights, biases)]
+    torch.testing.assert_close(found, torch.cat(each, dim=1))
+
+
+@pytest.mark.parametrize("never", [-1, 0, 17])
+@pytest.mark.parametrize("rows", [1, 5])
+def test_scores(rows, never):
+    weight, vectors = torch.randn(37, 16) * 3, torch.randn(rows, 16)
+    values, normalisers = NativeLinear([weight], None, torch.float32).scores(vectors, never)
+    expected = F.linear(vectors, weight)
+    torch.testing.assert_close(normalisers, expected.logsumexp(1), atol=1e-5, rtol=1e-6)
+    if never >= 0:
+        expected[:, never] = -torch.inf
+    torch.testing.assert_close(values, expected, atol=1e-5, rtol=1e-5)
+
+
+def test_strided_and_half_inputs():
+    weight, vectors = torch.randn(9, 8), torch.randn(8, 6)
+    linear = NativeLinear([weight], None, torch.float32)
+    torch.testing.assert_close(linear(vectors.t()), F.linear(vectors.t(), weight))
+    half = vectors.t().bfloat16()
+    torch.testing.assert_close(linear(half), F.linear(half.float(), weight))

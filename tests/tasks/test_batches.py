@@ -1,0 +1,114 @@
+"""No line is lost in generation, of whatever subset; training and validation stay fairseq's."""
+
+import logging
+import re
+from argparse import Namespace
+
+import pytest
+import torch
+
+from specdec_plugin.data.every_line import keep_every_line
+from specdec_plugin.tasks.parallel_decoding import SpecdecTranslationConfig, SpecdecTranslationTask
+
+from ..conftest import generate_args, hypotheses, run_cli, train_args
+
+LIMITS = (6, 6)  # less than some sources and references of the tiny corpus
+
+
+@pytest.fixture
+def task(corpus):
+    cfg = SpecdecTranslationConfig(data=corpus.data_dir, source_lang="en", target_lang="es")
+    cfg.train_subset, cfg.dataset_impl, cfg.required_seq_len_multiple = "train", None, 1
+    task = SpecdecTranslationTask.setup_task(cfg)
+    for subset in ("train", "valid", "test"):
+        task.load_dataset(subset)
+    return task
+
+
+def lines(task, subset, skip=True, **more):
+    """Which lines the batches hold, as fairseq's programs ask for them."""
+    iterator = task.get_batch_iterator(
+        dataset=task.dataset(subset),
+        max_sentences=5,
+        max_positions=LIMITS,
+        ignore_invalid_inputs=skip,
+        required_batch_size_multiple=8,
+        **more,
+    )
+    batches = iterator.next_epoch_itr(shuffle=False)
+    return sorted(number for batch in batches for number in batch["id"].tolist())
+
+
+def short(task, subset):
+    """The lines whose source and reference are within the limits."""
+    data = task.dataset(subset)
+    return {
+        number
+        for number in range(len(data))
+        if data.src_sizes[number] <= LIMITS[0] and data.tgt_sizes[number] <= LIMITS[1]
+    }
+
+
+@pytest.mark.parametrize("subset", ["train", "valid", "test"])
+@pytest.mark.parametrize("skip", [False, True])
+def test_generation_has_every_line(task, subset, skip):
+    assert lines(task, subset, skip) == list(range(len(task.dataset(subset))))
+
+
+@pytest.mark.parametrize("subset", ["train", "valid", "test"])
+def test_where_losses_are_computed_nothing_too_long_is_read(task, subset):
+    """fairseq-train, its validation, and fairseq-validate, which passes what generation does."""
+    task.build_criterion(Namespace(_name="cross_entropy", sentence_avg=False))
+    for more in ({"epoch": 1}, {}):
+        found = set(lines(task, subset, **more))
+        assert found and found <= short(task, subset)
+        with pytest.raises(Exception, match=r"[Ss]ize of sample"):
+            lines(task, subset, skip=False, disable_iterator_cache=True, **more)
+
+
+def test_validation_leaves_out_references_beyond_learned_positions(corpus, tmp_path):
+    args = train_args(corpus.data_dir, tmp_path, "--max-update", 1, "--decoder-learned-pos")
+    args += ["--max-target-positions", "6", "--skip-invalid-size-inputs-valid-test"]
+    args += ["--validate-interval-updates", "1"]
+    args.remove("--disable-validation")
+    done = run_cli(args)
+    assert "valid on 'valid' subset" in done.stderr + done.stdout
+
+
+def test_generating_the_training_set(corpus, tiny_verifier):
+    more = ["--gen-subset", "train", "--max-source-positions", 6, "--batch-size", 7]
+    done = run_cli(generate_args(corpus.data_dir, tiny_verifier, *more, "--decoding", "greedy"))
+    assert len(hypotheses(done.stdout)) == 240
+    assert "the rest is cut off" in done.stderr
+
+
+class TestLineNumbers:
+    """Warnings name the line of the input, whatever it is read in."""
+
+    def inference(self, task, lengths):
+        tokens = [torch.full((length,), 5) for length in lengths]
+        return task.build_dataset_for_inference(tokens, lengths)
+
+    def test_buffers_are_counted_on(self, task, caplog):
+        with caplog.at_level(logging.WARNING):
+            for lengths in ([2, 9, 3], [8], [4, 4, 7]):
+                dataset = self.inference(task, lengths)
+                task.get_batch_iterator(dataset, max_positions=LIMITS)
+        found = [int(number) for number in re.findall(r"line (\d+): the source", caplog.text)]
+        assert found == [2, 4, 7]
+
+    def test_a_data_set_that_nobody_counted_begins_with_line_1(self, task, caplog):
+        with caplog.at_level(logging.WARNING):
+            keep_every_line(task.dataset("test"), 6, None)
+        sizes = task.dataset("test").src_sizes
+        wanted = [line + 1 for line, size in enumerate(sizes) if size > 6]
+        found = [int(number) for number in re.findall(r"line (\d+): the source", caplog.text)]
+        assert wanted and found == wanted
+
+    def test_interactive(self, corpus, tiny_verifier):
+        text = "\n".join(["one two", "nine", "six", "one " * 9, "two", "two " * 9]) + "\n"
+        args = generate_args(corpus.data_dir, tiny_verifier, "--decoding", "greedy")
+        args += ["--buffer-size", "2", "--max-source-positions", "6"]
+        done = run_cli(["fairseq-interactive", *args[1:]], input=text)
+        assert len(hypotheses(done.stdout)) == 6
+        assert re.findall(r"line (\d+): the source", done.stderr) == ["4", "6"]
