@@ -211,6 +211,7 @@ class CachedDecoder:
             capacity,
             self.dtype,
             self.device,
+            clear=self._native is None,
         )
         padding = encoder_out["encoder_padding_mask"]
         return DecoderState(

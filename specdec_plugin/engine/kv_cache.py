@@ -11,8 +11,18 @@ class KVCache:
 
     Row ``r`` holds valid entries in slots ``0 … lengths[r] - 1``.  New entries go
     to the slots behind and count only once :meth:`keep` says so; what was not
-    kept is overwritten by the next write, so rolling back costs nothing.  Slots
-    never hold NaN, hence a masked slot contributes exactly nothing.
+    kept is overwritten by the next write, so rolling back costs nothing.
+
+    Args:
+        layers: decoder layers.
+        rows: sentences.
+        heads: attention heads.
+        head_dim: size of a head.
+        capacity: slots a row to begin with.
+        dtype: of keys and values.
+        device: where they are.
+        clear: start with zeros, for readers that mask slots: a masked slot contributes
+            exactly nothing unless it holds NaN.  The kernels do not read such slots.
 
     Attributes:
         store: (layers, 2, rows, capacity, heads, head_dim) keys, then values.
@@ -30,9 +40,11 @@ class KVCache:
         capacity: int,
         dtype: torch.dtype,
         device: torch.device,
+        clear: bool = True,
     ) -> None:
+        self._make = torch.zeros if clear else torch.empty
         # Slots before heads: what one call writes for a single row is then one piece of memory.
-        self.store = torch.zeros(
+        self.store = self._make(
             layers, 2, rows, max(capacity, 1), heads, head_dim, dtype=dtype, device=device
         )
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
@@ -125,6 +137,6 @@ class KVCache:
     def _grow(self, needed: int) -> None:
         shape = list(self.store.shape)
         shape[3] = max(needed, 2 * self.capacity)
-        grown = self.store.new_zeros(shape)
+        grown = self._make(shape, dtype=self.store.dtype, device=self.store.device)
         grown.narrow(3, 0, self.capacity).copy_(self.store)
         self.store = grown
