@@ -1,75 +1,56 @@
 """``specdec-bench``: all methods side by side in one run."""
 
 import argparse
-import json
 import os
-from typing import Any, Dict, List, Optional, Sequence
+import sys
+from typing import Dict, List, Optional, Sequence
 
 import torch
 
-from ..decoding.config import DRAFTER_DTYPES
 from ..errors import PluginError
-from .methods import BASELINES, METHODS, Session, build_methods, open_session
-from .report import machine, markdown, summarise
-from .timing import Timing, batches_of, run_interleaved
-
-EXAMPLE = """example:
-  specdec-bench data-bin -s en -t es --path verifier.pt --drafter-path drafter.pt \\
-      --post-process sentencepiece --reference test.es --threads 2 --output results/
-"""
-
-
-def build_parser() -> argparse.ArgumentParser:
-    """The command line."""
-    names = [*BASELINES, *METHODS]
-    parser = argparse.ArgumentParser(
-        prog="specdec-bench",
-        description="Decode the same sentences with every method, taking turns, and report "
-        "latency, speed-ups, accepted tokens, BLEU and how many hypotheses equal greedy's.",
-        epilog=EXAMPLE,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    parser.add_argument("data", help="binarised data folder")
-    parser.add_argument("--source-lang", "-s", required=True, help="source language")
-    parser.add_argument("--target-lang", "-t", required=True, help="target language")
-    parser.add_argument("--path", required=True, help="verifier checkpoint (several: a.pt:b.pt)")
-    parser.add_argument("--drafter-path", help="drafter checkpoint")
-    parser.add_argument(
-        "--methods",
-        default="fairseq beam 5,fairseq beam 1,greedy,specdec",
-        help=f"comma-separated, of: {', '.join(names)} (default: %(default)s)",
-    )
-    parser.add_argument("--subset", default="test", help="split to decode (default: %(default)s)")
-    parser.add_argument("--sentences", type=int, help="decode only so many, spread over the split")
-    parser.add_argument("--batch-size", type=int, default=1, help="sentences a batch (default: 1)")
-    parser.add_argument("--repeats", type=int, default=1, help="times each batch is timed")
-    parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: 2)")
-    parser.add_argument("--device", help="for example cuda (default: the CPU)")
-    parser.add_argument(
-        "--block-size", type=int, default=0, help="k; 0: as the drafter was trained"
-    )
-    parser.add_argument("--top-beta", type=int, default=3, help="β of specdec++ (default: 3)")
-    parser.add_argument("--tolerance", type=float, default=1.0, help="τ of specdec++ (default: 1)")
-    parser.add_argument(
-        "--drafter-dtype", choices=list(DRAFTER_DTYPES), help="type the drafter computes in"
-    )
-    parser.add_argument("--max-len-a", type=float, default=0, help="as in fairseq-generate")
-    parser.add_argument("--max-len-b", type=int, default=200, help="as in fairseq-generate")
-    parser.add_argument("--post-process", default="sentencepiece", help="as in fairseq-generate")
-    parser.add_argument("--reference", help="raw references, a line a sentence; default: no BLEU")
-    parser.add_argument("--output", help="folder for results.json and results.md")
-    return parser
+from .command_line import build_parser, check_options, method_names
+from .lineup import build, measure_memory
+from .methods import Session, open_session
+from .publish import publish
+from .report import Row, summarise
+from .resume import Journal, file_state
+from .timing import Timing, batches_by_size, run_interleaved, seed_everything
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
+    argv = sys.argv[1:] if argv is None else argv
     options = build_parser().parse_args(argv)
-    names = [name.strip() for name in options.methods.split(",")]
-    unknown = sorted({*names} - {*BASELINES, *METHODS})
-    if unknown:
-        known = ", ".join([*BASELINES, *METHODS])
-        raise PluginError(f"--methods {unknown[0]}: there is no such method. Known: {known}.")
+    check_options(options)
+    names = method_names(options)
     torch.set_num_threads(options.threads)
+    seed_everything(options.seed)
+    session = load(options)
+    dataset = session.task.dataset(options.subset)
+    sizes = options.batch_sizes if options.sweep == "batch" else [options.batch_size]
+    batches = batches_by_size(session, dataset, sizes, options.sentences)
+    references = None
+    if options.reference is not None:
+        numbers = sorted(number for each in batches[sizes[0]] for number in each["id"].tolist())
+        references = read_references(options.reference, numbers, len(dataset))
+    journals = {size: open_journal(options, size, len(batches[size])) for size in sizes}
+    built = build(session, options, names, batches[sizes[0]][0])
+    rows: List[Row] = []
+    seconds: Dict[str, Sequence[float]] = {}
+    for size in sizes:
+        memory = measure_memory(session, built, batches[size])
+        timings = run_interleaved(
+            session, built.methods, batches[size], options.repeats, journal=journals[size]
+        )
+        texts = {name: texts_of(session, timing, options) for name, timing in timings.items()}
+        found = summarise(built.methods, timings, texts, references, memory)
+        rows += [{**row, **built.swept[row["method"]], "batch size": size} for row in found]
+        seconds = {name: timing.seconds for name, timing in timings.items()}
+    publish(options, argv, rows, seconds)
+
+
+def load(options: argparse.Namespace) -> Session:
+    """Verifier, dictionaries and data; PluginError where files are missing."""
     try:
         session = open_session(
             options.data, options.source_lang, options.target_lang, options.path, options.device
@@ -79,31 +60,22 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         raise PluginError(
             f"{error}. Name a folder that fairseq-preprocess wrote, and a split."
         ) from error
-    batches = batches_of(session, session.task.dataset(options.subset), options.batch_size)
-    if options.sentences is not None:
-        wanted = max(1, options.sentences // options.batch_size)
-        batches = batches[:: max(1, len(batches) // wanted)]
-    numbers = sorted(number for batch in batches for number in batch["id"].tolist())
-    references = None
-    if options.reference is not None:
-        size = len(session.task.dataset(options.subset))
-        references = read_references(options.reference, numbers, size)
-    flags = {
-        "drafter_path": options.drafter_path,
-        "block_size": options.block_size,
-        "top_beta": options.top_beta,
-        "tolerance": options.tolerance,
-        "drafter_dtype": options.drafter_dtype,
-    }
-    generation = {"max_len_a": options.max_len_a, "max_len_b": options.max_len_b}
-    methods = build_methods(session, names, flags, generation)
-    timings = run_interleaved(session, methods, batches, options.repeats)
-    texts = {name: texts_of(session, timing, options) for name, timing in timings.items()}
-    rows = summarise(methods, timings, texts, references)
-    table = markdown(rows)
-    print(table)
-    if options.output:
-        write(options.output, {"machine": machine(), "options": vars(options), "rows": rows}, table)
+    return session
+
+
+def open_journal(options: argparse.Namespace, size: int, batches: int) -> Optional[Journal]:
+    """Where finished batches of this size are stored; None without ``--output``."""
+    if options.output is None:
+        return None
+    os.makedirs(options.output, exist_ok=True)
+    known = {f"--{name.replace('_', '-')}": value for name, value in vars(options).items()}
+    for name in ("--output", "--resume"):
+        del known[name]
+    paths = [*options.path.split(":"), *([options.drafter_path] if options.drafter_path else [])]
+    known.update({path: file_state(path) for path in paths})
+    known["the number of batches"] = batches
+    name = f"journal-{size}.jsonl" if options.sweep == "batch" else "journal.jsonl"
+    return Journal(os.path.join(options.output, name), known, options.resume)
 
 
 def texts_of(session: Session, timing: Timing, options: argparse.Namespace) -> List[str]:
@@ -138,15 +110,6 @@ def read_references(path: str, numbers: Sequence[int], size: int) -> List[str]:
             "Give the references of the split."
         )
     return [lines[number] for number in numbers]
-
-
-def write(folder: str, results: Dict[str, Any], table: str) -> None:
-    """Store the figures for programs and for readers."""
-    os.makedirs(folder, exist_ok=True)
-    with open(os.path.join(folder, "results.json"), "w", encoding="utf-8") as file:
-        json.dump(results, file, indent=1)
-    with open(os.path.join(folder, "results.md"), "w", encoding="utf-8") as file:
-        file.write(table + "\n")
 
 
 if __name__ == "__main__":

@@ -8,13 +8,17 @@ import torch
 from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.tasks.translation import TranslationTask
 
+from ..decoding.config import DECODING_CHOICES, READERS
 from ..decoding.trace import Trace
 from ..tasks.parallel_decoding import SpecdecTranslationConfig, SpecdecTranslationTask
 
 #: fairseq's generation flags of each baseline.
 BASELINES = {"fairseq beam 5": 5, "fairseq beam 1": 1}
-#: The plugin's methods; ``specdec++`` is ``specdec`` with β and τ.
-METHODS = {"greedy": "greedy", "specdec": "specdec", "specdec++": "specdec", "nat": "nat"}
+#: The plugin's methods: all of ``--decoding``; ``specdec++`` is ``specdec`` with β and τ.
+METHODS = {str(choice.value): str(choice.value) for choice in DECODING_CHOICES}
+METHODS["specdec++"] = "specdec"
+#: Flags that make ``specdec++`` of ``specdec``.
+RELAXED = ("top_beta", "tolerance")
 
 
 class Method(NamedTuple):
@@ -36,6 +40,12 @@ class Session(NamedTuple):
 
     task: SpecdecTranslationTask
     models: Sequence[Any]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the verifiers are."""
+        device: torch.device = next(self.models[0].parameters()).device
+        return device
 
 
 def open_session(
@@ -75,21 +85,33 @@ def build_methods(
             apply to ``specdec++`` alone.
         generation: fairseq's generation options, the same for all.
     """
-    return [_build(session, name, flags, generation) for name in names]
+    return [build_method(session, name, flags, generation) for name in names]
 
 
-def _build(
-    session: Session, name: str, flags: Dict[str, Any], generation: Dict[str, Any]
+def build_method(
+    session: Session,
+    name: str,
+    flags: Dict[str, Any],
+    generation: Dict[str, Any],
+    label: Optional[str] = None,
 ) -> Method:
+    """Build one; arguments as for :func:`build_methods`, ``label`` as in the report."""
     task = copy.copy(session.task)
     if name in BASELINES:
         args = Namespace(beam=BASELINES[name], **generation)
         plain = TranslationTask(task.cfg, task.src_dict, task.tgt_dict)
-        return Method(name, plain.build_generator(session.models, args), None)
+        return Method(label or name, plain.build_generator(session.models, args), None)
     task.cfg = copy.copy(task.cfg)
     task.cfg.decoding = METHODS[name]
     for flag, value in flags.items():
-        if name == "specdec++" or flag not in ("top_beta", "tolerance"):
+        if reads(name, flag):
             setattr(task.cfg, flag, value)
     generator = task.build_generator(session.models, Namespace(beam=1, **generation))
-    return Method(name, generator, generator.trace)
+    return Method(label or name, generator, generator.trace)
+
+
+def reads(name: str, flag: str) -> bool:
+    """Whether a method's output or speed depends on a field of :class:`DecodingConfig`."""
+    if name not in METHODS or (flag in RELAXED and name != "specdec++"):
+        return False
+    return METHODS[name] in READERS[flag]

@@ -2,16 +2,23 @@
 
 import platform
 import statistics
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import sacrebleu
 import torch
 
+from .memory import Memory
 from .methods import Method
+from .repetition import repetition_percent
 from .timing import Timing
 
 #: What speed-ups are given against, where it was timed.
 AGAINST = ("fairseq beam 5", "fairseq beam 1", "greedy")
+PERCENTILES = (50, 90, 99)
+#: Which hypotheses are counted, by the method that says what greedy is; the first that was timed.
+EQUAL = {"fairseq beam 1": "equal to fairseq greedy", "greedy": "equal to greedy"}
+
+Row = Dict[str, Any]
 
 
 def machine() -> Dict[str, Any]:
@@ -38,7 +45,8 @@ def summarise(
     timings: Dict[str, Timing],
     texts: Dict[str, List[str]],
     references: Optional[List[str]],
-) -> List[Dict[str, Any]]:
+    memory: Optional[Mapping[str, Memory]] = None,
+) -> List[Row]:
     """One row of figures for each method.
 
     Args:
@@ -46,72 +54,162 @@ def summarise(
         timings: from :func:`run_interleaved`.
         texts: by method name, detokenised hypotheses in the order of the input.
         references: detokenised references, or None for no BLEU.
+        memory: by method name.
 
     Returns:
         for each method its latencies in milliseconds a batch, the speed-up against
-        each of :data:`AGAINST` (of all time, and the median over batches), accepted
-        tokens, BLEU, and how many hypotheses equal fairseq's greedy ones.
+        each of :data:`AGAINST` (of all time, and the median over batches), iterations,
+        accepted tokens, seconds by part, BLEU, percent of repeated tokens, memory in
+        MB, and how many hypotheses equal the greedy ones.
     """
-    return [_row(method, timings, texts, references) for method in methods]
+    rows = []
+    for method in methods:
+        timing = timings[method.name]
+        row = {"method": method.name, **_speed(timing, timings), **_output(timing, timings)}
+        if method.trace is not None:
+            row["iterations"] = method.trace.iterations
+            row["accepted tokens"] = method.trace.accepted_tokens
+            row["acceptance by position"] = method.trace.acceptance_by_position()
+            row["seconds by part"] = dict(method.trace.seconds)
+        if references is not None:
+            metric = sacrebleu.metrics.BLEU()
+            row["bleu"] = metric.corpus_score(texts[method.name], [references]).score
+            row["bleu signature"] = str(metric.get_signature())
+        if memory is not None and method.name in memory:
+            row["memory in MB"] = memory[method.name].megabytes()
+        rows.append(row)
+    return rows
 
 
-def _row(
-    method: Method,
-    timings: Dict[str, Timing],
-    texts: Dict[str, List[str]],
-    references: Optional[List[str]],
-) -> Dict[str, Any]:
-    timing = timings[method.name]
-    milliseconds = sorted(1000 * seconds for seconds in timing.seconds)
-    row: Dict[str, Any] = {"method": method.name, "seconds": sum(timing.seconds)}
-    for percent in (50, 90, 99):
-        row[f"p{percent}_ms"] = milliseconds[
-            min(len(milliseconds) - 1, len(milliseconds) * percent // 100)
-        ]
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The value that ``percent`` of the values are at most about: no interpolation.
+
+    Args:
+        values: at least one, in any order.
+        percent: 0 to 100.
+    """
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
+
+
+def speed_ups(other: Sequence[float], own: Sequence[float]) -> List[float]:
+    """The other's seconds divided by one's own, batch by batch."""
+    return [a / b for a, b in zip(other, own)]
+
+
+def _speed(timing: Timing, timings: Mapping[str, Timing]) -> Row:
+    milliseconds = [1000 * seconds for seconds in timing.seconds]
+    row: Row = {"seconds": sum(timing.seconds)}
+    for percent in PERCENTILES:
+        row[f"p{percent}_ms"] = percentile(milliseconds, percent)
     for other in AGAINST:
         if other in timings:
+            ratios = speed_ups(timings[other].seconds, timing.seconds)
             row[f"total speed-up over {other}"] = sum(timings[other].seconds) / row["seconds"]
-            ratios = [a / b for a, b in zip(timings[other].seconds, timing.seconds)]
             row[f"median speed-up over {other}"] = statistics.median(ratios)
-    row["tokens"] = sum(len(each["tokens"]) for each in timing.hypotheses.values())
-    if method.trace is not None:
-        row["accepted tokens"] = method.trace.accepted_tokens
-        row["acceptance by position"] = method.trace.acceptance_by_position()
-        row["seconds by part"] = dict(method.trace.seconds)
-    if "fairseq beam 1" in timings:
-        greedy = timings["fairseq beam 1"].hypotheses
-        row["equal to fairseq greedy"] = sum(
-            torch.equal(each["tokens"].cpu(), greedy[name]["tokens"].cpu())
-            for name, each in timing.hypotheses.items()
-        )
-    row["sentences"] = len(timing.hypotheses)
-    if references is not None:
-        metric = sacrebleu.metrics.BLEU()
-        row["bleu"] = metric.corpus_score(texts[method.name], [references]).score
-        row["bleu signature"] = str(metric.get_signature())
     return row
 
 
-def markdown(rows: Sequence[Dict[str, Any]]) -> str:
-    """The figures as a table."""
-    columns = ["method", "p50 ms", "p90 ms", "p99 ms"]
-    columns += [f"× {other}" for other in AGAINST if f"median speed-up over {other}" in rows[0]]
-    columns += ["accepted tokens", "BLEU", "equal to fairseq greedy"]
-    lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
-    lines += ["| " + " | ".join(_cells(row)) + " |" for row in rows]
-    signatures = {row["bleu signature"] for row in rows if "bleu signature" in row}
-    notes = ["", "× is the median over batches of the other's time divided by this one's."]
-    notes += [f"sacreBLEU {signature}" for signature in sorted(signatures)]
-    return "\n".join(lines + notes)
+def _output(timing: Timing, timings: Mapping[str, Timing]) -> Row:
+    hypotheses = {number: each["tokens"].cpu() for number, each in timing.hypotheses.items()}
+    row: Row = {
+        "sentences": len(hypotheses),
+        "tokens": sum(map(len, hypotheses.values())),
+        "repetition percent": repetition_percent(
+            tokens.tolist()[:-1] for tokens in hypotheses.values()
+        ),
+    }
+    for other, key in EQUAL.items():
+        if other in timings:
+            greedy = timings[other].hypotheses
+            row[key] = sum(
+                torch.equal(tokens, greedy[number]["tokens"].cpu())
+                for number, tokens in hypotheses.items()
+            )
+            break
+    return row
 
 
-def _cells(row: Dict[str, Any]) -> List[str]:
-    cells = [row["method"], *(f"{row[f'p{percent}_ms']:.1f}" for percent in (50, 90, 99))]
-    for other in AGAINST:
-        if f"median speed-up over {other}" in row:
-            cells.append(f"{row[f'median speed-up over {other}']:.2f}")
-    cells.append(f"{row['accepted tokens']:.2f}" if "accepted tokens" in row else "")
-    cells.append(f"{row['bleu']:.1f}" if "bleu" in row else "")
-    same = row.get("equal to fairseq greedy")
-    cells.append("" if same is None else f"{same:,} of {row['sentences']:,}")
-    return cells
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A Markdown table; the first column is text, the others are numbers."""
+    lines = [columns, [":---", *["---:"] * (len(columns) - 1)], *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The main table, with what its columns mean below; columns without figures are left out."""
+    columns = [column for column in _COLUMNS if any(_known(column[1], row) for row in rows)]
+    cells = [[show(row) if _known(show, row) else "" for _, show in columns] for row in rows]
+    notes = ["× is the median over batches of the other's time divided by this one's."]
+    if rows[0].get("batch size", 1) > 1:
+        notes.append(f"Milliseconds are those of a batch of {rows[0]['batch size']} sentences.")
+    notes.append("Repetition is the share of tokens equal to the token before.")
+    signatures = sorted({row["bleu signature"] for row in rows if "bleu signature" in row})
+    notes += [f"BLEU is sacreBLEU's, {signature}." for signature in signatures]
+    return table([name for name, _ in columns], cells) + "\n\n" + "\n".join(notes)
+
+
+def _known(show: Callable[[Row], str], row: Row) -> bool:
+    try:
+        show(row)
+    except KeyError:
+        return False
+    return True
+
+
+def _speed_up_column(other: str) -> Tuple[str, Callable[[Row], str]]:
+    return f"× {other}", lambda row: f"{row[f'median speed-up over {other}']:.2f}"
+
+
+def _equal_column(key: str) -> Tuple[str, Callable[[Row], str]]:
+    return key, lambda row: f"{row[key]:,} of {row['sentences']:,}"
+
+
+#: Heads of the main table and what stands below them; a KeyError means nothing does.
+_COLUMNS: List[Tuple[str, Callable[[Row], str]]] = [
+    ("method", lambda row: str(row["method"])),
+    ("p50 ms", lambda row: f"{row['p50_ms']:.1f}"),
+    ("p90 ms", lambda row: f"{row['p90_ms']:.1f}"),
+    ("p99 ms", lambda row: f"{row['p99_ms']:.1f}"),
+    *map(_speed_up_column, AGAINST),
+    ("iterations a sentence", lambda row: f"{row['iterations'] / row['sentences']:.1f}"),
+    ("accepted tokens", lambda row: f"{row['accepted tokens']:.2f}"),
+    ("BLEU", lambda row: f"{row['bleu']:.1f}"),
+    ("repetition", lambda row: f"{row['repetition percent']:.2f}%"),
+    *map(_equal_column, EQUAL.values()),
+]
+
+
+def parts_table(rows: Sequence[Row]) -> Optional[str]:
+    """Time by part in percent, of the methods that run in our loop; None without such."""
+    traced = [row for row in rows if row.get("seconds by part", {}).get("total", 0) > 0]
+    if not traced:
+        return None
+    parts = [part for part in traced[0]["seconds by part"] if part != "total"]
+    cells = []
+    for row in traced:
+        seconds = row["seconds by part"]
+        spent = [seconds[part] for part in parts]
+        spent.append(seconds["total"] - sum(spent))
+        cells.append([row["method"], *(f"{100 * each / seconds['total']:.0f}" for each in spent)])
+    return table(["time by part, %", *parts, "rest"], cells)
+
+
+def memory_table(rows: Sequence[Row]) -> Optional[str]:
+    """Memory by part in MB; None where it was not measured."""
+    measured = [row for row in rows if "memory in MB" in row]
+    if not measured:
+        return None
+    names = list(measured[0]["memory in MB"])
+    cells = [
+        [row["method"], *(f"{row['memory in MB'][name]:.1f}" for name in names)] for row in measured
+    ]
+    return table(["memory, MB", *names], cells) + "\n\n" + MEMORY_NOTE
+
+
+MEMORY_NOTE = (
+    "Verifier and drafter: their weights as PyTorch keeps them. Packed: what else the method keeps "
+    "after its first batch, above all weights laid out for its kernels (on a CPU right to 8 MB). "
+    "Decoding: the greatest growth of the process above that while it decodes the batches with the "
+    "longest sources. Peak: the sum, without PyTorch itself."
+)

@@ -5,6 +5,9 @@ import os
 
 import pytest
 
+from specdec_plugin.bench.__main__ import main
+from specdec_plugin.errors import PluginError
+
 from ..conftest import ROOT, run_cli
 
 
@@ -31,6 +34,101 @@ def test_all_methods_side_by_side(corpus, tiny_verifier, tiny_drafter, tmp_path)
     assert all(row["p50_ms"] > 0 and 0 <= row["bleu"] <= 100 for row in rows.values())
     assert results["machine"]["torch"] and results["options"]["batch_size"] == 4
     assert (tmp_path / "results.md").read_text("utf-8").strip() in done.stdout
+    assert all(row["memory in MB"]["verifier"] > 0 for row in rows.values())
+    assert (
+        rows["specdec"]["memory in MB"]["drafter"] > 0 == rows["greedy"]["memory in MB"]["drafter"]
+    )
+    assert rows["specdec"]["iterations"] < rows["specdec"]["tokens"] == rows["greedy"]["iterations"]
+    assert results["options"]["seed"] == 1 and results["options"]["tolerance"] == 3
+    assert results["command"].startswith("specdec-bench ") and results["date"]
+    for words in ("| time by part, % |", "| memory, MB |", results["command"], "BLEU is sacreBLEU"):
+        assert words in done.stdout
+    assert (tmp_path / "speedup-distribution.png").stat().st_size > 5000
+    assert (tmp_path / "speedup-distribution.svg").exists()
+    assert "DEBUG" not in done.stderr
+
+
+def bench_here(*args):
+    """The same in this process, which need not start."""
+    _, *args = bench(*args)
+    main([*map(str, args), "--threads", "1"])
+
+
+@pytest.mark.parametrize(
+    "more, words",
+    [
+        (["--resume"], "the folder --output"),
+        (["--sweep", "k"], "add specdec"),
+        (["--methods", "greedy,greedy"], "twice"),
+        (["--repeats", 0], "at least 1"),
+        (["--sweep", "batch", "--batch-size", 4], "--batch-sizes"),
+        (["--sweep", "batch", "--batch-sizes", "0,4"], "at least 1"),
+    ],
+)
+def test_options_that_make_no_sense(more, words, corpus, tiny_verifier):
+    with pytest.raises(PluginError, match=words):
+        bench_here(corpus, tiny_verifier, "--methods", "greedy", *more)
+
+
+def test_an_interrupted_run_is_resumed(corpus, tiny_verifier, tmp_path, capsys):
+    args = [corpus, tiny_verifier, "--methods", "fairseq beam 1,greedy", "--output", tmp_path]
+    bench_here(*args)
+    journal = tmp_path / "journal.jsonl"
+    lines = journal.read_text("utf-8").splitlines(keepends=True)
+    assert len(lines) == 1 + 2 * 21
+    journal.write_text("".join(lines[:22])[:-30], "utf-8")  # ten batches, half of the last
+    bench_here(*args, "--resume")
+    assert "10/21" in capsys.readouterr().err  # where the progress bar begins
+    again = journal.read_text("utf-8").splitlines(keepends=True)
+    assert again[:21] == lines[:21] and len(again) == len(lines)
+    rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
+    assert [row["equal to fairseq greedy"] for row in rows] == [21, 21]
+    assert rows[1]["iterations"] == rows[1]["tokens"]
+    with pytest.raises(PluginError, match="--max-len-b 20, but now it is 19"):
+        bench_here(*args, "--resume", "--max-len-b", 19)
+
+
+@pytest.mark.parametrize(
+    "sweep, labels, words",
+    [
+        (
+            ["k", "--block-sizes", "2,4"],
+            ["greedy", "specdec, k=2", "specdec, k=4", "specdec++, k=2", "specdec++, k=4"],
+            "| specdec, k=2 |",
+        ),
+        (
+            ["beta-tau", "--betas", "1,2", "--tolerances", "0.5,1"],
+            ["greedy", "specdec", "specdec++, β=1", "specdec++, β=2, τ=0.5", "specdec++, β=2, τ=1"],
+            "| accepted tokens / BLEU | β = 1 | β = 2 |",
+        ),
+        (
+            ["batch", "--batch-sizes", "1,8"],
+            ["greedy", "specdec", "specdec++"] * 2,
+            "| peak memory, MB | batch of 1 | batch of 8 |",
+        ),
+    ],
+)
+def test_sweeps(sweep, labels, words, corpus, tiny_verifier, tiny_drafter, tmp_path, capsys):
+    args = ["--drafter-path", tiny_drafter, "--methods", "greedy,specdec,specdec++"]
+    args += ["--reference", os.path.join(corpus.raw_dir, "test.es"), "--sentences", 8]
+    bench_here(corpus, tiny_verifier, *args, "--sweep", *sweep, "--output", tmp_path)
+    rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
+    assert [row["method"] for row in rows] == labels
+    assert all(row["sentences"] == 8 for row in rows)
+    exact = [row for row in rows if not row["method"].startswith("specdec++")]
+    assert all(row["equal to greedy"] == 8 for row in exact)
+    assert words in capsys.readouterr().out
+    assert (tmp_path / f"sweep-{sweep[0]}.png").stat().st_size > 5000
+    assert (tmp_path / f"sweep-{sweep[0]}.svg").exists()
+
+
+def test_ctranslate2_beside_us(corpus, tiny_verifier, tmp_path):
+    pytest.importorskip("ctranslate2")
+    args = ["--methods", "fairseq beam 1,greedy", "--batch-size", 4, "--peer", "ctranslate2"]
+    bench_here(corpus, tiny_verifier, *args, "--output", tmp_path)
+    rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
+    assert [row["method"] for row in rows] == ["fairseq beam 1", "greedy", "ctranslate2"]
+    assert rows[2]["equal to fairseq greedy"] == 21
 
 
 def test_part_of_a_split(corpus, tiny_verifier, tmp_path):

@@ -3,8 +3,15 @@
 import pytest
 import torch
 
+from specdec_plugin.bench.memory import Memory
 from specdec_plugin.bench.methods import Method
-from specdec_plugin.bench.report import markdown, summarise
+from specdec_plugin.bench.report import (
+    markdown,
+    memory_table,
+    parts_table,
+    percentile,
+    summarise,
+)
 from specdec_plugin.bench.timing import Timing
 from specdec_plugin.decoding.trace import Trace
 
@@ -18,6 +25,7 @@ def timing(seconds, *tokens):
 def rows():
     trace = Trace()
     trace.count([4, 4], [4, 1], [5, 2])
+    trace.seconds.update(encoder=0.5, drafter=1.0, verifier=1.5, projection=0.5, total=4.0)
     methods = [
         Method("fairseq beam 5", None, None),
         Method("fairseq beam 1", None, None),
@@ -30,7 +38,8 @@ def rows():
     }
     texts = {name: ["a b c d e", "f g h i j", "k l m n o"] for name in timings}
     references = ["a b c d e", "f g h i j", "k l m n o"]
-    return summarise(methods, timings, texts, references)
+    memory = {"specdec": Memory(30_000_000, 10_000_000, 5_500_000, 1_000_000)}
+    return summarise(methods, timings, texts, references, memory)
 
 
 def test_speed(rows):
@@ -48,6 +57,45 @@ def test_quality(rows):
     assert rows[2]["tokens"] == 7
     assert rows[0]["bleu"] == pytest.approx(100)
     assert "tok:13a" in rows[0]["bleu signature"]
+
+
+@pytest.mark.parametrize(
+    "values, percent, value",
+    [
+        ([3.0, 1.0, 2.0], 50, 2.0),
+        ([3.0, 1.0, 2.0], 99, 3.0),
+        (list(range(100)), 50, 50),
+        (list(range(100)), 90, 90),
+        (list(range(200)), 99, 198),
+        ([7.0], 90, 7.0),
+    ],
+)
+def test_percentiles(values, percent, value):
+    assert percentile(values, percent) == value
+
+
+def test_repetition_and_iterations(rows):
+    assert [row["repetition percent"] for row in rows] == [0, 0, 0]
+    methods = [Method("greedy", None, None)]
+    said = {"greedy": timing([1.0, 1.0], [4, 4, 5, 5, 2], [6, 2], [2, 2])}
+    (row,) = summarise(methods, said, {}, None)
+    assert row["repetition percent"] == pytest.approx(100 * 2 / 6)  # without ends of sentences
+    assert row["equal to greedy"] == 3
+    assert rows[2]["iterations"] == 2 and "iterations" not in rows[0]
+
+
+def test_time_by_part_is_in_percent(rows):
+    lines = parts_table(rows).splitlines()
+    assert lines[0] == "| time by part, % | encoder | drafter | verifier | projection | rest |"
+    assert lines[2:] == ["| specdec | 12 | 25 | 38 | 12 | 12 |"]
+    assert parts_table(rows[:2]) is None
+
+
+def test_memory_is_in_megabytes(rows):
+    assert rows[2]["memory in MB"]["peak"] == pytest.approx(46.5)
+    lines = memory_table(rows).splitlines()
+    assert lines[2] == "| specdec | 30.0 | 10.0 | 5.5 | 1.0 | 46.5 |"
+    assert memory_table(rows[:2]) is None
 
 
 def test_table_has_a_line_for_each_method_and_a_cell_for_each_column(rows):

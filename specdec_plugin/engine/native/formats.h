@@ -24,7 +24,7 @@ constexpr int TILE = LANES == 16 ? 12 : 6;
 // Between two calls other weights pass through the caches, so these come from far away, and with
 // several rows a step is too long for the processor to look ahead by itself.
 static inline void fetch_ahead(const uint32_t* weights) {
-  constexpr int STEPS = 32, LINE = 16;
+  constexpr int STEPS = 64, LINE = 16;
   for (int i = 0; i < PANEL; i += LINE) __builtin_prefetch(weights + STEPS * PANEL + i);
 }
 

@@ -1,0 +1,237 @@
+"""The figures of paper 001, drawn from the report's rows."""
+
+import math
+import os
+import statistics
+from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
+
+from . import sweeps
+from .report import AGAINST, Row, speed_ups
+
+#: Okabe and Ito's colours, which colour-blind readers tell apart; markers tell them apart in grey.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+MARKERS = "osD^vPX"
+STYLE: Any = {
+    "font.size": 9,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.color": "#DDDDDD",
+    "axes.axisbelow": True,
+    "svg.fonttype": "none",
+}
+
+
+def plot_distribution(
+    seconds: Mapping[str, Sequence[float]], folder: str, unit: str = "sentences"
+) -> List[str]:
+    """Speed-ups batch by batch as one histogram for each method (paper 001, Figure 4).
+
+    Args:
+        seconds: by method, of the same batches.
+        folder: where the figure goes.
+        unit: what a batch is called.
+
+    Returns:
+        the files, PNG and SVG; none without a baseline and another method.
+    """
+    base = next((name for name in AGAINST if name in seconds), None)
+    if base is None or len(seconds) < 2:
+        return []
+    ratios = {name: speed_ups(seconds[base], own) for name, own in seconds.items() if name != base}
+    edges = _edges([ratio for each in ratios.values() for ratio in each])
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(6.4, 0.8 + 1.05 * len(ratios)), layout="constrained")
+        axes = figure.subplots(len(ratios), 1, sharex=True, squeeze=False)
+        for place, (name, each) in enumerate(ratios.items()):
+            _histogram(axes[place][0], name, each, edges, COLOURS[place % len(COLOURS)])
+        beyond = max(map(max, ratios.values())) > edges[-1]
+        note = "; the last bar stands for all beyond" if beyond else ""
+        axes[-1][0].set_xlabel(f"speed-up over {base} (times as fast{note})")
+        figure.supylabel(f"{unit}, %", fontsize=9)
+        return _save(figure, folder, "speedup-distribution")
+
+
+def _edges(ratios: Sequence[float]) -> Any:
+    """At most 40 bins of a round width that hold all but the greatest hundredth."""
+    longest = max(float(np.percentile(ratios, 99)) * 1.05, 1.5)
+    least = max(longest / 40, 0.1)
+    magnitude = 10 ** math.floor(math.log10(least))
+    width = next(each * magnitude for each in (1, 2, 2.5, 5, 10) if each * magnitude >= least)
+    return np.arange(0, longest + width, width)
+
+
+def _histogram(axis: Any, name: str, ratios: Sequence[float], edges: Any, colour: str) -> None:
+    shown = np.minimum(ratios, edges[-1] - 1e-9)  # the few beyond the axis stand in the last bin
+    axis.hist(shown, edges, weights=np.full(len(ratios), 100 / len(ratios)), color=colour)
+    median = statistics.median(ratios)
+    axis.axvline(median, color="black", linewidth=1)
+    axis.set_title(f"{name}: median {median:.2f}×", fontsize=9, loc="left", pad=3)
+    axis.set_xlim(0, edges[-1])
+    axis.grid(axis="x", visible=False)
+    axis.yaxis.set_major_locator(MaxNLocator(3, integer=True))
+
+
+def plot_block_sizes(rows: Sequence[Row], folder: str) -> List[str]:
+    """Accepted tokens, BLEU and speed-up against k (paper 001, Table 2).
+
+    Args:
+        rows: of a report with ``--sweep k``.
+        folder: where the figure goes.
+
+    Returns:
+        the files, PNG and SVG.
+    """
+    lines = sweeps.swept_rows(rows, "block_size")
+    panels = [_panel("accepted tokens", "accepted tokens an iteration")]
+    panels.append(_panel("bleu", "sacreBLEU"))
+    panels += _speed_up_panels(rows)[:1]
+    figure, axes = _panels(lines, "block_size", panels, "block size k (tokens)")
+    greedy = next((row for row in rows if row["method"] == "greedy"), None)
+    for axis, (key, _, _) in zip(axes, _drawn(lines, panels)):
+        if greedy is not None and key == "bleu":
+            axis.axhline(greedy[key], color="black", linestyle=":", label="greedy")
+    return _finish(figure, axes, folder, "sweep-k")
+
+
+def plot_grid(rows: Sequence[Row], folder: str) -> List[str]:
+    """Accepted tokens, BLEU and speed-up by β and τ (paper 001, Table 3).
+
+    Args:
+        rows: of a report with ``--sweep beta-tau``.
+        folder: where the figure goes.
+
+    Returns:
+        the files, PNG and SVG.
+    """
+    panels = [("accepted tokens", "accepted tokens an iteration", "{:.2f}")]
+    panels.append(("bleu", "sacreBLEU", "{:.1f}"))
+    panels += [(key, title, "{:.2f}×") for key, title, _ in _speed_up_panels(rows)[:1]]
+    drawn = [(sweeps.grid(rows, key), title, form) for key, title, form in panels]
+    drawn = [each for each in drawn if each[0]]
+    with matplotlib.rc_context({**STYLE, "axes.grid": False}):
+        figure = Figure(figsize=(3.2 * len(drawn), 3.0), layout="constrained")
+        axes = figure.subplots(1, len(drawn), squeeze=False)
+        for axis, (values, title, form) in zip(axes[0], drawn):
+            _heat(axis, values, title, form)
+        axes[0][0].set_ylabel("tolerance τ (nats)")
+        return _save(figure, folder, "sweep-beta-tau")
+
+
+def _heat(axis: Any, values: Dict[int, Dict[float, float]], title: str, form: str) -> None:
+    betas = list(values)
+    taus = sorted({tau for each in values.values() for tau in each})
+    cells = np.array([[values[beta][tau] for beta in betas] for tau in taus])
+    image = axis.imshow(cells, cmap="cividis", aspect="auto", origin="lower")
+    for (row, column), value in np.ndenumerate(cells):
+        light = image.norm(value) > 0.5 or cells.min() == cells.max()
+        colour = "black" if light and cells.min() < cells.max() else "white"
+        axis.text(column, row, form.format(value), ha="center", va="center", color=colour)
+    axis.set_xticks(range(len(betas)), [str(beta) for beta in betas])
+    axis.set_yticks(range(len(taus)), ["any" if tau == math.inf else f"{tau:g}" for tau in taus])
+    axis.set_xlabel("top-β (tokens)")
+    axis.set_title(title, fontsize=9)
+    axis.spines[:].set_visible(False)
+
+
+def plot_batch_sizes(rows: Sequence[Row], folder: str) -> List[str]:
+    """Time a sentence, speed-up and peak memory against the batch size (paper 001, Figure 5).
+
+    Args:
+        rows: of a report with ``--sweep batch``.
+        folder: where the figure goes.
+
+    Returns:
+        the files, PNG and SVG.
+    """
+    lines: Dict[str, List[Row]] = {}
+    for row in sorted(rows, key=lambda row: row["batch size"]):
+        lines.setdefault(row["method"], []).append(row)
+    panels: List[Panel] = [("seconds", "ms a sentence, mean", sweeps.sentence_ms)]
+    panels += _speed_up_panels(rows)[:1]
+    panels.append(("memory in MB", "peak memory, MB", lambda row: row["memory in MB"]["peak"]))
+    figure, axes = _panels(lines, "batch size", panels, "sentences a batch")
+    sizes = sorted({row["batch size"] for row in rows})
+    for axis in axes:
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(sizes, [str(size) for size in sizes])
+        axis.minorticks_off()
+    axes[0].set_yscale("log")
+    axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axes[0].yaxis.set_minor_formatter(NullFormatter())
+    return _finish(figure, axes, folder, "sweep-batch")
+
+
+#: The key that rows must have, the axis' label, and the value.
+Panel = Tuple[str, str, Callable[[Row], float]]
+
+
+def _panel(key: str, label: str) -> Panel:
+    return key, label, lambda row: float(row[key])
+
+
+def _speed_up_panels(rows: Sequence[Row]) -> List[Panel]:
+    return [
+        _panel(f"median speed-up over {other}", f"× {other}, median")
+        for other in AGAINST
+        if any(f"median speed-up over {other}" in row for row in rows)
+    ]
+
+
+def _drawn(lines: Mapping[str, Sequence[Row]], panels: Sequence[Panel]) -> List[Panel]:
+    rows = [row for each in lines.values() for row in each]
+    return [panel for panel in panels if any(panel[0] in row for row in rows)]
+
+
+def _panels(
+    lines: Mapping[str, Sequence[Row]], across: str, panels: Sequence[Panel], label: str
+) -> Tuple[Any, List[Any]]:
+    """One panel for each figure side by side, a line for each method, against ``across``."""
+    drawn = _drawn(lines, panels)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(3.2 * len(drawn), 3.0), layout="constrained")
+        axes = figure.subplots(1, len(drawn), squeeze=False)
+        for axis, (key, title, value) in zip(axes[0], drawn):
+            for place, (name, rows) in enumerate(lines.items()):
+                points = [(row[across], value(row)) for row in rows if key in row]
+                axis.plot(
+                    *zip(*points),
+                    color=COLOURS[place % len(COLOURS)],
+                    marker=MARKERS[place % len(MARKERS)],
+                    markersize=4,
+                    label=name,
+                )
+            axis.set_xlabel(label)
+            axis.set_title(title, fontsize=9)
+            axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+        return figure, list(axes[0])
+
+
+def _finish(figure: Any, axes: Sequence[Any], folder: str, name: str) -> List[str]:
+    """Put one legend of all panels below them, and save."""
+    entries: Dict[str, Any] = {}
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels()):
+            entries.setdefault(label, handle)
+    with matplotlib.rc_context(STYLE):
+        figure.legend(
+            list(entries.values()),
+            list(entries),
+            loc="outside lower center",
+            ncols=min(len(entries), 2 * len(axes)),
+            frameon=False,
+        )
+        return _save(figure, folder, name)
+
+
+def _save(figure: Any, folder: str, name: str) -> List[str]:
+    paths = [os.path.join(folder, f"{name}.{kind}") for kind in ("png", "svg")]
+    for path in paths:
+        figure.savefig(path, dpi=150)
+    return paths

@@ -1,0 +1,86 @@
+"""The report of a run: printed, and stored with its plots."""
+
+import argparse
+import datetime
+import json
+import logging
+import os
+import shlex
+import sys
+from typing import Any, List, Mapping, Optional, Sequence
+
+from . import sweeps
+from .report import Row, machine, markdown, memory_table, parts_table
+
+
+def publish(
+    options: argparse.Namespace,
+    argv: Sequence[str],
+    rows: Sequence[Row],
+    seconds: Mapping[str, Sequence[float]],
+) -> None:
+    """Print the tables; with ``--output``, store them, the figures and the plots."""
+    origin = {
+        "machine": machine(),
+        "date": datetime.date.today().isoformat(),
+        "command": shlex.join(["specdec-bench", *map(str, argv)]),
+    }
+    text = document(options.sweep, rows, origin)
+    drawn: List[str] = []
+    if options.output is not None:
+        results = {**origin, "options": vars(options), "rows": rows}
+        write(options.output, "results.json", json.dumps(results, indent=1))
+        write(options.output, "results.md", text + "\n")
+        drawn = draw(options, rows, seconds)
+    print(text)
+    for path in drawn:
+        print(f"wrote {path}", file=sys.stderr)
+
+
+def draw(
+    options: argparse.Namespace, rows: Sequence[Row], seconds: Mapping[str, Sequence[float]]
+) -> List[str]:
+    """Draw what belongs to the run into ``--output``; returns the files."""
+    # fairseq lets every logger speak, and this one tells of each font.
+    logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    from . import plots
+
+    if options.sweep == "k":
+        return plots.plot_block_sizes(rows, options.output)
+    if options.sweep == "beta-tau":
+        return plots.plot_grid(rows, options.output)
+    if options.sweep == "batch":
+        return plots.plot_batch_sizes(rows, options.output)
+    unit = "sentences" if options.batch_size == 1 else f"batches of {options.batch_size}"
+    return plots.plot_distribution(seconds, options.output, unit)
+
+
+def document(sweep: Optional[str], rows: Sequence[Row], origin: Mapping[str, Any]) -> str:
+    """What a reader gets: tables, what they mean, and where the figures come from."""
+    sizes = sorted({row["batch size"] for row in rows})
+    parts: List[Optional[str]] = []
+    if sweep == "beta-tau":
+        parts.append(sweeps.grid_table(rows))
+    if sweep == "batch":
+        parts.append(sweeps.batch_tables(rows))
+    for size in sizes:
+        some = [row for row in rows if row["batch size"] == size]
+        parts.append(f"Batches of {size}:" if len(sizes) > 1 else None)
+        parts += [markdown(some), parts_table(some)]
+        parts.append(memory_table(some) if sweep != "batch" else None)
+    where = origin["machine"]
+    plural = "s" if where["threads"] > 1 else ""
+    what = "sentence by sentence" if sizes == [1] else "batch by batch"
+    parts.append(
+        f"All methods took turns {what} in one process, on {where['processor']} with "
+        f"{where['threads']} thread{plural}, Python {where['python']} and PyTorch "
+        f"{where['torch']}, on {origin['date']}:"
+    )
+    parts.append(f"```sh\n{origin['command']}\n```")
+    return "\n\n".join(part for part in parts if part is not None)
+
+
+def write(folder: str, name: str, text: str) -> None:
+    """Store a text."""
+    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
+        file.write(text)

@@ -1,0 +1,22 @@
+"""Token repetition: the trace that drafting in parallel leaves in bad output (paper 001, B.3)."""
+
+from typing import Iterable, Sequence
+
+
+def repetition_percent(hypotheses: Iterable[Sequence[int]]) -> float:
+    """How many tokens equal the one before them in the same hypothesis.
+
+    Tokens are those of the model (subwords): the paper's Table 9 speaks of tokens and
+    does not say more. Leave out ends of sentences, which would count and never repeat.
+
+    Args:
+        hypotheses: tokens of each.
+
+    Returns:
+        percent of all tokens; 0 if there are none.
+    """
+    repeated = tokens = 0
+    for each in hypotheses:
+        tokens += len(each)
+        repeated += sum(one == before for before, one in zip(each, each[1:]))
+    return 100 * repeated / max(1, tokens)

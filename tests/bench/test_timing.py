@@ -1,0 +1,56 @@
+"""Batches of a tiny data set."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from specdec_plugin.bench.methods import METHODS, open_session, reads
+from specdec_plugin.bench.timing import batches_by_size, batches_of, seed_everything
+from specdec_plugin.decoding.config import DECODING_CHOICES
+
+
+@pytest.fixture(scope="module")
+def session(corpus, tiny_verifier):
+    session = open_session(corpus.data_dir, "en", "es", tiny_verifier)
+    session.task.load_dataset("test")
+    return session
+
+
+def numbers(batches):
+    return [sorted(batch["id"].tolist()) for batch in batches]
+
+
+def test_all_sentences_in_batches_of_each_size(session):
+    dataset = session.task.dataset("test")
+    found = batches_by_size(session, dataset, [1, 4, 8])
+    for size, batches in found.items():
+        assert numbers(batches) == numbers(batches_of(session, dataset, size))
+    assert len(found[1]) == 21 and len(found[8]) == 3
+
+
+def test_the_same_sentences_in_each_size(session):
+    found = batches_by_size(session, session.task.dataset("test"), [1, 2, 4], sentences=9)
+    same = [sorted(n for batch in numbers(each) for n in batch) for each in found.values()]
+    assert same[0] == same[1] == same[2] and len(same[0]) == 8
+
+
+@pytest.mark.parametrize("sentences, batches", [(1, 1), (10, 10), (15, 15), (1000, 21)])
+def test_as_many_sentences_as_asked_for(session, sentences, batches):
+    found = batches_by_size(session, session.task.dataset("test"), [1], sentences)
+    assert len(found[1]) == batches
+
+
+def test_seeds():
+    def drawn():
+        seed_everything(5)
+        return random.random(), np.random.rand(), torch.rand(1).item()
+
+    assert drawn() == drawn()
+
+
+def test_every_decoding_method_can_be_timed():
+    assert {choice.value for choice in DECODING_CHOICES} < {*METHODS}
+    assert reads("specdec", "block_size") and not reads("specdec", "top_beta")
+    assert reads("specdec++", "top_beta") and not reads("fairseq beam 5", "block_size")
