@@ -44,6 +44,14 @@ class DecodingConfig(FairseqDataclass):
             "is right would fall below this; 0 drafts k tokens always"
         },
     )
+    draft_rows: int = field(
+        default=-1,
+        metadata={
+            "help": "draft only while at most so many sentences of a batch are unfinished; 0: "
+            "always. Default: 1 on a CPU, where several sentences keep the processor as busy as "
+            "a draft does, and always elsewhere"
+        },
+    )
     top_beta: int = field(
         default=1,
         metadata={
@@ -136,6 +144,7 @@ READERS: Dict[str, Tuple[str, ...]] = {
     "drafter_path": ("specdec", "nat"),
     "block_size": ("specdec", "nat"),
     "draft_confidence": ("specdec",),
+    "draft_rows": ("specdec",),
     "top_beta": ("specdec",),
     "tolerance": ("specdec",),
     "verifier_dtype": ("greedy", "specdec"),

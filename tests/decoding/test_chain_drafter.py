@@ -15,7 +15,7 @@ from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine, native
 
 from . import tiny
-from .test_loop import SYMBOLS, assert_same, reference
+from .test_loop import MODELS, SYMBOLS, assert_same, reference
 from .test_nat_drafter import K, drafter_model
 
 
@@ -89,3 +89,30 @@ def test_lossless_whatever_the_drafter_computes_in(form, confidence, dtype):
         assert_same(found, reference([verifier], sample, max_len_b=15))
     drafted = sum(length * times for length, times in trace.draft_lengths.items())
     assert confidence < 0.5 or drafted < K * trace.iterations / 2
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+@pytest.mark.parametrize("form", ["full", "causal"])
+def test_drafts_begin_when_few_rows_are_left(form, most):
+    """Rows that were decoded greedily until then are fed to the drafter all at once."""
+    verifier, model, trace = MODELS[0], chained_model(form), Trace()
+    step = VerifiedStep(Verifier([build_engine(verifier)], trace), TopBeta())
+    drafter = NATDrafter(model, K, most_rows=most)
+    sizes = []
+    propose = drafter.propose
+
+    def counted(rows):
+        draft = propose(rows)
+        sizes.append((rows.size, draft.tokens.size(1)))
+        return draft
+
+    drafter.propose = counted
+    loop = DecodingLoop(drafter, step, trace)
+    lengths = Lengths(max_len_b=15, max_positions=64)
+    generator = ParallelGenerator([verifier], SYMBOLS, loop, trace, lengths)
+    for seed in range(20):
+        sample = tiny.sample([3, 6, 0, 2], seed)
+        found = [row[0] for row in generator.generate([verifier], sample)]
+        assert_same(found, reference([verifier], sample, max_len_b=15))
+    assert all((width > 0) == (rows <= most) for rows, width in sizes)
+    assert {rows <= most for rows, _ in sizes} == {True, False}

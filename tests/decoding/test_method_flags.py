@@ -13,6 +13,7 @@ VALUES = {
     "drafter_path": "drafter.pt",
     "block_size": 3,
     "draft_confidence": 0.3,
+    "draft_rows": 2,
     "top_beta": 3,
     "tolerance": 1.0,
     "verifier_dtype": "bfloat16",

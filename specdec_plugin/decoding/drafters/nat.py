@@ -1,7 +1,7 @@
 """Drafts of a block-NAT model (papers 001 and 002)."""
 
-from operator import sub
-from typing import Any, Optional
+import sys
+from typing import Any, List, Optional
 
 import torch
 from fairseq.modules import LearnedPositionalEmbedding
@@ -31,6 +31,7 @@ class NATDrafter(Drafter):
         with_scores: also return the drafter's log-probabilities.
         confidence: a draft stops where the drafter's own probability that all of it is
             right would fall below this; 0 drafts k tokens always.
+        most_rows: drafts only while at most so many rows are left; None: always.
     """
 
     def __init__(
@@ -41,6 +42,7 @@ class NATDrafter(Drafter):
         dtype: Optional[torch.dtype] = None,
         with_scores: bool = False,
         confidence: float = 0.0,
+        most_rows: Optional[int] = None,
     ) -> None:
         self.model = model
         self.positions = learned_positions(model.decoder)
@@ -48,12 +50,13 @@ class NATDrafter(Drafter):
         self.shared = shared
         self.with_scores = with_scores
         self.confidence = confidence
+        self.most_rows = sys.maxsize if most_rows is None else most_rows
         self.causal = model.decoder.causal_prefix
         self.engine = CachedDecoder(model.decoder, dtype, model.decoder.mask_vectors)
         self._encode = build_encoder(model)
         self._chain = self._make_chain()
         self._state: Any = None
-        self._ended = False
+        self._fed: List[int] = []  # inputs in the cache, by place in the batch
 
     def release(self) -> None:
         """Free what the kernels have packed, for a model that serves this drafter alone."""
@@ -75,22 +78,23 @@ class NATDrafter(Drafter):
             encoder_out = batch.encoder_outs[self.shared]
         capacity = min(batch.limits.max_len + 1 + self.block_size, 256)
         self._state = self.engine.start(encoder_out, capacity)
-        self._ended = False
+        self._fed = [0] * batch.size
 
     def propose(self, rows: Rows) -> Draft:
         """The k most probable tokens, each for itself, within the limits."""
-        if self._at_the_end(rows):
+        beyond = self.positions is not None and rows.longest + 1 >= self.positions
+        if beyond or rows.size > self.most_rows:
             return Draft(rows.inputs[:, :0], torch.zeros_like(rows.lengths))
         state = self._state
-        new = rows.longest + 1
-        if state.longest > 0:
-            # Everything was fed but what the last iteration added. Rows may have left since.
-            new = max(rows.host_added)
-            fed = 1 + max(map(sub, rows.host_lengths, rows.host_added))
-            state.keep(state.lengths, fed)
+        # Rows were fed different counts, and some of them may have left since.
+        fed = [self._fed[place] for place in rows.order]
+        new = max(length + 1 - before for length, before in zip(rows.host_lengths, fed))
+        state.keep(state.lengths, max(fed))
         hidden = self._feed(rows, new)
         if self.causal:
             state.keep(rows.lengths + 1, rows.longest + 1)
+            for place, length in zip(rows.order, rows.host_lengths):
+                self._fed[place] = length + 1
         if self._chain is not None:
             return self._chained(hidden, rows)
         values, normalisers = self.engine.projection.scores(hidden, never=rows.limits.pad)
@@ -98,16 +102,6 @@ class NATDrafter(Drafter):
         best, tokens = values.max(2)
         scores = best - normalisers
         return self._stopped(Draft(tokens, confident(scores, self.confidence), scores))
-
-    def _at_the_end(self, rows: Rows) -> bool:
-        """Whether the longest row left no learned position for a mask.
-
-        It stays so for the batch, though that row may leave: the cache then lacks what
-        the others were given in the meantime.
-        """
-        if self.positions is not None and rows.longest + 1 >= self.positions:
-            self._ended = True
-        return self._ended
 
     def _stopped(self, draft: Draft) -> Draft:
         """Without the columns that no row drafts."""
