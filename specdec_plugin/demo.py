@@ -43,11 +43,19 @@ def build_parser() -> argparse.ArgumentParser:
         help="folder with verifier.pt, drafter.pt, spm.model and dictionaries "
         "(default: %(default)s)",
     )
-    parser.add_argument("--block-size", type=int, default=6, help="k (default: %(default)s)")
+    parser.add_argument(
+        "--block-size", type=int, default=0, help="k (default: what the drafter was trained with)"
+    )
+    parser.add_argument(
+        "--draft-confidence",
+        type=float,
+        default=0.05,
+        help="a draft ends where the drafter is less sure than this (default: %(default)s)",
+    )
     parser.add_argument(
         "--drafter-dtype",
         choices=list(DRAFTER_DTYPES),
-        default="bfloat16",
+        default="int8",
         help="type the drafter computes in; it has no influence on the translations "
         "(default: %(default)s)",
     )
@@ -74,6 +82,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     flags = {
         "drafter_path": os.path.join(options.models, "drafter.pt"),
         "block_size": options.block_size,
+        "draft_confidence": options.draft_confidence,
         "drafter_dtype": options.drafter_dtype,
     }
     methods = build_methods(session, METHODS, flags, {})

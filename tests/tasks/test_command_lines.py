@@ -27,6 +27,8 @@ class Hostile:
 
 def specdec(corpus, tiny_verifier, tiny_drafter, *more):
     flags = ["--decoding", "specdec", "--drafter-path", tiny_drafter]
+    if "nat" not in more:
+        flags += ["--draft-rows", 0]  # in batches too
     return generate_args(corpus.data_dir, tiny_verifier, *flags, *more)
 
 
@@ -49,7 +51,7 @@ def plain(corpus, tiny_verifier):
 def test_same_hypotheses_and_scores_as_fairseq(
     plain, corpus, tiny_verifier, tiny_drafter, method, batch_size
 ):
-    drafter = [] if method == ["greedy"] else ["--drafter-path", tiny_drafter]
+    drafter = [] if method == ["greedy"] else ["--drafter-path", tiny_drafter, "--draft-rows", 0]
     more = ["--decoding", *method, *drafter, "--batch-size", batch_size]
     done = run_cli(generate_args(corpus.data_dir, tiny_verifier, *more))
     found = scored(done.stdout)
