@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..engine import native
 from ..engine.output_projection import Scores
 from .state import Draft
 
@@ -93,60 +92,16 @@ def judge(scores: Scores, draft: Draft, rule: Any, eos: int) -> Emission:
         rule: says which drafted tokens may stand.
         eos: the symbol that ends a sentence.
     """
-    if native.library() is not None and scores.values.device.type == "cpu":
-        return _judge_natively(scores, draft, rule, eos)
     ranking = Ranking(scores, scores.values.argmax(2), draft.tokens, draft.real())
-    return emit(ranking, rule.agrees(ranking), eos)
-
-
-def emit(ranking: Ranking, agrees: Tensor, eos: int) -> Emission:
-    """:func:`judge` on PyTorch's operators, when it is known which drafted tokens may stand.
-
-    Args:
-        ranking: the verifier's word.
-        agrees: (rows, m) which drafted tokens may stand.
-        eos: the symbol that ends a sentence.
-    """
+    agrees = rule.agrees(ranking)
     kept = agrees.long().cumprod(1).sum(1)
     width = ranking.best.size(1)
     place = torch.arange(width, device=kept.device)
-    draft = torch.cat([ranking.draft, ranking.best[:, -1:]], dim=1)
-    tokens = torch.where(place < kept.unsqueeze(1), draft, ranking.best)
+    proposed = torch.cat([draft.tokens, ranking.best[:, -1:]], dim=1)
+    tokens = torch.where(place < kept.unsqueeze(1), proposed, ranking.best)
     ends = tokens.eq(eos) & (place <= kept.unsqueeze(1))
     ended = ends.any(1)
     first = ends.int().argmax(1)
     counts = torch.where(ended, first, kept) + 1
-    values, normalisers = ranking.scores
-    scores = values.gather(2, tokens.unsqueeze(2)).squeeze(2) - normalisers
-    return Emission(tokens, scores, counts, torch.minimum(kept, counts), ended.long())
-
-
-def _judge_natively(scores: Scores, draft: Draft, rule: Any, eos: int) -> Emission:
-    """:func:`judge` in one call of the kernels."""
-    values, normalisers = scores.values.contiguous(), scores.normalisers.contiguous()
-    rows, width, vocabulary = values.shape
-    tokens, lengths = draft.tokens.contiguous(), draft.lengths.contiguous()
-    numbers = torch.empty(3, rows, dtype=torch.long)
-    # What is beyond the counts may be fed again, so it must be some symbol.
-    emission = Emission(
-        torch.zeros(rows, width, dtype=torch.long), torch.zeros(rows, width), *numbers.unbind(0)
-    )
-    judgement = native.Judgement(
-        rows=rows,
-        drafted=width - 1,
-        vocabulary=vocabulary,
-        values=values.data_ptr(),
-        normalisers=normalisers.data_ptr(),
-        draft=tokens.data_ptr(),
-        lengths=lengths.data_ptr(),
-        beta=rule.beta,
-        tolerance=rule.tolerance,
-        eos=eos,
-        tokens=emission.tokens.data_ptr(),
-        scores=emission.scores.data_ptr(),
-        counts=emission.counts.data_ptr(),
-        kept=emission.kept.data_ptr(),
-        ended=emission.ended.data_ptr(),
-    )
-    native.judge(judgement, torch.get_num_threads() if rows > 1 else 1)
-    return emission
+    chosen = scores.values.gather(2, tokens.unsqueeze(2)).squeeze(2) - scores.normalisers
+    return Emission(tokens, chosen, counts, torch.minimum(kept, counts), ended.long())

@@ -7,38 +7,43 @@ are appended, and its cache keeps exactly what was accepted. So an iteration add
 iterations and then leave the batch. The host waits for the device once an iteration.
 """
 
-from typing import Any, Dict, List, Optional, Protocol, Tuple
+from typing import Any, Dict, List, Optional
 
 import torch
 from torch import Tensor
 
-from .acceptance import Emission, Ranking, judge
+from .acceptance import Emission, TopBeta, judge
 from .drafters.base import Drafter
-from .state import Batch, Draft, Rows
+from .one_call import OneCallVerification
+from .state import Batch, Draft, Outcome, Rows
 from .trace import Trace
 from .verifier import Verifier
 
 
-class Rule(Protocol):
-    """An acceptance rule; see :mod:`.acceptance`."""
-
-    def agrees(self, ranking: Ranking) -> Tensor:
-        """(rows, m) true where the drafted token may stand."""
-
-
 class VerifiedStep:
-    """Accept what the verifier and the rule agree with, and add the verifier's next token."""
+    """Accept what the verifier and the rule agree with, and add the verifier's next token.
 
-    def __init__(self, verifier: Verifier, rule: Rule) -> None:
+    Args:
+        verifier: what is accelerated.
+        rule: which drafted tokens may stand.
+        one_call: let the kernels do it in one call wherever they can.
+    """
+
+    def __init__(self, verifier: Verifier, rule: TopBeta, one_call: bool = True) -> None:
         self.verifier = verifier
         self.rule = rule
+        self._at_once: Optional[OneCallVerification] = None
+        if one_call and OneCallVerification.supports(verifier):
+            self._at_once = OneCallVerification(verifier, rule)
 
     def start(self, batch: Batch) -> None:
         """Begin a batch."""
         self.verifier.start(batch)
 
-    def judge(self, rows: Rows, draft: Draft) -> Tuple[Draft, Emission]:
-        """The draft within the limits, and what is added to each row."""
+    def take(self, rows: Rows, draft: Draft) -> Outcome:
+        """Append to each row what stands of its draft, and the verifier's next token."""
+        if self._at_once is not None and self._at_once.fits(rows):
+            return self._at_once.take(rows, draft)
         limits = rows.limits
         draft = draft.within(rows, limits.max_len)
         fed = rows.last()
@@ -46,7 +51,7 @@ class VerifiedStep:
             fed = torch.cat([fed, draft.tokens], dim=1)
         scores = self.verifier.scores(fed, limits.pad)
         limits.apply(scores.values, rows.lengths, rows.shortest, rows.longest)
-        return draft, judge(scores, draft, self.rule, limits.eos)
+        return settle(rows, draft, judge(scores, draft, self.rule, limits.eos))
 
     def keep(self, rows: Rows) -> None:
         """Roll the caches back to what was accepted."""
@@ -63,20 +68,33 @@ class UnverifiedStep:
     def start(self, batch: Batch) -> None:
         """Nothing to prepare."""
 
-    def judge(self, rows: Rows, draft: Draft) -> Tuple[Draft, Emission]:
-        """The draft within the limits, all of it up to an end of sentence."""
+    def take(self, rows: Rows, draft: Draft) -> Outcome:
+        """Append the drafts, within the limits, each up to an end of sentence."""
         draft = draft.within(rows, rows.limits.max_len + 1)
         assert draft.scores is not None
         ends = draft.tokens.eq(rows.limits.eos) & draft.real()
         ended = ends.any(1)
         counts = torch.where(ended, ends.int().argmax(1) + 1, draft.lengths)
-        return draft, Emission(draft.tokens, draft.scores, counts, counts, ended.long())
+        emission = Emission(draft.tokens, draft.scores, counts, counts, ended.long())
+        return settle(rows, draft, emission)
 
     def keep(self, rows: Rows) -> None:
         """Nothing to roll back."""
 
     def select(self, rows: Tensor) -> None:
         """Nothing to keep."""
+
+
+def settle(rows: Rows, draft: Draft, emission: Emission) -> Outcome:
+    """Append what is emitted, and bring the outcome to the host: an iteration's one wait."""
+    rows.append(emission.tokens, emission.scores, emission.counts)
+    facts = [rows.lengths, draft.lengths, emission.kept, emission.counts, emission.ended]
+    if rows.lengths.device.type == "cpu":
+        lengths, *outcome = [each.tolist() for each in facts]
+    else:
+        lengths, *outcome = torch.stack(facts).tolist()
+    rows.know(lengths)
+    return Outcome(*outcome)
 
 
 class DecodingLoop:
@@ -112,13 +130,12 @@ class DecodingLoop:
             self.drafter.start(batch)
         while rows.size > 0:
             draft = self._draft(rows)
-            draft, emission = self.step.judge(rows, draft)
-            rows.append(emission.tokens, emission.scores, emission.counts)
+            outcome = self.step.take(rows, draft)
+            self.trace.count(outcome.drafted, outcome.kept, outcome.added)
             if self.keep_history:
-                self._remember(history, rows, draft, emission)
-            ended = self._settle(rows, draft, emission)
-            if any(ended):
-                self._finish(rows, ended, finished)
+                _remember(history, rows, draft, outcome)
+            if any(outcome.ended):
+                self._finish(rows, outcome.ended, finished)
             if rows.size > 0:
                 self.step.keep(rows)
         for hypothesis, steps in zip(finished, history):
@@ -135,17 +152,6 @@ class DecodingLoop:
         with self.trace.timed("drafter"):
             return self.drafter.propose(rows)
 
-    def _settle(self, rows: Rows, draft: Draft, emission: Emission) -> List[int]:
-        """Bring the outcome to the host: the one synchronisation of an iteration."""
-        outcome = [rows.lengths, emission.ended, emission.counts, emission.kept, draft.lengths]
-        if rows.lengths.device.type == "cpu":
-            lengths, ended, added, kept, drafted = [each.tolist() for each in outcome]
-        else:
-            lengths, ended, added, kept, drafted = torch.stack(outcome).tolist()
-        self.trace.count(drafted, kept, added)
-        rows.know(lengths, added)
-        return ended
-
     def _finish(
         self, rows: Rows, ended: List[int], finished: List[Optional[Dict[str, Any]]]
     ) -> None:
@@ -160,11 +166,10 @@ class DecodingLoop:
             self.step.select(kept)
             self.drafter.select(kept)
 
-    def _remember(
-        self, history: List[List[Tensor]], rows: Rows, draft: Draft, emission: Emission
-    ) -> None:
-        """Store the draft and what was added, row by row (only when asked for)."""
-        drafted, added = draft.lengths.tolist(), emission.counts.tolist()
-        for row, place in enumerate(rows.order):
-            history[place].append(draft.tokens[row, : drafted[row]].clone())
-            history[place].append(emission.tokens[row, : added[row]].clone())
+
+def _remember(history: List[List[Tensor]], rows: Rows, draft: Draft, outcome: Outcome) -> None:
+    """Store the draft and what was added, row by row (only when asked for)."""
+    for row, place in enumerate(rows.order):
+        end = rows.host_lengths[row] + 1
+        history[place].append(draft.tokens[row, : outcome.drafted[row]].clone())
+        history[place].append(rows.inputs[row, end - outcome.added[row] : end].clone())

@@ -5,7 +5,6 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 import torch
 from torch import Tensor
 
-from ..engine import native
 from .limits import Limits
 
 
@@ -45,7 +44,6 @@ class Rows:
         scores: (rows, …) log-probabilities of the chosen tokens.
         lengths: (rows,) how many tokens are chosen.
         host_lengths: the same on the host.
-        host_added: how many of them the last iteration added, on the host.
         limits: what may not be chosen.
         steps: iterations so far.
     """
@@ -57,7 +55,6 @@ class Rows:
         self.scores = torch.zeros(size, 32, device=device)
         self.lengths = torch.zeros(size, dtype=torch.long, device=device)
         self.host_lengths = [0] * size
-        self.host_added = [0] * size
         self.limits = batch.limits
         self.steps = 0
 
@@ -91,19 +88,15 @@ class Rows:
             counts: (rows,).
         """
         width = tokens.size(1)
-        self._grow(self.longest + width + 1)
-        if native.library() is not None and self.inputs.device.type == "cpu":
-            native.append(tokens, scores, self.inputs, self.scores, self.lengths)
-            self.lengths = self.lengths + counts
-            return
+        self.make_room(width)
         place = self.lengths.unsqueeze(1) + torch.arange(width, device=tokens.device)
         self.scores.scatter_(1, place, scores)
         self.inputs.scatter_(1, place + 1, tokens)
         self.lengths = self.lengths + counts
 
-    def know(self, lengths: List[int], added: List[int]) -> None:
-        """Tell the host the outcome of :meth:`append`."""
-        self.host_lengths, self.host_added = lengths, added
+    def know(self, lengths: List[int]) -> None:
+        """Tell the host the lengths after an iteration."""
+        self.host_lengths = lengths
         self.steps += 1
 
     def hypothesis(self, row: int) -> Dict[str, Tensor]:
@@ -123,15 +116,31 @@ class Rows:
         self.lengths = self.lengths[kept]
         self.limits = self.limits.select(kept)
         self.host_lengths = [self.host_lengths[row] for row in rows]
-        self.host_added = [self.host_added[row] for row in rows]
         return kept
 
-    def _grow(self, width: int) -> None:
-        have = self.inputs.size(1)
-        if width > have:
-            more = max(width, 2 * have) - have
+    def make_room(self, width: int) -> None:
+        """Make room for ``width`` more tokens a row."""
+        needed, have = self.longest + width + 1, self.inputs.size(1)
+        if needed > have:
+            more = max(needed, 2 * have) - have
             self.inputs = torch.nn.functional.pad(self.inputs, (0, more))
             self.scores = torch.nn.functional.pad(self.scores, (0, more))
+
+
+class Outcome(NamedTuple):
+    """What an iteration did to each row, on the host.
+
+    Attributes:
+        drafted: how many tokens were drafted.
+        kept: how many of them stand.
+        added: how many tokens were appended.
+        ended: 1 where the last one ends the sentence, else 0.
+    """
+
+    drafted: List[int]
+    kept: List[int]
+    added: List[int]
+    ended: List[int]
 
 
 class Draft(NamedTuple):

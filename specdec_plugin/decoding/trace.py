@@ -47,8 +47,10 @@ class Trace:
 
     def count(self, drafted: Sequence[int], kept: Sequence[int], emitted: Sequence[int]) -> None:
         """Add one iteration: tokens drafted, kept and emitted by each row."""
-        self.draft_lengths.update(drafted)
-        self.kept_lengths.update(kept)
+        for length in drafted:
+            self.draft_lengths[length] += 1
+        for length in kept:
+            self.kept_lengths[length] += 1
         self.tokens += sum(emitted)
         self.iterations += len(emitted)
 

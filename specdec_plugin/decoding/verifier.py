@@ -19,19 +19,22 @@ class Verifier:
         engines: one for each model.
         trace: where time is counted.
         temperature: divides the logits, as fairseq's ``--temperature``.
+
+    Attributes:
+        states: of each engine, for the batch in progress.
     """
 
     def __init__(self, engines: Sequence[Engine], trace: Trace, temperature: float = 1.0) -> None:
         self.engines = engines
         self.trace = trace
         self.temperature = temperature
-        self._states: Sequence[Any] = ()
+        self.states: Sequence[Any] = ()
 
     def start(self, batch: Batch) -> None:
         """Project the encoder outputs of a batch and empty the caches."""
         capacity = min(batch.limits.max_len + 1, 256)
         with self.trace.timed("verifier"):
-            self._states = [
+            self.states = [
                 engine.start(out, capacity) for engine, out in zip(self.engines, batch.encoder_outs)
             ]
 
@@ -47,7 +50,7 @@ class Verifier:
         """
         each = [
             self._scores(engine, state, fed, never)
-            for engine, state in zip(self.engines, self._states)
+            for engine, state in zip(self.engines, self.states)
         ]
         if len(each) == 1:
             return each[0]
@@ -67,12 +70,17 @@ class Verifier:
         with self.trace.timed("projection"):
             return engine.projection.scores(features, self.temperature, never)
 
+    def spent(self, seconds: float, scoring: float) -> None:
+        """Count time that was spent elsewhere on verifying, ``scoring`` of it on projecting."""
+        self.trace.seconds["verifier"] += seconds - scoring
+        self.trace.seconds["projection"] += scoring
+
     def keep(self, rows: Rows) -> None:
         """Keep in the caches what is now accepted: all chosen tokens but the newest."""
-        for state in self._states:
+        for state in self.states:
             state.keep(rows.lengths, rows.longest)
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows."""
-        for state in self._states:
+        for state in self.states:
             state.select(rows)

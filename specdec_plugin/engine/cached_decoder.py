@@ -371,6 +371,30 @@ class CachedDecoder:
             tokens, width, state.cache, *source, positions, counts=counts, block=block
         )
 
+    @property
+    def stack(self) -> int:
+        """The kernels' handle of the layers, where :attr:`takes_tokens`."""
+        assert self._native is not None
+        return self._native.handle
+
+    def describe(self, state: DecoderState, new: int, call: Any) -> None:
+        """Point ``call``, a :class:`native.Call`, to what ``new`` tokens a row are fed with.
+
+        Room for them is made in the cache. Only where :attr:`takes_tokens`.
+
+        Raises:
+            PluginError: as for :meth:`embed`.
+        """
+        cache = state.cache
+        cache.make_room(new)
+        positions = self._reach(state.longest, new)
+        if positions is not None:
+            call.positions, call.position_limit = positions.data_ptr(), positions.size(0)
+        call.cache, call.capacity = cache.store.data_ptr(), cache.capacity
+        source, mask = state.planes, state.source_mask
+        call.source, call.source_length = source.data_ptr(), source.size(3)
+        call.source_mask = None if mask is None else mask.data_ptr()
+
     def _reach(self, longest: int, new: int) -> Optional[Tensor]:
         return None if self._positions is None else self._positions.reach(longest, new)
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..models.chain_head import ChainHead
-from . import native
+from . import native as kernels
 from .native_layers import NativeLinear
 from .output_projection import OutputProjection, Scores
 
@@ -25,6 +25,9 @@ class Chain:
         scale: factor of the token vectors.
         projection: from the head's states to scores.
         dtype: the type of weights.
+
+    Attributes:
+        native: the kernels' handle, where they run it; None where PyTorch does.
     """
 
     def __init__(
@@ -39,12 +42,12 @@ class Chain:
         self._embedding = embedding
         self._scale = scale
         self._projection = projection
-        self._native: Optional[int] = None
+        self.native: Optional[int] = None
         if projection.native is not None and embedding.dtype == torch.float32:
-            self._native = self._build(projection.native, dtype)
+            self.native = self._build(projection.native, dtype)
 
     def _build(self, projection: NativeLinear, dtype: torch.dtype) -> int:
-        head, library = self._head, native.library()
+        head, library = self._head, kernels.library()
         before = torch.cat([head.from_token.weight, head.from_chain.weight], dim=1)
         maps = [
             NativeLinear([head.from_state.weight], [head.from_state.bias], dtype),
@@ -63,7 +66,7 @@ class Chain:
 
     def release(self) -> None:
         """Free the head's weights where the kernels have packed them; ends :meth:`choose`."""
-        if self._native is not None:
+        if self.native is not None:
             for parameter in self._head.parameters():
                 parameter.data = parameter.new_empty(0)
 
@@ -82,14 +85,14 @@ class Chain:
         Returns:
             (rows, k) tokens, rubbish behind where a row stops, and (rows,) lengths.
         """
-        if self._native is None:
+        if self.native is None:
             tokens, scores = self.choose(states, last, never)
             return tokens, confident(scores, floor)
         states, last = states.contiguous(), last.contiguous()
         rows, block, _ = states.shape
         tokens = torch.zeros(rows, block, dtype=torch.long)
         lengths = torch.empty(rows, dtype=torch.long)
-        links = native.Links(
+        links = kernels.Links(
             rows=rows,
             block=block,
             states=states.data_ptr(),
@@ -99,7 +102,7 @@ class Chain:
             tokens=tokens.data_ptr(),
             lengths=lengths.data_ptr(),
         )
-        native.library().chain_run(self._native, ctypes.byref(links), torch.get_num_threads())
+        kernels.library().chain_run(self.native, ctypes.byref(links), torch.get_num_threads())
         return tokens, lengths
 
     def choose(

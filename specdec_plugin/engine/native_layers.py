@@ -106,17 +106,17 @@ class NativeLayers:
         self._library = native.library()
         first = layers[0]
         self._dim = first.embed_dim
-        self._handle: int = self._library.stack_new(
+        self.handle: int = self._library.stack_new(
             self._dim, first.self_attn.num_heads, int(first.normalize_before), _activation(first)
         )
-        weakref.finalize(self, self._library.stack_free, self._handle)
+        weakref.finalize(self, self._library.stack_free, self.handle)
         for layer in layers:
             self._add(layer, dtype)
         if final_norm is not None:
             weight = native.float_weight(final_norm.weight)
             bias = native.float_weight(final_norm.bias)
             self._library.stack_final_norm(
-                self._handle, weight.data_ptr(), bias.data_ptr(), final_norm.eps
+                self.handle, weight.data_ptr(), bias.data_ptr(), final_norm.eps
             )
 
     @staticmethod
@@ -158,7 +158,7 @@ class NativeLayers:
         norms = (c_void_p * 6)(*(vector.data_ptr() for vector in vectors))
         epsilons = (c_float * 3)(*(module.eps for module in modules))
         handles = [each.give_away() if each is not None else None for each in products]
-        self._library.stack_layer(self._handle, *handles, norms, epsilons)
+        self._library.stack_layer(self.handle, *handles, norms, epsilons)
 
     def encode(self, embedded: Tensor, mask: Optional[Tensor]) -> Tensor:
         """Run encoder layers: every input sees every other.
@@ -179,7 +179,7 @@ class NativeLayers:
             out=out.data_ptr(),
             own_mask=native.pointer(mask),
         )
-        self._library.stack_run(self._handle, ctypes.byref(call), torch.get_num_threads())
+        self._library.stack_run(self.handle, ctypes.byref(call), torch.get_num_threads())
         return out
 
     def embed_with(
@@ -199,7 +199,7 @@ class NativeLayers:
         if norm is not None:
             vectors = [native.float_weight(norm.weight), native.float_weight(norm.bias)]
         self._library.stack_embedding(
-            self._handle,
+            self.handle,
             weight.data_ptr(),
             scale,
             extra.data_ptr(),
@@ -263,7 +263,7 @@ class NativeLayers:
             source_mask=native.pointer(source_mask),
             source_length=source.size(3),
         )
-        self._library.stack_run(self._handle, ctypes.byref(call), torch.get_num_threads())
+        self._library.stack_run(self.handle, ctypes.byref(call), torch.get_num_threads())
         return out
 
 

@@ -1,4 +1,4 @@
-"""Acceptance in one call of the kernels against PyTorch's operators and against a loop."""
+"""Acceptance against a loop over tokens."""
 
 import math
 
@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.decoding.acceptance import Ranking, TopBeta, emit, judge
+from specdec_plugin.decoding.acceptance import TopBeta, judge
 from specdec_plugin.decoding.state import Draft
 from specdec_plugin.engine.output_projection import Scores
 
@@ -47,15 +47,14 @@ def test_judge(data):
     rule = TopBeta(data.draw(st.integers(1, 4)), data.draw(st.sampled_from([0.0, 0.7, math.inf])))
     scores, draft = Scores(values, normalisers), Draft(tokens, lengths)
 
-    ranking = Ranking(scores, values.argmax(2), tokens, draft.real())
-    for found in (judge(scores, draft, rule, EOS), emit(ranking, rule.agrees(ranking), EOS)):
-        for row in range(rows):
-            lprobs = (values[row] - normalisers[row].unsqueeze(1)).tolist()
-            drafted = tokens[row, : lengths[row]].tolist()
-            added, kept = naive(lprobs, drafted, rule.beta, rule.tolerance)
-            count = int(found.counts[row])
-            assert found.tokens[row, :count].tolist() == [token for token, _ in added]
-            wanted = torch.tensor([score for _, score in added])
-            torch.testing.assert_close(found.scores[row, :count], wanted, atol=1e-5, rtol=1e-5)
-            assert int(found.kept[row]) == kept
-            assert bool(found.ended[row]) == (added[-1][0] == EOS)
+    found = judge(scores, draft, rule, EOS)
+    for row in range(rows):
+        lprobs = (values[row] - normalisers[row].unsqueeze(1)).tolist()
+        drafted = tokens[row, : lengths[row]].tolist()
+        added, kept = naive(lprobs, drafted, rule.beta, rule.tolerance)
+        count = int(found.counts[row])
+        assert found.tokens[row, :count].tolist() == [token for token, _ in added]
+        wanted = torch.tensor([score for _, score in added])
+        torch.testing.assert_close(found.scores[row, :count], wanted, atol=1e-5, rtol=1e-5)
+        assert int(found.kept[row]) == kept
+        assert bool(found.ended[row]) == (added[-1][0] == EOS)

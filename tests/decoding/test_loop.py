@@ -28,10 +28,10 @@ def reference(models, sample, prefix=None, **options):
     return [row[0] for row in generator.generate(models, sample, prefix_tokens=prefix)]
 
 
-def ours(models, sample, drafter, rule, prefix=None, temperature=1.0, **lengths):
+def ours(models, sample, drafter, rule, prefix=None, temperature=1.0, one_call=True, **lengths):
     trace = Trace()
     engines = [build_engine(model) for model in models]
-    step = VerifiedStep(Verifier(engines, trace, temperature), rule)
+    step = VerifiedStep(Verifier(engines, trace, temperature), rule, one_call)
     loop = DecodingLoop(drafter, step, trace, keep_history=True)
     positions = min(model.max_decoder_positions() for model in models)
     options = Lengths(max_positions=positions, **lengths)
@@ -68,9 +68,10 @@ settings_of_search = st.fixed_dictionaries(
     honesty=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
     most=st.integers(0, 9),
     seed=st.integers(0, 10**6),
+    one_call=st.booleans(),
 )
 def test_hostile_drafters_change_nothing(
-    sources, models, options, prefix_size, honesty, most, seed
+    sources, models, options, prefix_size, honesty, most, seed, one_call
 ):
     chosen = [MODELS[index] for index in models]
     sample = tiny.sample(sources, seed)
@@ -83,8 +84,35 @@ def test_hostile_drafters_change_nothing(
     expected = reference(chosen, sample, prefix, **options)
     truth = [row["tokens"].tolist() for row in expected]
     drafter = tiny.HostileDrafter(truth, honesty, most, seed)
-    found, _ = ours(chosen, sample, drafter, TopBeta(), prefix, **options)
+    found, _ = ours(chosen, sample, drafter, TopBeta(), prefix, one_call=one_call, **options)
     assert_same(found, expected)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sources=st.lists(st.integers(0, 7), min_size=1, max_size=4),
+    beta=st.integers(1, 4),
+    tolerance=st.sampled_from([0.0, 0.7, 3.0, math.inf]),
+    min_len=st.integers(0, 4),
+    max_len=st.integers(4, 14),
+    seed=st.integers(0, 10**6),
+)
+def test_one_call_is_the_loop_on_operators(sources, beta, tolerance, min_len, max_len, seed):
+    sample, rule = tiny.sample(sources, seed), TopBeta(beta, tolerance)
+    lengths = {"min_len": min_len, "max_len_b": max_len}
+    truth = [row["tokens"].tolist() for row in reference(MODELS[:1], sample, **lengths)]
+    both = []
+    for one_call in (False, True):
+        drafter = tiny.HostileDrafter(truth, 0.7, 6, seed)
+        both.append(ours(MODELS[:1], sample, drafter, rule, one_call=one_call, **lengths))
+    (expected, counted), (found, counts) = both
+    assert_same(found, expected)
+    for mine, theirs in zip(found, expected):
+        assert mine["steps"] == theirs["steps"]
+        histories = [[step["tokens"].tolist() for step in row["history"]] for row in (mine, theirs)]
+        assert histories[0] == histories[1]
+    assert counts.kept_lengths == counted.kept_lengths
+    assert counts.draft_lengths == counted.draft_lengths
 
 
 @settings(max_examples=25, deadline=None)

@@ -95,7 +95,7 @@ def test_proposals_equal_the_training_forward(form, lengths, learned):
         counts = torch.randint(1, K + 2, (rows.size,), generator=random)
         tokens = torch.randint(3, 16, (rows.size, K + 1), generator=random)
         rows.append(tokens, torch.zeros(rows.size, K + 1), counts)
-        rows.know(rows.lengths.tolist(), counts.tolist())
+        rows.know(rows.lengths.tolist())
         if turn in (1, 3) and rows.size > 1:
             # The longest row leaves: nothing may depend on it any longer.
             longest = rows.host_lengths.index(max(rows.host_lengths))

@@ -11,6 +11,7 @@ from ...engine import CachedDecoder
 from ...engine.chain import Chain, confident
 from ...engine.encoder import build_encoder
 from ...models.block_nat import BlockNATModel
+from ..one_call import OneCallProposal
 from ..state import Batch, Draft, Rows
 from .base import Drafter
 
@@ -55,6 +56,7 @@ class NATDrafter(Drafter):
         self.engine = CachedDecoder(model.decoder, dtype, model.decoder.mask_vectors)
         self._encode = build_encoder(model)
         self._chain = self._make_chain()
+        self._at_once = self._make_one_call()
         self._state: Any = None
         self._fed: List[int] = []  # inputs in the cache, by place in the batch
 
@@ -69,6 +71,13 @@ class NATDrafter(Drafter):
         if head is None:
             return None
         return Chain(head, engine.embedding, engine.scale, engine.projection, engine.weight_type)
+
+    def _make_one_call(self) -> Optional[OneCallProposal]:
+        if not self.causal or self.with_scores or not self.engine.takes_tokens:
+            return None
+        if self._chain is None or self._chain.native is None:
+            return None
+        return OneCallProposal(self.engine, self._chain, self.block_size, self.confidence)
 
     def start(self, batch: Batch) -> None:
         """Encode the source, or take the verifier's encoding of it."""
@@ -90,11 +99,13 @@ class NATDrafter(Drafter):
         fed = [self._fed[place] for place in rows.order]
         new = max(length + 1 - before for length, before in zip(rows.host_lengths, fed))
         state.keep(state.lengths, max(fed))
+        if self._at_once is not None and self._fits(new):
+            draft = self._at_once.propose(rows, state, new)
+            self._note_fed(rows, state.lengths)
+            return draft
         hidden = self._feed(rows, new)
         if self.causal:
-            state.keep(rows.lengths + 1, rows.longest + 1)
-            for place, length in zip(rows.order, rows.host_lengths):
-                self._fed[place] = length + 1
+            self._note_fed(rows, rows.lengths + 1)
         if self._chain is not None:
             return self._chained(hidden, rows)
         values, normalisers = self.engine.projection.scores(hidden, never=rows.limits.pad)
@@ -102,6 +113,16 @@ class NATDrafter(Drafter):
         best, tokens = values.max(2)
         scores = best - normalisers
         return self._stopped(Draft(tokens, confident(scores, self.confidence), scores))
+
+    def _note_fed(self, rows: Rows, lengths: Tensor) -> None:
+        """All tokens of ``rows`` are in the cache, ``lengths`` of each."""
+        self._state.keep(lengths, rows.longest + 1)
+        for place, length in zip(rows.order, rows.host_lengths):
+            self._fed[place] = length + 1
+
+    def _fits(self, new: int) -> bool:
+        """Whether a learned position is there for each input, masks too, as the kernels want."""
+        return self.positions is None or new + self.block_size <= self.positions
 
     def _stopped(self, draft: Draft) -> Draft:
         """Without the columns that no row drafts."""
@@ -131,9 +152,7 @@ class NATDrafter(Drafter):
 
     def _feed(self, rows: Rows, new: int) -> Tensor:
         """States at k masks behind the new tokens, at most ``new`` a row. (rows, k, dim)."""
-        # The kernels want a learned position for each input, the masks among them.
-        fits = self.positions is None or new + self.block_size <= self.positions
-        if self.causal and self.engine.takes_tokens and fits:
+        if self.causal and self.engine.takes_tokens and self._fits(new):
             counts = rows.lengths + 1 - self._state.lengths
             return self.engine.feed_block(self._state, rows.inputs, counts, new, self.block_size)
         return self._feed_one(rows, new) if rows.size == 1 else self._feed_many(rows, new)

@@ -11,7 +11,7 @@ import ctypes
 import functools
 import logging
 import os
-from ctypes import POINTER, c_float, c_int, c_void_p
+from ctypes import POINTER, c_double, c_float, c_int, c_int64, c_void_p
 from typing import Any, Optional
 
 import torch
@@ -51,29 +51,6 @@ class Call(ctypes.Structure):
     ]
 
 
-class Judgement(ctypes.Structure):
-    """``Judgement`` of ``judgement.h``."""
-
-    _fields_ = [
-        ("rows", c_int),
-        ("drafted", c_int),
-        ("vocabulary", c_int),
-        ("values", c_void_p),
-        ("normalisers", c_void_p),
-        ("draft", c_void_p),
-        ("lengths", c_void_p),
-        ("agrees", c_void_p),
-        ("beta", c_int),
-        ("tolerance", c_float),
-        ("eos", ctypes.c_int64),
-        ("tokens", c_void_p),
-        ("scores", c_void_p),
-        ("counts", c_void_p),
-        ("kept", c_void_p),
-        ("ended", c_void_p),
-    ]
-
-
 class Links(ctypes.Structure):
     """``Links`` of ``chain.h``."""
 
@@ -89,18 +66,67 @@ class Links(ctypes.Structure):
     ]
 
 
+class Rows(ctypes.Structure):
+    """``Rows`` of ``rounds.h``."""
+
+    _fields_ = [
+        ("count", c_int),
+        ("room", c_int),
+        ("tokens", c_void_p),
+        ("scores", c_void_p),
+        ("lengths", c_void_p),
+    ]
+
+
+class Proposal(ctypes.Structure):
+    """``Proposal`` of ``rounds.h``."""
+
+    _fields_ = [
+        ("rows", Rows),
+        ("call", Call),
+        ("block", c_int),
+        ("never", c_int),
+        ("floor", c_float),
+        ("fed", c_void_p),
+        ("draft", c_void_p),
+        ("draft_lengths", c_void_p),
+    ]
+
+
+class Round(ctypes.Structure):
+    """``Round`` of ``rounds.h``."""
+
+    _fields_ = [
+        ("rows", Rows),
+        ("call", Call),
+        ("block", c_int),
+        ("draft", c_void_p),
+        ("draft_lengths", c_void_p),
+        ("never", c_int),
+        ("eos", c_int64),
+        ("min_len", c_int64),
+        ("max_len", c_int64),
+        ("beta", c_int),
+        ("tolerance", c_float),
+        ("drafted", c_void_p),
+        ("kept", c_void_p),
+        ("added", c_void_p),
+        ("lengths", c_void_p),
+        ("ended", c_void_p),
+        ("scoring", c_double),
+    ]
+
+
 _SIGNATURES = {
     "linear_new": (c_void_p, [c_void_p, c_void_p, c_int, c_int, c_int]),
     "linear_free": (None, [c_void_p]),
     "linear_run": (None, [c_void_p, c_void_p, c_int, c_void_p, c_int]),
     "scores_run": (None, [c_void_p, c_void_p, c_int, c_int, c_void_p, c_void_p, c_int]),
-    "judge_run": (None, [POINTER(Judgement), c_int]),
     "chain_new": (c_void_p, [c_void_p] * 5 + [c_int, c_float]),
     "chain_free": (None, [c_void_p]),
     "chain_run": (None, [c_void_p, POINTER(Links), c_int]),
     "stack_new": (c_void_p, [c_int, c_int, c_int, c_int]),
     "stack_free": (None, [c_void_p]),
-    "append_run": (None, [c_int, c_int] + [c_void_p] * 4 + [c_int, c_void_p]),
     "stack_embedding": (
         None,
         [c_void_p, c_void_p, c_float, c_void_p, c_int, c_void_p, c_void_p, c_float],
@@ -108,6 +134,12 @@ _SIGNATURES = {
     "stack_final_norm": (None, [c_void_p, c_void_p, c_void_p, c_float]),
     "stack_layer": (None, [c_void_p] * 7 + [POINTER(c_void_p), POINTER(c_float)]),
     "stack_run": (None, [c_void_p, POINTER(Call), c_int]),
+    "proposer_new": (c_void_p, []),
+    "proposer_free": (None, [c_void_p]),
+    "proposer_run": (None, [c_void_p, c_void_p, c_void_p, POINTER(Proposal), c_int]),
+    "verification_new": (c_void_p, []),
+    "verification_free": (None, [c_void_p]),
+    "verification_run": (None, [c_void_p, c_void_p, c_void_p, POINTER(Round), c_int]),
 }
 
 
@@ -126,35 +158,6 @@ def library() -> Any:
         function = getattr(loaded, name)
         function.restype, function.argtypes = result, arguments
     return loaded
-
-
-def judge(judgement: Judgement, threads: int) -> None:
-    """Run ``Judgement::run``, which fills the tensors that ``judgement`` points to."""
-    library().judge_run(ctypes.byref(judgement), threads)
-
-
-def append(
-    tokens: Tensor, scores: Tensor, inputs: Tensor, all_scores: Tensor, lengths: Tensor
-) -> None:
-    """Write (rows, width) tokens and scores behind the ``lengths`` that each row has.
-
-    Args:
-        tokens: (rows, width) long.
-        scores: (rows, width) float32.
-        inputs: (rows, room) long, to be written from ``lengths + 1`` on.
-        all_scores: (rows, room) float32, to be written from ``lengths`` on.
-        lengths: (rows,) long.
-    """
-    tokens, scores, lengths = tokens.contiguous(), scores.contiguous(), lengths.contiguous()
-    library().append_run(
-        *tokens.shape,
-        tokens.data_ptr(),
-        scores.data_ptr(),
-        inputs.data_ptr(),
-        all_scores.data_ptr(),
-        inputs.size(1),
-        lengths.data_ptr(),
-    )
 
 
 def pointer(tensor: Optional[Tensor]) -> Optional[int]:

@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 
 HERE = Path(__file__).resolve().parent
 SOURCES = (
-    "interface.cpp", "attention.h", "chain.h", "formats.h", "judgement.h", "linear.h", "pool.h",
+    "interface.cpp", "attention.h", "chain.h", "formats.h", "rounds.h", "linear.h", "pool.h",
     "stack.h", "team.h", "vector.h",
 )  # fmt: skip
 FLAGS = ["-O3", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]

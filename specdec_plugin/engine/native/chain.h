@@ -3,7 +3,6 @@
 
 #include <memory>
 
-#include "judgement.h"
 #include "linear.h"
 
 namespace native {
@@ -27,7 +26,8 @@ class Chain {
   const float* embedding;  // (vocabulary, token_dim)
   float scale;
 
-  void run(const Links& links, int threads) {
+  // Makes room for a call, before its threads start.
+  void prepare(const Links& links, int threads) {
     const int inputs = links.rows * links.block, vocabulary = projection->outputs;
     before_.assign(size_t(links.rows) * (token_dim + units), 0.0f);
     states_.resize(size_t(inputs) * units);
@@ -40,17 +40,16 @@ class Chain {
     sure_.assign(links.rows, 1.0f);
     going_ = links.rows;
     for (int row = 0; row < links.rows; ++row) links.lengths[row] = links.block;
-    Barrier barrier;
-#pragma omp parallel num_threads(threads)
-    {
-      const Team team(barrier);
-      from_state->run(team, links.states, dim, inputs, narrow_.data(),
-                      {states_.data(), size_t(units), nullptr, Activation::none});
-      team.wait();
-      for (int place = 0; place < links.block && going_ > 0; ++place) {
-        link(team, links, place);
-        project(team, links, place);
-      }
+  }
+
+  // By all threads. Everyone has waited at the end.
+  void run(const Team& team, const Links& links) {
+    from_state->run(team, links.states, dim, links.rows * links.block, narrow_.data(),
+                    {states_.data(), size_t(units), nullptr, Activation::none});
+    team.wait();
+    for (int place = 0; place < links.block && going_ > 0; ++place) {
+      link(team, links, place);
+      project(team, links, place);
     }
   }
 

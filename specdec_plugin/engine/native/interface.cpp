@@ -1,7 +1,6 @@
 // The functions that Python calls (specdec_plugin/engine/native/__init__.py), with plain C types.
 
-#include "chain.h"
-#include "stack.h"
+#include "rounds.h"
 
 using namespace native;
 
@@ -52,25 +51,6 @@ void scores_run(const Linear* linear, const float* in, int rows, int never, floa
   }
 }
 
-void judge_run(const Judgement* judgement, int threads) {
-  Barrier barrier;
-#pragma omp parallel num_threads(threads)
-  judgement->run(Team(barrier));
-}
-
-// Puts each row's tokens and scores, (rows, width), behind what is there: row r of `inputs`
-// and `all` holds lengths[r] entries, `inputs` one more at the front.
-void append_run(int rows, int width, const int64_t* tokens, const float* scores, int64_t* inputs,
-                float* all, int stride, const int64_t* lengths) {
-  for (int row = 0; row < rows; ++row) {
-    const size_t from = size_t(row) * width, to = size_t(row) * stride + lengths[row];
-    for (int i = 0; i < width; ++i) {
-      all[to + i] = scores[from + i];
-      inputs[to + i + 1] = tokens[from + i];
-    }
-  }
-}
-
 // The first three maps belong to the chain from now on; projection and embedding do not.
 Chain* chain_new(Linear* from_state, Linear* from_before, Linear* out, const Linear* projection,
                  const float* embedding, int token_dim, float scale) {
@@ -89,7 +69,12 @@ Chain* chain_new(Linear* from_state, Linear* from_before, Linear* out, const Lin
 
 void chain_free(Chain* chain) { delete chain; }
 
-void chain_run(Chain* chain, const Links* links, int threads) { chain->run(*links, threads); }
+void chain_run(Chain* chain, const Links* links, int threads) {
+  chain->prepare(*links, threads);
+  Barrier barrier;
+#pragma omp parallel num_threads(threads)
+  chain->run(Team(barrier), *links);
+}
 
 Stack* stack_new(int dim, int heads, int norm_first, int activation) {
   auto* stack = new Stack();
@@ -138,6 +123,29 @@ void stack_layer(Stack* stack, Linear* own_in, Linear* own_out, Linear* source_i
   stack->layers.push_back(std::move(layer));
 }
 
-void stack_run(Stack* stack, const Call* call, int threads) { stack->run(*call, threads); }
+void stack_run(Stack* stack, const Call* call, int threads) {
+  stack->prepare(*call, threads);
+  Barrier barrier;
+#pragma omp parallel num_threads(threads)
+  stack->run(Team(barrier), *call);
+}
+
+Proposer* proposer_new() { return new Proposer(); }
+
+void proposer_free(Proposer* proposer) { delete proposer; }
+
+void proposer_run(Proposer* proposer, Stack* stack, Chain* chain, const Proposal* proposal,
+                  int threads) {
+  proposer->run(*stack, *chain, *proposal, threads);
+}
+
+Verification* verification_new() { return new Verification(); }
+
+void verification_free(Verification* verification) { delete verification; }
+
+void verification_run(Verification* verification, Stack* stack, const Linear* projection,
+                      Round* round, int threads) {
+  verification->run(*stack, *projection, *round, threads);
+}
 
 }  // extern "C"

@@ -100,26 +100,9 @@ class Stack {
   std::optional<Norm> final_norm;
   std::vector<Layer> layers;
 
-  void run(const Call& call, int threads) {
-    const int inputs = call.rows * call.width;
-    prepare(inputs, call.source_length, call.cache ? call.capacity : call.width);
-    Barrier barrier;
-#pragma omp parallel num_threads(threads)
-    {
-      const Team team(barrier);
-      embed(team, call);
-      team.wait();
-      for (size_t index = 0; index < layers.size(); ++index) run_layer(team, call, index);
-      emit(team, call);
-    }
-  }
-
- private:
-  std::vector<float> hidden_, normed_, wide_, found_, scores_;
-  std::vector<uint32_t> narrow_inputs_;
-  size_t score_room_ = 0;
-
-  void prepare(int inputs, int source_length, int slots) {
+  // Makes room for a call, before its threads start.
+  void prepare(const Call& call, int threads) {
+    const int inputs = call.rows * call.width, slots = call.cache ? call.capacity : call.width;
     size_t wide = 3 * dim, narrow_room = 0;
     for (const Layer& layer : layers) {
       wide = std::max(wide, size_t(layer.inner->outputs));
@@ -131,13 +114,22 @@ class Stack {
     grow(found_, size_t(inputs) * dim);
     grow(wide_, inputs * wide);
     grow(narrow_inputs_, narrow_room);
-    score_room_ = std::max(source_length, slots) + 2 * LANES;
-#ifdef _OPENMP
-    grow(scores_, score_room_ * omp_get_max_threads());
-#else
-    grow(scores_, score_room_);
-#endif
+    score_room_ = std::max(call.source_length, slots) + 2 * LANES;
+    grow(scores_, score_room_ * threads);
   }
+
+  // By all threads; the caller waits before it reads `call.out`.
+  void run(const Team& team, const Call& call) {
+    embed(team, call);
+    team.wait();
+    for (size_t index = 0; index < layers.size(); ++index) run_layer(team, call, index);
+    emit(team, call);
+  }
+
+ private:
+  std::vector<float> hidden_, normed_, wide_, found_, scores_;
+  std::vector<uint32_t> narrow_inputs_;
+  size_t score_room_ = 0;
 
   template <class Buffer>
   static void grow(Buffer& buffer, size_t size) {

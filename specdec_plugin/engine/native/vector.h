@@ -95,12 +95,6 @@ static inline void add_scaled(float* sums, float factor, const float* values, in
   for (; i < count; ++i) sums[i] += factor * values[i];
 }
 
-// Replaces values[0 … count) by their exponentials relative to the greatest, and gives the
-// greatest and the sum. The room behind, up to a multiple of LANES, is overwritten.
-struct Exponentials {
-  float greatest, sum;
-};
-
 static inline float greatest_of(const float* values, int count) {
   Vec most = splat(-std::numeric_limits<float>::infinity());
   int i = 0;
@@ -109,6 +103,30 @@ static inline float greatest_of(const float* values, int count) {
   for (; i < count; ++i) found = values[i] > found ? values[i] : found;
   return found;
 }
+
+// The first of the greatest of values[0 … count).
+static inline int argmax(const float* values, int count) {
+  const float greatest = greatest_of(values, count);
+  for (int i = 0; i < count; ++i)
+    if (values[i] == greatest) return i;
+  return 0;  // nothing but NaN
+}
+
+static inline int count_above(const float* values, int count, float bound) {
+  Ints above = Ints{};
+  int i = 0;
+  for (; i + LANES <= count; i += LANES) above -= load(values + i) > splat(bound);
+  int total = 0;
+  for (int lane = 0; lane < LANES; ++lane) total += above[lane];
+  for (; i < count; ++i) total += values[i] > bound;
+  return total;
+}
+
+// Replaces values[0 … count) by their exponentials relative to the greatest, and gives the
+// greatest and the sum. The room behind, up to a multiple of LANES, is overwritten.
+struct Exponentials {
+  float greatest, sum;
+};
 
 static inline Exponentials exponentials(float* values, int count) {
   const float greatest = greatest_of(values, count);

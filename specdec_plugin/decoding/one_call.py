@@ -1,0 +1,146 @@
+"""An iteration's work in one call of the kernels each: drafting a block, and verifying it.
+
+Between two calls nothing of PyTorch runs: at the sizes of translation models its
+operators would take as long as the arithmetic. What the kernels do is what
+:class:`.loop.VerifiedStep` and :class:`.drafters.nat.NATDrafter` do otherwise.
+"""
+
+import ctypes
+import time
+import weakref
+from ctypes import c_int64
+from typing import Any, List
+
+import torch
+from torch import Tensor
+
+from ..engine import CachedDecoder, DecoderState, native
+from ..engine.chain import Chain
+from .acceptance import TopBeta
+from .state import Draft, Outcome, Rows
+from .verifier import Verifier
+
+
+class OneCallVerification:
+    """Feed, score, judge and append, for a single verifier without forced prefixes.
+
+    Args:
+        verifier: one for which :meth:`supports` is true.
+        rule: the acceptance rule.
+    """
+
+    def __init__(self, verifier: Verifier, rule: TopBeta) -> None:
+        engine = verifier.engines[0]
+        assert isinstance(engine, CachedDecoder)
+        self._verifier, self._engine = verifier, engine
+        self._library = native.library()
+        self._scratch: int = self._library.verification_new()
+        weakref.finalize(self, self._library.verification_free, self._scratch)
+        self._round = native.Round(beta=rule.beta, tolerance=rule.tolerance)
+        self._facts: List[Any] = []
+
+    @staticmethod
+    def supports(verifier: Verifier) -> bool:
+        """Whether the kernels give what this verifier gives, wherever its weights are by then."""
+        if len(verifier.engines) != 1 or verifier.temperature != 1.0:
+            return False
+        return isinstance(verifier.engines[0], CachedDecoder) and native.library() is not None
+
+    def fits(self, rows: Rows) -> bool:
+        """Whether no rule is left that the kernels do not know."""
+        limits = rows.limits
+        prefix = 0 if limits.prefix is None else limits.prefix.size(1)
+        if limits.unk_penalty != 0 or rows.shortest < prefix:
+            return False
+        return self._engine.takes_tokens and self._engine.projection.native is not None
+
+    def take(self, rows: Rows, draft: Draft) -> Outcome:
+        """Append to each row what stands of its draft, and the verifier's next token."""
+        begin = time.perf_counter()
+        call, width, projection = self._round, draft.tokens.size(1), self._engine.projection.native
+        assert projection is not None
+        rows.make_room(width + 1)
+        self._engine.describe(self._verifier.states[0], width + 1, call.call)
+        describe(rows, call.rows)
+        self._describe_limits(rows)
+        call.block = width
+        call.draft, call.draft_lengths = draft.tokens.data_ptr(), draft.lengths.data_ptr()
+        self._library.verification_run(
+            self._scratch,
+            self._engine.stack,
+            projection.handle,
+            ctypes.byref(call),
+            torch.get_num_threads(),
+        )
+        lengths, *outcome = [fact[: rows.size] for fact in self._facts]
+        rows.know(lengths)
+        self._verifier.spent(time.perf_counter() - begin, call.scoring)
+        return Outcome(*outcome)
+
+    def _describe_limits(self, rows: Rows) -> None:
+        call, limits = self._round, rows.limits
+        call.never, call.eos = limits.pad, limits.eos
+        call.min_len, call.max_len = limits.min_len, limits.max_len
+        if not self._facts or len(self._facts[0]) < rows.size:
+            self._facts = [(c_int64 * rows.size)() for _ in range(5)]
+            call.lengths, call.drafted, call.kept, call.added, call.ended = map(
+                ctypes.addressof, self._facts
+            )
+
+
+class OneCallProposal:
+    """Draft a block with a causal prefix and a chain head.
+
+    Args:
+        engine: the drafter's decoder, which takes tokens.
+        chain: run by the kernels.
+        block_size: k.
+        confidence: see :class:`.drafters.nat.NATDrafter`.
+    """
+
+    def __init__(
+        self, engine: CachedDecoder, chain: Chain, block_size: int, confidence: float
+    ) -> None:
+        self._engine, self._chain = engine, chain
+        self._library = native.library()
+        self._scratch: int = self._library.proposer_new()
+        weakref.finalize(self, self._library.proposer_free, self._scratch)
+        self._proposal = native.Proposal(block=block_size, floor=confidence)
+        self._draft = Draft(torch.empty(0, block_size, dtype=torch.long), torch.empty(0))
+
+    def propose(self, rows: Rows, state: DecoderState, new: int) -> Draft:
+        """The draft, which the next one overwrites; all tokens of ``rows`` are fed afterwards.
+
+        Args:
+            rows: the rows.
+            state: the drafter's; its lengths are changed in place.
+            new: the greatest number of tokens that a row has not been fed yet.
+        """
+        call, size = self._proposal, rows.size
+        if self._draft.tokens.size(0) != size:
+            self._draft = Draft(
+                torch.zeros(size, call.block, dtype=torch.long), torch.zeros(size, dtype=torch.long)
+            )
+            call.draft = self._draft.tokens.data_ptr()
+            call.draft_lengths = self._draft.lengths.data_ptr()
+        self._engine.describe(state, new + call.block, call.call)
+        describe(rows, call.rows)
+        call.never = rows.limits.pad
+        call.fed = state.lengths.data_ptr()
+        self._library.proposer_run(
+            self._scratch,
+            self._engine.stack,
+            self._chain.native,
+            ctypes.byref(call),
+            torch.get_num_threads(),
+        )
+        return self._draft
+
+
+def describe(rows: Rows, target: Any) -> None:
+    """Point ``target``, a :class:`native.Rows`, to the tensors of ``rows``."""
+    inputs: Tensor = rows.inputs
+    target.count, target.room = inputs.shape
+    target.tokens = inputs.data_ptr()
+    target.scores = rows.scores.data_ptr()
+    target.lengths = rows.lengths.data_ptr()

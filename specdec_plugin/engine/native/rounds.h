@@ -1,0 +1,197 @@
+// The two halves of an iteration, a call each: drafting a block, and verifying it. What they do is
+// what specdec_plugin/decoding does on PyTorch's operators, which is the reference.
+#pragma once
+
+#include <chrono>
+
+#include "chain.h"
+#include "stack.h"
+
+namespace native {
+
+// The rows that are being decoded (specdec_plugin/decoding/state.py).
+struct Rows {
+  int count, room;
+  int64_t* tokens;   // (count, room) the first symbol, then what is chosen
+  float* scores;     // (count, room) log-probabilities of what is chosen
+  int64_t* lengths;  // (count) how many are chosen
+};
+
+struct Proposal {
+  Rows rows;
+  Call call;  // of the drafter's decoder: positions, cache and source
+  int block;
+  int never;              // a symbol that is not drafted
+  float floor;            // see `Links`
+  int64_t* fed;           // (count) inputs in the cache; afterwards all that there are
+  int64_t* draft;         // (count, block) what comes of it, rubbish beyond the lengths
+  int64_t* draft_lengths; // (count)
+};
+
+// Feeds what is new of each row and `block` masks behind it, and chooses the tokens there.
+class Proposer {
+ public:
+  void run(Stack& stack, Chain& chain, const Proposal& proposal, int threads) {
+    const Rows& rows = proposal.rows;
+    counts_.resize(rows.count);
+    last_.resize(rows.count);
+    int most = 0;
+    for (int row = 0; row < rows.count; ++row) {
+      counts_[row] = rows.lengths[row] + 1 - proposal.fed[row];
+      last_[row] = rows.tokens[size_t(row) * rows.room + rows.lengths[row]];
+      most = std::max(most, int(counts_[row]));
+    }
+    states_.resize(size_t(rows.count) * proposal.block * stack.dim);
+    Call call = proposal.call;
+    call.rows = rows.count;
+    call.width = most + proposal.block;
+    call.tokens = rows.tokens;
+    call.token_stride = rows.room;
+    call.behind = 1;
+    call.counts = counts_.data();
+    call.block = proposal.block;
+    call.starts = proposal.fed;
+    call.out = states_.data();
+    const Links links = {rows.count,     proposal.block, states_.data(), last_.data(),
+                         proposal.never, proposal.floor, proposal.draft, proposal.draft_lengths};
+    stack.prepare(call, threads);
+    chain.prepare(links, threads);
+    Barrier barrier;
+#pragma omp parallel num_threads(threads)
+    {
+      const Team team(barrier);
+      stack.run(team, call);
+      team.wait();
+      chain.run(team, links);
+    }
+    for (int row = 0; row < rows.count; ++row) proposal.fed[row] = rows.lengths[row] + 1;
+  }
+
+ private:
+  std::vector<int64_t> counts_, last_;
+  std::vector<float> states_;
+};
+
+struct Round {
+  Rows rows;
+  Call call;   // of the verifier's decoder: positions, cache and source
+  int block;   // most tokens a row may have drafted
+  const int64_t* draft;          // (count, block)
+  const int64_t* draft_lengths;  // (count); null: nothing is drafted
+  int never;              // a symbol that is not chosen
+  int64_t eos;            // ends a sentence
+  int64_t min_len, max_len;  // tokens before an end may come, and after which it must
+  int beta;               // a drafted token stands if it is one of the verifier's best `beta`,
+  float tolerance;        // and its log-probability so near that of the best
+  int64_t* drafted;       // (count) what comes of it: how many tokens were drafted,
+  int64_t* kept;          // how many of them stand,
+  int64_t* added;         // how many are appended,
+  int64_t* lengths;       // how many there are now,
+  int64_t* ended;         // and whether the last one ends the sentence
+  double scoring;         // seconds from hidden states to scores
+};
+
+// Feeds the newest token and the draft of each row, and appends what stands of the draft and the
+// verifier's own next token.
+class Verification {
+ public:
+  void run(Stack& stack, const Linear& projection, Round& round, int threads) {
+    const Rows& rows = round.rows;
+    width_ = 1;
+    vocabulary_ = projection.outputs;
+    for (int row = 0; row < rows.count; ++row) {
+      const int64_t wanted = round.draft_lengths ? round.draft_lengths[row] : 0;
+      round.drafted[row] = std::min(wanted, round.max_len - rows.lengths[row]);
+      width_ = std::max(width_, 1 + int(round.drafted[row]));
+    }
+    const int inputs = rows.count * width_;
+    fed_.assign(inputs, round.eos);  // some symbol where a row drafted less than another
+    for (int row = 0; row < rows.count; ++row) {
+      int64_t* fed = &fed_[size_t(row) * width_];
+      fed[0] = rows.tokens[size_t(row) * rows.room + rows.lengths[row]];
+      const int64_t* draft = round.draft + size_t(row) * round.block;
+      std::copy(draft, draft + round.drafted[row], fed + 1);
+    }
+    hidden_.resize(size_t(inputs) * stack.dim);
+    values_.resize(size_t(inputs) * vocabulary_);
+    narrow_.resize(projection.room(inputs));
+    normalisers_.resize(inputs);
+    best_.resize(inputs);
+    Call call = round.call;
+    call.rows = rows.count;
+    call.width = call.token_stride = width_;
+    call.tokens = fed_.data();
+    call.starts = rows.lengths;
+    call.out = hidden_.data();
+    stack.prepare(call, threads);
+    Barrier barrier;
+    std::chrono::steady_clock::time_point layers_done;
+#pragma omp parallel num_threads(threads)
+    {
+      const Team team(barrier);
+      stack.run(team, call);
+      team.wait();
+      if (team.index == 0) layers_done = std::chrono::steady_clock::now();
+      projection.run(team, hidden_.data(), stack.dim, inputs, narrow_.data(),
+                     {values_.data(), size_t(vocabulary_), nullptr, Activation::none});
+      team.wait();
+      for (int input = team.begin(inputs); input < team.end(inputs); ++input) rank(round, input);
+    }
+    round.scoring = std::chrono::duration<double>(std::chrono::steady_clock::now() - layers_done).count();
+    for (int row = 0; row < rows.count; ++row) append(round, row);
+  }
+
+ private:
+  int width_, vocabulary_;
+  std::vector<int64_t> fed_, best_;
+  std::vector<float> hidden_, values_, normalisers_;
+  std::vector<uint32_t> narrow_;
+
+  // The normaliser of one place, and then its best symbol among those that may be chosen.
+  void rank(const Round& round, int input) {
+    float* values = &values_[size_t(input) * vocabulary_];
+    const int64_t place = round.rows.lengths[input / width_] + input % width_;
+    normalisers_[input] = log_sum_exp(values, vocabulary_);
+    values[round.never] = -std::numeric_limits<float>::infinity();
+    if (place >= round.max_len) {
+      best_[input] = round.eos;
+      return;
+    }
+    if (place < round.min_len) values[round.eos] = -std::numeric_limits<float>::infinity();
+    best_[input] = argmax(values, vocabulary_);
+  }
+
+  bool stands(const Round& round, int input, int64_t token) const {
+    if (round.beta == 1 || token == best_[input]) return token == best_[input];
+    const float* values = &values_[size_t(input) * vocabulary_];
+    return std::isfinite(values[token]) && values[best_[input]] - values[token] <= round.tolerance &&
+           count_above(values, vocabulary_, values[token]) < round.beta;
+  }
+
+  // Nothing follows an end of sentence, drafted or not.
+  void append(Round& round, int row) const {
+    const Rows& rows = round.rows;
+    const int first = row * width_;
+    const size_t end = size_t(row) * rows.room + rows.lengths[row];
+    int added = 0, kept = 0;
+    bool over = false;
+    while (!over) {
+      const bool stood = added < round.drafted[row] &&
+                         stands(round, first + added, fed_[first + added + 1]);
+      const int64_t token = stood ? fed_[first + added + 1] : best_[first + added];
+      rows.tokens[end + added + 1] = token;
+      rows.scores[end + added] =
+          values_[size_t(first + added) * vocabulary_ + token] - normalisers_[first + added];
+      kept += stood;
+      ++added;
+      over = token == round.eos || !stood;
+    }
+    rows.lengths[row] += added;
+    round.added[row] = added;
+    round.kept[row] = kept;
+    round.lengths[row] = rows.lengths[row];
+    round.ended[row] = rows.tokens[end + added] == round.eos;
+  }
+};
+
+}  // namespace native
