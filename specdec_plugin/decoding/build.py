@@ -16,6 +16,7 @@ from .acceptance import TopBeta
 from .config import check_generation
 from .drafters.base import Drafter, NoDrafter
 from .drafters.nat import NATDrafter, learned_positions
+from .drafters.self_drafter import BLOCK_SIZE, SelfDrafter
 from .generator import Lengths, ParallelGenerator
 from .loop import DecodingLoop, UnverifiedStep, VerifiedStep
 from .trace import Trace
@@ -40,24 +41,52 @@ def build_generator(task: Any, models: Sequence[Any], args: Any, eos: Optional[i
     method = str(cfg.decoding)
     check_generation(args, method)
     trace = Trace()
-    model = None if method == "greedy" else _load_drafter(task, models, method)
-    drafter = _drafter(cfg, model, models, with_scores=method == "nat")
+    model = _load_drafter(task, models, method) if _trained(cfg, method) else None
     step: Any = UnverifiedStep()
+    drafter: Drafter = NoDrafter()
     if method != "nat":
-        engines = [build_engine(each, _dtype(cfg.verifier_dtype)) for each in models]
-        temperature = getattr(args, "temperature", 1.0)
-        if temperature != 1.0 and any(_adaptive(each) for each in models):
-            raise PluginError(
-                f"--temperature {temperature} is not supported for a model with an adaptive "
-                "softmax; leave it out, or leave out --decoding."
-            )
-        step = VerifiedStep(
-            Verifier(engines, trace, temperature), TopBeta(cfg.top_beta, cfg.tolerance)
-        )
+        verifier = _verifier(cfg, args, models, trace)
+        step = VerifiedStep(verifier, TopBeta(cfg.top_beta, cfg.tolerance))
+    if model is not None:
+        drafter = _drafter(cfg, model, models, with_scores=method == "nat")
+    elif method == "specdec":
+        drafter = _self_drafter(cfg, models, verifier)
     history = bool(getattr(args, "retain_iter_history", False))
     loop = DecodingLoop(drafter, step, trace, history)
     lengths = _lengths(args, models, model if method == "nat" else None)
     return ParallelGenerator(models, task.target_dictionary, loop, trace, lengths, eos)
+
+
+def _trained(cfg: Any, method: str) -> bool:
+    """Whether a trained drafter is needed."""
+    return method == "nat" or (method == "specdec" and cfg.drafter_path is not None)
+
+
+def _verifier(cfg: Any, args: Any, models: Sequence[Any], trace: Trace) -> Verifier:
+    temperature = getattr(args, "temperature", 1.0)
+    if temperature != 1.0 and any(_adaptive(each) for each in models):
+        raise PluginError(
+            f"--temperature {temperature} is not supported for a model with an adaptive "
+            "softmax; leave it out, or leave out --decoding."
+        )
+    engines = [build_engine(each, _dtype(cfg.verifier_dtype)) for each in models]
+    return Verifier(engines, trace, temperature)
+
+
+def _self_drafter(cfg: Any, models: Sequence[Any], verifier: Verifier) -> SelfDrafter:
+    if cfg.block_size < 0:
+        raise PluginError(f"--block-size {cfg.block_size}: give 1 or more, or leave it out.")
+    if cfg.draft_confidence != 0:
+        raise PluginError(
+            f"--draft-confidence {cfg.draft_confidence} is about a trained drafter: add "
+            "--drafter-path DRAFTER.pt, or leave it out."
+        )
+    return SelfDrafter(
+        verifier,
+        cfg.block_size or BLOCK_SIZE,
+        _dtype(cfg.drafter_dtype) or torch.int8,
+        _most_rows(cfg.draft_rows, models),
+    )
 
 
 def _adaptive(model: Any) -> bool:
@@ -88,10 +117,8 @@ def _load_drafter(task: Any, models: Sequence[Any], method: str) -> BlockNATMode
 
 
 def _drafter(
-    cfg: Any, model: Optional[BlockNATModel], models: Sequence[Any], with_scores: bool
-) -> Drafter:
-    if model is None:
-        return NoDrafter()
+    cfg: Any, model: BlockNATModel, models: Sequence[Any], with_scores: bool
+) -> NATDrafter:
     trained = model.decoder.block_size
     if not 0 <= cfg.block_size <= trained:
         raise PluginError(

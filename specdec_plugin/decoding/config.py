@@ -29,12 +29,17 @@ class DecodingConfig(FairseqDataclass):
         },
     )
     drafter_path: Optional[str] = field(
-        default=None, metadata={"help": "checkpoint of the drafter (specdec, nat)"}
+        default=None,
+        metadata={
+            "help": "checkpoint of the drafter (specdec, nat). Without one, specdec drafts with an "
+            "8-bit copy of the model itself (on CPUs with the native kernels)"
+        },
     )
     block_size: int = field(
         default=0,
         metadata={
-            "help": "k: drafted tokens an iteration; 0 means what the drafter was trained with"
+            "help": "k: drafted tokens an iteration; 0 means what the drafter was trained with, "
+            "or 16 without --drafter-path"
         },
     )
     draft_confidence: float = field(

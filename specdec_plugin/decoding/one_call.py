@@ -88,6 +88,22 @@ class OneCallVerification:
             )
 
 
+class _Buffer:
+    """A draft that the kernels write, again and again."""
+
+    def __init__(self, block_size: int) -> None:
+        self._block_size = block_size
+        self.draft = Draft(torch.empty(0, block_size, dtype=torch.long), torch.empty(0))
+
+    def fit(self, rows: int, target: Any) -> None:
+        """Make it hold ``rows`` rows, and point ``target``, a kernels' structure, to it."""
+        if self.draft.tokens.size(0) != rows:
+            tokens = torch.zeros(rows, self._block_size, dtype=torch.long)
+            self.draft = Draft(tokens, torch.zeros(rows, dtype=torch.long))
+        target.draft = self.draft.tokens.data_ptr()
+        target.draft_lengths = self.draft.lengths.data_ptr()
+
+
 class OneCallProposal:
     """Draft a block with a causal prefix and a chain head.
 
@@ -106,7 +122,7 @@ class OneCallProposal:
         self._scratch: int = self._library.proposer_new()
         weakref.finalize(self, self._library.proposer_free, self._scratch)
         self._proposal = native.Proposal(block=block_size, floor=confidence)
-        self._draft = Draft(torch.empty(0, block_size, dtype=torch.long), torch.empty(0))
+        self._buffer = _Buffer(block_size)
 
     def propose(self, rows: Rows, state: DecoderState, new: int) -> Draft:
         """The draft, which the next one overwrites; all tokens of ``rows`` are fed afterwards.
@@ -116,13 +132,8 @@ class OneCallProposal:
             state: the drafter's; its lengths are changed in place.
             new: the greatest number of tokens that a row has not been fed yet.
         """
-        call, size = self._proposal, rows.size
-        if self._draft.tokens.size(0) != size:
-            self._draft = Draft(
-                torch.zeros(size, call.block, dtype=torch.long), torch.zeros(size, dtype=torch.long)
-            )
-            call.draft = self._draft.tokens.data_ptr()
-            call.draft_lengths = self._draft.lengths.data_ptr()
+        call = self._proposal
+        self._buffer.fit(rows.size, call)
         self._engine.describe(state, new + call.block, call.call)
         describe(rows, call.rows)
         call.never = rows.limits.pad
@@ -134,7 +145,46 @@ class OneCallProposal:
             ctypes.byref(call),
             torch.get_num_threads(),
         )
-        return self._draft
+        return self._buffer.draft
+
+
+class OneCallMonologue:
+    """Draft token by token with a copy of the verifier, in the verifier's own cache.
+
+    Args:
+        copy: the verifier's decoder with other weights, which takes tokens.
+        block_size: k, the most tokens of a draft.
+    """
+
+    def __init__(self, copy: CachedDecoder, block_size: int) -> None:
+        self._copy = copy
+        self._library = native.library()
+        self._scratch: int = self._library.speaker_new()
+        weakref.finalize(self, self._library.speaker_free, self._scratch)
+        self._monologue = native.Monologue(block=block_size)
+        self._buffer = _Buffer(block_size)
+
+    def propose(self, rows: Rows, state: DecoderState) -> Draft:
+        """Up to k tokens a row, an end of sentence the last; the next draft overwrites it.
+
+        Args:
+            rows: the rows.
+            state: the verifier's, where all tokens of ``rows`` but the newest are cached.
+        """
+        call, limits, projection = self._monologue, rows.limits, self._copy.projection.native
+        assert projection is not None
+        self._buffer.fit(rows.size, call)
+        self._copy.describe(state, call.block, call.call)
+        describe(rows, call.rows)
+        call.never, call.eos, call.max_len = limits.pad, limits.eos, limits.max_len
+        self._library.speaker_run(
+            self._scratch,
+            self._copy.stack,
+            projection.handle,
+            ctypes.byref(call),
+            torch.get_num_threads(),
+        )
+        return self._buffer.draft
 
 
 def describe(rows: Rows, target: Any) -> None:

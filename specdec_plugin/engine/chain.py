@@ -49,6 +49,7 @@ class Chain:
     def _build(self, projection: NativeLinear, dtype: torch.dtype) -> int:
         head, library = self._head, kernels.library()
         before = torch.cat([head.from_token.weight, head.from_chain.weight], dim=1)
+        self._symbols, self._bias = self._projection.rows()
         maps = [
             NativeLinear([head.from_state.weight], [head.from_state.bias], dtype),
             NativeLinear([before], None, dtype),
@@ -57,6 +58,8 @@ class Chain:
         chain: int = library.chain_new(
             *(each.give_away() for each in maps),
             projection.handle,
+            self._symbols.data_ptr(),
+            kernels.pointer(self._bias),
             self._embedding.data_ptr(),
             self._embedding.size(1),
             self._scale,

@@ -1,7 +1,7 @@
 """From the decoder's hidden states to scores over the vocabulary."""
 
 import math
-from typing import NamedTuple, Optional, Union
+from typing import NamedTuple, Optional, Tuple, Union
 
 import torch
 from fairseq.models.transformer import TransformerDecoderBase
@@ -58,6 +58,11 @@ class OutputProjection:
     def native(self) -> Optional[NativeLinear]:
         """The packed weights, where the kernels run this projection."""
         return self._linear if isinstance(self._linear, NativeLinear) else None
+
+    def rows(self) -> Tuple[Tensor, Optional[Tensor]]:
+        """(vocabulary, dim) weights and (vocabulary,) bias or None, in float32."""
+        weight, bias = self._source.weight, self._source.bias
+        return native.float_weight(weight), None if bias is None else native.float_weight(bias)
 
     def scores(self, hidden: Tensor, temperature: float = 1.0, never: int = -1) -> Scores:
         """Scores and their normalisers.

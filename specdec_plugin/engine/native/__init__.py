@@ -93,6 +93,21 @@ class Proposal(ctypes.Structure):
     ]
 
 
+class Monologue(ctypes.Structure):
+    """``Monologue`` of ``rounds.h``."""
+
+    _fields_ = [
+        ("rows", Rows),
+        ("call", Call),
+        ("block", c_int),
+        ("never", c_int),
+        ("eos", c_int64),
+        ("max_len", c_int64),
+        ("draft", c_void_p),
+        ("draft_lengths", c_void_p),
+    ]
+
+
 class Round(ctypes.Structure):
     """``Round`` of ``rounds.h``."""
 
@@ -122,7 +137,7 @@ _SIGNATURES = {
     "linear_free": (None, [c_void_p]),
     "linear_run": (None, [c_void_p, c_void_p, c_int, c_void_p, c_int]),
     "scores_run": (None, [c_void_p, c_void_p, c_int, c_int, c_void_p, c_void_p, c_int]),
-    "chain_new": (c_void_p, [c_void_p] * 5 + [c_int, c_float]),
+    "chain_new": (c_void_p, [c_void_p] * 7 + [c_int, c_float]),
     "chain_free": (None, [c_void_p]),
     "chain_run": (None, [c_void_p, POINTER(Links), c_int]),
     "stack_new": (c_void_p, [c_int, c_int, c_int, c_int]),
@@ -137,6 +152,9 @@ _SIGNATURES = {
     "proposer_new": (c_void_p, []),
     "proposer_free": (None, [c_void_p]),
     "proposer_run": (None, [c_void_p, c_void_p, c_void_p, POINTER(Proposal), c_int]),
+    "speaker_new": (c_void_p, []),
+    "speaker_free": (None, [c_void_p]),
+    "speaker_run": (None, [c_void_p, c_void_p, c_void_p, POINTER(Monologue), c_int]),
     "verification_new": (c_void_p, []),
     "verification_free": (None, [c_void_p]),
     "verification_run": (None, [c_void_p, c_void_p, c_void_p, POINTER(Round), c_int]),

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "candidates.h"
 #include "linear.h"
 
 namespace native {
@@ -18,11 +19,15 @@ struct Links {
   int64_t* lengths;     // (rows) tokens before the stop
 };
 
+// Two projections of the same states: all scores of h, for a few places at once, say which symbols
+// may come into question there; of those only, the scores of the chained states are computed.
 class Chain {
  public:
   int dim, token_dim, units;
   std::unique_ptr<Linear> from_state, from_before, out;  // A; B beside C; D
   const Linear* projection;
+  const float* symbols;    // (vocabulary, dim) the weights of `projection`, which packs them
+  const float* bias;       // (vocabulary) or null
   const float* embedding;  // (vocabulary, token_dim)
   float scale;
 
@@ -33,9 +38,10 @@ class Chain {
     states_.resize(size_t(inputs) * units);
     inner_.resize(size_t(links.rows) * units);
     chosen_.resize(size_t(links.rows) * dim);
-    values_.resize(size_t(links.rows) * vocabulary);
+    values_.resize(size_t(links.rows) * TOGETHER * vocabulary);
+    candidates_.resize(size_t(links.rows) * TOGETHER);
     narrow_.resize(std::max(from_state->room(inputs),
-                            std::max(from_before->room(links.rows), projection->room(links.rows))));
+                            std::max(from_before->room(links.rows), projection->room(TOGETHER))));
     parts_.resize(size_t(links.rows) * threads);
     sure_.assign(links.rows, 1.0f);
     going_ = links.rows;
@@ -48,12 +54,16 @@ class Chain {
                     {states_.data(), size_t(units), nullptr, Activation::none});
     team.wait();
     for (int place = 0; place < links.block && going_ > 0; ++place) {
+      if (place % TOGETHER == 0) look(team, links, place);
       link(team, links, place);
-      project(team, links, place);
+      choose(team, links, place);
     }
   }
 
  private:
+  // Places whose candidates are looked for at once: few blocks go on for more.
+  static constexpr int TOGETHER = 8;
+
   // What one thread found: its best symbol, the score of it, the log of the sum of exponentials.
   struct Part {
     int best;
@@ -62,8 +72,29 @@ class Chain {
 
   std::vector<Part> parts_;
   std::vector<float> before_, states_, inner_, chosen_, values_, sure_;
+  std::vector<Candidates> candidates_;  // (rows, TOGETHER)
   std::vector<uint32_t> narrow_;
   int going_;
+
+  // The candidates of the places from `first` on.
+  void look(const Team& team, const Links& links, int first) {
+    const int vocabulary = projection->outputs, places = std::min(TOGETHER, links.block - first);
+    if (!Candidates::all(vocabulary)) {
+      for (int row = 0; row < links.rows; ++row) {
+        const float* states = links.states + (size_t(row) * links.block + first) * dim;
+        float* values = &values_[size_t(row) * TOGETHER * vocabulary];
+        projection->run(team, states, dim, places, narrow_.data(),
+                        {values, size_t(vocabulary), nullptr, Activation::none});
+        team.wait();
+      }
+    }
+    const int count = links.rows * places;
+    for (int i = team.begin(count); i < team.end(count); ++i) {
+      const size_t slot = size_t(i / places) * TOGETHER + i % places;
+      candidates_[slot].find(&values_[slot * vocabulary], vocabulary, links.never);
+    }
+    team.wait();
+  }
 
   // chosen = h + D relu(A h + [B C] [e ; u]); the new u goes to the second half of `before_`.
   void link(const Team& team, const Links& links, int place) {
@@ -92,21 +123,25 @@ class Chain {
     team.wait();
   }
 
-  // The best symbol of every row. Each thread looks through the scores that it computed.
-  void project(const Team& team, const Links& links, int place) {
-    const int vocabulary = projection->outputs;
-    projection->run(team, chosen_.data(), dim, links.rows, narrow_.data(),
-                    {values_.data(), size_t(vocabulary), nullptr, Activation::none});
-    const int begin = projection->begin(team), count = projection->end(team) - begin;
+  // The best candidate of every row. Each thread scores its share of them.
+  void choose(const Team& team, const Links& links, int place) {
     for (int row = 0; row < links.rows; ++row) {
-      const float nothing = -std::numeric_limits<float>::infinity();
-      float* values = &values_[row * size_t(vocabulary) + begin];
+      Candidates& candidates = candidates_[size_t(row) * TOGETHER + place % TOGETHER];
+      const int begin = team.begin(candidates.count), end = team.end(candidates.count);
+      const float* state = &chosen_[row * size_t(dim)];
+      float* scores = candidates.scores;
+      for (int i = begin; i < end; ++i) {
+        const int symbol = candidates.symbols[i];
+        scores[i] = dot(state, symbols + size_t(symbol) * dim, dim) + (bias ? bias[symbol] : 0.0f);
+      }
       Part& part = parts_[row * size_t(team.size) + team.index];
-      part.sum = links.floor > 0 && count > 0 ? log_sum_exp(values, count) : nothing;
-      if (begin <= links.never && links.never < begin + count) values[links.never - begin] = nothing;
-      part.best = argmax(values, count);
-      part.greatest = count > 0 ? values[part.best] : nothing;
-      part.best += begin;
+      const float nothing = -std::numeric_limits<float>::infinity();
+      part = {0, nothing, nothing};
+      if (begin == end) continue;
+      if (links.floor > 0) part.sum = log_sum_exp(scores + begin, end - begin);
+      const int best = begin + argmax(scores + begin, end - begin);
+      part.best = candidates.symbols[best];
+      part.greatest = scores[best];
     }
     team.wait();
     for (int row = team.begin(links.rows); row < team.end(links.rows); ++row)

@@ -51,9 +51,10 @@ void scores_run(const Linear* linear, const float* in, int rows, int never, floa
   }
 }
 
-// The first three maps belong to the chain from now on; projection and embedding do not.
+// The first three maps belong to the chain from now on; the rest does not.
 Chain* chain_new(Linear* from_state, Linear* from_before, Linear* out, const Linear* projection,
-                 const float* embedding, int token_dim, float scale) {
+                 const float* symbols, const float* bias, const float* embedding, int token_dim,
+                 float scale) {
   auto* chain = new Chain();
   chain->dim = out->outputs;
   chain->token_dim = token_dim;
@@ -62,6 +63,8 @@ Chain* chain_new(Linear* from_state, Linear* from_before, Linear* out, const Lin
   chain->from_before.reset(from_before);
   chain->out.reset(out);
   chain->projection = projection;
+  chain->symbols = symbols;
+  chain->bias = bias;
   chain->embedding = embedding;
   chain->scale = scale;
   return chain;
@@ -137,6 +140,15 @@ void proposer_free(Proposer* proposer) { delete proposer; }
 void proposer_run(Proposer* proposer, Stack* stack, Chain* chain, const Proposal* proposal,
                   int threads) {
   proposer->run(*stack, *chain, *proposal, threads);
+}
+
+Speaker* speaker_new() { return new Speaker(); }
+
+void speaker_free(Speaker* speaker) { delete speaker; }
+
+void speaker_run(Speaker* speaker, Stack* stack, const Linear* projection,
+                 const Monologue* monologue, int threads) {
+  speaker->run(*stack, *projection, *monologue, threads);
 }
 
 Verification* verification_new() { return new Verification(); }

@@ -121,7 +121,7 @@ class Linear {
   template <class F, int ROWS>
   void tile(const typename F::Number* in, size_t stride, int first, int panel,
             const float* factors, const Target& target) const {
-    constexpr int CHAINS = ROWS == 1 ? 4 : ROWS <= 4 ? 2 : 1;
+    constexpr int CHAINS = ROWS == 1 ? 4 : ROWS == 2 ? 2 : 1;
     typename F::Total sums[CHAINS][ROWS][VECTORS] = {};
     const uint32_t* weights = &words_[size_t(panel) * steps * PANEL];
     int step = 0;

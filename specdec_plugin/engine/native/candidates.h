@@ -1,0 +1,63 @@
+// The symbols of a large vocabulary that come into question somewhere: those with the greatest
+// scores, a hundred or less.
+#pragma once
+
+#include <algorithm>
+
+#include "vector.h"
+
+namespace native {
+
+struct Candidates {
+  static constexpr int MOST = 512;
+
+  int count;
+  int symbols[MOST];
+  float scores[MOST];  // room for what is made of them
+
+  // Whether a vocabulary is so small that all of it is in question; then no scores are read.
+  static bool all(int vocabulary) { return vocabulary <= MOST; }
+
+  // values: (vocabulary) scores. never: a symbol to leave out, or -1.
+  void find(const float* values, int vocabulary, int never) {
+    count = 0;
+    if (all(vocabulary)) {
+      for (int symbol = 0; symbol < vocabulary; ++symbol)
+        if (symbol != never) symbols[count++] = symbol;
+      return;
+    }
+    // The best chunks, by their greatest scores, hold the best symbols: those above the bound.
+    const int chunk = (vocabulary + CHUNKS - 1) / CHUNKS;
+    float greatest[CHUNKS];
+    for (int i = 0; i < CHUNKS; ++i) {
+      const int first = std::min(vocabulary, i * chunk);
+      greatest[i] = greatest_of(values + first, std::min(chunk, vocabulary - first));
+    }
+    const float bound = bound_of(greatest);
+    for (int i = 0; i < CHUNKS; ++i) {
+      if (greatest[i] <= bound) continue;
+      const int end = std::min(vocabulary, (i + 1) * chunk);
+      for (int symbol = i * chunk; symbol < end && count < MOST; ++symbol)
+        if (values[symbol] > bound && symbol != never) symbols[count++] = symbol;
+    }
+  }
+
+ private:
+  static constexpr int CHUNKS = 128, BEST = 32;
+
+  // A number that about BEST of the chunks exceed, by bisection.
+  static float bound_of(const float* greatest) {
+    float high = greatest_of(greatest, CHUNKS), low = high - 40;
+    for (int step = 0; step < 12; ++step) {
+      const float middle = (low + high) / 2;
+      if (count_above(greatest, CHUNKS, middle) < BEST) {
+        high = middle;
+      } else {
+        low = middle;
+      }
+    }
+    return low;
+  }
+};
+
+}  // namespace native
