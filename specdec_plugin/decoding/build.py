@@ -138,9 +138,10 @@ def _drafter(
         None if with_scores else _most_rows(cfg.draft_rows, models),
     )
     drafter.release()
-    if str(cfg.drafter_dtype) == "int8" and drafter.engine.weight_type != torch.int8:
+    dtype = _dtype(cfg.drafter_dtype)
+    if dtype is not None and not dtype.is_floating_point and drafter.engine.weight_type != dtype:
         logger.warning(
-            "--drafter-dtype int8 needs a CPU and the native kernels, which are missing here: "
+            f"--drafter-dtype {cfg.drafter_dtype} needs a CPU and the native kernels, which are missing here: "
             "the drafter computes in its model's own type, and slower. On a CPU, install a C++ "
             "compiler; elsewhere, leave --drafter-dtype out or give bfloat16."
         )

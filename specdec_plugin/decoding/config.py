@@ -13,7 +13,7 @@ DECODING_CHOICES = ChoiceEnum(["greedy", "specdec", "nat"])
 DTYPES = ("float32", "bfloat16", "float16")
 DTYPE_CHOICES = ChoiceEnum(list(DTYPES))
 #: A drafter may be wrong, so its weights may be rounded further.
-DRAFTER_DTYPES = (*DTYPES, "int8")
+DRAFTER_DTYPES = (*DTYPES, "int8", "int4")
 DRAFTER_DTYPE_CHOICES = ChoiceEnum(list(DRAFTER_DTYPES))
 
 
@@ -76,8 +76,8 @@ class DecodingConfig(FairseqDataclass):
     drafter_dtype: Optional[DRAFTER_DTYPE_CHOICES] = field(
         default=None,
         metadata={
-            "help": "type of the drafter's decoder; int8 (8-bit weights and inputs, on CPUs "
-            "with the native kernels) is the fastest, and only drafts depend on it"
+            "help": "type of the drafter's decoder; int8 and int4 (8-bit inputs, and weights of 8 or "
+            "4 bits; on CPUs with the native kernels) are the fastest, and only drafts depend on it"
         },
     )
 

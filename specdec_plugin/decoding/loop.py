@@ -161,8 +161,9 @@ class DecodingLoop:
                 hypothesis: Dict[str, Any] = dict(rows.hypothesis(row))
                 hypothesis["steps"] = rows.steps
                 finished[place] = hypothesis
-        kept = rows.select([row for row, end in enumerate(ended) if not end])
-        if rows.size > 0:
+        unfinished = [row for row, end in enumerate(ended) if not end]
+        kept = rows.select(unfinished)
+        if kept is not None:
             self.step.select(kept)
             self.drafter.select(kept)
 

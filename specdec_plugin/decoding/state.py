@@ -107,10 +107,12 @@ class Rows:
             "positional_scores": self.scores[row, :length].clone(),
         }
 
-    def select(self, rows: List[int]) -> Tensor:
-        """Go on with these rows; their indices as a tensor, (rows,)."""
-        kept = torch.tensor(rows, dtype=torch.long, device=self.inputs.device)
+    def select(self, rows: List[int]) -> Optional[Tensor]:
+        """Go on with these rows; their indices as a tensor, (rows,), or None for no row."""
         self.order = [self.order[row] for row in rows]
+        if not rows:
+            return None
+        kept = torch.tensor(rows, dtype=torch.long, device=self.inputs.device)
         self.inputs = self.inputs[kept]
         self.scores = self.scores[kept]
         self.lengths = self.lengths[kept]

@@ -144,7 +144,7 @@ class CachedDecoder:
         embedding = decoder.embed_tokens.weight.detach()
         wanted = self._dtype or embedding.dtype
         native = NativeLayers.supports(_layers(decoder), embedding.device, embedding.dtype, wanted)
-        if wanted == torch.int8 and not native:
+        if not wanted.is_floating_point and not native:
             wanted = embedding.dtype  # PyTorch's operators have no such products
         # The kernels keep weights in the wanted type, and compute in float32.
         self.weight_type = wanted

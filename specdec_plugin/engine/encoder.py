@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from .decoder_layer import strange_attention, strange_product
 from .native_layers import NativeLayers
+from .positions import PositionTable
 from .weights import WeightWatch
 
 #: Takes fairseq's ``net_input`` and gives what fairseq's encoder returns.
@@ -25,7 +26,10 @@ def build_encoder(model: Any) -> Encoder:
 
 
 class FastEncoder:
-    """Embeds with fairseq's own module and runs the layers in one call.
+    """Runs the layers in one call, and embeds in it too unless something is padded.
+
+    Positions are counted over what is not padding, so fairseq's own module embeds
+    padded batches.
 
     Args:
         encoder: fairseq's encoder; see :meth:`supports`.
@@ -35,6 +39,10 @@ class FastEncoder:
         self.encoder = encoder
         self._watch = WeightWatch(encoder)
         self._layers: Optional[NativeLayers] = None
+        self._positions: Optional[PositionTable] = None
+        # The kernels look vectors up in a table, scale, add positions and normalise.
+        plain = type(encoder.embed_tokens) is nn.Embedding and encoder.quant_noise is None
+        self._strange = not plain
 
     @staticmethod
     def supports(encoder: nn.Module) -> bool:
@@ -61,30 +69,50 @@ class FastEncoder:
 
         Returns:
             as fairseq: ``encoder_out`` [(src, rows, dim)], with anything at padded
-            places, and ``encoder_padding_mask`` [(rows, src)].
+            places, and ``encoder_padding_mask`` [(rows, src)], or [] if nothing is padded.
         """
         if self.encoder.embed_tokens.weight.device.type != "cpu":
             return self.encoder.forward_torchscript(net_input)  # moved since
         if self._watch.changed() or self._layers is None:
-            self._layers = NativeLayers(
-                _layers(self.encoder), self.encoder.layer_norm, torch.float32
-            )
+            self._lay_out()
         tokens = net_input["src_tokens"]
         padding = tokens.eq(self.encoder.padding_idx)
-        embedded = self.encoder.forward_embedding(tokens)[0].detach().float()
-        mask = None
-        if padding.any():
-            mask = torch.zeros(padding.shape).masked_fill_(padding, float("-inf"))
-        encoded = self._layers.encode(embedded.contiguous(), mask)
+        padded = bool(padding.any())
+        own = padded or self._strange
+        encoded = self._embedded(tokens, padding if padded else None) if own else self._plain(tokens)
         return {
             "encoder_out": [encoded.transpose(0, 1)],
-            "encoder_padding_mask": [padding],
+            "encoder_padding_mask": [padding] if padded else [],
             "encoder_embedding": [],
             "encoder_states": [],
             "fc_results": [],
             "src_tokens": [],
             "src_lengths": [net_input["src_lengths"].view(-1, 1).int()],
         }
+
+    def _lay_out(self) -> None:
+        encoder = self.encoder
+        self._layers = NativeLayers(_layers(encoder), encoder.layer_norm, torch.float32)
+        self._positions = None
+        if encoder.embed_positions is not None:
+            self._positions = PositionTable(encoder.embed_positions, torch.float32)
+        weight = encoder.embed_tokens.weight.detach().contiguous()
+        self._layers.embed_with(weight, encoder.embed_scale, None, encoder.layernorm_embedding)
+
+    def _plain(self, tokens: Tensor) -> Tensor:
+        """(rows, src, dim) of rows without padding."""
+        assert self._layers is not None
+        positions = None if self._positions is None else self._positions.reach(0, tokens.size(1))
+        return self._layers.encode(tokens, None, positions)
+
+    def _embedded(self, tokens: Tensor, padding: Optional[Tensor]) -> Tensor:
+        """The same by fairseq's embedding; nothing sees what (rows, src) ``padding`` says."""
+        assert self._layers is not None
+        mask = None
+        if padding is not None:
+            mask = torch.zeros(padding.shape).masked_fill_(padding, float("-inf"))
+        embedded = self.encoder.forward_embedding(tokens)[0].detach().float()
+        return self._layers.encode(embedded.contiguous(), mask)
 
 
 def _layers(encoder: TransformerEncoderBase) -> List[Any]:

@@ -49,7 +49,7 @@ class KVCache:
         )
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self.longest = 0
-        self._numbers = torch.arange(self.store.size(3), device=device)
+        self._numbers = torch.empty(0, dtype=torch.long, device=device)
         self._targets: Tuple[Tensor, ...] = ()
         self._slots: Optional[Tensor] = None
         self._visible: Tuple[Tensor, ...] = ()

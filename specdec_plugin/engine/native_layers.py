@@ -13,7 +13,7 @@ from . import native
 from .kv_cache import KVCache
 
 #: Types that the weights may be kept in, by the number of their C++ name. Results are float32.
-WEIGHT_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}
+WEIGHT_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2, torch.int4: 3}
 
 
 class NativeLinear:
@@ -160,22 +160,31 @@ class NativeLayers:
         handles = [each.give_away() if each is not None else None for each in products]
         self._library.stack_layer(self.handle, *handles, norms, epsilons)
 
-    def encode(self, embedded: Tensor, mask: Optional[Tensor]) -> Tensor:
+    def encode(
+        self, inputs: Tensor, mask: Optional[Tensor], positions: Optional[Tensor] = None
+    ) -> Tensor:
         """Run encoder layers: every input sees every other.
 
         Args:
-            embedded: (rows, length, dim) contiguous float32.
+            inputs: (rows, length, dim) contiguous float32 vectors, or (rows, length) tokens,
+                which stand at the places 0, 1, ….
             mask: (rows, length) 0, or -inf where nothing may be seen; None for none.
+            positions: (places, dim) vectors to be added to tokens, or None.
 
         Returns:
             (rows, length, dim).
         """
-        rows, width, _ = embedded.shape
-        out = torch.empty_like(embedded)
+        rows, width = inputs.shape[:2]
+        given, inputs = inputs.dim() == 3, inputs.contiguous()
+        out = torch.empty(rows, width, self._dim)
         call = native.Call(
             rows=rows,
             width=width,
-            into=embedded.data_ptr(),
+            into=inputs.data_ptr() if given else None,
+            tokens=None if given else inputs.data_ptr(),
+            token_stride=width,
+            positions=native.pointer(positions),
+            position_limit=0 if positions is None else positions.size(0),
             out=out.data_ptr(),
             own_mask=native.pointer(mask),
         )
@@ -185,7 +194,7 @@ class NativeLayers:
     def embed_with(
         self, weight: Tensor, scale: float, masks: Optional[Tensor], norm: Optional[nn.LayerNorm]
     ) -> None:
-        """Let :meth:`decode` take tokens.
+        """Let :meth:`encode` and :meth:`decode` take tokens.
 
         Args:
             weight: (vocabulary, dim) contiguous float32 token vectors; kept alive here.

@@ -49,7 +49,7 @@ class OutputProjection:
             if _native(weight, dtype):
                 self._linear = NativeLinear([weight], None if bias is None else [bias], dtype)
                 return
-            dtype = weight.dtype if dtype == torch.int8 else dtype
+            dtype = dtype if dtype.is_floating_point else weight.dtype
             self._linear = Linear(
                 weight.detach().to(dtype), None if bias is None else bias.detach().to(dtype)
             )

@@ -1,5 +1,7 @@
 """Products with packed weights against PyTorch's, in every format and with odd sizes."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -60,9 +62,35 @@ def test_int8_rounds_weights_and_inputs_to_levels(outputs, inputs, rows):
     assert (found - expected).abs().median() < 1e-4
 
 
-def test_int8_of_nothing_is_the_bias():
+@pytest.mark.parametrize("outputs, inputs", SIZES)
+@pytest.mark.parametrize("rows", ROWS)
+def test_int4_rounds_weights_to_fifteen_levels(outputs, inputs, rows):
+    weight, bias = torch.randn(outputs, inputs), torch.randn(outputs)
+    linear = NativeLinear([weight], [bias], torch.int4)
+    kept = (linear(torch.eye(inputs)) - bias).t()  # the weights as they were rounded
+    step = kept.abs().masked_fill(kept.abs() < 1e-6, math.inf).amin(1, keepdim=True)
+    places = kept / step  # whole numbers, or whole multiples of what the least weight is
+    best = torch.full((outputs, 1), math.inf)
+    for level in range(1, 8):
+        wrong = (places * level - (places * level).round()).abs().amax(1, keepdim=True)
+        best = torch.minimum(best, wrong + (places * level).abs().amax(1, keepdim=True).gt(7.1))
+    assert best.max() < 1e-3
+    plain = weight.abs().amax(1, keepdim=True) / 7
+    wrong = ((weight / plain).round() * plain - weight).square().sum(1)
+    assert ((kept - weight).square().sum(1) <= wrong * (1 + 1e-4) + 1e-9).all()
+
+    vectors = torch.randn(rows, inputs)
+    own, own_step = rounded_to_levels(vectors)
+    expected = F.linear(own * own_step, kept, bias)
+    found = linear(vectors)
+    assert (found - expected).abs().max() < 0.03 * expected.abs().max().clamp(min=1)
+    assert (found - expected).abs().median() < 1e-4
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int4])
+def test_nothing_is_the_bias(dtype):
     bias = torch.randn(5)
-    found = NativeLinear([torch.zeros(5, 8)], [bias], torch.int8)(torch.zeros(2, 8))
+    found = NativeLinear([torch.zeros(5, 8)], [bias], dtype)(torch.zeros(2, 8))
     assert torch.equal(found, bias.expand(2, -1))
 
 

@@ -1,5 +1,6 @@
 // How weights are stored, and one step of a product with each kind: inputs of some rows times the
-// weights of one panel. Words of 4 bytes hold one float32, two bfloat16 or four int8.
+// weights of one panel. Words of 4 bytes hold one float32, two bfloat16, four int8
+// or eight int4.
 #pragma once
 
 #include <algorithm>
@@ -9,11 +10,13 @@
 
 namespace native {
 
-enum class Format { float32, bfloat16, int8 };
+enum class Format { float32, bfloat16, int8, int4 };
 
 constexpr int packed(Format format) {
-  return format == Format::float32 ? 1 : format == Format::bfloat16 ? 2 : 4;
+  return format == Format::float32 ? 1 : format == Format::bfloat16 ? 2 : format == Format::int8 ? 4 : 8;
 }
+
+constexpr bool whole(Format format) { return format == Format::int8 || format == Format::int4; }
 
 // A panel is what one thread computes at once: PANEL outputs for up to TILE rows, all sums in
 // registers, every weight read once. Panels follow each other in memory as they are read.
@@ -31,6 +34,7 @@ static inline void fetch_ahead(const uint32_t* weights) {
 struct Float32 {
   using Number = float;
   using Total = Vec;
+  static constexpr int WORDS = 1;  // of inputs for each word of weights
 
   template <int ROWS>
   static void add(const float* in, size_t stride, const uint32_t* words,
@@ -48,6 +52,7 @@ struct Float32 {
 struct Bfloat16 {
   using Number = uint32_t;
   using Total = Vec;
+  static constexpr int WORDS = 1;
 
   static uint32_t narrowed(float x) {  // to nearest, ties to even
     uint32_t bits;
@@ -93,52 +98,62 @@ struct Bfloat16 {
   }
 };
 
-// Weights are rounded to 255 levels a row, inputs to 255 levels a row around a zero point of 128.
-struct Int8 {
+static inline float largest_of(const float* row, int count) {
+  Vec most = Vec{};
+  int i = 0;
+  for (; i + LANES <= count; i += LANES) most = larger(most, larger(load(row + i), -load(row + i)));
+  float found = largest(most);
+  for (; i < count; ++i) found = std::max(found, std::fabs(row[i]));
+  return found;
+}
+
+// What an input vector is multiplied with in the end, and the sum of its rounded numbers.
+struct Rounding {
+  float step;
+  int32_t sum;
+};
+
+// Weights are rounded to 2^BITS - 1 levels a row, and stored around a zero point; inputs to 255.
+template <int BITS>
+struct Whole {
   using Number = uint32_t;
   using Total = Ints;
+  static constexpr int WORDS = 8 / BITS, ZERO = 1 << (BITS - 1), LEVELS = ZERO - 1;
 
-  static float largest_of(const float* row, int count) {
-    Vec most = Vec{};
-    int i = 0;
-    for (; i + LANES <= count; i += LANES) most = larger(most, larger(load(row + i), -load(row + i)));
-    float found = largest(most);
-    for (; i < count; ++i) found = std::max(found, std::fabs(row[i]));
-    return found;
-  }
-
-  // Gives the step between two levels; `shift` is what the zero point of the inputs adds.
-  static float pack_weight(const float* row, int count, uint32_t* words, int32_t& shift) {
-    const float step = largest_of(row, count) / 127, levels = step > 0 ? 1 / step : 0;
-    std::memset(words, 0, sizeof(uint32_t) * ((count + 3) / 4));
-    shift = 0;
+  // Gives the step between two levels.
+  static float pack_weight(const float* row, int count, uint32_t* words) {
+    const float step = step_of(row, count), levels = step > 0 ? 1 / step : 0;
+    std::memset(words, 0, sizeof(uint32_t) * ((count + 4 * WORDS - 1) / (4 * WORDS)));
     for (int i = 0; i < count; ++i) {
-      const int level = int(std::nearbyint(row[i] * levels));
-      shift += 128 * level;
-      words[i / 4] |= uint32_t(uint8_t(int8_t(level))) << i % 4 * 8;
+      const int level = ZERO + level_of(row[i] * levels);
+      words[i / (4 * WORDS)] |= uint32_t(level) << (i % 4 * 8 + i / 4 % WORDS * BITS);
     }
     return step;
   }
 
-  static float pack_input(const float* row, int count, uint32_t* words) {
+  static Rounding pack_input(const float* row, int count, uint32_t* words) {
     const float step = largest_of(row, count) / 127, levels = step > 0 ? 1 / step : 0;
-    auto* bytes = reinterpret_cast<uint8_t*>(words);
+    auto* bytes = reinterpret_cast<int8_t*>(words);
     // Adding 1.5 * 2^23 rounds to a whole number, which the lowest bits then hold.
     const float shift = 12582912.0f;
+    int32_t zero, sum = 0;
+    std::memcpy(&zero, &shift, 4);
+    Ints sums = Ints{};
     int i = 0;
     for (; i + LANES <= count; i += LANES) {
-      const Ints bits = (Ints)(load(row + i) * splat(levels) + splat(shift)) + 128;
+      const Ints bits = (Ints)(load(row + i) * splat(levels) + splat(shift));
+      sums += bits - zero;
       const Bytes narrow = __builtin_convertvector(bits, Bytes);
       std::memcpy(bytes + i, &narrow, LANES);
     }
+    for (int lane = 0; lane < LANES; ++lane) sum += sums[lane];
     for (; i < count; ++i) {
-      const float shifted = row[i] * levels + shift;
-      uint32_t bits;
-      std::memcpy(&bits, &shifted, 4);
-      bytes[i] = uint8_t(bits + 128);
+      const int level = int(std::nearbyint(row[i] * levels));
+      bytes[i] = int8_t(level);
+      sum += level;
     }
-    for (int i = count; i % 4; ++i) bytes[i] = 128;
-    return step;
+    for (int end = (count + 4 * WORDS - 1) / (4 * WORDS) * 4 * WORDS; i < end; ++i) bytes[i] = 0;
+    return {step, sum};
   }
 
   template <int ROWS>
@@ -147,24 +162,50 @@ struct Int8 {
     fetch_ahead(words);
     Ints weight[VECTORS];
     for (int v = 0; v < VECTORS; ++v) std::memcpy(&weight[v], words + v * LANES, sizeof(Ints));
-    for (int row = 0; row < ROWS; ++row) {
-      const uint32_t value = in[row * stride];
-      for (int v = 0; v < VECTORS; ++v) {
-#ifdef __AVX512VNNI__
-        sums[row][v] = (Ints)_mm512_dpbusd_epi32((__m512i)sums[row][v],
-                                                 _mm512_set1_epi32(int(value)), (__m512i)weight[v]);
-#else
-        for (int i = 0; i < 4; ++i)
-          sums[row][v] += ((weight[v] << (24 - 8 * i)) >> 24) * int(value >> 8 * i & 255);
-#endif
+    for (int word = 0; word < WORDS; ++word) {
+      Ints part[VECTORS];
+      for (int v = 0; v < VECTORS; ++v)
+        part[v] = WORDS == 1 ? weight[v] : (weight[v] >> (word * BITS)) & 0x0f0f0f0f;
+      for (int row = 0; row < ROWS; ++row) {
+        const uint32_t value = in[row * stride + word];
+        for (int v = 0; v < VECTORS; ++v) add_products(sums[row][v], part[v], value);
       }
     }
   }
 
-  static Vec value(Ints total, const int32_t* shifts) {
-    Ints shift;
-    std::memcpy(&shift, shifts, sizeof shift);
-    return __builtin_convertvector(total - shift, Vec);
+  // Without what the zero point of the weights added.
+  static Vec value(Ints total, int32_t input_sum) {
+    return __builtin_convertvector(total - ZERO * input_sum, Vec);
+  }
+
+ private:
+  static int level_of(float x) { return std::max(-LEVELS, std::min(LEVELS, int(std::nearbyint(x)))); }
+
+  // With few levels it pays to cut the greatest weights off: the step with the least squared error.
+  static float step_of(const float* row, int count) {
+    const float largest = largest_of(row, count) / LEVELS;
+    if (BITS == 8 || largest == 0) return largest;
+    float best = largest, least = std::numeric_limits<float>::infinity();
+    for (int cut = 20; cut >= 12; --cut) {
+      const float step = largest * float(cut) / 20;
+      float error = 0;
+      for (int i = 0; i < count; ++i) {
+        const float apart = row[i] - step * float(level_of(row[i] / step));
+        error += apart * apart;
+      }
+      if (error < least) best = step, least = error;
+    }
+    return best;
+  }
+
+  // sum += the products of four unsigned bytes of each lane with four signed ones.
+  static inline __attribute__((always_inline)) void add_products(Ints& sum, Ints weights, uint32_t value) {
+#ifdef __AVX512VNNI__
+    sum = (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, _mm512_set1_epi32(int(value)));
+#else
+    for (int i = 0; i < 4; ++i)
+      sum += ((weights >> 8 * i) & 255) * int(int8_t(value >> 8 * i & 255));
+#endif
   }
 };
 

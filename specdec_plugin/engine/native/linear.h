@@ -32,10 +32,7 @@ class Linear {
     bias_.assign(size_t(panels) * PANEL, 0.0f);
     if (bias) std::copy(bias, bias + outputs, bias_.begin());
     words_.allocate(size_t(panels) * steps * PANEL);
-    if (format == Format::int8) {
-      scales_.assign(size_t(panels) * PANEL, 0.0f);
-      shifts_.assign(size_t(panels) * PANEL, 0);
-    }
+    if (whole(format)) scales_.assign(size_t(panels) * PANEL, 0.0f);
     std::vector<uint32_t> row(steps);
     for (int output = 0; output < outputs; ++output) {
       pack(weight + size_t(output) * inputs, output, row);
@@ -45,7 +42,9 @@ class Linear {
   }
 
   // Numbers of 4 bytes that narrow inputs of so many rows take; see `run`.
-  size_t room(int rows) const { return format == Format::float32 ? 0 : size_t(rows) * (steps + 1); }
+  size_t room(int rows) const {
+    return format == Format::float32 ? 0 : size_t(rows) * (input_words() + 2);
+  }
 
   // in: (rows, inputs) with `stride` from row to row. narrow: room(rows) numbers of scratch.
   // The caller waits before it reads the target.
@@ -55,21 +54,19 @@ class Linear {
       multiply<Float32>(team, in, stride, rows, nullptr, target);
       return;
     }
-    float* factors = reinterpret_cast<float*>(narrow + size_t(rows) * steps);
+    const size_t words = input_words();
+    auto* roundings = reinterpret_cast<Rounding*>(narrow + rows * words);
     for (int row = team.begin(rows); row < team.end(rows); ++row) {
-      uint32_t* words = narrow + size_t(row) * steps;
-      if (format == Format::int8) {
-        factors[row] = Int8::pack_input(in + row * stride, inputs, words);
-      } else {
-        Bfloat16::pack(in + row * stride, inputs, words);
-      }
+      const float* from = in + row * stride;
+      uint32_t* to = narrow + row * words;
+      if (format == Format::bfloat16) Bfloat16::pack(from, inputs, to);
+      if (format == Format::int8) roundings[row] = Whole<8>::pack_input(from, inputs, to);
+      if (format == Format::int4) roundings[row] = Whole<4>::pack_input(from, inputs, to);
     }
     team.wait();
-    if (format == Format::int8) {
-      multiply<Int8>(team, narrow, steps, rows, factors, target);
-    } else {
-      multiply<Bfloat16>(team, narrow, steps, rows, nullptr, target);
-    }
+    if (format == Format::bfloat16) multiply<Bfloat16>(team, narrow, words, rows, nullptr, target);
+    if (format == Format::int8) multiply<Whole<8>>(team, narrow, words, rows, roundings, target);
+    if (format == Format::int4) multiply<Whole<4>>(team, narrow, words, rows, roundings, target);
   }
 
   // The outputs that a thread computes in `run`: [begin, end).
@@ -83,53 +80,51 @@ class Linear {
   const int panels, steps;
   Pooled<uint32_t> words_;  // (panels, steps, PANEL)
   std::vector<float> bias_, scales_;
-  std::vector<int32_t> shifts_;  // what the inputs' zero point adds to each output
+
+  size_t input_words() const { return size_t(steps) * (format == Format::int4 ? 2 : 1); }
 
   void pack(const float* weight, int output, std::vector<uint32_t>& row) {
-    if (format == Format::float32) {
-      std::memcpy(row.data(), weight, sizeof(float) * inputs);
-    } else if (format == Format::bfloat16) {
-      Bfloat16::pack(weight, inputs, row.data());
-    } else {
-      scales_[output] = Int8::pack_weight(weight, inputs, row.data(), shifts_[output]);
-    }
+    if (format == Format::float32) std::memcpy(row.data(), weight, sizeof(float) * inputs);
+    if (format == Format::bfloat16) Bfloat16::pack(weight, inputs, row.data());
+    if (format == Format::int8) scales_[output] = Whole<8>::pack_weight(weight, inputs, row.data());
+    if (format == Format::int4) scales_[output] = Whole<4>::pack_weight(weight, inputs, row.data());
   }
 
   template <class F>
   void multiply(const Team& team, const typename F::Number* in, size_t stride, int rows,
-                const float* factors, const Target& target) const {
+                const Rounding* roundings, const Target& target) const {
     const int tiles = (rows + TILE - 1) / TILE;
     const int height = tiles ? (rows + tiles - 1) / tiles : 0;
     for (int panel = team.begin(panels); panel < team.end(panels); ++panel)
       for (int first = 0; first < rows; first += height)
         by_height<F, TILE>(std::min(height, rows - first), in + first * stride, stride, first,
-                           panel, factors, target);
+                           panel, roundings, target);
   }
 
   // The number of rows of a tile as a constant, so that its sums are registers.
   template <class F, int ROWS>
   void by_height(int rows, const typename F::Number* in, size_t stride, int first, int panel,
-                 const float* factors, const Target& target) const {
+                 const Rounding* roundings, const Target& target) const {
     if (rows == ROWS) {
-      tile<F, ROWS>(in, stride, first, panel, factors, target);
+      tile<F, ROWS>(in, stride, first, panel, roundings, target);
     } else if constexpr (ROWS > 1) {
-      by_height<F, ROWS - 1>(rows, in, stride, first, panel, factors, target);
+      by_height<F, ROWS - 1>(rows, in, stride, first, panel, roundings, target);
     }
   }
 
   // One row alone would wait for each sum before the next; several sums a lane keep it busy.
   template <class F, int ROWS>
   void tile(const typename F::Number* in, size_t stride, int first, int panel,
-            const float* factors, const Target& target) const {
+            const Rounding* roundings, const Target& target) const {
     constexpr int CHAINS = ROWS == 1 ? 4 : ROWS == 2 ? 2 : 1;
     typename F::Total sums[CHAINS][ROWS][VECTORS] = {};
     const uint32_t* weights = &words_[size_t(panel) * steps * PANEL];
     int step = 0;
     for (; step + CHAINS <= steps; step += CHAINS)
       for (int chain = 0; chain < CHAINS; ++chain, weights += PANEL)
-        F::template add<ROWS>(in + step + chain, stride, weights, sums[chain]);
+        F::template add<ROWS>(in + (step + chain) * F::WORDS, stride, weights, sums[chain]);
     for (; step < steps; ++step, weights += PANEL)
-      F::template add<ROWS>(in + step, stride, weights, sums[0]);
+      F::template add<ROWS>(in + step * F::WORDS, stride, weights, sums[0]);
     for (int row = 0; row < ROWS; ++row) {
       for (int chain = 1; chain < CHAINS; ++chain)
         for (int v = 0; v < VECTORS; ++v) sums[0][row][v] += sums[chain][row][v];
@@ -137,9 +132,10 @@ class Linear {
       for (int v = 0; v < VECTORS; ++v) {
         const size_t output = size_t(panel) * PANEL + v * LANES;
         found[v] = load(&bias_[output]);
-        if constexpr (std::is_same<F, Int8>::value) {
-          found[v] += F::value(sums[0][row][v], &shifts_[output]) * load(&scales_[output]) *
-                      splat(factors[first + row]);
+        if constexpr (std::is_same<typename F::Total, Ints>::value) {
+          const Rounding& rounding = roundings[first + row];
+          found[v] += F::value(sums[0][row][v], rounding.sum) * load(&scales_[output]) *
+                      splat(rounding.step);
         } else {
           found[v] += sums[0][row][v];
         }
