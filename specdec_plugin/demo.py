@@ -1,4 +1,4 @@
-"""``python -m specdec_plugin.demo``: translate English text with the shipped models, four ways."""
+"""``python -m specdec_plugin.demo``: translate English text with the shipped models, five ways."""
 
 import argparse
 import os
@@ -9,12 +9,12 @@ from typing import Any, Dict, List, Optional, Sequence
 import sentencepiece
 import torch
 
-from .bench.methods import Session, build_methods, open_session
+from .bench.methods import Method, Session, build_methods, open_session
 from .bench.timing import Timing, batches_of, run_interleaved
 from .decoding.config import DRAFTER_DTYPES
 from .errors import PluginError
 
-METHODS = ("fairseq beam 5", "fairseq beam 1", "greedy", "specdec")
+METHODS = ("fairseq beam 5", "fairseq beam 1", "greedy", "specdec", "specdec self")
 
 SENTENCES = """\
 The function returns a list of all the words in the file, sorted by length.
@@ -33,7 +33,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m specdec_plugin.demo",
         description="Translate English text about programming into Spanish with the shipped "
-        "models: fairseq's beam search, our greedy decoding and speculative decoding.",
+        "models: fairseq's beam search, our greedy decoding, and speculative decoding with the "
+        "trained drafter and with a copy of the model (self).",
         epilog="example:\n  echo 'The file is closed.' | python -m specdec_plugin.demo --input -",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -88,7 +89,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     methods = build_methods(session, METHODS, flags, {})
     timings = run_interleaved(session, methods, batches, options.repeats)
     show(lines, {name: texts_of(session, pieces, timings[name]) for name in METHODS})
-    show_times(timings, methods[-1].trace)
+    show_times(timings, methods)
 
 
 def read_lines(path: Optional[str]) -> List[str]:
@@ -144,21 +145,25 @@ def show(lines: Sequence[str], texts: Dict[str, List[str]]) -> None:
     """Print each sentence, its translation, and whether the methods agree."""
     same = 0
     for number, line in enumerate(lines):
-        speculative, greedy = texts["specdec"][number], texts["fairseq beam 1"][number]
-        equal = speculative == greedy == texts["greedy"][number]
+        found = [texts[name][number] for name in METHODS[1:]]
+        equal = len(set(found)) == 1
         same += equal
-        print(f"\n{line}\n  {speculative}\n  {'equal to' if equal else 'DIFFERS FROM'} greedy")
+        verdict = "equal to" if equal else "DIFFERS FROM"
+        print(f"\n{line}\n  {texts['specdec'][number]}\n  {verdict} greedy")
     print(f"\n{same} of {len(lines)} translations by SpecDec equal fairseq's greedy decoding.\n")
 
 
-def show_times(timings: Dict[str, Timing], trace: Any) -> None:
+def show_times(timings: Dict[str, Timing], methods: Sequence[Method]) -> None:
     """Print the time of each method and the speed-up over fairseq's beam 5."""
     slowest = statistics.median(timings[METHODS[0]].seconds)
     print(f"{'method':16} {'ms a sentence':>13} {'times as fast':>13}   (medians, batch size 1)")
     for name in METHODS:
         median = statistics.median(timings[name].seconds)
         print(f"{name:16} {1000 * median:13.1f} {slowest / median:13.2f}")
-    print(f"\nSpecDec accepted {trace.accepted_tokens:.2f} tokens an iteration.")
+    print()
+    for name, _, trace in methods[3:]:
+        assert trace is not None
+        print(f"{name} accepted {trace.accepted_tokens:.2f} tokens an iteration.")
 
 
 if __name__ == "__main__":

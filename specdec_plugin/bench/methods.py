@@ -14,11 +14,14 @@ from ..tasks.parallel_decoding import SpecdecTranslationConfig, SpecdecTranslati
 
 #: fairseq's generation flags of each baseline.
 BASELINES = {"fairseq beam 5": 5, "fairseq beam 1": 1}
-#: The plugin's methods: all of ``--decoding``; ``specdec++`` is ``specdec`` with β and τ.
+#: The plugin's methods: all of ``--decoding``; ``specdec++`` is ``specdec`` with β and τ; with
+#: ``self``, a copy of the verifier drafts, though a drafter is given.
 METHODS = {str(choice.value): str(choice.value) for choice in DECODING_CHOICES}
-METHODS["specdec++"] = "specdec"
+METHODS.update(dict.fromkeys(["specdec++", "specdec self", "specdec++ self"], "specdec"))
 #: Flags that make ``specdec++`` of ``specdec``.
 RELAXED = ("top_beta", "tolerance")
+#: Flags about a trained drafter.
+_OF_A_DRAFTER = ("drafter_path", "block_size", "draft_confidence", "drafter_dtype")
 
 
 class Method(NamedTuple):
@@ -112,6 +115,8 @@ def build_method(
 
 def reads(name: str, flag: str) -> bool:
     """Whether a method's output or speed depends on a field of :class:`DecodingConfig`."""
-    if name not in METHODS or (flag in RELAXED and name != "specdec++"):
+    if name not in METHODS or (flag in RELAXED and not name.startswith("specdec++")):
+        return False
+    if flag in _OF_A_DRAFTER and name.endswith(" self"):
         return False
     return METHODS[name] in READERS[flag]

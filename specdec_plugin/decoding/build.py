@@ -81,10 +81,13 @@ def _self_drafter(cfg: Any, models: Sequence[Any], verifier: Verifier) -> SelfDr
             f"--draft-confidence {cfg.draft_confidence} is about a trained drafter: add "
             "--drafter-path DRAFTER.pt, or leave it out."
         )
+    # With 4 bits the copy often says another word, which is as often among the best.
+    dtype = _dtype(cfg.drafter_dtype) or _dtype("int8" if cfg.top_beta == 1 else "int4")
+    assert dtype is not None
     return SelfDrafter(
         verifier,
         cfg.block_size or BLOCK_SIZE,
-        _dtype(cfg.drafter_dtype) or torch.int8,
+        dtype,
         _most_rows(cfg.draft_rows, models),
     )
 
@@ -98,7 +101,7 @@ def _load_drafter(task: Any, models: Sequence[Any], method: str) -> BlockNATMode
     if path is None:
         raise PluginError(
             f"--decoding {method} needs a drafter: add --drafter-path DRAFTER.pt "
-            "(train one with --task block_nat_translation), or use --decoding greedy."
+            "(train one with --task block_nat_translation), or use another --decoding."
         )
     drafter = load_model(path, task.source_dictionary, task.target_dictionary)
     if not isinstance(drafter, BlockNATModel):
@@ -141,9 +144,9 @@ def _drafter(
     dtype = _dtype(cfg.drafter_dtype)
     if dtype is not None and not dtype.is_floating_point and drafter.engine.weight_type != dtype:
         logger.warning(
-            f"--drafter-dtype {cfg.drafter_dtype} needs a CPU and the native kernels, which are missing here: "
-            "the drafter computes in its model's own type, and slower. On a CPU, install a C++ "
-            "compiler; elsewhere, leave --drafter-dtype out or give bfloat16."
+            f"--drafter-dtype {cfg.drafter_dtype} needs a CPU and the native kernels, which are "
+            "missing here: the drafter computes in its model's own type, and slower. On a CPU, "
+            "install a C++ compiler; elsewhere, leave --drafter-dtype out or give bfloat16."
         )
     return drafter
 

@@ -31,15 +31,16 @@ class DecodingConfig(FairseqDataclass):
     drafter_path: Optional[str] = field(
         default=None,
         metadata={
-            "help": "checkpoint of the drafter (specdec, nat). Without one, specdec drafts with an "
-            "8-bit copy of the model itself (on CPUs with the native kernels)"
+            "help": "checkpoint of the drafter (specdec, nat). Without one, specdec drafts with a "
+            "copy of the model itself whose weights are rounded to 8 bits, or to 4 bits with "
+            "--top-beta above 1 (on CPUs with the native kernels)"
         },
     )
     block_size: int = field(
         default=0,
         metadata={
             "help": "k: drafted tokens an iteration; 0 means what the drafter was trained with, "
-            "or 16 without --drafter-path"
+            "or 32 without --drafter-path"
         },
     )
     draft_confidence: float = field(
@@ -76,8 +77,9 @@ class DecodingConfig(FairseqDataclass):
     drafter_dtype: Optional[DRAFTER_DTYPE_CHOICES] = field(
         default=None,
         metadata={
-            "help": "type of the drafter's decoder; int8 and int4 (8-bit inputs, and weights of 8 or "
-            "4 bits; on CPUs with the native kernels) are the fastest, and only drafts depend on it"
+            "help": "type of the drafter's decoder; int8 and int4 (8-bit inputs, and weights of 8 "
+            "or 4 bits; on CPUs with the native kernels) are the fastest, and only drafts depend "
+            "on it"
         },
     )
 

@@ -57,14 +57,16 @@ class OneCallVerification:
     def take(self, rows: Rows, draft: Draft) -> Outcome:
         """Append to each row what stands of its draft, and the verifier's next token."""
         begin = time.perf_counter()
-        call, width, projection = self._round, draft.tokens.size(1), self._engine.projection.native
+        call, projection = self._round, self._engine.projection.native
         assert projection is not None
+        tokens, lengths = draft.tokens.contiguous(), draft.lengths.contiguous()
+        width = tokens.size(1)
         rows.make_room(width + 1)
         self._engine.describe(self._verifier.states[0], width + 1, call.call)
         describe(rows, call.rows)
         self._describe_limits(rows)
         call.block = width
-        call.draft, call.draft_lengths = draft.tokens.data_ptr(), draft.lengths.data_ptr()
+        call.draft, call.draft_lengths = tokens.data_ptr(), lengths.data_ptr()
         self._library.verification_run(
             self._scratch,
             self._engine.stack,
@@ -72,8 +74,8 @@ class OneCallVerification:
             ctypes.byref(call),
             torch.get_num_threads(),
         )
-        lengths, *outcome = [fact[: rows.size] for fact in self._facts]
-        rows.know(lengths)
+        now, *outcome = [fact[: rows.size] for fact in self._facts]
+        rows.know(now)
         self._verifier.spent(time.perf_counter() - begin, call.scoring)
         return Outcome(*outcome)
 
@@ -176,7 +178,8 @@ class OneCallMonologue:
         self._buffer.fit(rows.size, call)
         self._copy.describe(state, call.block, call.call)
         describe(rows, call.rows)
-        call.never, call.eos, call.max_len = limits.pad, limits.eos, limits.max_len
+        call.never, call.eos = limits.pad, limits.eos
+        call.min_len, call.max_len = limits.min_len, limits.max_len
         self._library.speaker_run(
             self._scratch,
             self._copy.stack,

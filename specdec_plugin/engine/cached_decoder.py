@@ -81,6 +81,9 @@ class CachedDecoder:
         dtype: type to run in, the fairseq model staying as it is; ``None`` is the model's.
         masks: (count, dim) a parameter of ``decoder``: vectors that may be fed where there
             is no token yet, scaled as token vectors are.
+
+    Attributes:
+        layouts: how often the weights were laid out.
     """
 
     def __init__(
@@ -96,6 +99,7 @@ class CachedDecoder:
         # The whole decoder is watched: in training, it may call its projection in other ways.
         self._watch: Optional[WeightWatch] = WeightWatch(decoder)
         self._watch.changed()
+        self.layouts = 0
         self._lay_out_anew()
 
     @staticmethod
@@ -120,8 +124,12 @@ class CachedDecoder:
     def refresh(self) -> None:
         """Lay the weights out again if the model's changed (:meth:`start` calls this)."""
         if self._watch is not None and self._watch.changed():
-            self.projection.refresh()
-            self._lay_out_anew()
+            self.lay_out()
+
+    def lay_out(self) -> None:
+        """Lay the weights out again, as they are now."""
+        self.projection.refresh()
+        self._lay_out_anew()
 
     def release(self) -> None:
         """Free the model's layers where the kernels have packed them: they are not read again.
@@ -137,6 +145,7 @@ class CachedDecoder:
 
     def _lay_out_anew(self) -> None:
         # Tensors made in inference mode could not be used outside of it later.
+        self.layouts += 1
         with torch.inference_mode(False), torch.no_grad():
             self._lay_out(self.decoder)
 

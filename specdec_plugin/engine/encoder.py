@@ -78,8 +78,10 @@ class FastEncoder:
         tokens = net_input["src_tokens"]
         padding = tokens.eq(self.encoder.padding_idx)
         padded = bool(padding.any())
-        own = padded or self._strange
-        encoded = self._embedded(tokens, padding if padded else None) if own else self._plain(tokens)
+        if padded or self._strange:
+            encoded = self._embedded(tokens, padding if padded else None)
+        else:
+            encoded = self._plain(tokens)
         return {
             "encoder_out": [encoded.transpose(0, 1)],
             "encoder_padding_mask": [padding] if padded else [],

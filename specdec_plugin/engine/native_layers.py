@@ -13,7 +13,12 @@ from . import native
 from .kv_cache import KVCache
 
 #: Types that the weights may be kept in, by the number of their C++ name. Results are float32.
-WEIGHT_TYPES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2, torch.int4: 3}
+WEIGHT_TYPES = {
+    torch.float32: 0,
+    torch.bfloat16: 1,
+    torch.int8: 2,
+    torch.int4: 3,  # type: ignore[attr-defined]
+}
 
 
 class NativeLinear:

@@ -145,7 +145,7 @@ def test_mistakes_are_told_in_a_sentence(corpus, tiny_verifier, tmp_path):
     short.write_text("uno\n", "utf-8")
     for more, words in (
         (["--methods", "beam 7"], "there is no such method"),
-        (["--methods", "specdec"], "needs a drafter"),
+        (["--methods", "nat"], "needs a drafter"),
         (["--methods", "greedy", "--reference", short], "has 1 lines"),
         (["--methods", "greedy", "--subset", "nowhere"], "nowhere"),
         (["--methods", "greedy", "-s", "de"], "dict.de.txt"),

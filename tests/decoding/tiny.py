@@ -80,7 +80,8 @@ class HostileDrafter(Drafter):
     def propose(self, rows: Rows) -> Draft:
         assert rows.order == self.rows
         width = int(torch.randint(0, self.most + 1, (1,), generator=self.random))
-        tokens = torch.randint(0, 16, (rows.size, width), generator=self.random)
+        # As drafters that stop early do, it shows a part of a wider tensor.
+        tokens = torch.randint(0, 16, (rows.size, width + 1), generator=self.random)[:, :width]
         honest = torch.rand(rows.size, width, generator=self.random) < self.honesty
         for row, place in enumerate(self.rows):
             begin = rows.host_lengths[row]

@@ -47,12 +47,17 @@ def plain(corpus, tiny_verifier):
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])
-@pytest.mark.parametrize("method", [["greedy"], ["specdec"], ["specdec", "--top-beta", 1]])
+@pytest.mark.parametrize(
+    "method", [["greedy"], ["specdec", "self"], ["specdec"], ["specdec", "--top-beta", 1]]
+)
 def test_same_hypotheses_and_scores_as_fairseq(
     plain, corpus, tiny_verifier, tiny_drafter, method, batch_size
 ):
-    drafter = [] if method == ["greedy"] else ["--drafter-path", tiny_drafter, "--draft-rows", 0]
-    more = ["--decoding", *method, *drafter, "--batch-size", batch_size]
+    more = ["--decoding", *(word for word in method if word != "self")]
+    if method[0] == "specdec":
+        more += ["--draft-rows", 0]
+        more += [] if "self" in method else ["--drafter-path", tiny_drafter]
+    more += ["--batch-size", batch_size]
     done = run_cli(generate_args(corpus.data_dir, tiny_verifier, *more))
     found = scored(done.stdout)
     assert found.keys() == plain.keys() and len(found) == 21
@@ -169,8 +174,8 @@ def other_drafter(tiny_drafter, tmp_path_factory):
 class TestBadInput:
     """One sentence that says what is wrong and what to do; no traceback."""
 
-    def refused(self, args, *words):
-        done = run_cli(args, check=False)
+    def refused(self, args, *words, **environment):
+        done = run_cli(args, check=False, **environment)
         assert done.returncode != 0
         assert TRACEBACK not in done.stderr
         last = done.stderr.strip().splitlines()[-1]
@@ -179,8 +184,12 @@ class TestBadInput:
         assert "H-" not in done.stdout
 
     def test_no_drafter(self, corpus, tiny_verifier):
+        args = generate_args(corpus.data_dir, tiny_verifier, "--decoding", "nat")
+        self.refused(args, "--decoding nat needs a drafter", "--drafter-path")
+
+    def test_no_drafter_and_no_kernels(self, corpus, tiny_verifier):
         args = generate_args(corpus.data_dir, tiny_verifier, "--decoding", "specdec")
-        self.refused(args, "--decoding specdec needs a drafter", "--drafter-path")
+        self.refused(args, "C++ compiler", "--drafter-path", env={"SPECDEC_NATIVE": "0"})
 
     def test_drafter_without_decoding(self, corpus, tiny_verifier, tiny_drafter):
         args = generate_args(corpus.data_dir, tiny_verifier, "--drafter-path", tiny_drafter)

@@ -102,6 +102,7 @@ class Monologue(ctypes.Structure):
         ("block", c_int),
         ("never", c_int),
         ("eos", c_int64),
+        ("min_len", c_int64),
         ("max_len", c_int64),
         ("draft", c_void_p),
         ("draft_lengths", c_void_p),

@@ -77,7 +77,8 @@ struct Monologue {
   Call call;   // of the verifier: positions, cache and source
   int block;
   int never;               // a symbol that is not drafted
-  int64_t eos, max_len;    // nothing is drafted behind an end of sentence, or further than this
+  int64_t eos;               // ends a draft
+  int64_t min_len, max_len;  // as in `Round`
   int64_t* draft;          // (count, block) what comes of it, rubbish beyond the lengths
   int64_t* draft_lengths;  // (count)
 };
@@ -141,8 +142,11 @@ class Speaker {
     const float nothing = -std::numeric_limits<float>::infinity();
     for (int row = 0; row < count; ++row) {
       float* values = &values_[size_t(row) * vocabulary + begin];
-      if (begin <= monologue.never && monologue.never < begin + size)
-        values[monologue.never - begin] = nothing;
+      const auto rule_out = [&](int64_t symbol) {
+        if (begin <= symbol && symbol < begin + size) values[symbol - begin] = nothing;
+      };
+      rule_out(monologue.never);
+      if (monologue.rows.lengths[row] + place < monologue.min_len) rule_out(monologue.eos);
       const int best = argmax(values, size);
       best_[size_t(row) * team.size + team.index] = {begin + best, size > 0 ? values[best] : nothing};
     }

@@ -105,7 +105,7 @@ class Stack {
     const int inputs = call.rows * call.width, slots = call.cache ? call.capacity : call.width;
     size_t wide = 3 * dim, narrow_room = 0;
     for (const Layer& layer : layers) {
-      wide = std::max(wide, size_t(layer.inner->outputs));
+      wide = std::max(wide, apart(layer.inner->outputs));
       narrow_room = std::max(narrow_room, layer.outer->room(inputs));
       narrow_room = std::max(narrow_room, layer.own.in->room(inputs));
     }
@@ -180,6 +180,10 @@ class Stack {
     }
   }
 
+  // From one row of that many numbers to the next: not a whole number of pages, or the rows of a
+  // tile would fall on the same few places of the cache.
+  static size_t apart(int count) { return size_t(count) + LANES; }
+
   // Sub-layers end with `hidden_` complete and everyone having waited.
   void run_layer(const Team& team, const Call& call, size_t index) {
     const int inputs = call.rows * call.width;
@@ -201,7 +205,7 @@ class Stack {
       leave(team, *layer.source->out, layer.source->norm, found_.data(), dim, inputs);
     }
     before = enter(team, layer.last_norm, inputs);
-    const size_t wide = layer.inner->outputs;
+    const size_t wide = apart(layer.inner->outputs);
     layer.inner->run(team, before, dim, inputs, narrow_inputs_.data(),
                      {wide_.data(), wide, nullptr, activation});
     team.wait();

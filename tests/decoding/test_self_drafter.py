@@ -1,0 +1,158 @@
+"""Drafts of a rounded copy of the verifier: losslessness, and that the copy is a copy."""
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec_plugin.decoding import build
+from specdec_plugin.decoding.acceptance import TopBeta
+from specdec_plugin.decoding.config import DecodingConfig
+from specdec_plugin.decoding.drafters.self_drafter import SelfDrafter
+from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
+from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
+from specdec_plugin.decoding.trace import Trace
+from specdec_plugin.decoding.verifier import Verifier
+from specdec_plugin.engine import build_engine, native
+from specdec_plugin.errors import PluginError
+
+from ..engine.tiny_models import build_model
+from . import tiny
+from .test_loop import MODELS, SYMBOLS, assert_same, reference
+
+
+def generator(models, block_size, dtype, rule=None, **lengths):
+    trace = Trace()
+    verifier = Verifier([build_engine(model) for model in models], trace)
+    drafter = SelfDrafter(verifier, block_size, dtype)
+    loop = DecodingLoop(drafter, VerifiedStep(verifier, rule or TopBeta()), trace, True)
+    return ParallelGenerator(models, SYMBOLS, loop, trace, Lengths(max_positions=64, **lengths))
+
+
+def first_of(found):
+    return [row[0] for row in found]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sources=st.lists(st.integers(0, 7), min_size=1, max_size=5),
+    models=st.sampled_from([[0], [1], [2], [0, 1]]),
+    block_size=st.integers(1, 20),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.int8, torch.int4]),
+    min_len=st.integers(0, 3),
+    max_len=st.integers(3, 40),
+    prefix_size=st.integers(0, 3),
+    seed=st.integers(0, 10**6),
+)
+def test_lossless(sources, models, block_size, dtype, min_len, max_len, prefix_size, seed):
+    chosen, sample = [MODELS[index] for index in models], tiny.sample(sources, seed)
+    lengths = {"min_len": min_len, "max_len_b": max_len}
+    prefix = None
+    if prefix_size > 0:
+        torch.manual_seed(seed)
+        prefix = torch.randint(4, 16, (len(sources), prefix_size))
+    expected = reference(chosen, sample, prefix, **lengths)
+    found = generator(chosen, block_size, dtype, **lengths).generate(chosen, sample, prefix)
+    assert_same(first_of(found), expected)
+
+
+@pytest.mark.parametrize("sources", [[5], [3, 6, 1, 4]])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_a_copy_that_is_not_rounded_is_never_wrong(sources, threads):
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        sample, ours = tiny.sample(sources, 5), generator(MODELS[:1], 6, torch.float32)
+        found = first_of(ours.generate(MODELS[:1], sample))
+    finally:
+        torch.set_num_threads(before)
+    trace = ours.trace
+    assert trace.draft_lengths == trace.kept_lengths
+    for row in found:
+        assert row["steps"] == math.ceil(len(row["tokens"]) / 7)
+
+
+def test_drafts_end_with_the_sentence_and_with_the_limit():
+    sample = tiny.sample([3, 6, 1, 4], 5)
+    ours = generator(MODELS[:1], 60, torch.float32, max_len_b=20)
+    for row in first_of(ours.generate(MODELS[:1], sample)):
+        drafts = [step["tokens"].tolist() for step in row["history"][::2]]
+        assert all(2 not in draft[:-1] for draft in drafts)
+        assert sum(map(len, drafts)) <= 20
+
+
+def test_relaxed_acceptance_is_that_of_the_rule():
+    """What is kept is the verifier's best or among its β best and near enough."""
+    rule, sample = TopBeta(3, 1.5), tiny.sample([6], 8)
+    ours = generator(MODELS[:1], 9, torch.int4, rule, max_len_b=30)
+    (row,) = first_of(ours.generate(MODELS[:1], sample))
+    model, net_input = MODELS[0], sample["net_input"]
+    encoded = model.encoder.forward_torchscript(net_input)
+    fed = torch.cat([torch.tensor([2]), row["tokens"][:-1]]).unsqueeze(0)
+    with torch.no_grad():
+        lprobs = model.decoder(fed, encoder_out=encoded)[0][0].log_softmax(-1)
+    lprobs[:, 1] = -math.inf
+    lprobs[0, 2] = -math.inf
+    for place, token in enumerate(row["tokens"].tolist()):
+        own = lprobs[place, token]
+        assert (lprobs[place] > own + 1e-5).sum() < 3 and lprobs[place].max() - own < 1.5 + 1e-5
+
+
+def test_new_weights_are_copied_again():
+    model, sample = tiny.model(7), tiny.sample([4, 2], 1)
+    ours = generator([model], 5, torch.float32, max_len_b=20)
+    ours.generate([model], sample)
+    with torch.no_grad():
+        for weight in model.decoder.parameters():
+            weight.copy_(weight + 0.3 * torch.randn_like(weight))
+    ours.trace.reset()
+    found = first_of(ours.generate([model], sample))
+    assert_same(found, reference([model], sample, max_len_b=20))
+    assert ours.trace.draft_lengths == ours.trace.kept_lengths
+
+
+class TestFlags:
+    """``--decoding specdec`` without ``--drafter-path``."""
+
+    def built(self, models, **flags):
+        task = tiny.task()
+        task.cfg = DecodingConfig(decoding="specdec", **flags)
+        options = tiny.Namespace(beam=1, max_len_a=0, max_len_b=12)
+        return build.build_generator(task, models, options)
+
+    @pytest.mark.parametrize("beta, dtype", [(1, torch.int8), (4, torch.int4)])
+    def test_the_type_depends_on_what_is_accepted(self, beta, dtype):
+        drafter = self.built(MODELS[:1], top_beta=beta).loop.drafter
+        assert isinstance(drafter, SelfDrafter) and drafter.dtype == dtype
+        named = self.built(MODELS[:1], top_beta=beta, drafter_dtype="bfloat16").loop.drafter
+        assert named.dtype == torch.bfloat16
+
+    def test_on_a_cpu_for_the_last_row_alone(self):
+        sample, ours = tiny.sample([2, 6, 3], 4), self.built(MODELS[:1], block_size=3)
+        found = first_of(ours.generate(MODELS[:1], sample))
+        assert_same(found, reference(MODELS[:1], sample, max_len_b=12))
+        assert set(ours.trace.draft_lengths) <= {0, 1, 2, 3}
+
+    @pytest.mark.parametrize(
+        "flags, words",
+        [
+            ({"draft_confidence": 0.2}, "--draft-confidence 0.2 is about a trained drafter"),
+            ({"block_size": -1}, "--block-size -1"),
+            ({"drafter_dtype": "float16"}, "float32, bfloat16, int8 or int4"),
+        ],
+    )
+    def test_refused(self, flags, words):
+        with pytest.raises(PluginError, match=words):
+            self.built(MODELS[:1], **flags)
+
+    @pytest.mark.parametrize("arch", ["lstm", "fconv"])
+    def test_other_architectures_need_a_drafter(self, arch):
+        with pytest.raises(PluginError, match="Add --drafter-path"):
+            self.built([build_model(arch)])
+
+    def test_without_kernels_a_drafter_is_needed(self, monkeypatch):
+        monkeypatch.setattr(native, "library", lambda: None)
+        with pytest.raises(PluginError, match=r"C\+\+ compiler.*Add --drafter-path"):
+            self.built(MODELS[:1])
