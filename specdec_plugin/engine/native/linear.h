@@ -54,16 +54,23 @@ class Linear {
       multiply<Float32>(team, in, stride, rows, nullptr, target);
       return;
     }
+    // A single row is narrowed by every thread for itself, sooner than they could wait for one.
+    static thread_local std::vector<uint32_t> own;
+    if (rows == 1) {
+      if (own.size() < room(1)) own.resize(room(1));
+      narrow = own.data();
+    }
     const size_t words = input_words();
     auto* roundings = reinterpret_cast<Rounding*>(narrow + rows * words);
-    for (int row = team.begin(rows); row < team.end(rows); ++row) {
+    const int begin = rows == 1 ? 0 : team.begin(rows), end = rows == 1 ? 1 : team.end(rows);
+    for (int row = begin; row < end; ++row) {
       const float* from = in + row * stride;
       uint32_t* to = narrow + row * words;
       if (format == Format::bfloat16) Bfloat16::pack(from, inputs, to);
       if (format == Format::int8) roundings[row] = Whole<8>::pack_input(from, inputs, to);
       if (format == Format::int4) roundings[row] = Whole<4>::pack_input(from, inputs, to);
     }
-    team.wait();
+    if (rows > 1) team.wait();
     if (format == Format::bfloat16) multiply<Bfloat16>(team, narrow, words, rows, nullptr, target);
     if (format == Format::int8) multiply<Whole<8>>(team, narrow, words, rows, roundings, target);
     if (format == Format::int4) multiply<Whole<4>>(team, narrow, words, rows, roundings, target);

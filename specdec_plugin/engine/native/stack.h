@@ -116,6 +116,8 @@ class Stack {
     grow(narrow_inputs_, narrow_room);
     score_room_ = std::max(call.source_length, slots) + 2 * LANES;
     grow(scores_, score_room_ * threads);
+    near_room_ = size_t(slots) * (dim / heads);
+    grow(near_, 2 * near_room_ * threads);
   }
 
   // By all threads; the caller waits before it reads `call.out`.
@@ -128,8 +130,9 @@ class Stack {
 
  private:
   std::vector<float> hidden_, normed_, wide_, found_, scores_;
+  std::vector<float> near_;  // (threads, 2, near_room_) keys and values of one head of one row
   std::vector<uint32_t> narrow_inputs_;
-  size_t score_room_ = 0;
+  size_t score_room_ = 0, near_room_ = 0;
 
   template <class Buffer>
   static void grow(Buffer& buffer, size_t size) {
@@ -231,6 +234,16 @@ class Stack {
     team.wait();
   }
 
+  // So many queries pay for putting keys and values side by side: as they lie, a few kilobytes
+  // apart, they share a few places of the cache.
+  static constexpr int MANY = 4;
+
+  static Slots gathered(const Slots& slots, int count, int head_dim, float* room) {
+    for (int i = 0; i < count; ++i)
+      std::memcpy(room + size_t(i) * head_dim, slots.at(i), sizeof(float) * head_dim);
+    return {room, size_t(head_dim)};
+  }
+
   // wide_ holds queries, keys and values of the new inputs side by side. Those of one head of
   // one row are one thread's: it puts the keys and values into the cache and reads them there.
   void attend_own(const Team& team, const Call& call, size_t index) {
@@ -252,6 +265,12 @@ class Stack {
         }
         keys = {place, size_t(dim)};
         values = {place + plane, size_t(dim)};
+      }
+      if (width >= MANY) {
+        float* near = &near_[2 * team.index * near_room_];
+        const int slots = call.cache ? start + width : width;
+        keys = gathered(keys, slots, head_dim, near);
+        values = gathered(values, slots, head_dim, near + near_room_);
       }
       const float* mask = call.own_mask ? call.own_mask + size_t(row) * width : nullptr;
       for (int i = 0; i < width; ++i) {
