@@ -16,7 +16,7 @@ from .acceptance import TopBeta
 from .config import check_generation
 from .drafters.base import Drafter, NoDrafter
 from .drafters.nat import NATDrafter, learned_positions
-from .drafters.self_drafter import BLOCK_SIZE, SelfDrafter
+from .drafters.self_drafter import BLOCK_SIZE, RELAXED_BLOCK_SIZE, SelfDrafter
 from .generator import Lengths, ParallelGenerator
 from .loop import DecodingLoop, UnverifiedStep, VerifiedStep
 from .trace import Trace
@@ -81,12 +81,13 @@ def _self_drafter(cfg: Any, models: Sequence[Any], verifier: Verifier) -> SelfDr
             f"--draft-confidence {cfg.draft_confidence} is about a trained drafter: add "
             "--drafter-path DRAFTER.pt, or leave it out."
         )
-    # With 4 bits the copy often says another word, which is as often among the best.
-    dtype = _dtype(cfg.drafter_dtype) or _dtype("int8" if cfg.top_beta == 1 else "int4")
+    # With 4 bits the copy now and then says another word, but one of the best.
+    exact = cfg.top_beta == 1
+    dtype = _dtype(cfg.drafter_dtype) or _dtype("int8" if exact else "int4")
     assert dtype is not None
     return SelfDrafter(
         verifier,
-        cfg.block_size or BLOCK_SIZE,
+        cfg.block_size or (BLOCK_SIZE if exact else RELAXED_BLOCK_SIZE),
         dtype,
         _most_rows(cfg.draft_rows, models),
     )

@@ -40,7 +40,8 @@ class DecodingConfig(FairseqDataclass):
         default=0,
         metadata={
             "help": "k: drafted tokens an iteration; 0 means what the drafter was trained with, "
-            "or 32 without --drafter-path"
+            "or without --drafter-path 32, and 64 "
+            "with --top-beta above 1"
         },
     )
     draft_confidence: float = field(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from .decoder_layer import DecoderLayer, Norm, linear_of
 from .kv_cache import KVCache
 from .linear import Linear
+from .native import pointer
 from .native_layers import NativeLayers
 from .native_layers import linear_of as native_linear_of
 from .output_projection import OutputProjection
@@ -26,6 +27,8 @@ class DecoderState:
         cache: self-attention keys and values.
         source: for each layer, keys and values of the source: (rows, heads, src, head_dim).
         source_mask: (rows, 1, 1, src), 0 or -inf; ``None`` if no row is padded.
+
+    If the cache is one for the kernels, rows are where ``cache.places`` says in the source too.
     """
 
     def __init__(self, cache: KVCache, source: Tensor, source_mask: Optional[Tensor]) -> None:
@@ -64,6 +67,8 @@ class DecoderState:
             rows: (kept,) long, on the decoder's device.
         """
         self.cache.select(rows)
+        if self.cache.for_kernels:
+            return
         self._set_source(self._source.index_select(1, rows))
         if self.source_mask is not None:
             self.source_mask = self.source_mask.index_select(0, rows)
@@ -220,7 +225,7 @@ class CachedDecoder:
             capacity,
             self.dtype,
             self.device,
-            clear=self._native is None,
+            for_kernels=self._native is not None,
         )
         padding = encoder_out["encoder_padding_mask"]
         return DecoderState(
@@ -400,9 +405,10 @@ class CachedDecoder:
         if positions is not None:
             call.positions, call.position_limit = positions.data_ptr(), positions.size(0)
         call.cache, call.capacity = cache.store.data_ptr(), cache.capacity
+        call.places_in_all, call.places = cache.store.size(2), pointer(cache.places)
         source, mask = state.planes, state.source_mask
         call.source, call.source_length = source.data_ptr(), source.size(3)
-        call.source_mask = None if mask is None else mask.data_ptr()
+        call.source_mask = pointer(mask)
 
     def _reach(self, longest: int, new: int) -> Optional[Tensor]:
         return None if self._positions is None else self._positions.reach(longest, new)

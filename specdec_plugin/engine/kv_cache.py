@@ -21,11 +21,13 @@ class KVCache:
         capacity: slots a row to begin with.
         dtype: of keys and values.
         device: where they are.
-        clear: start with zeros, for readers that mask slots: a masked slot contributes
-            exactly nothing unless it holds NaN.  The kernels do not read such slots.
+        for_kernels: leave everything where it is when rows leave, and do not clear it: the
+            kernels find rows by :attr:`places` and read no slot that is not valid.  Others
+            mask such slots, which contributes exactly nothing unless they hold NaN.
 
     Attributes:
         store: (layers, 2, rows, capacity, heads, head_dim) keys, then values.
+        places: (rows,) long, where rows are in :attr:`store`; None: in their order.
         lengths: (rows,) long, valid entries of each row.
         longest: upper bound of ``lengths``, known to the host, so that no call
             waits for the device; with a single row it is exactly its length.
@@ -40,9 +42,11 @@ class KVCache:
         capacity: int,
         dtype: torch.dtype,
         device: torch.device,
-        clear: bool = True,
+        for_kernels: bool = False,
     ) -> None:
-        self._make = torch.zeros if clear else torch.empty
+        self.for_kernels = for_kernels
+        self.places: Optional[Tensor] = None
+        self._make = torch.empty if for_kernels else torch.zeros
         # Slots before heads: what one call writes for a single row is then one piece of memory.
         self.store = self._make(
             layers, 2, rows, max(capacity, 1), heads, head_dim, dtype=dtype, device=device
@@ -56,7 +60,7 @@ class KVCache:
 
     @property
     def rows(self) -> int:
-        return self.store.size(2)
+        return self.lengths.size(0)
 
     @property
     def capacity(self) -> int:
@@ -123,7 +127,10 @@ class KVCache:
         Args:
             rows: (kept,) long.
         """
-        self.store = self.store.index_select(2, rows)
+        if self.for_kernels:
+            self.places = rows if self.places is None else self.places.index_select(0, rows)
+        else:
+            self.store = self.store.index_select(2, rows)
         self.lengths = self.lengths.index_select(0, rows)
         if self.rows == 1:
             # A single row is written by slice, so the bound must become exact.

@@ -241,7 +241,7 @@ class NativeLayers:
                 (rows, …) all tokens of each row, the new ones at ``cache.lengths``.
             width: inputs a row.
             cache: with room for ``width`` entries a row.
-            source: (2 * layers, rows, heads, src, head_dim) contiguous.
+            source: (2 * layers, rows, heads, src, head_dim) contiguous, rows where the cache's are.
             source_mask: (rows, 1, 1, src) to add to the scores, or None.
             positions: (places, dim) vectors to be added to tokens, or None.
             limits: (rows, new) slots that each input sees; None is causal.
@@ -271,6 +271,8 @@ class NativeLayers:
             out=out.data_ptr(),
             starts=lengths.data_ptr(),
             limits=native.pointer(limits),
+            places_in_all=cache.store.size(2),
+            places=native.pointer(cache.places),
             cache=cache.store.data_ptr(),
             capacity=cache.capacity,
             source=source.data_ptr(),

@@ -43,6 +43,8 @@ class Call(ctypes.Structure):
         ("starts", c_void_p),
         ("limits", c_void_p),
         ("own_mask", c_void_p),
+        ("places_in_all", c_int),
+        ("places", c_void_p),
         ("cache", c_void_p),
         ("capacity", c_int),
         ("source", c_void_p),

@@ -52,11 +52,16 @@ struct Call {
   const int64_t* limits;   // (rows, width) slots that an input sees; null: those up to its own
                            // (masks: the whole block), or without a cache all
   const float* own_mask;   // (rows, width) added to self-attention scores; null: nothing
-  float* cache;            // (layers, 2, rows, capacity, dim); null: the inputs see each other
-  int capacity;
-  const float* source;       // (layers, 2, rows, heads, source_length, head dim), or null
-  const float* source_mask;  // (rows, source_length) added to the scores; null: nothing
+  // Of all rows that a batch began with, `places` of which are left; null: all are.
+  int places_in_all;
+  const int64_t* places;     // (rows)
+  float* cache;              // (layers, 2, places_in_all, capacity, dim); null: the inputs see each
+  int capacity;              // other
+  const float* source;       // (layers, 2, places_in_all, heads, source_length, head dim), or null
+  const float* source_mask;  // (places_in_all, source_length) added to the scores; null: nothing
   int source_length;
+
+  size_t place(int row) const { return places ? size_t(places[row]) : size_t(row); }
 
   int start(int row) const { return cache ? int(starts[row]) : 0; }
 
@@ -256,8 +261,8 @@ class Stack {
       const float* parts = &wide_[size_t(row) * width * 3 * dim + shift];
       Slots keys = {parts + dim, size_t(3 * dim)}, values = {parts + 2 * dim, size_t(3 * dim)};
       if (call.cache) {
-        const size_t plane = size_t(call.rows) * call.capacity * dim;
-        float* place = call.cache + 2 * index * plane + size_t(row) * call.capacity * dim + shift;
+        const size_t one = size_t(call.capacity) * dim, plane = call.places_in_all * one;
+        float* place = call.cache + 2 * index * plane + call.place(row) * one + shift;
         for (int i = 0; i < width; ++i) {
           float* slot = place + size_t(start + i) * dim;
           std::memcpy(slot, keys.first + i * keys.stride, 4 * head_dim);
@@ -284,13 +289,15 @@ class Stack {
   void attend_source(const Team& team, const Call& call, size_t index) {
     const int head_dim = dim / heads, width = call.width, length = call.source_length;
     const float factor = 1.0f / std::sqrt(float(head_dim));
-    const size_t plane = size_t(call.rows) * length * dim;
+    const size_t plane = size_t(call.places_in_all) * length * dim;
     float* scores = &scores_[team.index * score_room_];
     for (int item = team.begin(call.rows * heads); item < team.end(call.rows * heads); ++item) {
-      const int row = item / heads, shift = item % heads * head_dim;
-      const float* first = call.source + 2 * index * plane + size_t(item) * length * head_dim;
+      const int row = item / heads, head = item % heads, shift = head * head_dim;
+      const size_t place = call.place(row);
+      const float* first =
+          call.source + 2 * index * plane + (place * heads + head) * length * head_dim;
       const Slots keys = {first, size_t(head_dim)}, values = {first + plane, size_t(head_dim)};
-      const float* mask = call.source_mask ? call.source_mask + size_t(row) * length : nullptr;
+      const float* mask = call.source_mask ? call.source_mask + place * length : nullptr;
       for (int i = 0; i < width; ++i) {
         const size_t input = size_t(row) * width + i;
         attend(&wide_[input * dim + shift], factor, keys, values, length, mask, head_dim, scores,
