@@ -57,6 +57,7 @@ class NATDrafter(Drafter):
         self._encode = build_encoder(model)
         self._chain = self._make_chain()
         self._at_once = self._make_one_call()
+        self._batch: Any = None
         self._state: Any = None
         self._fed: List[int] = []  # inputs in the cache, by place in the batch
 
@@ -80,20 +81,32 @@ class NATDrafter(Drafter):
         return OneCallProposal(self.engine, self._chain, self.block_size, self.confidence)
 
     def start(self, batch: Batch) -> None:
-        """Encode the source, or take the verifier's encoding of it."""
-        if self.shared is None:
-            encoder_out = self._encode(batch.net_input)
-        else:
-            encoder_out = batch.encoder_outs[self.shared]
-        capacity = min(batch.limits.max_len + 1 + self.block_size, 256)
-        self._state = self.engine.start(encoder_out, capacity)
+        """Begin a batch; its source is read when the first draft is wanted."""
+        self._batch = batch
+        self._state = None
         self._fed = [0] * batch.size
+
+    def _read(self, batch: Batch, rows: Rows) -> None:
+        """Encode the source of the rows that are left, or take the verifier's encoding of it."""
+        left = slice(None) if rows.size == batch.size else rows.order
+        if self.shared is None:
+            encoded = self._encode({name: each[left] for name, each in batch.net_input.items()})
+        else:
+            shared = batch.encoder_outs[self.shared]
+            encoded = {
+                "encoder_out": [each[:, left] for each in shared["encoder_out"]],
+                "encoder_padding_mask": [each[left] for each in shared["encoder_padding_mask"]],
+            }
+        capacity = min(batch.limits.max_len + 1 + self.block_size, 256)
+        self._state = self.engine.start(encoded, capacity)
 
     def propose(self, rows: Rows) -> Draft:
         """The k most probable tokens, each for itself, within the limits."""
         beyond = self.positions is not None and rows.longest + 1 >= self.positions
         if beyond or rows.size > self.most_rows:
             return Draft(rows.inputs[:, :0], torch.zeros_like(rows.lengths))
+        if self._state is None:
+            self._read(self._batch, rows)
         state = self._state
         # Rows were fed different counts, and some of them may have left since.
         fed = [self._fed[place] for place in rows.order]
@@ -197,7 +210,8 @@ class NATDrafter(Drafter):
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows."""
-        self._state.select(rows)
+        if self._state is not None:
+            self._state.select(rows)
 
 
 def learned_positions(decoder: Any) -> Optional[int]:
