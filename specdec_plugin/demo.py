@@ -50,8 +50,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--draft-confidence",
         type=float,
-        default=0.05,
-        help="a draft ends where the drafter is less sure than this (default: %(default)s)",
+        default=0.2,
+        help="a draft ends where the trained drafter is less sure than this (default: %(default)s)",
     )
     parser.add_argument(
         "--drafter-dtype",

@@ -127,6 +127,6 @@ updates=${UPDATES_DRAFTER:-7000}
 
 step "results on the test set"
 specdec-bench "$data" -s "$src" -t "$tgt" --path "$verifier" --drafter-path "$drafter" \
-    --draft-confidence 0.05 --drafter-dtype int8 \
-    --methods "fairseq beam 5,fairseq beam 1,greedy,specdec,specdec++,nat" \
+    --draft-confidence 0.2 --drafter-dtype int8 \
+    --methods "fairseq beam 5,fairseq beam 1,greedy,specdec self,specdec++ self,specdec,specdec++" \
     --reference "$output/data/raw/test.$tgt" --output "$output/results"

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from ..engine import CachedDecoder, DecoderState, native
 from ..engine.chain import Chain
+from ..engine.native import pointer
 from .acceptance import TopBeta
 from .state import Draft, Outcome, Rows
 from .verifier import Verifier
@@ -23,6 +24,10 @@ from .verifier import Verifier
 
 class OneCallVerification:
     """Feed, score, judge and append, for a single verifier without forced prefixes.
+
+    With β above 1 not all of the vocabulary is scored exactly: 8-bit scores say which
+    symbols are in question, about sixty a place, and those are scored in float32, as is what
+    was drafted. The rest only counts in the normaliser of the log-probabilities.
 
     Args:
         verifier: one for which :meth:`supports` is true.
@@ -65,6 +70,10 @@ class OneCallVerification:
         self._engine.describe(self._verifier.states[0], width + 1, call.call)
         describe(rows, call.rows)
         self._describe_limits(rows)
+        if call.beta > 1:
+            screen = self._engine.projection.screen
+            call.screen, call.symbols = screen.rounded.handle, pointer(screen.weight)
+            call.bias = pointer(screen.bias)
         call.block = width
         call.draft, call.draft_lengths = tokens.data_ptr(), lengths.data_ptr()
         self._library.verification_run(

@@ -25,6 +25,20 @@ class Scores(NamedTuple):
     normalisers: Tensor
 
 
+class Screen(NamedTuple):
+    """What finds the symbols with great scores, and what scores them exactly.
+
+    Attributes:
+        rounded: the projection with 8-bit weights and inputs.
+        weight: (vocabulary, dim) float32.
+        bias: (vocabulary,) or None.
+    """
+
+    rounded: NativeLinear
+    weight: Tensor
+    bias: Optional[Tensor]
+
+
 class OutputProjection:
     """The full output projection of a fairseq decoder, shared with the embedding or not.
 
@@ -44,6 +58,7 @@ class OutputProjection:
         """Read the weights again; whoever owns the decoder knows when they changed."""
         weight, bias = self._source.weight, self._source.bias
         dtype = self._dtype or weight.dtype
+        self._screen: Optional[Screen] = None
         with torch.inference_mode(False), torch.no_grad():
             self._linear: Union[Linear, NativeLinear]
             if _native(weight, dtype):
@@ -58,6 +73,16 @@ class OutputProjection:
     def native(self) -> Optional[NativeLinear]:
         """The packed weights, where the kernels run this projection."""
         return self._linear if isinstance(self._linear, NativeLinear) else None
+
+    @property
+    def screen(self) -> "Screen":
+        """A rounded copy, made when it is first wanted. Only where :attr:`native`."""
+        if self._screen is None:
+            with torch.inference_mode(False), torch.no_grad():
+                weight, bias = self.rows()
+                rounded = NativeLinear([weight], None if bias is None else [bias], torch.int8)
+                self._screen = Screen(rounded, weight, bias)
+        return self._screen
 
     def rows(self) -> Tuple[Tensor, Optional[Tensor]]:
         """(vocabulary, dim) weights and (vocabulary,) bias or None, in float32."""

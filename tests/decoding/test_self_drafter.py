@@ -100,6 +100,28 @@ def test_relaxed_acceptance_is_that_of_the_rule():
         assert (lprobs[place] > own + 1e-5).sum() < 3 and lprobs[place].max() - own < 1.5 + 1e-5
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_a_large_vocabulary_is_screened_where_others_than_the_best_count(seed):
+    """8-bit scores choose the candidates; the choice among them is as without them."""
+    symbols = tiny.dictionary(3000)
+    model, sample = tiny.model(seed, symbols=symbols), tiny.sample([5, 3], seed)
+    both = []
+    for one_call in (False, True):
+        trace = Trace()
+        verifier = Verifier([build_engine(model)], trace)
+        step = VerifiedStep(verifier, TopBeta(5, 3.0), one_call)
+        loop = DecodingLoop(SelfDrafter(verifier, 6, torch.int4), step, trace)
+        ours = ParallelGenerator([model], symbols, loop, trace, Lengths(max_len_b=25))
+        both.append((first_of(ours.generate([model], sample)), trace))
+    (expected, counted), (found, counts) = both
+    for mine, theirs in zip(found, expected):
+        assert mine["tokens"].tolist() == theirs["tokens"].tolist()
+        apart = (mine["positional_scores"] - theirs["positional_scores"]).abs()
+        assert 0 < float(apart.max()) < 0.005
+    assert counts.kept_lengths == counted.kept_lengths
+    assert counts.accepted_tokens > 1.5
+
+
 def test_new_weights_are_copied_again():
     model, sample = tiny.model(7), tiny.sample([4, 2], 1)
     ours = generator([model], 5, torch.float32, max_len_b=20)

@@ -12,8 +12,11 @@ struct Candidates {
   static constexpr int MOST = 512;
 
   int count;
-  int symbols[MOST];
-  float scores[MOST];  // room for what is made of them
+  int symbols[MOST + 2];
+  float scores[MOST + 2];  // room for what is made of them
+
+  // One symbol besides those that are found; room is left for two.
+  void add(int symbol) { symbols[count++] = symbol; }
 
   // Whether a vocabulary is so small that all of it is in question; then no scores are read.
   static bool all(int vocabulary) { return vocabulary <= MOST; }

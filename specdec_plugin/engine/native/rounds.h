@@ -185,6 +185,9 @@ struct Round {
   int never;              // a symbol that is not chosen
   int64_t eos;            // ends a sentence
   int64_t min_len, max_len;  // tokens before an end may come, and after which it must
+  const Linear* screen;   // a rounded projection that says which symbols are scored exactly;
+  const float* symbols;   // (vocabulary, dim) the weights of the exact one,
+  const float* bias;      // (vocabulary) or null; without a screen all symbols are scored exactly
   int beta;               // a drafted token stands if it is one of the verifier's best `beta`,
   float tolerance;        // and its log-probability so near that of the best
   int64_t* drafted;       // (count) what comes of it: how many tokens were drafted,
@@ -201,8 +204,10 @@ class Verification {
  public:
   void run(Stack& stack, const Linear& projection, Round& round, int threads) {
     const Rows& rows = round.rows;
+    const Linear& first = round.screen ? *round.screen : projection;
     width_ = 1;
     vocabulary_ = projection.outputs;
+    dim_ = projection.inputs;
     for (int row = 0; row < rows.count; ++row) {
       const int64_t wanted = round.draft_lengths ? round.draft_lengths[row] : 0;
       round.drafted[row] = std::min(wanted, round.max_len - rows.lengths[row]);
@@ -216,9 +221,9 @@ class Verification {
       const int64_t* draft = round.draft + size_t(row) * round.block;
       std::copy(draft, draft + round.drafted[row], fed + 1);
     }
-    hidden_.resize(size_t(inputs) * stack.dim);
+    hidden_.resize(size_t(inputs) * dim_);
     values_.resize(size_t(inputs) * vocabulary_);
-    narrow_.resize(projection.room(inputs));
+    narrow_.resize(first.room(inputs));
     normalisers_.resize(inputs);
     best_.resize(inputs);
     Call call = round.call;
@@ -236,8 +241,8 @@ class Verification {
       stack.run(team, call);
       team.wait();
       if (team.index == 0) layers_done = std::chrono::steady_clock::now();
-      projection.run(team, hidden_.data(), stack.dim, inputs, narrow_.data(),
-                     {values_.data(), size_t(vocabulary_), nullptr, Activation::none});
+      first.run(team, hidden_.data(), dim_, inputs, narrow_.data(),
+                {values_.data(), size_t(vocabulary_), nullptr, Activation::none});
       team.wait();
       for (int input = team.begin(inputs); input < team.end(inputs); ++input) rank(round, input);
     }
@@ -246,7 +251,7 @@ class Verification {
   }
 
  private:
-  int width_, vocabulary_;
+  int width_, vocabulary_, dim_;
   std::vector<int64_t> fed_, best_;
   std::vector<float> hidden_, values_, normalisers_;
   std::vector<uint32_t> narrow_;
@@ -255,6 +260,7 @@ class Verification {
   void rank(const Round& round, int input) {
     float* values = &values_[size_t(input) * vocabulary_];
     const int64_t place = round.rows.lengths[input / width_] + input % width_;
+    if (round.screen) refine(round, input, values);
     normalisers_[input] = log_sum_exp(values, vocabulary_);
     values[round.never] = -std::numeric_limits<float>::infinity();
     if (place >= round.max_len) {
@@ -263,6 +269,20 @@ class Verification {
     }
     if (place < round.min_len) values[round.eos] = -std::numeric_limits<float>::infinity();
     best_[input] = argmax(values, vocabulary_);
+  }
+
+  // Scores exactly what has a great score, what was drafted, and the end of a sentence.
+  void refine(const Round& round, int input, float* values) {
+    Candidates candidates;
+    candidates.find(values, vocabulary_, -1);
+    candidates.add(int(round.eos));
+    if (input % width_ + 1 < width_) candidates.add(int(fed_[input + 1]));
+    const float* state = &hidden_[size_t(input) * dim_];
+    for (int i = 0; i < candidates.count; ++i) {
+      const int symbol = candidates.symbols[i];
+      values[symbol] = dot(state, round.symbols + size_t(symbol) * dim_, dim_) +
+                       (round.bias ? round.bias[symbol] : 0.0f);
+    }
   }
 
   bool stands(const Round& round, int input, int64_t token) const {
