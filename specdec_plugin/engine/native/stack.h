@@ -114,8 +114,8 @@ class Stack {
       narrow_room = std::max(narrow_room, layer.outer->room(inputs));
       narrow_room = std::max(narrow_room, layer.own.in->room(inputs));
     }
-    grow(hidden_, size_t(inputs) * dim);
-    grow(normed_, size_t(inputs) * dim);
+    grow(hidden_, size_t(std::max(inputs, threads)) * dim);
+    grow(normed_, size_t(std::max(inputs, threads)) * dim);
     grow(found_, size_t(inputs) * dim);
     grow(wide_, inputs * wide);
     grow(narrow_inputs_, narrow_room);
@@ -139,6 +139,15 @@ class Stack {
   std::vector<uint32_t> narrow_inputs_;
   size_t score_room_ = 0, near_room_ = 0;
 
+  // A single input is embedded and normalised by every thread for itself, sooner than they could
+  // wait for one: then these are the thread's own. What products add up to is everyone's.
+  float* hidden(const Team& team, int inputs) {
+    return &hidden_[inputs == 1 && !norm_first ? size_t(team.index) * dim : 0];
+  }
+  float* normed(const Team& team, int inputs) {
+    return &normed_[inputs == 1 && norm_first ? size_t(team.index) * dim : 0];
+  }
+
   template <class Buffer>
   static void grow(Buffer& buffer, size_t size) {
     if (buffer.size() < size) buffer.resize(size + size / 2);
@@ -146,8 +155,10 @@ class Stack {
 
   void embed(const Team& team, const Call& call) {
     const int inputs = call.rows * call.width;
-    for (int input = team.begin(inputs); input < team.end(inputs); ++input) {
-      float* out = &hidden_[input * size_t(dim)];
+    const bool alone = inputs == 1 && !norm_first;
+    const int begin = alone ? 0 : team.begin(inputs), end = alone ? 1 : team.end(inputs);
+    for (int input = begin; input < end; ++input) {
+      float* out = hidden(team, inputs) + input * size_t(dim);
       if (call.in) {
         std::memcpy(out, call.in + input * size_t(dim), 4 * dim);
         continue;
@@ -180,10 +191,11 @@ class Stack {
       const int row = output / width;
       const size_t input =
           size_t(row) * call.width + (call.counts ? call.counts[row] : 0) + output % width;
+      const float* from = hidden(team, call.rows * call.width) + input * dim;
       if (final_norm) {
-        final_norm->apply(&hidden_[input * dim], call.out + size_t(output) * dim);
+        final_norm->apply(from, call.out + size_t(output) * dim);
       } else {
-        std::memcpy(call.out + size_t(output) * dim, &hidden_[input * dim], 4 * dim);
+        std::memcpy(call.out + size_t(output) * dim, from, 4 * dim);
       }
     }
   }
@@ -192,7 +204,8 @@ class Stack {
   // tile would fall on the same few places of the cache.
   static size_t apart(int count) { return size_t(count) + LANES; }
 
-  // Sub-layers end with `hidden_` complete and everyone having waited.
+  // Sub-layers end with `hidden_` complete and everyone having waited; of a single input, with the
+  // thread's own complete. Between two products that write to one place everyone waits.
   void run_layer(const Team& team, const Call& call, size_t index) {
     const int inputs = call.rows * call.width;
     const Layer& layer = layers[index];
@@ -221,10 +234,14 @@ class Stack {
   }
 
   const float* enter(const Team& team, const Norm& norm, int inputs) {
-    if (!norm_first) return hidden_.data();
-    norm.apply(team, hidden_.data(), inputs, normed_.data());
-    team.wait();
-    return normed_.data();
+    if (!norm_first) return hidden(team, inputs);
+    if (inputs == 1) {
+      norm.apply(hidden_.data(), normed(team, inputs));
+    } else {
+      norm.apply(team, hidden_.data(), inputs, normed_.data());
+      team.wait();
+    }
+    return normed(team, inputs);
   }
 
   // hidden = [norm](hidden + linear(in))
@@ -232,11 +249,15 @@ class Stack {
              size_t stride, int inputs) {
     float* out = norm_first ? hidden_.data() : normed_.data();
     linear.run(team, in, stride, inputs, narrow_inputs_.data(),
-               {out, size_t(dim), hidden_.data(), Activation::none});
+               {out, size_t(dim), hidden(team, inputs), Activation::none});
     team.wait();
     if (norm_first) return;
-    norm.apply(team, normed_.data(), inputs, hidden_.data());
-    team.wait();
+    if (inputs == 1) {
+      norm.apply(normed_.data(), hidden(team, inputs));
+    } else {
+      norm.apply(team, normed_.data(), inputs, hidden_.data());
+      team.wait();
+    }
   }
 
   // So many queries pay for putting keys and values side by side: as they lie, a few kilobytes
