@@ -40,7 +40,12 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     for size in sizes:
         memory = measure_memory(session, built, batches[size])
         timings = run_interleaved(
-            session, built.methods, batches[size], options.repeats, journal=journals[size]
+            session,
+            built.methods,
+            batches[size],
+            options.repeats,
+            journal=journals[size],
+            turn=options.turn,
         )
         texts = {name: texts_of(session, timing, options) for name, timing in timings.items()}
         found = summarise(built.methods, timings, texts, references, memory)

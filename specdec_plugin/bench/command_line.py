@@ -9,6 +9,7 @@ from ..errors import PluginError
 from .methods import BASELINES, METHODS
 from .peers import PEERS
 from .sweeps import SWEEPS
+from .timing import TURN
 
 EXAMPLE = """examples:
   specdec-bench data-bin -s en -t es --path verifier.pt --drafter-path drafter.pt \\
@@ -85,7 +86,20 @@ def _add_decoding(group: Any) -> None:
 def _add_measuring(group: Any) -> None:
     group.add_argument("--sentences", type=int, help="decode only so many, spread over the split")
     group.add_argument("--batch-size", type=int, default=1, help="sentences a batch (default: 1)")
-    group.add_argument("--repeats", type=int, default=1, help="times each batch is timed")
+    group.add_argument(
+        "--repeats",
+        type=int,
+        default=1,
+        help="passes over the sentences; of each batch's times the least counts (default: 1)",
+    )
+    group.add_argument(
+        "--turn",
+        type=int,
+        default=TURN,
+        help="batches that a method decodes before the next one's turn; with 1 every method "
+        "begins each batch with the weights of another in the processor's cache "
+        "(default: %(default)s)",
+    )
     group.add_argument("--threads", type=int, default=2, help="CPU threads (default: 2)")
     group.add_argument("--seed", type=int, default=1, help="of random numbers (default: 1)")
     group.add_argument("--device", help="for example cuda (default: the CPU)")
@@ -145,7 +159,7 @@ def check_options(options: argparse.Namespace) -> None:
     Raises:
         PluginError: says which option and what to do.
     """
-    for name in ("batch_size", "repeats", "threads", "sentences"):
+    for name in ("batch_size", "repeats", "turn", "threads", "sentences"):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise PluginError(f"--{name.replace('_', '-')} {value}: give at least 1.")

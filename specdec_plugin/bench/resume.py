@@ -16,7 +16,7 @@ class Record(NamedTuple):
     """What one method did with one batch.
 
     Attributes:
-        seconds: the least over the repeats.
+        seconds: what it took.
         tokens: by sentence number: the hypothesis, (length,) on the CPU.
         trace: counters of this batch; None where nothing is counted.
     """
@@ -26,7 +26,7 @@ class Record(NamedTuple):
     trace: Optional[Trace]
 
 
-#: By batch number and then by method.
+#: By number (of the batch; in a later repeat the numbers go on) and then by method.
 Finished = Dict[int, Dict[str, Record]]
 
 

@@ -1,9 +1,9 @@
-"""Interleaved timing: each batch is decoded by every method before the next one comes."""
+"""Interleaved timing: the methods take turns of a few batches each, over the whole data set."""
 
 import random
 import time
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
@@ -13,6 +13,9 @@ from tqdm import tqdm
 from . import counters
 from .methods import Method, Session
 from .resume import Finished, Journal, Record
+
+#: Batches that a method decodes before the next one's turn.
+TURN = 16
 
 
 @dataclass
@@ -89,11 +92,15 @@ def run_interleaved(
     warm_up: int = 3,
     progress: bool = True,
     journal: Optional[Journal] = None,
+    turn: int = TURN,
 ) -> Dict[str, Timing]:
     """Decode every batch with every method, in an order that rotates.
 
-    A noisy machine slows all methods alike when they take turns; a method that
-    always ran first would pay for cold caches, so the first place rotates.
+    A noisy machine slows all methods alike when they take turns, and one that always ran
+    first would see another machine than the last. A turn is several batches long, because
+    whoever uses a method uses it alone: its weights are in the processor's cache but for
+    the turn's first batch. The repeats are passes over the whole data set, minutes apart,
+    so that one slow phase does not reach all times of a batch.
 
     Args:
         session: what is loaded.
@@ -104,40 +111,69 @@ def run_interleaved(
         warm_up: batches decoded beforehand, untimed and uncounted.
         progress: show a progress bar.
         journal: where finished batches are stored; those it has already are not decoded.
+        turn: batches that a method decodes before the next one's turn.
 
     Returns:
         by method name.
     """
+    count = len(batches)
     finished: Finished = {}
     if journal is not None:
         finished = journal.complete([method.name for method in methods])
-    todo = [turn for turn in range(len(batches)) if turn not in finished]
+    todo = [number for number in range(repeats * count) if number not in finished]
     if todo:
         for method in methods:
             for batch in batches[:warm_up]:
                 decode(session, method, batch)
-    done = len(batches) - len(todo)
-    for turn in tqdm(
-        todo, unit="batch", initial=done, total=len(batches), disable=not progress or not todo
-    ):
-        finished[turn] = _take_turns(session, methods, batches[turn], turn, repeats)
-        if journal is not None:
-            journal.add(turn, finished[turn])
-    return _collect(methods, [finished[turn] for turn in range(len(batches))])
+    with tqdm(
+        unit="batch",
+        initial=repeats * count - len(todo),
+        total=repeats * count,
+        disable=not progress or not todo,
+    ) as bar:
+        for place, numbers in _turns(repeats, count, turn):
+            numbers = [number for number in numbers if number not in finished]
+            order = _rotated(methods, place)
+            for number, records in _take_turns(session, order, batches, numbers).items():
+                finished[number] = records
+                if journal is not None:
+                    journal.add(number, records)
+            bar.update(len(numbers))
+    return _collect(methods, [_fastest(finished, place, count) for place in range(count)])
+
+
+def _turns(repeats: int, count: int, turn: int) -> Iterator[Tuple[int, List[int]]]:
+    """Each turn's place, and its numbers: ``repeat * count + batch``."""
+    starts = ((repeat, first) for repeat in range(repeats) for first in range(0, count, turn))
+    for place, (repeat, first) in enumerate(starts):
+        last = min(first + turn, count)
+        yield place, [repeat * count + batch for batch in range(first, last)]
+
+
+def _rotated(methods: Sequence[Method], place: int) -> Sequence[Method]:
+    first = place % len(methods)
+    return (*methods[first:], *methods[:first])
 
 
 def _take_turns(
-    session: Session, methods: Sequence[Method], batch: Any, turn: int, repeats: int
-) -> Dict[str, Record]:
-    """Time one batch; the method that goes first changes with ``turn`` and repeat."""
-    best: Dict[str, Record] = {}
-    for repeat in range(repeats):
-        first = (turn + repeat) % len(methods)
-        for method in (*methods[first:], *methods[:first]):
-            record = _timed(session, method, batch)
-            if method.name not in best or record.seconds < best[method.name].seconds:
-                best[method.name] = record
-    return {method.name: best[method.name] for method in methods}
+    session: Session, methods: Sequence[Method], batches: Sequence[Any], numbers: Sequence[int]
+) -> Finished:
+    """Time these batches with one method after the other."""
+    finished: Finished = {number: {} for number in numbers}
+    for method in methods:
+        for number in numbers:
+            batch = batches[number % len(batches)]
+            finished[number][method.name] = _timed(session, method, batch)
+    return finished
+
+
+def _fastest(finished: Finished, batch: int, count: int) -> Dict[str, Record]:
+    """Each method's fastest record of a batch, over the repeats."""
+    repeats = [records for number, records in sorted(finished.items()) if number % count == batch]
+    return {
+        name: min((records[name] for records in repeats), key=lambda record: record.seconds)
+        for name in repeats[0]
+    }
 
 
 def _timed(session: Session, method: Method, batch: Any) -> Record:

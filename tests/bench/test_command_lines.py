@@ -61,6 +61,7 @@ def bench_here(*args):
         (["--sweep", "k"], "add specdec"),
         (["--methods", "greedy,greedy"], "twice"),
         (["--repeats", 0], "at least 1"),
+        (["--turn", 0], "at least 1"),
         (["--sweep", "batch", "--batch-size", 4], "--batch-sizes"),
         (["--sweep", "batch", "--batch-sizes", "0,4"], "at least 1"),
     ],

@@ -135,6 +135,30 @@ def test_an_interrupted_run_goes_on(run, tmp_path):
 
 
 def test_repeats_count_once_and_the_first_place_rotates(run):
-    _, trace, asked = run(None, repeats=2, warm_up=0)
+    _, trace, asked = run(None, repeats=2, warm_up=0, turn=3)
     assert trace.iterations == 4 and trace.tokens == 8
-    assert [name for name, number in asked if number == 0] == ["beam", "greedy", "greedy", "beam"]
+    turns = [("beam", [0, 1, 2]), ("greedy", [0, 1, 2]), ("greedy", [3]), ("beam", [3])]
+    assert asked == [(name, number) for name, numbers in 2 * turns for number in numbers]
+
+
+def test_the_fastest_repeat_counts(run, tmp_path):
+    path = tmp_path / "journal.jsonl"
+    timings, *_ = run(Journal(str(path), OPTIONS), repeats=3, turn=2)
+    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()[1:]]
+    assert len(lines) == 3 * 4 * 2
+    for name, timing in timings.items():
+        for batch, seconds in enumerate(timing.seconds):
+            each = [x for x in lines if x["method"] == name and x["batch"] % 4 == batch]
+            assert len(each) == 3 and seconds == min(x["seconds"] for x in each)
+
+
+def test_an_interrupted_repeat_goes_on(run, tmp_path):
+    path = tmp_path / "journal.jsonl"
+    run(Journal(str(path), OPTIONS), repeats=2)
+    lines = path.read_text("utf-8").splitlines(keepends=True)
+    path.write_text("".join(lines[: 1 + 2 * 5]), "utf-8")  # a pass, and a batch of the second
+    _, trace, asked = run(
+        Journal(str(path), OPTIONS, resume=True), repeats=2, warm_up=0, turn=2
+    )
+    assert trace.iterations == 4
+    assert [number for name, number in asked if name == "beam"] == [1, 2, 3]
