@@ -13,7 +13,7 @@ from ..models.block_nat import BlockNATModel
 from ..models.frozen_encoder import FrozenEncoder
 from ..pairing import check_pair, load_model
 from .acceptance import TopBeta
-from .config import check_generation
+from .config import check_generation, decoding_config
 from .drafters.base import Drafter, NoDrafter
 from .drafters.nat import NATDrafter, learned_positions
 from .drafters.self_drafter import BLOCK_SIZE, RELAXED_BLOCK_SIZE, SelfDrafter
@@ -29,7 +29,8 @@ def build_generator(task: Any, models: Sequence[Any], args: Any, eos: Optional[i
     """Build what ``--decoding`` names.
 
     Args:
-        task: has ``cfg`` with the fields of :class:`DecodingConfig`, and dictionaries.
+        task: has the fields of :class:`DecodingConfig` (see :func:`decoding_config`), and
+            dictionaries.
         models: the verifiers.
         args: fairseq's generation options.
         eos: the symbol that starts and ends sentences, if not the dictionary's.
@@ -37,11 +38,11 @@ def build_generator(task: Any, models: Sequence[Any], args: Any, eos: Optional[i
     Raises:
         PluginError: flags contradict each other, or the drafter does not fit.
     """
-    cfg = task.cfg
+    cfg = decoding_config(task)
     method = str(cfg.decoding)
     check_generation(args, method)
     trace = Trace()
-    model = _load_drafter(task, models, method) if _trained(cfg, method) else None
+    model = _load_drafter(cfg, task, models) if _trained(cfg, method) else None
     step: Any = UnverifiedStep()
     drafter: Drafter = NoDrafter()
     if method != "nat":
@@ -97,11 +98,11 @@ def _adaptive(model: Any) -> bool:
     return getattr(model.decoder, "adaptive_softmax", None) is not None
 
 
-def _load_drafter(task: Any, models: Sequence[Any], method: str) -> BlockNATModel:
-    path = task.cfg.drafter_path
+def _load_drafter(cfg: Any, task: Any, models: Sequence[Any]) -> BlockNATModel:
+    path = cfg.drafter_path
     if path is None:
         raise PluginError(
-            f"--decoding {method} needs a drafter: add --drafter-path DRAFTER.pt "
+            f"--decoding {cfg.decoding} needs a drafter: add --drafter-path DRAFTER.pt "
             "(train one with --task block_nat_translation), or use another --decoding."
         )
     drafter = load_model(path, task.source_dictionary, task.target_dictionary)

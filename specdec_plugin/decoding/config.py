@@ -19,7 +19,7 @@ DRAFTER_DTYPE_CHOICES = ChoiceEnum(list(DRAFTER_DTYPES))
 
 @dataclass
 class DecodingConfig(FairseqDataclass):
-    """How ``--task specdec_translation`` decodes."""
+    """How the tasks of :class:`ParallelDecodingMixin` decode."""
 
     decoding: Optional[DECODING_CHOICES] = field(
         default=None,
@@ -83,6 +83,21 @@ class DecodingConfig(FairseqDataclass):
             "on it"
         },
     )
+
+
+def task_options(task: Any) -> Any:
+    """What a fairseq task was set up with: legacy tasks keep it in ``args``, others in ``cfg``."""
+    return task.args if task.cfg is None else task.cfg
+
+
+def decoding_config(task: Any) -> DecodingConfig:
+    """The decoding flags of a task; those that its options lack have their defaults.
+
+    A legacy task may have been set up with the options of a checkpoint that
+    fairseq's own task wrote, which know nothing of these flags.
+    """
+    config: DecodingConfig = DecodingConfig.from_namespace(task_options(task))
+    return config
 
 
 #: Flags of fairseq that keep their meaning, or have none for any greedy search.
