@@ -70,9 +70,8 @@ def document(sweep: Optional[str], rows: Sequence[Row], origin: Mapping[str, Any
         parts.append(memory_table(some) if sweep != "batch" else None)
     where = origin["machine"]
     plural = "s" if where["threads"] > 1 else ""
-    what = "sentence by sentence" if sizes == [1] else "batch by batch"
     parts.append(
-        f"All methods took turns {what} in one process, on {where['processor']} with "
+        f"All methods took turns in one process, on {where['processor']} with "
         f"{where['threads']} thread{plural}, Python {where['python']} and PyTorch "
         f"{where['torch']}, on {origin['date']}:"
     )
