@@ -41,7 +41,10 @@ struct Float32 {
                   Vec (&sums)[ROWS][VECTORS]) {
     fetch_ahead(words);
     Vec weight[VECTORS];
-    for (int v = 0; v < VECTORS; ++v) std::memcpy(&weight[v], words + v * LANES, sizeof(Vec));
+    for (int v = 0; v < VECTORS; ++v) {
+      std::memcpy(&weight[v], words + v * LANES, sizeof(Vec));
+      hold(weight[v]);
+    }
     for (int row = 0; row < ROWS; ++row) {
       const Vec value = splat(in[row * stride]);
       for (int v = 0; v < VECTORS; ++v) sums[row][v] += value * weight[v];
@@ -72,8 +75,10 @@ struct Bfloat16 {
     fetch_ahead(words);
 #ifdef __AVX512BF16__
     __m512bh weight[VECTORS];
-    for (int v = 0; v < VECTORS; ++v)
+    for (int v = 0; v < VECTORS; ++v) {
       weight[v] = (__m512bh)_mm512_loadu_si512(words + v * LANES);
+      hold(weight[v]);
+    }
     for (int row = 0; row < ROWS; ++row) {
       const __m512bh value = (__m512bh)_mm512_set1_epi32(int(in[row * stride]));
       for (int v = 0; v < VECTORS; ++v)
@@ -164,8 +169,10 @@ struct Whole {
     for (int v = 0; v < VECTORS; ++v) std::memcpy(&weight[v], words + v * LANES, sizeof(Ints));
     for (int word = 0; word < WORDS; ++word) {
       Ints part[VECTORS];
-      for (int v = 0; v < VECTORS; ++v)
+      for (int v = 0; v < VECTORS; ++v) {
         part[v] = WORDS == 1 ? weight[v] : (weight[v] >> (word * BITS)) & 0x0f0f0f0f;
+        if (ROWS > 1) hold(part[v]);
+      }
       for (int row = 0; row < ROWS; ++row) {
         const uint32_t value = in[row * stride + word];
         for (int v = 0; v < VECTORS; ++v) add_products(sums[row][v], part[v], value);

@@ -32,7 +32,19 @@ static inline Vec load(const float* from) {
 
 static inline void store(float* to, Vec v) { std::memcpy(to, &v, sizeof v); }
 
-static inline Vec splat(float x) { return Vec{} + x; }
+// Less nothing, because x + 0 is not x where x is -0, and the compiler would add.
+static inline Vec splat(float x) { return x - Vec{}; }
+
+// Keeps a vector in its register: compilers rather read it again from memory for each use, and
+// then the products wait for the loads.
+template <class V>
+static inline void hold(V& vector) {
+#if defined(__AVX512F__)
+  asm("" : "+v"(vector));
+#elif defined(__x86_64__)
+  asm("" : "+x"(vector));
+#endif
+}
 
 static inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }
 
