@@ -26,12 +26,15 @@ setup(
     author="the specdec_plugin authors",
     python_requires=">=3.9",
     packages=find_packages(include=["specdec_plugin", "specdec_plugin.*"]),
-    package_data={"specdec_plugin.engine.native": ["*.cpp", "*.h"]},
+    package_data={
+        "specdec_plugin.engine.native": ["*.cpp", "*.h"],
+        "specdec_plugin.viz": ["page.html"],
+    },
     install_requires=[
         "torch>=2.6",  # the first whose torch.load reads weights only unless told otherwise
         *FAIRSEQ,
         *NUMPY,
-        "matplotlib",
+        "matplotlib>=3.6",  # the first that looks for a glyph in several fonts
         "sacrebleu",
         "sentencepiece",
         "subword-nmt",
@@ -41,11 +44,14 @@ setup(
         "test": ["filelock", "hypothesis", "pytest>=8", "pytest-timeout", "pytest-xdist"],
         "lint": ["mypy>=1.11", "ruff>=0.6"],
         "peers": ["ctranslate2"],
+        # Right-to-left text in figures; matplotlib draws it by itself from version 3.11 on.
+        "viz": ["arabic-reshaper", "python-bidi"],
     },
     entry_points={
         "console_scripts": [
             "specdec-average-checkpoints = specdec_plugin.cli.average_checkpoints:main",
             "specdec-bench = specdec_plugin.bench.__main__:main",
+            "specdec-ddgviz = specdec_plugin.viz.__main__:main",
             "specdec-init-drafter = specdec_plugin.cli.init_drafter:main",
         ]
     },
