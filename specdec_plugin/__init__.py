@@ -3,10 +3,22 @@
 from .checkpoints import install_safe_loading
 from .criterions import glancing_block_loss
 from .models import block_nat
-from .tasks import block_nat_translation, parallel_decoding
+from .tasks import (
+    block_nat_translation,
+    parallel_decoding,
+    translation_from_pretrained_bart,
+    translation_multi_simple_epoch,
+)
 from .user_dir import PluginPath
 
-__all__ = ["block_nat", "block_nat_translation", "glancing_block_loss", "parallel_decoding"]
+__all__ = [
+    "block_nat",
+    "block_nat_translation",
+    "glancing_block_loss",
+    "parallel_decoding",
+    "translation_from_pretrained_bart",
+    "translation_multi_simple_epoch",
+]
 
 __path__ = PluginPath(__path__)  # so that fairseq takes any copy for the one loaded
 install_safe_loading()

@@ -47,8 +47,9 @@ def check_vocabulary(path: str, weights: Dict[str, Tensor], source: Any, target:
         if name in weights and weights[name].size(0) != len(dictionary):
             raise PluginError(
                 f"{path} knows {weights[name].size(0):,} {side} symbols, but the {side} dictionary "
-                f"of the data has {len(dictionary):,}. Use the data folder (dictionaries) that "
-                "this model was trained with."
+                f"of the data, with the task's own symbols such as languages, has "
+                f"{len(dictionary):,}. Use the data folder (dictionaries) that this model was "
+                "trained with."
             )
 
 

@@ -8,12 +8,14 @@ import torch
 from fairseq.dataclass import ChoiceEnum
 from fairseq.tasks import FairseqTask
 
+from ..decoding.config import task_options
+
 AUTOCAST_CHOICES = ChoiceEnum(["none", "bfloat16"])
 
 
 @dataclass
 class AutocastConfig:
-    """The flag that both training tasks share."""
+    """The flag that all training tasks share."""
 
     cpu_autocast: AUTOCAST_CHOICES = field(
         default="none",
@@ -28,7 +30,7 @@ class AutocastMixin(FairseqTask):
     """Runs ``train_step`` of a fairseq task under ``torch.autocast``."""
 
     def _autocast(self) -> ContextManager[Any]:
-        if str(getattr(self.cfg, "cpu_autocast", "none")) == "none":
+        if str(getattr(task_options(self), "cpu_autocast", "none")) == "none":
             return contextlib.nullcontext()
         return torch.autocast("cpu", dtype=torch.bfloat16)
 

@@ -3,22 +3,41 @@
 from dataclasses import dataclass
 from typing import Any, Optional
 
+import numpy as np
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.tasks import FairseqTask, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from ..data.every_line import keep_every_line
 from ..decoding.build import build_generator
-from ..decoding.config import DecodingConfig, check_method_flags
+from ..decoding.config import DecodingConfig, check_method_flags, decoding_config
 from .autocast import AutocastConfig, AutocastMixin
 
 
-class ParallelDecodingMixin(FairseqTask):
-    """Adds ``--decoding`` and its flags to a fairseq translation task."""
+@dataclass
+class ParallelDecodingConfig(AutocastConfig, DecodingConfig):
+    """The flags that every task of :class:`ParallelDecodingMixin` adds to fairseq's."""
+
+
+class ParallelDecodingMixin(AutocastMixin, FairseqTask):
+    """Adds ``--decoding`` and its flags to a fairseq translation task, legacy or not.
+
+    Without ``--decoding`` the task stays fairseq's own, but loses no sentence.
+    """
 
     #: Whether losses are computed: by fairseq-train and its validation, and fairseq-validate.
     _measures_loss = False
     #: Lines that :meth:`build_dataset_for_inference` was given so far.
     _lines_given = 0
+    #: Tokens at the end of every source, which stay when it is cut.
+    _source_ending = 1
+
+    @classmethod
+    def add_args(cls, parser: Any) -> None:
+        """Add the task's flags to the parser; legacy tasks have no dataclass that brings ours."""
+        super().add_args(parser)
+        if getattr(cls, "__dataclass", None) is None:
+            gen_parser_from_dataclass(parser, ParallelDecodingConfig())
 
     def build_criterion(self, *args: Any, **kwargs: Any) -> Any:
         """Remember it: only who trains or validates builds a criterion."""
@@ -28,17 +47,28 @@ class ParallelDecodingMixin(FairseqTask):
     def build_dataset_for_inference(
         self, src_tokens: Any, src_lengths: Any, *rest: Any, **kwargs: Any
     ) -> Any:
-        """Count the lines, which fairseq-interactive gives a buffer at a time."""
+        """Count the lines, which fairseq-interactive gives a buffer at a time, and their tokens.
+
+        fairseq's multilingual tasks add a language symbol to each source, but not to
+        its length, so a source could be longer than the model takes.
+        """
         dataset = super().build_dataset_for_inference(src_tokens, src_lengths, *rest, **kwargs)
+        pairs = getattr(dataset, "dataset", dataset)
+        sources = (pairs.src[line] for line in range(len(pairs.src)))
+        pairs.src_sizes = pairs.sizes = np.array([len(source) for source in sources])
         dataset.lines_before = self._lines_given
         self._lines_given += len(src_tokens)
         return dataset
 
     def build_generator(self, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
         """The generator that ``--decoding`` names; without it, fairseq's own."""
-        check_method_flags(self.cfg)
-        if self.cfg.decoding is None or getattr(args, "score_reference", False):
+        config: Any = decoding_config(self)
+        check_method_flags(config)
+        if config.decoding is None or getattr(args, "score_reference", False):
             return super().build_generator(models, args, *rest, **kwargs)
+        return self._build_parallel_generator(models, args)
+
+    def _build_parallel_generator(self, models: Any, args: Any) -> Any:
         return build_generator(self, models, args)
 
     def get_batch_iterator(
@@ -60,7 +90,7 @@ class ParallelDecodingMixin(FairseqTask):
         """
         if not self._measures_loss:
             source_limit = _source_limit(max_positions)
-            dataset = keep_every_line(dataset, source_limit, max_tokens)
+            dataset = keep_every_line(dataset, source_limit, max_tokens, self._source_ending)
             max_positions, required_batch_size_multiple = None, 1
         return super().get_batch_iterator(
             dataset,
@@ -80,10 +110,10 @@ def _source_limit(max_positions: Any) -> int:
 
 
 @dataclass
-class SpecdecTranslationConfig(AutocastConfig, DecodingConfig, TranslationConfig):
+class SpecdecTranslationConfig(ParallelDecodingConfig, TranslationConfig):
     """fairseq's translation options and the decoding flags."""
 
 
 @register_task("specdec_translation", dataclass=SpecdecTranslationConfig)
-class SpecdecTranslationTask(ParallelDecodingMixin, AutocastMixin, TranslationTask):
+class SpecdecTranslationTask(ParallelDecodingMixin, TranslationTask):
     """Without ``--decoding``, fairseq's ``translation`` that loses no sentence."""

@@ -1,0 +1,46 @@
+"""``--task specdec_translation_from_pretrained_bart``: the decoding flags for mBART."""
+
+from typing import Any
+
+from fairseq.tasks import register_task
+from fairseq.tasks.translation_from_pretrained_bart import TranslationFromPretrainedBARTTask
+
+from ..decoding.build import build_generator
+from ..errors import PluginError
+from .parallel_decoding import ParallelDecodingMixin
+
+
+@register_task("specdec_translation_from_pretrained_bart")
+class SpecdecTranslationFromPretrainedBARTTask(
+    ParallelDecodingMixin, TranslationFromPretrainedBARTTask
+):
+    """fairseq's ``translation_from_pretrained_bart``, repaired, with ``--decoding``.
+
+    Target sentences begin and end with the symbol of their language, ``[es]``; the
+    ``</s>`` before it is a symbol like others.
+    """
+
+    _source_ending = 2  # </s> and the language
+
+    def __init__(self, args: Any, src_dict: Any, tgt_dict: Any) -> None:
+        if args.langs is None:
+            raise PluginError(
+                "--langs is missing: give all languages of the pretrained model, in its order, "
+                "such as --langs ar_AR,cs_CZ,de_DE."
+            )
+        super().__init__(args, src_dict, tgt_dict)
+        for lang, dictionary in ((args.source_lang, src_dict), (args.target_lang, tgt_dict)):
+            if f"[{lang}]" not in dictionary:
+                raise PluginError(
+                    f"--langs {args.langs} lacks {lang}, so its sentences could not be marked: "
+                    "give all languages of the pretrained model, in its order."
+                )
+
+    @property
+    def args(self) -> Any:
+        """What fairseq's methods read and its constructor, which calls it ``cfg``, never sets."""
+        return self.cfg
+
+    def _build_parallel_generator(self, models: Any, args: Any) -> Any:
+        language = self.target_dictionary.index(f"[{self.cfg.target_lang}]")
+        return build_generator(self, models, args, eos=language)

@@ -1,0 +1,38 @@
+"""``--task specdec_translation_multi_simple_epoch``: the decoding flags for many languages."""
+
+from typing import Any
+
+from fairseq.tasks import register_task
+from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
+
+from .parallel_decoding import ParallelDecodingMixin
+
+
+@register_task("specdec_translation_multi_simple_epoch")
+class SpecdecTranslationMultiSimpleEpochTask(
+    ParallelDecodingMixin, TranslationMultiSimpleEpochTask
+):
+    """fairseq's ``translation_multi_simple_epoch`` with ``--decoding``.
+
+    The language of a target is its first token, which fairseq's ``inference_step``
+    gives as a prefix, or with ``--lang-tok-replacing-bos-eos`` what the decoder is fed first.
+    """
+
+    def build_generator(self, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
+        """See :meth:`ParallelDecodingMixin.build_generator`.
+
+        fairseq looks for ``--keep-inference-langtok`` among the generation options,
+        where its command lines never put it; here it is kept.
+        """
+        generator = super().build_generator(models, args, *rest, **kwargs)
+        if self.args.keep_inference_langtok:
+            generator.symbols_to_strip_from_output = {generator.eos}
+        return generator
+
+    def _build_parallel_generator(self, models: Any, args: Any) -> Any:
+        generator = super()._build_parallel_generator(models, args)
+        _, spec = self.args.langtoks["main"]
+        if spec and not getattr(args, "keep_inference_langtok", False):
+            language = self.data_manager.get_decoder_langtok(self.args.target_lang, spec)
+            generator.symbols_to_strip_from_output.add(language)
+        return generator

@@ -1,0 +1,97 @@
+"""The decoding flags reach every task, and no flag hides another of the same name."""
+
+from argparse import Namespace
+from dataclasses import fields
+
+import pytest
+from fairseq import options
+from fairseq.dataclass.configs import FairseqConfig
+from fairseq.tasks import TASK_REGISTRY
+
+from specdec_plugin.decoding.config import DecodingConfig, decoding_config
+from specdec_plugin.tasks.autocast import AutocastConfig, AutocastMixin
+from specdec_plugin.tasks.parallel_decoding import ParallelDecodingConfig
+
+from ..conftest import PLUGIN
+
+TASKS = [
+    "translation",
+    "translation_from_pretrained_bart",
+    "translation_multi_simple_epoch",
+]
+PARSERS = {
+    "train": (options.get_training_parser, ["--optimizer", "adam"]),
+    "generate": (options.get_generation_parser, []),
+    "interactive": (options.get_interactive_generation_parser, []),
+}
+
+
+def flags(task, program, arch):
+    """What each flag of a complete command line means: its place and its help text."""
+    build, more = PARSERS[program]
+    parser = build()
+    args = ["data", "--user-dir", PLUGIN, "--task", task, *more]
+    args += ["--arch", arch] if program == "train" else ["--path", "model.pt"]
+    options.parse_args_and_arch(parser, args)
+    return {
+        flag: (action.dest, action.help, str(action.default))
+        for action in parser._actions
+        for flag in action.option_strings
+    }
+
+
+def ours():
+    """The same of the plugin's flags alone."""
+    config = ParallelDecodingConfig()
+    return {
+        "--" + item.name.replace("_", "-"): (item.name, config._get_help(item.name))
+        for item in fields(ParallelDecodingConfig)
+        if item.name != "_name"
+    }
+
+
+@pytest.mark.parametrize("arch", ["transformer", "mbart_base"])
+@pytest.mark.parametrize("program", PARSERS)
+@pytest.mark.parametrize("task", TASKS)
+def test_no_flag_hides_another(task, program, arch):
+    """argparse raises for clashing names, and fairseq swallows that."""
+    theirs, found = flags(task, program, arch), flags(f"specdec_{task}", program, arch)
+    assert {flag: meaning[:2] for flag, meaning in found.items() if flag in ours()} == ours()
+    assert {flag: meaning for flag, meaning in found.items() if flag not in ours()} == theirs
+
+
+def test_no_option_of_fairseq_takes_a_value_of_ours():
+    """fairseq fills its configuration by the names of flags, whoever declared them."""
+    config = FairseqConfig()
+    theirs = {
+        name
+        for group in fields(FairseqConfig)
+        for name in getattr(getattr(config, group.name), "__dataclass_fields__", {})
+    }
+    assert "beam" in theirs
+    assert not theirs & {item.name for item in fields(ParallelDecodingConfig)} - {"_name"}
+
+
+def test_every_task_has_all_flags():
+    mixed = [name for name in TASK_REGISTRY if name.startswith("specdec_")]
+    assert sorted(mixed) == sorted(f"specdec_{task}" for task in TASKS)
+
+
+class TestWhereFlagsAre:
+    """In ``args`` of legacy tasks and in ``cfg`` of others; absent ones have their defaults."""
+
+    def test_config_and_namespace(self):
+        given = {"decoding": "greedy", "verifier_dtype": "bfloat16"}
+        expected = DecodingConfig(**given)
+        namespace = Namespace(data="data-bin", **given)
+        assert decoding_config(Namespace(cfg=expected)) is expected
+        assert decoding_config(Namespace(cfg=namespace)) == expected
+        assert decoding_config(Namespace(cfg=None, args=namespace)) == expected
+
+    @pytest.mark.parametrize("wanted", ["none", "bfloat16"])
+    def test_mixed_precision(self, wanted):
+        task = AutocastMixin.__new__(AutocastMixin)
+        options = AutocastConfig(cpu_autocast=wanted)
+        for task.cfg, task.args in ((options, None), (None, options)):
+            context = task._autocast()
+            assert hasattr(context, "fast_dtype") == (wanted == "bfloat16")

@@ -1,0 +1,320 @@
+"""The plugin's tasks for mBART and for many languages, with tiny models trained under each."""
+
+import logging
+import re
+import shutil
+from argparse import Namespace
+from pathlib import Path
+from typing import List, NamedTuple
+
+import pytest
+import torch
+from fairseq import checkpoint_utils, options, tasks
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from fairseq.models.transformer import TransformerModel
+from fairseq.sequence_generator import SequenceGenerator
+from fairseq_cli import generate, interactive
+
+from specdec_plugin.cli.init_drafter import save
+from specdec_plugin.errors import PluginError
+
+from ..conftest import generate_args, hypotheses, once_per_run, run_cli, train_args
+from .test_command_lines import scored
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:\\s*'config' is validated"),  # of hydra, in our name
+    pytest.mark.filterwarnings("ignore:.*'pin_memory' argument"),
+]
+
+
+class Setting(NamedTuple):
+    """A task, and flags that it needs."""
+
+    task: str
+    always: List[str]
+    in_training: List[str]
+
+    def train(self, corpus, folder, *more):
+        flags = ["--task", f"specdec_{self.task}", *self.always, *self.in_training]
+        return train_args(corpus.data_dir, folder, *flags, *more)
+
+    def generate(self, corpus, checkpoint, *more, prefix="specdec_"):
+        flags = ["--task", prefix + self.task, "-s", "en", "-t", "es", *self.always]
+        return generate_args(corpus.data_dir, checkpoint, *flags, *more)
+
+
+MULTI = "translation_multi_simple_epoch"
+PAIRS = ["--lang-pairs", "en-es,es-en", "--encoder-langtok", "src", "--decoder-langtok"]
+SETTINGS = {
+    "mbart": Setting(
+        "translation_from_pretrained_bart",
+        ["--langs", "en,es"],
+        ["--arch", "mbart_base", "--layernorm-embedding", "-s", "en", "-t", "es"],
+    ),
+    "prefix": Setting(MULTI, PAIRS, []),
+    "replacing": Setting(MULTI, [*PAIRS, "--lang-tok-replacing-bos-eos"], []),
+}
+METHODS = {"greedy": [], "specdec": ["--draft-rows", "0"]}  # drafts in batches too
+
+
+@pytest.fixture(params=list(SETTINGS))
+def name(request):
+    return request.param
+
+
+@pytest.fixture
+def setting(name):
+    return SETTINGS[name]
+
+
+def trained(corpus, name, factory):
+    """Path of a model that a setting's task trained for some updates."""
+
+    def build(folder):
+        args = SETTINGS[name].train(corpus, folder, "--max-update", 100)
+        if name == "mbart":
+            pretend_to_pretrain(args, folder / "pretrained.pt")
+            args += ["--finetune-from-model", str(folder / "pretrained.pt")]
+        run_cli(args)
+
+    return str(once_per_run(factory, name, build) / "checkpoint_last.pt")
+
+
+def pretend_to_pretrain(args, path):
+    """A model to start from: BART's own first weights are too small to learn much so soon."""
+    args = options.parse_args_and_arch(options.get_training_parser(), args[1:])
+    cfg = convert_namespace_to_omegaconf(args)
+    model = tasks.setup_task(cfg.task).build_model(cfg.model)
+    torch.manual_seed(1)
+    for weight in model.parameters():
+        if weight.dim() > 1:
+            torch.nn.init.normal_(weight, std=weight.size(1) ** -0.5)
+    save(model, args, str(path))
+
+
+@pytest.fixture
+def verifier(corpus, name, tmp_path_factory):
+    return trained(corpus, name, tmp_path_factory)
+
+
+def configured(args):
+    """fairseq's configuration for a command line."""
+    parser = options.get_generation_parser(interactive=args[0] == "fairseq-interactive")
+    return convert_namespace_to_omegaconf(options.parse_args_and_arch(parser, args[1:]))
+
+
+def set_up(args):
+    """The task of a command line with its test set."""
+    task = tasks.setup_task(configured(args).task)
+    task.load_dataset("test")
+    return task
+
+
+@pytest.fixture
+def printed(capsys):
+    """What fairseq's programs print for a command line, without the cost of a new process."""
+
+    def run(args):
+        main = {"fairseq-generate": generate.main, "fairseq-interactive": interactive.main}
+        capsys.readouterr()
+        main[args[0]](configured(args))
+        return capsys.readouterr().out
+
+    return run
+
+
+def batches(task, dataset, **more):
+    """As fairseq's programs ask for them."""
+    iterator = task.get_batch_iterator(dataset, required_batch_size_multiple=8, **more)
+    return list(iterator.next_epoch_itr(shuffle=False))
+
+
+class TestSameAsFairseq:
+    """Tokens, scores and printed lines."""
+
+    #: Batch size, and options of the search.
+    SEARCH = [
+        (1, []),
+        (5, []),
+        (5, ["--max-len-a", "0.5", "--max-len-b", "2", "--unkpen", "-3", "--lenpen", "0.5"]),
+        (5, ["--prefix-size", "3", "--min-len", "6", "--temperature", "0.7", "--unnormalized"]),
+    ]
+
+    def reference(self, setting, task, models, asked):
+        """fairseq's generator, called directly: its own task for mBART does not run."""
+        named = {name: asked[name] for name in "max_len_a max_len_b min_len temperature".split()}
+        return SequenceGenerator(
+            models,
+            task.target_dictionary,
+            beam_size=1,
+            **named,
+            normalize_scores=not asked.unnormalized,
+            len_penalty=asked.lenpen,
+            unk_penalty=asked.unkpen,
+            eos=task.target_dictionary.index("[es]") if "bart" in setting.task else None,
+        )
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_tokens_and_scores(self, corpus, setting, verifier, method):
+        args = setting.generate(corpus, verifier, "--decoding", method, *METHODS[method])
+        task = set_up(args)
+        models, _ = checkpoint_utils.load_model_ensemble([verifier], task=task)
+        for size, search in self.SEARCH:
+            asked = configured([*args, *search]).generation
+            ours = task.build_generator(models, asked)
+            theirs = self.reference(setting, task, models, asked)
+            assert ours.eos == theirs.eos
+            said = []
+            for sample in batches(task, task.dataset("test"), max_sentences=size):
+                prefix = sample["target"][:, : asked.prefix_size] if asked.prefix_size else None
+                mine, expected = (
+                    task.inference_step(each, models, sample, prefix_tokens=prefix)
+                    for each in (ours, theirs)
+                )
+                for (own,), (wanted,) in zip(mine, expected):
+                    said.append(tuple(own["tokens"].tolist()))
+                    assert said[-1] == tuple(wanted["tokens"].tolist())
+                    for scores in ("positional_scores", "score"):
+                        assert torch.allclose(own[scores], wanted[scores], atol=1e-4)
+            assert len(said) == 21 and len(set(said)) > 8
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_printed_lines(self, corpus, name, setting, verifier, printed, method):
+        """Of every sentence, with fairseq's default ``--required-batch-size-multiple``, 8."""
+        args = setting.generate(corpus, verifier, "--batch-size", 5)
+        found = scored(printed([*args, "--decoding", method, *METHODS[method]]))
+        if name == "mbart":  # fairseq's own generator in our task
+            expected = scored(printed(args))
+        else:
+            args = setting.generate(corpus, verifier, "--batch-size", 5, prefix="")
+            expected = scored(printed([*args, "--required-batch-size-multiple", "1"]))
+        assert found.keys() == expected.keys() and len(found) == 21
+        for key, (score, text) in expected.items():
+            assert found[key][1] == text
+            assert abs(found[key][0] - score) < 1e-4
+            assert set(text.split()).isdisjoint({"[es]", "__es__", "</s>"})
+
+    def test_scoring_references(self, corpus, name, setting, verifier, printed):
+        more = ["--score-reference", "--batch-size", "5"]
+        found = scored(printed(setting.generate(corpus, verifier, *more, "--decoding", "greedy")))
+        assert len(found) == 21
+        if name != "mbart":
+            more += ["--required-batch-size-multiple", "1"]
+            assert found == scored(printed(setting.generate(corpus, verifier, *more, prefix="")))
+
+
+class TestEveryLine:
+    """No sentence is lost, and what is cut keeps its language."""
+
+    LIMITS = (6, 6)
+
+    def cut(self, name, task, sample):
+        """Check a batch's sources; which of them are as long as the limit."""
+        source, symbol = sample["net_input"]["src_tokens"], task.source_dictionary.index
+        assert source.size(1) <= self.LIMITS[0]
+        if name == "mbart":
+            assert source[:, -2:].unique(dim=0).tolist() == [[symbol("</s>"), symbol("[en]")]]
+        else:
+            last = symbol("__en__" if name == "replacing" else "</s>")
+            assert source[:, -1].unique().tolist() == [last]
+        if name == "prefix":
+            first = source.gather(1, source.eq(task.source_dictionary.pad()).sum(1, keepdim=True))
+            assert first.unique().tolist() == [symbol("__en__")]
+
+    @pytest.mark.parametrize("references", [True, False])
+    @pytest.mark.parametrize("skip", [True, False])
+    def test_batches(self, corpus, name, setting, references, skip, tmp_path, caplog):
+        args = setting.generate(corpus, "none.pt")
+        if not references:
+            shutil.copytree(corpus.data_dir, tmp_path / "bin")
+            for file in (tmp_path / "bin").glob("test.en-es.es.*"):
+                file.unlink()
+            args[1] = str(tmp_path / "bin")
+        task = set_up(args)
+        more = dict(max_positions=self.LIMITS, ignore_invalid_inputs=skip, max_tokens=20)
+        with caplog.at_level(logging.WARNING):
+            found = batches(task, task.dataset("test"), max_sentences=5, **more)
+        assert sorted(line for batch in found for line in batch["id"].tolist()) == list(range(21))
+        for batch in found:
+            self.cut(name, task, batch)
+        added = 1 if name == "replacing" else 2  # the end of sentence and the language
+        lengths = [len(line.split()) + added for line in corpus.lines("test", "en")]
+        long = [str(line + 1) for line, length in enumerate(lengths) if length > self.LIMITS[0]]
+        assert long and re.findall(r"line (\d+): the source", caplog.text) == long
+
+    def test_where_losses_are_computed_nothing_too_long_is_read(self, corpus, setting):
+        task = set_up(setting.generate(corpus, "none.pt"))
+        task.build_criterion(Namespace(_name="cross_entropy", sentence_avg=False))
+        more = dict(max_positions=self.LIMITS, max_sentences=5)
+        found = batches(task, task.dataset("test"), ignore_invalid_inputs=True, **more)
+        assert 0 < sum(batch["nsentences"] for batch in found) < 21
+        with pytest.raises(Exception, match=r"[Ss]ize of sample"):
+            batches(task, task.dataset("test"), disable_iterator_cache=True, **more)
+
+    @pytest.mark.parametrize("method", METHODS)
+    def test_interactive(self, corpus, name, setting, verifier, printed, method, tmp_path, caplog):
+        """Empty, blank, too long and unknown lines, one at the limit, and ordinary ones."""
+        fits = " ".join(["one"] * (7 if name == "replacing" else 6))
+        lines = ["one two", "", "   ", fits, fits + " two", "qqq zzz", "nine minus two"]
+        (tmp_path / "lines").write_text("\n".join(lines) + "\n", "utf-8")
+        args = setting.generate(corpus, verifier, "--buffer-size", "4", "--batch-size", "3")
+        args = ["fairseq-interactive", *args[1:], "--input", str(tmp_path / "lines")]
+        args += ["--max-source-positions", "8"]
+        expected = hypotheses(printed(args))
+        with caplog.at_level(logging.WARNING):
+            found = hypotheses(printed([*args, "--decoding", method, *METHODS[method]]))
+        assert len(found) == len(lines) and found == expected
+        assert set(re.findall(r"line (\d+): the source has (\d+)", caplog.text)) == {("5", "9")}
+
+
+def test_program(corpus, setting, verifier, printed):
+    """In a process of its own, as users run it."""
+    args = setting.generate(corpus, verifier, "--decoding", "specdec")
+    text = "\n".join(corpus.lines("test", "en")) + "\n"
+    done = run_cli(["fairseq-interactive", *args[1:]], input=text)
+    assert hypotheses(done.stdout) == hypotheses(printed(args))
+
+
+@pytest.mark.parametrize("flags", [[], ["--decoding", "greedy"]])
+def test_language_symbols_are_kept_where_asked(corpus, printed, flags, tmp_path_factory):
+    verifier = trained(corpus, "prefix", tmp_path_factory)
+    args = SETTINGS["prefix"].generate(corpus, verifier, *flags)
+    kept = hypotheses(printed([*args, "--keep-inference-langtok"]))
+    assert kept == [f"__es__ {text}".strip() for text in hypotheses(printed(args))]
+
+
+def test_hub(corpus, setting, verifier):
+    path = Path(verifier)
+    said = []
+    for flags in ({"decoding": "greedy"}, {"decoding": "specdec"}):
+        hub = TransformerModel.from_pretrained(
+            str(path.parent), path.name, corpus.data_dir, source_lang="en", target_lang="es",
+            task=f"specdec_{setting.task}", **flags,
+        )  # fmt: skip
+        said.append(hub.translate(["one two three", "nine and two"], beam=1))
+    assert said[0] == said[1] and all(said[0])
+
+
+class TestBadInput:
+    """One sentence that says what is wrong and what to do."""
+
+    def test_a_drafter_of_another_dictionary(self, corpus, setting, verifier, tiny_drafter):
+        args = setting.generate(corpus, verifier, "--decoding", "specdec")
+        cfg = configured([*args, "--drafter-path", tiny_drafter])
+        task = tasks.setup_task(cfg.task)
+        models, _ = checkpoint_utils.load_model_ensemble([verifier], task=task)
+        with pytest.raises(PluginError, match=r"knows .* symbols.*the task's own.*Use"):
+            task.build_generator(models, cfg.generation)
+
+    @pytest.mark.parametrize("langs, words", [(None, "--langs is missing"), ("en,fr", "lacks es")])
+    def test_mbart_needs_its_languages(self, corpus, langs, words):
+        args = SETTINGS["mbart"].generate(corpus, "none.pt")
+        index = args.index("--langs")
+        args[index : index + 2] = [] if langs is None else ["--langs", langs]
+        with pytest.raises(PluginError, match=f"{words}.*give all languages"):
+            set_up(args)
+
+    def test_flags_without_decoding(self, corpus, setting, verifier):
+        task = set_up(setting.generate(corpus, verifier, "--block-size", "3"))
+        with pytest.raises(PluginError, match="--block-size 3 is given without --decoding"):
+            task.build_generator([], Namespace(beam=1))
