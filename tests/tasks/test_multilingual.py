@@ -4,12 +4,14 @@ import logging
 import re
 import shutil
 from argparse import Namespace
+from collections import OrderedDict
 from pathlib import Path
 from typing import List, NamedTuple
 
 import pytest
 import torch
 from fairseq import checkpoint_utils, options, tasks
+from fairseq.data import SampledMultiDataset
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.models.transformer import TransformerModel
 from fairseq.sequence_generator import SequenceGenerator
@@ -250,6 +252,17 @@ class TestEveryLine:
         assert 0 < sum(batch["nsentences"] for batch in found) < 21
         with pytest.raises(Exception, match=r"[Ss]ize of sample"):
             batches(task, task.dataset("test"), disable_iterator_cache=True, **more)
+
+    def test_several_data_sets_at_once(self, corpus):
+        """As ``--extra-data`` gives where the training set is decoded."""
+        task = set_up(SETTINGS["replacing"].generate(corpus, "none.pt"))
+        parts = task.dataset("test").datasets * 2
+        dataset = SampledMultiDataset(OrderedDict(enumerate(parts)))
+        assert dataset.sizes.max() > self.LIMITS[0]
+        found = batches(task, dataset, max_positions=self.LIMITS, max_tokens=20)
+        assert sum(batch["nsentences"] for batch in found) == 2 * 21
+        for batch in found:
+            self.cut("replacing", task, batch)
 
     @pytest.mark.parametrize("method", METHODS)
     def test_interactive(self, corpus, name, setting, verifier, printed, method, tmp_path, caplog):
