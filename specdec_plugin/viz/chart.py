@@ -73,8 +73,13 @@ class Chart:
     @property
     def summary(self) -> str:
         """The sentence in figures."""
-        tokens, rate = len(self.settled), len(self.settled) / self.iterations
-        return f"{tokens} tokens in {self.iterations} iterations: {rate:.2f} an iteration"
+        tokens, iterations = len(self.settled), self.iterations
+        counts = f"{_counted(tokens, 'token')} in {_counted(iterations, 'iteration')}"
+        return f"{counts}: {tokens / iterations:.2f} an iteration"
+
+
+def _counted(number: int, thing: str) -> str:
+    return f"{number} {thing}" + ("" if number == 1 else "s")
 
 
 class Reader:

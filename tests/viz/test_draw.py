@@ -55,6 +55,7 @@ def test_texts_are_not_formulas_or_markup(tmp_path):
 def test_nothing_but_the_end(tmp_path):
     texts = drawn(jacobi([], source=()), tmp_path)
     assert "(empty)" in texts and "⏎" in texts
+    assert "1 token in 1 iteration: 1.00 an iteration" in texts
 
 
 def test_a_long_sentence_is_drawn_with_fewer_texts_and_dots(tmp_path, monkeypatch):
