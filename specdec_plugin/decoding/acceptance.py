@@ -71,6 +71,7 @@ class Emission(NamedTuple):
         counts: (rows,) how many are added, from 1 to m + 1.
         kept: (rows,) how many of those were drafted.
         ended: (rows,) 1 where the last one ends the sentence, else 0.
+        best: (rows, m + 1) the verifier's best token of each place.
     """
 
     tokens: Tensor
@@ -78,6 +79,7 @@ class Emission(NamedTuple):
     counts: Tensor
     kept: Tensor
     ended: Tensor
+    best: Tensor
 
 
 def judge(scores: Scores, draft: Draft, rule: Any, eos: int) -> Emission:
@@ -104,4 +106,5 @@ def judge(scores: Scores, draft: Draft, rule: Any, eos: int) -> Emission:
     first = ends.int().argmax(1)
     counts = torch.where(ended, first, kept) + 1
     chosen = scores.values.gather(2, tokens.unsqueeze(2)).squeeze(2) - scores.normalisers
-    return Emission(tokens, chosen, counts, torch.minimum(kept, counts), ended.long())
+    kept = torch.minimum(kept, counts)
+    return Emission(tokens, chosen, counts, kept, ended.long(), ranking.best)

@@ -13,11 +13,13 @@ from ..models.block_nat import BlockNATModel
 from ..models.frozen_encoder import FrozenEncoder
 from ..pairing import check_pair, load_model
 from .acceptance import TopBeta
-from .config import check_generation, decoding_config
+from .config import JACOBI, check_generation, decoding_config
 from .drafters.base import Drafter, NoDrafter
+from .drafters.jacobi import JacobiDrafter, Symbols
 from .drafters.nat import NATDrafter, learned_positions
 from .drafters.self_drafter import BLOCK_SIZE, RELAXED_BLOCK_SIZE, SelfDrafter
 from .generator import Lengths, ParallelGenerator
+from .guesses import Window
 from .loop import DecodingLoop, UnverifiedStep, VerifiedStep
 from .trace import Trace
 from .verifier import Verifier
@@ -52,6 +54,8 @@ def build_generator(task: Any, models: Sequence[Any], args: Any, eos: Optional[i
         drafter = _drafter(cfg, model, models, with_scores=method == "nat")
     elif method == "specdec":
         drafter = _self_drafter(cfg, models, verifier)
+    elif method in JACOBI:
+        drafter = _jacobi_drafter(cfg, task, models, eos)
     history = bool(getattr(args, "retain_iter_history", False))
     loop = DecodingLoop(drafter, step, trace, history)
     lengths = _lengths(args, models, model if method == "nat" else None)
@@ -90,6 +94,36 @@ def _self_drafter(cfg: Any, models: Sequence[Any], verifier: Verifier) -> SelfDr
         verifier,
         cfg.block_size or (BLOCK_SIZE if exact else RELAXED_BLOCK_SIZE),
         dtype,
+        _most_rows(cfg.draft_rows, models),
+    )
+
+
+#: b where none is given: the paper's best, and the most guesses of an adaptive window; and what
+#: the chance that they are right must be for them to pay: a guess costs about a quarter of what an
+#: iteration does (3+3 layers, d=256, 2 cores).
+_JACOBI_BLOCK, _ADAPTIVE_BLOCK, _WORTH = 3, 8, 0.25
+
+
+def _jacobi_drafter(
+    cfg: Any, task: Any, models: Sequence[Any], eos: Optional[int]
+) -> JacobiDrafter:
+    method, adaptive = str(cfg.decoding), str(cfg.jacobi_window) == "adaptive"
+    size = cfg.block_size or (_ADAPTIVE_BLOCK if adaptive else _JACOBI_BLOCK)
+    if size < 1:
+        raise PluginError(f"--block-size {cfg.block_size}: give 1 or more, or leave it out.")
+    if method == "jacobi":
+        window = Window(block=sys.maxsize)
+    elif str(cfg.jacobi_window) == "block":
+        window = Window(block=size - 1, size=size)
+    else:
+        window = Window(block=size, floor=(cfg.draft_confidence or _WORTH) if adaptive else 0.0)
+    target = task.target_dictionary
+    return JacobiDrafter(
+        window,
+        Symbols.of(task.source_dictionary, target, target.eos() if eos is None else eos),
+        str(cfg.jacobi_init),
+        cfg.hybrid_length or sys.maxsize,
+        cfg.jacobi_pool,
         _most_rows(cfg.draft_rows, models),
     )
 

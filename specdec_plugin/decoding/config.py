@@ -9,12 +9,16 @@ from fairseq.dataclass.configs import GenerationConfig
 
 from ..errors import PluginError
 
-DECODING_CHOICES = ChoiceEnum(["greedy", "specdec", "nat"])
+#: Solvers of paper 000, which need no drafter.
+JACOBI = ("jacobi", "gs-jacobi", "hybrid-jacobi")
+DECODING_CHOICES = ChoiceEnum(["greedy", "specdec", "nat", *JACOBI])
 DTYPES = ("float32", "bfloat16", "float16")
 DTYPE_CHOICES = ChoiceEnum(list(DTYPES))
 #: A drafter may be wrong, so its weights may be rounded further.
 DRAFTER_DTYPES = (*DTYPES, "int8", "int4")
 DRAFTER_DTYPE_CHOICES = ChoiceEnum(list(DRAFTER_DTYPES))
+JACOBI_INIT_CHOICES = ChoiceEnum(["pad", "source", "random", "ngram"])
+JACOBI_WINDOW_CHOICES = ChoiceEnum(["block", "sliding", "adaptive"])
 
 
 @dataclass
@@ -25,7 +29,9 @@ class DecodingConfig(FairseqDataclass):
         default=None,
         metadata={
             "help": "greedy: one token an iteration; specdec: a drafter proposes a block, the "
-            "model verifies it; nat: the drafter alone. Default: fairseq's own beam search"
+            "model verifies it; nat: the drafter alone; jacobi, gs-jacobi, hybrid-jacobi: the "
+            "model solves for the whole sentence, for a block, or for a block up to "
+            "--hybrid-length, at once, from guesses. Default: fairseq's own beam search"
         },
     )
     drafter_path: Optional[str] = field(
@@ -40,15 +46,17 @@ class DecodingConfig(FairseqDataclass):
         default=0,
         metadata={
             "help": "k: drafted tokens an iteration; 0 means what the drafter was trained with, "
-            "or without --drafter-path 32, and 64 "
-            "with --top-beta above 1"
+            "or without --drafter-path 32, and 64 with --top-beta above 1. gs-jacobi and "
+            "hybrid-jacobi: b, tokens of a block, or with another --jacobi-window the most "
+            "guessed tokens an iteration (default: 3, and 8 with --jacobi-window adaptive)"
         },
     )
     draft_confidence: float = field(
         default=0.0,
         metadata={
             "help": "adaptive k: stop a draft where the drafter's own probability that all of it "
-            "is right would fall below this; 0 drafts k tokens always"
+            "is right would fall below this; 0 drafts k tokens always. With --jacobi-window "
+            "adaptive, 0 means 0.25"
         },
     )
     draft_rows: int = field(
@@ -57,6 +65,35 @@ class DecodingConfig(FairseqDataclass):
             "help": "draft only while at most so many sentences of a batch are unfinished; 0: "
             "always. Default: 1 on a CPU, where several sentences keep the processor as busy as "
             "a draft does, and always elsewhere"
+        },
+    )
+    hybrid_length: int = field(
+        default=0,
+        metadata={
+            "help": "hybrid-jacobi: h, tokens after which it goes on one by one; 0: the limit"
+        },
+    )
+    jacobi_init: JACOBI_INIT_CHOICES = field(
+        default="ngram",
+        metadata={
+            "help": "guesses before the first iteration: padding (the paper's), the source's "
+            "tokens, random ones, or, where the last tokens occur in the source or the output "
+            "before, what followed them there"
+        },
+    )
+    jacobi_window: JACOBI_WINDOW_CHOICES = field(
+        default="adaptive",
+        metadata={
+            "help": "gs-jacobi, hybrid-jacobi: block: one block of b tokens after the other (the "
+            "paper's); sliding: b guesses in each iteration; adaptive: up to b, while "
+            "guesses of their origin were right often enough"
+        },
+    )
+    jacobi_pool: int = field(
+        default=65536,
+        metadata={
+            "help": "n-grams of each order up to 3 that are remembered from the sentences before "
+            "to guess what follows; 0: none (the paper's)"
         },
     )
     top_beta: int = field(
@@ -165,12 +202,16 @@ def check_generation(args: Any, method: str) -> None:
 #: The methods that read each field of :class:`DecodingConfig`; the others would ignore it.
 READERS: Dict[str, Tuple[str, ...]] = {
     "drafter_path": ("specdec", "nat"),
-    "block_size": ("specdec", "nat"),
-    "draft_confidence": ("specdec",),
-    "draft_rows": ("specdec",),
+    "block_size": ("specdec", "nat", "gs-jacobi", "hybrid-jacobi"),
+    "draft_confidence": ("specdec", "gs-jacobi", "hybrid-jacobi"),
+    "draft_rows": ("specdec", *JACOBI),
+    "hybrid_length": ("hybrid-jacobi",),
+    "jacobi_init": JACOBI,
+    "jacobi_window": ("gs-jacobi", "hybrid-jacobi"),
+    "jacobi_pool": JACOBI,
     "top_beta": ("specdec",),
     "tolerance": ("specdec",),
-    "verifier_dtype": ("greedy", "specdec"),
+    "verifier_dtype": ("greedy", "specdec", *JACOBI),
     "drafter_dtype": ("specdec", "nat"),
 }
 _DEFAULTS = {item.name: item.default for item in fields(DecodingConfig)}
@@ -203,6 +244,14 @@ def check_method_flags(cfg: Any) -> None:
             f"--draft-confidence {cfg.draft_confidence} is no probability that a draft may reach: "
             "give one from 0 to less than 1, such as 0.3."
         )
+    if "draft_confidence" in given and str(cfg.decoding) in JACOBI and not _adapts(cfg):
+        raise PluginError(
+            f"--draft-confidence {cfg.draft_confidence} would have no effect with --jacobi-window "
+            f"{cfg.jacobi_window}: leave it out, or give --jacobi-window adaptive."
+        )
+    for name in ("hybrid_length", "jacobi_pool"):
+        if getattr(cfg, name) < 0:
+            raise PluginError(f"{_flag(name)} {getattr(cfg, name)}: give 0 or more.")
     if cfg.top_beta < 1 or not cfg.tolerance >= 0:
         raise PluginError("--top-beta must be at least 1, and --tolerance at least 0.")
     if "tolerance" in given and cfg.top_beta == 1:
@@ -210,6 +259,10 @@ def check_method_flags(cfg: Any) -> None:
             f"--tolerance {cfg.tolerance} would have no effect, since only the verifier's best "
             "token is accepted: add --top-beta with 2 or more, or leave --tolerance out."
         )
+
+
+def _adapts(cfg: Any) -> bool:
+    return str(cfg.jacobi_window) == "adaptive"
 
 
 def _flag(name: str) -> str:

@@ -51,7 +51,9 @@ class VerifiedStep:
             fed = torch.cat([fed, draft.tokens], dim=1)
         scores = self.verifier.scores(fed, limits.pad)
         limits.apply(scores.values, rows.lengths, rows.shortest, rows.longest)
-        return settle(rows, draft, judge(scores, draft, self.rule, limits.eos))
+        emission = judge(scores, draft, self.rule, limits.eos)
+        rows.hear(emission.best, draft.lengths + 1)
+        return settle(rows, draft, emission)
 
     def keep(self, rows: Rows) -> None:
         """Roll the caches back to what was accepted."""
@@ -75,7 +77,7 @@ class UnverifiedStep:
         ends = draft.tokens.eq(rows.limits.eos) & draft.real()
         ended = ends.any(1)
         counts = torch.where(ended, ends.int().argmax(1) + 1, draft.lengths)
-        emission = Emission(draft.tokens, draft.scores, counts, counts, ended.long())
+        emission = Emission(draft.tokens, draft.scores, counts, counts, ended.long(), draft.tokens)
         return settle(rows, draft, emission)
 
     def keep(self, rows: Rows) -> None:
@@ -131,6 +133,9 @@ class DecodingLoop:
         while rows.size > 0:
             draft = self._draft(rows)
             outcome = self.step.take(rows, draft)
+            if self.drafter.observes:
+                with self.trace.timed("drafter"):
+                    self.drafter.observe(rows)
             self.trace.count(outcome.drafted, outcome.kept, outcome.added)
             if self.keep_history:
                 _remember(history, rows, draft, outcome)

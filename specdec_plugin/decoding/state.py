@@ -46,6 +46,8 @@ class Rows:
         host_lengths: the same on the host.
         limits: what may not be chosen.
         steps: iterations so far.
+        iterate: (rows, …) what the verifier last said of each place, for a drafter that
+            wants to know: it makes the table, with room for a whole row. Else None.
     """
 
     def __init__(self, batch: Batch) -> None:
@@ -57,6 +59,7 @@ class Rows:
         self.host_lengths = [0] * size
         self.limits = batch.limits
         self.steps = 0
+        self.iterate: Optional[Tensor] = None
 
     @property
     def size(self) -> int:
@@ -94,6 +97,21 @@ class Rows:
         self.inputs.scatter_(1, place + 1, tokens)
         self.lengths = self.lengths + counts
 
+    def hear(self, said: Tensor, counts: Tensor) -> None:
+        """Note what the verifier says of the places to come, if anybody wants to know.
+
+        Args:
+            said: (rows, width) the best token of each place from ``lengths`` on.
+            counts: (rows,) at how many places it is meant.
+        """
+        if self.iterate is None:
+            return
+        place = torch.arange(said.size(1), device=said.device)
+        index = (self.lengths.unsqueeze(1) + place).clamp(max=self.iterate.size(1) - 1)
+        meant = place < counts.unsqueeze(1)
+        kept = torch.where(meant, said, self.iterate.gather(1, index))
+        self.iterate.scatter_(1, index, kept)
+
     def know(self, lengths: List[int]) -> None:
         """Tell the host the lengths after an iteration."""
         self.host_lengths = lengths
@@ -115,6 +133,7 @@ class Rows:
         kept = torch.tensor(rows, dtype=torch.long, device=self.inputs.device)
         self.inputs = self.inputs[kept]
         self.scores = self.scores[kept]
+        self.iterate = None if self.iterate is None else self.iterate[kept]
         self.lengths = self.lengths[kept]
         self.limits = self.limits.select(kept)
         self.host_lengths = [self.host_lengths[row] for row in rows]

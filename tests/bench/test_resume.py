@@ -146,8 +146,8 @@ def test_the_fastest_repeat_counts(run, tmp_path):
     timings, *_ = run(Journal(str(path), OPTIONS), repeats=3, turn=2)
     lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()[1:]]
     assert len(lines) == 3 * 4 * 2
-    for name, timing in timings.items():
-        for batch, seconds in enumerate(timing.seconds):
+    for name, found in timings.items():
+        for batch, seconds in enumerate(found.seconds):
             each = [x for x in lines if x["method"] == name and x["batch"] % 4 == batch]
             assert len(each) == 3 and seconds == min(x["seconds"] for x in each)
 

@@ -5,15 +5,24 @@ from dataclasses import fields
 
 import pytest
 
-from specdec_plugin.decoding.config import READERS, DecodingConfig, check_method_flags
+from specdec_plugin.decoding.config import (
+    DECODING_CHOICES,
+    READERS,
+    DecodingConfig,
+    check_method_flags,
+)  # fmt: skip
 from specdec_plugin.errors import PluginError
 
-METHODS = [None, "greedy", "specdec", "nat"]
+METHODS = [None, *(choice.value for choice in DECODING_CHOICES)]
 VALUES = {
     "drafter_path": "drafter.pt",
     "block_size": 3,
     "draft_confidence": 0.3,
     "draft_rows": 2,
+    "hybrid_length": 40,
+    "jacobi_init": "source",
+    "jacobi_window": "sliding",
+    "jacobi_pool": 7,
     "top_beta": 3,
     "tolerance": 1.0,
     "verifier_dtype": "bfloat16",

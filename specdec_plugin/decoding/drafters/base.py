@@ -9,7 +9,13 @@ from ..state import Batch, Draft, Rows
 
 
 class Drafter(ABC):
-    """Proposes tokens; whatever they are, only speed depends on them."""
+    """Proposes tokens; whatever they are, only speed depends on them.
+
+    Attributes:
+        observes: whether :meth:`observe` is to be called.
+    """
+
+    observes = False
 
     @abstractmethod
     def start(self, batch: Batch) -> None:
@@ -18,6 +24,13 @@ class Drafter(ABC):
     @abstractmethod
     def propose(self, rows: Rows) -> Draft:
         """Tokens that may follow each row."""
+
+    def observe(self, rows: Rows) -> None:  # noqa: B027 - most have nothing to do
+        """See what became of the last draft, before finished rows leave.
+
+        Called where :attr:`observes` is true. A drafter that also wants the verifier's word
+        on drafted places makes ``rows.iterate`` in its first :meth:`propose`.
+        """
 
     @abstractmethod
     def select(self, rows: Tensor) -> None:

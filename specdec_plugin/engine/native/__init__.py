@@ -77,6 +77,8 @@ class Rows(ctypes.Structure):
         ("tokens", c_void_p),
         ("scores", c_void_p),
         ("lengths", c_void_p),
+        ("iterate", c_void_p),
+        ("iterate_room", c_int),
     ]
 
 
@@ -138,6 +140,30 @@ class Round(ctypes.Structure):
     ]
 
 
+class Guessing(ctypes.Structure):
+    """``Guessing`` of ``guesses.h``."""
+
+    _fields_ = [
+        ("rows", Rows),
+        ("block", c_int),
+        ("size", c_int),
+        ("floor", c_double),
+        ("until", c_int64),
+        ("eos", c_int64),
+        ("source", c_void_p),
+        ("source_length", c_int),
+        ("pool", c_void_p),
+        ("entries", c_int64),
+        ("tries", c_void_p),
+        ("hits", c_void_p),
+        ("known", c_void_p),
+        ("before", c_void_p),
+        ("draft", c_void_p),
+        ("origins", c_void_p),
+        ("draft_lengths", c_void_p),
+    ]
+
+
 _SIGNATURES = {
     "linear_new": (c_void_p, [c_void_p, c_void_p, c_int, c_int, c_int]),
     "linear_free": (None, [c_void_p]),
@@ -164,6 +190,10 @@ _SIGNATURES = {
     "verification_new": (c_void_p, []),
     "verification_free": (None, [c_void_p]),
     "verification_run": (None, [c_void_p, c_void_p, c_void_p, POINTER(Round), c_int]),
+    "guesser_new": (c_void_p, []),
+    "guesser_free": (None, [c_void_p]),
+    "guesser_guess": (None, [c_void_p, POINTER(Guessing)]),
+    "guesser_learn": (None, [c_void_p, POINTER(Guessing)]),
 }
 
 

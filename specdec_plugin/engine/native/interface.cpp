@@ -1,6 +1,6 @@
 // The functions that Python calls (specdec_plugin/engine/native/__init__.py), with plain C types.
 
-#include "rounds.h"
+#include "guesses.h"
 
 using namespace native;
 
@@ -159,5 +159,13 @@ void verification_run(Verification* verification, Stack* stack, const Linear* pr
                       Round* round, int threads) {
   verification->run(*stack, *projection, *round, threads);
 }
+
+Guesser* guesser_new() { return new Guesser(); }
+
+void guesser_free(Guesser* guesser) { delete guesser; }
+
+void guesser_guess(Guesser* guesser, const Guessing* guessing) { guesser->guess(*guessing); }
+
+void guesser_learn(Guesser* guesser, const Guessing* guessing) { guesser->learn(*guessing); }
 
 }  // extern "C"

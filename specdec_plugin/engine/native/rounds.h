@@ -15,6 +15,8 @@ struct Rows {
   int64_t* tokens;   // (count, room) the first symbol, then what is chosen
   float* scores;     // (count, room) log-probabilities of what is chosen
   int64_t* lengths;  // (count) how many are chosen
+  int64_t* iterate;  // (count, iterate_room) what the verifier last said of each place; or null
+  int iterate_room;
 };
 
 struct Proposal {
@@ -297,6 +299,10 @@ class Verification {
     const Rows& rows = round.rows;
     const int first = row * width_;
     const size_t end = size_t(row) * rows.room + rows.lengths[row];
+    if (rows.iterate) {
+      int64_t* said = rows.iterate + size_t(row) * rows.iterate_room + rows.lengths[row];
+      std::copy_n(&best_[first], round.drafted[row] + 1, said);
+    }
     int added = 0, kept = 0;
     bool over = false;
     while (!over) {

@@ -1,0 +1,126 @@
+"""Jacobi solvers of any existing model (paper 000): nothing is trained.
+
+Greedy decoding is a triangular system of equations, a token each. A Jacobi iteration
+computes all of them from the tokens of the iteration before, the iterate; the loop keeps
+what is settled, so that the draft is the rest of the iterate. Where the iterate has nothing yet
+there are initial guesses, and beyond the paper what followed the same symbols elsewhere.
+"""
+
+import sys
+from typing import Any, NamedTuple, Optional
+
+import torch
+from torch import Tensor
+
+from ...engine import native
+from ..guesses import Guesses, Record, Window, initial_guesses
+from ..one_call import OneCallGuesses
+from ..state import Batch, Draft, Rows
+from .base import Drafter
+
+
+class Symbols(NamedTuple):
+    """What has to be known of the dictionaries.
+
+    Attributes:
+        of_source: (source vocabulary,) each source symbol in the target dictionary, or -1.
+        ordinary: target symbols that stand for text.
+        eos: ends a sentence.
+    """
+
+    of_source: Tensor
+    ordinary: Tensor
+    eos: int
+
+    @classmethod
+    def of(cls, source: Any, target: Any, eos: int) -> "Symbols":
+        """Those of two of fairseq's dictionaries.
+
+        Args:
+            source: source dictionary.
+            target: target dictionary.
+            eos: the symbol that ends a target sentence.
+        """
+        silent = {source.bos_index, source.pad_index, source.unk_index, source.eos_index}
+        of_source = [
+            -1 if number in silent else target.indices.get(symbol, -1)
+            for number, symbol in enumerate(source.symbols)
+        ]
+        of_source[source.eos_index] = eos
+        special = {target.bos_index, target.pad_index, target.unk_index, target.eos_index, eos}
+        ordinary = [number for number in range(len(target)) if number not in special]
+        return cls(torch.tensor(of_source), torch.tensor(ordinary or [eos]), eos)
+
+
+class JacobiDrafter(Drafter):
+    """Drafts what is left of the iterate.
+
+    Args:
+        window: which places are guessed.
+        symbols: of the dictionaries.
+        initial: guesses before the first iteration: ``pad``, ``source``, ``random``, or
+            ``ngram``, which continues what the source or the output had before.
+        until: places from here on are decoded one by one (paper 000, Algorithm 3).
+        entries: n-grams of each order that are remembered from sentence to sentence.
+        most_rows: drafts only while at most so many rows are left; None: always.
+    """
+
+    observes = True
+
+    def __init__(
+        self,
+        window: Window,
+        symbols: Symbols,
+        initial: str = "pad",
+        until: int = sys.maxsize,
+        entries: int = 0,
+        most_rows: Optional[int] = None,
+    ) -> None:
+        self._window, self._symbols, self._initial = window, symbols, initial
+        self._until, self._entries = until, entries
+        self._most_rows = sys.maxsize if most_rows is None else most_rows
+        self._record: Optional[Record] = None
+        self._guesses: Any = None
+        self._iterate = torch.empty(0)
+        self._limit = 0
+        self._guessed = False
+
+    def start(self, batch: Batch) -> None:
+        """Make initial guesses."""
+        device = batch.device
+        if self._record is None or self._record.tries.device != device:
+            self._record = Record(self._entries, device)
+        width = min(batch.limits.max_len + 1, self._until)
+        self._limit = width
+        source = None
+        if self._initial in ("source", "ngram"):
+            source = self._symbols.of_source.to(device)[batch.net_input["src_tokens"]]
+        ordinary = self._symbols.ordinary.to(device)
+        # The step notes what it says of any place up to the limit.
+        room = batch.limits.max_len + 1
+        self._iterate = initial_guesses(self._initial, batch, ordinary, room, source)
+        matched = source if self._initial == "ngram" else None
+        window = self._window._replace(block=min(self._window.block, width))
+        one_call = device.type == "cpu" and native.library() is not None
+        make: Any = OneCallGuesses if one_call else Guesses
+        self._guesses = make(window, self._record, self._symbols.eos, matched, batch.size)
+        self._guessed = False
+
+    def propose(self, rows: Rows) -> Draft:
+        """The iterate and guesses, as many as the window lets through."""
+        if not self._guessed:
+            rows.iterate, self._guessed = self._iterate, True
+        until = self._limit if rows.size <= self._most_rows else 0
+        draft: Draft = self._guesses.guess(rows, until)
+        return draft
+
+    def observe(self, rows: Rows) -> None:
+        """Learn from what the verifier said."""
+        if self._guessed:
+            self._guesses.learn(rows)
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows."""
+        self._guesses.select(rows)
+        if not self._guessed:
+            self._iterate = self._iterate[rows]

@@ -1,0 +1,373 @@
+"""Jacobi solvers against the paper's algorithms, fairseq's greedy search, and each other."""
+
+import math
+import sys
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec_plugin.decoding import build
+from specdec_plugin.decoding.acceptance import TopBeta
+from specdec_plugin.decoding.config import JACOBI, DecodingConfig, check_method_flags
+from specdec_plugin.decoding.drafters.jacobi import JacobiDrafter, Symbols
+from specdec_plugin.decoding.guesses import (
+    INITIAL,
+    ITERATE,
+    LONGEST_MATCH,
+    MATCH,
+    ORDERS,
+    ORIGINS,
+    POOL,
+    Guesses,
+    Record,
+    Window,
+    initial_guesses,
+)  # fmt: skip
+from specdec_plugin.decoding.limits import Limits
+from specdec_plugin.decoding.one_call import OneCallGuesses
+from specdec_plugin.decoding.state import Batch, Rows
+from specdec_plugin.engine import native
+from specdec_plugin.errors import PluginError
+
+from . import tiny
+from .test_loop import MODELS, SYMBOLS, assert_same, ours, reference
+
+PAD, EOS = SYMBOLS.pad(), SYMBOLS.eos()
+KINDS = ["pad", "source", "random", "ngram"]
+WINDOWS = [
+    Window(block=2, size=3),
+    Window(block=4, size=5),
+    Window(block=3),
+    Window(block=6, floor=0.2),
+    Window(block=sys.maxsize),
+]
+
+
+def drafter(window=WINDOWS[0], initial="pad", **options):
+    return JacobiDrafter(window, Symbols.of(SYMBOLS, SYMBOLS, EOS), initial, **options)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    sources=st.lists(st.integers(0, 7), min_size=1, max_size=5),
+    models=st.sampled_from([[0], [1], [2], [0, 1]]),
+    window=st.sampled_from(WINDOWS),
+    initial=st.sampled_from(KINDS),
+    until=st.sampled_from([1, 4, sys.maxsize]),
+    entries=st.sampled_from([0, 7, 1000]),
+    most_rows=st.sampled_from([None, 1, 2]),
+    prefix_size=st.integers(0, 3),
+    max_len=st.integers(3, 30),
+    one_call=st.booleans(),
+    seed=st.integers(0, 10**6),
+)
+def test_lossless_in_no_more_iterations_than_tokens(
+    sources, models, window, initial, until, entries, most_rows, prefix_size, max_len, one_call,
+    seed,
+):  # fmt: skip
+    chosen, sample = [MODELS[index] for index in models], tiny.sample(sources, seed)
+    prefix = None
+    if prefix_size > 0:
+        torch.manual_seed(seed)
+        prefix = torch.randint(4, 16, (len(sources), prefix_size))
+    expected = reference(chosen, sample, prefix, max_len_b=max_len)
+    solver = drafter(window, initial, until=until, entries=entries, most_rows=most_rows)
+    for _ in range(2):  # the second time with what the first has taught
+        found, _ = ours(
+            chosen, sample, solver, TopBeta(), prefix, one_call=one_call, max_len_b=max_len
+        )
+        assert_same(found, expected)
+        assert all(row["steps"] <= len(row["tokens"]) for row in found)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    sources=st.lists(st.integers(0, 7), min_size=1, max_size=4),
+    window=st.sampled_from(WINDOWS),
+    initial=st.sampled_from(KINDS),
+    until=st.sampled_from([5, sys.maxsize]),
+    entries=st.sampled_from([0, 7, 1000]),
+    most_rows=st.sampled_from([None, 1]),
+    max_len=st.integers(3, 25),
+    seed=st.integers(0, 10**6),
+)
+def test_kernels_guess_what_operators_guess(
+    sources, window, initial, until, entries, most_rows, max_len, seed
+):
+    both = []
+    for library in (None, native.library()):
+        solver = drafter(window, initial, until=until, entries=entries, most_rows=most_rows)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(native, "library", lambda library=library: library)
+            runs = [
+                ours(MODELS[:1], tiny.sample(sources, each), solver, TopBeta(), max_len_b=max_len)
+                for each in (seed, seed + 1, seed)
+            ]
+        both.append((runs, solver._record))
+    (expected, learned), (found, learnt) = both
+    for (mine, _), (theirs, _) in zip(found, expected):
+        for row, other in zip(mine, theirs):
+            steps = [[step["tokens"].tolist() for step in each["history"]] for each in (row, other)]
+            assert steps[0] == steps[1]
+    assert torch.equal(learned.tries, learnt.tries) and torch.equal(learned.hits, learnt.hits)
+    if entries > 7:  # with few places, it depends on the order which n-gram stays
+        assert torch.equal(learned.pool, learnt.pool)
+
+
+LIMIT = 20
+
+
+def greedily(model, encoded, tokens):
+    """What fairseq's model says before and after each of the tokens, without a cache."""
+    fed = torch.tensor([[EOS, *tokens]])
+    with torch.no_grad():
+        logits = model.decoder(fed, encoder_out=encoded)[0][0]
+    logits[:, PAD] = -math.inf
+    logits[0, EOS] = -math.inf  # fairseq's --min-len 1
+    best = logits.argmax(1).tolist()
+    return [EOS if place == LIMIT else token for place, token in enumerate(best)]
+
+
+def gauss_seidel(model, sample, size, guess):
+    """Paper 000, algorithm 2, where what is settled is kept: the output, and the iterates.
+
+    Nothing is guessed beyond the limit, nor behind an end of sentence.
+    """
+    encoded = model.encoder.forward_torchscript(sample["net_input"])
+    settled, iterates = [], []
+    block = [guess] * size
+    while EOS not in settled:
+        iterate = block[: min(len(block), LIMIT + 1 - len(settled)) - 1]
+        iterate = iterate[: iterate.index(EOS) + 1] if EOS in iterate else iterate
+        iterates.append(iterate)
+        said = greedily(model, encoded, settled + iterate)[len(settled) :]
+        right = 0
+        while right < len(iterate) and said[right] == iterate[right]:
+            right += 1
+        new = said[: right + 1]
+        settled += new[: new.index(EOS) + 1] if EOS in new else new
+        place = len(settled) % size
+        # What was not computed, behind an end of sentence, is as it was before.
+        rest = said[right + 1 :] + block[len(said) :]
+        block = [guess] * size if place == 0 else rest
+    return settled, iterates
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("seed", range(8))
+def test_blocks_are_those_of_the_paper(size, seed):
+    """With guesses that fairseq's decoder does not mask, as it would mask padding."""
+    model, sample, guess = MODELS[seed % 3], tiny.sample([5], seed), 4 + seed
+    solver = drafter(Window(block=size - 1, size=size), "random")
+    solver._symbols = solver._symbols._replace(ordinary=torch.tensor([guess]))
+    tokens, iterates = gauss_seidel(model, sample, size, guess)
+    (expected,) = reference([model], sample, max_len_b=LIMIT)
+    (found,), _ = ours([model], sample, solver, TopBeta(), max_len_b=LIMIT)
+    assert found["tokens"].tolist() == expected["tokens"].tolist() == tokens
+    assert [step["tokens"].tolist() for step in found["history"][::2]] == iterates
+
+
+def test_whole_sentences_start_from_padding_and_end_at_the_limit():
+    sample = tiny.sample([5], 3)
+    (found,), trace = ours(
+        MODELS[:1], sample, drafter(Window(block=sys.maxsize)), TopBeta(), max_len_b=9
+    )
+    assert found["history"][0]["tokens"].tolist() == [PAD] * 9
+    assert max(trace.draft_lengths) == 9
+    assert_same([found], reference(MODELS[:1], sample, max_len_b=9))
+
+
+def test_hybrid_goes_on_one_by_one():
+    sample = tiny.sample([6], 7)
+    solver = drafter(Window(block=2, size=3), until=4)
+    (found,), _ = ours(MODELS[:1], sample, solver, TopBeta(), max_len_b=12)
+    assert_same([found], reference(MODELS[:1], sample, max_len_b=12))
+    length, lengths = 0, []
+    for drafted, added in zip(found["history"][::2], found["history"][1::2]):
+        lengths.append((length, len(drafted["tokens"])))
+        length += len(added["tokens"])
+    assert all(drafted == (max(0, 2 - place % 3) if place < 3 else 0) for place, drafted in lengths)
+    assert length > 5
+
+
+def rows_of(tokens, room=24):
+    """Rows with these tokens chosen so far, an iterate of padding, and the record to guess with."""
+    count = len(tokens)
+    net_input = {"src_tokens": torch.zeros(count, 1, dtype=torch.long)}
+    rows = Rows(Batch(net_input, [], EOS, Limits(PAD, 3, EOS, 0.0, 1, room - 1)))
+    for row, chosen in enumerate(tokens):
+        rows.inputs[row, 1 : len(chosen) + 1] = torch.tensor(chosen)
+    rows.lengths = torch.tensor([len(chosen) for chosen in tokens])
+    rows.know(rows.lengths.tolist())
+    rows.iterate = torch.full((count, room), PAD)
+    return rows
+
+
+def naive_match(source, output, line):
+    """What follows the longest end of the line in either text: (token, length), or none."""
+    found = (None, 0)
+    for text in (source, output):
+        for place in range(1, len(text)):
+            length = 0
+            while (
+                length < min(LONGEST_MATCH, place, len(line))
+                and text[place - 1 - length] == line[-1 - length]
+            ):
+                length += 1
+            if text[place] >= 0 and length >= max(1, found[1]):
+                found = (text[place], length)
+    return found
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sources=st.lists(st.lists(st.integers(-1, 6), min_size=8, max_size=8), min_size=1, max_size=3),
+    outputs=st.lists(st.lists(st.integers(2, 6), max_size=10), min_size=3, max_size=3),
+    maker=st.sampled_from([Guesses, OneCallGuesses]),
+)
+def test_the_longest_match_is_continued(sources, outputs, maker):
+    if maker is OneCallGuesses and native.library() is None:
+        return
+    outputs = outputs[: len(sources)]
+    record = Record(0, torch.device("cpu"))
+    record.hits[INITIAL] = 0.0  # any match is better than padding
+    guesses = maker(Window(block=3), record, 99, torch.tensor(sources), len(sources))
+    draft = guesses.guess(rows_of(outputs), 24)
+    for row, (source, output) in enumerate(zip(sources, outputs)):
+        line = [EOS, *output]
+        for _ in range(3):
+            token, length = naive_match(source, output, line)
+            line.append(PAD if length == 0 else token)
+        assert draft.tokens[row].tolist() == line[-3:]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    texts=st.lists(st.lists(st.integers(4, 7), min_size=1, max_size=12), min_size=1, max_size=4),
+    maker=st.sampled_from([Guesses, OneCallGuesses]),
+)
+def test_the_pool_says_what_followed_last(texts, maker):
+    if maker is OneCallGuesses and native.library() is None:
+        return
+    record, followers = Record(100_003, torch.device("cpu")), {}
+    for text in texts:
+        rows = rows_of([[]])
+        guesses = maker(Window(block=0), record, EOS, None, 1)
+        guesses.guess(rows, 24)
+        rows.inputs[0, 1 : len(text) + 1] = torch.tensor(text)
+        rows.lengths = torch.tensor([len(text)])
+        rows.know([len(text)])
+        guesses.learn(rows)
+        line = [EOS, *text]
+        for place in range(1, len(line)):
+            for order in range(1, min(ORDERS, place) + 1):
+                followers[tuple(line[place - order : place])] = line[place]
+    for symbols, follower in followers.items():
+        found = record.followers(torch.tensor([symbols]), len(symbols))
+        assert found.tolist() == [follower]
+    for order in range(1, ORDERS + 1):
+        assert record.followers(torch.full((1, order), 8), order).tolist() == [-1]
+
+
+@pytest.mark.parametrize("maker", [Guesses, OneCallGuesses])
+def test_rates_count_what_was_right_up_to_the_first_that_was_wrong(maker):
+    if maker is OneCallGuesses and native.library() is None:
+        pytest.skip("no kernels")
+    record = Record(0, torch.device("cpu"))
+    record.tries[:], record.hits[:] = 2.0, 1.0
+    rows = rows_of([[5], [6]])
+    rows.iterate[:, 1:5] = torch.tensor([[7, 8, 9, 10], [7, 8, 9, 10]])
+    guesses = maker(Window(block=4), record, EOS, None, 2)
+    guesses.guess(rows, 24)
+    rows.inputs[:, 2:5] = torch.tensor([[7, 8, 4], [4, 0, 0]])
+    rows.lengths = torch.tensor([4, 2])
+    rows.know([4, 2])
+    guesses.learn(rows)
+    assert record.tries.tolist() == [2.0 + 4.0] + [2.0] * (ORIGINS - 1)
+    assert record.hits.tolist() == [1.0 + 2.0] + [1.0] * (ORIGINS - 1)
+    assert ITERATE < MATCH < POOL < ORIGINS
+
+
+class TestInitialGuesses:
+    """What is guessed before the first iteration."""
+
+    def made(self, kind, sources=((1, 7, 3, 8, 2), (1, 1, 1, 9, 2)), target=SYMBOLS, width=4):
+        tokens = torch.tensor(sources)
+        batch = Batch({"src_tokens": tokens}, [], EOS, Limits(PAD, 3, EOS, 0.0, 1, 30))
+        symbols = Symbols.of(SYMBOLS, target, target.eos())
+        source = symbols.of_source[tokens]
+        return initial_guesses(kind, batch, symbols.ordinary, width, source).tolist()
+
+    def test_padding(self):
+        assert self.made("pad") == self.made("ngram") == [[PAD] * 4] * 2
+
+    def test_the_source_without_padding_and_what_is_unknown(self):
+        assert self.made("source") == [[7, 8, EOS, PAD], [9, EOS, PAD, PAD]]
+        assert self.made("source", width=2) == [[7, 8], [9, EOS]]
+
+    def test_another_dictionary_is_matched_by_symbol(self):
+        target = Dictionary()
+        for symbol in ("other", SYMBOLS[8]):
+            target.add_symbol(symbol)
+        assert self.made("source", target=target) == [[5, EOS, PAD, PAD], [EOS, PAD, PAD, PAD]]
+
+    def test_random_ones_are_ordinary_and_always_the_same(self):
+        made = self.made("random", width=30)
+        assert made == self.made("random", width=30) and made[0] == made[1]
+        assert len(set(made[0])) > 5 and min(made[0]) >= 4
+
+
+class TestFlags:
+    """``--decoding jacobi``, ``gs-jacobi`` and ``hybrid-jacobi``."""
+
+    def built(self, method, **flags):
+        task = tiny.task()
+        task.cfg = DecodingConfig(decoding=method, **flags)
+        check_method_flags(task.cfg)
+        options = tiny.Namespace(beam=1, max_len_a=0, max_len_b=12)
+        return build.build_generator(task, MODELS[:1], options)
+
+    @pytest.mark.parametrize("method", JACOBI)
+    @pytest.mark.parametrize("sources", [[4], [3, 6, 1]])
+    def test_lossless_by_default(self, method, sources):
+        sample = tiny.sample(sources, 2)
+        found = [row[0] for row in self.built(method).generate(MODELS[:1], sample)]
+        assert_same(found, reference(MODELS[:1], sample, max_len_b=12))
+
+    @pytest.mark.parametrize(
+        "method, flags, most",
+        [
+            ("jacobi", {}, 12),
+            ("gs-jacobi", {"jacobi_window": "block"}, 2),
+            ("gs-jacobi", {"jacobi_window": "block", "block_size": 5}, 4),
+            ("gs-jacobi", {"jacobi_window": "sliding"}, 3),
+            ("hybrid-jacobi", {"jacobi_window": "sliding", "block_size": 5}, 5),
+        ],
+    )
+    def test_how_much_is_guessed(self, method, flags, most):
+        generator = self.built(method, jacobi_init="pad", jacobi_pool=0, **flags)
+        generator.generate(MODELS[:1], tiny.sample([4], 2))
+        assert max(generator.trace.draft_lengths) == most
+
+    @pytest.mark.parametrize(
+        "flags, words",
+        [
+            ({"block_size": -1}, "--block-size -1"),
+            ({"hybrid_length": -1}, "--hybrid-length -1"),
+            ({"jacobi_pool": -5}, "--jacobi-pool -5"),
+            ({"draft_confidence": 0.3, "jacobi_window": "block"}, "--jacobi-window adaptive"),
+        ],
+    )
+    def test_refused(self, flags, words):
+        with pytest.raises(PluginError, match=words):
+            self.built("hybrid-jacobi", **flags)
+
+    @pytest.mark.parametrize("method", JACOBI)
+    def test_without_kernels(self, method, monkeypatch):
+        monkeypatch.setattr(native, "library", lambda: None)
+        sample = tiny.sample([3, 6, 1], 2)
+        found = [row[0] for row in self.built(method).generate(MODELS[:1], sample)]
+        assert_same(found, reference(MODELS[:1], sample, max_len_b=12))
