@@ -280,9 +280,10 @@ class TestEveryLine:
         assert set(re.findall(r"line (\d+): the source has (\d+)", caplog.text)) == {("5", "9")}
 
 
-def test_program(corpus, setting, verifier, printed):
+def test_program(corpus, printed, tmp_path_factory):
     """In a process of its own, as users run it."""
-    args = setting.generate(corpus, verifier, "--decoding", "specdec")
+    verifier = trained(corpus, "mbart", tmp_path_factory)
+    args = SETTINGS["mbart"].generate(corpus, verifier, "--decoding", "specdec")
     text = "\n".join(corpus.lines("test", "en")) + "\n"
     done = run_cli(["fairseq-interactive", *args[1:]], input=text)
     assert hypotheses(done.stdout) == hypotheses(printed(args))
