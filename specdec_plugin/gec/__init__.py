@@ -1,0 +1,1 @@
+"""Grammatical error correction: what its files say."""
