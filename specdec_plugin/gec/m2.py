@@ -11,10 +11,13 @@ nothing to correct.
 """
 
 import gzip
+import logging
 import zlib
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
 
 from specdec_plugin.errors import PluginError
+
+logger = logging.getLogger(__name__)
 
 #: Edits of each annotator, in the order of the file.
 Annotations = Dict[int, List["Edit"]]
@@ -63,8 +66,11 @@ def read_m2(lines: Iterable[str], name: str) -> Iterator[Tuple[List[str], Annota
         annotator who found nothing (``noop``) has an empty list; one who is not named is
         absent, so ``{}`` is a sentence without any line of edits.
 
+    Edits beyond the sentence's end, which published files do hold, are left out with a
+    warning, as the official scorer leaves them out in silence.
+
     Raises:
-        PluginError: a line is neither of the two kinds, or an edit lies outside the sentence.
+        PluginError: a line is neither of the two kinds, or is not a well-formed edit.
     """
     tokens: List[str] = []
     annotations: Annotations = {}
@@ -76,9 +82,14 @@ def read_m2(lines: Iterable[str], name: str) -> Iterator[Tuple[List[str], Annota
                 yield tokens, annotations
             tokens, annotations, begun = rest.split(), {}, True
         elif kind == "A" and begun:
-            edit = _parse_edit(rest, f"Line {number} of {name}", len(tokens))
+            edit = _parse_edit(rest, f"Line {number} of {name}")
             edits = annotations.setdefault(edit.annotator, [])
-            if edit.start >= 0:
+            if edit.end > len(tokens):
+                logger.warning(
+                    f"line {number} of {name} edits tokens {edit.start} to {edit.end} of a "
+                    f"sentence of {len(tokens)} and is left out."
+                )
+            elif edit.start >= 0:
                 edits.append(edit)
         elif kind == "A":
             raise PluginError(
@@ -94,7 +105,7 @@ def read_m2(lines: Iterable[str], name: str) -> Iterator[Tuple[List[str], Annota
         yield tokens, annotations
 
 
-def _parse_edit(text: str, where: str, length: int) -> Edit:
+def _parse_edit(text: str, where: str) -> Edit:
     """One line without its ``A ``; the edit starts at -1 where there is nothing to correct."""
     fields = text.split("|||")
     try:
@@ -108,9 +119,9 @@ def _parse_edit(text: str, where: str, length: int) -> Edit:
         ) from None
     if kind == "noop" or start < 0:
         return Edit(-1, -1, "", kind, annotator)
-    if not start <= end <= length:
+    if start > end:
         raise PluginError(
-            f"{where} edits tokens {start} to {end} of a sentence of {length}. "
+            f"{where} edits tokens {start} to {end}. "
             "Correct the two numbers; they count tokens from 0, the end excluded."
         )
     return Edit(start, end, corrections[0], kind, annotator, tuple(corrections[1:]))

@@ -82,7 +82,6 @@ def test_empty_sentences_and_files() -> None:
         ("S a\nA 0 1|||R|||b", "Line 2 of some.m2 is not an edit"),
         ("S a\nA 0|||R|||b|||REQUIRED|||-NONE-|||0", "Line 2 of some.m2 is not an edit"),
         ("S a\nA 0 1|||R|||b|||REQUIRED|||-NONE-|||x", "Line 2 of some.m2 is not an edit"),
-        ("S a\nA 0 2|||R|||b|||REQUIRED|||-NONE-|||0", "edits tokens 0 to 2 of a sentence of 1"),
         ("S a\nA 1 0|||R|||b|||REQUIRED|||-NONE-|||0", "edits tokens 1 to 0"),
     ],
 )
@@ -90,6 +89,12 @@ def test_malformed_lines_are_named(text: str, told: str) -> None:
     with pytest.raises(PluginError) as caught:
         sentences(text)
     assert told in str(caught.value)
+
+
+def test_edits_beyond_the_end_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    text = "S a b\nA 1 3|||R|||c|||REQUIRED|||-NONE-|||0\nA 2 2|||M|||.|||REQUIRED|||-NONE-|||1"
+    assert sentences(text) == [(["a", "b"], {0: [], 1: [Edit(2, 2, ".", "M", 1)]})]
+    assert "line 2 of some.m2 edits tokens 1 to 3 of a sentence of 2" in caplog.text
 
 
 def test_unreadable_files(tmp_path: Path) -> None:
