@@ -10,12 +10,11 @@ Here annotator 0 replaces tokens 1 … 2 (end excluded) by "is", and annotator 1
 nothing to correct.
 """
 
-import gzip
 import logging
-import zlib
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
 
-from specdec_plugin.errors import PluginError
+from ..errors import PluginError
+from .files import read_lines
 
 logger = logging.getLogger(__name__)
 
@@ -38,20 +37,7 @@ class Edit(NamedTuple):
 
 def read_m2_file(path: str) -> Iterator[Tuple[List[str], Annotations]]:
     """:func:`read_m2` of a file, unpacked where its name ends in ``.gz``, a line at a time."""
-    opened = gzip.open if path.endswith(".gz") else open
-    try:
-        with opened(path, "rt", encoding="utf-8", newline="\n") as lines:
-            yield from read_m2(lines, path)
-    except FileNotFoundError:
-        raise PluginError(f"M2 file not found: {path}. Check the path.") from None
-    except IsADirectoryError:
-        raise PluginError(f"{path} is a folder, not a file. Name a file inside it.") from None
-    except UnicodeDecodeError:
-        raise PluginError(f"{path} is not UTF-8. Convert it (for instance with iconv).") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise PluginError(
-            f"{path} is truncated, or is no gzip file in spite of its name. Copy it again."
-        ) from None
+    return read_m2(read_lines(path), path)
 
 
 def read_m2(lines: Iterable[str], name: str) -> Iterator[Tuple[List[str], Annotations]]:
