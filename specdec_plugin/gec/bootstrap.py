@@ -1,0 +1,62 @@
+"""Confidence intervals by resampling sentences (Efron's bootstrap; for MT: Koehn 2004).
+
+A corpus of as many sentences is drawn from the sentences with replacement, many times; the
+interval holds the middle 95 % of the scores of those corpora.
+"""
+
+from typing import Dict, List, NamedTuple, Protocol
+
+import numpy as np
+from tqdm import tqdm
+
+#: Resamples scored at once, to bound the memory.
+SAMPLES_AT_ONCE = 100
+
+
+class Metric(Protocol):
+    """What has scores: a set of sentences with its statistics."""
+
+    def scores(self, samples: np.ndarray) -> Dict[str, np.ndarray]:
+        """Each score by name, ``(samples,)``, of samples given as ``(samples, sentences)``."""
+        ...
+
+
+class Estimate(NamedTuple):
+    """A score, and the ends of its confidence interval (the score itself if there is none)."""
+
+    score: float
+    low: float
+    high: float
+
+
+def estimate(
+    metric: Metric, sentences: int, samples: int = 1000, confidence: float = 0.95, seed: int = 1
+) -> Dict[str, Estimate]:
+    """The scores of all sentences in their order, with intervals.
+
+    Args:
+        sentences: how many the metric has.
+        samples: corpora to draw; with 0 there are no intervals.
+        confidence: the share of corpora whose scores lie in the interval.
+        seed: of the draws; metrics of one set see the same corpora.
+    """
+    scores = metric.scores(np.arange(sentences)[None])
+    random = np.random.default_rng(seed)
+    drawn: Dict[str, List[np.ndarray]] = {name: [] for name in scores}
+    progress = tqdm(
+        total=samples, unit="sample", desc="intervals", mininterval=1, disable=not samples
+    )
+    with progress:
+        for start in range(0, samples, SAMPLES_AT_ONCE):
+            shape = (min(SAMPLES_AT_ONCE, samples - start), sentences)
+            for name, values in metric.scores(random.integers(sentences, size=shape)).items():
+                drawn[name].append(values)
+            progress.update(shape[0])
+    estimates: Dict[str, Estimate] = {}
+    for name, (score,) in scores.items():
+        low = high = score
+        if samples:
+            outside = (1 - confidence) / 2
+            low, high = np.quantile(np.concatenate(drawn[name]), [outside, 1 - outside])
+        estimates[name] = Estimate(float(score), float(low), float(high))
+    return estimates
