@@ -52,6 +52,7 @@ setup(
             "specdec-average-checkpoints = specdec_plugin.cli.average_checkpoints:main",
             "specdec-bench = specdec_plugin.bench.__main__:main",
             "specdec-ddgviz = specdec_plugin.viz.__main__:main",
+            "specdec-gec-score = specdec_plugin.cli.gec_score:main",
             "specdec-init-drafter = specdec_plugin.cli.init_drafter:main",
         ]
     },
