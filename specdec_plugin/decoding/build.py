@@ -51,7 +51,7 @@ def build_generator(task: Any, models: Sequence[Any], args: Any, eos: Optional[i
         verifier = _verifier(cfg, args, models, trace)
         step = VerifiedStep(verifier, TopBeta(cfg.top_beta, cfg.tolerance))
     if model is not None:
-        drafter = _drafter(cfg, model, models, with_scores=method == "nat")
+        drafter = _drafter(cfg, model, models, trace, with_scores=method == "nat")
     elif method == "specdec":
         drafter = _self_drafter(cfg, models, verifier)
     elif method in JACOBI:
@@ -98,17 +98,18 @@ def _self_drafter(cfg: Any, models: Sequence[Any], verifier: Verifier) -> SelfDr
     )
 
 
-#: b where none is given: the paper's best, and the most guesses of an adaptive window; and what
-#: the chance that they are right must be for them to pay: a guess costs about a quarter of what an
-#: iteration does (3+3 layers, d=256, 2 cores).
-_JACOBI_BLOCK, _ADAPTIVE_BLOCK, _WORTH = 3, 8, 0.25
+#: b where none is given: the paper's best; and of an adaptive window, the most guesses on a CPU,
+#: where an iteration takes a tenth longer with each, and elsewhere. They pay as long as the chance
+#: that they are right is more than that (3+3 layers, d=256, 2 cores).
+_JACOBI_BLOCK, _ADAPTIVE_BLOCKS, _WORTH = 3, (2, 8), 0.1
 
 
 def _jacobi_drafter(
     cfg: Any, task: Any, models: Sequence[Any], eos: Optional[int]
 ) -> JacobiDrafter:
     method, adaptive = str(cfg.decoding), str(cfg.jacobi_window) == "adaptive"
-    size = cfg.block_size or (_ADAPTIVE_BLOCK if adaptive else _JACOBI_BLOCK)
+    most = _ADAPTIVE_BLOCKS[0 if _on_cpu(models) else 1]
+    size = cfg.block_size or (most if adaptive else _JACOBI_BLOCK)
     if size < 1:
         raise PluginError(f"--block-size {cfg.block_size}: give 1 or more, or leave it out.")
     if method == "jacobi":
@@ -156,7 +157,7 @@ def _load_drafter(cfg: Any, task: Any, models: Sequence[Any]) -> BlockNATModel:
 
 
 def _drafter(
-    cfg: Any, model: BlockNATModel, models: Sequence[Any], with_scores: bool
+    cfg: Any, model: BlockNATModel, models: Sequence[Any], trace: Trace, with_scores: bool
 ) -> NATDrafter:
     trained = model.decoder.block_size
     if not 0 <= cfg.block_size <= trained:
@@ -175,6 +176,7 @@ def _drafter(
         with_scores,
         0.0 if with_scores else cfg.draft_confidence,
         None if with_scores else _most_rows(cfg.draft_rows, models),
+        trace,
     )
     drafter.release()
     dtype = _dtype(cfg.drafter_dtype)
@@ -196,8 +198,11 @@ def _most_rows(wanted: int, models: Sequence[Any]) -> Optional[int]:
     """How many unfinished rows may be left for drafts to pay; None: any number."""
     if wanted >= 0:
         return wanted or None
-    on_cpu = next(models[0].parameters()).device.type == "cpu"
-    return _ROWS_ON_CPU if on_cpu else None
+    return _ROWS_ON_CPU if _on_cpu(models) else None
+
+
+def _on_cpu(models: Sequence[Any]) -> bool:
+    return bool(next(models[0].parameters()).device.type == "cpu")
 
 
 def _shared_encoder(drafter: BlockNATModel, models: Sequence[Any]) -> int:

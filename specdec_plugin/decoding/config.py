@@ -48,7 +48,8 @@ class DecodingConfig(FairseqDataclass):
             "help": "k: drafted tokens an iteration; 0 means what the drafter was trained with, "
             "or without --drafter-path 32, and 64 with --top-beta above 1. gs-jacobi and "
             "hybrid-jacobi: b, tokens of a block, or with another --jacobi-window the most "
-            "guessed tokens an iteration (default: 3, and 8 with --jacobi-window adaptive)"
+            "guessed tokens an iteration (default: 3; with --jacobi-window adaptive 2 on a CPU, "
+            "8 elsewhere)"
         },
     )
     draft_confidence: float = field(
@@ -56,7 +57,7 @@ class DecodingConfig(FairseqDataclass):
         metadata={
             "help": "adaptive k: stop a draft where the drafter's own probability that all of it "
             "is right would fall below this; 0 drafts k tokens always. With --jacobi-window "
-            "adaptive, 0 means 0.25"
+            "adaptive, 0 means 0.1"
         },
     )
     draft_rows: int = field(

@@ -149,16 +149,19 @@ class Guesses:
         self._window, self._record, self._eos, self._source = window, record, eos, source
         # (rows,) places that the iterate speaks of; later ones are initial guesses.
         self._known = torch.zeros(rows, dtype=torch.long, device=record.tries.device)
-        self._drafted: List[Tensor] = []  # lengths before the draft, tokens, origins, counts
+        # Lengths before the draft, (rows,); its tokens and their origins, (rows, m); how many.
+        nothing = self._known.new_zeros(rows, 0)
+        self._drafted = [self._known, nothing, nothing, self._known]
 
     def guess(self, rows: Rows, until: int) -> Draft:
-        """A draft; :meth:`learn` must follow when it is verified.
+        """Learn how the last draft turned out, and make the next one.
 
         Args:
             rows: the rows.
             until: places from here on are not guessed.
         """
         assert rows.iterate is not None
+        self.learn(rows)
         widths = self._window.widths(rows.lengths, until)
         most = min(self._window.block, max(0, until - rows.shortest - 1))
         known = self._known
@@ -235,7 +238,10 @@ class Guesses:
         return [token.masked_fill(longest == 0, -1), longest]
 
     def learn(self, rows: Rows) -> None:
-        """Note how the last draft turned out, and what follows what in the new tokens."""
+        """Note how the last draft turned out, and what follows what in the new tokens.
+
+        A guess does so first; rows that leave must be learned from before.
+        """
         before, tokens, origins, counts = self._drafted
         place = torch.arange(rows.inputs.size(1), device=before.device)
         width = tokens.size(1)
@@ -251,10 +257,13 @@ class Guesses:
             new = (place > before.unsqueeze(1)) & (place <= rows.lengths.unsqueeze(1))
             for order in range(1, ORDERS + 1):
                 self._record.learn(rows.inputs, order, new)
+        nothing = tokens[:, :0]
+        self._drafted = [rows.lengths, nothing, nothing, torch.zeros_like(rows.lengths)]
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows."""
         self._known = self._known[rows]
+        self._drafted = [each[rows] for each in self._drafted]
         if self._source is not None:
             self._source = self._source[rows]
 

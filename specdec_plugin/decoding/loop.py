@@ -133,9 +133,6 @@ class DecodingLoop:
         while rows.size > 0:
             draft = self._draft(rows)
             outcome = self.step.take(rows, draft)
-            if self.drafter.observes:
-                with self.trace.timed("drafter"):
-                    self.drafter.observe(rows)
             self.trace.count(outcome.drafted, outcome.kept, outcome.added)
             if self.keep_history:
                 _remember(history, rows, draft, outcome)
@@ -161,6 +158,7 @@ class DecodingLoop:
         self, rows: Rows, ended: List[int], finished: List[Optional[Dict[str, Any]]]
     ) -> None:
         """Take finished rows out of the batch."""
+        self.drafter.ending(rows)
         for row, place in enumerate(rows.order):
             if ended[row]:
                 hypothesis: Dict[str, Any] = dict(rows.hypothesis(row))

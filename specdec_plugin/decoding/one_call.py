@@ -211,8 +211,8 @@ class OneCallGuesses:
         weakref.finalize(self, self._library.guesser_free, self._scratch)
         self._record, self._source = record, source
         self._known = torch.zeros(rows, dtype=torch.long)
+        self._before = torch.zeros(rows, dtype=torch.long)
         self._origins = torch.empty(0, dtype=torch.long)
-        self._before = torch.empty(0, dtype=torch.long)
         self._buffer = _Buffer(window.block)
         call = native.Guessing(block=window.block, size=window.size, floor=window.floor, eos=eos)
         call.tries, call.hits = record.tries.data_ptr(), record.hits.data_ptr()
@@ -225,8 +225,7 @@ class OneCallGuesses:
         """Room for what is noted of so many rows."""
         call, block = self._call, self._call.block
         self._buffer.fit(rows, call)
-        if self._before.numel() != rows:
-            self._before = torch.empty(rows, dtype=torch.long)
+        if self._origins.size(0) != rows:
             self._origins = torch.empty(rows, block, dtype=torch.long)
         call.before, call.origins = self._before.data_ptr(), self._origins.data_ptr()
         call.known, call.source = self._known.data_ptr(), pointer(self._source)
@@ -246,7 +245,7 @@ class OneCallGuesses:
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows."""
-        self._known = self._known[rows]
+        self._known, self._before = self._known[rows], self._before[rows]
         if self._source is not None:
             self._source = self._source[rows]
         self._fit(len(rows))

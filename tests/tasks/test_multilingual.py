@@ -56,7 +56,14 @@ SETTINGS = {
     "prefix": Setting(MULTI, PAIRS, []),
     "replacing": Setting(MULTI, [*PAIRS, "--lang-tok-replacing-bos-eos"], []),
 }
-METHODS = {"greedy": [], "specdec": ["--draft-rows", "0"]}  # drafts in batches too
+#: With what makes them draft in batches too.
+METHODS = {
+    "greedy": [],
+    "specdec": ["--draft-rows", "0"],
+    "gs-jacobi": ["--draft-rows", "0", "--jacobi-window", "sliding"],
+    "hybrid-jacobi": ["--hybrid-length", "6"],
+    "jacobi": ["--jacobi-init", "source", "--jacobi-pool", "0"],
+}
 
 
 @pytest.fixture(params=list(SETTINGS))

@@ -11,11 +11,10 @@ from ..state import Batch, Draft, Rows
 class Drafter(ABC):
     """Proposes tokens; whatever they are, only speed depends on them.
 
-    Attributes:
-        observes: whether :meth:`observe` is to be called.
+    What became of a draft can be seen in the rows when the next one is wanted. A drafter that
+    also wants the verifier's word on each drafted place makes ``rows.iterate`` in its first
+    :meth:`propose`.
     """
-
-    observes = False
 
     @abstractmethod
     def start(self, batch: Batch) -> None:
@@ -25,12 +24,11 @@ class Drafter(ABC):
     def propose(self, rows: Rows) -> Draft:
         """Tokens that may follow each row."""
 
-    def observe(self, rows: Rows) -> None:  # noqa: B027 - most have nothing to do
-        """See what became of the last draft, before finished rows leave.
+    def ending(self, rows: Rows) -> None:  # noqa: B027 - most need not know
+        """See the rows for the last time before those that have ended leave."""
 
-        Called where :attr:`observes` is true. A drafter that also wants the verifier's word
-        on drafted places makes ``rows.iterate`` in its first :meth:`propose`.
-        """
+    def forget(self) -> None:  # noqa: B027 - most remember nothing
+        """Forget what was learned from the batches before, as if this were new."""
 
     @abstractmethod
     def select(self, rows: Tensor) -> None:

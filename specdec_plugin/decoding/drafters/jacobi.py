@@ -65,8 +65,6 @@ class JacobiDrafter(Drafter):
         most_rows: drafts only while at most so many rows are left; None: always.
     """
 
-    observes = True
-
     def __init__(
         self,
         window: Window,
@@ -114,10 +112,14 @@ class JacobiDrafter(Drafter):
         draft: Draft = self._guesses.guess(rows, until)
         return draft
 
-    def observe(self, rows: Rows) -> None:
+    def ending(self, rows: Rows) -> None:
         """Learn from what the verifier said."""
         if self._guessed:
             self._guesses.learn(rows)
+
+    def forget(self) -> None:
+        """Forget which origins were right, and all n-grams."""
+        self._record = None
 
     def select(self, rows: Tensor) -> None:
         """Go on with these rows."""

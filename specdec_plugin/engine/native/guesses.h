@@ -62,20 +62,23 @@ class Entry {
 
 class Guesser {
  public:
+  // Learns how the last draft turned out, and makes the next one.
   void guess(const Guessing& call) {
+    learn(call);
     for (int row = 0; row < call.rows.count; ++row) guess(call, row);
   }
 
-  // After the draft was verified: note which origins were right, and what follows what.
+  // Notes which origins were right since the last draft was made, and what follows what.
   void learn(const Guessing& call) const {
     const Rows& rows = call.rows;
     for (int row = 0; row < rows.count; ++row) {
       judge(call, row);
-      if (!call.pool) continue;
       const int64_t* tokens = rows.tokens + size_t(row) * rows.room;
-      for (int64_t place = call.before[row] + 1; place <= rows.lengths[row]; ++place)
+      for (int64_t place = call.before[row] + 1; call.pool && place <= rows.lengths[row]; ++place)
         for (int order = 1; order <= ORDERS && order <= place; ++order)
           Entry(call, tokens + place, order).follow(tokens[place]);
+      call.before[row] = rows.lengths[row];
+      call.draft_lengths[row] = 0;
     }
     for (int origin = 0; origin < ORIGINS; ++origin) {
       if (call.tries[origin] <= MEMORY) continue;

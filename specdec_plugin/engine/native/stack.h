@@ -114,8 +114,8 @@ class Stack {
       narrow_room = std::max(narrow_room, layer.outer->room(inputs));
       narrow_room = std::max(narrow_room, layer.own.in->room(inputs));
     }
-    grow(hidden_, size_t(std::max(inputs, threads)) * dim);
-    grow(normed_, size_t(std::max(inputs, threads)) * dim);
+    grow(hidden_, size_t(std::max(inputs, threads * FEW)) * dim);
+    grow(normed_, size_t(std::max(inputs, threads * FEW)) * dim);
     grow(found_, size_t(inputs) * dim);
     grow(wide_, inputs * wide);
     grow(narrow_inputs_, narrow_room);
@@ -139,13 +139,15 @@ class Stack {
   std::vector<uint32_t> narrow_inputs_;
   size_t score_room_ = 0, near_room_ = 0;
 
-  // A single input is embedded and normalised by every thread for itself, sooner than they could
-  // wait for one: then these are the thread's own. What products add up to is everyone's.
+  // So few inputs are embedded and normalised by every thread for itself, sooner than they could
+  // wait for each other: then these are the thread's own. What products add up to is everyone's.
+  static constexpr int FEW = 4;
+
   float* hidden(const Team& team, int inputs) {
-    return &hidden_[inputs == 1 && !norm_first ? size_t(team.index) * dim : 0];
+    return &hidden_[inputs <= FEW && !norm_first ? size_t(team.index) * FEW * dim : 0];
   }
   float* normed(const Team& team, int inputs) {
-    return &normed_[inputs == 1 && norm_first ? size_t(team.index) * dim : 0];
+    return &normed_[inputs <= FEW && norm_first ? size_t(team.index) * FEW * dim : 0];
   }
 
   template <class Buffer>
@@ -155,8 +157,8 @@ class Stack {
 
   void embed(const Team& team, const Call& call) {
     const int inputs = call.rows * call.width;
-    const bool alone = inputs == 1 && !norm_first;
-    const int begin = alone ? 0 : team.begin(inputs), end = alone ? 1 : team.end(inputs);
+    const bool few = inputs <= FEW && !norm_first;
+    const int begin = few ? 0 : team.begin(inputs), end = few ? inputs : team.end(inputs);
     for (int input = begin; input < end; ++input) {
       float* out = hidden(team, inputs) + input * size_t(dim);
       if (call.in) {
@@ -204,7 +206,7 @@ class Stack {
   // tile would fall on the same few places of the cache.
   static size_t apart(int count) { return size_t(count) + LANES; }
 
-  // Sub-layers end with `hidden_` complete and everyone having waited; of a single input, with the
+  // Sub-layers end with `hidden_` complete and everyone having waited; of few inputs, with the
   // thread's own complete. Between two products that write to one place everyone waits.
   void run_layer(const Team& team, const Call& call, size_t index) {
     const int inputs = call.rows * call.width;
@@ -235,8 +237,8 @@ class Stack {
 
   const float* enter(const Team& team, const Norm& norm, int inputs) {
     if (!norm_first) return hidden(team, inputs);
-    if (inputs == 1) {
-      norm.apply(hidden_.data(), normed(team, inputs));
+    if (inputs <= FEW) {
+      norm.apply(Team(), hidden_.data(), inputs, normed(team, inputs));
     } else {
       norm.apply(team, hidden_.data(), inputs, normed_.data());
       team.wait();
@@ -252,8 +254,8 @@ class Stack {
                {out, size_t(dim), hidden(team, inputs), Activation::none});
     team.wait();
     if (norm_first) return;
-    if (inputs == 1) {
-      norm.apply(normed_.data(), hidden(team, inputs));
+    if (inputs <= FEW) {
+      norm.apply(Team(), normed_.data(), inputs, hidden(team, inputs));
     } else {
       norm.apply(team, normed_.data(), inputs, hidden_.data());
       team.wait();
