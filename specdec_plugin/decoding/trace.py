@@ -20,6 +20,9 @@ class Trace:
             ``tokens / iterations`` is the papers' accepted tokens at any batch size.
         draft_lengths: how often a row drafted so many tokens.
         kept_lengths: how often a row kept so many of them.
+        drafter_sources: sentences whose source a trained drafter read.
+        drafter_tokens: chosen tokens that it was fed.
+        drafter_blocks: blocks of masks that it was fed behind them.
         seconds: time by part; ``total`` includes everything.
     """
 
@@ -28,6 +31,9 @@ class Trace:
     iterations: int = 0
     draft_lengths: "Counter[int]" = field(default_factory=Counter)
     kept_lengths: "Counter[int]" = field(default_factory=Counter)
+    drafter_sources: int = 0
+    drafter_tokens: int = 0
+    drafter_blocks: int = 0
     seconds: Dict[str, float] = field(default_factory=lambda: dict.fromkeys((*PARTS, "total"), 0.0))
 
     def reset(self) -> None:

@@ -13,6 +13,7 @@ from ...engine.encoder import build_encoder
 from ...models.block_nat import BlockNATModel
 from ..one_call import OneCallProposal
 from ..state import Batch, Draft, Rows
+from ..trace import Trace
 from .base import Drafter
 
 
@@ -33,6 +34,7 @@ class NATDrafter(Drafter):
         confidence: a draft stops where the drafter's own probability that all of it is
             right would fall below this; 0 drafts k tokens always.
         most_rows: drafts only while at most so many rows are left; None: always.
+        trace: where it is counted what the model is fed.
     """
 
     def __init__(
@@ -44,8 +46,10 @@ class NATDrafter(Drafter):
         with_scores: bool = False,
         confidence: float = 0.0,
         most_rows: Optional[int] = None,
+        trace: Optional[Trace] = None,
     ) -> None:
         self.model = model
+        self.trace = Trace() if trace is None else trace
         self.positions = learned_positions(model.decoder)
         self.block_size = min(block_size, self.positions or block_size)
         self.shared = shared
@@ -80,6 +84,12 @@ class NATDrafter(Drafter):
             return None
         return OneCallProposal(self.engine, self._chain, self.block_size, self.confidence)
 
+    @property
+    def stops_early(self) -> bool:
+        """Whether hardly anything is computed of a block behind the place where its draft ends."""
+        chained = self._chain is not None and self._chain.native is not None
+        return chained and not self.with_scores and self.confidence > 0
+
     def start(self, batch: Batch) -> None:
         """Begin a batch; its source is read when the first draft is wanted."""
         self._batch = batch
@@ -97,6 +107,7 @@ class NATDrafter(Drafter):
                 "encoder_out": [each[:, left] for each in shared["encoder_out"]],
                 "encoder_padding_mask": [each[left] for each in shared["encoder_padding_mask"]],
             }
+        self.trace.drafter_sources += rows.size
         capacity = min(batch.limits.max_len + 1 + self.block_size, 256)
         self._state = self.engine.start(encoded, capacity)
 
@@ -112,6 +123,8 @@ class NATDrafter(Drafter):
         fed = [self._fed[place] for place in rows.order]
         new = max(length + 1 - before for length, before in zip(rows.host_lengths, fed))
         state.keep(state.lengths, max(fed))
+        self.trace.drafter_tokens += sum(rows.host_lengths) + rows.size - sum(fed)
+        self.trace.drafter_blocks += rows.size
         if self._at_once is not None and self._fits(new):
             draft = self._at_once.propose(rows, state, new)
             self._note_fed(rows, state.lengths)
