@@ -8,8 +8,9 @@ SARI is the mean of F1 for what is kept, precision for what is deleted, and F1 f
 Two ways to get from sentences to a corpus are in use:
 
 * ``corpus``: n-grams are counted over the whole corpus, as BLEU does.  This is what EASSE does
-  (Alva-Manchego et al. 2019), with which most papers evaluate today.  EASSE itself takes F1 for
-  deletions too unless told not to: ``deletion="f1"``.
+  (Alva-Manchego et al. 2019), with which most papers evaluate today.  Unless told not to, EASSE
+  also takes F1 for deletions (here ``deletion="f1"``), lowercases and tokenises; here the
+  sentences come tokenised.
 * ``sentence``: the mean of the sentences' scores, as in the original program.  There, precision
   and recall are means over n-gram types, and 0 divided by 0 is 0.
 """
