@@ -18,7 +18,7 @@ class Record(NamedTuple):
     Attributes:
         seconds: what it took.
         tokens: by sentence number: the hypothesis, (length,) on the CPU.
-        trace: counters of this batch; None where nothing is counted.
+        trace: counters of this batch; None in journals of older versions, for fairseq's search.
     """
 
     seconds: float

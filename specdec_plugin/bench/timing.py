@@ -10,6 +10,7 @@ import torch
 from fairseq import utils
 from tqdm import tqdm
 
+from ..decoding.trace import Trace
 from . import counters
 from .methods import Method, Session
 from .resume import Finished, Journal, Record
@@ -25,10 +26,12 @@ class Timing:
     Attributes:
         seconds: of each batch, the same batches in the same order for every method.
         hypotheses: by sentence number: the best hypothesis, its ``tokens`` (length,).
+        traces: of each batch; None for a record that counts nothing.
     """
 
     seconds: List[float] = field(default_factory=list)
     hypotheses: Dict[int, Dict[str, Any]] = field(default_factory=dict)
+    traces: List[Optional[Trace]] = field(default_factory=list)
 
 
 def batches_of(session: Session, dataset: Any, batch_size: int) -> List[Any]:
@@ -132,6 +135,8 @@ def run_interleaved(
         disable=not progress or not todo,
     ) as bar:
         for place, numbers in _turns(repeats, count, turn):
+            if numbers[0] % count == 0:
+                _forget(methods)
             numbers = [number for number in numbers if number not in finished]
             order = _rotated(methods, place)
             for number, records in _take_turns(session, order, batches, numbers).items():
@@ -140,6 +145,13 @@ def run_interleaved(
                     journal.add(number, records)
             bar.update(len(numbers))
     return _collect(methods, [_fastest(finished, place, count) for place in range(count)])
+
+
+def _forget(methods: Sequence[Method]) -> None:
+    """At the beginning of a pass nobody may know its sentences from the pass before."""
+    for method in methods:
+        if method.trace is not None and method.generator is not None:
+            method.generator.forget()
 
 
 def _turns(repeats: int, count: int, turn: int) -> Iterator[Tuple[int, List[int]]]:
@@ -185,8 +197,17 @@ def _timed(session: Session, method: Method, batch: Any) -> Record:
     tokens = {
         number: rows[0]["tokens"].cpu() for number, rows in zip(batch["id"].tolist(), hypotheses)
     }
-    trace = None if method.trace is None else counters.total([method.trace])
+    trace = _searched(hypotheses) if method.trace is None else counters.total([method.trace])
     return Record(seconds, tokens, trace)
+
+
+def _searched(hypotheses: Sequence[Any]) -> Trace:
+    """What a search that is not ours did: a step for each token of the longest hypothesis.
+
+    fairseq's ends when as many hypotheses are finished as its beam is wide, and gives all.
+    """
+    steps = sum(max(len(each["tokens"]) for each in rows) for rows in hypotheses)
+    return Trace(sentences=len(hypotheses), tokens=steps, iterations=steps)
 
 
 def _collect(methods: Sequence[Method], finished: Sequence[Dict[str, Record]]) -> Dict[str, Timing]:
@@ -200,6 +221,7 @@ def _collect(methods: Sequence[Method], finished: Sequence[Dict[str, Record]]) -
                 for record in records
                 for number, tokens in record.tokens.items()
             },
+            [record.trace for record in records],
         )
         if method.trace is not None:
             traces = [record.trace for record in records if record.trace is not None]

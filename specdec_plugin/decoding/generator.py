@@ -105,6 +105,10 @@ class ParallelGenerator:
             hypotheses = self.loop.decode(batch)
         return [[self._finished(hypothesis)] for hypothesis in hypotheses]
 
+    def forget(self) -> None:
+        """Decode as if nothing had been decoded before; only speed depends on it."""
+        self.loop.drafter.forget()
+
     def _batch(
         self, net_input: Dict[str, Any], prefix: Optional[Tensor], bos: Optional[int]
     ) -> Batch:

@@ -141,6 +141,33 @@ def test_repeats_count_once_and_the_first_place_rotates(run):
     assert asked == [(name, number) for name, numbers in 2 * turns for number in numbers]
 
 
+def test_what_fairseq_did_is_told_by_its_longest_hypothesis():
+    rows = [[{"tokens": torch.ones(length)} for length in lengths] for lengths in ([3, 5], [2])]
+    trace = timing._searched(rows)
+    assert (trace.sentences, trace.tokens, trace.iterations) == (2, 7, 7)
+
+
+class Forgetful:
+    """A generator that notes when it is to forget."""
+
+    def __init__(self, asked):
+        self.asked = asked
+
+    def forget(self):
+        self.asked.append("forget")
+
+
+def test_nobody_knows_the_sentences_from_the_pass_before(monkeypatch):
+    decoded = Decoded(monkeypatch)
+    batches = [{"number": n, "id": torch.tensor([10 + n])} for n in range(3)]
+    methods = [Method("jacobi", Forgetful(decoded.asked), Trace()), Method("beam", object(), None)]
+    run_interleaved(None, methods, batches, repeats=2, warm_up=1, turn=2, progress=False)
+    asked = [each if each == "forget" else each[1] for each in decoded.asked]
+    assert asked[:2] == [0, 0]  # to warm up
+    once = ["forget", 0, 1, 0, 1, 2, 2]
+    assert asked[2:] == 2 * once
+
+
 def test_the_fastest_repeat_counts(run, tmp_path):
     path = tmp_path / "journal.jsonl"
     timings, *_ = run(Journal(str(path), OPTIONS), repeats=3, turn=2)
@@ -157,8 +184,6 @@ def test_an_interrupted_repeat_goes_on(run, tmp_path):
     run(Journal(str(path), OPTIONS), repeats=2)
     lines = path.read_text("utf-8").splitlines(keepends=True)
     path.write_text("".join(lines[: 1 + 2 * 5]), "utf-8")  # a pass, and a batch of the second
-    _, trace, asked = run(
-        Journal(str(path), OPTIONS, resume=True), repeats=2, warm_up=0, turn=2
-    )
+    _, trace, asked = run(Journal(str(path), OPTIONS, resume=True), repeats=2, warm_up=0, turn=2)
     assert trace.iterations == 4
     assert [number for name, number in asked if name == "beam"] == [1, 2, 3]
