@@ -2,13 +2,13 @@
 
 import copy
 from argparse import Namespace
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import torch
 from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.tasks.translation import TranslationTask
 
-from ..decoding.config import DECODING_CHOICES, READERS
+from ..decoding.config import DECODING_CHOICES, JACOBI, READERS
 from ..decoding.trace import Trace
 from ..tasks.parallel_decoding import SpecdecTranslationConfig, SpecdecTranslationTask
 
@@ -107,16 +107,25 @@ def build_method(
     task.cfg = copy.copy(task.cfg)
     task.cfg.decoding = METHODS[name]
     for flag, value in flags.items():
-        if reads(name, flag):
+        if reads(name, flag, flags):
             setattr(task.cfg, flag, value)
     generator = task.build_generator(session.models, Namespace(beam=1, **generation))
     return Method(label or name, generator, generator.trace)
 
 
-def reads(name: str, flag: str) -> bool:
-    """Whether a method's output or speed depends on a field of :class:`DecodingConfig`."""
+def reads(name: str, flag: str, flags: Optional[Mapping[str, Any]] = None) -> bool:
+    """Whether a method's output or speed depends on a field of :class:`DecodingConfig`.
+
+    Args:
+        name: a key of :data:`BASELINES` or :data:`METHODS`.
+        flag: the field.
+        flags: all fields, if some of them decide it.
+    """
     if name not in METHODS or (flag in RELAXED and not name.startswith("specdec++")):
         return False
     if flag in _OF_A_DRAFTER and name.endswith(" self"):
         return False
+    window = "adaptive" if flags is None else str(flags.get("jacobi_window", "adaptive"))
+    if flag == "draft_confidence" and METHODS[name] in JACOBI and window != "adaptive":
+        return False  # a trained drafter's, beside which it is timed
     return METHODS[name] in READERS[flag]
