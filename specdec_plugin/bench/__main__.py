@@ -3,17 +3,19 @@
 import argparse
 import os
 import sys
-from typing import Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
 from ..errors import PluginError
 from .command_line import build_parser, check_options, method_names
-from .lineup import build, measure_memory
+from .flops import gflops
+from .lineup import Built, build, measure_memory
 from .methods import Session, open_session
 from .publish import publish
 from .report import Row, summarise
 from .resume import Journal, file_state
+from .sweeps import Conditions, conditions
 from .timing import Timing, batches_by_size, run_interleaved, seed_everything
 
 
@@ -23,35 +25,46 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     options = build_parser().parse_args(argv)
     check_options(options)
     names = method_names(options)
-    torch.set_num_threads(options.threads)
+    every = conditions(options)
+    torch.set_num_threads(every[0].threads)
     seed_everything(options.seed)
     session = load(options)
     dataset = session.task.dataset(options.subset)
-    sizes = options.batch_sizes if options.sweep == "batch" else [options.batch_size]
-    batches = batches_by_size(session, dataset, sizes, options.sentences)
+    batches = batches_by_size(session, dataset, [each.size for each in every], options.sentences)
+    first = batches[every[0].size]
     references = None
     if options.reference is not None:
-        numbers = sorted(number for each in batches[sizes[0]] for number in each["id"].tolist())
+        numbers = sorted(number for each in first for number in each["id"].tolist())
         references = read_references(options.reference, numbers, len(dataset))
-    journals = {size: open_journal(options, size, len(batches[size])) for size in sizes}
-    built = build(session, options, names, batches[sizes[0]][0])
+    journals = [open_journal(options, each, len(batches[each.size])) for each in every]
+    built = build(session, options, names, first[0])
     rows: List[Row] = []
     seconds: Dict[str, Sequence[float]] = {}
-    for size in sizes:
-        memory = measure_memory(session, built, batches[size])
-        timings = run_interleaved(
-            session,
-            built.methods,
-            batches[size],
-            options.repeats,
-            journal=journals[size],
-            turn=options.turn,
-        )
-        texts = {name: texts_of(session, timing, options) for name, timing in timings.items()}
-        found = summarise(built.methods, timings, texts, references, memory)
-        rows += [{**row, **built.swept[row["method"]], "batch size": size} for row in found]
+    for each, journal in zip(every, journals):
+        torch.set_num_threads(each.threads)
+        timings, found = measure(session, options, built, batches[each.size], references, journal)
+        shared = {"batch size": each.size, "threads": each.threads}
+        rows += [{**row, **built.swept[row["method"]], **shared} for row in found]
         seconds = {name: timing.seconds for name, timing in timings.items()}
     publish(options, argv, rows, seconds)
+
+
+def measure(
+    session: Session,
+    options: argparse.Namespace,
+    built: Built,
+    batches: Sequence[Any],
+    references: Optional[List[str]],
+    journal: Optional[Journal],
+) -> Tuple[Dict[str, Timing], List[Row]]:
+    """Time every method on these batches; also the figures, a row for each."""
+    memory = measure_memory(session, built, batches)
+    timings = run_interleaved(
+        session, built.methods, batches, options.repeats, journal=journal, turn=options.turn
+    )
+    texts = {name: texts_of(session, timing, options) for name, timing in timings.items()}
+    spent = gflops(session, built.methods, timings, batches)
+    return timings, summarise(built.methods, timings, texts, references, memory, spent)
 
 
 def load(options: argparse.Namespace) -> Session:
@@ -68,8 +81,8 @@ def load(options: argparse.Namespace) -> Session:
     return session
 
 
-def open_journal(options: argparse.Namespace, size: int, batches: int) -> Optional[Journal]:
-    """Where finished batches of this size are stored; None without ``--output``."""
+def open_journal(options: argparse.Namespace, where: Conditions, batches: int) -> Optional[Journal]:
+    """Where batches finished under these conditions are stored; None without ``--output``."""
     if options.output is None:
         return None
     os.makedirs(options.output, exist_ok=True)
@@ -79,8 +92,7 @@ def open_journal(options: argparse.Namespace, size: int, batches: int) -> Option
     paths = [*options.path.split(":"), *([options.drafter_path] if options.drafter_path else [])]
     known.update({path: file_state(path) for path in paths})
     known["the number of batches"] = batches
-    name = f"journal-{size}.jsonl" if options.sweep == "batch" else "journal.jsonl"
-    return Journal(os.path.join(options.output, name), known, options.resume)
+    return Journal(os.path.join(options.output, where.journal), known, options.resume)
 
 
 def texts_of(session: Session, timing: Timing, options: argparse.Namespace) -> List[str]:

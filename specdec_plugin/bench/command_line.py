@@ -1,6 +1,7 @@
 """The command line of ``specdec-bench``: what it takes, and what it refuses."""
 
 import argparse
+import logging
 from dataclasses import fields
 from typing import Any, Callable, Dict, List, get_args, get_type_hints
 
@@ -8,14 +9,19 @@ from ..decoding.config import DecodingConfig
 from ..errors import PluginError
 from .methods import BASELINES, METHODS
 from .peers import PEERS
+from .report import processors
 from .sweeps import SWEEPS
 from .timing import TURN
+
+logger = logging.getLogger(__name__)
 
 EXAMPLE = """examples:
   specdec-bench data-bin -s en -t es --path verifier.pt --drafter-path drafter.pt \\
       --post-process sentencepiece --reference test.es --threads 2 --output results/
   specdec-bench data-bin -s en -t es --path verifier.pt --drafter-path drafter.pt \\
       --sweep k --block-sizes 2,4,6,8,10 --subset valid --reference valid.es --output k/
+  specdec-bench data-bin -s en -t es --path verifier.pt --sweep threads --threads 1,2,4,8 \\
+      --methods "fairseq beam 1,greedy,jacobi,gs-jacobi,hybrid-jacobi" --output threads/
 """
 #: SpecDec++ as the papers run it for speed.
 SPECDEC_PP = {"top_beta": 5, "tolerance": 3.0}
@@ -26,8 +32,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="specdec-bench",
         description="Decode the same sentences with every method, taking turns, and report "
-        "latency, speed-ups, accepted tokens, BLEU, repetition, memory, time by part and how many "
-        "hypotheses equal greedy's.",
+        "latency, speed-ups, accepted tokens, BLEU, repetition, memory, operations, time by part "
+        "and how many hypotheses equal greedy's.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -100,7 +106,12 @@ def _add_measuring(group: Any) -> None:
         "begins each batch with the weights of another in the processor's cache "
         "(default: %(default)s)",
     )
-    group.add_argument("--threads", type=int, default=2, help="CPU threads (default: 2)")
+    group.add_argument(
+        "--threads",
+        type=values_of(int),
+        default="2",
+        help="CPU threads; with --sweep threads several numbers, such as 1,2,4 (default: 2)",
+    )
     group.add_argument("--seed", type=int, default=1, help="of random numbers (default: 1)")
     group.add_argument("--device", help="for example cuda (default: the CPU)")
     group.add_argument(
@@ -118,7 +129,8 @@ def _add_sweeps(group: Any) -> None:
         "--sweep",
         choices=SWEEPS,
         help="k: every method that drafts blocks with each of --block-sizes; beta-tau: specdec++ "
-        "with each pair of --betas and --tolerances; batch: everything with each of --batch-sizes",
+        "with each pair of --betas and --tolerances; batch: everything with each of --batch-sizes; "
+        "threads: everything with each of --threads",
     )
     for name, kind, default in (
         ("--block-sizes", int, "2,4,6,8,10"),
@@ -159,11 +171,11 @@ def check_options(options: argparse.Namespace) -> None:
     Raises:
         PluginError: says which option and what to do.
     """
-    for name in ("batch_size", "repeats", "turn", "threads", "sentences"):
+    for name in ("batch_size", "repeats", "turn", "sentences"):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise PluginError(f"--{name.replace('_', '-')} {value}: give at least 1.")
-    for name in ("block_sizes", "betas", "batch_sizes"):
+    for name in ("block_sizes", "betas", "batch_sizes", "threads"):
         if min(getattr(options, name)) < 1:
             raise PluginError(f"--{name.replace('_', '-')}: give numbers of at least 1.")
     if options.resume and options.output is None:
@@ -175,4 +187,25 @@ def check_options(options: argparse.Namespace) -> None:
         raise PluginError(
             f"--batch-size {options.batch_size} would have no effect with --sweep batch; "
             "give --batch-sizes instead."
+        )
+    _check_threads(options)
+
+
+def _check_threads(options: argparse.Namespace) -> None:
+    counts, several = options.threads, options.sweep == "threads"
+    if len(counts) > 1 and not several:
+        raise PluginError(
+            f"--threads {','.join(map(str, counts))}: give one number, or add --sweep threads to "
+            "decode with one after the other."
+        )
+    if several and options.peer is not None:
+        raise PluginError(
+            f"--peer {options.peer} keeps the number of threads that it was loaded with; leave it "
+            "out, or run without --sweep threads once for each number."
+        )
+    free = processors()
+    if max(counts) > free:
+        logger.warning(
+            f"--threads {max(counts)}: this process may use {free:,} processors. Threads that "
+            "share one wait for each other, so that more of them make decoding slower."
         )

@@ -1,4 +1,4 @@
-"""The figures of paper 001, drawn from the report's rows."""
+"""The figures of papers 000 and 001, drawn from the report's rows."""
 
 import math
 import os
@@ -149,23 +149,45 @@ def plot_batch_sizes(rows: Sequence[Row], folder: str) -> List[str]:
     Returns:
         the files, PNG and SVG.
     """
-    lines: Dict[str, List[Row]] = {}
-    for row in sorted(rows, key=lambda row: row["batch size"]):
-        lines.setdefault(row["method"], []).append(row)
-    panels: List[Panel] = [("seconds", "ms a sentence, mean", sweeps.sentence_ms)]
-    panels += _speed_up_panels(rows)[:1]
+    panels = [_SENTENCE_MS, *_speed_up_panels(rows)[:1]]
     panels.append(("memory in MB", "peak memory, MB", lambda row: row["memory in MB"]["peak"]))
-    figure, axes = _panels(lines, "batch size", panels, "sentences a batch")
-    sizes = sorted({row["batch size"] for row in rows})
+    figure, axes = _doubling(rows, "batch size", panels, "sentences a batch")
+    return _finish(figure, axes, folder, "sweep-batch")
+
+
+def plot_threads(rows: Sequence[Row], folder: str) -> List[str]:
+    """Time a sentence and speed-ups against the number of threads (paper 000, Figure 3).
+
+    Args:
+        rows: of a report with ``--sweep threads``.
+        folder: where the figure goes.
+
+    Returns:
+        the files, PNG and SVG.
+    """
+    over = [_speed_up_panel(other) for other in ("greedy", "fairseq beam 1")]
+    figure, axes = _doubling(rows, "threads", [_SENTENCE_MS, *over], "threads")
+    return _finish(figure, axes, folder, "sweep-threads")
+
+
+def _doubling(
+    rows: Sequence[Row], across: str, panels: "Sequence[Panel]", label: str
+) -> Tuple[Any, List[Any]]:
+    """:func:`_panels` over a few whole numbers that double as a rule; the first is of times."""
+    lines: Dict[str, List[Row]] = {}
+    for row in sorted(rows, key=lambda row: row[across]):
+        lines.setdefault(row["method"], []).append(row)
+    figure, axes = _panels(lines, across, panels, label)
+    values = sorted({row[across] for row in rows})
     for axis in axes:
         axis.set_xscale("log", base=2)
-        axis.set_xticks(sizes, [str(size) for size in sizes])
+        axis.set_xticks(values, [str(value) for value in values])
         axis.minorticks_off()
     axes[0].set_yscale("log")
     axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes[0].yaxis.set_minor_formatter(NullFormatter())
-    return _finish(figure, axes, folder, "sweep-batch")
+    return figure, axes
 
 
 #: The key that rows must have, the axis' label, and the value.
@@ -176,9 +198,16 @@ def _panel(key: str, label: str) -> Panel:
     return key, label, lambda row: float(row[key])
 
 
+_SENTENCE_MS: Panel = ("seconds", "ms a sentence, mean", sweeps.sentence_ms)
+
+
+def _speed_up_panel(other: str) -> Panel:
+    return _panel(f"median speed-up over {other}", f"× {other}, median")
+
+
 def _speed_up_panels(rows: Sequence[Row]) -> List[Panel]:
     return [
-        _panel(f"median speed-up over {other}", f"× {other}, median")
+        _speed_up_panel(other)
         for other in AGAINST
         if any(f"median speed-up over {other}" in row for row in rows)
     ]

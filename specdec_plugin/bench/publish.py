@@ -7,9 +7,10 @@ import logging
 import os
 import shlex
 import sys
-from typing import Any, List, Mapping, Optional, Sequence
+from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from . import sweeps
+from .flops import flops_table
 from .report import Row, machine, markdown, memory_table, parts_table
 
 
@@ -51,32 +52,53 @@ def draw(
         return plots.plot_grid(rows, options.output)
     if options.sweep == "batch":
         return plots.plot_batch_sizes(rows, options.output)
+    if options.sweep == "threads":
+        return plots.plot_threads(rows, options.output)
     unit = "sentences" if options.batch_size == 1 else f"batches of {options.batch_size}"
     return plots.plot_distribution(seconds, options.output, unit)
 
 
 def document(sweep: Optional[str], rows: Sequence[Row], origin: Mapping[str, Any]) -> str:
     """What a reader gets: tables, what they mean, and where the figures come from."""
-    sizes = sorted({row["batch size"] for row in rows})
     parts: List[Optional[str]] = []
     if sweep == "beta-tau":
         parts.append(sweeps.grid_table(rows))
     if sweep == "batch":
         parts.append(sweeps.batch_tables(rows))
-    for size in sizes:
-        some = [row for row in rows if row["batch size"] == size]
-        parts.append(f"Batches of {size}:" if len(sizes) > 1 else None)
-        parts += [markdown(some), parts_table(some)]
+    if sweep == "threads":
+        parts.append(sweeps.thread_tables(rows))
+    for heading, some in _by_conditions(rows, sweep):
+        parts += [heading, markdown(some), parts_table(some), flops_table(some)]
         parts.append(memory_table(some) if sweep != "batch" else None)
-    where = origin["machine"]
-    plural = "s" if where["threads"] > 1 else ""
+    where, counts = origin["machine"], sorted({row["threads"] for row in rows})
+    plural = "s" if counts[-1] > 1 else ""
     parts.append(
-        f"All methods took turns in one process, on {where['processor']} with "
-        f"{where['threads']} thread{plural}, Python {where['python']} and PyTorch "
-        f"{where['torch']}, on {origin['date']}:"
+        f"All methods took turns in one process, on {where['processor']} "
+        f"({where['processors']} for this process) with {_listed(counts)} thread{plural}, Python "
+        f"{where['python']} and PyTorch {where['torch']}, on {origin['date']}:"
     )
     parts.append(f"```sh\n{origin['command']}\n```")
     return "\n\n".join(part for part in parts if part is not None)
+
+
+def _by_conditions(
+    rows: Sequence[Row], sweep: Optional[str]
+) -> List[Tuple[Optional[str], List[Row]]]:
+    """The rows that were timed under the same conditions, with a heading where others follow."""
+    key, head = ("batch size", "Batches of") if sweep == "batch" else ("threads", "Threads:")
+    values = sorted({row[key] for row in rows})
+    return [
+        (
+            f"{head} {value}" if len(values) > 1 else None,
+            [row for row in rows if row[key] == value],
+        )
+        for value in values
+    ]
+
+
+def _listed(counts: Sequence[int]) -> str:
+    *most, last = map(str, counts)
+    return f"{', '.join(most)} and {last}" if most else last
 
 
 def write(folder: str, name: str, text: str) -> None:

@@ -1,5 +1,6 @@
 """From timings to figures: latency, speed-ups, acceptance, BLEU, and what equals greedy."""
 
+import os
 import platform
 import statistics
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -25,10 +26,17 @@ def machine() -> Dict[str, Any]:
     """What a reader must know to compare figures."""
     return {
         "processor": _processor(),
-        "threads": torch.get_num_threads(),
+        "processors": processors(),
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
+
+
+def processors() -> int:
+    """How many of the machine's processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _processor() -> str:
@@ -46,6 +54,7 @@ def summarise(
     texts: Dict[str, List[str]],
     references: Optional[List[str]],
     memory: Optional[Mapping[str, Memory]] = None,
+    gflops: Optional[Mapping[str, Mapping[str, float]]] = None,
 ) -> List[Row]:
     """One row of figures for each method.
 
@@ -55,12 +64,13 @@ def summarise(
         texts: by method name, detokenised hypotheses in the order of the input.
         references: detokenised references, or None for no BLEU.
         memory: by method name.
+        gflops: by method name and part.
 
     Returns:
         for each method its latencies in milliseconds a batch, the speed-up against
         each of :data:`AGAINST` (of all time, and the median over batches), iterations,
         accepted tokens, seconds by part, BLEU, percent of repeated tokens, memory in
-        MB, and how many hypotheses equal the greedy ones.
+        MB, operations, and how many hypotheses equal the greedy ones.
     """
     rows = []
     for method in methods:
@@ -77,6 +87,8 @@ def summarise(
             row["bleu signature"] = str(metric.get_signature())
         if memory is not None and method.name in memory:
             row["memory in MB"] = memory[method.name].megabytes()
+        if gflops is not None and method.name in gflops:
+            row["GFLOPs a sentence"] = dict(gflops[method.name])
         rows.append(row)
     return rows
 

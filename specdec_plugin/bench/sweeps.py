@@ -1,5 +1,6 @@
-"""One figure after another: settings that differ in k, in β and τ, or in the batch size."""
+"""One figure after another: k, β and τ, the batch size or the number of threads change."""
 
+import argparse
 import math
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
@@ -8,9 +9,33 @@ from .methods import RELAXED, reads
 from .report import AGAINST, MEMORY_NOTE, Row, table
 
 #: What ``--sweep`` takes.
-SWEEPS = ["k", "beta-tau", "batch"]
+SWEEPS = ["k", "beta-tau", "batch", "threads"]
 #: The field that a method must read for a sweep to concern it.
 _FIELDS = {"k": "block_size", "beta-tau": "top_beta"}
+
+
+class Conditions(NamedTuple):
+    """What all methods share while they take turns.
+
+    Attributes:
+        size: sentences a batch.
+        threads: CPU threads, of PyTorch and of the kernels.
+        journal: the file where finished batches are stored.
+    """
+
+    size: int
+    threads: int
+    journal: str = "journal.jsonl"
+
+
+def conditions(options: argparse.Namespace) -> List[Conditions]:
+    """Those of a run, one after another: each decodes all sentences with every method."""
+    size, threads = options.batch_size, options.threads[0]
+    if options.sweep == "batch":
+        return [Conditions(each, threads, f"journal-{each}.jsonl") for each in options.batch_sizes]
+    if options.sweep == "threads":
+        return [Conditions(size, n, f"journal-threads-{n}.jsonl") for n in options.threads]
+    return [Conditions(size, threads)]
 
 
 class Setting(NamedTuple):
@@ -111,16 +136,33 @@ def grid_table(rows: Sequence[Row]) -> str:
 
 def batch_tables(rows: Sequence[Row]) -> str:
     """Latency, speed-ups and peak memory by batch size, as in paper 001's Figure 5, Table 14."""
+    peak = _across(
+        rows, "batch size", "peak memory, MB", lambda row: f"{row['memory in MB']['peak']:.1f}"
+    )
+    return "\n\n".join([*_speed_tables(rows, "batch size"), peak, MEMORY_NOTE])
+
+
+def thread_tables(rows: Sequence[Row]) -> str:
+    """Latency and speed-ups by the number of threads, as in paper 000's Figure 3."""
+    return "\n\n".join([*_speed_tables(rows, "threads"), THREADS_NOTE])
+
+
+THREADS_NOTE = (
+    "Each number of threads decodes all sentences anew with every method, and speed-ups are over "
+    "the other method with the same number of threads."
+)
+
+
+def _speed_tables(rows: Sequence[Row], across: str) -> List[str]:
     tables = [
-        _by_size(rows, "ms a batch, p50", lambda row: f"{row['p50_ms']:.1f}"),
-        _by_size(rows, "ms a sentence, mean", lambda row: f"{sentence_ms(row):.1f}"),
+        _across(rows, across, "ms a batch, p50", lambda row: f"{row['p50_ms']:.1f}"),
+        _across(rows, across, "ms a sentence, mean", lambda row: f"{sentence_ms(row):.1f}"),
     ]
     for other in AGAINST:
         key = f"median speed-up over {other}"
         if any(key in row for row in rows):
-            tables.append(_by_size(rows, f"× {other}", _figure(key)))
-    peak = _by_size(rows, "peak memory, MB", lambda row: f"{row['memory in MB']['peak']:.1f}")
-    return "\n\n".join([*tables, peak, MEMORY_NOTE])
+            tables.append(_across(rows, across, f"× {other}", _figure(key)))
+    return tables
 
 
 def sentence_ms(row: Row) -> float:
@@ -132,10 +174,18 @@ def _figure(key: str) -> Callable[[Mapping[str, Any]], str]:
     return lambda row: f"{row[key]:.2f}"
 
 
-def _by_size(rows: Sequence[Row], head: str, show: Callable[[Row], str]) -> str:
-    sizes = sorted({row["batch size"] for row in rows})
+#: By the rows' key: what the tables call a value.
+NAMES: Dict[str, Callable[[int], str]] = {
+    "batch size": lambda size: f"batch of {size}",
+    "threads": lambda count: f"{count} thread" + "s" * (count > 1),
+}
+
+
+def _across(rows: Sequence[Row], key: str, head: str, show: Callable[[Row], str]) -> str:
+    """A figure of each method, a column for each value of ``key``."""
+    values = sorted({row[key] for row in rows})
     by_method: Dict[str, Dict[int, str]] = {}
     for row in rows:
-        by_method.setdefault(row["method"], {})[row["batch size"]] = show(row)
-    cells = [[name, *(each[size] for size in sizes)] for name, each in by_method.items()]
-    return table([head, *(f"batch of {size}" for size in sizes)], cells)
+        by_method.setdefault(row["method"], {})[row[key]] = show(row)
+    cells = [[name, *(each[value] for value in values)] for name, each in by_method.items()]
+    return table([head, *map(NAMES[key], values)], cells)

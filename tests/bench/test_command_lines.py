@@ -6,7 +6,9 @@ import os
 import pytest
 
 from specdec_plugin.bench.__main__ import main
+from specdec_plugin.decoding.build import build_generator
 from specdec_plugin.errors import PluginError
+from specdec_plugin.tasks import parallel_decoding
 
 from ..conftest import ROOT, run_cli
 
@@ -43,6 +45,10 @@ def test_all_methods_side_by_side(corpus, tiny_verifier, tiny_drafter, tmp_path)
     assert results["command"].startswith("specdec-bench ") and results["date"]
     for words in ("| time by part, % |", "| memory, MB |", results["command"], "BLEU is sacreBLEU"):
         assert words in done.stdout
+    assert "| GFLOPs a sentence |" in done.stdout and "÷ speed-up over greedy" in done.stdout
+    spent = {name: row["GFLOPs a sentence"]["total"] for name, row in rows.items()}
+    assert spent["fairseq beam 5"] > 2 * spent["fairseq beam 1"] > 0
+    assert spent["fairseq beam 1"] == pytest.approx(spent["greedy"])
     assert (tmp_path / "speedup-distribution.png").stat().st_size > 5000
     assert (tmp_path / "speedup-distribution.svg").exists()
     assert "DEBUG" not in done.stderr
@@ -51,7 +57,7 @@ def test_all_methods_side_by_side(corpus, tiny_verifier, tiny_drafter, tmp_path)
 def bench_here(*args):
     """The same in this process, which need not start."""
     _, *args = bench(*args)
-    main([*map(str, args), "--threads", "1"])
+    main([*map(str, args), *([] if "--threads" in args else ["--threads", "1"])])
 
 
 @pytest.mark.parametrize(
@@ -64,6 +70,9 @@ def bench_here(*args):
         (["--turn", 0], "at least 1"),
         (["--sweep", "batch", "--batch-size", 4], "--batch-sizes"),
         (["--sweep", "batch", "--batch-sizes", "0,4"], "at least 1"),
+        (["--threads", "0"], "at least 1"),
+        (["--threads", "1,2"], "add --sweep threads"),
+        (["--sweep", "threads", "--peer", "ctranslate2"], "leave it out"),
     ],
 )
 def test_options_that_make_no_sense(more, words, corpus, tiny_verifier):
@@ -121,6 +130,69 @@ def test_sweeps(sweep, labels, words, corpus, tiny_verifier, tiny_drafter, tmp_p
     assert words in capsys.readouterr().out
     assert (tmp_path / f"sweep-{sweep[0]}.png").stat().st_size > 5000
     assert (tmp_path / f"sweep-{sweep[0]}.svg").exists()
+
+
+def test_more_threads(corpus, tiny_verifier, tmp_path, capsys, monkeypatch):
+    used = []
+    monkeypatch.setattr("torch.set_num_threads", used.append)
+    names = ["fairseq beam 1", "greedy", "gs-jacobi"]
+    args = [corpus, tiny_verifier, "--methods", ",".join(names), "--sentences", 6]
+    args += ["--sweep", "threads", "--threads", "2,1", "--output", tmp_path]
+    bench_here(*args)
+    rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
+    assert [(row["threads"], row["method"]) for row in rows] == [
+        (count, name) for count in (1, 2) for name in names
+    ]
+    assert used == [1, 1, 2] and all(row["equal to fairseq greedy"] == 6 for row in rows)
+    for count in (1, 2):
+        lines = (tmp_path / f"journal-threads-{count}.jsonl").read_text("utf-8").splitlines()
+        assert len(lines) == 1 + 6 * len(names)
+    printed = capsys.readouterr().out
+    for words in ("| × fairseq beam 1 | 1 thread | 2 threads |", "with 1 and 2 threads"):
+        assert words in printed
+    assert (tmp_path / "sweep-threads.png").stat().st_size > 5000
+    assert (tmp_path / "sweep-threads.svg").exists()
+    bench_here(*args, "--resume")
+    again = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
+    for key in ("seconds", "iterations", "GFLOPs a sentence"):
+        assert [row.get(key) for row in again] == [row.get(key) for row in rows]
+
+
+@pytest.mark.parametrize("window", ["block", "sliding", "adaptive"])
+def test_jacobi_solvers_with_flags_of_their_own(
+    window, corpus, tiny_verifier, tiny_drafter, tmp_path, monkeypatch
+):
+    built = {}
+
+    def build(task, models, args, eos=None):
+        generator = build_generator(task, models, args, eos)
+        built[str(task.cfg.decoding)] = task.cfg
+        return generator
+
+    monkeypatch.setattr(parallel_decoding, "build_generator", build)
+    names = ["greedy", "specdec", "jacobi", "gs-jacobi", "hybrid-jacobi"]
+    bench_here(
+        *(corpus, tiny_verifier, "--methods", ",".join(names), "--drafter-path", tiny_drafter),
+        *("--draft-confidence", 0.1, "--block-size", 4, "--hybrid-length", 5),
+        *("--jacobi-init", "source", "--jacobi-window", window, "--jacobi-pool", 100),
+        *("--sentences", 6, "--output", tmp_path),
+    )
+    rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
+    assert [row["method"] for row in rows] == names
+    assert all(row["equal to greedy"] == 6 for row in rows)
+    for name in names[2:]:
+        cfg = built[name]
+        assert (cfg.jacobi_init, cfg.jacobi_pool) == ("source", 100)
+        assert cfg.hybrid_length == (5 if name == "hybrid-jacobi" else 0)
+        assert cfg.block_size == (0 if name == "jacobi" else 4)
+        assert str(cfg.jacobi_window) == ("adaptive" if name == "jacobi" else window)
+        adapts = name != "jacobi" and window == "adaptive"
+        assert cfg.draft_confidence == (0.1 if adapts else 0)
+    assert built["specdec"].draft_confidence == 0.1
+    spent = {row["method"]: row["GFLOPs a sentence"] for row in rows}
+    assert spent["specdec"]["drafter"] > 0 == spent["gs-jacobi"]["drafter"]
+    assert spent["gs-jacobi"]["total"] > spent["greedy"]["total"] > 0
+    assert spent["gs-jacobi"]["encoder"] == spent["greedy"]["encoder"]
 
 
 def test_ctranslate2_beside_us(corpus, tiny_verifier, tmp_path):

@@ -71,3 +71,17 @@ def test_batch_sizes(tmp_path):
         for name in ("fairseq beam 5", "specdec")
     ]  # fmt: skip
     check(plots.plot_batch_sizes(rows, str(tmp_path)), "sentences a batch", "peak memory, MB")
+
+
+def test_threads(tmp_path):
+    rows = [
+        row(name, **{"threads": count, "seconds": 1.0 / count, "sentences": 8,
+                     "median speed-up over greedy": 1.0 * count})
+        for count in (1, 2, 4)
+        for name in ("greedy", "gs-jacobi")
+    ]  # fmt: skip
+    paths = plots.plot_threads(rows, str(tmp_path))
+    check(paths, "ms a sentence, mean", "× greedy, median", "gs-jacobi", "threads")
+    assert paths[0].endswith("sweep-threads.png")
+    rows = [{**each, "median speed-up over fairseq beam 1": 2.0} for each in rows]
+    check(plots.plot_threads(rows, str(tmp_path)), "× fairseq beam 1, median")

@@ -4,7 +4,17 @@ import math
 
 import pytest
 
-from specdec_plugin.bench.sweeps import batch_tables, grid, grid_table, settings, swept_rows
+from specdec_plugin.bench.command_line import build_parser
+from specdec_plugin.bench.sweeps import (
+    Conditions,
+    batch_tables,
+    conditions,
+    grid,
+    grid_table,
+    settings,
+    swept_rows,
+    thread_tables,
+)
 from specdec_plugin.errors import PluginError
 
 NAMES = ["fairseq beam 5", "greedy", "specdec", "specdec++"]
@@ -83,3 +93,34 @@ def test_tables_by_batch_size():
     assert "| specdec | 250.0 | 250.0 |" in text  # ms a sentence
     assert "| specdec | 1.50 | 1.50 |" in text
     assert "| specdec | 31.0 | 38.0 |" in text  # MB
+
+
+def parsed(*more):
+    return build_parser().parse_args(["data", "-s", "en", "-t", "es", "--path", "a.pt", *more])
+
+
+def test_conditions_of_a_run():
+    assert conditions(parsed()) == [Conditions(1, 2, "journal.jsonl")]
+    assert conditions(parsed("--batch-size", "4", "--threads", "1")) == [Conditions(4, 1)]
+    assert conditions(parsed("--sweep", "batch", "--batch-sizes", "8,1", "--threads", "3")) == [
+        Conditions(1, 3, "journal-1.jsonl"),
+        Conditions(8, 3, "journal-8.jsonl"),
+    ]
+    assert conditions(parsed("--sweep", "threads", "--threads", "4,1", "--batch-size", "2")) == [
+        Conditions(2, 1, "journal-threads-1.jsonl"),
+        Conditions(2, 4, "journal-threads-4.jsonl"),
+    ]
+
+
+def test_tables_by_threads():
+    rows = [
+        {"method": name, "threads": count, "p50_ms": 12.0 / count, "seconds": 2.0 / count,
+         "sentences": 8, "median speed-up over greedy": 1.0 + count}
+        for count in (4, 1)
+        for name in ("greedy", "gs-jacobi")
+    ]  # fmt: skip
+    text = thread_tables(rows)
+    assert "| ms a batch, p50 | 1 thread | 4 threads |" in text
+    assert "| gs-jacobi | 12.0 | 3.0 |" in text
+    assert "| gs-jacobi | 250.0 | 62.5 |" in text  # ms a sentence
+    assert "| gs-jacobi | 2.00 | 5.00 |" in text and "fairseq" not in text
