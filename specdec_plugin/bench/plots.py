@@ -231,8 +231,7 @@ def _panels(
                 points = [(row[across], value(row)) for row in rows if key in row]
                 axis.plot(
                     *zip(*points),
-                    color=COLOURS[place % len(COLOURS)],
-                    marker=MARKERS[place % len(MARKERS)],
+                    **_look(place),
                     markersize=4,
                     label=name,
                 )
@@ -240,6 +239,16 @@ def _panels(
             axis.set_title(title, fontsize=9)
             axis.xaxis.set_major_locator(MaxNLocator(integer=True))
         return figure, list(axes[0])
+
+
+def _look(place: int) -> Dict[str, str]:
+    """How a line is drawn; with more lines than colours, other markers go with them, and dashes."""
+    again, colour = divmod(place, len(COLOURS))
+    return {
+        "color": COLOURS[colour],
+        "marker": MARKERS[(colour + again) % len(MARKERS)],
+        "linestyle": "--" if again % 2 else "-",
+    }
 
 
 def _finish(figure: Any, axes: Sequence[Any], folder: str, name: str) -> List[str]:

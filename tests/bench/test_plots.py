@@ -85,3 +85,9 @@ def test_threads(tmp_path):
     assert paths[0].endswith("sweep-threads.png")
     rows = [{**each, "median speed-up over fairseq beam 1": 2.0} for each in rows]
     check(plots.plot_threads(rows, str(tmp_path)), "× fairseq beam 1, median")
+
+
+def test_many_lines_look_different():
+    looks = [tuple(plots._look(place).values()) for place in range(30)]
+    assert len({*looks}) == 30
+    assert len({*(look[0] for look in looks[:7])}) == len({*(look[1] for look in looks[:7])}) == 7
