@@ -129,8 +129,9 @@ def _add_sweeps(group: Any) -> None:
         "--sweep",
         choices=SWEEPS,
         help="k: every method that drafts blocks with each of --block-sizes; beta-tau: specdec++ "
-        "with each pair of --betas and --tolerances; batch: everything with each of --batch-sizes; "
-        "threads: everything with each of --threads",
+        "with each pair of --betas and --tolerances; jacobi: gs-jacobi and hybrid-jacobi with "
+        "each window, initial guess, pool or none, and --block-sizes; batch: everything with each "
+        "of --batch-sizes; threads: everything with each of --threads",
     )
     for name, kind, default in (
         ("--block-sizes", int, "2,4,6,8,10"),

@@ -63,6 +63,8 @@ def document(sweep: Optional[str], rows: Sequence[Row], origin: Mapping[str, Any
     parts: List[Optional[str]] = []
     if sweep == "beta-tau":
         parts.append(sweeps.grid_table(rows))
+    if sweep == "jacobi":
+        parts.append(sweeps.guess_table(rows))
     if sweep == "batch":
         parts.append(sweeps.batch_tables(rows))
     if sweep == "threads":

@@ -1,17 +1,23 @@
-"""One figure after another: k, β and τ, the batch size or the number of threads change."""
+"""One figure after another: k, β and τ, guesses, the batch size or the number of threads."""
 
 import argparse
+import itertools
 import math
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
+from ..decoding.config import JACOBI_INIT_CHOICES, JACOBI_WINDOW_CHOICES
 from ..errors import PluginError
 from .methods import RELAXED, reads
 from .report import AGAINST, MEMORY_NOTE, Row, table
 
 #: What ``--sweep`` takes.
-SWEEPS = ["k", "beta-tau", "batch", "threads"]
-#: The field that a method must read for a sweep to concern it.
-_FIELDS = {"k": "block_size", "beta-tau": "top_beta"}
+SWEEPS = ["k", "beta-tau", "jacobi", "batch", "threads"]
+#: The field that a method must read for a sweep to concern it, and a method that does.
+_CONCERNS = {
+    "k": ("block_size", "specdec"),
+    "beta-tau": ("top_beta", "specdec++"),
+    "jacobi": ("jacobi_window", "gs-jacobi"),
+}
 
 
 class Conditions(NamedTuple):
@@ -68,7 +74,7 @@ def settings(
         names: methods.
         flags: fields of :class:`DecodingConfig`.
         sweep: one of :data:`SWEEPS`, or None.
-        block_sizes: k, for ``k``.
+        block_sizes: k, for ``k``; b, for ``jacobi``.
         betas: β, for ``beta-tau``; 1 accepts only the best token, so it needs no τ.
         tolerances: τ, for ``beta-tau``.
 
@@ -82,22 +88,47 @@ def settings(
         for beta in betas:
             allowed = tolerances if beta > 1 else [math.inf]
             changes += [{"top_beta": beta, "tolerance": tau} for tau in allowed]
+    elif sweep == "jacobi":
+        changes = _guesses(block_sizes, int(flags["jacobi_pool"]))
     found = []
     for name in names:
-        if changes and reads(name, _FIELDS[str(sweep)]):
+        if changes and reads(name, _CONCERNS[str(sweep)][0]):
             found += [_changed(name, flags, change) for change in changes]
         else:
             found.append(Setting(name, name, flags, {}))
     if changes and not any(each.swept for each in found):
-        cure = "specdec++" if sweep == "beta-tau" else "specdec"
+        cure = _CONCERNS[str(sweep)][1]
         raise PluginError(f"--sweep {sweep} concerns none of these --methods; add {cure} to them.")
     return found
 
 
+def _guesses(block_sizes: Sequence[int], entries: int) -> List[Dict[str, Any]]:
+    """Every window, initial guess and b, without n-grams of other sentences and with them."""
+    fields = ("jacobi_window", "jacobi_init", "jacobi_pool", "block_size")
+    values = (
+        [str(each.value) for each in JACOBI_WINDOW_CHOICES],
+        [str(each.value) for each in JACOBI_INIT_CHOICES],
+        sorted({0, entries}),
+        block_sizes,
+    )
+    return [dict(zip(fields, each)) for each in itertools.product(*values)]
+
+
+#: How a field's value is written in a label; "" leaves it out.
+_SHOWN: Dict[str, Callable[[Any], str]] = {
+    "block_size": lambda k: f"k={k}",
+    "top_beta": lambda beta: f"β={beta}",
+    "tolerance": lambda tau: "" if tau == math.inf else f"τ={tau:g}",
+    "jacobi_window": str,
+    "jacobi_init": str,
+    "jacobi_pool": lambda entries: "pool" if entries else "",
+}
+
+
 def _changed(name: str, flags: Dict[str, Any], change: Dict[str, Any]) -> Setting:
-    symbols = {"block_size": "k", "top_beta": "β", "tolerance": "τ"}
-    shown = [f"{symbols[field]}={value:g}" for field, value in change.items() if value != math.inf]
-    return Setting(", ".join([name, *shown]), name, {**flags, **change}, change)
+    shown = [_SHOWN[field](value) for field, value in change.items()]
+    label = ", ".join([name, *filter(None, shown)])
+    return Setting(label, name, {**flags, **change}, change)
 
 
 def swept_rows(rows: Sequence[Row], field: str) -> Dict[str, List[Row]]:
@@ -132,6 +163,25 @@ def grid_table(rows: Sequence[Row]) -> str:
         cells.append(line)
     head = "accepted tokens / BLEU" if bleu else "accepted tokens"
     return table([head, *(f"β = {beta}" for beta in betas)], cells)
+
+
+def guess_table(rows: Sequence[Row]) -> str:
+    """Accepted tokens, which are greedy steps an iteration, and speed-up by guesses and b."""
+    over = "median speed-up over greedy"
+    lines: Dict[str, Dict[int, str]] = {}
+    for row in rows:
+        if "jacobi_window" not in row:
+            continue
+        pool = "yes" if row["jacobi_pool"] else "no"
+        guesses = row["base method"], row["jacobi_window"], row["jacobi_init"], pool
+        figure = f"{row['accepted tokens']:.2f}" + (f" / {row[over]:.2f}" if over in row else "")
+        lines.setdefault(" | ".join(guesses), {})[row["block_size"]] = figure
+    sizes = sorted({size for each in lines.values() for size in each})
+    head = ["method | window | initial guess | pool", *(f"b = {size}" for size in sizes)]
+    cells = [[name, *(each[size] for size in sizes)] for name, each in lines.items()]
+    note = "accepted tokens" + (" / × greedy" if any(over in row for row in rows) else "")
+    # The first cell holds four columns, which text aligns to the left.
+    return table(head, cells).replace("| :--- |", "| :--- | :--- | :--- | :--- |") + f"\n\n({note})"
 
 
 def batch_tables(rows: Sequence[Row]) -> str:

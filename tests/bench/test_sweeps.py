@@ -11,6 +11,7 @@ from specdec_plugin.bench.sweeps import (
     conditions,
     grid,
     grid_table,
+    guess_table,
     settings,
     swept_rows,
     thread_tables,
@@ -46,6 +47,41 @@ def test_a_sweep_that_changes_nothing_is_refused():
         settings(["specdec"], FLAGS, "beta-tau", betas=[3], tolerances=[1])
     with pytest.raises(PluginError, match="add specdec to them"):
         settings(["greedy"], FLAGS, "k", block_sizes=[4])
+
+
+def test_guesses_concern_solvers_of_blocks():
+    flags = {**FLAGS, "jacobi_pool": 99}
+    found = settings(["greedy", "jacobi", "gs-jacobi"], flags, "jacobi", block_sizes=[3, 5])
+    assert [each.label for each in found[:4]] == [
+        "greedy", "jacobi", "gs-jacobi, block, pad, k=3", "gs-jacobi, block, pad, k=5",
+    ]  # fmt: skip
+    assert found[4].label == "gs-jacobi, block, pad, pool, k=3"
+    assert found[4].swept == {
+        "jacobi_window": "block", "jacobi_init": "pad", "jacobi_pool": 99, "block_size": 3,
+    }  # fmt: skip
+    assert len(found) == 2 + 3 * 4 * 2 * 2
+    with pytest.raises(PluginError, match="add gs-jacobi"):
+        settings(["jacobi"], flags, "jacobi", block_sizes=[3])
+
+
+def guessed(size, pool, accepted, **more):
+    swept = {"jacobi_window": "block", "jacobi_init": "pad", "jacobi_pool": pool}
+    row = {"base method": "gs-jacobi", "block_size": size, "accepted tokens": accepted}
+    return {**row, **swept, **more}
+
+
+def test_a_line_for_each_way_to_guess():
+    speed = {"median speed-up over greedy": 1.25}
+    rows = [{"base method": "greedy"}, guessed(3, 0, 1.1), guessed(5, 0, 1.2), guessed(3, 9, 1.3)]
+    text = guess_table([*rows, guessed(5, 9, 1.4, **speed)])
+    assert text.splitlines() == [
+        "| method | window | initial guess | pool | b = 3 | b = 5 |",
+        "| :--- | :--- | :--- | :--- | ---: | ---: |",
+        "| gs-jacobi | block | pad | no | 1.10 | 1.20 |",
+        "| gs-jacobi | block | pad | yes | 1.30 | 1.40 / 1.25 |",
+        "",
+        "(accepted tokens / × greedy)",
+    ]
 
 
 def cell(beta, tau, accepted, bleu):
