@@ -1,5 +1,6 @@
 """From flags to a generator: which verifier, drafter and rule belong to a method."""
 
+import copy
 import logging
 import sys
 from typing import Any, Optional, Sequence
@@ -15,12 +16,14 @@ from ..pairing import check_pair, load_model
 from .acceptance import TopBeta
 from .config import JACOBI, check_generation, decoding_config
 from .drafters.base import Drafter, NoDrafter
-from .drafters.jacobi import JacobiDrafter, Symbols
+from .drafters.input_guided import InputGuidedDrafter
+from .drafters.jacobi import JacobiDrafter
 from .drafters.nat import NATDrafter, learned_positions
 from .drafters.self_drafter import BLOCK_SIZE, RELAXED_BLOCK_SIZE, SelfDrafter
 from .generator import Lengths, ParallelGenerator
 from .guesses import Window
 from .loop import DecodingLoop, UnverifiedStep, VerifiedStep
+from .symbols import Symbols
 from .trace import Trace
 from .verifier import Verifier
 
@@ -50,7 +53,9 @@ def build_generator(task: Any, models: Sequence[Any], args: Any, eos: Optional[i
     if method != "nat":
         verifier = _verifier(cfg, args, models, trace)
         step = VerifiedStep(verifier, TopBeta(cfg.top_beta, cfg.tolerance))
-    if model is not None:
+    if method == "input-guided":
+        drafter = _input_guided_drafter(cfg, task, models, model, trace, eos)
+    elif model is not None:
         drafter = _drafter(cfg, model, models, trace, with_scores=method == "nat")
     elif method == "specdec":
         drafter = _self_drafter(cfg, models, verifier)
@@ -64,7 +69,9 @@ def build_generator(task: Any, models: Sequence[Any], args: Any, eos: Optional[i
 
 def _trained(cfg: Any, method: str) -> bool:
     """Whether a trained drafter is needed."""
-    return method == "nat" or (method == "specdec" and cfg.drafter_path is not None)
+    return method == "nat" or (
+        method in ("specdec", "input-guided") and cfg.drafter_path is not None
+    )
 
 
 def _verifier(cfg: Any, args: Any, models: Sequence[Any], trace: Trace) -> Verifier:
@@ -95,6 +102,35 @@ def _self_drafter(cfg: Any, models: Sequence[Any], verifier: Verifier) -> SelfDr
         cfg.block_size or (BLOCK_SIZE if exact else RELAXED_BLOCK_SIZE),
         dtype,
         _most_rows(cfg.draft_rows, models),
+    )
+
+
+#: Copied tokens that a draft has at most on a CPU: where the model decides otherwise, those behind
+#: were in vain, and longer drafts save little more.
+_COPIES_ON_CPU = 12
+
+
+def _input_guided_drafter(
+    cfg: Any,
+    task: Any,
+    models: Sequence[Any],
+    model: Optional[BlockNATModel],
+    trace: Trace,
+    eos: Optional[int],
+) -> InputGuidedDrafter:
+    if cfg.block_size < 0:
+        raise PluginError(f"--block-size {cfg.block_size}: give 1 or more, or leave it out.")
+    fallback = None
+    if model is not None:
+        trained = copy.copy(cfg)
+        trained.block_size = min(cfg.block_size, model.decoder.block_size)
+        fallback = _drafter(trained, model, models, trace, with_scores=False)
+    target = task.target_dictionary
+    return InputGuidedDrafter(
+        Symbols.of(task.source_dictionary, target, target.eos() if eos is None else eos),
+        cfg.block_size or (_COPIES_ON_CPU if _on_cpu(models) else sys.maxsize),
+        longest=str(cfg.fallback) == "ngram",
+        fallback=fallback,
     )
 
 

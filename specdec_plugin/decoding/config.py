@@ -11,13 +11,14 @@ from ..errors import PluginError
 
 #: Solvers of paper 000, which need no drafter.
 JACOBI = ("jacobi", "gs-jacobi", "hybrid-jacobi")
-DECODING_CHOICES = ChoiceEnum(["greedy", "specdec", "nat", *JACOBI])
+DECODING_CHOICES = ChoiceEnum(["greedy", "specdec", "input-guided", "nat", *JACOBI])
 DTYPES = ("float32", "bfloat16", "float16")
 DTYPE_CHOICES = ChoiceEnum(list(DTYPES))
 #: A drafter may be wrong, so its weights may be rounded further.
 DRAFTER_DTYPES = (*DTYPES, "int8", "int4")
 DRAFTER_DTYPE_CHOICES = ChoiceEnum(list(DRAFTER_DTYPES))
 JACOBI_INIT_CHOICES = ChoiceEnum(["pad", "source", "random", "ngram"])
+FALLBACK_CHOICES = ChoiceEnum(["nat", "ngram"])
 JACOBI_WINDOW_CHOICES = ChoiceEnum(["block", "sliding", "adaptive"])
 
 
@@ -29,15 +30,17 @@ class DecodingConfig(FairseqDataclass):
         default=None,
         metadata={
             "help": "greedy: one token an iteration; specdec: a drafter proposes a block, the "
-            "model verifies it; nat: the drafter alone; jacobi, gs-jacobi, hybrid-jacobi: the "
-            "model solves for the whole sentence, for a block, or for a block up to "
-            "--hybrid-length, at once, from guesses. Default: fairseq's own beam search"
+            "model verifies it; input-guided: what follows in the source is drafted, for "
+            "corrections and the like; nat: the drafter alone; jacobi, gs-jacobi, "
+            "hybrid-jacobi: the model solves for the whole sentence, for a block, or for a block "
+            "up to --hybrid-length, at once, from guesses. Default: fairseq's own beam search"
         },
     )
     drafter_path: Optional[str] = field(
         default=None,
         metadata={
-            "help": "checkpoint of the drafter (specdec, nat). Without one, specdec drafts with a "
+            "help": "checkpoint of the drafter (specdec, nat, input-guided with --fallback nat). "
+            "Without one, specdec drafts with a "
             "copy of the model itself whose weights are rounded to 8 bits, or to 4 bits with "
             "--top-beta above 1 (on CPUs with the native kernels)"
         },
@@ -66,6 +69,14 @@ class DecodingConfig(FairseqDataclass):
             "help": "draft only while at most so many sentences of a batch are unfinished; 0: "
             "always. Default: 1 on a CPU, where several sentences keep the processor as busy as "
             "a draft does, and always elsewhere"
+        },
+    )
+    fallback: Optional[FALLBACK_CHOICES] = field(
+        default=None,
+        metadata={
+            "help": "input-guided: what is drafted where no end of the output occurs in the source "
+            "only once: nat: what --drafter-path drafts; ngram: what follows the last of the "
+            "longest matches. Default: nothing"
         },
     )
     hybrid_length: int = field(
@@ -202,18 +213,19 @@ def check_generation(args: Any, method: str) -> None:
 
 #: The methods that read each field of :class:`DecodingConfig`; the others would ignore it.
 READERS: Dict[str, Tuple[str, ...]] = {
-    "drafter_path": ("specdec", "nat"),
-    "block_size": ("specdec", "nat", "gs-jacobi", "hybrid-jacobi"),
-    "draft_confidence": ("specdec", "gs-jacobi", "hybrid-jacobi"),
+    "drafter_path": ("specdec", "nat", "input-guided"),
+    "block_size": ("specdec", "nat", "input-guided", "gs-jacobi", "hybrid-jacobi"),
+    "draft_confidence": ("specdec", "input-guided", "gs-jacobi", "hybrid-jacobi"),
     "draft_rows": ("specdec", *JACOBI),
+    "fallback": ("input-guided",),
     "hybrid_length": ("hybrid-jacobi",),
     "jacobi_init": JACOBI,
     "jacobi_window": ("gs-jacobi", "hybrid-jacobi"),
     "jacobi_pool": JACOBI,
     "top_beta": ("specdec",),
     "tolerance": ("specdec",),
-    "verifier_dtype": ("greedy", "specdec", *JACOBI),
-    "drafter_dtype": ("specdec", "nat"),
+    "verifier_dtype": ("greedy", "specdec", "input-guided", *JACOBI),
+    "drafter_dtype": ("specdec", "nat", "input-guided"),
 }
 _DEFAULTS = {item.name: item.default for item in fields(DecodingConfig)}
 
@@ -250,6 +262,8 @@ def check_method_flags(cfg: Any) -> None:
             f"--draft-confidence {cfg.draft_confidence} would have no effect with --jacobi-window "
             f"{cfg.jacobi_window}: leave it out, or give --jacobi-window adaptive."
         )
+    if str(cfg.decoding) == "input-guided":
+        _check_fallback(cfg, given)
     for name in ("hybrid_length", "jacobi_pool"):
         if getattr(cfg, name) < 0:
             raise PluginError(f"{_flag(name)} {getattr(cfg, name)}: give 0 or more.")
@@ -260,6 +274,20 @@ def check_method_flags(cfg: Any) -> None:
             f"--tolerance {cfg.tolerance} would have no effect, since only the verifier's best "
             "token is accepted: add --top-beta with 2 or more, or leave --tolerance out."
         )
+
+
+def _check_fallback(cfg: Any, given: Dict[str, Any]) -> None:
+    """A drafter is read as a fallback only, and needed then."""
+    if str(cfg.fallback) == "nat":
+        if cfg.drafter_path is None:
+            raise PluginError("--fallback nat needs a drafter: add --drafter-path DRAFTER.pt.")
+        return
+    for name in ("drafter_path", "draft_confidence", "drafter_dtype"):
+        if name in given:
+            raise PluginError(
+                f"{_flag(name)} {given[name]} would have no effect with --decoding input-guided: "
+                f"add --fallback nat, or leave {_flag(name)} out."
+            )
 
 
 def _adapts(cfg: Any) -> bool:

@@ -18,6 +18,7 @@ from ..engine import CachedDecoder, DecoderState, native
 from ..engine.chain import Chain
 from ..engine.native import pointer
 from .acceptance import TopBeta
+from .copies import start_matches
 from .guesses import Record, Window
 from .state import Draft, Outcome, Rows
 from .verifier import Verifier
@@ -249,6 +250,39 @@ class OneCallGuesses:
         if self._source is not None:
             self._source = self._source[rows]
         self._fit(len(rows))
+
+
+class OneCallCopies:
+    """What :class:`.copies.Copies` does, in one call of the kernels; its arguments."""
+
+    def __init__(
+        self, source: Tensor, starts: Tensor, block_size: int, eos: int, longest: bool
+    ) -> None:
+        self._library = native.library()
+        self._source, self._matches = source.contiguous(), start_matches(source, starts)
+        self._seen = torch.zeros_like(starts)
+        block = min(block_size, source.size(1))
+        self._buffer = _Buffer(block)
+        self._call = native.Copying(block=block, longest=longest, eos=eos)
+        self._describe()
+
+    def _describe(self) -> None:
+        call = self._call
+        self._buffer.fit(self._source.size(0), call)
+        call.source, call.source_length = self._source.data_ptr(), self._source.size(1)
+        call.matches, call.seen = self._matches.data_ptr(), self._seen.data_ptr()
+
+    def draft(self, rows: Rows) -> Draft:
+        """What follows in the source, up to its end; the next draft overwrites it."""
+        describe(rows, self._call.rows)
+        self._library.copies_run(ctypes.byref(self._call))
+        return self._buffer.draft
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows."""
+        self._source, self._matches = self._source[rows], self._matches[rows]
+        self._seen = self._seen[rows]
+        self._describe()
 
 
 def describe(rows: Rows, target: Any) -> None:

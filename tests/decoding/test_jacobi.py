@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from specdec_plugin.decoding import build
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.config import JACOBI, DecodingConfig, check_method_flags
-from specdec_plugin.decoding.drafters.jacobi import JacobiDrafter, Symbols
+from specdec_plugin.decoding.drafters.jacobi import JacobiDrafter
 from specdec_plugin.decoding.guesses import (
     INITIAL,
     ITERATE,
@@ -29,6 +29,7 @@ from specdec_plugin.decoding.guesses import (
 from specdec_plugin.decoding.limits import Limits
 from specdec_plugin.decoding.one_call import OneCallGuesses
 from specdec_plugin.decoding.state import Batch, Rows
+from specdec_plugin.decoding.symbols import Symbols
 from specdec_plugin.engine import native
 from specdec_plugin.errors import PluginError
 

@@ -19,6 +19,7 @@ VALUES = {
     "block_size": 3,
     "draft_confidence": 0.3,
     "draft_rows": 2,
+    "fallback": "ngram",
     "hybrid_length": 40,
     "jacobi_init": "source",
     "jacobi_window": "sliding",
@@ -46,6 +47,8 @@ def test_defaults_pass(method):
 @pytest.mark.parametrize("name", VALUES)
 def test_read_or_refused(method, name):
     cfg = DecodingConfig(decoding=method, **{name: VALUES[name]})
+    if name in ("drafter_path", "draft_confidence", "drafter_dtype") and method == "input-guided":
+        cfg.fallback, cfg.drafter_path = "nat", "drafter.pt"
     if name == "tolerance":
         cfg.top_beta = 1 if method != "specdec" else 3
     if method in READERS[name]:

@@ -7,7 +7,7 @@ there are initial guesses, and beyond the paper what followed the same symbols e
 """
 
 import sys
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
@@ -16,40 +16,8 @@ from ...engine import native
 from ..guesses import Guesses, Record, Window, initial_guesses
 from ..one_call import OneCallGuesses
 from ..state import Batch, Draft, Rows
+from ..symbols import Symbols
 from .base import Drafter
-
-
-class Symbols(NamedTuple):
-    """What has to be known of the dictionaries.
-
-    Attributes:
-        of_source: (source vocabulary,) each source symbol in the target dictionary, or -1.
-        ordinary: target symbols that stand for text.
-        eos: ends a sentence.
-    """
-
-    of_source: Tensor
-    ordinary: Tensor
-    eos: int
-
-    @classmethod
-    def of(cls, source: Any, target: Any, eos: int) -> "Symbols":
-        """Those of two of fairseq's dictionaries.
-
-        Args:
-            source: source dictionary.
-            target: target dictionary.
-            eos: the symbol that ends a target sentence.
-        """
-        silent = {source.bos_index, source.pad_index, source.unk_index, source.eos_index}
-        of_source = [
-            -1 if number in silent else target.indices.get(symbol, -1)
-            for number, symbol in enumerate(source.symbols)
-        ]
-        of_source[source.eos_index] = eos
-        special = {target.bos_index, target.pad_index, target.unk_index, target.eos_index, eos}
-        ordinary = [number for number in range(len(target)) if number not in special]
-        return cls(torch.tensor(of_source), torch.tensor(ordinary or [eos]), eos)
 
 
 class JacobiDrafter(Drafter):
@@ -92,7 +60,7 @@ class JacobiDrafter(Drafter):
         self._limit = width
         source = None
         if self._initial in ("source", "ngram"):
-            source = self._symbols.of_source.to(device)[batch.net_input["src_tokens"]]
+            source = self._symbols.source(batch.net_input["src_tokens"])
         ordinary = self._symbols.ordinary.to(device)
         # The step notes what it says of any place up to the limit.
         room = batch.limits.max_len + 1

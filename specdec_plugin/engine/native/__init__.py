@@ -164,6 +164,23 @@ class Guessing(ctypes.Structure):
     ]
 
 
+class Copying(ctypes.Structure):
+    """``Copying`` of ``copies.h``."""
+
+    _fields_ = [
+        ("rows", Rows),
+        ("block", c_int),
+        ("longest", c_int),
+        ("eos", c_int64),
+        ("source", c_void_p),
+        ("source_length", c_int),
+        ("matches", c_void_p),
+        ("seen", c_void_p),
+        ("draft", c_void_p),
+        ("draft_lengths", c_void_p),
+    ]
+
+
 _SIGNATURES = {
     "linear_new": (c_void_p, [c_void_p, c_void_p, c_int, c_int, c_int]),
     "linear_free": (None, [c_void_p]),
@@ -194,6 +211,7 @@ _SIGNATURES = {
     "guesser_free": (None, [c_void_p]),
     "guesser_guess": (None, [c_void_p, POINTER(Guessing)]),
     "guesser_learn": (None, [c_void_p, POINTER(Guessing)]),
+    "copies_run": (None, [POINTER(Copying)]),
 }
 
 

@@ -1,5 +1,6 @@
 // The functions that Python calls (specdec_plugin/engine/native/__init__.py), with plain C types.
 
+#include "copies.h"
 #include "guesses.h"
 
 using namespace native;
@@ -167,5 +168,7 @@ void guesser_free(Guesser* guesser) { delete guesser; }
 void guesser_guess(Guesser* guesser, const Guessing* guessing) { guesser->guess(*guessing); }
 
 void guesser_learn(Guesser* guesser, const Guessing* guessing) { guesser->learn(*guessing); }
+
+void copies_run(const Copying* copying) { copy(*copying); }
 
 }  // extern "C"

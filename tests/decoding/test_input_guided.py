@@ -1,0 +1,233 @@
+"""Copies of the source as drafts, against the paper's algorithm and fairseq's greedy search."""
+
+import pytest
+import torch
+from fairseq.data import Dictionary
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec_plugin.decoding import build
+from specdec_plugin.decoding.acceptance import TopBeta
+from specdec_plugin.decoding.config import DecodingConfig, check_method_flags
+from specdec_plugin.decoding.copies import Copies
+from specdec_plugin.decoding.drafters.input_guided import InputGuidedDrafter
+from specdec_plugin.decoding.limits import Limits
+from specdec_plugin.decoding.one_call import OneCallCopies
+from specdec_plugin.decoding.state import Batch, Rows
+from specdec_plugin.decoding.symbols import Symbols
+from specdec_plugin.engine import native
+from specdec_plugin.errors import PluginError
+
+from . import tiny
+from .test_loop import MODELS, SYMBOLS, assert_same, ours, reference
+
+EOS = SYMBOLS.eos()
+MAKERS = [Copies, OneCallCopies]
+
+
+def drafter(block_size=50, longest=False, fallback=None):
+    return InputGuidedDrafter(Symbols.of(SYMBOLS, SYMBOLS, EOS), block_size, longest, fallback)
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    sources=st.lists(st.integers(0, 7), min_size=1, max_size=5),
+    models=st.sampled_from([[0], [1], [2], [0, 1]]),
+    block_size=st.sampled_from([1, 3, 50]),
+    longest=st.booleans(),
+    hostile=st.booleans(),
+    prefix_size=st.integers(0, 3),
+    max_len=st.integers(3, 20),
+    one_call=st.booleans(),
+    kernels=st.booleans(),
+    seed=st.integers(0, 10**6),
+)
+def test_lossless(
+    sources, models, block_size, longest, hostile, prefix_size, max_len, one_call, kernels, seed
+):
+    chosen, sample = [MODELS[index] for index in models], tiny.sample(sources, seed)
+    prefix = None
+    if prefix_size > 0:
+        torch.manual_seed(seed)
+        prefix = torch.randint(4, 16, (len(sources), prefix_size))
+    expected = reference(chosen, sample, prefix, max_len_b=max_len)
+    truth = [row["tokens"].tolist() for row in expected]
+    fallback = tiny.HostileDrafter(truth, 0.5, 4, seed) if hostile else None
+    with pytest.MonkeyPatch.context() as patch:
+        if not kernels:
+            patch.setattr(native, "library", lambda: None)
+        guided = drafter(block_size, longest, fallback)
+        found, _ = ours(
+            chosen, sample, guided, TopBeta(), prefix, one_call=one_call and kernels,
+            max_len_b=max_len,
+        )  # fmt: skip
+    assert_same(found, expected)
+    assert all(row["steps"] <= len(row["tokens"]) for row in found)
+
+
+def places(text, part):
+    """Where ``part`` ends in ``text``."""
+    width = len(part)
+    return [end for end in range(width, len(text) + 1) if text[end - width : end] == part]
+
+
+def algorithm_1(source, output, longest):
+    """Paper 002, algorithm 1, line 3: what follows the shortest end that occurs only once."""
+    text, line = ["start", *source], ["start", *output]
+    best = []
+    for width in range(1, len(line) + 1):
+        ends = places(text, line[-width:])
+        if len(ends) == 1:
+            return source[ends[0] - 1 :]
+        if not ends:
+            break
+        best = ends
+    return source[best[-1] - 1 :] if longest and best else []
+
+
+def copies(maker, source, start, block_size=50, longest=False):
+    starts = torch.tensor([start])
+    return maker(torch.tensor([source]), starts, block_size, EOS, longest)
+
+
+def rows_of(*outputs, room=24):
+    net_input = {"src_tokens": torch.zeros(len(outputs), 1, dtype=torch.long)}
+    rows = Rows(Batch(net_input, [], EOS, Limits(1, 3, EOS, 0.0, 1, room - 1)))
+    choose(rows, *outputs)
+    return rows
+
+
+def choose(rows, *outputs):
+    for row, output in enumerate(outputs):
+        rows.inputs[row, 1 : len(output) + 1] = torch.tensor(output, dtype=torch.long)
+    rows.lengths = torch.tensor([len(output) for output in outputs])
+    rows.know(rows.lengths.tolist())
+
+
+def drafted(draft, row=0):
+    return draft.tokens[row, : draft.lengths[row]].tolist()
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    text=st.lists(st.integers(4, 6), max_size=8),
+    padding=st.integers(0, 2),
+    steps=st.lists(st.lists(st.integers(4, 7), min_size=1, max_size=4), max_size=4),
+    maker=st.sampled_from(MAKERS),
+    longest=st.booleans(),
+)
+def test_the_source_goes_on_after_the_shortest_end_that_is_unique(
+    text, padding, steps, maker, longest
+):
+    if maker is OneCallCopies and native.library() is None:
+        return
+    source = [*text, EOS]
+    found = copies(maker, [-1] * padding + source, padding, longest=longest)
+    rows, output = rows_of([]), []
+    assert drafted(found.draft(rows)) == source
+    for step in steps:
+        output = output + step
+        choose(rows, output)
+        expected = algorithm_1(source, output, longest)
+        assert drafted(found.draft(rows)) == expected
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_rows_follow_their_own_source_and_leave(maker):
+    if maker is OneCallCopies and native.library() is None:
+        pytest.skip("no kernels")
+    sources = torch.tensor([[4, 5, 6, 7, EOS], [-1, -1, 8, 9, EOS], [5, 5, 6, 5, EOS]])
+    found = maker(sources, torch.tensor([0, 2, 0]), 3, EOS, False)
+    rows = rows_of([], [], [])
+    draft = found.draft(rows)
+    assert [drafted(draft, row) for row in range(3)] == [[4, 5, 6], [8, 9, EOS], [5, 5, 6]]
+    choose(rows, [4, 9], [9], [5, 6])
+    draft = found.draft(rows)
+    assert [drafted(draft, row) for row in range(3)] == [[], [EOS], [5, EOS]]
+    rows.select([2, 0])
+    found.select(torch.tensor([2, 0]))
+    choose(rows, [5, 6, 4], [4, 9, 5])
+    draft = found.draft(rows)
+    assert [drafted(draft, row) for row in range(2)] == [[], [6, 7, EOS]]
+
+
+@pytest.mark.parametrize("maker", MAKERS)
+def test_drafts_end_at_what_the_output_has_no_symbol_for(maker):
+    if maker is OneCallCopies and native.library() is None:
+        pytest.skip("no kernels")
+    found = copies(maker, [4, 5, -1, 6, EOS], 0)
+    rows = rows_of([])
+    assert drafted(found.draft(rows)) == [4, 5]
+    choose(rows, [4, 5, 3])
+    assert drafted(found.draft(rows)) == []
+    choose(rows, [4, 5, 3, 6])
+    assert drafted(found.draft(rows)) == [EOS]
+
+
+def test_padding_on_the_right():
+    sample = tiny.sample([3, 6], 3)
+    right = {"src_tokens": torch.tensor([[4, 5, EOS, 1, 1], [6, 7, 8, 9, EOS]])}
+    guided = drafter()
+    guided.start(Batch(right, [], EOS, Limits(1, 3, EOS, 0.0, 1, 20)))
+    draft = guided.propose(rows_of([], []))
+    assert drafted(draft, 0) == [4, 5, EOS] and drafted(draft, 1) == [6, 7, 8, 9, EOS]
+    assert len(sample["id"]) == 2
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_a_copied_sentence_needs_one_iteration(model):
+    """The dictionaries are made such that the model copies."""
+    count = 8
+    words = torch.arange(4, 4 + count)
+    sample = tiny.sample([count])
+    sample["net_input"]["src_tokens"][0, :-1] = words
+    (expected,) = reference([model], sample, max_len_b=count)
+    tokens = expected["tokens"][:-1]
+    guided = drafter()
+    of_source = guided._symbols.of_source.clone()
+    of_source[words[: len(tokens)]] = tokens
+    of_source[words[len(tokens) :]] = EOS
+    guided._symbols = guided._symbols._replace(of_source=of_source)
+    (found,), trace = ours([model], sample, guided, TopBeta(), max_len_b=count)
+    assert_same([found], [expected])
+    assert found["steps"] == 1 and trace.accepted_tokens == len(expected["tokens"])
+
+
+def test_other_dictionaries_are_matched_by_symbol():
+    target = Dictionary()
+    for symbol in ("other", SYMBOLS[8], SYMBOLS[5]):
+        target.add_symbol(symbol)
+    symbols = Symbols.of(SYMBOLS, target, target.eos())
+    tokens = torch.tensor([[1, 5, 7, 8, 3, EOS]])
+    assert symbols.source(tokens).tolist() == [[-1, 6, -1, 5, -1, target.eos()]]
+
+
+class TestFlags:
+    """``--decoding input-guided``."""
+
+    def built(self, **flags):
+        task = tiny.task()
+        task.cfg = DecodingConfig(decoding="input-guided", **flags)
+        check_method_flags(task.cfg)
+        options = tiny.Namespace(beam=1, max_len_a=0, max_len_b=12)
+        return build.build_generator(task, MODELS[:1], options)
+
+    @pytest.mark.parametrize("flags", [{}, {"fallback": "ngram"}, {"block_size": 2}])
+    def test_lossless(self, flags):
+        sample = tiny.sample([3, 6, 1], 2)
+        found = [row[0] for row in self.built(**flags).generate(MODELS[:1], sample)]
+        assert_same(found, reference(MODELS[:1], sample, max_len_b=12))
+
+    @pytest.mark.parametrize(
+        "flags, words",
+        [
+            ({"block_size": -1}, "--block-size -1"),
+            ({"fallback": "nat"}, "add --drafter-path"),
+            ({"drafter_path": "drafter.pt"}, "--fallback nat"),
+            ({"fallback": "ngram", "drafter_path": "drafter.pt"}, "--fallback nat"),
+            ({"draft_confidence": 0.2}, "--fallback nat"),
+        ],
+    )
+    def test_refused(self, flags, words):
+        with pytest.raises(PluginError, match=words):
+            self.built(**flags)
