@@ -9,6 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from torch import Tensor
 
+from ..decoding.history import count_kept, steps_of
 from ..decoding.state import Batch
 from ..decoding.verifier import Verifier
 from .kinds import Kind
@@ -50,18 +51,6 @@ class Iteration(NamedTuple):
     def kept(self) -> int:
         """Drafted tokens that stand."""
         return len(self.added) - (self.own is not None)
-
-
-def count_kept(draft: Sequence[int], added: Sequence[int]) -> int:
-    """How many drafted tokens stand: those that begin what was added.
-
-    Where the verifier rejects a token, its own differs from it, so no other token can
-    lengthen the common beginning.
-    """
-    kept = 0
-    while kept < min(len(draft), len(added)) and draft[kept] == added[kept]:
-        kept += 1
-    return kept
 
 
 def classify(draft: Sequence[int], added: Sequence[int], best: Sequence[int]) -> List[Kind]:
@@ -124,10 +113,9 @@ def observe(verifier: Verifier, batch: Batch, hypothesis: Dict[str, Any]) -> Lis
     scores = predict(verifier, batch, hypothesis["tokens"])
     best = scores.values.argmax(1).tolist()
     probabilities = (scores.values - scores.normalisers.unsqueeze(1)).exp().cpu()
-    history = [tokens.tolist() for tokens in hypothesis["history"]]
     iterations: List[Iteration] = []
     begin = 0
-    for draft, added in zip(history[::2], history[1::2]):
+    for draft, added in steps_of(hypothesis["history"]):
         iterations.append(judge(begin, draft, added, best, probabilities))
         begin += len(added)
     return iterations
