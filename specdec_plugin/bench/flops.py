@@ -18,8 +18,9 @@ a sentence of S source tokens, ends included, costs
 - *drafter*, if it is a copy of the verifier: as verifier and projection, but for the source, with F
   the drafted tokens. If it is trained: its encoder, if it has its own; the source; F the tokens and
   the masks that it is fed; the projection at the places of a block, or with a chain head that stops
-  early those that it looks at (eight at once); and the weights of that head. Else nothing: Jacobi
-  iterations and greedy decoding need no model to draft.
+  early those that it looks at (eight at once; all of them where copies of the source are drafted
+  too, whose lengths are not told apart); and the weights of that head. Else nothing: Jacobi
+  iterations, copies of the source and greedy decoding need no model to draft.
 
 A, the places that a token sees in the output, is taken as (tokens + 1) / 2, the mean of greedy
 decoding (for masks with the block added, and a third more for drafters with a full prefix, which
@@ -33,6 +34,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 from fairseq.models.transformer import TransformerEncoderBase
 from torch import nn
 
+from ..decoding.drafters.input_guided import InputGuidedDrafter
 from ..decoding.drafters.nat import NATDrafter
 from ..decoding.drafters.self_drafter import SelfDrafter
 from ..decoding.loop import UnverifiedStep
@@ -176,10 +178,13 @@ def operations(
             found["verifier"] += beam * decoder.source * sum(lengths)
             found["verifier"] += beam * decoder.layers.run(fed, places + source)
             found["projection"] += beam * decoder.projection * fed
-    if loop is not None and isinstance(loop.drafter, SelfDrafter):
+    drafter = None if loop is None else loop.drafter
+    if isinstance(drafter, SelfDrafter):
         found["drafter"] = _copy(decoder_of(models[0].decoder), lengths, trace)
-    if loop is not None and isinstance(loop.drafter, NATDrafter):
-        found["drafter"] = _trained(loop.drafter, lengths, trace)
+    elif isinstance(drafter, NATDrafter):
+        found["drafter"] = _trained(drafter, lengths, trace, drafter.stops_early)
+    elif isinstance(drafter, InputGuidedDrafter) and isinstance(drafter.fallback, NATDrafter):
+        found["drafter"] = _trained(drafter.fallback, lengths, trace, stops_early=False)
     return found
 
 
@@ -194,7 +199,7 @@ def _copy(decoder: Decoder, lengths: Sequence[int], trace: Trace) -> float:
     return run + decoder.projection * _drafted(trace)
 
 
-def _trained(drafter: NATDrafter, lengths: Sequence[int], trace: Trace) -> float:
+def _trained(drafter: NATDrafter, lengths: Sequence[int], trace: Trace, stops_early: bool) -> float:
     """A block-NAT drafter."""
     k, blocks, source = drafter.block_size, trace.drafter_blocks, _mean(lengths)
     decoder, places = decoder_of(drafter.model.decoder), _mean_places(trace)
@@ -206,24 +211,28 @@ def _trained(drafter: NATDrafter, lengths: Sequence[int], trace: Trace) -> float
     seen = places if drafter.causal else 4 / 3 * places + k
     total += decoder.layers.run(trace.drafter_tokens, seen + source)
     total += decoder.layers.run(k * blocks, places + k + source)
-    total += decoder.projection * _looked(drafter, trace, _TOGETHER)
+    looked = _looked if stops_early else _whole
+    total += decoder.projection * looked(drafter, trace, _TOGETHER)
     head = drafter.model.decoder.chain
     if head is not None:
         total += _products([head.from_state]) * k * blocks
         step = [head.from_token, head.from_chain, head.out]
-        total += _products(step) * _looked(drafter, trace, 1)
+        total += _products(step) * looked(drafter, trace, 1)
     return total
 
 
+def _whole(drafter: NATDrafter, trace: Trace, together: int) -> int:
+    """Places of blocks."""
+    return drafter.block_size * trace.drafter_blocks
+
+
 def _looked(drafter: NATDrafter, trace: Trace, together: int) -> int:
-    """Places of blocks where tokens were chosen, or at least looked for, so many at once.
+    """Those where tokens were chosen, or at least looked for, so many at once.
 
     A draft that stops early was looked for one place further. Iterations without a block drafted
     nothing.
     """
     k = drafter.block_size
-    if not drafter.stops_early:
-        return k * trace.drafter_blocks
 
     def looked(length: int) -> int:
         return min(k, -(-(length + 1) // together) * together)

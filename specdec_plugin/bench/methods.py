@@ -22,6 +22,8 @@ METHODS.update(dict.fromkeys(["specdec++", "specdec self", "specdec++ self"], "s
 RELAXED = ("top_beta", "tolerance")
 #: Flags about a trained drafter.
 _OF_A_DRAFTER = ("drafter_path", "block_size", "draft_confidence", "drafter_dtype")
+#: Those of them that input-guided reads only where such a drafter is its fallback.
+_OF_A_FALLBACK = ("drafter_path", "draft_confidence", "drafter_dtype")
 
 
 class Method(NamedTuple):
@@ -125,7 +127,10 @@ def reads(name: str, flag: str, flags: Optional[Mapping[str, Any]] = None) -> bo
         return False
     if flag in _OF_A_DRAFTER and name.endswith(" self"):
         return False
-    window = "adaptive" if flags is None else str(flags.get("jacobi_window", "adaptive"))
+    given = {} if flags is None else flags
+    if METHODS[name] == "input-guided" and flag in _OF_A_FALLBACK:
+        return str(given.get("fallback")) == "nat"
+    window = str(given.get("jacobi_window", "adaptive"))
     if flag == "draft_confidence" and METHODS[name] in JACOBI and window != "adaptive":
         return False  # a trained drafter's, beside which it is timed
     return METHODS[name] in READERS[flag]

@@ -54,3 +54,13 @@ def test_every_decoding_method_can_be_timed():
     assert {choice.value for choice in DECODING_CHOICES} < {*METHODS}
     assert reads("specdec", "block_size") and not reads("specdec", "top_beta")
     assert reads("specdec++", "top_beta") and not reads("fairseq beam 5", "block_size")
+
+
+@pytest.mark.parametrize("flag", ["drafter_path", "draft_confidence", "drafter_dtype"])
+def test_input_guided_reads_a_drafter_that_is_its_fallback(flag):
+    assert not reads("input-guided", flag)
+    assert not reads("input-guided", flag, {"fallback": "ngram"})
+    assert reads("input-guided", flag, {"fallback": "nat"})
+    assert reads("specdec", flag, {"fallback": "nat"}) and reads("specdec", flag)
+    assert reads("input-guided", "block_size") and reads("input-guided", "fallback")
+    assert not reads("specdec", "fallback") and not reads("specdec self", flag)

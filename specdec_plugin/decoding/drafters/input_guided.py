@@ -41,6 +41,11 @@ class InputGuidedDrafter(Drafter):
         self._copies: Any = None
 
     def start(self, batch: Batch) -> None:
+    @property
+    def fallback(self) -> Optional[Drafter]:
+        """Who drafts where there is nothing to follow."""
+        return self._fallback
+
         """Begin at the start of the source, which counts as a match."""
         tokens = batch.net_input["src_tokens"]
         padding = tokens.eq(self._symbols.source_pad)
