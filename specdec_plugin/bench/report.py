@@ -3,7 +3,7 @@
 import os
 import platform
 import statistics
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import sacrebleu
 import torch
@@ -75,7 +75,7 @@ def summarise(
     rows = []
     for method in methods:
         timing = timings[method.name]
-        row = {"method": method.name, **_speed(timing, timings), **_output(timing, timings)}
+        row = {"method": method.name, **speed(timing, timings), **_output(timing, timings)}
         if method.trace is not None:
             row["iterations"] = method.trace.iterations
             row["accepted tokens"] = method.trace.accepted_tokens
@@ -109,7 +109,8 @@ def speed_ups(other: Sequence[float], own: Sequence[float]) -> List[float]:
     return [a / b for a, b in zip(other, own)]
 
 
-def _speed(timing: Timing, timings: Mapping[str, Timing]) -> Row:
+def speed(timing: Timing, timings: Mapping[str, Timing]) -> Row:
+    """Latencies, and speed-ups over each of :data:`AGAINST`, of the same batches."""
     milliseconds = [1000 * seconds for seconds in timing.seconds]
     row: Row = {"seconds": sum(timing.seconds)}
     for percent in PERCENTILES:
@@ -142,23 +143,35 @@ def _output(timing: Timing, timings: Mapping[str, Timing]) -> Row:
     return row
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; the first column is text, the others are numbers."""
-    lines = [columns, [":---", *["---:"] * (len(columns) - 1)], *rows]
+#: A column's head, and what stands below it; a KeyError means nothing does.
+Column = Tuple[str, Callable[[Row], str]]
+
+
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], texts: Container[int] = (0,)
+) -> str:
+    """A Markdown table; the columns ``texts`` (counted from 0) are text, the others numbers."""
+    aligned = [":---" if place in texts else "---:" for place in range(len(columns))]
+    lines = [columns, aligned, *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def table_of(columns: Sequence[Column], rows: Sequence[Row], texts: Container[int] = (0,)) -> str:
+    """The same of rows of figures; columns without any are left out."""
+    known = [column for column in columns if any(_known(column[1], row) for row in rows)]
+    cells = [[show(row) if _known(show, row) else "" for _, show in known] for row in rows]
+    return table([name for name, _ in known], cells, texts)
+
+
 def markdown(rows: Sequence[Row]) -> str:
-    """The main table, with what its columns mean below; columns without figures are left out."""
-    columns = [column for column in _COLUMNS if any(_known(column[1], row) for row in rows)]
-    cells = [[show(row) if _known(show, row) else "" for _, show in columns] for row in rows]
+    """The main table, with what its columns mean below."""
     notes = ["× is the median over batches of the other's time divided by this one's."]
     if rows[0].get("batch size", 1) > 1:
         notes.append(f"Milliseconds are those of a batch of {rows[0]['batch size']} sentences.")
     notes.append("Repetition is the share of tokens equal to the token before.")
     signatures = sorted({row["bleu signature"] for row in rows if "bleu signature" in row})
     notes += [f"BLEU is sacreBLEU's, {signature}." for signature in signatures]
-    return table([name for name, _ in columns], cells) + "\n\n" + "\n".join(notes)
+    return table_of(_COLUMNS, rows) + "\n\n" + "\n".join(notes)
 
 
 def _known(show: Callable[[Row], str], row: Row) -> bool:
@@ -169,23 +182,27 @@ def _known(show: Callable[[Row], str], row: Row) -> bool:
     return True
 
 
-def _speed_up_column(other: str) -> Tuple[str, Callable[[Row], str]]:
+def _speed_up_column(other: str) -> Column:
     return f"× {other}", lambda row: f"{row[f'median speed-up over {other}']:.2f}"
 
 
-def _equal_column(key: str) -> Tuple[str, Callable[[Row], str]]:
+def _equal_column(key: str) -> Column:
     return key, lambda row: f"{row[key]:,} of {row['sentences']:,}"
 
 
-#: Heads of the main table and what stands below them; a KeyError means nothing does.
-_COLUMNS: List[Tuple[str, Callable[[Row], str]]] = [
-    ("method", lambda row: str(row["method"])),
-    ("p50 ms", lambda row: f"{row['p50_ms']:.1f}"),
+METHOD: Column = ("method", lambda row: str(row["method"]))
+MEDIAN: Column = ("p50 ms", lambda row: f"{row['p50_ms']:.1f}")
+SPEED_UPS: Sequence[Column] = [_speed_up_column(other) for other in AGAINST]
+ACCEPTED: Column = ("accepted tokens", lambda row: f"{row['accepted tokens']:.2f}")
+#: Of the main table.
+_COLUMNS: List[Column] = [
+    METHOD,
+    MEDIAN,
     ("p90 ms", lambda row: f"{row['p90_ms']:.1f}"),
     ("p99 ms", lambda row: f"{row['p99_ms']:.1f}"),
-    *map(_speed_up_column, AGAINST),
+    *SPEED_UPS,
     ("iterations a sentence", lambda row: f"{row['iterations'] / row['sentences']:.1f}"),
-    ("accepted tokens", lambda row: f"{row['accepted tokens']:.2f}"),
+    ACCEPTED,
     ("BLEU", lambda row: f"{row['bleu']:.1f}"),
     ("repetition", lambda row: f"{row['repetition percent']:.2f}%"),
     *map(_equal_column, EQUAL.values()),

@@ -77,7 +77,9 @@ def alignment_lattice(source: Tokens, hypothesis: Tokens) -> Lattice:
     return {vertex: steps[vertex] for vertex in sorted(steps)}
 
 
-def levenshtein(source: Tokens, hypothesis: Tokens, substitution: int) -> List[List[int]]:
+def levenshtein(
+    source: Sequence[object], hypothesis: Sequence[object], substitution: int
+) -> List[List[int]]:
     """Edit distances of all beginnings, ``[source tokens][hypothesis tokens]``."""
     rows = [list(range(len(hypothesis) + 1))]
     for number, token in enumerate(source, start=1):
