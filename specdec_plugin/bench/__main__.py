@@ -3,15 +3,17 @@
 import argparse
 import os
 import sys
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
 from ..errors import PluginError
 from .command_line import build_parser, check_options, method_names
+from .edits import Edits, edit_ratios, ratio_rows
+from .examples import chosen, drafting, example_rows
 from .flops import gflops
 from .lineup import Built, build, measure_memory
-from .methods import Session, open_session
+from .methods import Method, Session, open_session
 from .publish import publish
 from .report import Row, summarise
 from .resume import Journal, file_state
@@ -39,14 +41,15 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     journals = [open_journal(options, each, len(batches[each.size])) for each in every]
     built = build(session, options, names, first[0])
     rows: List[Row] = []
-    seconds: Dict[str, Sequence[float]] = {}
+    timings: Dict[str, Timing] = {}
     for each, journal in zip(every, journals):
         torch.set_num_threads(each.threads)
         timings, found = measure(session, options, built, batches[each.size], references, journal)
         shared = {"batch size": each.size, "threads": each.threads}
         rows += [{**row, **built.swept[row["method"]], **shared} for row in found]
-        seconds = {name: timing.seconds for name, timing in timings.items()}
-    publish(options, argv, rows, seconds)
+    seconds = {name: timing.seconds for name, timing in timings.items()}
+    edits = study_edits(session, options, built.methods, first, timings)
+    publish(options, argv, rows, seconds, edits)
 
 
 def measure(
@@ -65,6 +68,23 @@ def measure(
     texts = {name: texts_of(session, timing, options) for name, timing in timings.items()}
     spent = gflops(session, built.methods, timings, batches)
     return timings, summarise(built.methods, timings, texts, references, memory, spent)
+
+
+def study_edits(
+    session: Session,
+    options: argparse.Namespace,
+    methods: Sequence[Method],
+    batches: Sequence[Any],
+    timings: Mapping[str, Timing],
+) -> Optional[Edits]:
+    """Figures by edit ratio and examples, each where asked for; None where neither is."""
+    if not options.edit_ratio and options.examples is None:
+        return None
+    ratios = edit_ratios(session, batches, timings)
+    rows = ratio_rows(ratios, methods, timings) if options.edit_ratio else []
+    places = chosen(ratios, options.examples or 0)
+    args = drafting(methods), batches, timings, ratios, places, options.post_process
+    return Edits(ratios, rows, example_rows(session, *args))
 
 
 def load(options: argparse.Namespace) -> Session:
@@ -87,7 +107,7 @@ def open_journal(options: argparse.Namespace, where: Conditions, batches: int) -
         return None
     os.makedirs(options.output, exist_ok=True)
     known = {f"--{name.replace('_', '-')}": value for name, value in vars(options).items()}
-    for name in ("--output", "--resume"):
+    for name in ("--output", "--resume", "--edit-ratio", "--examples"):  # nobody's time needs them
         del known[name]
     paths = [*options.path.split(":"), *([options.drafter_path] if options.drafter_path else [])]
     known.update({path: file_state(path) for path in paths})

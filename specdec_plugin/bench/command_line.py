@@ -9,7 +9,7 @@ from ..decoding.config import DecodingConfig
 from ..errors import PluginError
 from .methods import BASELINES, METHODS
 from .peers import PEERS
-from .report import processors
+from .report import EQUAL, processors
 from .sweeps import SWEEPS
 from .timing import TURN
 
@@ -22,6 +22,8 @@ EXAMPLE = """examples:
       --sweep k --block-sizes 2,4,6,8,10 --subset valid --reference valid.es --output k/
   specdec-bench data-bin -s en -t es --path verifier.pt --sweep threads --threads 1,2,4,8 \\
       --methods "fairseq beam 1,greedy,jacobi,gs-jacobi,hybrid-jacobi" --output threads/
+  specdec-bench data-bin -s src -t tgt --path corrector.pt --edit-ratio --examples 7 \\
+      --methods "fairseq beam 5,fairseq beam 1,greedy,input-guided" --output correction/
 """
 #: SpecDec++ as the papers run it for speed.
 SPECDEC_PP = {"top_beta": 5, "tolerance": 3.0}
@@ -40,6 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_models(parser)
     _add_decoding(parser.add_argument_group("decoding, as in fairseq-generate"))
     _add_measuring(parser.add_argument_group("measuring"))
+    _add_edits(parser.add_argument_group("what is edited (with batches of one sentence)"))
     _add_sweeps(parser.add_argument_group("sweeps"))
     return parser
 
@@ -124,6 +127,23 @@ def _add_measuring(group: Any) -> None:
     )
 
 
+def _add_edits(group: Any) -> None:
+    group.add_argument(
+        "--edit-ratio",
+        action="store_true",
+        help="for tasks whose output is much like the input, such as error correction and text "
+        "simplification: also a table and a plot by edit ratio, the edit distance between source "
+        "and greedy output divided by the length of the source",
+    )
+    group.add_argument(
+        "--examples",
+        type=int,
+        metavar="N",
+        help="also show N sentences, spread over edit ratios, as each method that drafts decodes "
+        "them: what was drafted and accepted, and what the verifier chose token by token",
+    )
+
+
 def _add_sweeps(group: Any) -> None:
     group.add_argument(
         "--sweep",
@@ -172,7 +192,7 @@ def check_options(options: argparse.Namespace) -> None:
     Raises:
         PluginError: says which option and what to do.
     """
-    for name in ("batch_size", "repeats", "turn", "sentences"):
+    for name in ("batch_size", "repeats", "turn", "sentences", "examples"):
         value = getattr(options, name)
         if value is not None and value < 1:
             raise PluginError(f"--{name.replace('_', '-')} {value}: give at least 1.")
@@ -190,6 +210,28 @@ def check_options(options: argparse.Namespace) -> None:
             "give --batch-sizes instead."
         )
     _check_threads(options)
+    for name in ("edit_ratio", "examples"):
+        if getattr(options, name):
+            _check_edits(options, "--" + name.replace("_", "-"))
+
+
+def _check_edits(options: argparse.Namespace, flag: str) -> None:
+    if options.batch_size != 1 or options.sweep in ("batch", "threads"):
+        raise PluginError(
+            f"{flag} needs the time of each sentence, under one condition: leave out --batch-size, "
+            "--sweep batch and --sweep threads."
+        )
+    names = method_names(options)
+    if not {*EQUAL} & {*names}:
+        raise PluginError(
+            f"{flag} compares sentences with the output of greedy decoding: add greedy to "
+            "--methods."
+        )
+    if flag == "--examples" and not {*names} - {*BASELINES, "greedy"}:
+        raise PluginError(
+            f"{flag} shows what was drafted, but none of these --methods drafts: add one that "
+            "does, such as input-guided."
+        )
 
 
 def _check_threads(options: argparse.Namespace) -> None:

@@ -1,4 +1,4 @@
-"""The figures of papers 000 and 001, drawn from the report's rows."""
+"""The figures of papers 000, 001 and 002, drawn from the report's rows."""
 
 import math
 import os
@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from . import sweeps
+from .edits import places_by_bin
 from .report import AGAINST, Row, speed_ups
 
 #: Okabe and Ito's colours, which colour-blind readers tell apart; markers tell them apart in grey.
@@ -77,6 +78,54 @@ def _histogram(axis: Any, name: str, ratios: Sequence[float], edges: Any, colour
     axis.yaxis.set_major_locator(MaxNLocator(3, integer=True))
 
 
+def plot_edit_ratios(
+    ratios: Sequence[float], seconds: Mapping[str, Sequence[float]], folder: str
+) -> List[str]:
+    """Each sentence's speed-up against its edit ratio (paper 002, Figure 5), and medians by bin.
+
+    Args:
+        ratios: of each sentence.
+        seconds: by method, of the same sentences.
+        folder: where the figure goes.
+
+    Returns:
+        the files, PNG and SVG; none without a baseline and another method.
+    """
+    bases = [name for name in ("fairseq beam 5", "greedy") if name in seconds]
+    bases = bases or [name for name in AGAINST if name in seconds]
+    shown = {base: [each for each in seconds if each not in _upto(base)] for base in bases}
+    bases = [base for base in bases if shown[base]]
+    if not bases:
+        return []
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(4.2 * len(bases), 3.6), layout="constrained")
+        axes = figure.subplots(1, len(bases), squeeze=False)[0]
+        for axis, base in zip(axes, bases):
+            for place, name in enumerate(seconds):
+                if name in shown[base]:
+                    _cloud(axis, ratios, speed_ups(seconds[base], seconds[name]), name, place)
+            axis.set_xlabel("edit ratio (lines: medians)")
+            axis.set_title(f"× {base}", fontsize=9)
+            _times(axis)
+    return _finish(figure, axes, folder, "edit-ratio")
+
+
+def _upto(base: str) -> Sequence[str]:
+    """The baseline, and those that are slower."""
+    return AGAINST[: AGAINST.index(base) + 1]
+
+
+def _cloud(axis: Any, ratios: Sequence[float], ups: Sequence[float], name: str, place: int) -> None:
+    """A point for each sentence, and a line through the medians of the bins."""
+    look = _look(place)
+    axis.scatter(ratios, ups, s=6, alpha=0.35, linewidths=0, color=look["color"], rasterized=True)
+    medians = [
+        [statistics.median(each[one] for one in places) for each in (ratios, ups)]
+        for places in places_by_bin(ratios).values()
+    ]
+    axis.plot(*zip(*medians), **look, markersize=4, label=name)
+
+
 def plot_block_sizes(rows: Sequence[Row], folder: str) -> List[str]:
     """Accepted tokens, BLEU and speed-up against k (paper 001, Table 2).
 
@@ -140,7 +189,7 @@ def _heat(axis: Any, values: Dict[int, Dict[float, float]], title: str, form: st
 
 
 def plot_batch_sizes(rows: Sequence[Row], folder: str) -> List[str]:
-    """Time a sentence, speed-up and peak memory against the batch size (paper 001, Figure 5).
+    """Time, speed-ups and memory against the batch size (papers 001, Figure 5; 002, Figure 6).
 
     Args:
         rows: of a report with ``--sweep batch``.
@@ -149,7 +198,7 @@ def plot_batch_sizes(rows: Sequence[Row], folder: str) -> List[str]:
     Returns:
         the files, PNG and SVG.
     """
-    panels = [_SENTENCE_MS, *_speed_up_panels(rows)[:1]]
+    panels = [_SENTENCE_MS, *_speed_up_panels(rows)]
     panels.append(("memory in MB", "peak memory, MB", lambda row: row["memory in MB"]["peak"]))
     figure, axes = _doubling(rows, "batch size", panels, "sentences a batch")
     return _finish(figure, axes, folder, "sweep-batch")
@@ -183,11 +232,16 @@ def _doubling(
         axis.set_xscale("log", base=2)
         axis.set_xticks(values, [str(value) for value in values])
         axis.minorticks_off()
-    axes[0].set_yscale("log")
-    axes[0].yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes[0].yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes[0].yaxis.set_minor_formatter(NullFormatter())
+    _times(axes[0])
     return figure, axes
+
+
+def _times(axis: Any) -> None:
+    """Times and ratios of them: equal factors are equally far from each other."""
+    axis.set_yscale("log")
+    axis.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    axis.yaxis.set_minor_formatter(NullFormatter())
 
 
 #: The key that rows must have, the axis' label, and the value.

@@ -10,6 +10,8 @@ import sys
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from . import sweeps
+from .edits import Edits, ratio_table
+from .examples import examples_tables
 from .flops import flops_table
 from .report import Row, machine, markdown, memory_table, parts_table
 
@@ -19,6 +21,7 @@ def publish(
     argv: Sequence[str],
     rows: Sequence[Row],
     seconds: Mapping[str, Sequence[float]],
+    edits: Optional[Edits] = None,
 ) -> None:
     """Print the tables; with ``--output``, store them, the figures and the plots."""
     origin = {
@@ -26,24 +29,41 @@ def publish(
         "date": datetime.date.today().isoformat(),
         "command": shlex.join(["specdec-bench", *map(str, argv)]),
     }
-    text = document(options.sweep, rows, origin)
+    text = document(options.sweep, rows, origin, edits)
     drawn: List[str] = []
     if options.output is not None:
         results = {**origin, "options": vars(options), "rows": rows}
+        if edits is not None:
+            results.update({"by edit ratio": edits.rows, "examples": edits.examples})
         write(options.output, "results.json", json.dumps(results, indent=1))
         write(options.output, "results.md", text + "\n")
-        drawn = draw(options, rows, seconds)
+        drawn = draw(options, rows, seconds, edits)
     print(text)
     for path in drawn:
         print(f"wrote {path}", file=sys.stderr)
 
 
 def draw(
-    options: argparse.Namespace, rows: Sequence[Row], seconds: Mapping[str, Sequence[float]]
+    options: argparse.Namespace,
+    rows: Sequence[Row],
+    seconds: Mapping[str, Sequence[float]],
+    edits: Optional[Edits] = None,
 ) -> List[str]:
     """Draw what belongs to the run into ``--output``; returns the files."""
     # fairseq lets every logger speak, and this one tells of each font.
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
+    from . import plots
+
+    drawn = _draw_sweep(options, rows, seconds)
+    if edits is not None and edits.rows:
+        drawn += plots.plot_edit_ratios(edits.ratios, seconds, options.output)
+    return drawn
+
+
+def _draw_sweep(
+    options: argparse.Namespace, rows: Sequence[Row], seconds: Mapping[str, Sequence[float]]
+) -> List[str]:
+    """What was swept, or without a sweep how speed-ups are distributed."""
     from . import plots
 
     if options.sweep == "k":
@@ -58,7 +78,12 @@ def draw(
     return plots.plot_distribution(seconds, options.output, unit)
 
 
-def document(sweep: Optional[str], rows: Sequence[Row], origin: Mapping[str, Any]) -> str:
+def document(
+    sweep: Optional[str],
+    rows: Sequence[Row],
+    origin: Mapping[str, Any],
+    edits: Optional[Edits] = None,
+) -> str:
     """What a reader gets: tables, what they mean, and where the figures come from."""
     parts: List[Optional[str]] = []
     if sweep == "beta-tau":
@@ -72,6 +97,9 @@ def document(sweep: Optional[str], rows: Sequence[Row], origin: Mapping[str, Any
     for heading, some in _by_conditions(rows, sweep):
         parts += [heading, markdown(some), parts_table(some), flops_table(some)]
         parts.append(memory_table(some) if sweep != "batch" else None)
+    if edits is not None:
+        parts.append(ratio_table(edits.rows) if edits.rows else None)
+        parts.append(examples_tables(edits.examples) if edits.examples else None)
     where, counts = origin["machine"], sorted({row["threads"] for row in rows})
     plural = "s" if counts[-1] > 1 else ""
     parts.append(

@@ -73,6 +73,11 @@ def bench_here(*args):
         (["--threads", "0"], "at least 1"),
         (["--threads", "1,2"], "add --sweep threads"),
         (["--sweep", "threads", "--peer", "ctranslate2"], "leave it out"),
+        (["--edit-ratio", "--batch-size", 2], "leave out --batch-size"),
+        (["--examples", 2, "--sweep", "batch"], "--sweep batch and --sweep threads"),
+        (["--edit-ratio", "--methods", "specdec"], "add greedy to"),
+        (["--examples", 0], "at least 1"),
+        (["--examples", 2], "none of these --methods drafts"),
     ],
 )
 def test_options_that_make_no_sense(more, words, corpus, tiny_verifier):
@@ -112,6 +117,16 @@ def test_an_interrupted_run_is_resumed(corpus, tiny_verifier, tmp_path, capsys):
             "| accepted tokens / BLEU | β = 1 | β = 2 |",
         ),
         (
+            ["batch", "--batch-sizes", "1,8", "--methods", "fairseq beam 1,greedy,input-guided"],
+            ["fairseq beam 1", "greedy", "input-guided"] * 2,
+            "| × fairseq beam 1 | batch of 1 | batch of 8 |",
+        ),
+        (
+            ["k", "--block-sizes", "2,4", "--methods", "greedy,input-guided"],
+            ["greedy", "input-guided, k=2", "input-guided, k=4"],
+            "| input-guided, k=4 |",
+        ),
+        (
             ["batch", "--batch-sizes", "1,8"],
             ["greedy", "specdec", "specdec++"] * 2,
             "| peak memory, MB | batch of 1 | batch of 8 |",
@@ -126,7 +141,8 @@ def test_sweeps(sweep, labels, words, corpus, tiny_verifier, tiny_drafter, tmp_p
     assert [row["method"] for row in rows] == labels
     assert all(row["sentences"] == 8 for row in rows)
     exact = [row for row in rows if not row["method"].startswith("specdec++")]
-    assert all(row["equal to greedy"] == 8 for row in exact)
+    key = "equal to fairseq greedy" if rows[0]["method"] == "fairseq beam 1" else "equal to greedy"
+    assert all(row[key] == 8 for row in exact)
     assert words in capsys.readouterr().out
     assert (tmp_path / f"sweep-{sweep[0]}.png").stat().st_size > 5000
     assert (tmp_path / f"sweep-{sweep[0]}.svg").exists()
@@ -193,6 +209,74 @@ def test_jacobi_solvers_with_flags_of_their_own(
     assert spent["specdec"]["drafter"] > 0 == spent["gs-jacobi"]["drafter"]
     assert spent["gs-jacobi"]["total"] > spent["greedy"]["total"] > 0
     assert spent["gs-jacobi"]["encoder"] == spent["greedy"]["encoder"]
+
+
+@pytest.mark.parametrize("fallback", [None, "ngram", "nat"])
+def test_copies_of_the_source_with_flags_of_their_own(
+    fallback, corpus, tiny_verifier, tiny_drafter, tmp_path, monkeypatch
+):
+    built = {}
+
+    def build(task, models, args, eos=None):
+        generator = build_generator(task, models, args, eos)
+        built[str(task.cfg.decoding)] = task.cfg
+        return generator
+
+    monkeypatch.setattr(parallel_decoding, "build_generator", build)
+    names = ["greedy", "specdec", "input-guided"]
+    bench_here(
+        *(corpus, tiny_verifier, "--methods", ",".join(names), "--drafter-path", tiny_drafter),
+        *("--draft-confidence", 0.1, "--block-size", 3, "--drafter-dtype", "float32"),
+        *(["--fallback", fallback] if fallback else []),
+        *("--sentences", 6, "--output", tmp_path),
+    )
+    rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
+    assert [row["method"] for row in rows] == names
+    assert all(row["equal to greedy"] == 6 for row in rows)
+    cfg, reads = built["input-guided"], fallback == "nat"
+    assert cfg.block_size == 3 and cfg.fallback == fallback
+    assert cfg.drafter_path == (tiny_drafter if reads else None)
+    assert cfg.draft_confidence == (0.1 if reads else 0)
+    assert cfg.drafter_dtype == ("float32" if reads else None)
+    assert built["specdec"].drafter_path == tiny_drafter
+    assert (rows[2]["GFLOPs a sentence"]["drafter"] > 0) == reads
+
+
+def test_edit_ratios_and_examples(corpus, tiny_verifier, tiny_drafter, tmp_path, capsys):
+    names = ["fairseq beam 5", "fairseq beam 1", "greedy", "input-guided", "specdec", "gs-jacobi"]
+    args = [corpus, tiny_verifier, "--drafter-path", tiny_drafter, "--methods", ",".join(names)]
+    args += ["--post-process", "none", "--output", tmp_path]
+    bench_here(*args)
+    plain = json.loads((tmp_path / "results.json").read_text("utf-8"))
+    assert "by edit ratio" not in plain and not (tmp_path / "edit-ratio.png").exists()
+    capsys.readouterr()
+    bench_here(*args, "--edit-ratio", "--examples", 3, "--resume")
+    printed = capsys.readouterr().out
+    results = json.loads((tmp_path / "results.json").read_text("utf-8"))
+    for key in ("seconds", "iterations"):  # nothing was timed again
+        assert [row.get(key) for row in results["rows"]] == [row.get(key) for row in plain["rows"]]
+    by_ratio = results["by edit ratio"]
+    assert sum(row["sentences"] for row in by_ratio) == 21 * len(names)
+    assert {row["method"] for row in by_ratio} == {*names}
+    assert all(row["median speed-up over fairseq beam 5"] > 0 for row in by_ratio)
+    shown = results["examples"]
+    assert [row["method"] for row in shown] == [name for name in names[3:] for _ in range(3)]
+    greedy = {row["sentence"]: whole(row) for row in shown if row["method"] == "specdec"}
+    for row in shown:
+        assert row["iterations"] == len(row["output"]) > 0
+        assert row["source"] == corpus.lines("test", "en")[row["sentence"]]
+        assert whole(row) == greedy[row["sentence"]]
+    assert any(part["drafted"] for row in shown for part in row["output"])
+    text = (tmp_path / "results.md").read_text("utf-8")
+    for words in ("| edit ratio | method |", "output of gs-jacobi |", "[<b>", "⏎]"):
+        assert words in text and words in printed
+    assert (tmp_path / "edit-ratio.png").stat().st_size > 5000
+    assert (tmp_path / "edit-ratio.svg").exists()
+
+
+def whole(row):
+    """The output that an example tells piece by piece."""
+    return "".join(part["drafted"] + part["own"] for part in row["output"])
 
 
 def test_ctranslate2_beside_us(corpus, tiny_verifier, tmp_path):

@@ -47,6 +47,19 @@ def test_bins_are_few_and_of_one_width(ratios):
     assert len(edges) >= 2 and edges[0] == 0
 
 
+def test_edit_ratios(tmp_path):
+    ratios = [0.0, 0.0, 0.1, 0.4]
+    seconds = {"fairseq beam 5": [9.0, 8.0, 7.0, 9.0], "greedy": [3.0] * 4}
+    seconds["input-guided"] = [1.0, 1.0, 2.0, 3.0]
+    paths = plots.plot_edit_ratios(ratios, seconds, str(tmp_path))
+    check(paths, "edit ratio", "× fairseq beam 5", "× greedy", "input-guided")
+    assert paths[0].endswith("edit-ratio.png")
+    del seconds["fairseq beam 5"], seconds["greedy"]
+    assert plots.plot_edit_ratios(ratios, seconds, str(tmp_path)) == []
+    seconds["fairseq beam 1"] = [4.0] * 4
+    check(plots.plot_edit_ratios(ratios, seconds, str(tmp_path)), "× fairseq beam 1")
+
+
 def test_block_sizes(tmp_path):
     rows = [row("greedy"), row("fairseq beam 5")]
     rows += [row(f"specdec, k={k}", "specdec", k / 2, block_size=k) for k in (2, 4, 6)]
@@ -66,11 +79,13 @@ def test_grid(tmp_path):
 def test_batch_sizes(tmp_path):
     rows = [
         row(name, speed_up=size, **{"batch size": size, "seconds": 1.0 / size, "sentences": 8},
-            **{"memory in MB": {"peak": 30.0 + size}})
+            **{"memory in MB": {"peak": 30.0 + size}, "median speed-up over greedy": 1.5})
         for size in (1, 8, 32)
         for name in ("fairseq beam 5", "specdec")
     ]  # fmt: skip
-    check(plots.plot_batch_sizes(rows, str(tmp_path)), "sentences a batch", "peak memory, MB")
+    paths = plots.plot_batch_sizes(rows, str(tmp_path))
+    check(paths, "sentences a batch", "peak memory, MB", "× fairseq beam 5, median")
+    check(paths, "× greedy, median")
 
 
 def test_threads(tmp_path):
