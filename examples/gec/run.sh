@@ -1,0 +1,246 @@
+#!/usr/bin/env bash
+# From clean English text to a table: pairs, a model that rewrites, scores and speed of decoding.
+# Every step is skipped when its output is there, and resumes when it was killed.
+set -euo pipefail
+
+usage() {
+    cat <<'USAGE'
+usage: run.sh CORPUS OUTPUT [MODEL]
+
+  CORPUS   folder with train, dev and test .en (plain or .gz), a sentence a line; files of
+           these names in folders below it are read one after the other. Several: A:B
+  OUTPUT   where everything goes
+  MODEL    folder of a model that is there (model.pt, spm.model, dict.err.txt): none is trained
+
+Settings, as variables:
+  TASK=correct       correct errors that make_errors.py made; or restore: case and punctuation
+  JFLEG=             folder with dev.src, dev.ref0 to dev.ref3 and dev.ref.m2.gz, to decode too
+  DRAFTER=           a block-NAT drafter of MODEL, for --fallback nat
+  UPDATES=3600 COPIES=8 SIZE=8000 DIM=256 LAYERS=3   of training, pairs, subwords and the model
+  HELD_OUT=2000      sentences of the test text that are decoded
+  SENTENCES=600      of these, and of JFLEG, how many the benchmark decodes; 0: no benchmark
+  DECODINGS="fairseq-beam-5 input-guided input-guided-ngram"   scored beside fairseq-beam-1, and
+                     with DRAFTER also input-guided-nat
+  THREADS=2 DEVICE=--cpu (empty for a GPU) WORKERS=1 SUFFIX=en PYTHON=python
+
+example:
+  JFLEG=corpora/jfleg examples/gec/run.sh corpora/pydocs work
+  TASK=restore examples/gec/run.sh corpora/pydocs work
+USAGE
+}
+
+fail() {
+    echo "run.sh: $1" >&2
+    exit 1
+}
+
+step() { printf '\n== %s\n' "$1"; }
+
+[ "${1:-}" != --help ] || { usage; exit; }
+[ $# -ge 2 ] || { usage; exit 1; }
+corpus=$1 output=$2 given=${3:-}
+task=${TASK:-correct} jfleg=${JFLEG:-} drafter=${DRAFTER:-}
+updates=${UPDATES:-3600} held_out=${HELD_OUT:-2000} sentences=${SENTENCES:-600}
+suffix=${SUFFIX:-en} threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
+case $task in
+    correct) ;;
+    restore) [ -z "$jfleg" ] || fail "JFLEG is about TASK=correct. Leave it out." ;;
+    *) fail "TASK=$task is neither correct nor restore. Choose one of them." ;;
+esac
+[ -z "$given" ] || [ -e "$given/model.pt" ] || fail "$given holds no model.pt. Check the folder."
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+plugin=$root/specdec_plugin
+text=$output/text     # of both tasks
+work=$output/$task
+export OMP_NUM_THREADS=$threads
+
+# Files appear under their names when they are whole.
+
+# --- text and pairs ---------------------------------------------------------------------
+
+lines_of() {  # SPLIT
+    local folders folder file
+    IFS=: read -r -a folders <<<"$corpus"
+    for folder in "${folders[@]}"; do
+        find -L "$folder" -type f \( -name "$1.$suffix" -o -name "$1.$suffix.gz" \) |
+            LC_ALL=C sort
+    done | while IFS= read -r file; do
+        case $file in *.gz) gzip -cd "$file" ;; *) cat "$file" ;; esac
+    done
+}
+
+clean_text() {  # SPLIT MOST
+    [ ! -e "$text/$1.$suffix" ] || return 0
+    lines_of "$1" | LC_ALL=C awk -v most="$2" \
+        'NF >= 3 && NF <= 60 && !seen[$0]++ && (!most || n++ < most)' |
+        "$python" "$root/data_scripts/gec/tokenise.py" >"$text/$1.tmp"
+    [ -s "$text/$1.tmp" ] || fail "$corpus holds no text in $1.$suffix. Check the folder."
+    mv "$text/$1.tmp" "$text/$1.$suffix"
+}
+
+make_pairs() {  # SPLIT SEED [OPTIONS]
+    local clean=$text/$1.$suffix pairs=$work/pairs/$1
+    [ ! -e "$pairs.err" ] || return 0  # the last of the two to be there
+    if [ "$task" = restore ]; then
+        "$python" "$root/data_scripts/gec/strip_case.py" <"$clean" >"$pairs.tmp"
+        cp "$clean" "$pairs.cor"
+        mv "$pairs.tmp" "$pairs.err"
+    else
+        # Words are counted in the training text, which comes first.
+        "$python" "$root/data_scripts/gec/make_errors.py" "$clean" --output "$pairs" \
+            --error-rate 0.12 --clean-share 0.15 --vocabulary "$work/words.txt" --seed "$2" \
+            --workers "${WORKERS:-1}" "${@:3}"
+    fi
+}
+
+prepare() {  # FOLDER OPTIONS: subwords and binary data
+    [ -e "$1/bin/dict.cor.txt" ] || "$python" "$root/data_scripts/prepare_subwords.py" \
+        -s err -t cor --output "$1" --workers "${WORKERS:-1}" "${@:2}"
+}
+
+# --- the model --------------------------------------------------------------------------
+
+train_model() {
+    local dim=${DIM:-256} layers=${LAYERS:-3}
+    # PyTorch on a CPU frees and asks for its large buffers at every step; glibc would hand them
+    # back to the system each time, and a quarter of the training time would go to page faults.
+    MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 \
+        fairseq-train "$work/data/bin" -s err -t cor --user-dir "$plugin" \
+        --task specdec_translation ${device:+"$device" --cpu-autocast bfloat16} \
+        --arch transformer --share-all-embeddings --dropout 0.1 \
+        --encoder-layers "$layers" --encoder-embed-dim "$dim" --encoder-attention-heads 4 \
+        --decoder-layers "$layers" --decoder-embed-dim "$dim" --decoder-attention-heads 4 \
+        --encoder-ffn-embed-dim $((4 * dim)) --decoder-ffn-embed-dim $((4 * dim)) \
+        --criterion cross_entropy --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 \
+        --lr-scheduler polynomial_decay --warmup-updates $((updates / 6)) \
+        --total-num-update "$updates" --max-update "$updates" --max-tokens 4096 \
+        --save-interval-updates 200 --keep-interval-updates 4 --no-epoch-checkpoints \
+        --log-format simple --log-interval 20 --num-workers 0 --seed 1 --save-dir "$work/training"
+    specdec-average-checkpoints --inputs "$work/training/checkpoint_last.pt" \
+        --output "$model" --half
+}
+
+# --- decoding and scores ----------------------------------------------------------------
+
+decode() {  # DATA FOLDER NAME FLAGS: one sentence at a time, a line for every line
+    local name=$2/$3
+    [ ! -e "$name.hyp" ] || return 0
+    fairseq-generate "$1/bin" -s err -t cor --user-dir "$plugin" --path "$model" \
+        --batch-size 1 --required-batch-size-multiple 1 --post-process sentencepiece \
+        ${device:+"$device"} "${@:4}" >"$name.log"
+    LC_ALL=C sed -n 's/^D-//p' "$name.log" | LC_ALL=C sort -n | cut -f 3- >"$name.tmp"
+    mv "$name.tmp" "$name.hyp"
+}
+
+score() {  # DATA FOLDER NAME M2 REFERENCES: those of fairseq's beam 1 if the output is the same
+    local name=$2/$3 first=$2/fairseq-beam-1
+    [ ! -e "$name.scores" ] || return 0
+    if [ -e "$first.scores" ] && cmp -s "$first.hyp" "$name.hyp"; then
+        cp "$first.scores" "$name.scores"
+        return
+    fi
+    specdec-gec-score --source "$1/raw/test.err" --hypothesis "$name.hyp" --m2 "$4" \
+        --references "${@:5}" >"$name.tmp"
+    mv "$name.tmp" "$name.scores"
+}
+
+same_lines() {  # FILE FILE
+    LC_ALL=C awk 'NR == FNR { line[FNR] = $0 "" } NR != FNR && line[FNR] == $0 "" { same++ }
+        END { print same + 0 " of " FNR }' "$1" "$2"
+}
+
+table() {  # FOLDER
+    echo "| decoding | precision | recall | F0.5 | GLEU | lines as fairseq's beam 1 |"
+    echo "|---|---|---|---|---|---|"
+    local name
+    for name in "${decodings[@]}"; do
+        awk -v name="$name" -v same="$(same_lines "$1/fairseq-beam-1.hyp" "$1/$name.hyp")" '
+            { score[$1 == "M2" ? $2 : $1] = $1 == "M2" ? $3 : $2 }
+            END { print "| " name " | " score["precision"] " | " score["recall"] " | " \
+                score["F0.5"] " | " score["GLEU"] " | " same " |" }' "$1/$name.scores"
+    done
+}
+
+decode_and_score() {  # DATA FOLDER M2 REFERENCES
+    mkdir -p "$2"
+    local name flags
+    for name in "${decodings[@]}"; do
+        case $name in
+            fairseq-beam-*) flags=(--task translation --beam "${name#fairseq-beam-}") ;;
+            *) flags=(--task specdec_translation --beam 1 --decoding input-guided) ;;
+        esac
+        case $name in
+            *-ngram) flags+=(--fallback ngram) ;;
+            *-nat) flags+=(--fallback nat --drafter-path "$drafter" --draft-confidence 0.2) ;;
+        esac
+        decode "$1" "$2" "$name" "${flags[@]}"
+        score "$1" "$2" "$name" "${@:3}"
+    done
+    table "$2" | tee "$2/scores.md"
+}
+
+bench() {  # DATA FOLDER OPTIONS
+    [ "$sentences" != 0 ] || return 0
+    [ ! -e "$2/results.md" ] || return 0
+    specdec-bench "$1/bin" -s err -t cor --path "$model" --reference "$1/raw/test.cor" \
+        --sentences "$sentences" --threads "$threads" --output "$2" --resume "${@:3}"
+}
+
+benchmarks() {  # DATA FOLDER
+    bench "$1" "$2/bench" --edit-ratio --examples 7 \
+        --methods "fairseq beam 5,fairseq beam 1,greedy,specdec self,input-guided"
+    case " ${decodings[*]} " in
+        *" input-guided-ngram "*)
+            bench "$1" "$2/bench-ngram" --methods "greedy,input-guided" --fallback ngram
+            ;;
+    esac
+}
+
+# --- all steps --------------------------------------------------------------------------
+
+mkdir -p "$text" "$work/pairs"
+
+step "clean text: unique lines of 3 to 60 words, tokenised"
+for split in train dev test; do
+    most=0
+    [ "$split" != test ] || most=$held_out
+    clean_text "$split" "$most"
+done
+
+step "pairs to $task"
+make_pairs train 1 --copies "${COPIES:-8}"
+make_pairs dev 2
+make_pairs test 3
+
+step "subwords and binary data"
+model=${given:-$work}/model.pt
+options=(--train "$work/pairs/train" --valid "$work/pairs/dev" --size "${SIZE:-8000}")
+[ -z "$given" ] ||
+    options=(--subword-model "$given/spm.model" --dictionary "$given/dict.err.txt")
+prepare "$work/data" --test "$work/pairs/test" "${options[@]}"
+
+step "model"
+[ -e "$model" ] || train_model
+
+# The others are compared with the first.
+more=${DECODINGS-fairseq-beam-5 input-guided input-guided-ngram}
+read -r -a decodings <<<"fairseq-beam-1 $more"
+[ -z "$drafter" ] || decodings+=(input-guided-nat)
+
+step "held-out pairs"
+data=$work/data
+[ -e "$work/test.m2" ] || "$python" "$root/data_scripts/gec/parallel_to_m2.py" \
+    "$data/raw/test" --output "$work/test.m2"
+decode_and_score "$data" "$work/test" "$work/test.m2" "$data/raw/test.cor"
+benchmarks "$data" "$work/test"
+
+[ -n "$jfleg" ] || exit 0
+step "JFLEG, on which nothing was trained"
+data=$work/jfleg-data
+mkdir -p "$data"
+cp "$jfleg/dev.src" "$data/test.err"
+cp "$jfleg/dev.ref0" "$data/test.cor"
+prepare "$data" --test "$data/test" --dictionary "$work/data/bin/dict.err.txt" \
+    --subword-model "$work/data/spm.model"
+decode_and_score "$data" "$work/jfleg" "$jfleg/dev.ref.m2.gz" "$jfleg"/dev.ref[0-3]
+benchmarks "$data" "$work/jfleg"

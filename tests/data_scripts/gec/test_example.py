@@ -1,0 +1,121 @@
+"""examples/gec/run.sh on a little text, with a tiny model: from raw text to the tables."""
+
+import gzip
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Dict
+
+import pytest
+
+from tests.conftest import ROOT
+
+from .conftest import sentences
+
+SCRIPT = Path(ROOT) / "examples" / "gec" / "run.sh"
+TINY = dict(UPDATES="2", COPIES="1", SIZE="120", DIM="16", LAYERS="1", HELD_OUT="5", THREADS="1")
+
+
+def run(*args: object, **settings: str) -> "subprocess.CompletedProcess[str]":
+    """Run the script with the programs of the environment that the tests run in."""
+    path = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+    settings = {"PATH": path, "PYTHON": sys.executable, "PYTHONPATH": ROOT, **settings}
+    return subprocess.run(
+        ["bash", SCRIPT, *map(str, args)],
+        env={**os.environ, **settings},
+        capture_output=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+        timeout=240,
+    )
+
+
+@pytest.fixture()
+def corpus(tmp_path: Path) -> Path:
+    """Training text in two folders, one of them packed; a line that is too short and one twice."""
+    folder = tmp_path / "corpus"
+    for name in ("one", "two"):
+        (folder / name).mkdir(parents=True)
+    lines = ["".join(f"{line}\n" for line in sentences(60, seed)) for seed in range(4)]
+    (folder / "one" / "train.en").write_text("Too short\n" + lines[0], "utf-8")
+    (folder / "two" / "train.en.gz").write_bytes(gzip.compress((lines[0] + lines[1]).encode()))
+    (folder / "one" / "dev.en").write_text(lines[2], "utf-8")
+    (folder / "two" / "test.en").write_text(lines[3], "utf-8")
+    return folder
+
+
+@pytest.fixture()
+def jfleg(tmp_path: Path) -> Path:
+    """Three sentences in the form of JFLEG."""
+    folder = tmp_path / "jfleg"
+    folder.mkdir()
+    (folder / "dev.src").write_text("A user write .\n\nThe file are open .\n", "utf-8")
+    for reference in range(4):
+        text = "A user writes .\n\nThe file is open .\n"
+        (folder / f"dev.ref{reference}").write_text(text, "utf-8")
+    edit = "A 2 3|||R|||{}|||REQUIRED|||-NONE-|||0\n\n"
+    m2 = f"S A user write .\n{edit}S \n\nS The file are open .\n{edit}".format("writes", "is")
+    (folder / "dev.ref.m2.gz").write_bytes(gzip.compress(m2.encode()))
+    return folder
+
+
+def table(path: Path) -> Dict[str, str]:
+    """The last column of a table of scores, by the first."""
+    rows = [line.strip("| ").split(" | ") for line in path.read_text("utf-8").splitlines()[2:]]
+    assert all(len(row) == 6 for row in rows)
+    return {row[0]: row[-1] for row in rows}
+
+
+def test_from_text_to_tables(corpus: Path, jfleg: Path, tmp_path: Path) -> None:
+    output, work = tmp_path / "out", tmp_path / "out" / "correct"
+    done = run(corpus, output, **TINY, DECODINGS="input-guided", SENTENCES="0")
+    assert done.returncode == 0, done.stdout + done.stderr
+    text = (output / "text" / "train.en").read_text("utf-8").splitlines()
+    assert len(text) == len({*text}) > 60 and "Too short" not in text
+    assert not any(line.endswith("quickly.") for line in text)  # tokenised
+    same = {"fairseq-beam-1": "5 of 5", "input-guided": "5 of 5"}
+    assert table(work / "test" / "scores.md") == same
+
+    # Again, for what was left out before.
+    times = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
+    (work / "jfleg" / "bench").mkdir(parents=True)
+    (work / "jfleg" / "bench" / "results.md").touch()
+    again = run(corpus, output, **TINY, DECODINGS="", SENTENCES="2", JFLEG=str(jfleg))
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "input-guided" in (work / "test" / "bench" / "results.md").read_text("utf-8")
+    assert table(work / "jfleg" / "scores.md") == {"fairseq-beam-1": "3 of 3"}
+    changed = {path.name for path, time in times.items() if path.stat().st_mtime_ns != time}
+    assert changed == {"scores.md"}
+
+
+def test_pairs_to_restore(corpus: Path, tmp_path: Path) -> None:
+    output, model = tmp_path / "out", tmp_path / "model"
+    done = run(corpus, output, model)
+    assert done.returncode == 1 and "model holds no model.pt" in done.stderr
+    model.mkdir()
+    (model / "model.pt").touch()
+    done = run(corpus, output, model, **TINY, TASK="restore")
+    assert done.returncode == 1 and f"File not found: {model}" in done.stderr
+    pairs = output / "restore" / "pairs"
+    wrong, right = [(pairs / f"test.{side}").read_text("utf-8") for side in ("err", "cor")]
+    assert wrong.count("\n") == right.count("\n") == 5
+    assert "," in right and "," not in wrong and wrong[0] == right[0].lower() != right[0]
+
+
+@pytest.mark.parametrize(
+    "settings, told",
+    [
+        ({"TASK": "translate"}, "TASK=translate is neither"),
+        ({"TASK": "restore", "JFLEG": "somewhere"}, "JFLEG is about TASK=correct"),
+        ({"SUFFIX": "xx"}, "holds no text in train.xx"),
+    ],
+)
+def test_refusals(settings: Dict[str, str], told: str, corpus: Path, tmp_path: Path) -> None:
+    done = run(corpus, tmp_path / "out", **settings)
+    assert done.returncode == 1 and told in done.stderr
+
+
+def test_help() -> None:
+    assert "usage: run.sh" in run("--help").stdout
+    assert run().returncode == 1
