@@ -54,11 +54,11 @@ bench paper --threads "$threads" --sentences "$sentences" --repeats 3 \
     --jacobi-window block --jacobi-init pad --jacobi-pool 0
 
 step "every window, initial guess and block size"
-bench guesses --threads "$threads" --sentences 300 --sweep jacobi --block-sizes 3,5,10 \
+bench guesses --threads "$threads" --sentences "$((sentences / 2))" --sweep jacobi --block-sizes 3,5,10 \
     --methods "fairseq beam 1,greedy,gs-jacobi"
 
 step "threads"
-bench threads --sweep threads --threads "$(seq -s, 1 "$threads")" --sentences 60 \
+bench threads --sweep threads --threads "$(seq -s, 1 "$threads")" --sentences "$((sentences / 6))" \
     --methods "fairseq beam 1,greedy,hybrid-jacobi,gs-jacobi"
 
 step "a page to step through the iterations"

@@ -8,6 +8,7 @@ on token by token until an end of the output occurs in the source only once.
 from typing import Any, Optional
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ...engine import native
@@ -40,12 +41,12 @@ class InputGuidedDrafter(Drafter):
         self._longest, self._fallback = longest, fallback
         self._copies: Any = None
 
-    def start(self, batch: Batch) -> None:
     @property
     def fallback(self) -> Optional[Drafter]:
         """Who drafts where there is nothing to follow."""
         return self._fallback
 
+    def start(self, batch: Batch) -> None:
         """Begin at the start of the source, which counts as a match."""
         tokens = batch.net_input["src_tokens"]
         padding = tokens.eq(self._symbols.source_pad)
@@ -60,7 +61,10 @@ class InputGuidedDrafter(Drafter):
     def propose(self, rows: Rows) -> Draft:
         """What follows in the source, or else what the fallback drafts."""
         draft: Draft = self._copies.draft(rows)
-        if self._fallback is None or bool((draft.lengths > 0).all()):
+        if self._fallback is None:
+            return draft
+        # Elsewhere than on a CPU it would have to be waited for.
+        if draft.lengths.device.type == "cpu" and bool((draft.lengths > 0).all()):
             return draft
         return _or_else(draft, self._fallback.propose(rows))
 
@@ -85,9 +89,8 @@ def _or_else(draft: Draft, other: Draft) -> Draft:
     """A row's draft, or the other where it has none."""
     width = max(draft.tokens.size(1), other.tokens.size(1))
     empty = draft.lengths == 0
-    wide = [
-        torch.nn.functional.pad(each.tokens, (0, width - each.tokens.size(1)))
-        for each in (draft, other)
-    ]
-    tokens = torch.where(empty.unsqueeze(1), wide[1], wide[0])
+    own, others = (
+        F.pad(each.tokens, (0, width - each.tokens.size(1))) for each in (draft, other)
+    )
+    tokens = torch.where(empty.unsqueeze(1), others, own)
     return Draft(tokens, torch.where(empty, other.lengths, draft.lengths))
