@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 from .conftest import sentences
 
 SCRIPT = Path(ROOT) / "examples" / "gec" / "run.sh"
-TINY = dict(UPDATES="2", COPIES="1", SIZE="120", DIM="16", LAYERS="1", HELD_OUT="5", THREADS="1")
+TINY = dict(UPDATES="2", COPIES="1", SIZE="120", DIM="16", LAYERS="1", HELD_OUT="3", THREADS="1")
 
 
 def run(*args: object, **settings: str) -> "subprocess.CompletedProcess[str]":
@@ -74,14 +74,15 @@ def test_from_text_to_tables(corpus: Path, jfleg: Path, tmp_path: Path) -> None:
     text = (output / "text" / "train.en").read_text("utf-8").splitlines()
     assert len(text) == len({*text}) > 60 and "Too short" not in text
     assert not any(line.endswith("quickly.") for line in text)  # tokenised
-    same = {"fairseq-beam-1": "5 of 5", "input-guided": "5 of 5"}
+    same = {"fairseq-beam-1": "3 of 3", "input-guided": "3 of 3"}
     assert table(work / "test" / "scores.md") == same
 
     # Again, for what was left out before.
     times = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
     (work / "jfleg" / "bench").mkdir(parents=True)
     (work / "jfleg" / "bench" / "results.md").touch()
-    again = run(corpus, output, **TINY, DECODINGS="", SENTENCES="2", JFLEG=str(jfleg))
+    (work / "jfleg" / "fairseq-beam-1.hyp").write_text("A user writes .\n\nFile\n", "utf-8")
+    again = run(corpus, output, **TINY, DECODINGS="", SENTENCES="1", JFLEG=str(jfleg))
     assert again.returncode == 0, again.stdout + again.stderr
     assert "input-guided" in (work / "test" / "bench" / "results.md").read_text("utf-8")
     assert table(work / "jfleg" / "scores.md") == {"fairseq-beam-1": "3 of 3"}
@@ -90,17 +91,24 @@ def test_from_text_to_tables(corpus: Path, jfleg: Path, tmp_path: Path) -> None:
 
 
 def test_pairs_to_restore(corpus: Path, tmp_path: Path) -> None:
-    output, model = tmp_path / "out", tmp_path / "model"
-    done = run(corpus, output, model)
-    assert done.returncode == 1 and "model holds no model.pt" in done.stderr
-    model.mkdir()
-    (model / "model.pt").touch()
-    done = run(corpus, output, model, **TINY, TASK="restore")
-    assert done.returncode == 1 and f"File not found: {model}" in done.stderr
-    pairs = output / "restore" / "pairs"
-    wrong, right = [(pairs / f"test.{side}").read_text("utf-8") for side in ("err", "cor")]
-    assert wrong.count("\n") == right.count("\n") == 5
+    """With all steps done but the first two."""
+    output, work = tmp_path / "out", tmp_path / "out" / "restore"
+    for done in ("data/bin/dict.cor.txt", "model.pt", "test.m2", "test/fairseq-beam-1.hyp"):
+        (work / done).parent.mkdir(parents=True, exist_ok=True)
+        (work / done).write_text("a\n", "utf-8")
+    scores = "1 sentences\nM2 precision  1.00\nM2 recall 2.00\nM2 F0.5 3.00\nGLEU 4.00\n"
+    (work / "test" / "fairseq-beam-1.scores").write_text(scores, "utf-8")
+    finished = run(corpus, output, **TINY, TASK="restore", DECODINGS="", SENTENCES="0")
+    assert finished.returncode == 0, finished.stdout + finished.stderr
+    assert "| fairseq-beam-1 | 1.00 | 2.00 | 3.00 | 4.00 | 1 of 1 |\n" in finished.stdout
+    wrong, right = [(work / f"pairs/test.{side}").read_text("utf-8") for side in ("err", "cor")]
+    assert wrong.count("\n") == right.count("\n") == 3
     assert "," in right and "," not in wrong and wrong[0] == right[0].lower() != right[0]
+
+
+def test_a_model_that_is_not_there(corpus: Path, tmp_path: Path) -> None:
+    done = run(corpus, tmp_path / "out", tmp_path)
+    assert done.returncode == 1 and "holds no model.pt" in done.stderr
 
 
 @pytest.mark.parametrize(
