@@ -89,8 +89,6 @@ def _or_else(draft: Draft, other: Draft) -> Draft:
     """A row's draft, or the other where it has none."""
     width = max(draft.tokens.size(1), other.tokens.size(1))
     empty = draft.lengths == 0
-    own, others = (
-        F.pad(each.tokens, (0, width - each.tokens.size(1))) for each in (draft, other)
-    )
+    own, others = (F.pad(each.tokens, (0, width - each.tokens.size(1))) for each in (draft, other))
     tokens = torch.where(empty.unsqueeze(1), others, own)
     return Draft(tokens, torch.where(empty, other.lengths, draft.lengths))
