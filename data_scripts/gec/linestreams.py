@@ -4,7 +4,7 @@ import gzip
 import os
 import sys
 import zlib
-from typing import IO, Iterable, Iterator
+from typing import IO, Callable, Iterable, Iterator
 
 from specdec_plugin.errors import PluginError
 
@@ -12,7 +12,7 @@ from specdec_plugin.errors import PluginError
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from textfiles import atomic_writer, clean
 
-__all__ = ["STDIN", "atomic_writer", "clean", "stream_lines"]
+__all__ = ["STDIN", "atomic_writer", "clean", "rewrite", "stream_lines"]
 
 #: The name that stands for standard input.
 STDIN = "-"
@@ -37,6 +37,13 @@ def stream_lines(path: str) -> Iterator[str]:
         raise PluginError(
             f"{path} is truncated, or is no gzip file in spite of its name. Copy it again."
         ) from None
+
+
+def rewrite(change: Callable[[str], str]) -> None:
+    """Write each line of standard input to standard output, changed; a line for every line."""
+    for line in stream_lines(STDIN):
+        sys.stdout.buffer.write((change(line) + "\n").encode("utf-8"))
+    sys.stdout.buffer.flush()
 
 
 def _open(path: str) -> IO[bytes]:

@@ -2,8 +2,9 @@
 
 import argparse
 import re
-import sys
 from typing import Callable, FrozenSet, Optional, Sequence
+
+from linestreams import rewrite
 
 DESCRIPTION = """\
 Read tokenised text from standard input, a sentence a line, and write it in lower
@@ -64,10 +65,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     args = parser.parse_args(argv)
     if args.keep_case and args.keep_punctuation:
         parser.error("--keep-case and --keep-punctuation leave nothing to do: drop one")
-    sys.stdin.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-    sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-    for line in map(stripper(args), sys.stdin):
-        print(line)
+    rewrite(stripper(args))
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 import argparse
 import re
-import sys
-from typing import Iterator, List, Optional, Sequence
+from typing import Iterator, Optional, Sequence
+
+from linestreams import rewrite
 
 DESCRIPTION = """\
 Read text from standard input, a sentence a line, and write it with a space
@@ -43,11 +44,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.parse_args(argv)
-    sys.stdin.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-    sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # type: ignore[union-attr]
-    for line in sys.stdin:
-        found: List[str] = list(tokens(line))
-        print(" ".join(found))
+    rewrite(lambda line: " ".join(tokens(line)))
 
 
 if __name__ == "__main__":

@@ -44,3 +44,11 @@ def test_a_line_for_every_line() -> None:
     lines = ["", "One.", "two\u2028three\x0bfour", "\t", "five\r", "", "six"]
     done = run_cli(["python", SCRIPTS / "gec" / "tokenise.py"], input="\n".join(lines))
     assert done.stdout == "\nOne .\ntwo three four\n\nfive\n\nsix\n"
+
+
+def test_what_is_no_text_gets_a_sentence() -> None:
+    program = ["python", SCRIPTS / "gec" / "tokenise.py"]
+    done = run_cli(program, input="one\n\udcff\n", errors="surrogateescape", check=False)
+    assert done.returncode == 1 and done.stdout == "one\n"
+    assert "Line 2 of standard input is not UTF-8" in done.stderr
+    assert "Traceback" not in done.stderr
