@@ -18,6 +18,8 @@ from .trace import Trace
 
 logger = logging.getLogger(__name__)
 
+_NOTHING = torch.empty(0)
+
 
 @dataclass
 class Lengths:
@@ -147,15 +149,14 @@ class ParallelGenerator:
         scores = hypothesis["positional_scores"]
         score = scores.sum()
         if self.lengths.normalize:
-            score = score / len(scores) ** self.lengths.len_penalty
-        empty = torch.empty(0)
+            score.div_(scores.size(0) ** self.lengths.len_penalty)
         history = [{"tokens": tokens} for tokens in hypothesis["history"]]
         return {
             **hypothesis,
             "score": score,
             "history": history,
-            "attention": empty,
-            "alignment": empty,
+            "attention": _NOTHING,
+            "alignment": _NOTHING,
         }
 
 

@@ -7,6 +7,9 @@ from torch import Tensor
 
 from .limits import Limits
 
+#: Tokens that each row has room for to begin with: those of most sentences.
+ROOM = 128
+
 
 class Batch(NamedTuple):
     """What decoding starts from.
@@ -53,8 +56,8 @@ class Rows:
     def __init__(self, batch: Batch) -> None:
         size, device = batch.size, batch.device
         self.order = list(range(size))
-        self.inputs = torch.full((size, 32), batch.bos, device=device)
-        self.scores = torch.zeros(size, 32, device=device)
+        self.inputs = torch.full((size, ROOM), batch.bos, device=device)
+        self.scores = torch.empty(size, ROOM, device=device)
         self.lengths = torch.zeros(size, dtype=torch.long, device=device)
         self.host_lengths = [0] * size
         self.limits = batch.limits
@@ -118,11 +121,14 @@ class Rows:
         self.steps += 1
 
     def hypothesis(self, row: int) -> Dict[str, Tensor]:
-        """The tokens of a row and their log-probabilities, (length,) each."""
+        """The tokens of a row and their log-probabilities, (length,) each.
+
+        They are views: what is written from now on belongs to other rows.
+        """
         length = self.host_lengths[row]
         return {
-            "tokens": self.inputs[row, 1 : length + 1].clone(),
-            "positional_scores": self.scores[row, :length].clone(),
+            "tokens": self.inputs[row, 1 : length + 1],
+            "positional_scores": self.scores[row, :length],
         }
 
     def select(self, rows: List[int]) -> Optional[Tensor]:

@@ -1,6 +1,6 @@
 """A fairseq Transformer decoder that takes several new tokens a call for each ragged row."""
 
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -11,7 +11,7 @@ from .decoder_layer import DecoderLayer, Norm, linear_of
 from .kv_cache import KVCache
 from .linear import Linear
 from .native import pointer
-from .native_layers import NativeLayers
+from .native_layers import NativeLayers, NativeLinear
 from .native_layers import linear_of as native_linear_of
 from .output_projection import OutputProjection
 from .positions import PositionTable
@@ -25,26 +25,23 @@ class DecoderState:
 
     Attributes:
         cache: self-attention keys and values.
-        source: for each layer, keys and values of the source: (rows, heads, src, head_dim).
+        planes: keys and values of the source for each layer, one tensor, contiguous:
+            (2 * layers, rows, heads, src, head_dim).
         source_mask: (rows, 1, 1, src), 0 or -inf; ``None`` if no row is padded.
 
     If the cache is one for the kernels, rows are where ``cache.places`` says in the source too.
     """
 
-    def __init__(self, cache: KVCache, source: Tensor, source_mask: Optional[Tensor]) -> None:
+    def __init__(self, cache: KVCache, planes: Tensor, source_mask: Optional[Tensor]) -> None:
         self.cache = cache
+        self.planes = planes
         self.source_mask = source_mask
-        self._set_source(source)
-
-    def _set_source(self, source: Tensor) -> None:
-        self._source = source  # (2 * layers, rows, heads, src, head_dim)
-        planes = source.unbind(0)
-        self.source = list(zip(planes[::2], planes[1::2]))
 
     @property
-    def planes(self) -> Tensor:
-        """:attr:`source` as one tensor, (2 * layers, rows, heads, src, head_dim) contiguous."""
-        return self._source
+    def source(self) -> List[Tuple[Tensor, Tensor]]:
+        """For each layer, keys and values of the source: (rows, heads, src, head_dim)."""
+        planes = self.planes.unbind(0)
+        return list(zip(planes[::2], planes[1::2]))
 
     @property
     def lengths(self) -> Tensor:
@@ -69,7 +66,7 @@ class DecoderState:
         self.cache.select(rows)
         if self.cache.for_kernels:
             return
-        self._set_source(self._source.index_select(1, rows))
+        self.planes = self.planes.index_select(1, rows)
         if self.source_mask is not None:
             self.source_mask = self.source_mask.index_select(0, rows)
 
@@ -180,7 +177,7 @@ class CachedDecoder:
             for layer in layers
             for each in (layer.encoder_attn.k_proj, layer.encoder_attn.v_proj)
         ]
-        self._source_in: Callable[[Tensor], Tensor]
+        self._source_in: Union[Linear, NativeLinear]
         self._native, self._layers = None, []
         self.masks = None
         if self._mask_weights is not None:
@@ -212,14 +209,11 @@ class CachedDecoder:
             the state for :meth:`forward`.
         """
         self.refresh()
-        encoded = encoder_out["encoder_out"][0].detach().to(self.dtype)
-        source, rows, _ = encoded.shape
-        planes = self._source_in(encoded.flatten(0, 1))
-        count = len(_layers(self.decoder))
-        planes = planes.view(source, rows, 2 * count, self._heads, -1)
+        encoded = encoder_out["encoder_out"][0].detach().transpose(0, 1)
+        planes = self._project_source(encoded)
         cache = KVCache(
-            count,
-            rows,
+            len(self.decoder.layers),
+            encoded.size(0),
             self._heads,
             planes.size(-1),
             capacity,
@@ -228,11 +222,17 @@ class CachedDecoder:
             for_kernels=self._native is not None,
         )
         padding = encoder_out["encoder_padding_mask"]
-        return DecoderState(
-            cache,
-            planes.permute(2, 1, 3, 0, 4).contiguous(),
-            self._source_mask(padding[0]) if padding else None,
-        )
+        return DecoderState(cache, planes, self._source_mask(padding[0]) if padding else None)
+
+    def _project_source(self, encoded: Tensor) -> Tensor:
+        """(rows, src, dim) to (2 * layers, rows, heads, src, head_dim)."""
+        count = 2 * len(self.decoder.layers)
+        if isinstance(self._source_in, NativeLinear):
+            return self._source_in.planes(encoded, count, self._heads)
+        rows, source, _ = encoded.shape
+        planes = self._source_in(encoded.to(self.dtype).flatten(0, 1))
+        planes = planes.view(rows, source, count, self._heads, -1)
+        return planes.permute(2, 0, 3, 1, 4).contiguous()
 
     def _source_mask(self, padding: Tensor) -> Optional[Tensor]:
         """(rows, src), true where padded, as a mask to add; ``None`` if nothing is padded."""

@@ -7,6 +7,7 @@ from fairseq.models.transformer import TransformerEncoderBase
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
+from ..errors import PluginError
 from .decoder_layer import strange_attention, strange_product
 from .native_layers import NativeLayers
 from .positions import PositionTable
@@ -42,7 +43,7 @@ class FastEncoder:
         self._positions: Optional[PositionTable] = None
         # The kernels look vectors up in a table, scale, add positions and normalise.
         plain = type(encoder.embed_tokens) is nn.Embedding and encoder.quant_noise is None
-        self._strange = not plain
+        self._symbols: Optional[int] = encoder.embed_tokens.num_embeddings if plain else None
 
     @staticmethod
     def supports(encoder: nn.Module) -> bool:
@@ -70,21 +71,23 @@ class FastEncoder:
         Returns:
             as fairseq: ``encoder_out`` [(src, rows, dim)], with anything at padded
             places, and ``encoder_padding_mask`` [(rows, src)], or [] if nothing is padded.
+
+        Raises:
+            PluginError: a symbol is not in the model's dictionary.
         """
         if self.encoder.embed_tokens.weight.device.type != "cpu":
             return self.encoder.forward_torchscript(net_input)  # moved since
         if self._watch.changed() or self._layers is None:
             self._lay_out()
         tokens = net_input["src_tokens"]
-        padding = tokens.eq(self.encoder.padding_idx)
-        padded = bool(padding.any())
-        if padded or self._strange:
-            encoded = self._embedded(tokens, padding if padded else None)
+        padding = self._padding(tokens)
+        if padding is not None or self._symbols is None:
+            encoded = self._embedded(tokens, padding)
         else:
             encoded = self._plain(tokens)
         return {
             "encoder_out": [encoded.transpose(0, 1)],
-            "encoder_padding_mask": [padding] if padded else [],
+            "encoder_padding_mask": [] if padding is None else [padding],
             "encoder_embedding": [],
             "encoder_states": [],
             "fc_results": [],
@@ -100,6 +103,20 @@ class FastEncoder:
             self._positions = PositionTable(encoder.embed_positions, torch.float32)
         weight = encoder.embed_tokens.weight.detach().contiguous()
         self._layers.embed_with(weight, encoder.embed_scale, None, encoder.layernorm_embedding)
+
+    def _padding(self, tokens: Tensor) -> Optional[Tensor]:
+        """Where a batch (rows, src) is padded; None if nowhere."""
+        # For the few numbers of a batch a list is sooner looked through than a tensor.
+        numbers = tokens.reshape(-1).tolist()
+        greatest = max(numbers, default=0)
+        if self._symbols is not None and greatest >= self._symbols:
+            raise PluginError(
+                f"The source has symbol number {greatest}, but the model's dictionary ends at "
+                f"{self._symbols - 1}: the text was binarised with another dictionary. Give "
+                "fairseq-preprocess the model's own one (--srcdict)."
+            )
+        pad = self.encoder.padding_idx
+        return tokens.eq(pad) if pad in numbers else None
 
     def _plain(self, tokens: Tensor) -> Tensor:
         """(rows, src, dim) of rows without padding."""

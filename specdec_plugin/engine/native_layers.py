@@ -66,8 +66,34 @@ class NativeLinear:
         )
         return out
 
+    def planes(self, inputs: Tensor, count: int, heads: int) -> Tensor:
+        """The same, for outputs that are ``count`` vectors of ``heads`` parts each.
+
+        Args:
+            inputs: (rows, length, inputs).
+            count: how many vectors.
+            heads: parts of each.
+
+        Returns:
+            (count, rows, heads, length, size of a part) contiguous.
+        """
+        inputs = inputs.float().contiguous()
+        rows, length, _ = inputs.shape
+        out = inputs.new_empty(count, rows, heads, length, self.outputs // (count * heads))
+        self._library.planes_run(
+            self.handle,
+            inputs.data_ptr(),
+            rows,
+            length,
+            count,
+            heads,
+            out.data_ptr(),
+            torch.get_num_threads(),
+        )
+        return out
+
     def scores(self, inputs: Tensor, never: int) -> Tuple[Tensor, Tensor]:
-        """The same, and the log of the sum of exponentials of each row, (rows,).
+        """:meth:`__call__`, and the log of the sum of exponentials of each row, (rows,).
 
         Args:
             inputs: (rows, inputs).

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from specdec_plugin.engine.encoder import FastEncoder, build_encoder
+from specdec_plugin.errors import PluginError
 
 from .tiny_models import VOCABULARY, build_model
 
@@ -60,6 +61,14 @@ def test_a_pad_symbol_amid_the_text_is_padding():
         expected = model.encoder.forward_torchscript(batch)["encoder_out"][0]
     real = batch["src_tokens"].ne(1).t()
     torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
+
+
+def test_a_symbol_that_the_model_does_not_know_is_refused(operators):
+    batch = net_input([8, 3])
+    batch["src_tokens"][0, 3] = VOCABULARY
+    problem = PluginError if operators == "native" else IndexError
+    with pytest.raises(problem, match=r"another dictionary|out of range"):
+        build_encoder(build_model())(batch)
 
 
 def test_used_where_it_can_be(operators):

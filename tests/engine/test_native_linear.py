@@ -120,3 +120,15 @@ def test_strided_and_half_inputs():
     torch.testing.assert_close(linear(vectors.t()), F.linear(vectors.t(), weight))
     half = vectors.t().bfloat16()
     torch.testing.assert_close(linear(half), F.linear(half.float(), weight))
+
+
+@pytest.mark.parametrize("rows, length", [(1, 1), (1, 7), (3, 5)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
+def test_planes_are_the_outputs_by_plane_and_part(rows, length, dtype):
+    count, heads, size, inputs = 4, 3, 5, 33
+    linear = NativeLinear([torch.randn(count * heads * size, inputs)], None, dtype)
+    vectors = torch.randn(rows, length, inputs)
+    flat = linear(vectors.flatten(0, 1)).view(rows, length, count, heads, size)
+    found = linear.planes(vectors.transpose(0, 1).contiguous().transpose(0, 1), count, heads)
+    assert found.is_contiguous()
+    assert torch.equal(found, flat.permute(2, 0, 3, 1, 4))

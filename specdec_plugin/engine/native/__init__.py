@@ -185,6 +185,7 @@ _SIGNATURES = {
     "linear_new": (c_void_p, [c_void_p, c_void_p, c_int, c_int, c_int]),
     "linear_free": (None, [c_void_p]),
     "linear_run": (None, [c_void_p, c_void_p, c_int, c_void_p, c_int]),
+    "planes_run": (None, [c_void_p, c_void_p] + [c_int] * 4 + [c_void_p, c_int]),
     "scores_run": (None, [c_void_p, c_void_p, c_int, c_int, c_void_p, c_void_p, c_int]),
     "chain_new": (c_void_p, [c_void_p] * 7 + [c_int, c_float]),
     "chain_free": (None, [c_void_p]),

@@ -21,8 +21,9 @@ struct Candidates {
   // Whether a vocabulary is so small that all of it is in question; then no scores are read.
   static bool all(int vocabulary) { return vocabulary <= MOST; }
 
-  // values: (vocabulary) scores. never: a symbol to leave out, or -1.
-  void find(const float* values, int vocabulary, int never) {
+  // values: (vocabulary) scores. never: a symbol to leave out, or -1. best: about how many of the
+  // best chunks are looked through; as many symbols at least are found.
+  void find(const float* values, int vocabulary, int never, int best) {
     count = 0;
     if (all(vocabulary)) {
       for (int symbol = 0; symbol < vocabulary; ++symbol)
@@ -36,7 +37,7 @@ struct Candidates {
       const int first = std::min(vocabulary, i * chunk);
       greatest[i] = greatest_of(values + first, std::min(chunk, vocabulary - first));
     }
-    const float bound = bound_of(greatest);
+    const float bound = bound_of(greatest, best);
     for (int i = 0; i < CHUNKS; ++i) {
       if (greatest[i] <= bound) continue;
       const int end = std::min(vocabulary, (i + 1) * chunk);
@@ -46,14 +47,14 @@ struct Candidates {
   }
 
  private:
-  static constexpr int CHUNKS = 128, BEST = 32;
+  static constexpr int CHUNKS = 128;
 
-  // A number that about BEST of the chunks exceed, by bisection.
-  static float bound_of(const float* greatest) {
+  // A number that about `best` of the chunks exceed, by bisection.
+  static float bound_of(const float* greatest, int best) {
     float high = greatest_of(greatest, CHUNKS), low = high - 40;
     for (int step = 0; step < 12; ++step) {
       const float middle = (low + high) / 2;
-      if (count_above(greatest, CHUNKS, middle) < BEST) {
+      if (count_above(greatest, CHUNKS, middle) < best) {
         high = middle;
       } else {
         low = middle;

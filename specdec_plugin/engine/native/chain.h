@@ -62,7 +62,7 @@ class Chain {
 
  private:
   // Places whose candidates are looked for at once: few blocks go on for more.
-  static constexpr int TOGETHER = 8;
+  static constexpr int TOGETHER = 8, BEST = 32;
 
   // What one thread found: its best symbol, the score of it, the log of the sum of exponentials.
   struct Part {
@@ -91,7 +91,7 @@ class Chain {
     const int count = links.rows * places;
     for (int i = team.begin(count); i < team.end(count); ++i) {
       const size_t slot = size_t(i / places) * TOGETHER + i % places;
-      candidates_[slot].find(&values_[slot * vocabulary], vocabulary, links.never);
+      candidates_[slot].find(&values_[slot * vocabulary], vocabulary, links.never, BEST);
     }
     team.wait();
   }

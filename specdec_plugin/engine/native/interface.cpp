@@ -32,7 +32,35 @@ void linear_run(const Linear* linear, const float* in, int rows, float* out, int
               {out, size_t(linear->outputs), nullptr, Activation::none});
 }
 
-// The same, and the log of the sum of exponentials of each row of `out`: (rows). Afterwards the
+// in: (rows, length, inputs). The outputs are `planes` vectors of `heads` parts each; out, by plane
+// and part: (planes, rows, heads, length, outputs / planes / heads).
+void planes_run(const Linear* linear, const float* in, int rows, int length, int planes, int heads,
+                float* out, int threads) {
+  const int inputs = length * rows, count = planes * heads, size = linear->outputs / count;
+  static thread_local std::vector<float> values;
+  static thread_local std::vector<uint32_t> narrow;
+  values.resize(size_t(inputs) * linear->outputs);
+  narrow.resize(linear->room(inputs));
+  float* flat = values.data();  // the caller's, also in other threads
+  uint32_t* scratch = narrow.data();
+  Barrier barrier;
+#pragma omp parallel num_threads(threads)
+  {
+    const Team team(barrier);
+    linear->run(team, in, linear->inputs, inputs, scratch,
+                {flat, size_t(linear->outputs), nullptr, Activation::none});
+    team.wait();
+    for (int part = team.begin(count); part < team.end(count); ++part)
+      for (int input = 0; input < inputs; ++input) {
+        const int plane = part / heads, head = part % heads, row = input / length;
+        const size_t place = (size_t(plane) * rows + row) * heads + head;
+        std::memcpy(out + (place * length + input % length) * size,
+                    flat + (size_t(input) * count + part) * size, sizeof(float) * size);
+      }
+  }
+}
+
+// As `linear_run`, and the log of the sum of exponentials of each row of `out`: (rows). Afterwards the
 // output `never` is ruled out, unless it is negative.
 void scores_run(const Linear* linear, const float* in, int rows, int never, float* out,
                 float* normalisers, int threads) {
