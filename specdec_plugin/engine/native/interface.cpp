@@ -26,7 +26,7 @@ void linear_free(Linear* linear) { delete linear; }
 // in: (rows, inputs); out: (rows, outputs)
 void linear_run(const Linear* linear, const float* in, int rows, float* out, int threads) {
   std::vector<uint32_t> narrow(linear->room(rows));
-  Barrier barrier;
+  Barrier barrier(threads);
 #pragma omp parallel num_threads(threads)
   linear->run(Team(barrier), in, linear->inputs, rows, narrow.data(),
               {out, size_t(linear->outputs), nullptr, Activation::none});
@@ -43,7 +43,7 @@ void planes_run(const Linear* linear, const float* in, int rows, int length, int
   narrow.resize(linear->room(inputs));
   float* flat = values.data();  // the caller's, also in other threads
   uint32_t* scratch = narrow.data();
-  Barrier barrier;
+  Barrier barrier(threads);
 #pragma omp parallel num_threads(threads)
   {
     const Team team(barrier);
@@ -65,7 +65,7 @@ void planes_run(const Linear* linear, const float* in, int rows, int length, int
 void scores_run(const Linear* linear, const float* in, int rows, int never, float* out,
                 float* normalisers, int threads) {
   std::vector<uint32_t> narrow(linear->room(rows));
-  Barrier barrier;
+  Barrier barrier(threads);
 #pragma omp parallel num_threads(threads)
   {
     const Team team(barrier);
@@ -103,7 +103,7 @@ void chain_free(Chain* chain) { delete chain; }
 
 void chain_run(Chain* chain, const Links* links, int threads) {
   chain->prepare(*links, threads);
-  Barrier barrier;
+  Barrier barrier(threads);
 #pragma omp parallel num_threads(threads)
   chain->run(Team(barrier), *links);
 }
@@ -157,7 +157,7 @@ void stack_layer(Stack* stack, Linear* own_in, Linear* own_out, Linear* source_i
 
 void stack_run(Stack* stack, const Call* call, int threads) {
   stack->prepare(*call, threads);
-  Barrier barrier;
+  Barrier barrier(threads);
 #pragma omp parallel num_threads(threads)
   stack->run(Team(barrier), *call);
 }

@@ -58,7 +58,7 @@ class Proposer {
                          proposal.never, proposal.floor, proposal.draft, proposal.draft_lengths};
     stack.prepare(call, threads);
     chain.prepare(links, threads);
-    Barrier barrier;
+    Barrier barrier(threads);
 #pragma omp parallel num_threads(threads)
     {
       const Team team(barrier);
@@ -110,7 +110,7 @@ class Speaker {
     call.out = hidden_.data();
     stack.prepare(call, threads);
     speaking_ = true;
-    Barrier barrier;
+    Barrier barrier(threads);
 #pragma omp parallel num_threads(threads)
     {
       const Team team(barrier);
@@ -235,7 +235,7 @@ class Verification {
     call.starts = rows.lengths;
     call.out = hidden_.data();
     stack.prepare(call, threads);
-    Barrier barrier;
+    Barrier barrier(threads);
     std::chrono::steady_clock::time_point layers_done;
 #pragma omp parallel num_threads(threads)
     {
