@@ -10,13 +10,15 @@ usage: run.sh CORPUS OUTPUT [MODEL]
   CORPUS   folder with train, dev and test .en (plain or .gz), a sentence a line; files of
            these names in folders below it are read one after the other. Several: A:B
   OUTPUT   where everything goes
-  MODEL    folder of a model that is there (model.pt, spm.model, dict.err.txt): none is trained
+  MODEL    folder of a model that is there (model.pt, spm.model, dict.err.txt): none is trained,
+           and no pairs to train one are made
 
 Settings, as variables:
   TASK=correct       correct errors that make_errors.py made; or restore: case and punctuation
   JFLEG=             folder with dev.src, dev.ref0 to dev.ref3 and dev.ref.m2.gz, to decode too
+  FROM=              folder like MODEL: train on from that model, with its subwords
   DRAFTER=           a block-NAT drafter of MODEL, for --fallback nat
-  UPDATES=3600 COPIES=8 SIZE=8000 DIM=256 LAYERS=3   of training, pairs, subwords and the model
+  UPDATES=2200 LR=2e-3 COPIES=8 SIZE=8000 DIM=256 LAYERS=3   of training, pairs, subwords, model
   HELD_OUT=2000      sentences of the test text that are decoded
   SENTENCES=600      of these, and of JFLEG, how many the benchmark decodes; 0: no benchmark
   DECODINGS="fairseq-beam-5 input-guided input-guided-ngram"   scored beside fairseq-beam-1, and
@@ -25,7 +27,7 @@ Settings, as variables:
 
 example:
   JFLEG=corpora/jfleg examples/gec/run.sh corpora/pydocs work
-  TASK=restore examples/gec/run.sh corpora/pydocs work
+  TASK=restore FROM=checkpoints/gec-en UPDATES=400 examples/gec/run.sh corpora/pydocs work
 USAGE
 }
 
@@ -39,15 +41,17 @@ step() { printf '\n== %s\n' "$1"; }
 [ "${1:-}" != --help ] || { usage; exit; }
 [ $# -ge 2 ] || { usage; exit 1; }
 corpus=$1 output=$2 given=${3:-}
-task=${TASK:-correct} jfleg=${JFLEG:-} drafter=${DRAFTER:-}
-updates=${UPDATES:-3600} held_out=${HELD_OUT:-2000} sentences=${SENTENCES:-600}
+task=${TASK:-correct} jfleg=${JFLEG:-} drafter=${DRAFTER:-} from=${FROM:-}
+updates=${UPDATES:-2200} held_out=${HELD_OUT:-2000} sentences=${SENTENCES:-600}
 suffix=${SUFFIX:-en} threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
 case $task in
     correct) ;;
     restore) [ -z "$jfleg" ] || fail "JFLEG is about TASK=correct. Leave it out." ;;
     *) fail "TASK=$task is neither correct nor restore. Choose one of them." ;;
 esac
-[ -z "$given" ] || [ -e "$given/model.pt" ] || fail "$given holds no model.pt. Check the folder."
+for folder in "$given" "$from"; do
+    [ -z "$folder" ] || [ -e "$folder/model.pt" ] || fail "$folder holds no model.pt. Check the folder."
+done
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$root/specdec_plugin
 text=$output/text     # of both tasks
@@ -107,12 +111,14 @@ train_model() {
     MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 \
         fairseq-train "$work/data/bin" -s err -t cor --user-dir "$plugin" \
         --task specdec_translation ${device:+"$device" --cpu-autocast bfloat16} \
+        ${from:+--finetune-from-model "$from/model.pt"} \
         --arch transformer --share-all-embeddings --dropout 0.1 \
         --encoder-layers "$layers" --encoder-embed-dim "$dim" --encoder-attention-heads 4 \
         --decoder-layers "$layers" --decoder-embed-dim "$dim" --decoder-attention-heads 4 \
         --encoder-ffn-embed-dim $((4 * dim)) --decoder-ffn-embed-dim $((4 * dim)) \
-        --criterion cross_entropy --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 \
-        --lr-scheduler polynomial_decay --warmup-updates $((updates / 6)) \
+        --criterion cross_entropy --optimizer adam --adam-betas '(0.9, 0.98)' \
+        --lr "${LR:-2e-3}" \
+        --lr-scheduler polynomial_decay --warmup-updates $((updates * 3 / 11)) \
         --total-num-update "$updates" --max-update "$updates" --max-tokens 4096 \
         --save-interval-updates 200 --keep-interval-updates 4 --no-epoch-checkpoints \
         --log-format simple --log-interval 20 --num-workers 0 --seed 1 --save-dir "$work/training"
@@ -208,15 +214,22 @@ for split in train dev test; do
 done
 
 step "pairs to $task"
-make_pairs train 1 --copies "${COPIES:-8}"
+copies=${COPIES:-8}
+[ -z "$given" ] || copies=1  # words are counted in them
+make_pairs train 1 --copies "$copies"
 make_pairs dev 2
 make_pairs test 3
 
 step "subwords and binary data"
 model=${given:-$work}/model.pt
-options=(--train "$work/pairs/train" --valid "$work/pairs/dev" --size "${SIZE:-8000}")
-[ -z "$given" ] ||
-    options=(--subword-model "$given/spm.model" --dictionary "$given/dict.err.txt")
+options=()
+[ -n "$given" ] || options+=(--train "$work/pairs/train" --valid "$work/pairs/dev")
+parent=${given:-$from}
+if [ -n "$parent" ]; then
+    options+=(--subword-model "$parent/spm.model" --dictionary "$parent/dict.err.txt")
+else
+    options+=(--size "${SIZE:-8000}")
+fi
 prepare "$work/data" --test "$work/pairs/test" "${options[@]}"
 
 step "model"

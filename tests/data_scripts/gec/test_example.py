@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -88,6 +89,24 @@ def test_from_text_to_tables(corpus: Path, jfleg: Path, tmp_path: Path) -> None:
     assert table(work / "jfleg" / "scores.md") == {"fairseq-beam-1": "3 of 3"}
     changed = {path.name for path, time in times.items() if path.stat().st_mtime_ns != time}
     assert changed == {"scores.md"}
+
+    # With that model for another output, and trained on for the other task.
+    ship = tmp_path / "ship"
+    ship.mkdir()
+    for file in ("model.pt", "data/spm.model", "data/bin/dict.err.txt"):
+        shutil.copy(work / file, ship)
+    given = run(corpus, tmp_path / "given", ship, **TINY, DECODINGS="", SENTENCES="0")
+    assert given.returncode == 0, given.stdout + given.stderr
+    folder = tmp_path / "given" / "correct"
+    assert not [*folder.glob("data/bin/train*")] and not (folder / "model.pt").exists()
+    hypotheses = [path / "test" / "fairseq-beam-1.hyp" for path in (work, folder)]
+    assert hypotheses[0].read_text("utf-8") == hypotheses[1].read_text("utf-8")
+    restore = dict(TINY, TASK="restore", FROM=str(ship), SIZE="no number")
+    trained = run(corpus, output, **restore, DECODINGS="", SENTENCES="0")
+    assert trained.returncode == 0, trained.stdout + trained.stderr
+    assert (output / "restore" / "model.pt").exists()
+    assert f"loading pretrained model from {ship / 'model.pt'}" in trained.stdout + trained.stderr
+
 
 
 def test_pairs_to_restore(corpus: Path, tmp_path: Path) -> None:
