@@ -1,0 +1,39 @@
+"""A module of another model: read, never trained, and stored nowhere."""
+
+from typing import Any, List
+
+from torch import nn
+
+from ..errors import PluginError
+
+
+class Attached(nn.Module):
+    """Stands where a module of the verifier's is used; the base of such a place."""
+
+    #: What is told where nothing is attached.
+    MISSING = "The verifier is missing."
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        # A list hides the module: it is in no state dict, it has no trained
+        # parameters, and train() does not switch its dropout on.
+        self._attached: List[Any] = []
+
+    def attach(self, module: Any) -> None:
+        """Use ``module`` from now on, without gradient and without dropout."""
+        module.eval()
+        module.requires_grad_(False)
+        self._attached = [module]
+
+    @property
+    def attached(self) -> Any:
+        """The module; PluginError when there is none."""
+        if not self._attached:
+            raise PluginError(self.MISSING)
+        return self._attached[0]
+
+    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> nn.Module:
+        """Device and type moves reach the hidden module too."""
+        for module in self._attached:
+            module._apply(fn, *args, **kwargs)
+        return super()._apply(fn, *args, **kwargs)
