@@ -7,14 +7,13 @@ from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 from fairseq.data import Dictionary
-from fairseq.models.transformer import TransformerModelBase
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from omegaconf import OmegaConf
 from torch import Tensor
 
 from ..errors import PluginError
 from ..models.block_nat import BlockNATConfig, BlockNATModel, block_nat
 from ..models.frozen_encoder import FrozenEncoder
+from ..models.shape import SIZES, SWITCHES, arguments_of
 from ..pairing import load_model
 
 EXAMPLE = """example:
@@ -90,13 +89,11 @@ def read_dictionary(folder: str, language: str) -> Dictionary:
 
 def drafter_arguments(verifier: Any, options: Namespace) -> Namespace:
     """The verifier's shape with the drafter's options, as fairseq-train would store them."""
-    if not isinstance(verifier, TransformerModelBase):
-        raise PluginError(
-            f"{options.verifier} is a {type(verifier).__name__}, and a drafter starts from a "
-            "Transformer: train one without specdec-init-drafter, with --arch block_nat."
-        )
-    shape = verifier.args if hasattr(verifier, "args") else verifier.cfg
-    arguments = Namespace(**flat_arguments(shape))
+    purpose = (
+        "a drafter starts from a Transformer: train one without specdec-init-drafter, with --arch "
+        "block_nat"
+    )
+    arguments = Namespace(**arguments_of(options.verifier, verifier, purpose))
     arguments.arch = arguments._name = "block_nat"
     arguments.block_size = options.block_size
     arguments.prefix_attention = options.prefix_attention
@@ -111,19 +108,6 @@ def drafter_arguments(verifier: Any, options: Namespace) -> Namespace:
         arguments.decoder_layers = options.decoder_layers
     block_nat(arguments)
     return arguments
-
-
-def flat_arguments(shape: Any) -> Dict[str, Any]:
-    """A model's options by their command-line names (``encoder_layers``, …)."""
-    values: Any = OmegaConf.to_container(shape) if OmegaConf.is_config(shape) else vars(shape)
-    flat: Dict[str, Any] = {}
-    for name, value in dict(values).items():
-        nested = value if isinstance(value, dict) else getattr(value, "__dict__", None)
-        if name in ("encoder", "decoder", "quant_noise") and nested is not None:
-            flat.update({f"{name}_{key}": item for key, item in nested.items()})
-        else:
-            flat[name] = value
-    return flat
 
 
 def warm_start(drafter: BlockNATModel, verifier: Any) -> List[str]:
@@ -179,18 +163,8 @@ def save(drafter: BlockNATModel, arguments: Namespace, path: str) -> None:
 def training_flags(arguments: Namespace) -> str:
     """The flags of fairseq-train that build this drafter again."""
     values = vars(arguments)
-    sized = [
-        "encoder_layers", "decoder_layers", "encoder_embed_dim", "decoder_embed_dim",
-        "encoder_ffn_embed_dim", "decoder_ffn_embed_dim", "encoder_attention_heads",
-        "decoder_attention_heads", "activation_fn", "max_source_positions",
-        "max_target_positions", "block_size", "prefix_attention",
-    ]  # fmt: skip
-    switches = [
-        "share_all_embeddings", "share_decoder_input_output_embed", "encoder_normalize_before",
-        "decoder_normalize_before", "encoder_learned_pos", "decoder_learned_pos",
-        "layernorm_embedding", "no_scale_embedding", "no_token_positional_embeddings",
-        "no_decoder_final_norm", "share_encoder",
-    ]  # fmt: skip
+    sized = [*SIZES, "block_size", "prefix_attention"]
+    switches = [*SWITCHES, "share_encoder"]
     words = [f"{_flag(name)} {values[name]}" for name in sized if values.get(name) is not None]
     if values["decoder_output_dim"] != values["decoder_embed_dim"]:
         words.append(f"--decoder-output-dim {values['decoder_output_dim']}")

@@ -1,0 +1,59 @@
+"""The shape of a Transformer, as options of ``fairseq-train``."""
+
+from argparse import Namespace
+from typing import Any, Dict
+
+from fairseq.models.transformer import TransformerModelBase
+from omegaconf import OmegaConf
+
+from ..errors import PluginError
+
+#: Options with a value.
+SIZES = (
+    "encoder_layers", "decoder_layers", "encoder_embed_dim", "decoder_embed_dim",
+    "encoder_ffn_embed_dim", "decoder_ffn_embed_dim", "encoder_attention_heads",
+    "decoder_attention_heads", "activation_fn", "max_source_positions", "max_target_positions",
+)  # fmt: skip
+#: Options that are given or not.
+SWITCHES = (
+    "share_all_embeddings", "share_decoder_input_output_embed", "encoder_normalize_before",
+    "decoder_normalize_before", "encoder_learned_pos", "decoder_learned_pos",
+    "layernorm_embedding", "no_scale_embedding", "no_token_positional_embeddings",
+    "no_decoder_final_norm",
+)  # fmt: skip
+
+
+def arguments_of(path: str, model: Any, purpose: str) -> Dict[str, Any]:
+    """The options that a Transformer was built with, by their command-line names.
+
+    Args:
+        path: its checkpoint, for the message.
+        model: the model.
+        purpose: what starts from it, and the cure, for the message.
+
+    Raises:
+        PluginError: it is no Transformer.
+    """
+    if not isinstance(model, TransformerModelBase):
+        raise PluginError(f"{path} is a {type(model).__name__}, and {purpose}.")
+    return flat_arguments(model.args if hasattr(model, "args") else model.cfg)
+
+
+def flat_arguments(shape: Any) -> Dict[str, Any]:
+    """A model's options by their command-line names (``encoder_layers``, …)."""
+    values: Any = OmegaConf.to_container(shape) if OmegaConf.is_config(shape) else vars(shape)
+    flat: Dict[str, Any] = {}
+    for name, value in dict(values).items():
+        nested = value if isinstance(value, dict) else getattr(value, "__dict__", None)
+        if name in ("encoder", "decoder", "quant_noise") and nested is not None:
+            flat.update({f"{name}_{key}": item for key, item in nested.items()})
+        else:
+            flat[name] = value
+    return flat
+
+
+def take_shape(arguments: Namespace, given: Dict[str, Any]) -> None:
+    """Give ``arguments`` the shape of a model with the options ``given``."""
+    for name in (*SIZES, *SWITCHES, "decoder_input_dim", "decoder_output_dim"):
+        if given.get(name) is not None:
+            setattr(arguments, name, given[name])
