@@ -184,13 +184,21 @@ def _naming_what_is_wrong(load: Callable[..., Any]) -> Callable[..., Any]:
             sentence = f"Checkpoint not found: {missing.group(1)}. Check the path."
         except RuntimeError as error:
             sizes = _EMBEDDING_SIZES.search(str(error))
-            if sizes is None:
+            other = _OTHER_WEIGHTS.search(str(error))
+            if sizes is not None:
+                sentence = (
+                    f"{' or '.join(filenames)} knows {int(sizes[1]):,} symbols, but the dictionary "
+                    f"of the data has {int(sizes[2]):,}. Use the data folder (dictionaries) that "
+                    "the model was trained with."
+                )
+            elif other is not None:
+                sentence = (
+                    f"{' or '.join(filenames)} does not hold the weights of the {other[1]} that "
+                    f"its own options describe ({other[2]}): it was changed, or its options are "
+                    "overridden. Copy or train it again, or leave those options out."
+                )
+            else:
                 raise
-            sentence = (
-                f"{' or '.join(filenames)} knows {int(sizes[1]):,} symbols, but the dictionary of "
-                f"the data has {int(sizes[2]):,}. Use the data folder (dictionaries) that the "
-                "model was trained with."
-            )
         raise PluginError(sentence)
 
     return load_model_ensemble_and_task
@@ -202,6 +210,10 @@ _EMBEDDING_SIZES = re.compile(
     r"torch\.Size\(\[(\d+), ",
     re.DOTALL,
 )
+
+
+#: How PyTorch says that weights and options do not belong together: of what, and the first why.
+_OTHER_WEIGHTS = re.compile(r"Error\(s\) in loading state_dict for (\w+):\s*(.{1,90})")
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ import hashlib
 from typing import Any, Dict, Iterable
 
 import torch
-from fairseq.checkpoint_utils import load_model_ensemble_and_task
+from fairseq import checkpoint_utils
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor, nn
 
@@ -34,7 +34,8 @@ def load_model(path: str, source_dictionary: Any, target_dictionary: Any) -> Any
     """
     check_vocabulary(path, load_weights(path)["model"], source_dictionary, target_dictionary)
     task = TranslationTask(TranslationConfig(), source_dictionary, target_dictionary)
-    models, _, _ = load_model_ensemble_and_task([path], task=task)
+    # By its module: there it tells mistakes in a sentence, once checkpoints.py has seen to it.
+    models, _, _ = checkpoint_utils.load_model_ensemble_and_task([path], task=task)
     return models[0].float().eval()
 
 
@@ -79,6 +80,7 @@ _KINDS = {
     "source_symbols": ("another source dictionary than the data's", "the data folder"),
     "target_symbols": ("another target dictionary than the data's", "the data folder"),
     "shared_encoder": ("the encoder of another verifier than --verifier-path's", "the verifier"),
+    "base_weights": ("another model than --verifier-path's", "the model"),
 }
 
 
@@ -86,20 +88,22 @@ def check_resumed(own: Dict[str, Tensor], loaded: Dict[str, Tensor]) -> None:
     """Check that a loaded drafter belongs to what it is trained with from now on.
 
     Args:
-        own: fingerprints of the dictionaries and the encoder in use, by the drafter's
-            buffer; 0 where there is none.
+        own: fingerprints of the dictionaries and of what the drafter shares with the verifier,
+            by the drafter's buffer; 0 where there is none.
         loaded: those that the checkpoint brought.
 
     Raises:
         PluginError: one of them is another's.
     """
-    for name, (other, needed) in _KINDS.items():
+    for name in own:
+        other, needed = _KINDS[name]
         known = bool(own[name].any()) and bool(loaded[name].any())
         if known and not torch.equal(own[name], loaded[name]):
             raise PluginError(
                 f"The drafter's checkpoint was trained with {other}, so what it has learned would "
                 f"not fit. Give {needed} that it was trained with, or start a drafter for "
-                "this one with specdec-init-drafter and another --save-dir."
+                "this one (specdec-init-drafter, --arch blockwise_transformer) with another "
+                "--save-dir."
             )
 
 

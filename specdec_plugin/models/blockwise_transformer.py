@@ -1,0 +1,319 @@
+"""A Transformer that proposes the next k tokens itself (paper 003, sections 4 and 6).
+
+It is fairseq's own Transformer and, behind its decoder, :class:`.proposal_heads.ProposalHeads`.
+The base may be a trained model that stays as it is: then only the heads are trained and
+stored, and serve it as a drafter does.
+"""
+
+from argparse import ArgumentParser, Namespace
+from dataclasses import dataclass, field
+from typing import Any, Dict, List, Optional, Sequence
+
+import torch
+import torch.nn.functional as F
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import register_model, register_model_architecture
+from fairseq.models.transformer import (
+    TransformerConfig,
+    TransformerDecoderBase,
+    TransformerModel,
+    base_architecture,
+    transformer_vaswani_wmt_en_de_big,
+)
+from torch import Tensor
+
+from ..errors import PluginError
+from ..pairing import fingerprint_of_dictionary, fingerprint_of_module
+from .frozen_decoder import FrozenDecoder
+from .frozen_encoder import FrozenEncoder
+from .proposal_heads import ProposalHeads
+
+HEADS_CHOICES = ChoiceEnum(["joint", "separate"])
+
+
+@dataclass
+class BlockwiseTransformerConfig(FairseqDataclass):
+    """What proposal heads add to the options of a Transformer."""
+
+    block_size: int = field(
+        default=8,
+        metadata={"help": "k: heads, each for one of the next k tokens; decoding may use fewer"},
+    )
+    heads: HEADS_CHOICES = field(
+        default="joint",
+        metadata={
+            "help": "joint: each head reads the hidden layer of all heads, as in the paper; "
+            "separate: its own alone, which has about k times fewer weights and is faster"
+        },
+    )
+    head_units: int = field(
+        default=0,
+        metadata={"help": "size of the hidden layer for each head; 0: as --decoder-ffn-embed-dim"},
+    )
+    learned_first_head: bool = field(
+        default=False,
+        metadata={
+            "help": "head 1 has weights as the others do, as in the paper; else it is the base "
+            "model itself, whose output decoding then keeps"
+        },
+    )
+    frozen_base: bool = field(
+        default=False,
+        metadata={
+            "help": "train the heads alone, for the model in --verifier-path. Unless "
+            "--learned-first-head, they alone are stored, for --drafter-path"
+        },
+    )
+
+
+class LearnedFirstDecoder(TransformerDecoderBase):
+    """fairseq's decoder whose output goes through head 1 before it is projected."""
+
+    def lend(self, heads: ProposalHeads) -> None:
+        """Use head 1 of these, which stay the model's (a list hides them from the decoder)."""
+        self._lent = [heads]
+
+    def first_head(self, features: Tensor) -> Tensor:
+        """(…, dim) z_1 of (…, dim) h."""
+        (state,) = self._lent[0](features, [1])
+        return state
+
+    def output_layer(self, features: Tensor) -> Tensor:
+        """See :meth:`fairseq.models.transformer.TransformerDecoderBase.output_layer`."""
+        projected: Tensor = super().output_layer(self.first_head(features))
+        return projected
+
+
+@register_model("blockwise_transformer")
+class BlockwiseTransformerModel(TransformerModel):
+    """Base model and heads, with the fingerprints of what they belong to.
+
+    Attributes:
+        heads: the heads.
+        block_size: k.
+        frozen: whether the base is not trained.
+    """
+
+    def __init__(self, args: Any, encoder: Any, decoder: Any) -> None:
+        super().__init__(args, encoder, decoder)
+        _check_options(args, decoder)
+        cfg = TransformerConfig.from_namespace(args)
+        self.block_size = int(args.trained_block_size)
+        self.frozen = bool(args.frozen_base)
+        self.heads = ProposalHeads(
+            cfg.decoder.output_dim,
+            args.head_units or cfg.decoder.ffn_embed_dim,
+            self.block_size,
+            str(args.heads) == "joint",
+            bool(args.learned_first_head),
+            cfg.dropout,
+            cfg.activation_dropout,
+        )
+        if isinstance(decoder, LearnedFirstDecoder):
+            decoder.lend(self.heads)
+        if self.frozen:
+            encoder.requires_grad_(False)
+            decoder.requires_grad_(False)
+        # Part of the checkpoint, so that heads are never paired with another dictionary
+        # or base unnoticed; see specdec_plugin.pairing.
+        self.register_buffer("source_symbols", fingerprint_of_dictionary(encoder.dictionary))
+        self.register_buffer("target_symbols", fingerprint_of_dictionary(decoder.dictionary))
+        self.register_buffer("base_weights", torch.zeros(1, dtype=torch.int64))
+
+    @property
+    def alone(self) -> bool:
+        """Whether it holds the heads only."""
+        return isinstance(self.decoder, FrozenDecoder)
+
+    @property
+    def trained_heads(self) -> Sequence[int]:
+        """The heads whose loss changes a weight."""
+        return range(self.heads.first if self.frozen else 1, self.block_size + 1)
+
+    def fingerprints(self) -> Dict[str, Tensor]:
+        """What it was trained for, by kind; 0 where that is unknown. Copies, (1,) each."""
+        names = ("source_symbols", "target_symbols", "base_weights")
+        return {name: getattr(self, name).cpu().clone() for name in names}
+
+    def belongs_to(self, base: Any) -> bool:
+        """Whether it was trained with this model, or is not bound to one."""
+        own = self.base_weights.cpu()
+        return not own.any() or torch.equal(own, fingerprint_of_module(base.decoder))
+
+    def start_from(self, path: str, base: Any) -> None:
+        """Take over the weights of a Transformer; where only heads are kept, read them there.
+
+        Args:
+            path: its checkpoint, for messages.
+            base: a model of the same shape.
+
+        Raises:
+            PluginError: it is of another shape, or has a learned first head.
+        """
+        if isinstance(base.decoder, LearnedFirstDecoder):
+            raise PluginError(
+                f"{path} has a learned first head, which cannot be a part of another model: go on "
+                "training it with --finetune-from-model, or start from a plain Transformer."
+            )
+        if self.frozen:
+            self.base_weights = fingerprint_of_module(base.decoder)
+        if self.alone:
+            self.encoder.attach(base.encoder)
+            self.decoder.attach(base.decoder)
+            return
+        own = {name: value for name, value in self.state_dict().items() if _of_base(name)}
+        given = {name: value for name, value in base.state_dict().items() if _of_base(name)}
+        odd = {name for name in {*own, *given} if _shape(own, name) != _shape(given, name)}
+        if odd:
+            raise PluginError(
+                f"{path} has not the weights of a plain Transformer ({min(odd)} differs), so a "
+                "blockwise Transformer cannot start from it. Give one that was trained with "
+                "--arch transformer."
+            )
+        self.load_state_dict({**self.state_dict(), **given})
+
+    def train(self, mode: bool = True) -> "BlockwiseTransformerModel":
+        """A frozen base has no dropout: its states are those of decoding."""
+        super().train(mode)
+        if self.frozen:
+            self.encoder.eval()
+            self.decoder.eval()
+        return self
+
+    @classmethod
+    def add_args(cls, parser: ArgumentParser) -> None:
+        """Add the options of a Transformer and of :class:`BlockwiseTransformerConfig`."""
+        super().add_args(parser)
+        gen_parser_from_dataclass(parser, BlockwiseTransformerConfig(), delete_default=True)
+
+    @classmethod
+    def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: Any) -> Any:
+        """fairseq's encoder, or a place for the base model's."""
+        if _alone(args):
+            return FrozenEncoder(src_dict)
+        return super().build_encoder(args, src_dict, embed_tokens)
+
+    @classmethod
+    def build_decoder(cls, args: Any, tgt_dict: Any, embed_tokens: Any) -> Any:
+        """fairseq's decoder, with a learned first head behind it, or a place for the base's."""
+        if _alone(args):
+            return FrozenDecoder(tgt_dict)
+        if args.learned_first_head:
+            bare = bool(args.no_cross_attention)
+            return LearnedFirstDecoder(args, tgt_dict, embed_tokens, no_encoder_attn=bare)
+        return super().build_decoder(args, tgt_dict, embed_tokens)
+
+    def features(
+        self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor
+    ) -> Tensor:
+        """(rows, length, dim) the decoder's states behind each token of the shifted target."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
+            encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
+            found: Tensor = self.decoder.extract_features(
+                prev_output_tokens, encoder_out=encoder_out
+            )[0]
+        return found
+
+    def logits(
+        self, features: Tensor, prev_output_tokens: Tensor, heads: Sequence[int]
+    ) -> List[Tensor]:
+        """What heads say wherever the sentence has a token for them.
+
+        Args:
+            features: (rows, length, dim), from :meth:`features`.
+            prev_output_tokens: (rows, length) the shifted target.
+            heads: numbers from 1 to k.
+
+        Returns:
+            of each head (n, vocabulary), for the n places that :meth:`places` marks, in order.
+        """
+        chosen = self.places(prev_output_tokens, min(heads))
+        states = self.heads(features[chosen], heads)
+        projection = self.decoder.output_projection
+        return [
+            projection(state[self.places(prev_output_tokens, head)[chosen]])
+            for head, state in zip(heads, states)
+        ]
+
+    def places(self, prev_output_tokens: Tensor, head: int) -> Tensor:
+        """(rows, length) true at slots whose next ``head`` tokens the sentence has."""
+        real = prev_output_tokens.ne(self.decoder.dictionary.pad())
+        ahead = min(head - 1, real.size(1))
+        return F.pad(real[:, ahead:], (0, ahead))
+
+    def forward(
+        self,
+        src_tokens: Tensor,
+        src_lengths: Tensor,
+        prev_output_tokens: Tensor,
+        heads: Optional[Sequence[int]] = None,
+        **kwargs: Any,
+    ) -> Any:
+        """fairseq's own, which is head 1; or in training what some heads say.
+
+        Args:
+            src_tokens: (rows, source) source tokens.
+            src_lengths: (rows,) their number.
+            prev_output_tokens: (rows, length) the shifted target.
+            heads: numbers from 1 to k, or None.
+            kwargs: fairseq's.
+
+        Returns:
+            as fairseq's, or :meth:`logits`.
+        """
+        if heads is None:
+            return super().forward(src_tokens, src_lengths, prev_output_tokens, **kwargs)
+        features = self.features(src_tokens, src_lengths, prev_output_tokens)
+        return self.logits(features, prev_output_tokens, heads)
+
+
+def _alone(args: Any) -> bool:
+    """Whether only heads are kept. Learned first heads change what the base says, and need it."""
+    return bool(args.frozen_base) and not args.learned_first_head
+
+
+def _of_base(name: str) -> bool:
+    return name.startswith(("encoder.", "decoder."))
+
+
+def _shape(weights: Dict[str, Tensor], name: str) -> Optional[torch.Size]:
+    return weights[name].shape if name in weights else None
+
+
+def _check_options(args: Any, decoder: Any) -> None:
+    """Refuse what could not be trained or run; PluginError says which."""
+    if isinstance(decoder, TransformerDecoderBase) and decoder.adaptive_softmax is not None:
+        raise PluginError(
+            "A blockwise Transformer cannot have an adaptive softmax, because all heads share its "
+            "projection: leave --adaptive-softmax-cutoff out."
+        )
+    if args.trained_block_size < 2 or args.head_units < 0:
+        raise PluginError(
+            f"--block-size {args.trained_block_size} --head-units {args.head_units}: a blockwise "
+            "Transformer has a block size of 2 or more, and heads of 0 units (the default) or more."
+        )
+
+
+@register_model_architecture("blockwise_transformer", "blockwise_transformer")
+def blockwise_transformer(args: Namespace) -> None:
+    """Transformer base, with the heads' defaults."""
+    for item, default in vars(BlockwiseTransformerConfig()).items():
+        if not item.startswith("_"):
+            setattr(args, item, getattr(args, item, default))
+    # Decoding has a --block-size too, which may be less, and fairseq's hub gives it to the model.
+    args.trained_block_size = getattr(args, "trained_block_size", args.block_size)
+    base_architecture(args)
+
+
+@register_model_architecture("blockwise_transformer", "blockwise_transformer_base")
+def blockwise_transformer_base(args: Namespace) -> None:
+    """The paper's: Transformer base (d=512, 6+6 layers)."""
+    blockwise_transformer(args)
+
+
+@register_model_architecture("blockwise_transformer", "blockwise_transformer_big")
+def blockwise_transformer_big(args: Namespace) -> None:
+    """Transformer big (d=1024, 6+6 layers, dropout 0.3)."""
+    transformer_vaswani_wmt_en_de_big(args)
+    blockwise_transformer(args)

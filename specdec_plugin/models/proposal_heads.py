@@ -1,0 +1,105 @@
+"""Proposal heads: what a Transformer says of the tokens behind the next one (paper 003)."""
+
+from typing import List, NamedTuple, Sequence, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Product(NamedTuple):
+    """Weights (outputs, inputs) and biases (outputs,) of a linear map."""
+
+    weight: Tensor
+    bias: Tensor
+
+
+class ProposalHeads(nn.Module):
+    """A feed-forward layer with k outputs behind the decoder (paper 003, section 6, figure 3).
+
+    From the decoder's state h behind y_1 … y_j, head i says what y_{j+i} is: its state
+
+        z_i = h + B_i relu(A h)
+
+    goes through the model's own vocabulary projection. A has d_hidden outputs for each head, and
+    each B_i reads those of all heads (*joint*, as in the paper) or its own alone (*separate*: the
+    same shape without the weights between heads, k times fewer in the B_i). The B_i start at zero,
+    so that every head starts as the model's next-token prediction.
+
+    Head 1 is the model itself, z_1 = h, unless it is learned too, as in the paper, whose heads
+    change the model's own predictions thereby (footnote 1). It has no weights then, and heads
+    that have none take no part in the sizes of A and B.
+
+    Args:
+        dim: size of h.
+        hidden: d_hidden.
+        block_size: k, at least 2.
+        joint: B_i reads all of A h.
+        learned_first: head 1 has weights too.
+        dropout: of z_i - h, in training.
+        inner_dropout: of relu(A h), in training.
+    """
+
+    def __init__(
+        self,
+        dim: int,
+        hidden: int,
+        block_size: int,
+        joint: bool = True,
+        learned_first: bool = False,
+        dropout: float = 0.0,
+        inner_dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self.dim, self.hidden, self.block_size, self.joint = dim, hidden, block_size, joint
+        #: The first head that has weights.
+        self.first = 1 if learned_first else 2
+        count = block_size - self.first + 1
+        self._dropout, self._inner_dropout = dropout, inner_dropout
+        self.inner = nn.Linear(dim, count * hidden)
+        # Of separate heads, the outputs of one below those of the other: (count * dim, hidden).
+        self.outer = nn.Linear(count * hidden if joint else hidden, count * dim)
+        nn.init.xavier_uniform_(self.inner.weight, gain=2**0.5)
+        nn.init.zeros_(self.inner.bias)
+        nn.init.zeros_(self.outer.weight)
+        nn.init.zeros_(self.outer.bias)
+
+    def forward(self, states: Tensor, heads: Sequence[int]) -> List[Tensor]:
+        """The states of some heads.
+
+        Args:
+            states: (…, dim) h.
+            heads: numbers from 1 to k.
+
+        Returns:
+            (…, dim) z_i of each.
+        """
+        shared = None
+        if self.joint and max(heads, default=0) >= self.first:
+            shared = self._inner(states, Product(self.inner.weight, self.inner.bias))
+        found = []
+        for head in heads:
+            if head < self.first:
+                found.append(states)
+                continue
+            inner = self._inner(states, self.inner_of(head)) if shared is None else shared
+            change = F.linear(inner, *self.outer_of(head))
+            found.append(states + F.dropout(change, self._dropout, self.training))
+        return found
+
+    def _inner(self, states: Tensor, product: Product) -> Tensor:
+        return F.dropout(torch.relu(F.linear(states, *product)), self._inner_dropout, self.training)
+
+    def inner_of(self, head: int) -> Product:
+        """The rows of A that a head reads; all of them if the heads are joint."""
+        if self.joint:
+            return Product(self.inner.weight, self.inner.bias)
+        return Product(*self._part(self.inner, head, self.hidden))
+
+    def outer_of(self, head: int) -> Product:
+        """B_i of a head that has weights."""
+        return Product(*self._part(self.outer, head, self.dim))
+
+    def _part(self, linear: nn.Linear, head: int, size: int) -> Tuple[Tensor, Tensor]:
+        begin = (head - self.first) * size
+        return linear.weight[begin : begin + size], linear.bias[begin : begin + size]

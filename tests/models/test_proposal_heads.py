@@ -1,0 +1,103 @@
+"""Proposal heads against the paper's formula, weight by weight."""
+
+import pytest
+import torch
+
+from specdec_plugin.models.proposal_heads import ProposalHeads
+
+DIM, HIDDEN, K = 6, 5, 4
+
+
+def heads(joint, learned_first=False, seed=0):
+    torch.manual_seed(seed)
+    built = ProposalHeads(DIM, HIDDEN, K, joint, learned_first)
+    with torch.no_grad():
+        for weight in built.parameters():
+            weight.normal_()
+    return built.eval()
+
+
+@torch.no_grad()
+def naive(built, state, head):
+    """z_i of one state, a number at a time."""
+    if head < built.first:
+        return state
+    units = [
+        max(0.0, float(bias) + sum(float(weight[i] * state[i]) for i in range(DIM)))
+        for weight, bias in zip(built.inner.weight, built.inner.bias)
+    ]
+    place = head - built.first
+    if not built.joint:
+        units = units[place * HIDDEN : (place + 1) * HIDDEN]
+    found = []
+    for i in range(DIM):
+        row = built.outer.weight[place * DIM + i]
+        assert len(row) == len(units)
+        change = sum(float(weight) * unit for weight, unit in zip(row, units))
+        found.append(float(state[i]) + float(built.outer.bias[place * DIM + i]) + change)
+    return torch.tensor(found)
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("learned_first", [True, False])
+def test_the_formula(joint, learned_first):
+    built = heads(joint, learned_first)
+    states = torch.randn(2, 3, DIM)
+    with torch.no_grad():
+        found = built(states, range(1, K + 1))
+    assert len(found) == K
+    for head, state in zip(range(1, K + 1), found):
+        for row in range(2):
+            for place in range(3):
+                wanted = naive(built, states[row, place], head)
+                torch.testing.assert_close(state[row, place], wanted, atol=1e-4, rtol=1e-4)
+    assert torch.equal(found[0], states) != learned_first
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_some_heads_are_those_of_all(joint):
+    built, states = heads(joint), torch.randn(5, DIM)
+    every = built(states, range(1, K + 1))
+    for some in ([3], [1], [4, 2], []):
+        for head, state in zip(some, built(states, some)):
+            assert torch.allclose(state, every[head - 1])
+
+
+@pytest.mark.parametrize("joint", [True, False])
+@pytest.mark.parametrize("learned_first", [True, False])
+def test_at_first_every_head_is_the_model(joint, learned_first):
+    built, states = ProposalHeads(DIM, HIDDEN, K, joint, learned_first), torch.randn(5, DIM)
+    for state in built(states, range(1, K + 1)):
+        assert torch.equal(state, states)
+
+
+def test_sizes_are_the_papers():
+    """With a head 1 of its own, hidden size k d_hidden and output size k d_model."""
+
+    def count(*form):
+        return sum(weight.numel() for weight in ProposalHeads(256, 1024, 8, *form).parameters())
+
+    biases = 8 * 1024 + 8 * 256
+    assert count(True, True) == 8 * 1024 * (256 + 8 * 256) + biases
+    assert count(False, True) == 8 * 2 * 1024 * 256 + biases
+    assert count(True, False) < count(True, True) and count(False, False) < count(False, True)
+
+
+def test_separate_heads_share_nothing():
+    built, states = heads(joint=False), torch.randn(3, DIM)
+    (state,) = built(states, [3])
+    state.sum().backward()
+    begin = (3 - built.first) * HIDDEN
+    touched = built.inner.weight.grad.abs().sum(1).nonzero().flatten().tolist()
+    assert set(touched) <= set(range(begin, begin + HIDDEN))
+
+
+def test_dropout_in_training_only():
+    built = ProposalHeads(DIM, HIDDEN, K, dropout=0.5, inner_dropout=0.5)
+    with torch.no_grad():
+        for weight in built.parameters():
+            weight.normal_()
+    states = torch.randn(50, DIM)
+    assert not torch.equal(built(states, [2])[0], built(states, [2])[0])
+    built.eval()
+    assert torch.equal(built(states, [2])[0], built(states, [2])[0])
