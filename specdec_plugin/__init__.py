@@ -1,10 +1,11 @@
 """The ``--user-dir`` entry: registers the plugin's models, criteria and tasks with fairseq."""
 
 from .checkpoints import install_safe_loading
-from .criterions import glancing_block_loss
-from .models import block_nat
+from .criterions import blockwise_cross_entropy, glancing_block_loss
+from .models import block_nat, blockwise_transformer
 from .tasks import (
     block_nat_translation,
+    blockwise_translation,
     parallel_decoding,
     translation_from_pretrained_bart,
     translation_multi_simple_epoch,
@@ -14,6 +15,9 @@ from .user_dir import PluginPath
 __all__ = [
     "block_nat",
     "block_nat_translation",
+    "blockwise_cross_entropy",
+    "blockwise_transformer",
+    "blockwise_translation",
     "glancing_block_loss",
     "parallel_decoding",
     "translation_from_pretrained_bart",
