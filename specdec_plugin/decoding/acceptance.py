@@ -5,6 +5,7 @@ accept padding, an early end of sentence, or a token against a forced prefix.
 """
 
 import math
+from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
 import torch
@@ -31,7 +32,19 @@ class Ranking(NamedTuple):
     real: Tensor
 
 
-class TopBeta:
+class Rule(ABC):
+    """Says which drafted tokens may stand."""
+
+    @abstractmethod
+    def agrees(self, ranking: Ranking) -> Tensor:
+        """(rows, m) true where the drafted token may stand."""
+
+    @abstractmethod
+    def describe(self, call: Any) -> None:
+        """Tell the kernels the rule: ``call`` is a :class:`native.Round`."""
+
+
+class TopBeta(Rule):
     """Keep drafted tokens that are the verifier's best, or almost (paper 001, eq. 6 and 7).
 
     A drafted token may stand when the verifier ranks it among its β best and
@@ -47,8 +60,12 @@ class TopBeta:
         self.beta = beta
         self.tolerance = tolerance
 
+    def describe(self, call: Any) -> None:
+        """β and τ."""
+        call.beta, call.tolerance = self.beta, self.tolerance
+
     def agrees(self, ranking: Ranking) -> Tensor:
-        """(rows, m) true where the drafted token may stand."""
+        """See :class:`Rule`."""
         exact = (ranking.draft == ranking.best[:, :-1]) & ranking.real
         if self.beta == 1 or ranking.draft.size(1) == 0:
             return exact
@@ -59,6 +76,75 @@ class TopBeta:
         drafted, best = drafted.squeeze(2), best.squeeze(2)
         near = (ahead < self.beta) & (best - drafted <= self.tolerance)
         return exact | (near & ranking.real & drafted.isfinite())
+
+
+class Distance(Rule):
+    """Keep drafted numbers that are near the verifier's (paper 003, section 5.2).
+
+    For targets whose symbols are numbers, such as the brightness of pixels: a drafted symbol
+    may stand when its number is at most ε away from that of the verifier's best symbol. Symbols
+    that are no numbers must be the best.
+
+    Args:
+        numbers: (vocabulary,) float32, NaN where a symbol is no number.
+        epsilon: ε ≥ 0.
+    """
+
+    def __init__(self, numbers: Tensor, epsilon: float) -> None:
+        self.epsilon = epsilon
+        self._for_kernels, self._numbers = numbers, numbers
+
+    def describe(self, call: Any) -> None:
+        """The numbers and ε."""
+        call.beta, call.epsilon = 1, self.epsilon
+        call.numbers = self._for_kernels.data_ptr()
+
+    def agrees(self, ranking: Ranking) -> Tensor:
+        """See :class:`Rule`."""
+        best = ranking.best[:, :-1]
+        if self._numbers.device != best.device:
+            self._numbers = self._numbers.to(best.device)
+        apart = (self._numbers[ranking.draft] - self._numbers[best]).abs()
+        near = (apart <= self.epsilon) & allowed(ranking)
+        return ((ranking.draft == best) | near) & ranking.real
+
+
+class AtLeast(Rule):
+    """Add ℓ tokens an iteration at least, right or wrong (paper 003, section 5.3).
+
+    The first ℓ - 1 drafted tokens stand, and the verifier's own next one makes ℓ; what follows
+    is for another rule to say. No mask is broken, and no sentence is ended or continued against
+    the verifier's word: where a drafted token or the verifier's best ends the sentence, the other
+    rule decides.
+
+    Args:
+        rule: the other rule.
+        least: ℓ ≥ 1.
+        eos: ends a sentence.
+    """
+
+    def __init__(self, rule: Rule, least: int, eos: int) -> None:
+        self.rule = rule
+        self.least = least
+        self.eos = eos
+
+    def describe(self, call: Any) -> None:
+        """The other rule and ℓ."""
+        self.rule.describe(call)
+        call.least = self.least
+
+    def agrees(self, ranking: Ranking) -> Tensor:
+        """See :class:`Rule`."""
+        goes_on = ranking.draft.ne(self.eos) & ranking.best[:, :-1].ne(self.eos)
+        place = torch.arange(ranking.draft.size(1), device=ranking.draft.device)
+        forced = (place < self.least - 1) & goes_on & allowed(ranking) & ranking.real
+        return self.rule.agrees(ranking) | forced
+
+
+def allowed(ranking: Ranking) -> Tensor:
+    """(rows, m) true where no mask rules the drafted token out."""
+    drafted = ranking.scores.values[:, :-1].gather(2, ranking.draft.unsqueeze(2))
+    return drafted.squeeze(2).isfinite()
 
 
 class Emission(NamedTuple):
@@ -82,7 +168,7 @@ class Emission(NamedTuple):
     best: Tensor
 
 
-def judge(scores: Scores, draft: Draft, rule: Any, eos: int) -> Emission:
+def judge(scores: Scores, draft: Draft, rule: Rule, eos: int) -> Emission:
     """Take the prefix of the draft that the rule lets stand, and the verifier's next token.
 
     Nothing follows an end of sentence: a row that accepts one, drafted or not,

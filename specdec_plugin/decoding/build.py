@@ -9,13 +9,16 @@ import torch
 from fairseq.models.transformer import TransformerEncoderBase
 
 from ..engine import CachedDecoder, build_engine
+from ..engine.proposals import Proposals
 from ..errors import PluginError
 from ..models.block_nat import BlockNATModel
+from ..models.blockwise_transformer import BlockwiseTransformerModel
 from ..models.frozen_encoder import FrozenEncoder
 from ..pairing import check_pair, load_model
-from .acceptance import TopBeta
+from .acceptance import AtLeast, Distance, Rule, TopBeta
 from .config import JACOBI, check_generation, decoding_config
 from .drafters.base import Drafter, NoDrafter
+from .drafters.blockwise import BlockwiseDrafter
 from .drafters.input_guided import InputGuidedDrafter
 from .drafters.jacobi import JacobiDrafter
 from .drafters.nat import NATDrafter, learned_positions
@@ -23,7 +26,7 @@ from .drafters.self_drafter import BLOCK_SIZE, RELAXED_BLOCK_SIZE, SelfDrafter
 from .generator import Lengths, ParallelGenerator
 from .guesses import Window
 from .loop import DecodingLoop, UnverifiedStep, VerifiedStep
-from .symbols import Symbols
+from .symbols import Symbols, numbers_of
 from .trace import Trace
 from .verifier import Verifier
 
@@ -52,7 +55,7 @@ def build_generator(task: Any, models: Sequence[Any], args: Any, eos: Optional[i
     drafter: Drafter = NoDrafter()
     if method != "nat":
         verifier = _verifier(cfg, args, models, trace)
-        step = VerifiedStep(verifier, TopBeta(cfg.top_beta, cfg.tolerance))
+        step = VerifiedStep(verifier, _rule(cfg, task, eos))
     if method == "input-guided":
         drafter = _input_guided_drafter(cfg, task, models, model, trace, eos)
     elif model is not None:
@@ -61,6 +64,8 @@ def build_generator(task: Any, models: Sequence[Any], args: Any, eos: Optional[i
         drafter = _self_drafter(cfg, models, verifier)
     elif method in JACOBI:
         drafter = _jacobi_drafter(cfg, task, models, eos)
+    elif method == "blockwise":
+        drafter = _blockwise_drafter(cfg, task, models, verifier, trace, eos)
     history = bool(getattr(args, "retain_iter_history", False))
     loop = DecodingLoop(drafter, step, trace, history)
     lengths = _lengths(args, models, model if method == "nat" else None)
@@ -83,6 +88,23 @@ def _verifier(cfg: Any, args: Any, models: Sequence[Any], trace: Trace) -> Verif
         )
     engines = [build_engine(each, _dtype(cfg.verifier_dtype)) for each in models]
     return Verifier(engines, trace, temperature)
+
+
+def _rule(cfg: Any, task: Any, eos: Optional[int]) -> Rule:
+    """Which drafted tokens may stand; other methods than blockwise have the defaults."""
+    target = task.target_dictionary
+    rule: Rule = TopBeta(cfg.top_beta, cfg.tolerance)
+    if str(cfg.acceptance) == "distance":
+        numbers = numbers_of(target)
+        if bool(numbers.isnan().all()):
+            raise PluginError(
+                "--acceptance distance compares numbers, and no symbol of the target dictionary is "
+                "one: give --acceptance top-k, or leave it out."
+            )
+        rule = Distance(numbers, cfg.epsilon)
+    if cfg.min_block > 1:
+        rule = AtLeast(rule, cfg.min_block, target.eos() if eos is None else eos)
+    return rule
 
 
 def _self_drafter(cfg: Any, models: Sequence[Any], verifier: Verifier) -> SelfDrafter:
@@ -165,6 +187,86 @@ def _jacobi_drafter(
     )
 
 
+def _blockwise_drafter(
+    cfg: Any,
+    task: Any,
+    models: Sequence[Any],
+    verifier: Verifier,
+    trace: Trace,
+    eos: Optional[int],
+) -> BlockwiseDrafter:
+    model, engine = _load_heads(cfg, task, models), verifier.engines[0]
+    if not isinstance(engine, CachedDecoder):
+        raise PluginError(
+            "--decoding blockwise reads the states of the model in --path, which cannot be had, "
+            f"because {CachedDecoder.supports(models[0].decoder)}. Use --decoding greedy."
+        )
+    k = cfg.block_size or model.block_size
+    if not 2 <= k <= model.block_size:
+        raise PluginError(
+            f"--block-size {cfg.block_size}: these proposal heads were trained with "
+            f"{model.block_size}. Give 2 to {model.block_size}, or leave it out."
+        )
+    if cfg.min_block > k:
+        raise PluginError(
+            f"--min-block {cfg.min_block}: an iteration adds {k} tokens at most. Give 1 to {k}."
+        )
+    wanted = _dtype(cfg.drafter_dtype)
+    default = torch.int8 if _on_cpu(models) else None
+    proposals = Proposals(model.heads, engine, k, wanted or default)
+    if cfg.drafter_path is not None:
+        proposals.release()
+    if wanted is not None and proposals.weight_type != wanted:
+        _warn_of_type(cfg.drafter_dtype)
+    # What is accepted right or wrong must not depend on how many sentences are left.
+    always = cfg.min_block > 1 and cfg.draft_rows < 0
+    return BlockwiseDrafter(
+        proposals,
+        task.target_dictionary.eos() if eos is None else eos,
+        cfg.draft_confidence,
+        cfg.min_block - 1,
+        None if always else _most_rows(cfg.draft_rows, models),
+        trace,
+    )
+
+
+def _load_heads(cfg: Any, task: Any, models: Sequence[Any]) -> BlockwiseTransformerModel:
+    """The model that has the heads: the first of --path, or that of --drafter-path."""
+    path, base = cfg.drafter_path, models[0]
+    if isinstance(base, BlockwiseTransformerModel) and base.alone:
+        raise PluginError(
+            "The file in --path holds proposal heads and no model: give the model that they were "
+            "trained for as --path, and this file as --drafter-path."
+        )
+    dictionaries = task.source_dictionary, task.target_dictionary
+    model = base if path is None else load_model(path, *dictionaries)
+    if not isinstance(model, BlockwiseTransformerModel):
+        named = "The model in --path" if path is None else path
+        raise PluginError(
+            f"{named} has no proposal heads, which --decoding blockwise drafts with: train some "
+            "with --task blockwise_translation --arch blockwise_transformer, and give a whole "
+            "model as --path, or heads alone as --drafter-path."
+        )
+    check_pair(path or "The model in --path", model, *dictionaries)
+    if path is None:
+        return model
+    width = getattr(base.decoder, "output_embed_dim", None)
+    if model.heads.dim != width:
+        raise PluginError(
+            f"The proposal heads of {path} read states of {model.heads.dim} numbers, and the model "
+            f"in --path has {width or 'none'}. Give the model that they were trained for, or train "
+            "heads for this one."
+        )
+    if not model.belongs_to(base):
+        logger.warning(
+            f"The proposal heads of {path} were trained for another model than the one in --path. "
+            "The output stays that of greedy decoding, but few drafts will be accepted: train "
+            "heads for this model."
+        )
+    weight = next(base.parameters())
+    return model.to(device=weight.device, dtype=weight.dtype)
+
+
 def _adaptive(model: Any) -> bool:
     return getattr(model.decoder, "adaptive_softmax", None) is not None
 
@@ -217,12 +319,16 @@ def _drafter(
     drafter.release()
     dtype = _dtype(cfg.drafter_dtype)
     if dtype is not None and not dtype.is_floating_point and drafter.engine.weight_type != dtype:
-        logger.warning(
-            f"--drafter-dtype {cfg.drafter_dtype} needs a CPU and the native kernels, which are "
-            "missing here: the drafter computes in its model's own type, and slower. On a CPU, "
-            "install a C++ compiler; elsewhere, leave --drafter-dtype out or give bfloat16."
-        )
+        _warn_of_type(cfg.drafter_dtype)
     return drafter
+
+
+def _warn_of_type(wanted: Any) -> None:
+    logger.warning(
+        f"--drafter-dtype {wanted} needs a CPU and the native kernels, which are "
+        "missing here: the drafter computes in its model's own type, and slower. On a CPU, "
+        "install a C++ compiler; elsewhere, leave --drafter-dtype out or give bfloat16."
+    )
 
 
 #: With more rows a pass over drafts takes longer in proportion than it saves: at 2 rows SpecDec ran

@@ -11,7 +11,7 @@ from ..errors import PluginError
 
 #: Solvers of paper 000, which need no drafter.
 JACOBI = ("jacobi", "gs-jacobi", "hybrid-jacobi")
-DECODING_CHOICES = ChoiceEnum(["greedy", "specdec", "input-guided", "nat", *JACOBI])
+DECODING_CHOICES = ChoiceEnum(["greedy", "specdec", "input-guided", "blockwise", "nat", *JACOBI])
 DTYPES = ("float32", "bfloat16", "float16")
 DTYPE_CHOICES = ChoiceEnum(list(DTYPES))
 #: A drafter may be wrong, so its weights may be rounded further.
@@ -19,6 +19,7 @@ DRAFTER_DTYPES = (*DTYPES, "int8", "int4")
 DRAFTER_DTYPE_CHOICES = ChoiceEnum(list(DRAFTER_DTYPES))
 JACOBI_INIT_CHOICES = ChoiceEnum(["pad", "source", "random", "ngram"])
 FALLBACK_CHOICES = ChoiceEnum(["nat", "ngram"])
+ACCEPTANCE_CHOICES = ChoiceEnum(["exact", "top-k", "distance"])
 JACOBI_WINDOW_CHOICES = ChoiceEnum(["block", "sliding", "adaptive"])
 
 
@@ -31,7 +32,8 @@ class DecodingConfig(FairseqDataclass):
         metadata={
             "help": "greedy: one token an iteration; specdec: a drafter proposes a block, the "
             "model verifies it; input-guided: what follows in the source is drafted, for "
-            "corrections and the like; nat: the drafter alone; jacobi, gs-jacobi, "
+            "corrections and the like; blockwise: the model's own proposal heads draft; nat: the "
+            "drafter alone; jacobi, gs-jacobi, "
             "hybrid-jacobi: the model solves for the whole sentence, for a block, or for a block "
             "up to --hybrid-length, at once, from guesses. Default: fairseq's own beam search"
         },
@@ -39,7 +41,8 @@ class DecodingConfig(FairseqDataclass):
     drafter_path: Optional[str] = field(
         default=None,
         metadata={
-            "help": "checkpoint of the drafter (specdec, nat, input-guided with --fallback nat). "
+            "help": "checkpoint of the drafter (specdec, nat, input-guided with --fallback nat), "
+            "or of proposal heads that were trained for the model (blockwise). "
             "Without one, specdec drafts with a "
             "copy of the model itself whose weights are rounded to 8 bits, or to 4 bits with "
             "--top-beta above 1 (on CPUs with the native kernels)"
@@ -49,7 +52,8 @@ class DecodingConfig(FairseqDataclass):
         default=0,
         metadata={
             "help": "k: drafted tokens an iteration; 0 means what the drafter was trained with, "
-            "or without --drafter-path 32, and 64 with --top-beta above 1. input-guided: copied "
+            "or without --drafter-path 32, and 64 with --top-beta above 1. blockwise: the next "
+            "token among them, so that k - 1 are drafted. input-guided: copied "
             "tokens an iteration (default: 12 on a CPU, elsewhere to the end). gs-jacobi and "
             "hybrid-jacobi: b, tokens of a block, or with another --jacobi-window the most "
             "guessed tokens an iteration (default: 3; with --jacobi-window adaptive 2 on a CPU, "
@@ -112,14 +116,33 @@ class DecodingConfig(FairseqDataclass):
     top_beta: int = field(
         default=1,
         metadata={
-            "help": "SpecDec++: accept drafted tokens among the verifier's β best; 1 accepts only "
-            "its best, so that the output is that of greedy decoding"
+            "help": "SpecDec++, and blockwise with --acceptance top-k: accept drafted tokens among "
+            "the verifier's β best; 1 accepts only its best, so that the output is that of greedy "
+            "decoding"
         },
     )
     tolerance: float = field(
         default=math.inf,
         metadata={
             "help": "SpecDec++: τ, how far below the best log-probability an accepted token may be"
+        },
+    )
+    acceptance: ACCEPTANCE_CHOICES = field(
+        default="exact",
+        metadata={
+            "help": "blockwise: accept drafted tokens that are the model's best; among its "
+            "--top-beta best; or, for symbols that are numbers, at most --epsilon from its best"
+        },
+    )
+    epsilon: float = field(
+        default=2.0,
+        metadata={"help": "--acceptance distance: ε, how far an accepted number may be away"},
+    )
+    min_block: int = field(
+        default=1,
+        metadata={
+            "help": "blockwise: ℓ, tokens that each iteration but the first adds at least, right "
+            "or wrong (unless one of them would end the sentence)"
         },
     )
     verifier_dtype: Optional[DTYPE_CHOICES] = field(
@@ -130,7 +153,7 @@ class DecodingConfig(FairseqDataclass):
         metadata={
             "help": "type of the drafter's decoder; int8 and int4 (8-bit inputs, and weights of 8 "
             "or 4 bits; on CPUs with the native kernels) are the fastest, and only drafts depend "
-            "on it"
+            "on it. blockwise: int8 where there are such kernels"
         },
     )
 
@@ -214,19 +237,22 @@ def check_generation(args: Any, method: str) -> None:
 
 #: The methods that read each field of :class:`DecodingConfig`; the others would ignore it.
 READERS: Dict[str, Tuple[str, ...]] = {
-    "drafter_path": ("specdec", "nat", "input-guided"),
-    "block_size": ("specdec", "nat", "input-guided", "gs-jacobi", "hybrid-jacobi"),
-    "draft_confidence": ("specdec", "input-guided", "gs-jacobi", "hybrid-jacobi"),
-    "draft_rows": ("specdec", *JACOBI),
+    "drafter_path": ("specdec", "nat", "input-guided", "blockwise"),
+    "block_size": ("specdec", "nat", "input-guided", "blockwise", "gs-jacobi", "hybrid-jacobi"),
+    "draft_confidence": ("specdec", "input-guided", "blockwise", "gs-jacobi", "hybrid-jacobi"),
+    "draft_rows": ("specdec", "blockwise", *JACOBI),
     "fallback": ("input-guided",),
     "hybrid_length": ("hybrid-jacobi",),
     "jacobi_init": JACOBI,
     "jacobi_window": ("gs-jacobi", "hybrid-jacobi"),
     "jacobi_pool": JACOBI,
-    "top_beta": ("specdec",),
+    "top_beta": ("specdec", "blockwise"),
     "tolerance": ("specdec",),
-    "verifier_dtype": ("greedy", "specdec", "input-guided", *JACOBI),
-    "drafter_dtype": ("specdec", "nat", "input-guided"),
+    "acceptance": ("blockwise",),
+    "epsilon": ("blockwise",),
+    "min_block": ("blockwise",),
+    "verifier_dtype": ("greedy", "specdec", "input-guided", "blockwise", *JACOBI),
+    "drafter_dtype": ("specdec", "nat", "input-guided", "blockwise"),
 }
 _DEFAULTS = {item.name: item.default for item in fields(DecodingConfig)}
 
@@ -265,6 +291,8 @@ def check_method_flags(cfg: Any) -> None:
         )
     if str(cfg.decoding) == "input-guided":
         _check_fallback(cfg, given)
+    if str(cfg.decoding) == "blockwise":
+        _check_acceptance(cfg, given)
     for name in ("hybrid_length", "jacobi_pool"):
         if getattr(cfg, name) < 0:
             raise PluginError(f"{_flag(name)} {getattr(cfg, name)}: give 0 or more.")
@@ -289,6 +317,26 @@ def _check_fallback(cfg: Any, given: Dict[str, Any]) -> None:
                 f"{_flag(name)} {given[name]} would have no effect with --decoding input-guided: "
                 f"add --fallback nat, or leave {_flag(name)} out."
             )
+
+
+def _check_acceptance(cfg: Any, given: Dict[str, Any]) -> None:
+    """β and ε belong to one rule each, which needs its own."""
+    acceptance = str(cfg.acceptance)
+    for name, rule in (("top_beta", "top-k"), ("epsilon", "distance")):
+        if name in given and acceptance != rule:
+            raise PluginError(
+                f"{_flag(name)} {given[name]} would have no effect with --acceptance {acceptance}: "
+                f"add --acceptance {rule}, or leave {_flag(name)} out."
+            )
+    if acceptance == "top-k" and cfg.top_beta < 2:
+        raise PluginError(
+            "--acceptance top-k accepts some of the model's best tokens: add --top-beta with 2 or "
+            "more, or leave --acceptance out."
+        )
+    if not cfg.epsilon >= 0:
+        raise PluginError(f"--epsilon {cfg.epsilon}: give a distance of 0 or more.")
+    if cfg.min_block < 1:
+        raise PluginError(f"--min-block {cfg.min_block}: give 1 or more, or leave it out.")
 
 
 def _adapts(cfg: Any) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Dict, List, Optional
 import torch
 from torch import Tensor
 
-from .acceptance import Emission, TopBeta, judge
+from .acceptance import Emission, Rule, judge
 from .drafters.base import Drafter
 from .one_call import OneCallVerification
 from .state import Batch, Draft, Outcome, Rows
@@ -29,7 +29,7 @@ class VerifiedStep:
         one_call: let the kernels do it in one call wherever they can.
     """
 
-    def __init__(self, verifier: Verifier, rule: TopBeta, one_call: bool = True) -> None:
+    def __init__(self, verifier: Verifier, rule: Rule, one_call: bool = True) -> None:
         self.verifier = verifier
         self.rule = rule
         self._at_once: Optional[OneCallVerification] = None
@@ -53,6 +53,7 @@ class VerifiedStep:
         limits.apply(scores.values, rows.lengths, rows.shortest, rows.longest)
         emission = judge(scores, draft, self.rule, limits.eos)
         rows.hear(emission.best, draft.lengths + 1)
+        rows.see(self.verifier.hidden, emission.counts)
         return settle(rows, draft, emission)
 
     def keep(self, rows: Rows) -> None:

@@ -17,7 +17,8 @@ from torch import Tensor
 from ..engine import CachedDecoder, DecoderState, native
 from ..engine.chain import Chain
 from ..engine.native import pointer
-from .acceptance import TopBeta
+from ..engine.proposals import Proposals
+from .acceptance import Rule
 from .copies import start_matches
 from .guesses import Record, Window
 from .state import Draft, Outcome, Rows
@@ -36,14 +37,16 @@ class OneCallVerification:
         rule: the acceptance rule.
     """
 
-    def __init__(self, verifier: Verifier, rule: TopBeta) -> None:
+    def __init__(self, verifier: Verifier, rule: Rule) -> None:
         engine = verifier.engines[0]
         assert isinstance(engine, CachedDecoder)
         self._verifier, self._engine = verifier, engine
         self._library = native.library()
         self._scratch: int = self._library.verification_new()
         weakref.finalize(self, self._library.verification_free, self._scratch)
-        self._round = native.Round(beta=rule.beta, tolerance=rule.tolerance)
+        self._rule = rule  # its tensors are read by the kernels
+        self._round = native.Round()
+        rule.describe(self._round)
         self._facts: List[Any] = []
 
     @staticmethod
@@ -155,6 +158,39 @@ class OneCallProposal:
             self._scratch,
             self._engine.stack,
             self._chain.native,
+            ctypes.byref(call),
+            torch.get_num_threads(),
+        )
+        return self._buffer.draft
+
+
+class OneCallForesight:
+    """Read a draft off the verifier's last states with proposal heads.
+
+    Args:
+        proposals: run by the kernels.
+        eos: ends a draft.
+        confidence: see :class:`.drafters.blockwise.BlockwiseDrafter`.
+        least: likewise.
+    """
+
+    def __init__(self, proposals: Proposals, eos: int, confidence: float, least: int) -> None:
+        self._proposals = proposals
+        self._library = native.library()
+        block = len(proposals.numbers)
+        self._foresight = native.Foresight(block=block, floor=confidence, least=least, eos=eos)
+        self._buffer = _Buffer(block)
+
+    def propose(self, rows: Rows) -> Draft:
+        """Up to k - 1 tokens a row, an end of sentence the last; the next draft overwrites it."""
+        call = self._foresight
+        assert rows.states is not None
+        self._buffer.fit(rows.size, call)
+        call.rows, call.never = rows.size, rows.limits.pad
+        call.states = rows.states.data_ptr()
+        self._library.heads_run(
+            self._proposals.native,
+            self._proposals.projection,
             ctypes.byref(call),
             torch.get_num_threads(),
         )
@@ -292,5 +328,6 @@ def describe(rows: Rows, target: Any) -> None:
     target.tokens = inputs.data_ptr()
     target.scores = rows.scores.data_ptr()
     target.lengths = rows.lengths.data_ptr()
+    target.states = pointer(rows.states)
     target.iterate = pointer(rows.iterate)
     target.iterate_room = 0 if rows.iterate is None else rows.iterate.size(1)

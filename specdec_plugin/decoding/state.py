@@ -51,6 +51,8 @@ class Rows:
         steps: iterations so far.
         iterate: (rows, …) what the verifier last said of each place, for a drafter that
             wants to know: it makes the table, with room for a whole row. Else None.
+        states: (rows, dim) float32, the verifier's state that said each row's newest token,
+            for a drafter that wants to know: it makes the tensor. Else None.
     """
 
     def __init__(self, batch: Batch) -> None:
@@ -63,6 +65,7 @@ class Rows:
         self.limits = batch.limits
         self.steps = 0
         self.iterate: Optional[Tensor] = None
+        self.states: Optional[Tensor] = None
 
     @property
     def size(self) -> int:
@@ -115,6 +118,18 @@ class Rows:
         kept = torch.where(meant, said, self.iterate.gather(1, index))
         self.iterate.scatter_(1, index, kept)
 
+    def see(self, hidden: Optional[Tensor], counts: Tensor) -> None:
+        """Keep the state that said the last of the new tokens, if anybody wants to know.
+
+        Args:
+            hidden: (rows, width, dim) the verifier's states; None if it has none.
+            counts: (rows,) how many tokens are added.
+        """
+        if self.states is None or hidden is None:
+            return
+        index = (counts - 1).view(-1, 1, 1).expand(-1, 1, hidden.size(2))
+        self.states = hidden.gather(1, index).squeeze(1).to(self.states)
+
     def know(self, lengths: List[int]) -> None:
         """Tell the host the lengths after an iteration."""
         self.host_lengths = lengths
@@ -140,6 +155,7 @@ class Rows:
         self.inputs = self.inputs[kept]
         self.scores = self.scores[kept]
         self.iterate = None if self.iterate is None else self.iterate[kept]
+        self.states = None if self.states is None else self.states[kept]
         self.lengths = self.lengths[kept]
         self.limits = self.limits.select(kept)
         self.host_lengths = [self.host_lengths[row] for row in rows]

@@ -1,5 +1,7 @@
 """What source and target dictionaries have in common."""
 
+import math
+import re
 from typing import Any, NamedTuple
 
 import torch
@@ -50,3 +52,21 @@ class Symbols(NamedTuple):
         special = {target.bos_index, target.pad_index, target.unk_index, target.eos_index, eos}
         ordinary = [number for number in range(len(target)) if number not in special]
         return cls(torch.tensor(of_source), torch.tensor(ordinary or [eos]), eos, source.pad())
+
+
+_NUMBER = re.compile(r"-?\d+(\.\d+)?", re.ASCII)
+
+
+def numbers_of(dictionary: Any) -> Tensor:
+    """What the symbols of a dictionary mean as numbers.
+
+    Args:
+        dictionary: one of fairseq's.
+
+    Returns:
+        (vocabulary,) float32, NaN where a symbol is no number.
+    """
+    meant = [
+        float(symbol) if _NUMBER.fullmatch(symbol) else math.nan for symbol in dictionary.symbols
+    ]
+    return torch.tensor(meant)

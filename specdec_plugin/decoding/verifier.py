@@ -1,7 +1,7 @@
 """The model that is accelerated, or several of them (an ensemble)."""
 
 import math
-from typing import Any, Sequence
+from typing import Any, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ class Verifier:
 
     Attributes:
         states: of each engine, for the batch in progress.
+        hidden: (rows, width, dim) what the first model's decoder gave for the tokens that were
+            last fed, before it is projected; None where the engine does not tell.
     """
 
     def __init__(self, engines: Sequence[Engine], trace: Trace, temperature: float = 1.0) -> None:
@@ -29,6 +31,7 @@ class Verifier:
         self.trace = trace
         self.temperature = temperature
         self.states: Sequence[Any] = ()
+        self.hidden: Optional[Tensor] = None
 
     def start(self, batch: Batch) -> None:
         """Project the encoder outputs of a batch and empty the caches."""
@@ -67,6 +70,8 @@ class Verifier:
                 return Scores(values, normalisers)
         with self.trace.timed("verifier"):
             features = engine.feed(state, fed)
+            if engine is self.engines[0]:
+                self.hidden = features
         with self.trace.timed("projection"):
             return engine.projection.scores(features, self.temperature, never)
 

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
+from ..models.blockwise_transformer import LearnedFirstDecoder
 from .decoder_layer import DecoderLayer, Norm, linear_of
 from .kv_cache import KVCache
 from .linear import Linear
@@ -96,7 +97,7 @@ class CachedDecoder:
     ) -> None:
         self.decoder = decoder
         self._mask_weights = masks
-        self.projection = OutputProjection(decoder, dtype)
+        self.projection = OutputProjection(decoder, dtype, getattr(decoder, "first_head", None))
         self._dtype = dtype
         # The whole decoder is watched: in training, it may call its projection in other ways.
         self._watch: Optional[WeightWatch] = WeightWatch(decoder)
@@ -109,8 +110,10 @@ class CachedDecoder:
         """Why this engine cannot hold ``decoder``, in a few words; ``None`` if it can."""
         if not isinstance(decoder, TransformerDecoderBase):
             return f"{type(decoder).__name__} is not a Transformer decoder"
+        learned_first = isinstance(decoder, LearnedFirstDecoder)
+        known: Any = LearnedFirstDecoder if learned_first else TransformerDecoderBase
         for name in ("forward", "extract_features", "extract_features_scriptable", "output_layer"):
-            if getattr(type(decoder), name) is not getattr(TransformerDecoderBase, name):
+            if getattr(type(decoder), name) is not getattr(known, name):
                 return f"{type(decoder).__name__} has its own {name}()"
         if decoder.adaptive_softmax is not None:
             return "it has an adaptive softmax"

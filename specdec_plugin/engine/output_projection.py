@@ -1,7 +1,7 @@
 """From the decoder's hidden states to scores over the vocabulary."""
 
 import math
-from typing import NamedTuple, Optional, Tuple, Union
+from typing import Callable, NamedTuple, Optional, Tuple, Union
 
 import torch
 from fairseq.models.transformer import TransformerDecoderBase
@@ -45,13 +45,19 @@ class OutputProjection:
     Args:
         decoder: the decoder whose ``output_projection`` is used.
         dtype: type to run in; ``None`` is the decoder's own.
+        first_head: what states go through before, on PyTorch's operators and in the
+            decoder's own type.
     """
 
     def __init__(
-        self, decoder: TransformerDecoderBase, dtype: Optional[torch.dtype] = None
+        self,
+        decoder: TransformerDecoderBase,
+        dtype: Optional[torch.dtype] = None,
+        first_head: Optional[Callable[[Tensor], Tensor]] = None,
     ) -> None:
         self._source = decoder.output_projection
         self._dtype = dtype
+        self._first_head = first_head
         self.refresh()
 
     def refresh(self) -> None:
@@ -71,8 +77,9 @@ class OutputProjection:
 
     @property
     def native(self) -> Optional[NativeLinear]:
-        """The packed weights, where the kernels run this projection."""
-        return self._linear if isinstance(self._linear, NativeLinear) else None
+        """The packed weights, where the kernels run this projection, and all of it."""
+        whole = isinstance(self._linear, NativeLinear) and self._first_head is None
+        return self._linear if whole else None  # type: ignore[return-value]
 
     @property
     def screen(self) -> "Screen":
@@ -98,6 +105,9 @@ class OutputProjection:
             never: a symbol that is ruled out (-inf) after normalisers are computed, or -1.
         """
         flat = hidden.flatten(0, -2)
+        if self._first_head is not None:
+            with torch.no_grad():
+                flat = self._first_head(flat.to(self._source.weight.dtype)).to(hidden.dtype)
         if isinstance(self._linear, NativeLinear) and temperature == 1.0:
             values, normalisers = self._linear.scores(flat, never)
         else:

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.decoding.acceptance import TopBeta, judge
+from specdec_plugin.decoding.acceptance import AtLeast, Distance, TopBeta, judge
 from specdec_plugin.decoding.state import Draft
 from specdec_plugin.engine.output_projection import Scores
 
@@ -58,3 +58,61 @@ def test_judge(data):
         torch.testing.assert_close(found.scores[row, :count], wanted, atol=1e-5, rtol=1e-5)
         assert int(found.kept[row]) == kept
         assert bool(found.ended[row]) == (added[-1][0] == EOS)
+
+
+def naive_rule(values, token, rule, place):
+    """Whether one drafted token may stand, given the masked scores of its place."""
+    best = max(range(len(values)), key=values.__getitem__)
+    if token == best:
+        return True
+    if not math.isfinite(values[token]):
+        return False
+    if isinstance(rule, AtLeast):
+        if place < rule.least - 1 and EOS not in (token, best):
+            return True
+        return naive_rule(values, token, rule.rule, place)
+    if isinstance(rule, Distance):
+        return abs(NUMBERS[token] - NUMBERS[best]) <= rule.epsilon
+    rank = sum(value > values[token] for value in values)
+    return rank < rule.beta and values[best] - values[token] <= rule.tolerance
+
+
+#: Four special symbols, numbers with a gap, and a word.
+NUMBERS = [math.nan] * 4 + [0.0, 1.0, 2.0, 2.5, 9.0, 10.0, 11.0, math.nan]
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(data=st.data())
+def test_numbers_that_are_near_and_the_least_block(data):
+    rows, width = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 6))
+    torch.manual_seed(data.draw(st.integers(0, 999)))
+    values = torch.randn(rows, width + 1, len(NUMBERS)) * 2
+    values[..., 1] = -math.inf
+    values[torch.rand(values.shape) < 0.1] = -math.inf
+    values[..., 5] = values[..., 5].clamp(min=-9)  # something is left
+    tokens = torch.randint(0, len(NUMBERS), (rows, width))
+    lengths = torch.tensor([data.draw(st.integers(0, width)) for _ in range(rows)])
+    rule = data.draw(
+        st.sampled_from(
+            [Distance(torch.tensor(NUMBERS), epsilon) for epsilon in (0.0, 1.0, 7.0)]
+            + [TopBeta(), TopBeta(3), TopBeta(2, 0.5)]
+        )
+    )
+    if data.draw(st.booleans()):
+        rule = AtLeast(rule, data.draw(st.integers(1, 7)), EOS)
+    normalisers = torch.zeros(rows, width + 1)
+    found = judge(Scores(values, normalisers), Draft(tokens, lengths), rule, EOS)
+    for row in range(rows):
+        expected, kept = [], 0
+        for place in range(width + 1):
+            scores = values[row, place].tolist()
+            drafted = int(tokens[row, place]) if place < int(lengths[row]) else None
+            if drafted is None or not naive_rule(scores, drafted, rule, place):
+                expected.append(max(range(len(scores)), key=scores.__getitem__))
+                break
+            expected.append(drafted)
+            kept += 1
+            if drafted == EOS:
+                break
+        assert found.tokens[row, : int(found.counts[row])].tolist() == expected
+        assert int(found.kept[row]) == kept

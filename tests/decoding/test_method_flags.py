@@ -26,9 +26,14 @@ VALUES = {
     "jacobi_pool": 7,
     "top_beta": 3,
     "tolerance": 1.0,
+    "acceptance": "distance",
+    "epsilon": 1.0,
+    "min_block": 2,
     "verifier_dtype": "bfloat16",
     "drafter_dtype": "int8",
 }
+#: The rules that read a flag of blockwise decoding.
+RULES = {"top_beta": "top-k", "epsilon": "distance"}
 
 
 def test_every_flag_has_its_readers():
@@ -49,6 +54,8 @@ def test_read_or_refused(method, name):
     cfg = DecodingConfig(decoding=method, **{name: VALUES[name]})
     if name in ("drafter_path", "draft_confidence", "drafter_dtype") and method == "input-guided":
         cfg.fallback, cfg.drafter_path = "nat", "drafter.pt"
+    if method == "blockwise" and name in RULES:
+        cfg.acceptance = RULES[name]
     if name == "tolerance":
         cfg.top_beta = 1 if method != "specdec" else 3
     if method in READERS[name]:
@@ -60,6 +67,23 @@ def test_read_or_refused(method, name):
     assert text.startswith(f"--{name.replace('_', '-')} {VALUES[name]} ")
     assert ("without --decoding" if method is None else f"with --decoding {method}") in text
     assert "leave" in text and f"--decoding {READERS[name][0]}" in text
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        ({"top_beta": 3}, "--top-beta 3 would have no effect .* add --acceptance top-k"),
+        ({"epsilon": 1.0}, r"--epsilon 1\.0 would have no effect .* add --acceptance distance"),
+        ({"epsilon": 1.0, "acceptance": "top-k", "top_beta": 2}, "add --acceptance distance"),
+        ({"acceptance": "top-k"}, "--acceptance top-k .* add --top-beta"),
+        ({"acceptance": "distance", "epsilon": -1.0}, r"--epsilon -1\.0"),
+        ({"acceptance": "distance", "epsilon": math.nan}, "--epsilon nan"),
+        ({"min_block": 0}, "--min-block 0"),
+    ],
+)
+def test_rules_of_blockwise_decoding(flags, words):
+    with pytest.raises(PluginError, match=words):
+        check_method_flags(DecodingConfig(decoding="blockwise", **flags))
 
 
 def test_a_tolerance_needs_candidates():

@@ -54,7 +54,7 @@ class SelfDrafter(Drafter):
             )
         engine = verifier.engines[0]
         copy = CachedDecoder(engine.decoder, dtype) if isinstance(engine, CachedDecoder) else None
-        if copy is None or not copy.takes_tokens:
+        if copy is None or not copy.takes_tokens or copy.projection.native is None:
             raise PluginError(
                 "Without --drafter-path, --decoding specdec drafts with a rounded copy of the "
                 "model itself, which only the native kernels can run (on a CPU, with a C++ "

@@ -77,6 +77,7 @@ class Rows(ctypes.Structure):
         ("tokens", c_void_p),
         ("scores", c_void_p),
         ("lengths", c_void_p),
+        ("states", c_void_p),
         ("iterate", c_void_p),
         ("iterate_room", c_int),
     ]
@@ -131,12 +132,31 @@ class Round(ctypes.Structure):
         ("bias", c_void_p),
         ("beta", c_int),
         ("tolerance", c_float),
+        ("numbers", c_void_p),
+        ("epsilon", c_float),
+        ("least", c_int),
         ("drafted", c_void_p),
         ("kept", c_void_p),
         ("added", c_void_p),
         ("lengths", c_void_p),
         ("ended", c_void_p),
         ("scoring", c_double),
+    ]
+
+
+class Foresight(ctypes.Structure):
+    """``Foresight`` of ``heads.h``."""
+
+    _fields_ = [
+        ("rows", c_int),
+        ("block", c_int),
+        ("states", c_void_p),
+        ("never", c_int),
+        ("eos", c_int64),
+        ("floor", c_float),
+        ("least", c_int),
+        ("draft", c_void_p),
+        ("draft_lengths", c_void_p),
     ]
 
 
@@ -190,6 +210,11 @@ _SIGNATURES = {
     "chain_new": (c_void_p, [c_void_p] * 7 + [c_int, c_float]),
     "chain_free": (None, [c_void_p]),
     "chain_run": (None, [c_void_p, POINTER(Links), c_int]),
+    "heads_new": (c_void_p, [c_int, c_int]),
+    "heads_free": (None, [c_void_p]),
+    "heads_inner": (None, [c_void_p, c_void_p]),
+    "heads_outer": (None, [c_void_p, c_void_p]),
+    "heads_run": (None, [c_void_p, c_void_p, POINTER(Foresight), c_int]),
     "stack_new": (c_void_p, [c_int, c_int, c_int, c_int]),
     "stack_free": (None, [c_void_p]),
     "stack_embedding": (

@@ -2,6 +2,7 @@
 
 #include "copies.h"
 #include "guesses.h"
+#include "heads.h"
 
 using namespace native;
 
@@ -106,6 +107,19 @@ void chain_run(Chain* chain, const Links* links, int threads) {
   Barrier barrier(threads);
 #pragma omp parallel num_threads(threads)
   chain->run(Team(barrier), *links);
+}
+
+Heads* heads_new(int dim, int joint) { return new Heads(dim, joint != 0); }
+
+void heads_free(Heads* heads) { delete heads; }
+
+// The linear maps belong to the heads from now on.
+void heads_inner(Heads* heads, Linear* inner) { heads->inner.emplace_back(inner); }
+
+void heads_outer(Heads* heads, Linear* outer) { heads->outer.emplace_back(outer); }
+
+void heads_run(Heads* heads, const Linear* projection, const Foresight* foresight, int threads) {
+  heads->run(*projection, *foresight, threads);
 }
 
 Stack* stack_new(int dim, int heads, int norm_first, int activation) {

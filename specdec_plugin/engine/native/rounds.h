@@ -15,6 +15,7 @@ struct Rows {
   int64_t* tokens;   // (count, room) the first symbol, then what is chosen
   float* scores;     // (count, room) log-probabilities of what is chosen
   int64_t* lengths;  // (count) how many are chosen
+  float* states;     // (count, dim) the verifier's state that said each row's newest token; or null
   int64_t* iterate;  // (count, iterate_room) what the verifier last said of each place; or null
   int iterate_room;
 };
@@ -191,7 +192,10 @@ struct Round {
   const float* symbols;   // (vocabulary, dim) the weights of the exact one,
   const float* bias;      // (vocabulary) or null; without a screen all symbols are scored exactly
   int beta;               // a drafted token stands if it is one of the verifier's best `beta`,
-  float tolerance;        // and its log-probability so near that of the best
+  float tolerance;        // and its log-probability so near that of the best;
+  const float* numbers;   // (vocabulary) what symbols mean, NaN if no number; or null. If not, also
+  float epsilon;          // where its number is so near that of the best;
+  int least;              // and the first `least` - 1 stand, unless one of the two ends the sentence
   int64_t* drafted;       // (count) what comes of it: how many tokens were drafted,
   int64_t* kept;          // how many of them stand,
   int64_t* added;         // how many are appended,
@@ -289,9 +293,13 @@ class Verification {
   }
 
   bool stands(const Round& round, int input, int64_t token) const {
-    if (round.beta == 1 || token == best_[input]) return token == best_[input];
+    const int64_t best = best_[input];
+    if (token == best) return true;
     const float* values = &values_[size_t(input) * vocabulary_];
-    return std::isfinite(values[token]) && values[best_[input]] - values[token] <= round.tolerance &&
+    if (!std::isfinite(values[token])) return false;
+    if (input % width_ + 1 < round.least && token != round.eos && best != round.eos) return true;
+    if (round.numbers) return std::fabs(round.numbers[token] - round.numbers[best]) <= round.epsilon;
+    return round.beta > 1 && values[best] - values[token] <= round.tolerance &&
            count_above(values, vocabulary_, values[token]) < round.beta;
   }
 
@@ -317,6 +325,8 @@ class Verification {
       ++added;
       over = token == round.eos || !stood;
     }
+    if (rows.states)
+      std::copy_n(&hidden_[size_t(first + added - 1) * dim_], dim_, rows.states + size_t(row) * dim_);
     rows.lengths[row] += added;
     round.added[row] = added;
     round.kept[row] = kept;

@@ -1,0 +1,129 @@
+"""Reading drafts off a decoder's states with trained proposal heads."""
+
+import copy
+import weakref
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from ..models.proposal_heads import ProposalHeads
+from . import native as kernels
+from .cached_decoder import CachedDecoder
+from .native_layers import WEIGHT_TYPES, NativeLinear
+from .output_projection import OutputProjection, Scores
+from .weights import WeightWatch
+
+
+class Proposals:
+    """Runs heads 2 to k of a :class:`ProposalHeads`, and the projection behind them.
+
+    Head 1 is not asked: what it says is the verifier's own next token.
+
+    Args:
+        heads: the trained heads.
+        engine: of the model whose states they read and whose projection they share.
+        block_size: k, at most what the heads were trained with.
+        dtype: the type of weights, of heads and projection; ``None`` is the heads' own.
+    """
+
+    def __init__(
+        self,
+        heads: ProposalHeads,
+        engine: CachedDecoder,
+        block_size: int,
+        dtype: Optional[torch.dtype] = None,
+    ) -> None:
+        self.heads, self._engine = heads, engine
+        #: Heads from 2 on, one for each token of a draft.
+        self.numbers = range(2, block_size + 1)
+        own = heads.inner.weight.dtype
+        wanted = own if dtype is None else dtype
+        self._dtype = wanted if wanted.is_floating_point or self._has_kernels(wanted) else own
+        self._projection = OutputProjection(engine.decoder, self._dtype)
+        self._layouts = engine.layouts
+        self._watch: Optional[WeightWatch] = WeightWatch(heads)
+        self._watch.changed()
+        self._native: Optional[int] = None
+        self._lay_out()
+
+    def _has_kernels(self, dtype: torch.dtype) -> bool:
+        weight = self.heads.inner.weight
+        fits = weight.device.type == "cpu" and weight.dtype != torch.float64
+        return fits and dtype in WEIGHT_TYPES and kernels.library() is not None
+
+    @property
+    def dim(self) -> int:
+        """Size of the states that are read."""
+        return self.heads.dim
+
+    @property
+    def weight_type(self) -> torch.dtype:
+        """The type of the weights, as they are kept."""
+        return self._dtype
+
+    @property
+    def native(self) -> Optional[int]:
+        """The kernels' handle, where they run it; None where PyTorch does."""
+        return self._native
+
+    @property
+    def projection(self) -> int:
+        """The kernels' handle of the projection, where :attr:`native`."""
+        assert self._projection.native is not None
+        handle = self._projection.native.handle
+        assert handle is not None
+        return handle
+
+    def refresh(self) -> None:
+        """Lay the weights out again if the model's changed."""
+        if self._layouts != self._engine.layouts:
+            self._projection.refresh()
+            self._layouts = self._engine.layouts
+        if self._watch is not None and self._watch.changed():
+            self._lay_out()
+
+    def release(self) -> None:
+        """Free the heads' weights where the kernels have packed them; ends :meth:`scores`."""
+        if self._native is None:
+            return
+        self._watch = None
+        for parameter in self.heads.parameters():
+            parameter.data = parameter.new_empty(0)
+
+    def _lay_out(self) -> None:
+        self._modules, self._native = self.heads, None
+        with torch.inference_mode(False), torch.no_grad():
+            if self._has_kernels(self._dtype) and self._projection.native is not None:
+                self._native = self._build()
+            elif self._dtype != self.heads.inner.weight.dtype:
+                self._modules = copy.deepcopy(self.heads).to(self._dtype)
+
+    def _build(self) -> int:
+        heads, library = self.heads, kernels.library()
+        built: int = library.heads_new(heads.dim, int(heads.joint))
+        weakref.finalize(self, library.heads_free, built)
+        inner = [heads.inner_of(head) for head in self.numbers]
+        outer = [heads.outer_of(head) for head in self.numbers]
+        for add, products in (
+            (library.heads_inner, inner[:1] if heads.joint else inner),
+            (library.heads_outer, outer),
+        ):
+            for weight, bias in products:
+                add(built, NativeLinear([weight], [bias], self._dtype).give_away())
+        return built
+
+    def scores(self, states: Tensor, never: int) -> Scores:
+        """What each head says, on PyTorch's operators.
+
+        Args:
+            states: (rows, dim) of the verifier.
+            never: a symbol that is ruled out.
+
+        Returns:
+            (rows, k - 1, vocabulary), and normalisers (rows, k - 1).
+        """
+        weight = self._modules.inner.weight
+        with torch.no_grad():
+            found = self._modules(states.to(weight.dtype), self.numbers)
+            return self._projection.scores(torch.stack(found, dim=1), never=never)
