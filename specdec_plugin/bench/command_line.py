@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, get_args, get_type_hints
 
 from ..decoding.config import DecodingConfig
 from ..errors import PluginError
-from .methods import BASELINES, METHODS
+from .methods import BASELINES, HEADS, METHODS
 from .peers import PEERS
 from .report import EQUAL, processors
 from .sweeps import SWEEPS
@@ -52,6 +52,10 @@ def _add_models(parser: Any) -> None:
     parser.add_argument("--source-lang", "-s", required=True, help="source language")
     parser.add_argument("--target-lang", "-t", required=True, help="target language")
     parser.add_argument("--path", required=True, help="verifier checkpoint (several: a.pt:b.pt)")
+    parser.add_argument(
+        "--" + HEADS.replace("_", "-"),
+        help="proposal heads alone, for blockwise; default: those of the model in --path",
+    )
     names = ", ".join([*BASELINES, *METHODS])
     parser.add_argument(
         "--methods",
@@ -83,7 +87,7 @@ def _add_decoding(group: Any) -> None:
             choices = [str(each.value) for each in kind]
             given.update(type=str, choices=choices)
         if item.name in SPECDEC_PP:
-            given["help"] += "; here for specdec++ alone"
+            given["help"] += "; here for specdec++, and the first for --acceptance top-k"
         if default is not None:
             given["help"] += " (default: %(default)s)"
         group.add_argument("--" + item.name.replace("_", "-"), **given)

@@ -19,8 +19,10 @@ a sentence of S source tokens, ends included, costs
   the drafted tokens. If it is trained: its encoder, if it has its own; the source; F the tokens and
   the masks that it is fed; the projection at the places of a block, or with a chain head that stops
   early those that it looks at (eight at once; all of them where copies of the source are drafted
-  too, whose lengths are not told apart); and the weights of that head. Else nothing: Jacobi
-  iterations, copies of the source and greedy decoding need no model to draft.
+  too, whose lengths are not told apart); and the weights of that head. Of proposal heads: those
+  that are asked (with the kernels four at once, until a draft ends), and the projection behind
+  each. Else nothing: Jacobi iterations, copies of the source and greedy decoding need no model
+  to draft.
 
 A, the places that a token sees in the output, is taken as (tokens + 1) / 2, the mean of greedy
 decoding (for masks with the block added, and a third more for drafters with a full prefix, which
@@ -34,6 +36,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Seq
 from fairseq.models.transformer import TransformerEncoderBase
 from torch import nn
 
+from ..decoding.drafters.blockwise import BlockwiseDrafter
 from ..decoding.drafters.input_guided import InputGuidedDrafter
 from ..decoding.drafters.nat import NATDrafter
 from ..decoding.drafters.self_drafter import SelfDrafter
@@ -46,6 +49,8 @@ from .timing import Timing
 
 #: Places whose scores the kernels' chain head computes at once (engine/native/chain.h).
 _TOGETHER = 8
+#: Proposal heads that the kernels ask at once (engine/native/heads.h).
+_HEADS_TOGETHER = 4
 
 #: Operations by part, of :data:`PARTS`.
 Operations = Dict[str, float]
@@ -183,6 +188,8 @@ def operations(
         found["drafter"] = _copy(decoder_of(models[0].decoder), lengths, trace)
     elif isinstance(drafter, NATDrafter):
         found["drafter"] = _trained(drafter, lengths, trace, drafter.stops_early)
+    elif isinstance(drafter, BlockwiseDrafter):
+        found["drafter"] = _foreseen(drafter, decoder_of(models[0].decoder), trace)
     elif isinstance(drafter, InputGuidedDrafter) and isinstance(drafter.fallback, NATDrafter):
         found["drafter"] = _trained(drafter.fallback, lengths, trace, stops_early=False)
     return found
@@ -221,6 +228,19 @@ def _trained(drafter: NATDrafter, lengths: Sequence[int], trace: Trace, stops_ea
     return total
 
 
+def _foreseen(drafter: BlockwiseDrafter, decoder: Decoder, trace: Trace) -> float:
+    """Proposal heads and the projection behind each of them that is asked."""
+    heads, count = drafter.proposals.heads, len(drafter.proposals.numbers)
+    joint = 2.0 * heads.inner.in_features * heads.inner.out_features
+    each = 2.0 * heads.dim * heads.outer.in_features + decoder.projection
+    if not heads.joint:
+        joint, each = 0.0, each + 2.0 * heads.dim * heads.hidden
+    asked = count * trace.drafter_blocks
+    if drafter.stops_early:
+        asked = _asked(count, trace, _HEADS_TOGETHER)
+    return joint * trace.drafter_blocks + each * asked
+
+
 def _whole(drafter: NATDrafter, trace: Trace, together: int) -> int:
     """Places of blocks."""
     return drafter.block_size * trace.drafter_blocks
@@ -232,10 +252,14 @@ def _looked(drafter: NATDrafter, trace: Trace, together: int) -> int:
     A draft that stops early was looked for one place further. Iterations without a block drafted
     nothing.
     """
-    k = drafter.block_size
+    return _asked(drafter.block_size, trace, together)
+
+
+def _asked(most: int, trace: Trace, together: int) -> int:
+    """:func:`_looked` of drafts of ``most`` tokens."""
 
     def looked(length: int) -> int:
-        return min(k, -(-(length + 1) // together) * together)
+        return min(most, -(-(length + 1) // together) * together)
 
     without = sum(trace.draft_lengths.values()) - trace.drafter_blocks
     every = sum(looked(length) * times for length, times in trace.draft_lengths.items())

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 from ..decoding.config import READERS
 from . import sweeps
 from .memory import Memory, growth, peak_growth, weight_bytes
-from .methods import Method, Session, build_method
+from .methods import HEADS, Method, Session, build_method
 from .peers import PEERS, build_peer
 from .report import Row
 from .sweeps import Setting
@@ -41,7 +41,8 @@ def build(session: Session, options: argparse.Namespace, names: Sequence[str], b
         batch: one of fairseq's batches, for methods that allocate when they decode first.
     """
     generation = {"max_len_a": options.max_len_a, "max_len_b": options.max_len_b}
-    flags = {name: getattr(options, name) for name in READERS if hasattr(options, name)}
+    named = [*READERS, HEADS]
+    flags = {name: getattr(options, name) for name in named if hasattr(options, name)}
     settings = sweeps.settings(
         names, flags, options.sweep, options.block_sizes, options.betas, options.tolerances
     )

@@ -20,6 +20,8 @@ METHODS = {str(choice.value): str(choice.value) for choice in DECODING_CHOICES}
 METHODS.update(dict.fromkeys(["specdec++", "specdec self", "specdec++ self"], "specdec"))
 #: Flags that make ``specdec++`` of ``specdec``.
 RELAXED = ("top_beta", "tolerance")
+#: What names the proposal heads of ``blockwise``, so that a drafter may be timed beside them.
+HEADS = "heads_path"
 #: Flags about a trained drafter.
 _OF_A_DRAFTER = ("drafter_path", "block_size", "draft_confidence", "drafter_dtype")
 #: Those of them that input-guided reads only where such a drafter is its fallback.
@@ -86,8 +88,9 @@ def build_methods(
     Args:
         session: what is loaded.
         names: keys of :data:`BASELINES` and :data:`METHODS`.
-        flags: fields of :class:`DecodingConfig`; ``top_beta`` and ``tolerance``
-            apply to ``specdec++`` alone.
+        flags: fields of :class:`DecodingConfig`, and :data:`HEADS`; ``top_beta`` and
+            ``tolerance`` apply to ``specdec++`` alone, the former also to ``blockwise`` with
+            ``acceptance`` ``top-k``, and ``drafter_path`` not to ``blockwise``.
         generation: fairseq's generation options, the same for all.
     """
     return [build_method(session, name, flags, generation) for name in names]
@@ -111,6 +114,8 @@ def build_method(
     for flag, value in flags.items():
         if reads(name, flag, flags):
             setattr(task.cfg, flag, value)
+    if METHODS[name] == "blockwise":
+        task.cfg.drafter_path = flags.get(HEADS)
     generator = task.build_generator(session.models, Namespace(beam=1, **generation))
     return Method(label or name, generator, generator.trace)
 
@@ -123,11 +128,15 @@ def reads(name: str, flag: str, flags: Optional[Mapping[str, Any]] = None) -> bo
         flag: the field.
         flags: all fields, if some of them decide it.
     """
-    if name not in METHODS or (flag in RELAXED and not name.startswith("specdec++")):
+    given = {} if flags is None else flags
+    if name not in METHODS or flag == HEADS:
+        return False
+    if name == "blockwise" and flag in ("top_beta", "drafter_path"):
+        return flag == "top_beta" and str(given.get("acceptance")) == "top-k"
+    if flag in RELAXED and not name.startswith("specdec++"):
         return False
     if flag in _OF_A_DRAFTER and name.endswith(" self"):
         return False
-    given = {} if flags is None else flags
     if METHODS[name] == "input-guided" and flag in _OF_A_FALLBACK:
         return str(given.get("fallback")) == "nat"
     window = str(given.get("jacobi_window", "adaptive"))
