@@ -175,3 +175,39 @@ def tiny_drafter(
         run_cli(drafter_train_args(corpus.data_dir, folder, tiny_verifier, *more))
 
     return str(once_per_run(tmp_path_factory, "tiny_drafter", build) / "checkpoint_last.pt")
+
+
+#: k of the tiny proposal heads.
+HEADS = 4
+
+
+def blockwise_train_args(data_dir: Any, save_dir: Any, *more: Any) -> List[str]:
+    """The command line that trains tiny proposal heads."""
+    fixed = ["fairseq-train", data_dir, "--user-dir", PLUGIN, "--task", "blockwise_translation"]
+    fixed += [*TINY_TRAINING, "--arch", "blockwise_transformer", "--block-size", HEADS]
+    fixed += ["--criterion", "blockwise_cross_entropy", "--dropout", 0, "--save-dir", save_dir]
+    return [str(arg) for arg in (*fixed, *more)]
+
+
+@pytest.fixture(scope="session")
+def tiny_heads(corpus: Corpus, tiny_verifier: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Path of heads alone for ``tiny_verifier``, trained a few updates."""
+
+    def build(folder: Path) -> None:
+        more = ["--verifier-path", tiny_verifier, "--frozen-base", "--max-update", 60]
+        run_cli(blockwise_train_args(corpus.data_dir, folder, *more, "--heads", "separate"))
+
+    return str(once_per_run(tmp_path_factory, "tiny_heads", build) / "checkpoint_last.pt")
+
+
+@pytest.fixture(scope="session")
+def tiny_blockwise(
+    corpus: Corpus, tiny_verifier: str, tmp_path_factory: pytest.TempPathFactory
+) -> str:
+    """Path of a blockwise Transformer, fine-tuned from ``tiny_verifier``."""
+
+    def build(folder: Path) -> None:
+        more = ["--verifier-path", tiny_verifier, "--max-update", 90]
+        run_cli(blockwise_train_args(corpus.data_dir, folder, *more))
+
+    return str(once_per_run(tmp_path_factory, "tiny_blockwise", build) / "checkpoint_last.pt")

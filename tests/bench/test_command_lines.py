@@ -60,6 +60,25 @@ def bench_here(*args):
     main([*map(str, args), *([] if "--threads" in args else ["--threads", "1"])])
 
 
+def test_proposal_heads_beside_a_drafter(
+    corpus, tiny_verifier, tiny_drafter, tiny_heads, tmp_path, capsys
+):
+    names = "fairseq beam 1,greedy,specdec,blockwise"
+    fixed = ["--drafter-path", tiny_drafter, "--heads-path", tiny_heads, "--methods", names]
+    bench_here(corpus, tiny_verifier, *fixed, "--output", tmp_path)
+    rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
+    exact = {row["method"]: row for row in rows}["blockwise"]
+    assert exact["equal to fairseq greedy"] == 21 and exact["accepted tokens"] > 1
+    assert exact["GFLOPs a sentence"]["drafter"] > 0
+    assert "| blockwise |" in capsys.readouterr().out
+    more = ["--acceptance", "top-k", "--top-beta", 5, "--sweep", "k", "--block-sizes", "2,4"]
+    bench_here(corpus, tiny_verifier, *fixed[:-1], "blockwise", *more, "--output", tmp_path / "k")
+    rows = json.loads((tmp_path / "k" / "results.json").read_text("utf-8"))["rows"]
+    accepted = {row["method"]: row["accepted tokens"] for row in rows}
+    assert 1 < accepted["blockwise, k=2"] <= 2
+    assert accepted["blockwise, k=4"] >= max(exact["accepted tokens"], accepted["blockwise, k=2"])
+
+
 @pytest.mark.parametrize(
     "more, words",
     [

@@ -12,6 +12,7 @@ from specdec_plugin.bench.methods import Method, Session
 from specdec_plugin.bench.timing import Timing, _timed
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.drafters.base import NoDrafter
+from specdec_plugin.decoding.drafters.blockwise import BlockwiseDrafter
 from specdec_plugin.decoding.drafters.nat import NATDrafter
 from specdec_plugin.decoding.drafters.self_drafter import SelfDrafter
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
@@ -19,8 +20,10 @@ from specdec_plugin.decoding.loop import DecodingLoop, UnverifiedStep, VerifiedS
 from specdec_plugin.decoding.trace import PARTS, Trace
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine, native
+from specdec_plugin.engine.proposals import Proposals
 
 from ..decoding import tiny
+from ..decoding.test_blockwise import blockwise_model
 from ..decoding.test_nat_drafter import K, drafter_model
 from ..engine.tiny_models import build_model
 
@@ -125,6 +128,22 @@ def test_a_drafter_that_shares_the_encoder_does_not_run_it_again():
     drafter = NATDrafter(drafter_model("causal", share=True), K, shared=0, trace=trace)
     true, spent, _ = measured(ours([model], drafter, trace=trace, min_len=20), [model])
     assert sum(spent.values()) == pytest.approx(true, rel=0.03)
+
+
+@pytest.mark.parametrize("form", ["joint", "separate"])
+def test_proposal_heads(form):
+    models, trace = [blockwise_model(21, form)], Trace()
+    verifier = Verifier([build_engine(models[0])], trace)
+    proposals = Proposals(models[0].heads, verifier.engines[0], 4)
+    drafter = BlockwiseDrafter(proposals, 2, trace=trace)
+    step = VerifiedStep(verifier, TopBeta())
+    true, spent, trace = measured(ours(models, drafter, step, trace, min_len=20), models)
+    assert trace.drafter_blocks == trace.iterations - 1
+    assert sum(spent.values()) == pytest.approx(true, rel=0.03)
+    asked = 3 * trace.drafter_blocks
+    each = 2 * 16 * 16 + 2 * 16 * 24 * (4 if form == "joint" else 2)
+    once = 2 * 16 * 24 * 4 if form == "joint" else 0
+    assert spent["drafter"] == each * asked + once * trace.drafter_blocks
 
 
 class Early(NATDrafter):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from specdec_plugin.bench.methods import METHODS, open_session, reads
+from specdec_plugin.bench.methods import HEADS, METHODS, open_session, reads
 from specdec_plugin.bench.timing import batches_by_size, batches_of, seed_everything
 from specdec_plugin.decoding.config import DECODING_CHOICES
 
@@ -54,6 +54,13 @@ def test_every_decoding_method_can_be_timed():
     assert {choice.value for choice in DECODING_CHOICES} < {*METHODS}
     assert reads("specdec", "block_size") and not reads("specdec", "top_beta")
     assert reads("specdec++", "top_beta") and not reads("fairseq beam 5", "block_size")
+
+
+def test_blockwise_decoding_reads_what_belongs_to_its_rule_and_its_own_heads():
+    assert reads("blockwise", "block_size") and reads("blockwise", "acceptance")
+    assert not reads("blockwise", "drafter_path") and not reads("blockwise", "tolerance")
+    assert not reads("blockwise", "top_beta") and not reads("blockwise", HEADS)
+    assert reads("blockwise", "top_beta", {"acceptance": "top-k"})
 
 
 @pytest.mark.parametrize("flag", ["drafter_path", "draft_confidence", "drafter_dtype"])

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 from fairseq.data import Dictionary
+from fairseq.sequence_generator import SequenceGenerator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -201,8 +202,6 @@ def test_every_iteration_is_the_papers(
 def test_exact_acceptance_is_fairseqs_greedy_search(
     form, sources, dtype, rows, ensemble, temperature, prefix_size, unk_penalty, max_len, seed
 ):
-    from fairseq.sequence_generator import SequenceGenerator
-
     models = [BLOCKWISE[form], *([MODELS[1]] if ensemble else [])]
     sample, prefix = tiny.sample(sources, seed), None
     if prefix_size > 0:

@@ -13,49 +13,17 @@ import torch
 from specdec_plugin.checkpoints import load_weights
 
 from ..conftest import (
+    HEADS,
     PLUGIN,
     TINY_MODEL,
-    TINY_TRAINING,
+    blockwise_train_args,
     generate_args,
     hypotheses,
-    once_per_run,
     run_cli,
     train_args,
 )
 from ..criterions.test_glancing_block_loss import free_port
 from .test_command_lines import TRACEBACK, scored
-
-K = 4
-
-
-def blockwise_train_args(data_dir, save_dir, *more):
-    """The command line that trains tiny proposal heads."""
-    fixed = ["fairseq-train", data_dir, "--user-dir", PLUGIN, "--task", "blockwise_translation"]
-    fixed += [*TINY_TRAINING, "--arch", "blockwise_transformer", "--block-size", K]
-    fixed += ["--criterion", "blockwise_cross_entropy", "--dropout", 0, "--save-dir", save_dir]
-    return [str(arg) for arg in (*fixed, *more)]
-
-
-@pytest.fixture(scope="session")
-def tiny_heads(corpus, tiny_verifier, tmp_path_factory):
-    """Path of heads alone for ``tiny_verifier``, trained a few updates."""
-
-    def build(folder):
-        more = ["--verifier-path", tiny_verifier, "--frozen-base", "--max-update", 60]
-        run_cli(blockwise_train_args(corpus.data_dir, folder, *more, "--heads", "separate"))
-
-    return str(once_per_run(tmp_path_factory, "tiny_heads", build) / "checkpoint_last.pt")
-
-
-@pytest.fixture(scope="session")
-def tiny_blockwise(corpus, tiny_verifier, tmp_path_factory):
-    """Path of a blockwise Transformer, fine-tuned from ``tiny_verifier``."""
-
-    def build(folder):
-        more = ["--verifier-path", tiny_verifier, "--max-update", 90]
-        run_cli(blockwise_train_args(corpus.data_dir, folder, *more))
-
-    return str(once_per_run(tmp_path_factory, "tiny_blockwise", build) / "checkpoint_last.pt")
 
 
 def plain(corpus, path, batch_size):
@@ -110,7 +78,7 @@ def test_finetuning_changes_what_it_began_with(tiny_blockwise, tiny_verifier):
     [
         ["--acceptance", "top-k", "--top-beta", 5],
         ["--min-block", 3],
-        ["--min-block", K, "--acceptance", "top-k", "--top-beta", 2, "--block-size", K],
+        ["--min-block", HEADS, "--acceptance", "top-k", "--top-beta", 2, "--block-size", HEADS],
     ],
 )
 def test_relaxed_acceptance_accepts_more(corpus, tiny_blockwise, flags):
@@ -169,9 +137,9 @@ def test_validation_tells_what_decoding_will_accept(corpus, tiny_blockwise, tmp_
     args += ["--valid-subset", "valid", "--max-tokens", "200", "--cpu", "--num-workers", "0"]
     done = run_cli(args)
     printed = done.stdout + done.stderr
-    for head in range(1, K + 1):
+    for head in range(1, HEADS + 1):
         assert f"nll_loss_{head}" in printed and f"accuracy_{head}" in printed
-    assert 1 <= float(re.search(r"accepted[\"' :|]+([\d.]+)", printed)[1]) <= K
+    assert 1 <= float(re.search(r"accepted[\"' :|]+([\d.]+)", printed)[1]) <= HEADS
 
 
 def test_two_workers_give_the_gradient_and_the_figures_of_one(corpus, tiny_verifier, tmp_path):
@@ -208,7 +176,7 @@ def test_two_workers_give_the_gradient_and_the_figures_of_one(corpus, tiny_verif
         if one[name].is_floating_point():
             assert torch.allclose(one[name], two[name], atol=1e-4), name
     mine, theirs = validation(alone.stdout + alone.stderr), validation(printed[0])
-    assert {f"valid_accuracy_{head}" for head in range(1, K + 1)} <= set(mine)
+    assert {f"valid_accuracy_{head}" for head in range(1, HEADS + 1)} <= set(mine)
     for key in mine:
         if key.startswith(("valid_loss", "valid_nll", "valid_acc")):
             assert float(mine[key]) == pytest.approx(float(theirs[key]), rel=0.02, abs=0.01), key
@@ -245,8 +213,8 @@ class TestBadInput:
         refused(self.decode(corpus, tiny_heads), "holds proposal heads", "--drafter-path")
 
     def test_too_great_a_block(self, corpus, tiny_verifier, tiny_heads):
-        args = self.decode(corpus, tiny_verifier, tiny_heads, "--block-size", K + 1)
-        refused(args, f"--block-size {K + 1}", f"trained with {K}", f"Give 2 to {K}")
+        args = self.decode(corpus, tiny_verifier, tiny_heads, "--block-size", HEADS + 1)
+        refused(args, f"--block-size {HEADS + 1}", f"trained with {HEADS}", f"Give 2 to {HEADS}")
 
     def test_missing_and_truncated(self, corpus, tiny_verifier, tiny_heads, tmp_path):
         refused(self.decode(corpus, tiny_verifier, "nowhere.pt"), "nowhere.pt", "not found")
