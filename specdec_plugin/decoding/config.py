@@ -81,7 +81,8 @@ class DecodingConfig(FairseqDataclass):
         metadata={
             "help": "input-guided: what is drafted where no end of the output occurs in the source "
             "only once: nat: what --drafter-path drafts; ngram: what follows the last of the "
-            "longest matches. Default: nothing"
+            "longest matches, and without any, the source as if each symbol replaced one. "
+            "Default: nothing"
         },
     )
     hybrid_length: int = field(

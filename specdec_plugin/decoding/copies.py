@@ -36,7 +36,8 @@ class Copies:
         starts: (rows,) where each source begins.
         block_size: most tokens of a draft.
         eos: nothing is drafted behind it.
-        longest: where the longest match is not the only one, follow the last.
+        longest: where the longest match is not the only one, follow the last; and where
+            nothing matches, go on as if each chosen symbol replaced one of the source.
     """
 
     def __init__(
@@ -46,18 +47,22 @@ class Copies:
         self._block_size = min(block_size, source.size(1))
         self._matches = start_matches(source, starts)
         self._seen = torch.zeros_like(starts)
+        self._places = starts  # where the last drafts began
         self._known = 0  # the least of them, known to the host
 
     def draft(self, rows: Rows) -> Draft:
         """What follows in the source, up to its end."""
+        replacing = self._places + rows.lengths - self._seen
         self._follow(rows)
         most = self._matches.max(1).values
         last = self._matches.size(1) - 1
         place = last - self._matches.flip(1).argmax(1)
-        follows = most > 0
-        if not self._longest:
-            follows &= (self._matches == most.unsqueeze(1)).sum(1) == 1
-        place = place.masked_fill(~follows, last)
+        if self._longest:
+            place = torch.where(most > 0, place, replacing.clamp(max=last))
+        else:
+            follows = (most > 0) & ((self._matches == most.unsqueeze(1)).sum(1) == 1)
+            place = place.masked_fill(~follows, last)
+        self._places = place
         index = place.unsqueeze(1) + torch.arange(self._block_size, device=place.device)
         tokens = F.pad(self._source, (0, self._block_size), value=-1).gather(1, index)
         known = (tokens >= 0).long().cumprod(1)
@@ -78,4 +83,4 @@ class Copies:
     def select(self, rows: Tensor) -> None:
         """Go on with these rows."""
         self._source, self._matches = self._source[rows], self._matches[rows]
-        self._seen = self._seen[rows]
+        self._seen, self._places = self._seen[rows], self._places[rows]

@@ -296,7 +296,7 @@ class OneCallCopies:
     ) -> None:
         self._library = native.library()
         self._source, self._matches = source.contiguous(), start_matches(source, starts)
-        self._seen = torch.zeros_like(starts)
+        self._seen, self._places = torch.zeros_like(starts), starts.clone()
         block = min(block_size, source.size(1))
         self._buffer = _Buffer(block)
         self._call = native.Copying(block=block, longest=longest, eos=eos)
@@ -307,6 +307,7 @@ class OneCallCopies:
         self._buffer.fit(self._source.size(0), call)
         call.source, call.source_length = self._source.data_ptr(), self._source.size(1)
         call.matches, call.seen = self._matches.data_ptr(), self._seen.data_ptr()
+        call.places = self._places.data_ptr()
 
     def draft(self, rows: Rows) -> Draft:
         """What follows in the source, up to its end; the next draft overwrites it."""
@@ -317,7 +318,7 @@ class OneCallCopies:
     def select(self, rows: Tensor) -> None:
         """Go on with these rows."""
         self._source, self._matches = self._source[rows], self._matches[rows]
-        self._seen = self._seen[rows]
+        self._seen, self._places = self._seen[rows], self._places[rows]
         self._describe()
 
 

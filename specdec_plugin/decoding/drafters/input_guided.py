@@ -25,8 +25,7 @@ class InputGuidedDrafter(Drafter):
     Args:
         symbols: of the dictionaries.
         block_size: most tokens of a draft.
-        longest: where no end of the output is unique in the source, follow the last of
-            the longest matches.
+        longest: see :class:`..copies.Copies`.
         fallback: drafts for rows where there is nothing to follow; None: nobody.
     """
 

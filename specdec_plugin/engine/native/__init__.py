@@ -196,6 +196,7 @@ class Copying(ctypes.Structure):
         ("source_length", c_int),
         ("matches", c_void_p),
         ("seen", c_void_p),
+        ("places", c_void_p),
         ("draft", c_void_p),
         ("draft_lengths", c_void_p),
     ]

@@ -11,13 +11,15 @@ namespace native {
 struct Copying {
   Rows rows;
   int block;              // most tokens of a draft
-  int longest;            // 1: follow the last of several longest matches, too
+  int longest;            // 1: follow the last of several longest matches, too, and without any
+                          // go on as if each chosen symbol replaced one of the source
   int64_t eos;            // nothing is drafted behind it
   const int64_t* source;  // (count, source_length) -1 where no symbol of the output
   int source_length;
   int64_t* matches;        // (count, source_length + 1) how many symbols before each place of the
                            // source are the last ones of the output
   int64_t* seen;           // (count) tokens that the matches know of
+  int64_t* places;         // (count) where the last draft began in the source
   int64_t* draft;          // (count, block) what comes of it, rubbish beyond the lengths
   int64_t* draft_lengths;  // (count)
 };
@@ -37,11 +39,11 @@ static inline void follow(const Copying& call, int row) {
 }
 
 // Where the source goes on after the only longest match; its end if there is none.
-static inline int after_match(const Copying& call, int row) {
+static inline int after_match(const Copying& call, int row, int64_t replacing) {
   const int length = call.source_length;
   const int64_t* matches = call.matches + size_t(row) * (length + 1);
   const int64_t most = *std::max_element(matches, matches + length + 1);
-  if (most == 0) return length;
+  if (most == 0) return call.longest ? int(std::min<int64_t>(replacing, length)) : length;
   if (!call.longest && std::count(matches, matches + length + 1, most) > 1) return length;
   int found = length;
   while (matches[found] != most) --found;
@@ -50,11 +52,14 @@ static inline int after_match(const Copying& call, int row) {
 
 static inline void copy(const Copying& call) {
   for (int row = 0; row < call.rows.count; ++row) {
+    const int64_t replacing = call.places[row] + call.rows.lengths[row] - call.seen[row];
     follow(call, row);
+    const int begin = after_match(call, row, replacing);
+    call.places[row] = begin;
     const int64_t* source = call.source + size_t(row) * call.source_length;
     int64_t* draft = call.draft + size_t(row) * call.block;
     int count = 0;
-    for (int place = after_match(call, row); place < call.source_length; ++place) {
+    for (int place = begin; place < call.source_length; ++place) {
       if (count == call.block || source[place] < 0) break;
       draft[count++] = source[place];
       if (source[place] == call.eos) break;
