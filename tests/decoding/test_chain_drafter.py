@@ -91,28 +91,48 @@ def test_lossless_whatever_the_drafter_computes_in(form, confidence, dtype):
     assert confidence < 0.5 or drafted < K * trace.iterations / 2
 
 
-@pytest.mark.parametrize("most", [1, 2, 3])
-@pytest.mark.parametrize("form", ["full", "causal"])
-def test_drafts_begin_when_few_rows_are_left(form, most):
-    """Rows that were decoded greedily until then are fed to the drafter all at once."""
+def generator_that_notes(form, most, noted):
+    """Beside a verifier; (rows, width, fewest tokens of a row) of each draft are noted."""
     verifier, model, trace = MODELS[0], chained_model(form), Trace()
     step = VerifiedStep(Verifier([build_engine(verifier)], trace), TopBeta())
     drafter = NATDrafter(model, K, most_rows=most)
-    sizes = []
     propose = drafter.propose
 
     def counted(rows):
         draft = propose(rows)
-        sizes.append((rows.size, draft.tokens.size(1)))
+        noted.append((rows.size, draft.tokens.size(1), rows.shortest))
         return draft
 
     drafter.propose = counted
     loop = DecodingLoop(drafter, step, trace)
     lengths = Lengths(max_len_b=15, max_positions=64)
-    generator = ParallelGenerator([verifier], SYMBOLS, loop, trace, lengths)
+    return verifier, ParallelGenerator([verifier], SYMBOLS, loop, trace, lengths)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+@pytest.mark.parametrize("form", ["full", "causal"])
+def test_drafts_begin_when_few_rows_are_left(form, most):
+    """Rows that were decoded greedily until then are fed to the drafter all at once."""
+    noted = []
+    verifier, generator = generator_that_notes(form, most, noted)
     for seed in range(20):
-        sample = tiny.sample([3, 6, 0, 2], seed)
+        sample = tiny.sample([33, 36, 30, 32], seed)
         found = [row[0] for row in generator.generate([verifier], sample)]
         assert_same(found, reference([verifier], sample, max_len_b=15))
-    assert all((width > 0) == (rows <= most) for rows, width in sizes)
-    assert {rows <= most for rows, _ in sizes} == {True, False}
+    assert all((width > 0) == (rows <= most) for rows, width, _ in noted)
+    assert {rows <= most for rows, *_ in noted} == {True, False}
+
+
+def test_a_drafter_that_would_have_to_read_more_than_is_to_come_stays_silent():
+    noted, silent = [], 0
+    verifier, generator = generator_that_notes("causal", 1, noted)
+    for seed in range(20):
+        begin, sample = len(noted), tiny.sample([3, 6, 0, 2], seed)
+        source = sample["net_input"]["src_lengths"]
+        found = [row[0] for row in generator.generate([verifier], sample)]
+        assert_same(found, reference([verifier], sample, max_len_b=15))
+        alone = [(width, length) for rows, width, length in noted[begin:] if rows == 1]
+        if alone and 2 * alone[0][1] > int(source.max()):
+            assert all(width == 0 for width, _ in alone)
+            silent += 1
+    assert silent > 0

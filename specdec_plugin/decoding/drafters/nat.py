@@ -111,12 +111,25 @@ class NATDrafter(Drafter):
         capacity = min(batch.limits.max_len + 1 + self.block_size, 256)
         self._state = self.engine.start(encoded, capacity)
 
+    def _too_late(self, batch: Batch, rows: Rows) -> bool:
+        """Whether more tokens would have to be read first than are likely to come.
+
+        It happens in batches where drafts begin when few rows are left. As many tokens are
+        expected as the source has.
+        """
+        if rows.shortest == 0:
+            return False
+        expected = batch.net_input["src_lengths"][rows.order]
+        return 2 * rows.shortest > int(expected.max())
+
     def propose(self, rows: Rows) -> Draft:
         """The k most probable tokens, each for itself, within the limits."""
         beyond = self.positions is not None and rows.longest + 1 >= self.positions
         if beyond or rows.size > self.most_rows:
             return Draft(rows.inputs[:, :0], torch.zeros_like(rows.lengths))
         if self._state is None:
+            if self._too_late(self._batch, rows):
+                return Draft(rows.inputs[:, :0], torch.zeros_like(rows.lengths))
             self._read(self._batch, rows)
         state = self._state
         # Rows were fed different counts, and some of them may have left since.
