@@ -28,7 +28,7 @@ def run(*args: object, **settings: str) -> "subprocess.CompletedProcess[str]":
         capture_output=True,
         encoding="utf-8",
         stdin=subprocess.DEVNULL,
-        timeout=240,
+        timeout=600,
     )
 
 
