@@ -54,7 +54,7 @@ class DecodingConfig(FairseqDataclass):
             "help": "k: drafted tokens an iteration; 0 means what the drafter was trained with, "
             "or without --drafter-path 32, and 64 with --top-beta above 1. blockwise: the next "
             "token among them, so that k - 1 are drafted. input-guided: copied "
-            "tokens an iteration (default: 12 on a CPU, elsewhere to the end). gs-jacobi and "
+            "tokens an iteration (default: 8 on a CPU, elsewhere to the end). gs-jacobi and "
             "hybrid-jacobi: b, tokens of a block, or with another --jacobi-window the most "
             "guessed tokens an iteration (default: 3; with --jacobi-window adaptive 2 on a CPU, "
             "8 elsewhere)"
