@@ -78,8 +78,8 @@ class OutputProjection:
     @property
     def native(self) -> Optional[NativeLinear]:
         """The packed weights, where the kernels run this projection, and all of it."""
-        whole = isinstance(self._linear, NativeLinear) and self._first_head is None
-        return self._linear if whole else None  # type: ignore[return-value]
+        linear = self._linear
+        return linear if isinstance(linear, NativeLinear) and self._first_head is None else None
 
     @property
     def screen(self) -> "Screen":
