@@ -306,6 +306,17 @@ def blockwise_transformer(args: Namespace) -> None:
     base_architecture(args)
 
 
+@register_model_architecture("blockwise_transformer", "blockwise_transformer_small")
+def blockwise_transformer_small(args: Namespace) -> None:
+    """The size of the shipped models (d=256, 3+3 layers, all embeddings shared)."""
+    small = dict(embed_dim=256, ffn_embed_dim=1024, layers=3, attention_heads=4)
+    for side in ("encoder", "decoder"):
+        for item, default in small.items():
+            setattr(args, f"{side}_{item}", getattr(args, f"{side}_{item}", default))
+    args.share_all_embeddings = getattr(args, "share_all_embeddings", True)
+    blockwise_transformer(args)
+
+
 @register_model_architecture("blockwise_transformer", "blockwise_transformer_base")
 def blockwise_transformer_base(args: Namespace) -> None:
     """The paper's: Transformer base (d=512, 6+6 layers)."""

@@ -1,35 +1,19 @@
 """examples/gec/run.sh on a little text, with a tiny model: from raw text to the tables."""
 
 import gzip
-import os
 import shutil
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 from typing import Dict
 
 import pytest
 
-from tests.conftest import ROOT
+from tests.data_scripts.conftest import run_example
 
 from .conftest import sentences
 
-SCRIPT = Path(ROOT) / "examples" / "gec" / "run.sh"
 TINY = dict(UPDATES="2", COPIES="1", SIZE="120", DIM="16", LAYERS="1", HELD_OUT="3", THREADS="1")
-
-
-def run(*args: object, **settings: str) -> "subprocess.CompletedProcess[str]":
-    """Run the script with the programs of the environment that the tests run in."""
-    path = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
-    settings = {"PATH": path, "PYTHON": sys.executable, "PYTHONPATH": ROOT, **settings}
-    return subprocess.run(
-        ["bash", SCRIPT, *map(str, args)],
-        env={**os.environ, **settings},
-        capture_output=True,
-        encoding="utf-8",
-        stdin=subprocess.DEVNULL,
-        timeout=600,
-    )
+run = partial(run_example, "gec")
 
 
 @pytest.fixture()

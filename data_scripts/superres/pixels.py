@@ -1,0 +1,56 @@
+"""Square grey patches as lines of text: their levels in raster order, 0 to 255."""
+
+import math
+import os
+import sys
+from typing import Any, List, Sequence
+
+import numpy as np
+
+from specdec_plugin.errors import PluginError
+
+# The programs of the folder above share their modules with those of this one.
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+from textfiles import read_lines, write_lines
+
+__all__ = ["LEVELS", "read_patches", "same_number", "write_lines", "write_patches"]
+
+#: Grey levels, which are the symbols of both dictionaries.
+LEVELS = 256
+
+
+def write_patches(path: str, patches: Sequence[Any]) -> None:
+    """Write patches, (side, side) uint8 each, a line each."""
+    write_lines(path, (" ".join(map(str, patch.reshape(-1))) for patch in patches))
+
+
+def read_patches(path: str) -> List[Any]:
+    """(side, side) int64 of every line.
+
+    Raises:
+        PluginError: a line is not a square of levels.
+    """
+    return [_patch(path, number, line) for number, line in enumerate(read_lines(path), start=1)]
+
+
+def _patch(path: str, number: int, line: str) -> Any:
+    words = line.split()
+    side = math.isqrt(len(words))
+    levels = [int(word) for word in words if word.isdecimal() and int(word) < LEVELS]
+    if not words or side * side != len(words) or len(levels) < len(words):
+        raise PluginError(
+            f"Line {number} of {path} is not a square of levels from 0 to {LEVELS - 1}: it has "
+            f"{len(words)} words, {len(levels)} of which are levels. Make patches with "
+            "photo_patches.py, and decode them with --min-len and --max-len-b at their size."
+        )
+    return np.array(levels).reshape(side, side)
+
+
+def same_number(paths: Sequence[str], patches: Sequence[Sequence[Any]]) -> None:
+    """Stop when files do not hold the same number of patches."""
+    for path, own in zip(paths, patches):
+        if len(own) != len(patches[0]):
+            raise PluginError(
+                f"{paths[0]} holds {len(patches[0]):,} patches and {path} {len(own):,}: they do "
+                "not belong together. Name files of the same split."
+            )

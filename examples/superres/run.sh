@@ -1,0 +1,160 @@
+#!/usr/bin/env bash
+# From two photographs to a table and a picture: patches, a model, proposal heads, decoding.
+# Every step is skipped when its output is there, and resumes when it was killed.
+set -euo pipefail
+
+usage() {
+    cat <<'USAGE'
+usage: run.sh OUTPUT [PHOTO...]
+
+  OUTPUT   where everything goes
+  PHOTO    pictures to cut patches out of (default: the two that scikit-learn brings along)
+
+Settings, as variables:
+  SIZES="2 4 8"      block sizes k, in rising order; heads of a frozen model are trained for
+                     the last, and for a smaller k the first of them are used
+  EPSILON=2          grey levels that an accepted one may be away
+  UPDATES=1500 UPDATES_HEADS=800   of training, of the model and of each set of heads
+  DIM=128 LAYERS=3 SIDE=16 STRIDE=3   the model's size and depth; patches' side and distance
+  THREADS=2 DEVICE=--cpu (empty for a GPU) PYTHON=python
+
+example:
+  examples/superres/run.sh work
+USAGE
+}
+
+fail() {
+    echo "run.sh: $1" >&2
+    exit 1
+}
+
+step() { printf '\n== %s\n' "$1"; }
+
+[ "${1:-}" != --help ] || { usage; exit; }
+[ $# -ge 1 ] || { usage; exit 1; }
+output=$1
+shift
+read -r -a sizes <<<"${SIZES:-2 4 8}"
+epsilon=${EPSILON:-2} updates=${UPDATES:-1500} updates_heads=${UPDATES_HEADS:-800}
+dim=${DIM:-128} layers=${LAYERS:-3} side=${SIDE:-16}
+threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
+[ ${#sizes[@]} -gt 0 ] || fail "SIZES names no block size. Give some, such as 8."
+largest=${sizes[${#sizes[@]} - 1]} pixels=$((side * side))
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+plugin=$root/specdec_plugin programs=$root/data_scripts/superres
+patches=$output/patches data=$output/bin base=$output/base.pt
+export OMP_NUM_THREADS=$threads
+mkdir -p "$output"
+
+# Files appear under their names when they are whole.
+
+train() {  # FOLDER OPTIONS: what it leaves is FOLDER.pt
+    [ ! -e "$1.pt" ] || return 0
+    # PyTorch on a CPU frees and asks for its large buffers at every step; glibc would hand them
+    # back to the system each time, and a quarter of the training time would go to page faults.
+    MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 \
+        fairseq-train "$data" -s low -t high --user-dir "$plugin" \
+        ${device:+"$device" --cpu-autocast bfloat16} \
+        --optimizer adam --adam-betas '(0.9, 0.98)' --lr-scheduler polynomial_decay \
+        --max-tokens 8192 --save-interval-updates 200 --keep-interval-updates 1 \
+        --no-epoch-checkpoints --log-format simple --log-interval 20 --num-workers 0 --seed 1 \
+        --save-dir "$1" "${@:2}"
+    specdec-average-checkpoints --inputs "$1/checkpoint_last.pt" --output "$1.pt" --half
+}
+
+train_heads() {  # FOLDER K OPTIONS
+    train "$1" --task blockwise_translation --arch blockwise_transformer --verifier-path "$base" \
+        --block-size "$2" --heads separate --dropout 0 --criterion blockwise_cross_entropy \
+        --label-smoothing 0 --head-loss mean --lr 1e-3 --warmup-updates $((updates_heads / 8)) \
+        --total-num-update "$updates_heads" --max-update "$updates_heads" "${@:3}"
+}
+
+decode() {  # NAME MODEL FLAGS: the held-out patches, a line for every line
+    local name=$output/$1
+    [ ! -e "$name.hyp" ] || return 0
+    # All patches are equally long, so that no end of sentence need be foreseen.
+    fairseq-generate "$data" -s low -t high --user-dir "$plugin" --task specdec_translation \
+        --path "$2" --beam 1 --batch-size 32 --required-batch-size-multiple 1 \
+        --min-len "$pixels" --max-len-a 0 --max-len-b "$pixels" ${device:+"$device"} "${@:3}" \
+        >"$name.log" 2>&1
+    LC_ALL=C sed -n 's/^D-//p' "$name.log" | LC_ALL=C sort -n | cut -f 3- >"$name.tmp"
+    mv "$name.tmp" "$name.hyp"
+}
+
+accepted() { sed -n 's/.*iterations: \([0-9.]*\) accepted tokens.*/\1/p' "$output/$1.log"; }
+
+error() { "$python" "$programs/score_patches.py" --truth "$patches/test.high" "$output/$1.hyp" |
+    awk '{ print $3 }'; }
+
+cell() { echo "$(accepted "$1") / $(error "$1")"; }
+
+# --- data and models --------------------------------------------------------------------
+
+step "patches"
+[ -e "$patches/dict.txt" ] || "$python" "$programs/photo_patches.py" --output "$patches" \
+    --side "$side" --stride "${STRIDE:-3}" ${1:+--photos "$@"}
+
+step "binary data"
+if [ ! -e "$data/dict.high.txt" ]; then
+    rm -rf "$data.tmp"
+    fairseq-preprocess -s low -t high --trainpref "$patches/train" --validpref "$patches/valid" \
+        --testpref "$patches/test" --srcdict "$patches/dict.txt" --tgtdict "$patches/dict.txt" \
+        --destdir "$data.tmp" --workers 1
+    mv "$data.tmp" "$data"
+fi
+
+step "model: $layers+$layers layers, d=$dim"
+train "${base%.pt}" --task specdec_translation --arch transformer --share-all-embeddings --dropout 0 \
+    --encoder-layers "$layers" --encoder-embed-dim "$dim" --encoder-attention-heads 4 \
+    --decoder-layers "$layers" --decoder-embed-dim "$dim" --decoder-attention-heads 4 \
+    --encoder-ffn-embed-dim $((4 * dim)) --decoder-ffn-embed-dim $((4 * dim)) \
+    --encoder-learned-pos --decoder-learned-pos \
+    --max-source-positions "$pixels" --max-target-positions $((2 * pixels)) \
+    --criterion cross_entropy --lr 2e-3 --warmup-updates $((updates / 8)) \
+    --total-num-update "$updates" --max-update "$updates"
+
+step "heads for the model as it is, k=$largest"
+train_heads "$output/frozen" "$largest" --frozen-base
+for k in "${sizes[@]}"; do
+    step "heads and model together, k=$k"
+    train_heads "$output/tuned$k" "$k"
+done
+
+# --- decoding ---------------------------------------------------------------------------
+
+step "held-out regions"
+drafts=(--decoding blockwise --draft-rows 0)  # in every batch, whatever it costs
+near=(--acceptance distance --epsilon "$epsilon")
+decode greedy "$base" --decoding greedy
+for k in "${sizes[@]}"; do
+    frozen=("${drafts[@]}" --drafter-path "$output/frozen.pt" --block-size "$k")
+    decode "regular$k" "$base" "${frozen[@]}"
+    decode "approximate$k" "$base" "${frozen[@]}" "${near[@]}"
+    decode "tuned$k.greedy" "$output/tuned$k.pt" --decoding greedy
+    decode "tuned$k.exact" "$output/tuned$k.pt" "${drafts[@]}"
+    decode "tuned$k.near" "$output/tuned$k.pt" "${drafts[@]}" "${near[@]}"
+done
+{
+    echo "| k | regular | approximate | fine-tuned | both | fine-tuned, greedy |"
+    echo "|---|---|---|---|---|---|"
+    echo "| 1 | 1.00 / $(error greedy) | | | | |"
+    for k in "${sizes[@]}"; do
+        echo "| $k | $(cell "regular$k") | $(cell "approximate$k") |" \
+            "$(cell "tuned$k.exact") | $(cell "tuned$k.near") | 1.00 / $(error "tuned$k.greedy") |"
+    done
+} >"$output/table.tmp"
+mv "$output/table.tmp" "$output/table.md"
+echo "accepted tokens an iteration / mean absolute error in grey levels"
+cat "$output/table.md"
+"$python" "$programs/score_patches.py" --truth "$patches/test.high" --low "$patches/test.low"
+"$python" "$programs/draw_patches.py" --output "$output/grid.png" \
+    "8×8=$patches/test.low" "greedy=$output/greedy.hyp" \
+    "k=$largest, ε=$epsilon=$output/tuned$largest.near.hyp" "truth=$patches/test.high"
+
+step "time"
+for k in "${sizes[@]}"; do
+    [ -e "$output/bench$k/results.md" ] || specdec-bench "$data" -s low -t high \
+        --path "$output/tuned$k.pt" --methods "fairseq beam 1,greedy,blockwise" "${near[@]}" \
+        --max-len-b "$pixels" --sentences 64 --threads "$threads" --output "$output/bench$k" \
+        --resume
+done

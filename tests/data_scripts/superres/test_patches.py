@@ -1,0 +1,195 @@
+"""Patches of photographs: what is held out, what is halved, what is scored and drawn."""
+
+import math
+import re
+from pathlib import Path
+from typing import Any, List
+
+import draw_patches
+import numpy as np
+import photo_patches
+import pixels
+import pytest
+import score_patches
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from PIL import Image
+
+from specdec_plugin.errors import PluginError
+
+SPLITS = ("train", "valid", "test")
+
+
+@pytest.fixture()
+def photo(tmp_path: Path) -> Path:
+    """A coloured picture of noise, in which no two patches are equal."""
+    path = tmp_path / "noise.png"
+    noise = np.random.default_rng(1).integers(256, size=(230, 330, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(path)
+    return path
+
+
+def run(*args: Any) -> None:
+    photo_patches.main([*map(str, args)])
+
+
+def patches(folder: Path, name: str) -> List[Any]:
+    return pixels.read_patches(str(folder / name))
+
+
+def test_pairs(photo: Path, tmp_path: Path) -> None:
+    run("--output", tmp_path, "--photos", photo, "--side", 8, "--stride", 5)
+    for split in SPLITS:
+        low, high = patches(tmp_path, f"{split}.low"), patches(tmp_path, f"{split}.high")
+        assert len(low) == len(high) > 20
+        for small, large in zip(low, high):
+            assert small.shape == (4, 4) and large.shape == (8, 8)
+            for y in range(4):
+                for x in range(4):
+                    mean = large[2 * y : 2 * y + 2, 2 * x : 2 * x + 2].mean()
+                    assert small[y, x] == math.floor(mean + 0.5)
+    levels = (tmp_path / "dict.txt").read_text("utf-8").splitlines()
+    assert levels == [f"{level} 1" for level in range(256)]
+
+
+def test_no_training_patch_shows_a_pixel_that_is_held_out(photo: Path, tmp_path: Path) -> None:
+    run("--output", tmp_path, "--photos", photo, "--side", 8, "--stride", 1)
+    grey = np.asarray(Image.open(photo).convert("L")).astype(int)
+
+    places = {}
+    for y in range(grey.shape[0]):
+        for x in range(grey.shape[1] - 7):
+            places[grey[y, x : x + 8].tobytes()] = (y, x)
+    found = {}
+    for split in ("valid", "test"):
+        where = [places[patch[0].tobytes()] for patch in patches(tmp_path, f"{split}.high")]
+        found[split] = {(y + i, x + j) for y, x in where for i in range(8) for j in range(8)}
+        assert len(found[split]) == 64 * len(where)  # side by side
+    assert not found["valid"] & found["test"]
+    seen = set()
+    for patch in patches(tmp_path, "train.high"):
+        ways = [np.rot90(flip, turn) for flip in (patch, patch.T) for turn in range(4)]
+        keys = [np.ascontiguousarray(way)[0].tobytes() for way in ways]
+        rows = [np.ascontiguousarray(way) for way, key in zip(ways, keys) if key in places]
+        (upright,) = [way for way in rows if _at(grey, places[way[0].tobytes()], way)]
+        y, x = places[upright[0].tobytes()]
+        seen |= {(y + i, x + j) for i in range(8) for j in range(8)}
+    assert not seen & (found["valid"] | found["test"])
+    assert len(seen) > 0.6 * grey.size
+
+
+def _at(grey: Any, place: Any, patch: Any) -> bool:
+    y, x = place
+    return np.array_equal(grey[y : y + 8, x : x + 8], patch)
+
+
+def test_the_same_for_the_same_seed(photo: Path, tmp_path: Path) -> None:
+    texts = []
+    for name, seed in (("a", 1), ("b", 1), ("c", 2)):
+        run("--output", tmp_path / name, "--photos", photo, "--seed", seed, "--stride", 9)
+        texts.append((tmp_path / name / "train.high").read_text("utf-8"))
+    assert texts[0] == texts[1] != texts[2]
+    assert sorted(map(len, texts[0].split())) == sorted(map(len, texts[2].split()))
+
+
+def test_the_photographs_of_scikit_learn(tmp_path: Path) -> None:
+    run("--output", tmp_path, "--stride", 20)
+    sizes = {split: len(patches(tmp_path, f"{split}.high")) for split in SPLITS}
+    assert sizes["valid"] == 224 and sizes["test"] == 192 and sizes["train"] > 500
+
+
+@pytest.mark.parametrize(
+    "name, content, told",
+    [
+        ("none.png", None, "Photograph not found"),
+        ("text.png", b"no picture", "is no picture that can be read"),
+        ("small.png", (100, 60), "too small to cut patches for"),
+    ],
+)
+def test_photographs_that_will_not_do(name: str, content: Any, told: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        Image.new("L", content).save(path)
+    with pytest.raises(PluginError, match=told):
+        run("--output", tmp_path / "out", "--photos", path)
+    assert not (tmp_path / "out" / "dict.txt").exists()
+
+
+@pytest.mark.parametrize("option", [("--side", 7), ("--side", 66), ("--stride", 0)])
+def test_sizes_that_will_not_do(option: Any, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit):
+        run("--output", tmp_path, *option)
+
+
+@given(arrays(np.uint8, (4, 4)), st.integers(0, 7))
+def test_turned(patch: Any, way: int) -> None:
+    """The eight ways are the eight of a square, each of which keeps the neighbours."""
+    ways = {photo_patches.turned(patch, each).tobytes() for each in range(8)}
+    naive = {
+        np.ascontiguousarray(np.rot90(side, turn)).tobytes()
+        for side in (patch, np.fliplr(patch))
+        for turn in range(4)
+    }
+    assert ways == naive
+
+
+@settings(max_examples=30)
+@given(st.integers(1, 5), st.integers(1, 4), st.data())
+def test_scores(side: int, count: int, data: Any) -> None:
+    truth, said = (
+        data.draw(arrays(np.int64, (count, side, side), elements=st.integers(0, 255)))
+        for _ in range(2)
+    )
+    found = score_patches.scores(list(truth), list(said))
+    apart = [abs(int(a) - int(b)) for a, b in zip(truth.reshape(-1), said.reshape(-1))]
+    assert found["MAE"] == pytest.approx(sum(apart) / len(apart))
+    square = sum(each**2 for each in apart) / len(apart)
+    right = math.inf if square == 0 else 20 * math.log10(255 / math.sqrt(square))
+    assert found["PSNR"] == pytest.approx(right)
+
+
+def test_score_and_draw(photo: Path, tmp_path: Path, capsys: Any) -> None:
+    run("--output", tmp_path, "--photos", photo, "--stride", 9)
+    low, high = str(tmp_path / "test.low"), str(tmp_path / "test.high")
+    capsys.readouterr()
+    score_patches.main(["--truth", high, "--low", low, high])
+    own, bicubic = capsys.readouterr().out.splitlines()
+    assert own == f"{high} MAE 0.000 PSNR inf"
+    assert re.fullmatch(r"bicubic MAE \d+\.\d+ PSNR \d+\.\d+", bicubic)
+    picture = tmp_path / "folder" / "grid.png"
+    draw_patches.main(["--output", str(picture), f"k=8={low}", f"truth={high}", "--columns", "3"])
+    assert Image.open(picture).size[0] > Image.open(picture).size[1] > 100
+
+
+def test_the_patches_that_are_drawn() -> None:
+    plain, rich = np.zeros((2, 2)), np.array([[0, 9], [9, 0]])
+    assert draw_patches.chosen([plain, rich, plain, plain, plain, rich], 2) == [1, 5]
+    assert draw_patches.chosen([plain], 9) == [0]
+
+
+@pytest.mark.parametrize(
+    "line, told", [("1 2 3", "3 words, 3 of"), ("", "0 words"), ("1 2 3 256", "4 words, 3 of")]
+)
+def test_lines_that_are_no_patches(line: str, told: str, tmp_path: Path) -> None:
+    path = tmp_path / "patches"
+    path.write_text(f"1 2 3 4\n{line}\n", "utf-8")
+    with pytest.raises(PluginError, match=f"Line 2 of .*{told}"):
+        pixels.read_patches(str(path))
+
+
+def test_files_of_different_lengths(tmp_path: Path) -> None:
+    for name, lines in (("one", 1), ("two", 2), ("none", 0)):
+        (tmp_path / name).write_text("7\n" * lines, "utf-8")
+    one, two, none = (str(tmp_path / name) for name in ("one", "two", "none"))
+    with pytest.raises(PluginError, match="do not belong together"):
+        score_patches.main(["--truth", one, two])
+    with pytest.raises(PluginError, match="do not belong together"):
+        draw_patches.main(["--output", str(tmp_path / "a.png"), f"a={one}", f"b={two}"])
+    with pytest.raises(PluginError, match="holds no patches"):
+        draw_patches.main(["--output", str(tmp_path / "a.png"), f"a={none}"])
+    for wrong in (["a"], [f"a={one}", "--columns", "0"]):
+        with pytest.raises(SystemExit):
+            draw_patches.main(["--output", str(tmp_path / "a.png"), *wrong])
