@@ -80,9 +80,9 @@ class DecodingConfig(FairseqDataclass):
         default=None,
         metadata={
             "help": "input-guided: what is drafted where no end of the output occurs in the source "
-            "only once: nat: what --drafter-path drafts; ngram: what follows the last of the "
-            "longest matches, and without any, the source as if each symbol replaced one. "
-            "Default: nothing"
+            "only once: nat: what --drafter-path drafts; ngram: what follows the longest match, of "
+            "several the nearest; without any, or with that of a single symbol far away, the "
+            "source as if each symbol replaced one. Default: nothing"
         },
     )
     hybrid_length: int = field(

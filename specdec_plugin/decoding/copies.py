@@ -13,6 +13,10 @@ from torch import Tensor
 
 from .state import Draft, Rows
 
+#: How far a single symbol that matches is looked for: an edit rarely adds or removes more, and
+#: frequent symbols match in many places.
+NEAR = 4
+
 
 def start_matches(source: Tensor, starts: Tensor) -> Tensor:
     """The vectors before anything is chosen: the start of the source counts as a match.
@@ -36,8 +40,8 @@ class Copies:
         starts: (rows,) where each source begins.
         block_size: most tokens of a draft.
         eos: nothing is drafted behind it.
-        longest: where the longest match is not the only one, follow the last; and where
-            nothing matches, go on as if each chosen symbol replaced one of the source.
+        longest: follow one match where there are several, as :meth:`_likeliest` does, and go
+            on without any.
     """
 
     def __init__(
@@ -54,20 +58,34 @@ class Copies:
         """What follows in the source, up to its end."""
         replacing = self._places + rows.lengths - self._seen
         self._follow(rows)
-        most = self._matches.max(1).values
-        last = self._matches.size(1) - 1
-        place = last - self._matches.flip(1).argmax(1)
-        if self._longest:
-            place = torch.where(most > 0, place, replacing.clamp(max=last))
-        else:
-            follows = (most > 0) & ((self._matches == most.unsqueeze(1)).sum(1) == 1)
-            place = place.masked_fill(~follows, last)
+        place = self._likeliest(replacing) if self._longest else self._unique()
         self._places = place
         index = place.unsqueeze(1) + torch.arange(self._block_size, device=place.device)
         tokens = F.pad(self._source, (0, self._block_size), value=-1).gather(1, index)
         known = (tokens >= 0).long().cumprod(1)
         behind = F.pad(tokens.eq(self._eos).long().cumsum(1), (1, 0))[:, :-1]
         return Draft(tokens.clamp(min=0), (known * behind.eq(0)).sum(1))
+
+    def _unique(self) -> Tensor:
+        """(rows,) the place behind the only longest match, or the end of the source."""
+        most = self._matches.max(1, keepdim=True).values
+        follows = ((self._matches == most).sum(1) == 1) & (most.squeeze(1) > 0)
+        return self._matches.argmax(1).masked_fill(~follows, self._matches.size(1) - 1)
+
+    def _likeliest(self, replacing: Tensor) -> Tensor:
+        """(rows,) the place behind the longest match, of several the one nearest to ``replacing``.
+
+        That is where the source goes on if each chosen symbol replaced one of its own. It is also
+        the place if nothing matches, or only single symbols that are further than
+        :data:`NEAR` from it.
+        """
+        last = self._matches.size(1) - 1
+        apart = torch.arange(last + 1, device=replacing.device) - replacing.unsqueeze(1)
+        most = self._matches.max(1, keepdim=True).values
+        meant = (self._matches == most) & ((most > 1) | (most > 0) & (apart.abs() <= NEAR))
+        order = 2 * apart.abs() + (apart > 0)  # of two as near the one before
+        found = order.masked_fill(~meant, 4 * last + 4).argmin(1)
+        return torch.where(meant.any(1), found, replacing.clamp(max=last))
 
     def _follow(self, rows: Rows) -> None:
         """Follow what was added, token by token, all rows at once."""

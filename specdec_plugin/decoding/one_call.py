@@ -19,7 +19,7 @@ from ..engine.chain import Chain
 from ..engine.native import pointer
 from ..engine.proposals import Proposals
 from .acceptance import Rule
-from .copies import start_matches
+from .copies import NEAR, start_matches
 from .guesses import Record, Window
 from .state import Draft, Outcome, Rows
 from .verifier import Verifier
@@ -299,7 +299,7 @@ class OneCallCopies:
         self._seen, self._places = torch.zeros_like(starts), starts.clone()
         block = min(block_size, source.size(1))
         self._buffer = _Buffer(block)
-        self._call = native.Copying(block=block, longest=longest, eos=eos)
+        self._call = native.Copying(block=block, longest=longest, near=NEAR, eos=eos)
         self._describe()
 
     def _describe(self) -> None:

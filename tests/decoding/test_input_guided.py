@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from specdec_plugin.decoding import build
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.config import DecodingConfig, check_method_flags
-from specdec_plugin.decoding.copies import Copies
+from specdec_plugin.decoding.copies import NEAR, Copies
 from specdec_plugin.decoding.drafters.input_guided import InputGuidedDrafter
 from specdec_plugin.decoding.limits import Limits
 from specdec_plugin.decoding.one_call import OneCallCopies
@@ -72,20 +72,19 @@ def places(text, part):
 
 
 def algorithm_1(source, output, longest, replacing):
-    """Where the draft begins: behind the shortest end that occurs only once, or with ``longest``
-    the last longest, or else ``replacing`` (paper 002, algorithm 1, line 3)."""
+    """Where the draft begins: behind the shortest end that occurs only once (paper 002, algorithm
+    1, line 3); with ``longest`` behind the nearest longest, or else at ``replacing``."""
     text, line = ["start", *source], ["start", *output]
-    best = []
-    for width in range(1, len(line) + 1):
-        ends = places(text, line[-width:])
-        if len(ends) == 1:
-            return ends[0] - 1
-        if not ends:
-            break
-        best = ends
+    ends = [places(text, line[-width:]) for width in range(1, len(line) + 1)]
     if not longest:
-        return len(source)
-    return best[-1] - 1 if best else replacing
+        return next((each[0] - 1 for each in ends if len(each) == 1), len(source))
+    matching = [each for each in ends if each]
+    if not matching:
+        return replacing
+    nearest = min(matching[-1], key=lambda end: (abs(end - 1 - replacing), end)) - 1
+    if len(matching) == 1 and abs(nearest - replacing) > NEAR:
+        return replacing
+    return nearest
 
 
 def copies(maker, source, start, block_size=50, longest=False):

@@ -191,6 +191,7 @@ class Copying(ctypes.Structure):
         ("rows", Rows),
         ("block", c_int),
         ("longest", c_int),
+        ("near", c_int),
         ("eos", c_int64),
         ("source", c_void_p),
         ("source_length", c_int),
