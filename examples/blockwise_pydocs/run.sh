@@ -15,7 +15,7 @@ usage: run.sh CORPUS OUTPUT [TEACHER]
 Settings, as variables:
   SIZES="2 4 8"       block sizes k, in rising order; heads of a frozen model are trained for
                       the last, and for a smaller k the first of them are used
-  UPDATES=800         of each cell of the table
+  UPDATES=830         of each cell of the table
   UPDATES_LONG=3000   of the last k, fine-tuned on distilled data until it learns no more;
                       0: leave that out
   SENTENCES=400       of the test set, for the time; 0: no benchmark
@@ -39,7 +39,7 @@ step() { printf '\n== %s\n' "$1"; }
 corpus=$1 output=$2 given=${3:-}
 src=${SRC:-en} tgt=${TGT:-es}
 read -r -a sizes <<<"${SIZES:-2 4 8}"
-updates=${UPDATES:-800} updates_long=${UPDATES_LONG:-3000} sentences=${SENTENCES:-400}
+updates=${UPDATES:-830} updates_long=${UPDATES_LONG:-3000} sentences=${SENTENCES:-400}
 threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
 [ ${#sizes[@]} -gt 0 ] || fail "SIZES names no block size. Give some, such as 8."
 largest=${sizes[${#sizes[@]} - 1]}
@@ -66,9 +66,9 @@ train() {  # FOLDER DATA BASE K UPDATES OPTIONS: what it leaves is FOLDER.pt
     specdec-average-checkpoints --inputs "$1/checkpoint_last.pt" --output "$1.pt" --half
 }
 
-frozen() { train "$1" "$2" "$3" "$largest" "$updates" --frozen-base --lr 2e-3; }
+frozen() { train "$1" "$2" "$3" "$largest" "$updates" --frozen-base --lr 2e-3 --disable-validation; }
 
-tuned() { train "$1" "$2" "$3" "$4" "$5" --lr 7e-4; }
+tuned() { train "$1" "$2" "$3" "$4" "$5" --lr 7e-4 "${@:6}"; }
 
 decode() {  # NAME MODEL FLAGS: the development set, a line for every line
     local name=$cells/$1
@@ -102,9 +102,9 @@ step "distilled: heads for the verifier as it is, which was trained on distilled
 frozen "$work/distilled" "$distilled" "$verifier"
 for k in "${sizes[@]}"; do
     step "fine-tuned: heads and teacher, k=$k"
-    tuned "$work/tuned$k" "$plain" "$teacher" "$k" "$updates"
+    tuned "$work/tuned$k" "$plain" "$teacher" "$k" "$updates" --disable-validation
     step "both: heads and verifier, k=$k"
-    tuned "$work/both$k" "$distilled" "$verifier" "$k" "$updates"
+    tuned "$work/both$k" "$distilled" "$verifier" "$k" "$updates" --disable-validation
 done
 best=$work/both$largest.pt
 if [ "$updates_long" != 0 ]; then

@@ -58,7 +58,7 @@ train() {  # FOLDER OPTIONS: what it leaves is FOLDER.pt
         --optimizer adam --adam-betas '(0.9, 0.98)' --lr-scheduler polynomial_decay \
         --max-tokens 8192 --save-interval-updates 200 --keep-interval-updates 1 \
         --no-epoch-checkpoints --log-format simple --log-interval 20 --num-workers 0 --seed 1 \
-        --save-dir "$1" "${@:2}"
+        --disable-validation --save-dir "$1" "${@:2}"
     specdec-average-checkpoints --inputs "$1/checkpoint_last.pt" --output "$1.pt" --half
 }
 
