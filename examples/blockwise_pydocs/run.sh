@@ -68,7 +68,9 @@ train() {  # FOLDER DATA BASE K UPDATES OPTIONS: what it leaves is FOLDER.pt
 
 frozen() { train "$1" "$2" "$3" "$largest" "$updates" --frozen-base --lr 2e-3 --disable-validation; }
 
-tuned() { train "$1" "$2" "$3" "$4" "$5" --lr 7e-4 "${@:6}"; }
+tuned() {  # ... HEADS: trained before, lest the model forget while heads that know nothing learn
+    train "$1" "$2" "$3" "$4" "$5" --heads-path "$6" --lr 3e-4 "${@:7}"
+}
 
 decode() {  # NAME MODEL FLAGS: the development set, a line for every line
     local name=$cells/$1
@@ -102,14 +104,16 @@ step "distilled: heads for the verifier as it is, which was trained on distilled
 frozen "$work/distilled" "$distilled" "$verifier"
 for k in "${sizes[@]}"; do
     step "fine-tuned: heads and teacher, k=$k"
-    tuned "$work/tuned$k" "$plain" "$teacher" "$k" "$updates" --disable-validation
+    tuned "$work/tuned$k" "$plain" "$teacher" "$k" "$updates" "$work/regular.pt" \
+        --disable-validation
     step "both: heads and verifier, k=$k"
-    tuned "$work/both$k" "$distilled" "$verifier" "$k" "$updates" --disable-validation
+    tuned "$work/both$k" "$distilled" "$verifier" "$k" "$updates" "$work/distilled.pt" \
+        --disable-validation
 done
 best=$work/both$largest.pt
 if [ "$updates_long" != 0 ]; then
     step "both, k=$largest, until it learns no more"
-    tuned "$work/long" "$distilled" "$verifier" "$largest" "$updates_long"
+    tuned "$work/long" "$distilled" "$verifier" "$largest" "$updates_long" "$work/distilled.pt"
     best=$work/long.pt
 fi
 

@@ -173,6 +173,30 @@ class BlockwiseTransformerModel(TransformerModel):
             )
         self.load_state_dict({**self.state_dict(), **given})
 
+    def start_heads_from(self, path: str, other: Any) -> None:
+        """Take over trained proposal heads, or the first of them.
+
+        Args:
+            path: their checkpoint, for messages.
+            other: the model there.
+
+        Raises:
+            PluginError: it has none, or of another shape.
+        """
+        if not isinstance(other, BlockwiseTransformerModel):
+            raise PluginError(
+                f"{path} has no proposal heads to start from. Give a model that was trained with "
+                "--arch blockwise_transformer, or leave --heads-path out."
+            )
+        try:
+            self.heads.start_as(other.heads)
+        except ValueError as error:
+            raise PluginError(
+                f"The proposal heads of {path} are of another form: {error}. Give the same "
+                "--heads, --head-units and base as theirs, and at most their --block-size, or "
+                "leave --heads-path out."
+            ) from None
+
     def train(self, mode: bool = True) -> "BlockwiseTransformerModel":
         """A frozen base has no dropout: its states are those of decoding."""
         super().train(mode)

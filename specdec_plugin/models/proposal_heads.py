@@ -87,6 +87,29 @@ class ProposalHeads(nn.Module):
             found.append(states + F.dropout(change, self._dropout, self.training))
         return found
 
+    def start_as(self, other: "ProposalHeads") -> None:
+        """Take over the weights of other heads, of separate ones the first.
+
+        Raises:
+            ValueError: they have another form, or are fewer.
+        """
+        fewer = self.block_size < other.block_size and not self.joint
+        if self._form() != other._form() or (self.block_size != other.block_size and not fewer):
+            raise ValueError(f"{other._described()} cannot become {self._described()}")
+        given = other.state_dict()
+        with torch.no_grad():
+            for name, weight in self.state_dict().items():
+                weight.copy_(given[name][: weight.size(0)])
+
+    def _described(self) -> str:
+        kind = "joint" if self.joint else "separate"
+        learned = ", the first learned," if self.first == 1 else ""
+        sizes = f"{self.hidden} units on {self.dim} states"
+        return f"{self.block_size} {kind} heads{learned} of {sizes}"
+
+    def _form(self) -> Tuple[int, int, bool, int]:
+        return self.dim, self.hidden, self.joint, self.first
+
     def _inner(self, states: Tensor, product: Product) -> Tensor:
         return F.dropout(torch.relu(F.linear(states, *product)), self._inner_dropout, self.training)
 

@@ -1,18 +1,18 @@
 """``--task block_nat_translation``: training of a drafter."""
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
 from fairseq.tasks import register_task
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from torch import Tensor
+from fairseq.tasks.translation import TranslationConfig
 
 from ..errors import PluginError
 from ..models.block_nat import BlockNATModel
 from ..models.frozen_encoder import FrozenEncoder
 from ..models.frozen_verifier import FrozenVerifier
-from ..pairing import check_resumed, load_model
-from .autocast import AutocastConfig, AutocastMixin
+from ..pairing import load_model
+from .autocast import AutocastConfig
+from .drafter_training import DrafterTrainingTask
 
 
 @dataclass
@@ -35,15 +35,13 @@ class BlockNATTranslationConfig(AutocastConfig, TranslationConfig):
 
 
 @register_task("block_nat_translation", dataclass=BlockNATTranslationConfig)
-class BlockNATTranslationTask(AutocastMixin, TranslationTask):
-    """fairseq's translation task, telling the criterion where training stands."""
+class BlockNATTranslationTask(DrafterTrainingTask):
+    """Trains a drafter, beside the models that it reads."""
 
     def __init__(self, cfg: BlockNATTranslationConfig, src_dict: Any, tgt_dict: Any) -> None:
         super().__init__(cfg, src_dict, tgt_dict)
         self.epoch = 1
-        self.updates = 0
         self.teacher: Optional[FrozenVerifier] = None
-        self._fingerprints: Dict[str, Tensor] = {}
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the drafter and lend it what it shares with the verifier."""
@@ -62,7 +60,7 @@ class BlockNATTranslationTask(AutocastMixin, TranslationTask):
                 )
             verifier = self._load(self.cfg.verifier_path)
             model.attach_encoder(verifier.model.encoder)
-        self._fingerprints = model.fingerprints()
+        self.fingerprints = model.fingerprints()
         if self.cfg.teacher_path is not None:
             same = verifier is not None and self.cfg.teacher_path == self.cfg.verifier_path
             self.teacher = verifier if same else self._load(self.cfg.teacher_path)
@@ -72,26 +70,6 @@ class BlockNATTranslationTask(AutocastMixin, TranslationTask):
         return FrozenVerifier(load_model(path, self.src_dict, self.tgt_dict))
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
-        """Remember the epoch: each epoch hides other blocks.
-
-        Raises:
-            PluginError: the checkpoint that was loaded before belongs to another verifier
-                or other dictionaries. (Raised while fairseq loads it, the sentence would
-                be lost in a traceback.)
-        """
-        check_resumed(self._fingerprints, model.fingerprints())
+        """Remember the epoch: each epoch hides other blocks. See :class:`DrafterTrainingTask`."""
         super().begin_epoch(epoch, model)
         self.epoch = epoch
-
-    def train_step(
-        self,
-        sample: Any,
-        model: Any,
-        criterion: Any,
-        optimizer: Any,
-        update_num: int,
-        **kwargs: Any,
-    ) -> Any:
-        """Remember the update, which sets λ; see :meth:`fairseq.tasks.FairseqTask.train_step`."""
-        self.updates = update_num
-        return super().train_step(sample, model, criterion, optimizer, update_num, **kwargs)

@@ -1,17 +1,17 @@
 """``--task blockwise_translation``: training of proposal heads, with or without their base."""
 
 from dataclasses import dataclass, field
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
 from fairseq.tasks import register_task
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from torch import Tensor
+from fairseq.tasks.translation import TranslationConfig
 
 from ..errors import PluginError
 from ..models.blockwise_transformer import BlockwiseTransformerModel
 from ..models.shape import arguments_of, take_shape
-from ..pairing import check_resumed, load_model
-from .autocast import AutocastConfig, AutocastMixin
+from ..pairing import load_model
+from .autocast import AutocastConfig
+from .drafter_training import DrafterTrainingTask
 
 
 @dataclass
@@ -25,16 +25,19 @@ class BlockwiseTranslationConfig(AutocastConfig, TranslationConfig):
             "over, the latter for good with --frozen-base"
         },
     )
+    heads_path: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "proposal heads to start from, trained with --frozen-base or not; of separate "
+            "ones the first are taken. A base that is trained together with heads that foresee "
+            "nothing yet forgets much of what it knew"
+        },
+    )
 
 
 @register_task("blockwise_translation", dataclass=BlockwiseTranslationConfig)
-class BlockwiseTranslationTask(AutocastMixin, TranslationTask):
-    """fairseq's translation task, telling the criterion where training stands."""
-
-    def __init__(self, cfg: BlockwiseTranslationConfig, src_dict: Any, tgt_dict: Any) -> None:
-        super().__init__(cfg, src_dict, tgt_dict)
-        self.updates = 0
-        self._fingerprints: Dict[str, Tensor] = {}
+class BlockwiseTranslationTask(DrafterTrainingTask):
+    """Trains proposal heads, with their base or for one that is there."""
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build heads and base; with ``--verifier-path`` the base is that model, or begins as it.
@@ -59,31 +62,11 @@ class BlockwiseTranslationTask(AutocastMixin, TranslationTask):
             )
         if base is not None:
             model.start_from(path, base)
-        self._fingerprints = model.fingerprints()
+        if self.cfg.heads_path is not None:
+            heads = load_model(self.cfg.heads_path, self.src_dict, self.tgt_dict)
+            model.start_heads_from(self.cfg.heads_path, heads)
+        self.fingerprints = model.fingerprints()
         return model
-
-    def begin_epoch(self, epoch: int, model: Any) -> None:
-        """Check what was loaded.
-
-        Raises:
-            PluginError: the checkpoint belongs to another base or other dictionaries.
-                (Raised while fairseq loads it, the sentence would be lost in a traceback.)
-        """
-        check_resumed(self._fingerprints, model.fingerprints())
-        super().begin_epoch(epoch, model)
-
-    def train_step(
-        self,
-        sample: Any,
-        model: Any,
-        criterion: Any,
-        optimizer: Any,
-        update_num: int,
-        **kwargs: Any,
-    ) -> Any:
-        """Remember the update, which decides the head; see :class:`fairseq.tasks.FairseqTask`."""
-        self.updates = update_num
-        return super().train_step(sample, model, criterion, optimizer, update_num, **kwargs)
 
 
 _NO_BASE = (

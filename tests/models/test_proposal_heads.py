@@ -101,3 +101,36 @@ def test_dropout_in_training_only():
     assert not torch.equal(built(states, [2])[0], built(states, [2])[0])
     built.eval()
     assert torch.equal(built(states, [2])[0], built(states, [2])[0])
+
+
+def test_starting_from_more_heads():
+    """Separate heads are the first of those that are trained; then they go their own way."""
+    more, fewer = heads(False, seed=1), ProposalHeads(DIM, HIDDEN, K - 1, False)
+    fewer.start_as(more)
+    states = torch.randn(5, DIM)
+    for ours, theirs in zip(fewer.eval()(states, range(1, K)), more(states, range(1, K))):
+        torch.testing.assert_close(ours, theirs)
+    with torch.no_grad():
+        fewer.inner.weight.zero_()
+    assert more.inner.weight.abs().min() > 0
+    joint = ProposalHeads(DIM, HIDDEN, K, True)
+    joint.start_as(heads(True, seed=2))
+    assert torch.equal(joint.outer.weight, heads(True, seed=2).outer.weight)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        dict(dim=DIM + 1),
+        dict(hidden=HIDDEN + 1),
+        dict(block_size=K + 1),
+        dict(joint=True),
+        dict(learned_first=True),
+    ],
+)
+def test_heads_of_another_form(changes):
+    form = dict(dim=DIM, hidden=HIDDEN, block_size=K, joint=False, learned_first=False)
+    with pytest.raises(ValueError, match=f"^{K} separate heads of 5 units on 6 states cannot"):
+        ProposalHeads(**{**form, **changes}).start_as(heads(False))
+    with pytest.raises(ValueError, match="4 joint heads"):
+        ProposalHeads(DIM, HIDDEN, K - 1, True).start_as(heads(True))

@@ -73,6 +73,18 @@ def test_finetuning_changes_what_it_began_with(tiny_blockwise, tiny_verifier):
     assert 0 < float(apart.mean()) < 0.5 * float(begun["decoder.embed_tokens.weight"].abs().mean())
 
 
+def test_starting_from_trained_heads(corpus, tiny_verifier, tiny_heads, tmp_path):
+    """The first of them; with a learning rate of nothing they stay."""
+    more = ["--verifier-path", tiny_verifier, "--heads-path", tiny_heads, "--heads", "separate"]
+    more += ["--block-size", HEADS - 1, "--lr", 0, "--max-update", 1]
+    run_cli(blockwise_train_args(corpus.data_dir, tmp_path, *more))
+    given = load_weights(tiny_heads)["model"]
+    begun = load_weights(str(tmp_path / "checkpoint_last.pt"))["model"]
+    for name in ("heads.inner.weight", "heads.outer.weight", "heads.outer.bias"):
+        assert torch.equal(begun[name], given[name][: len(begun[name])])
+        assert len(begun[name]) == len(given[name]) * (HEADS - 2) // (HEADS - 1)
+
+
 @pytest.mark.parametrize(
     "flags",
     [
@@ -267,6 +279,16 @@ class TestBadInput:
         other = other[:where] + other[where + 2 :]
         refused(other, "trains blockwise Transformers", "--arch blockwise_transformer")
         refused(train("--adaptive-softmax-cutoff", "4,8"), "--adaptive-softmax-cutoff")
+
+    def test_heads_to_start_from(self, corpus, tiny_verifier, tiny_heads, tmp_path):
+        def train(heads, *more):
+            base = ["--verifier-path", tiny_verifier, "--heads-path", heads, "--max-update", 1]
+            return blockwise_train_args(corpus.data_dir, tmp_path, *base, *more)
+
+        refused(train(tiny_verifier), tiny_verifier, "has no proposal heads to start from")
+        refused(train("nowhere.pt"), "nowhere.pt", "not found")
+        joint = [f"{HEADS} separate heads of", f"cannot become {HEADS} joint heads", "--heads"]
+        refused(train(tiny_heads), tiny_heads, *joint)
 
     def test_the_criterion_without_heads(self, corpus, tmp_path):
         criterion = ["--criterion", "blockwise_cross_entropy", "--max-update", 1]
