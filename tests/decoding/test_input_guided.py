@@ -79,11 +79,12 @@ def algorithm_1(source, output, longest, replacing):
     if not longest:
         return next((each[0] - 1 for each in ends if len(each) == 1), len(source))
     matching = [each for each in ends if each]
+    at_most = min(replacing, len(source))
     if not matching:
-        return replacing
+        return at_most
     nearest = min(matching[-1], key=lambda end: (abs(end - 1 - replacing), end)) - 1
     if len(matching) == 1 and abs(nearest - replacing) > NEAR:
-        return replacing
+        return at_most
     return nearest
 
 
