@@ -15,6 +15,8 @@ FAIRSEQ = [
 ]
 # It also uses names that NumPy 1.24 took away.
 NUMPY = ['numpy; python_version >= "3.11"', 'numpy<1.24; python_version < "3.11"']
+# Photographs to cut patches out of, and what reads others.
+PHOTOS = ["pillow>=9.1", "scikit-learn"]
 
 setup(
     name="specdec-plugin",
@@ -41,9 +43,13 @@ setup(
         "tqdm",
     ],
     extras_require={
-        "test": ["filelock", "hypothesis", "pytest>=8", "pytest-timeout", "pytest-xdist"],
+        "test": [
+            *["filelock", "hypothesis", "pytest>=8", "pytest-timeout", "pytest-xdist"],
+            *PHOTOS,
+        ],
         "lint": ["mypy>=1.11", "ruff>=0.6"],
         "peers": ["ctranslate2"],
+        "superres": PHOTOS,
         # Right-to-left text in figures; matplotlib draws it by itself from version 3.11 on.
         "viz": ["arabic-reshaper", "python-bidi"],
     },

@@ -59,9 +59,9 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     args = parser.parse_args(argv)
     if args.columns < 1:
         parser.error("--columns is 1 or more")
-    labels, separators, paths = zip(*(row.rpartition("=") for row in args.rows))
+    labels, _, paths = zip(*(row.rpartition("=") for row in args.rows))
     if "" in labels:
-        parser.error(f"{args.rows[separators.index('')]}: write LABEL=FILE")
+        parser.error(f"{args.rows[labels.index('')]}: write LABEL=FILE")
     rows = [read_patches(path) for path in paths]
     same_number(paths, rows)
     if not rows[0]:

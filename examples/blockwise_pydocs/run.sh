@@ -27,12 +27,7 @@ example:
 USAGE
 }
 
-fail() {
-    echo "run.sh: $1" >&2
-    exit 1
-}
-
-step() { printf '\n== %s\n' "$1"; }
+. "$(dirname "${BASH_SOURCE[0]}")/../steps.sh"
 
 [ "${1:-}" != --help ] || { usage; exit; }
 [ $# -ge 2 ] || { usage; exit 1; }
@@ -51,10 +46,7 @@ export OMP_NUM_THREADS=$threads
 
 train() {  # FOLDER DATA BASE K UPDATES OPTIONS: what it leaves is FOLDER.pt
     [ ! -e "$1.pt" ] || return 0
-    # PyTorch on a CPU frees and asks for its large buffers at every step; glibc would hand them
-    # back to the system each time, and a quarter of the training time would go to page faults.
-    MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 \
-        fairseq-train "$2" -s "$src" -t "$tgt" --user-dir "$plugin" \
+    fairseq_train "$2" -s "$src" -t "$tgt" --user-dir "$plugin" \
         --task blockwise_translation --arch blockwise_transformer --verifier-path "$3" \
         --block-size "$4" --heads separate ${device:+"$device" --cpu-autocast bfloat16} \
         --criterion blockwise_cross_entropy --head-loss mean --dropout 0.1 \
@@ -66,9 +58,11 @@ train() {  # FOLDER DATA BASE K UPDATES OPTIONS: what it leaves is FOLDER.pt
     specdec-average-checkpoints --inputs "$1/checkpoint_last.pt" --output "$1.pt" --half
 }
 
+# FOLDER DATA BASE
 frozen() { train "$1" "$2" "$3" "$largest" "$updates" --frozen-base --lr 2e-3 --disable-validation; }
 
-tuned() {  # ... HEADS: trained before, lest the model forget while heads that know nothing learn
+# Beside heads that foresee nothing yet, the model would forget what it knows.
+tuned() {  # FOLDER DATA BASE K UPDATES HEADS OPTIONS
     train "$1" "$2" "$3" "$4" "$5" --heads-path "$6" --lr 3e-4 "${@:7}"
 }
 
@@ -79,8 +73,7 @@ decode() {  # NAME MODEL FLAGS: the development set, a line for every line
         --task specdec_translation --path "$2" --beam 1 --batch-size 32 \
         --required-batch-size-multiple 1 --post-process sentencepiece ${device:+"$device"} \
         "${@:3}" >"$name.log" 2>&1
-    LC_ALL=C sed -n 's/^D-//p' "$name.log" | LC_ALL=C sort -n | cut -f 3- >"$name.tmp"
-    mv "$name.tmp" "$name.hyp"
+    hypotheses "$name"
 }
 
 cell() {  # NAME: BLEU / accepted tokens an iteration

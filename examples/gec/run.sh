@@ -31,12 +31,7 @@ example:
 USAGE
 }
 
-fail() {
-    echo "run.sh: $1" >&2
-    exit 1
-}
-
-step() { printf '\n== %s\n' "$1"; }
+. "$(dirname "${BASH_SOURCE[0]}")/../steps.sh"
 
 [ "${1:-}" != --help ] || { usage; exit; }
 [ $# -ge 2 ] || { usage; exit 1; }
@@ -106,10 +101,7 @@ prepare() {  # FOLDER OPTIONS: subwords and binary data
 
 train_model() {
     local dim=${DIM:-256} layers=${LAYERS:-3}
-    # PyTorch on a CPU frees and asks for its large buffers at every step; glibc would hand them
-    # back to the system each time, and a quarter of the training time would go to page faults.
-    MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 \
-        fairseq-train "$work/data/bin" -s err -t cor --user-dir "$plugin" \
+    fairseq_train "$work/data/bin" -s err -t cor --user-dir "$plugin" \
         --task specdec_translation ${device:+"$device" --cpu-autocast bfloat16} \
         ${from:+--finetune-from-model "$from/model.pt"} \
         --arch transformer --share-all-embeddings --dropout 0.1 \
@@ -134,8 +126,7 @@ decode() {  # DATA FOLDER NAME FLAGS: one sentence at a time, a line for every l
     fairseq-generate "$1/bin" -s err -t cor --user-dir "$plugin" --path "$model" \
         --batch-size 1 --required-batch-size-multiple 1 --post-process sentencepiece \
         ${device:+"$device"} "${@:4}" >"$name.log"
-    LC_ALL=C sed -n 's/^D-//p' "$name.log" | LC_ALL=C sort -n | cut -f 3- >"$name.tmp"
-    mv "$name.tmp" "$name.hyp"
+    hypotheses "$name"
 }
 
 score() {  # DATA FOLDER NAME M2 REFERENCES: those of fairseq's beam 1 if the output is the same

@@ -27,7 +27,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 models=${MODELS:-$root/checkpoints/pydocs-en-es}
 mkdir -p "$output"
 
-step() { printf '\n== %s\n' "$1"; }
+. "$root/examples/steps.sh"
 
 step "subwords and binary data, with the model's"
 "$python" "$root/data_scripts/prepare_subwords.py" -s "$src" -t "$tgt" --output "$output/data" \

@@ -23,12 +23,7 @@ example:
 USAGE
 }
 
-fail() {
-    echo "run.sh: $1" >&2
-    exit 1
-}
-
-step() { printf '\n== %s\n' "$1"; }
+. "$(dirname "${BASH_SOURCE[0]}")/../steps.sh"
 
 [ "${1:-}" != --help ] || { usage; exit; }
 [ $# -ge 1 ] || { usage; exit 1; }
@@ -50,10 +45,7 @@ mkdir -p "$output"
 
 train() {  # FOLDER OPTIONS: what it leaves is FOLDER.pt
     [ ! -e "$1.pt" ] || return 0
-    # PyTorch on a CPU frees and asks for its large buffers at every step; glibc would hand them
-    # back to the system each time, and a quarter of the training time would go to page faults.
-    MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 \
-        fairseq-train "$data" -s low -t high --user-dir "$plugin" \
+    fairseq_train "$data" -s low -t high --user-dir "$plugin" \
         ${device:+"$device" --cpu-autocast bfloat16} \
         --optimizer adam --adam-betas '(0.9, 0.98)' --lr-scheduler polynomial_decay \
         --max-tokens 8192 --save-interval-updates 200 --keep-interval-updates 1 \
@@ -65,7 +57,7 @@ train() {  # FOLDER OPTIONS: what it leaves is FOLDER.pt
 train_heads() {  # FOLDER K OPTIONS
     train "$1" --task blockwise_translation --arch blockwise_transformer --verifier-path "$base" \
         --block-size "$2" --heads separate --dropout 0 --criterion blockwise_cross_entropy \
-        --label-smoothing 0 --head-loss mean --lr 1e-3 --warmup-updates $((updates_heads / 8)) \
+        --label-smoothing 0 --head-loss mean --warmup-updates $((updates_heads / 8)) \
         --total-num-update "$updates_heads" --max-update "$updates_heads" "${@:3}"
 }
 
@@ -77,8 +69,7 @@ decode() {  # NAME MODEL FLAGS: the held-out patches, a line for every line
         --path "$2" --beam 1 --batch-size 32 --required-batch-size-multiple 1 \
         --min-len "$pixels" --max-len-a 0 --max-len-b "$pixels" ${device:+"$device"} "${@:3}" \
         >"$name.log" 2>&1
-    LC_ALL=C sed -n 's/^D-//p' "$name.log" | LC_ALL=C sort -n | cut -f 3- >"$name.tmp"
-    mv "$name.tmp" "$name.hyp"
+    hypotheses "$name"
 }
 
 accepted() { sed -n 's/.*iterations: \([0-9.]*\) accepted tokens.*/\1/p' "$output/$1.log"; }
@@ -114,10 +105,11 @@ train "${base%.pt}" --task specdec_translation --arch transformer --share-all-em
     --total-num-update "$updates" --max-update "$updates"
 
 step "heads for the model as it is, k=$largest"
-train_heads "$output/frozen" "$largest" --frozen-base
+train_heads "$output/frozen" "$largest" --frozen-base --lr 1e-3
 for k in "${sizes[@]}"; do
     step "heads and model together, k=$k"
-    train_heads "$output/tuned$k" "$k"
+    # Beside heads that foresee nothing yet, the model would forget what it knows.
+    train_heads "$output/tuned$k" "$k" --heads-path "$output/frozen.pt" --lr 3e-4
 done
 
 # --- decoding ---------------------------------------------------------------------------

@@ -30,11 +30,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$("$python" -m specdec_plugin)
 mkdir -p "$output"
 
-# PyTorch on a CPU frees and asks for its large buffers at every step; glibc would hand them
-# back to the system each time, and a quarter of the training time would go to page faults.
-train() { MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 fairseq-train "$@"; }
-
-step() { printf '\n== %s\n' "$1"; }
+. "$root/examples/steps.sh"
 
 step "subwords and binary data"
 reuse=()
@@ -61,7 +57,7 @@ else
     step "teacher"
     teacher=$output/teacher.pt
     [ -e "$teacher" ] || {
-        train "$output/data/bin" --task specdec_translation --arch transformer \
+        fairseq_train "$output/data/bin" --task specdec_translation --arch transformer \
             "${shape[@]}" --decoder-layers 3 "${training[@]}" --dropout 0.1 \
             --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
             --lr 2e-3 --lr-scheduler inverse_sqrt --warmup-updates 800 --max-tokens 4096 \
@@ -84,7 +80,7 @@ step "verifier: the teacher, trained on its own output"
 verifier=$output/verifier.pt
 updates=${UPDATES_VERIFIER:-852}
 [ -e "$verifier" ] || {
-    train "$data" --task specdec_translation --arch transformer \
+    fairseq_train "$data" --task specdec_translation --arch transformer \
         "${shape[@]}" --decoder-layers 3 "${training[@]}" --dropout 0.1 \
         --finetune-from-model "$teacher" \
         --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
@@ -111,7 +107,7 @@ updates=${UPDATES_DRAFTER:-7000}
     specdec-init-drafter "$data" -s "$src" -t "$tgt" --verifier "$verifier" \
         --output "$output/drafter.init.pt" --decoder-layers 2 --block-size 10 \
         --prefix-attention causal --share-encoder --chain-units 512
-    train "$output/greedy/bin" --task block_nat_translation --arch block_nat \
+    fairseq_train "$output/greedy/bin" --task block_nat_translation --arch block_nat \
         "${shape[@]}" --decoder-layers 2 --block-size 10 --prefix-attention causal \
         --share-encoder --chain-units 512 --verifier-path "$verifier" \
         --teacher-path "$verifier" --teacher-weight 0.5 \

@@ -190,6 +190,6 @@ def test_files_of_different_lengths(tmp_path: Path) -> None:
         draw_patches.main(["--output", str(tmp_path / "a.png"), f"a={one}", f"b={two}"])
     with pytest.raises(PluginError, match="holds no patches"):
         draw_patches.main(["--output", str(tmp_path / "a.png"), f"a={none}"])
-    for wrong in (["a"], [f"a={one}", "--columns", "0"]):
+    for wrong in (["a"], [f"={one}"], [f"a={one}", "--columns", "0"]):
         with pytest.raises(SystemExit):
             draw_patches.main(["--output", str(tmp_path / "a.png"), *wrong])
