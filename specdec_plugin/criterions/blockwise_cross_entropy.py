@@ -15,6 +15,7 @@ from torch import Tensor
 from ..data.counter_random import counter_uniform
 from ..errors import PluginError
 from ..models.blockwise_transformer import BlockwiseTransformerModel
+from .projected_loss import projected_loss
 
 try:  # moved in newer fairseq
     from fairseq.logging import metrics
@@ -97,17 +98,12 @@ class BlockwiseCrossEntropy(FairseqCriterion):
         if not model.training:
             return self._validate(model, sample)
         heads = self.heads_of(model.trained_heads, self.task.updates)
-        logits = model(**sample["net_input"], heads=heads)
-        losses = [self._loss(said, sample, head) for said, head in zip(logits, heads)]
-        loss, nll = (sum(part) / len(heads) for part in zip(*losses))
+        states = torch.cat(model(**sample["net_input"], heads=heads))
+        targets = [_targets(sample["target"], head, self.padding_idx) for head in heads]
+        weight = model.decoder.output_projection.weight
+        sums = projected_loss(states, weight, torch.cat(targets), self.label_smoothing)
+        loss, nll = (part / len(heads) for part in sums)
         return loss, sample["ntokens"], _log(sample, loss, nll)
-
-    def _loss(self, logits: Tensor, sample: Dict[str, Any], head: int) -> Tuple[Tensor, Tensor]:
-        """S of a head, with label smoothing and without."""
-        lprobs = utils.log_softmax(logits, dim=-1)
-        target = _targets(sample["target"], head, self.padding_idx).unsqueeze(-1)
-        loss, nll = label_smoothed_nll_loss(lprobs, target, self.label_smoothing)
-        return loss, nll
 
     @torch.no_grad()
     def _validate(
@@ -120,12 +116,15 @@ class BlockwiseCrossEntropy(FairseqCriterion):
         sums, said = [], []
         counts: Dict[str, Any] = {}
         for head in range(1, model.block_size + 1):
-            (logits,) = model.logits(features, shifted, [head])  # one at a time: they are large
+            (states,) = model.states(features, shifted, [head])
+            logits = model.decoder.output_projection(states)  # one at a time: they are large
             places = model.places(shifted, head)
-            sums.append(self._loss(logits, sample, head))
+            wanted = _targets(target, head, self.padding_idx)
+            lprobs = utils.log_softmax(logits, dim=-1)
+            sums.append(label_smoothed_nll_loss(lprobs, wanted.unsqueeze(-1), self.label_smoothing))
             logits[:, self.padding_idx] = -math.inf
             best = logits.argmax(-1)
-            right = best == _targets(target, head, self.padding_idx)
+            right = best == wanted
             counts[f"nll_{head}"], counts[f"right_{head}"] = sums[-1][1].data, right.sum()
             counts[f"count_{head}"] = places.sum()
             said.append(torch.full_like(target, -1).masked_scatter(places, best))

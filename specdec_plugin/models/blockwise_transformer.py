@@ -239,10 +239,10 @@ class BlockwiseTransformerModel(TransformerModel):
             )[0]
         return found
 
-    def logits(
+    def states(
         self, features: Tensor, prev_output_tokens: Tensor, heads: Sequence[int]
     ) -> List[Tensor]:
-        """What heads say wherever the sentence has a token for them.
+        """The states of heads wherever the sentence has a token for them.
 
         Args:
             features: (rows, length, dim), from :meth:`features`.
@@ -250,14 +250,12 @@ class BlockwiseTransformerModel(TransformerModel):
             heads: numbers from 1 to k.
 
         Returns:
-            of each head (n, vocabulary), for the n places that :meth:`places` marks, in order.
+            of each head (n, dim), for the n places that :meth:`places` marks, in order.
         """
         chosen = self.places(prev_output_tokens, min(heads))
-        states = self.heads(features[chosen], heads)
-        projection = self.decoder.output_projection
         return [
-            projection(state[self.places(prev_output_tokens, head)[chosen]])
-            for head, state in zip(heads, states)
+            state[self.places(prev_output_tokens, head)[chosen]]
+            for head, state in zip(heads, self.heads(features[chosen], heads))
         ]
 
     def places(self, prev_output_tokens: Tensor, head: int) -> Tensor:
@@ -274,7 +272,7 @@ class BlockwiseTransformerModel(TransformerModel):
         heads: Optional[Sequence[int]] = None,
         **kwargs: Any,
     ) -> Any:
-        """fairseq's own, which is head 1; or in training what some heads say.
+        """fairseq's own, which is head 1; or the states of some heads, to be projected.
 
         Args:
             src_tokens: (rows, source) source tokens.
@@ -284,12 +282,12 @@ class BlockwiseTransformerModel(TransformerModel):
             kwargs: fairseq's.
 
         Returns:
-            as fairseq's, or :meth:`logits`.
+            as fairseq's, or :meth:`states`.
         """
         if heads is None:
             return super().forward(src_tokens, src_lengths, prev_output_tokens, **kwargs)
         features = self.features(src_tokens, src_lengths, prev_output_tokens)
-        return self.logits(features, prev_output_tokens, heads)
+        return self.states(features, prev_output_tokens, heads)
 
 
 def _alone(args: Any) -> bool:

@@ -1,0 +1,92 @@
+"""The loss that never keeps its logits, and its gradient, against fairseq's over all of them."""
+
+import pytest
+import torch
+from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
+
+from specdec_plugin.criterions import projected_loss as module
+from specdec_plugin.criterions.projected_loss import projected_loss
+
+SYMBOLS, DIM = 11, 6
+
+
+def random_input(count, dtype=torch.float32):
+    torch.manual_seed(count)
+    states = torch.randn(count, DIM).to(dtype).requires_grad_()
+    weight = torch.randn(SYMBOLS, DIM).to(dtype).requires_grad_()
+    return states, weight, torch.randint(0, SYMBOLS, (count,))
+
+
+def whole(states, weight, targets, smoothing):
+    lprobs = (states @ weight.t()).float().log_softmax(-1)
+    return label_smoothed_nll_loss(lprobs, targets.unsqueeze(1), smoothing)
+
+
+def gradients(of, states, weight, targets, smoothing):
+    states.grad = weight.grad = None
+    loss, nll = of(states, weight, targets, smoothing)
+    (3 * loss).backward()
+    return loss.detach(), nll.detach(), states.grad, weight.grad
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.9])
+@pytest.mark.parametrize("count", [0, 1, 4, 9])
+def test_loss_and_gradients_are_fairseqs(monkeypatch, count, smoothing):
+    monkeypatch.setattr(module, "CHUNK", 4)
+    given = random_input(count)
+    expected = gradients(whole, *given, smoothing)
+    for found, wanted in zip(gradients(projected_loss, *given, smoothing), expected):
+        torch.testing.assert_close(found, wanted)
+
+
+def test_large_logits_do_not_overflow():
+    states, weight, targets = random_input(5)
+    with torch.no_grad():
+        states *= 100
+    for found, wanted in zip(
+        gradients(projected_loss, states, weight, targets, 0.1),
+        gradients(whole, states, weight, targets, 0.1),
+    ):
+        assert torch.isfinite(found).all()
+        torch.testing.assert_close(found, wanted)
+
+
+@pytest.mark.parametrize("trained", ["states", "weight", "neither"])
+def test_only_what_is_trained_gets_a_gradient(trained):
+    states, weight, targets = random_input(9)
+    states.requires_grad_(trained == "states")
+    weight.requires_grad_(trained == "weight")
+    loss, nll = projected_loss(states, weight, targets, 0.1)
+    assert loss.requires_grad == (trained != "neither") and not nll.requires_grad
+    torch.testing.assert_close(loss, whole(states, weight, targets, 0.1)[0])
+    if trained == "neither":
+        return
+    loss.backward()
+    assert (states.grad is None) == (trained == "weight")
+    assert (weight.grad is None) == (trained == "states")
+
+
+def test_autocast_multiplies_in_bfloat16_and_adds_in_float32():
+    states, weight, targets = random_input(300)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = gradients(projected_loss, states, weight, targets, 0.1)
+    low = [given.detach().bfloat16().float().requires_grad_() for given in (states, weight)]
+    expected = gradients(whole, *low, targets, 0.1)
+    for got, wanted in zip(found, expected):
+        assert got.dtype == torch.float32
+        torch.testing.assert_close(got, wanted, rtol=0.02, atol=0.02 * float(wanted.abs().max()))
+
+
+def test_a_small_gradient_survives_half_precision():
+    # Of float16's normal numbers the least is 6e-5; an unlikely symbol's share is less.
+    states, weight, targets = random_input(9, torch.float16)
+    with torch.no_grad():
+        weight[7] = 0
+        weight[7, 0] = -20
+        states[:, 0] = 0.6  # e^-12
+    targets[targets == 7] = 6
+    found = gradients(projected_loss, states, weight, targets, 0.0)[3][7]
+    wide = [given.detach().float().requires_grad_() for given in (states, weight)]
+    expected = gradients(whole, *wide, targets, 0.0)[3][7]
+    assert found.dtype == torch.float16 and float(expected.abs().max()) > 0
+    torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=1e-6)
