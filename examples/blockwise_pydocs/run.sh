@@ -15,6 +15,7 @@ usage: run.sh CORPUS OUTPUT [TEACHER]
 Settings, as variables:
   SIZES="2 4 8"       block sizes k, in rising order; heads of a frozen model are trained for
                       the last, and for a smaller k the first of them are used
+  HEADS=source        form of the heads, as of --heads: joint, separate or source
   UPDATES=830         of each cell of the table
   UPDATES_LONG=3000   of the last k, fine-tuned on distilled data until it learns no more;
                       0: leave that out
@@ -34,7 +35,7 @@ USAGE
 corpus=$1 output=$2 given=${3:-}
 src=${SRC:-en} tgt=${TGT:-es}
 read -r -a sizes <<<"${SIZES:-2 4 8}"
-updates=${UPDATES:-830} updates_long=${UPDATES_LONG:-3000} sentences=${SENTENCES:-400}
+heads=${HEADS:-source} updates=${UPDATES:-830} updates_long=${UPDATES_LONG:-3000} sentences=${SENTENCES:-400}
 threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
 [ ${#sizes[@]} -gt 0 ] || fail "SIZES names no block size. Give some, such as 8."
 largest=${sizes[${#sizes[@]} - 1]}
@@ -48,7 +49,7 @@ train() {  # FOLDER DATA BASE K UPDATES OPTIONS: what it leaves is FOLDER.pt
     [ ! -e "$1.pt" ] || return 0
     fairseq_train "$2" -s "$src" -t "$tgt" --user-dir "$plugin" \
         --task blockwise_translation --arch blockwise_transformer --verifier-path "$3" \
-        --block-size "$4" --heads separate ${device:+"$device" --cpu-autocast bfloat16} \
+        --block-size "$4" --heads "$heads" ${device:+"$device" --cpu-autocast bfloat16} \
         --criterion blockwise_cross_entropy --head-loss mean --dropout 0.1 \
         --optimizer adam --adam-betas '(0.9, 0.98)' \
         --lr-scheduler polynomial_decay --warmup-updates $(($5 / 8)) \
@@ -85,15 +86,15 @@ cell() {  # NAME: BLEU / accepted tokens an iteration
 
 # --- models -----------------------------------------------------------------------------
 
-UNTIL=verifier "$root/examples/translation_pydocs/run.sh" "$@"
-plain=$output/data/bin distilled=$output/distilled/bin
+UNTIL=greedy "$root/examples/translation_pydocs/run.sh" "$@"
+plain=$output/data/bin distilled=$output/greedy/bin
 teacher=${given:-$output}/teacher.pt verifier=$output/verifier.pt
 work=$output/blockwise cells=$output/blockwise/cells
 mkdir -p "$cells"
 
 step "regular: heads for the teacher as it is"
 frozen "$work/regular" "$plain" "$teacher"
-step "distilled: heads for the verifier as it is, which was trained on distilled data"
+step "distilled: heads for the verifier as it is, and its greedy output"
 frozen "$work/distilled" "$distilled" "$verifier"
 for k in "${sizes[@]}"; do
     step "fine-tuned: heads and teacher, k=$k"

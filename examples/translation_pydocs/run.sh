@@ -14,7 +14,7 @@ usage: run.sh CORPUS OUTPUT [TEACHER]
 
 Settings, as variables: SRC=en TGT=es, DEVICE (--cpu by default; empty for a GPU),
 UPDATES_TEACHER=3122, UPDATES_VERIFIER=852, UPDATES_DRAFTER=7000, SHARDS=8, JOBS=1,
-PYTHON=python, UNTIL=verifier to stop when that is there.
+PYTHON=python, UNTIL=greedy to stop before the drafter.
 
 example:
   examples/translation_pydocs/run.sh corpora/pydocs/en-es work
@@ -91,7 +91,6 @@ updates=${UPDATES_VERIFIER:-852}
         --output "$verifier" --half
 }
 
-[ "${UNTIL:-}" != verifier ] || exit 0
 step "the verifier's own greedy output, which the drafter is to foresee"
 if [ ! -e "$output/greedy/bin/dict.$tgt.txt" ]; then
     PYTHON=$python "$root/data_scripts/distill.sh" -d "$data" -p "$verifier" \
@@ -100,6 +99,7 @@ if [ ! -e "$output/greedy/bin/dict.$tgt.txt" ]; then
         -n "${SHARDS:-8}" -j "${JOBS:-1}" -- --beam 1 ${device:+$device}
 fi
 
+[ "${UNTIL:-}" != greedy ] || exit 0
 step "drafter: two decoder layers and a chain head over the verifier's encoder"
 drafter=$output/drafter.pt
 updates=${UPDATES_DRAFTER:-7000}

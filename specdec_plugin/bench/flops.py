@@ -189,7 +189,8 @@ def operations(
     elif isinstance(drafter, NATDrafter):
         found["drafter"] = _trained(drafter, lengths, trace, drafter.stops_early)
     elif isinstance(drafter, BlockwiseDrafter):
-        found["drafter"] = _foreseen(drafter, decoder_of(models[0].decoder), trace)
+        decoder = decoder_of(models[0].decoder)
+        found["drafter"] = _foreseen(drafter, decoder, _mean(lengths), trace)
     elif isinstance(drafter, InputGuidedDrafter) and isinstance(drafter.fallback, NATDrafter):
         found["drafter"] = _trained(drafter.fallback, lengths, trace, stops_early=False)
     return found
@@ -228,13 +229,14 @@ def _trained(drafter: NATDrafter, lengths: Sequence[int], trace: Trace, stops_ea
     return total
 
 
-def _foreseen(drafter: BlockwiseDrafter, decoder: Decoder, trace: Trace) -> float:
+def _foreseen(drafter: BlockwiseDrafter, decoder: Decoder, source: float, trace: Trace) -> float:
     """Proposal heads and the projection behind each of them that is asked."""
     heads, count = drafter.proposals.heads, len(drafter.proposals.numbers)
     joint = 2.0 * heads.inner.in_features * heads.inner.out_features
     each = 2.0 * heads.dim * heads.outer.in_features + decoder.projection
     if not heads.joint:
-        joint, each = 0.0, each + 2.0 * heads.dim * heads.hidden
+        reading = heads.source_dim * (heads.dim + 2 * source)  # queries, attention
+        joint, each = 0.0, each + 2.0 * (heads.inner.in_features * heads.hidden + reading)
     asked = count * trace.drafter_blocks
     if drafter.stops_early:
         asked = _asked(count, trace, _HEADS_TOGETHER)

@@ -112,11 +112,11 @@ class BlockwiseCrossEntropy(FairseqCriterion):
         """The mean of all heads, what each says, and the blocks that would be accepted."""
         net_input, target = sample["net_input"], sample["target"]
         shifted = net_input["prev_output_tokens"]
-        features = model.features(**net_input)
+        read = model.features(**net_input)
         sums, said = [], []
         counts: Dict[str, Any] = {}
         for head in range(1, model.block_size + 1):
-            (states,) = model.states(features, shifted, [head])
+            (states,) = model.states(*read, shifted, [head])
             logits = model.decoder.output_projection(states)  # one at a time: they are large
             places = model.places(shifted, head)
             wanted = _targets(target, head, self.padding_idx)

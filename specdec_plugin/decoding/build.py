@@ -222,6 +222,7 @@ def _blockwise_drafter(
     always = cfg.min_block > 1 and cfg.draft_rows < 0
     return BlockwiseDrafter(
         proposals,
+        verifier,
         task.target_dictionary.eos() if eos is None else eos,
         cfg.draft_confidence,
         cfg.min_block - 1,

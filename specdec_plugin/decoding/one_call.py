@@ -181,13 +181,19 @@ class OneCallForesight:
         self._foresight = native.Foresight(block=block, floor=confidence, least=least, eos=eos)
         self._buffer = _Buffer(block)
 
-    def propose(self, rows: Rows) -> Draft:
-        """Up to k - 1 tokens a row, an end of sentence the last; the next draft overwrites it."""
+    def propose(self, rows: Rows, state: DecoderState) -> Draft:
+        """Up to k - 1 tokens a row, an end of sentence the last; the next draft overwrites it.
+
+        Args:
+            rows: the rows, with the verifier's last states.
+            state: the verifier's.
+        """
         call = self._foresight
         assert rows.states is not None
         self._buffer.fit(rows.size, call)
         call.rows, call.never = rows.size, rows.limits.pad
         call.states = rows.states.data_ptr()
+        self._proposals.describe_source(state, call)
         self._library.heads_run(
             self._proposals.native,
             self._proposals.projection,

@@ -8,6 +8,7 @@ from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
 from ..models.blockwise_transformer import LearnedFirstDecoder
+from ..models.proposal_heads import Source
 from .decoder_layer import DecoderLayer, Norm, linear_of
 from .kv_cache import KVCache
 from .linear import Linear
@@ -43,6 +44,15 @@ class DecoderState:
         """For each layer, keys and values of the source: (rows, heads, src, head_dim)."""
         planes = self.planes.unbind(0)
         return list(zip(planes[::2], planes[1::2]))
+
+    def read_by_heads(self, dtype: torch.dtype) -> Source:
+        """What the last layer knows of each row's source, for proposal heads of this type."""
+        last, mask, places = self.planes[-2:], self.source_mask, self.cache.places
+        if places is not None:
+            last = last.index_select(1, places)
+            mask = None if mask is None else mask.index_select(0, places)
+        last = last.to(dtype)
+        return Source(last[0], last[1], None if mask is None else mask.to(dtype))
 
     @property
     def lengths(self) -> Tensor:

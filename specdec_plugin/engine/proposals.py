@@ -2,14 +2,14 @@
 
 import copy
 import weakref
-from typing import Optional
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
 
 from ..models.proposal_heads import ProposalHeads
 from . import native as kernels
-from .cached_decoder import CachedDecoder
+from .cached_decoder import CachedDecoder, DecoderState
 from .native_layers import WEIGHT_TYPES, NativeLinear
 from .output_projection import OutputProjection, Scores
 from .weights import WeightWatch
@@ -50,6 +50,8 @@ class Proposals:
     def _has_kernels(self, dtype: torch.dtype) -> bool:
         weight = self.heads.inner.weight
         fits = weight.device.type == "cpu" and weight.dtype != torch.float64
+        # The kernels read the source where the kernels have put it.
+        fits = fits and (not self.heads.readers or self._engine.takes_tokens)
         return fits and dtype in WEIGHT_TYPES and kernels.library() is not None
 
     @property
@@ -101,11 +103,13 @@ class Proposals:
 
     def _build(self) -> int:
         heads, library = self.heads, kernels.library()
-        built: int = library.heads_new(heads.dim, int(heads.joint))
+        built: int = library.heads_new(heads.dim, int(heads.joint), heads.readers)
         weakref.finalize(self, library.heads_free, built)
         inner = [heads.inner_of(head) for head in self.numbers]
         outer = [heads.outer_of(head) for head in self.numbers]
+        queries = [heads.query_of(head) for head in self.numbers] if heads.readers else []
         for add, products in (
+            (library.heads_query, queries),
             (library.heads_inner, inner[:1] if heads.joint else inner),
             (library.heads_outer, outer),
         ):
@@ -113,17 +117,29 @@ class Proposals:
                 add(built, NativeLinear([weight], [bias], self._dtype).give_away())
         return built
 
-    def scores(self, states: Tensor, never: int) -> Scores:
+    def describe_source(self, state: DecoderState, foresight: Any) -> None:
+        """Point ``foresight``, a :class:`native.Foresight`, to the source, if heads read it."""
+        if not self.heads.readers:
+            return
+        last = state.planes[-2:]
+        foresight.source, foresight.source_length = last.data_ptr(), last.size(3)
+        foresight.source_mask = kernels.pointer(state.source_mask)
+        foresight.places_in_all = last.size(1)
+        foresight.places = kernels.pointer(state.cache.places)
+
+    def scores(self, states: Tensor, never: int, state: DecoderState) -> Scores:
         """What each head says, on PyTorch's operators.
 
         Args:
             states: (rows, dim) of the verifier.
             never: a symbol that is ruled out.
+            state: the verifier's, for heads that read the source.
 
         Returns:
             (rows, k - 1, vocabulary), and normalisers (rows, k - 1).
         """
         weight = self._modules.inner.weight
         with torch.no_grad():
-            found = self._modules(states.to(weight.dtype), self.numbers)
-            return self._projection.scores(torch.stack(found, dim=1), never=never)
+            source = state.read_by_heads(weight.dtype) if self.heads.readers else None
+            found = self._modules(states.to(weight.dtype).unsqueeze(1), self.numbers, source)
+            return self._projection.scores(torch.cat(found, dim=1), never=never)

@@ -7,7 +7,7 @@ stored, and serve it as a drafter does.
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -27,9 +27,9 @@ from ..errors import PluginError
 from ..pairing import fingerprint_of_dictionary, fingerprint_of_module
 from .frozen_decoder import FrozenDecoder
 from .frozen_encoder import FrozenEncoder
-from .proposal_heads import ProposalHeads
+from .proposal_heads import ProposalHeads, Source
 
-HEADS_CHOICES = ChoiceEnum(["joint", "separate"])
+HEADS_CHOICES = ChoiceEnum(["joint", "separate", "source"])
 
 
 @dataclass
@@ -44,7 +44,8 @@ class BlockwiseTransformerConfig(FairseqDataclass):
         default="joint",
         metadata={
             "help": "joint: each head reads the hidden layer of all heads, as in the paper; "
-            "separate: its own alone, which has about k times fewer weights and is faster"
+            "separate: its own alone, which has about k times fewer weights and is faster; source: "
+            "its own, and what an attention of its own finds in the source, which foresees more"
         },
     )
     head_units: int = field(
@@ -109,6 +110,8 @@ class BlockwiseTransformerModel(TransformerModel):
             bool(args.learned_first_head),
             cfg.dropout,
             cfg.activation_dropout,
+            cfg.decoder.attention_heads if str(args.heads) == "source" else 0,
+            cfg.decoder.embed_dim,
         )
         if isinstance(decoder, LearnedFirstDecoder):
             decoder.lend(self.heads)
@@ -230,33 +233,46 @@ class BlockwiseTransformerModel(TransformerModel):
 
     def features(
         self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor
-    ) -> Tensor:
-        """(rows, length, dim) the decoder's states behind each token of the shifted target."""
+    ) -> Tuple[Tensor, Optional[Source]]:
+        """What heads read: the decoder's states behind each token of the shifted target,
+        (rows, length, dim), and the source, if they read it."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
             found: Tensor = self.decoder.extract_features(
                 prev_output_tokens, encoder_out=encoder_out
             )[0]
-        return found
+            return found, self._source(encoder_out) if self.heads.readers else None
+
+    def _source(self, encoder_out: Dict[str, List[Tensor]]) -> Source:
+        attention = self.decoder.layers[-1].encoder_attn
+        encoded = encoder_out["encoder_out"][0].transpose(0, 1)  # (rows, source, dim)
+        keys, values = (
+            part(encoded).unflatten(2, (self.heads.readers, -1)).transpose(1, 2)
+            for part in (attention.k_proj, attention.v_proj)
+        )
+        padding = encoder_out["encoder_padding_mask"]
+        return Source(keys, values, ~padding[0][:, None, None] if padding else None)
 
     def states(
-        self, features: Tensor, prev_output_tokens: Tensor, heads: Sequence[int]
+        self,
+        features: Tensor,
+        source: Optional[Source],
+        prev_output_tokens: Tensor,
+        heads: Sequence[int],
     ) -> List[Tensor]:
         """The states of heads wherever the sentence has a token for them.
 
         Args:
-            features: (rows, length, dim), from :meth:`features`.
+            features: (rows, length, dim), from :meth:`features`, as is
+            source: what they read.
             prev_output_tokens: (rows, length) the shifted target.
             heads: numbers from 1 to k.
 
         Returns:
             of each head (n, dim), for the n places that :meth:`places` marks, in order.
         """
-        chosen = self.places(prev_output_tokens, min(heads))
-        return [
-            state[self.places(prev_output_tokens, head)[chosen]]
-            for head, state in zip(heads, self.heads(features[chosen], heads))
-        ]
+        found = self.heads(features, heads, source)
+        return [state[self.places(prev_output_tokens, head)] for head, state in zip(heads, found)]
 
     def places(self, prev_output_tokens: Tensor, head: int) -> Tensor:
         """(rows, length) true at slots whose next ``head`` tokens the sentence has."""
@@ -286,8 +302,8 @@ class BlockwiseTransformerModel(TransformerModel):
         """
         if heads is None:
             return super().forward(src_tokens, src_lengths, prev_output_tokens, **kwargs)
-        features = self.features(src_tokens, src_lengths, prev_output_tokens)
-        return self.states(features, prev_output_tokens, heads)
+        found = self.features(src_tokens, src_lengths, prev_output_tokens)
+        return self.states(*found, prev_output_tokens, heads)
 
 
 def _alone(args: Any) -> bool:
@@ -309,6 +325,11 @@ def _check_options(args: Any, decoder: Any) -> None:
         raise PluginError(
             "A blockwise Transformer cannot have an adaptive softmax, because all heads share its "
             "projection: leave --adaptive-softmax-cutoff out."
+        )
+    if str(args.heads) == "source" and (args.learned_first_head or args.no_cross_attention):
+        raise PluginError(
+            "--heads source reads the source with a model that reads it, whose own output is head "
+            "1: leave --learned-first-head and --no-cross-attention out, or give --heads separate."
         )
     if args.trained_block_size < 2 or args.head_units < 0:
         raise PluginError(

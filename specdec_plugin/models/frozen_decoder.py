@@ -36,6 +36,11 @@ class FrozenDecoder(Attached, FairseqDecoder):
         projection: nn.Module = self.attached.output_projection
         return projection
 
+    @property
+    def layers(self) -> Any:
+        """The base model's layers, the last of which says what heads may read of the source."""
+        return self.attached.layers
+
     def max_positions(self) -> int:
         """The base model's limit; without it the heads set none."""
         return self._attached[0].max_positions() if self._attached else int(1e6)

@@ -12,7 +12,15 @@ from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.errors import PluginError
 
 from ..decoding import tiny
-from ..decoding.test_blockwise import BLOCKWISE, FORMS, SYMBOLS, K, blockwise_model, generator
+from ..decoding.test_blockwise import (
+    BLOCKWISE,
+    FORMS,
+    SYMBOLS,
+    K,
+    blockwise_model,
+    generator,
+    head_state,
+)
 from .test_glancing_block_loss import PAD, training_sample
 
 EOS = 2
@@ -34,7 +42,7 @@ def naive_sum(model, sample, head, smoothing):
     for row, tokens in enumerate(target.tolist()):
         length = sum(token != PAD for token in tokens)
         for place in range(length - head + 1):
-            (state,) = model.heads(features[row, place], [head])
+            state = head_state(model, features[row, place], head, encoder_out, row)
             lprobs = model.decoder.output_projection(state).log_softmax(-1)
             token = tokens[place + head - 1]
             wanted = torch.full_like(lprobs, smoothing / (len(lprobs) - 1))

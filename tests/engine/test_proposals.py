@@ -20,7 +20,26 @@ def operators():
     """Both are compared here."""
 
 
-def by_kernels(proposals, states, never=1, floor=0.0, least=0):
+def sources(engine, rows, seed=0):
+    """The engine's state for so many sources; with an even seed some rows have left already."""
+    given = tiny.sample([1 + (seed + row) % 6 for row in range(rows + 2)], seed)["net_input"]
+    encoder = engine_models[engine].encoder
+    with torch.no_grad():
+        state = engine.start(encoder(given["src_tokens"], given["src_lengths"]), 4)
+    state.select(torch.arange(rows) + (2 if seed % 2 == 0 else 0))
+    return state
+
+
+engine_models = {}
+
+
+def engine_of(model):
+    engine = build_engine(model)
+    engine_models[engine] = model
+    return engine
+
+
+def by_kernels(proposals, states, never=1, floor=0.0, least=0, state=None):
     rows, block = states.size(0), len(proposals.numbers)
     tokens = torch.zeros(rows, block, dtype=torch.long)
     lengths = torch.empty(rows, dtype=torch.long)
@@ -28,14 +47,16 @@ def by_kernels(proposals, states, never=1, floor=0.0, least=0):
         rows=rows, block=block, states=states.data_ptr(), never=never, eos=EOS, floor=floor,
         least=least, draft=tokens.data_ptr(), draft_lengths=lengths.data_ptr(),
     )  # fmt: skip
+    if state is not None:
+        proposals.describe_source(state, call)
     native.library().heads_run(
         proposals.native, proposals.projection, ctypes.byref(call), torch.get_num_threads()
     )
     return tokens, lengths
 
 
-def wanted(proposals, states, never=1, floor=0.0, least=0):
-    scores = proposals.scores(states, never)
+def wanted(proposals, states, never=1, floor=0.0, least=0, state=None):
+    scores = proposals.scores(states, never, state)
     best, tokens = scores.values.max(2)
     lengths = confident(best - scores.normalisers, floor).clamp(min=least)
     lengths = lengths.clamp(max=tokens.size(1)).tolist()
@@ -50,7 +71,7 @@ def wanted(proposals, states, never=1, floor=0.0, least=0):
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_kernels(form, rows, threads):
     model = blockwise_model(3, form[0], k=11, learned_first_head=form[1])
-    engine = build_engine(model)
+    engine = engine_of(model)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     ends = 0
@@ -61,8 +82,9 @@ def test_kernels(form, rows, threads):
             k = [11, 2, 6][seed % 3]
             proposals = Proposals(model.heads, engine, k, torch.float32)
             floor, least = [0.0, 0.01, 0.3][seed % 3], seed % 4
-            found = by_kernels(proposals, states, floor=floor, least=least)
-            tokens, lengths = wanted(proposals, states, floor=floor, least=least)
+            state = sources(engine, rows, seed)
+            found = by_kernels(proposals, states, floor=floor, least=least, state=state)
+            tokens, lengths = wanted(proposals, states, floor=floor, least=least, state=state)
             assert found[1].tolist() == lengths
             for row, length in enumerate(lengths):
                 assert found[0][row, :length].tolist() == tokens[row, :length].tolist()
@@ -73,13 +95,15 @@ def test_kernels(form, rows, threads):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int8])
-@pytest.mark.parametrize("form", ["joint", "separate"])
+@pytest.mark.parametrize("form", ["joint", "separate", "source"])
 def test_rounded_heads_mostly_say_the_same(dtype, form):
     model, states = BLOCKWISE[form, False], torch.randn(200, 16)
-    exact = Proposals(model.heads, build_engine(model), 5, torch.float32)
-    rounded = Proposals(model.heads, build_engine(model), 5, dtype)
+    engine = engine_of(model)
+    exact = Proposals(model.heads, engine, 5, torch.float32)
+    rounded = Proposals(model.heads, engine, 5, dtype)
     assert rounded.weight_type == dtype
-    same = by_kernels(exact, states)[0][:, 0] == by_kernels(rounded, states)[0][:, 0]
+    said = [by_kernels(each, states, state=sources(engine, 200)) for each in (exact, rounded)]
+    same = said[0][0][:, 0] == said[1][0][:, 0]
     assert same.float().mean() > 0.9
 
 
@@ -108,7 +132,7 @@ def test_without_kernels_in_another_type(monkeypatch):
     plain, half = (Proposals(model.heads, engine, 5, each) for each in (None, torch.bfloat16))
     assert plain.native is None and half.native is None
     assert half.weight_type == torch.bfloat16
-    expected, found = plain.scores(states, 1), half.scores(states, 1)
+    expected, found = plain.scores(states, 1, None), half.scores(states, 1, None)
     torch.testing.assert_close(found.normalisers, expected.normalisers, atol=0.2, rtol=0.05)
     assert model.heads.inner.weight.dtype == torch.float32
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specdec_plugin.models.proposal_heads import ProposalHeads
+from specdec_plugin.models.proposal_heads import ProposalHeads, Source
 
 DIM, HIDDEN, K = 6, 5, 4
 
@@ -101,6 +101,45 @@ def test_dropout_in_training_only():
     assert not torch.equal(built(states, [2])[0], built(states, [2])[0])
     built.eval()
     assert torch.equal(built(states, [2])[0], built(states, [2])[0])
+
+
+def random_source(rows=2, length=4, seed=3):
+    torch.manual_seed(seed)
+    keys, values = torch.randn(2, rows, 2, length, 3)
+    return Source(keys, values, None)
+
+
+def test_heads_that_read_the_source_find_what_the_state_does_not_say():
+    built = ProposalHeads(DIM, HIDDEN, K, joint=False, readers=2, source_dim=6).eval()
+    states, source = torch.randn(2, 3, DIM), random_source()
+    for state in built(states, range(1, K + 1), source):
+        assert torch.equal(state, states)
+    with torch.no_grad():
+        built.outer.weight.normal_()
+        found, other = (built(states, [1, 3], each) for each in (source, random_source(seed=4)))
+    assert torch.equal(found[0], other[0]) and not torch.equal(found[1], other[1])
+    # Padding is not read.
+    longer = [torch.cat([part, torch.randn(2, 2, 5, 3)], 2) for part in source[:2]]
+    told = torch.arange(9).lt(4).expand(2, 1, 1, 9)
+    padded = built(states, [3], Source(*longer, told))[0]
+    torch.testing.assert_close(padded, found[1])
+
+
+def test_heads_that_read_the_source_start_from_more_of_them():
+    form = dict(joint=False, readers=2, source_dim=6)
+    more, fewer = (ProposalHeads(DIM, HIDDEN, k, **form).eval() for k in (K, K - 1))
+    with torch.no_grad():
+        more.outer.weight.normal_()
+    fewer.start_as(more)
+    states, source = torch.randn(2, 3, DIM), random_source()
+    ours, theirs = (each(states, range(1, K), source) for each in (fewer, more))
+    for one, two in zip(ours, theirs):
+        torch.testing.assert_close(one, two)
+    with pytest.raises(ValueError, match=r"source-reading heads .* cannot become .* separate"):
+        ProposalHeads(DIM, HIDDEN, K, joint=False).start_as(more)
+    for wrong in (dict(joint=True), dict(joint=False, learned_first=True)):
+        with pytest.raises(ValueError, match="cannot read the source"):
+            ProposalHeads(DIM, HIDDEN, K, **wrong, readers=2, source_dim=6)
 
 
 def test_starting_from_more_heads():

@@ -54,6 +54,36 @@ def test_exact_acceptance_is_fairseqs_greedy_search(
     assert accepted(done) > 1
 
 
+def test_heads_that_read_the_source(corpus, tiny_verifier, tmp_path):
+    """Trained for a model as it is, and by the kernels and PyTorch; then together with it."""
+    more = ["--heads", "source", "--verifier-path", tiny_verifier, "--max-update"]
+    frozen = [*more, 60, "--frozen-base"]
+    run_cli(blockwise_train_args(corpus.data_dir, tmp_path / "frozen", *frozen))
+    heads = tmp_path / "frozen" / "checkpoint_last.pt"
+    weights = load_weights(str(heads))["model"]
+    assert weights["heads.query.weight"].any() and not any("encoder" in name for name in weights)
+    fixed = ["--decoding", "blockwise", "--batch-size", 5, "--draft-rows", 0]
+    expected = [text for _, text in plain(corpus, tiny_verifier, 5).values()]
+    for flags, environment in (
+        ([], {}),
+        (["--drafter-dtype", "float32"], {"SPECDEC_NATIVE": "0"}),
+    ):
+        args = generate_args(
+            corpus.data_dir, tiny_verifier, *fixed, "--drafter-path", heads, *flags
+        )
+        done = run_cli(args, env=environment)
+        assert [text for _, text in scored(done.stdout).values()] == expected
+        assert accepted(done) > 1
+    tuned = [*more, 5, "--heads-path", heads]
+    run_cli(blockwise_train_args(corpus.data_dir, tmp_path / "tuned", *tuned))
+    whole = str(tmp_path / "tuned" / "checkpoint_last.pt")
+    expected = plain(corpus, whole, 5)
+    found = scored(run_cli(generate_args(corpus.data_dir, whole, *fixed)).stdout)
+    assert {name: text for name, (_, text) in found.items()} == {
+        name: text for name, (_, text) in expected.items()
+    }
+
+
 def test_only_heads_are_stored(tiny_heads, tiny_verifier):
     weights = load_weights(tiny_heads)["model"]
     assert {name.split(".")[0] for name in weights} == {
@@ -279,6 +309,7 @@ class TestBadInput:
         other = other[:where] + other[where + 2 :]
         refused(other, "trains blockwise Transformers", "--arch blockwise_transformer")
         refused(train("--adaptive-softmax-cutoff", "4,8"), "--adaptive-softmax-cutoff")
+        refused(train("--heads", "source", "--learned-first-head"), "--heads source", "separate")
 
     def test_heads_to_start_from(self, corpus, tiny_verifier, tiny_heads, tmp_path):
         def train(heads, *more):

@@ -16,6 +16,7 @@ from ...engine.proposals import Proposals
 from ..one_call import OneCallForesight
 from ..state import Batch, Draft, Rows
 from ..trace import Trace
+from ..verifier import Verifier
 from .base import Drafter
 
 
@@ -24,6 +25,7 @@ class BlockwiseDrafter(Drafter):
 
     Args:
         proposals: the heads.
+        verifier: whose states they read.
         eos: ends a draft.
         confidence: a draft stops where the heads' probability that all of it is right
             would fall below this; 0 drafts k - 1 tokens, or up to an end of sentence.
@@ -35,13 +37,14 @@ class BlockwiseDrafter(Drafter):
     def __init__(
         self,
         proposals: Proposals,
+        verifier: Verifier,
         eos: int,
         confidence: float = 0.0,
         least: int = 0,
         most_rows: Optional[int] = None,
         trace: Optional[Trace] = None,
     ) -> None:
-        self.proposals = proposals
+        self.proposals, self._verifier = proposals, verifier
         self.trace = Trace() if trace is None else trace
         self._eos, self._confidence, self._least = eos, confidence, least
         self._most_rows = sys.maxsize if most_rows is None else most_rows
@@ -69,11 +72,11 @@ class BlockwiseDrafter(Drafter):
             return _nothing(rows)
         self.trace.drafter_blocks += rows.size
         if self._at_once is not None and self.proposals.native is not None:
-            return self._at_once.propose(rows)
+            return self._at_once.propose(rows, self._verifier.states[0])
         return self._propose(rows.states, rows.limits.pad)
 
     def _propose(self, states: Tensor, never: int) -> Draft:
-        scores = self.proposals.scores(states, never)
+        scores = self.proposals.scores(states, never, self._verifier.states[0])
         best, tokens = scores.values.max(2)
         lengths = confident(best - scores.normalisers, self._confidence)
         lengths = lengths.clamp(min=min(self._least, tokens.size(1)))

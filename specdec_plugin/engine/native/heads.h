@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "attention.h"
 #include "linear.h"
 
 namespace native {
@@ -13,6 +14,10 @@ namespace native {
 struct Foresight {
   int rows, block;      // heads to ask at most: the first of those that are there
   const float* states;  // (rows, dim) h
+  const float* source;  // (2, places_in_all, readers, source_length, head dim) keys and values, or null
+  const float* source_mask;  // (places_in_all, source_length) added to the scores; null: nothing
+  int source_length, places_in_all;
+  const int64_t* places;  // (rows) where each row's source is; null: all are there, in order
   int never;            // a symbol that is not drafted, or -1
   int64_t eos;          // ends a draft
   float floor;          // a draft stops before its tokens are all right with less probability,
@@ -26,10 +31,12 @@ class Heads {
  public:
   const int dim;
   const bool joint;
+  const int readers;  // attention heads of each head; 0: they do not read the source
+  std::vector<std::unique_ptr<Linear>> query;  // Q_i, if they do
   std::vector<std::unique_ptr<Linear>> inner;  // A: one for all if joint, else each head's own
   std::vector<std::unique_ptr<Linear>> outer;  // B_i of each head
 
-  Heads(int dim, bool joint) : dim(dim), joint(joint) {}
+  Heads(int dim, bool joint, int readers) : dim(dim), joint(joint), readers(readers) {}
 
   void run(const Linear& projection, const Foresight& call, int threads) {
     prepare(projection, call, threads);
@@ -59,6 +66,10 @@ class Heads {
     float greatest, sum;
   };
 
+  std::vector<float> queries_;  // (heads at a time, rows, source dim) Q h
+  std::vector<float> known_;    // (heads at a time, rows, dim + source dim) h, and what they found
+  std::vector<float> scores_;   // (threads, score_room_)
+  size_t score_room_;
   std::vector<float> inner_;   // (rows, stride_) relu(A h)
   std::vector<float> states_;  // (heads at a time, rows, dim) z
   std::vector<float> values_, sure_;
@@ -75,6 +86,14 @@ class Heads {
       room_ = std::max(room_, each->room(call.rows));
     }
     for (const auto& each : outer) room_ = std::max(room_, each->room(call.rows));
+    for (const auto& each : query) room_ = std::max(room_, each->room(call.rows));
+    if (readers) {
+      const size_t inputs = size_t(TOGETHER) * call.rows, source_dim = query[0]->outputs;
+      queries_.resize(inputs * source_dim);
+      known_.resize(inputs * (dim + source_dim));
+      score_room_ = call.source_length + 2 * LANES;
+      scores_.resize(score_room_ * threads);
+    }
     stride_ = width + LANES;
     inner_.resize(call.rows * stride_);
     states_.resize(size_t(TOGETHER) * call.rows * dim);
@@ -87,15 +106,43 @@ class Heads {
     std::fill_n(call.draft_lengths, call.rows, int64_t(-1));
   }
 
+  // known_ of some heads.
+  void read(const Team& team, const Foresight& call, int first, int heads) {
+    const int source_dim = query[0]->outputs, head_dim = source_dim / readers;
+    for (int i = 0; i < heads; ++i)
+      query[first + i]->run(team, call.states, dim, call.rows, narrow_.data() + i * room_,
+                            {&queries_[size_t(i) * call.rows * source_dim], size_t(source_dim),
+                             nullptr, Activation::none});
+    team.wait();
+    const float factor = 1.0f / std::sqrt(float(head_dim));
+    const size_t one = size_t(call.source_length) * head_dim;
+    const size_t plane = call.places_in_all * readers * one;
+    const int items = heads * call.rows * readers;
+    for (int item = team.begin(items); item < team.end(items); ++item) {
+      const size_t input = item / readers, reader = item % readers, row = input % call.rows;
+      const size_t place = call.places ? call.places[row] : row;
+      float* known = &known_[input * (dim + source_dim)];
+      if (reader == 0) std::memcpy(known, call.states + row * dim, sizeof(float) * dim);
+      const float* keys = call.source + (place * readers + reader) * one;
+      const float* mask = call.source_mask ? call.source_mask + place * call.source_length : nullptr;
+      attend(&queries_[input * source_dim + reader * head_dim], factor, {keys, size_t(head_dim)},
+             {keys + plane, size_t(head_dim)}, call.source_length, mask, head_dim,
+             &scores_[team.index * score_room_], known + dim + reader * head_dim);
+    }
+    team.wait();
+  }
+
   // z = h + B relu(A h) of some heads. The caller waits.
   void look(const Team& team, const Foresight& call, int first, int heads) {
+    if (readers) read(team, call, first, heads);
     if (!joint || first == 0) {
       size_t shift = 0;
       const int count = joint ? 1 : heads;
       for (int i = 0; i < first && !joint; ++i) shift += inner[i]->outputs;
       for (int i = 0; i < count; ++i) {
         const Linear& map = *inner[joint ? 0 : first + i];
-        map.run(team, call.states, dim, call.rows, narrow_.data() + i * room_,
+        const float* in = readers ? &known_[size_t(i) * call.rows * map.inputs] : call.states;
+        map.run(team, in, map.inputs, call.rows, narrow_.data() + i * room_,
                 {&inner_[shift], stride_, nullptr, Activation::relu});
         shift += map.outputs;
       }

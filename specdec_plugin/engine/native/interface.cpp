@@ -109,11 +109,15 @@ void chain_run(Chain* chain, const Links* links, int threads) {
   chain->run(Team(barrier), *links);
 }
 
-Heads* heads_new(int dim, int joint) { return new Heads(dim, joint != 0); }
+Heads* heads_new(int dim, int joint, int readers) {
+  return new Heads(dim, joint != 0, readers);
+}
 
 void heads_free(Heads* heads) { delete heads; }
 
 // The linear maps belong to the heads from now on.
+void heads_query(Heads* heads, Linear* query) { heads->query.emplace_back(query); }
+
 void heads_inner(Heads* heads, Linear* inner) { heads->inner.emplace_back(inner); }
 
 void heads_outer(Heads* heads, Linear* outer) { heads->outer.emplace_back(outer); }
