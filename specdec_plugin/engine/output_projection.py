@@ -96,6 +96,13 @@ class OutputProjection:
         weight, bias = self._source.weight, self._source.bias
         return native.float_weight(weight), None if bias is None else native.float_weight(bias)
 
+    def entering(self, hidden: Tensor) -> Tensor:
+        """What is multiplied with the weights: (rows, dim) behind the first head, if there is."""
+        if self._first_head is None:
+            return hidden
+        with torch.no_grad():
+            return self._first_head(hidden.to(self._source.weight.dtype)).to(hidden.dtype)
+
     def scores(self, hidden: Tensor, temperature: float = 1.0, never: int = -1) -> Scores:
         """Scores and their normalisers.
 
@@ -104,10 +111,7 @@ class OutputProjection:
             temperature: divides the scores.
             never: a symbol that is ruled out (-inf) after normalisers are computed, or -1.
         """
-        flat = hidden.flatten(0, -2)
-        if self._first_head is not None:
-            with torch.no_grad():
-                flat = self._first_head(flat.to(self._source.weight.dtype)).to(hidden.dtype)
+        flat = self.entering(hidden.flatten(0, -2))
         if isinstance(self._linear, NativeLinear) and temperature == 1.0:
             values, normalisers = self._linear.scores(flat, never)
         else:
