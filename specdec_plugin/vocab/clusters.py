@@ -119,16 +119,22 @@ def _tensor(state: Dict[str, Any], name: str, dtype: torch.dtype, axes: int) -> 
 
 
 def check_clusters(
-    path: str, file: ClusterFile, decoders: Sequence[nn.Module], dictionary: Any, flag: str
+    path: str,
+    file: ClusterFile,
+    decoder: Any,
+    dictionary: Any,
+    flag: str,
+    others: Sequence[nn.Module] = (),
 ) -> None:
     """Check that a file belongs to what is decoded with.
 
     Args:
         path: the file, for the message.
         file: what it holds.
-        decoders: it must have been made for one of them.
+        decoder: whose projection is to be clustered.
         dictionary: of the target.
         flag: the option that named it, for the message.
+        others: decoders whose states may have been clustered instead.
 
     Raises:
         PluginError: it was made for another dictionary or model.
@@ -139,9 +145,18 @@ def check_clusters(
             "numbers mean other symbols. Make clusters with the data folder in use "
             "(specdec-cluster-vocab)."
         )
-    if not any(torch.equal(file.decoder, fingerprint_of_module(each)) for each in decoders):
+    made_of = (fingerprint_of_module(each) for each in (decoder, *others))
+    if not any(torch.equal(file.decoder, each) for each in made_of):
         raise PluginError(
             f"{flag} {path} was made for another checkpoint ({file.note}), whose states mean other "
             "tokens. Make clusters for this one with specdec-cluster-vocab, or give the "
             "checkpoint that it was made for."
+        )
+    projection, clusters = decoder.output_projection, file.clusters
+    shape = clusters.vocabulary, clusters.centroids.size(1)
+    if shape != tuple(projection.weight.shape):
+        raise PluginError(
+            f"{flag} {path} is about {shape[0]:,} symbols and states of {shape[1]:,} numbers, and "
+            f"the decoder has {projection.out_features:,} and {projection.in_features:,}. Make "
+            "clusters for this one with specdec-cluster-vocab."
         )

@@ -47,13 +47,17 @@ def test_2000_clusters_are_small(decoder, tmp_path):
 
 
 def test_it_belongs_to_a_decoder_and_a_dictionary(file, path, decoder):
-    check_clusters(path, file, [tiny.model(1).decoder, decoder], tiny.dictionary(), "--flag")
-    half = tiny.model().half().decoder
-    check_clusters(path, file, [half], tiny.dictionary(), "--flag")
+    symbols, other = tiny.dictionary(), tiny.model(1).decoder
+    check_clusters(path, file, decoder, symbols, "--flag")
+    check_clusters(path, file, other, symbols, "--flag", others=[decoder])
+    check_clusters(path, file, tiny.model().half().decoder, symbols, "--flag")
     with pytest.raises(PluginError, match=r"--flag .* another checkpoint \(en-es, 70 states\)"):
-        check_clusters(path, file, [tiny.model(1).decoder], tiny.dictionary(), "--flag")
+        check_clusters(path, file, other, symbols, "--flag")
     with pytest.raises(PluginError, match="another target dictionary"):
-        check_clusters(path, file, [decoder], tiny.dictionary(11), "--flag")
+        check_clusters(path, file, decoder, tiny.dictionary(11), "--flag")
+    narrow = file._replace(clusters=made.random_clusters(5, 8, 16, share=0.3))
+    with pytest.raises(PluginError, match="states of 8 numbers, and the decoder has 16 and 16"):
+        check_clusters(path, narrow, decoder, symbols, "--flag")
 
 
 class Hostile:
