@@ -1,8 +1,11 @@
 """Clusters made up at random."""
 
 import torch
+from fairseq.data import Dictionary
 
 from specdec_plugin.engine.clusters import Clusters
+from specdec_plugin.pairing import load_model
+from specdec_plugin.vocab.clusters import made_for, save_clusters
 
 
 def clusters(sets, dim, vocabulary, seed=0, scale=1.0):
@@ -30,3 +33,13 @@ def sets_of(found):
     """The token sets, as lists."""
     bounds = found.offsets.tolist()
     return [found.tokens[begin:end].tolist() for begin, end in zip(bounds, bounds[1:])]
+
+
+def file_for(corpus, checkpoint, path, share):
+    """Writes made-up clusters for a checkpoint that was trained on the tiny corpus."""
+    symbols = Dictionary.load(f"{corpus.data_dir}/dict.en.txt")
+    decoder = load_model(checkpoint, symbols, symbols).decoder
+    dim = decoder.output_projection.in_features
+    found = random_clusters(6, dim, len(symbols), share, always=[2, 3], never=[1])
+    save_clusters(made_for(found, 1, decoder, symbols, "made up"), str(path))
+    return str(path)
