@@ -43,6 +43,7 @@ setup(
         "tqdm",
     ],
     extras_require={
+        "cluster": ["faiss-cpu", "scikit-learn"],
         "test": [
             *["filelock", "hypothesis", "pytest>=8", "pytest-timeout", "pytest-xdist"],
             *PHOTOS,
@@ -57,6 +58,7 @@ setup(
         "console_scripts": [
             "specdec-average-checkpoints = specdec_plugin.cli.average_checkpoints:main",
             "specdec-bench = specdec_plugin.bench.__main__:main",
+            "specdec-cluster-vocab = specdec_plugin.cli.cluster_vocab:main",
             "specdec-ddgviz = specdec_plugin.viz.__main__:main",
             "specdec-gec-score = specdec_plugin.cli.gec_score:main",
             "specdec-init-drafter = specdec_plugin.cli.init_drafter:main",

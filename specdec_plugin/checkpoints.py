@@ -78,10 +78,16 @@ def load_weights(path: str) -> Dict[str, Any]:
 
 
 class explained:
-    """Context that turns the errors of reading ``path`` into one sentence."""
+    """Context that turns the errors of reading ``path`` into one sentence.
 
-    def __init__(self, path: str) -> None:
-        self.path = path
+    Args:
+        path: the file.
+        kind: what it should be.
+        maker: who writes such files.
+    """
+
+    def __init__(self, path: str, kind: str = "checkpoint", maker: str = "fairseq-train") -> None:
+        self.path, self.kind, self.maker = path, kind, maker
 
     def __enter__(self) -> None:
         return None
@@ -92,7 +98,9 @@ class explained:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        sentence = _sentence(self.path, error) if error is not None else None
+        sentence = None
+        if error is not None:
+            sentence = _sentence(self.path, error, self.kind, self.maker)
         if sentence is not None:
             raise PluginError(sentence) from None
 
@@ -103,12 +111,12 @@ REFUSED = re.compile(
 )
 
 
-def _sentence(path: str, error: BaseException) -> Optional[str]:
-    """The sentence for an error of reading a checkpoint; ``None`` if it is not one."""
+def _sentence(path: str, error: BaseException, kind: str, maker: str) -> Optional[str]:
+    """The sentence for an error of reading a file; ``None`` if it is not one."""
     if isinstance(error, FileNotFoundError):
-        return f"Checkpoint not found: {path}. Check the path."
+        return f"{kind.capitalize()} not found: {path}. Check the path."
     if isinstance(error, IsADirectoryError):
-        return f"{path} is a folder, not a checkpoint. Name the .pt file inside it."
+        return f"{path} is a folder, not a {kind}. Name the .pt file inside it."
     if isinstance(error, PermissionError):
         return f"{path} may not be read. Check the permissions of the file and its folder."
     if not isinstance(error, Exception) or isinstance(error, MemoryError):
@@ -120,11 +128,11 @@ def _sentence(path: str, error: BaseException) -> Optional[str]:
         return (
             f"{path} was refused: it holds {refused.group(refused.lastindex or 0)}, which is not "
             "on the list of harmless classes, and loading it could run code. Nothing in it was "
-            "run. Save the checkpoint again with weights and plain arguments only."
+            f"run. Save the {kind} again with weights and plain arguments only."
         )
     return (
-        f"{path} cannot be read as a checkpoint ({os.path.getsize(path):,} bytes): it is "
-        "truncated, damaged, or not a file that fairseq-train wrote. Copy or train it again."
+        f"{path} cannot be read as a {kind} ({os.path.getsize(path):,} bytes): it is "
+        f"truncated, damaged, or not a file that {maker} wrote. Copy or make it again."
     )
 
 

@@ -161,9 +161,9 @@ def show_times(timings: Dict[str, Timing], methods: Sequence[Method]) -> None:
         median = statistics.median(timings[name].seconds)
         print(f"{name:16} {1000 * median:13.1f} {slowest / median:13.2f}")
     print()
-    for name, _, trace in methods[3:]:
-        assert trace is not None
-        print(f"{name} accepted {trace.accepted_tokens:.2f} tokens an iteration.")
+    for method in methods[3:]:
+        assert method.trace is not None
+        print(f"{method.name} accepted {method.trace.accepted_tokens:.2f} tokens an iteration.")
 
 
 if __name__ == "__main__":

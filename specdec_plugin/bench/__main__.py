@@ -109,7 +109,8 @@ def open_journal(options: argparse.Namespace, where: Conditions, batches: int) -
     known = {f"--{name.replace('_', '-')}": value for name, value in vars(options).items()}
     for name in ("--output", "--resume", "--edit-ratio", "--examples"):  # nobody's time needs them
         del known[name]
-    paths = [*options.path.split(":"), *([options.drafter_path] if options.drafter_path else [])]
+    others = options.drafter_path, options.vocab_clusters, options.drafter_vocab_clusters
+    paths = [*options.path.split(":"), *filter(None, others)]
     known.update({path: file_state(path) for path in paths})
     known["the number of batches"] = batches
     return Journal(os.path.join(options.output, where.journal), known, options.resume)

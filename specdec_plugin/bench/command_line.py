@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, get_args, get_type_hints
 
 from ..decoding.config import DecodingConfig
 from ..errors import PluginError
-from .methods import BASELINES, HEADS, METHODS
+from .methods import BASELINES, CLUSTERED, HEADS, METHODS
 from .peers import PEERS
 from .report import EQUAL, processors
 from .sweeps import SWEEPS
@@ -22,6 +22,8 @@ EXAMPLE = """examples:
       --sweep k --block-sizes 2,4,6,8,10 --subset valid --reference valid.es --output k/
   specdec-bench data-bin -s en -t es --path verifier.pt --sweep threads --threads 1,2,4,8 \\
       --methods "fairseq beam 1,greedy,jacobi,gs-jacobi,hybrid-jacobi" --output threads/
+  specdec-bench data-bin -s en -t es --path verifier.pt --vocab-clusters clusters.pt \\
+      --methods "greedy,greedy clustered" --reference test.es --output clusters/
   specdec-bench data-bin -s src -t tgt --path corrector.pt --edit-ratio --examples 7 \\
       --methods "fairseq beam 5,fairseq beam 1,greedy,input-guided" --output correction/
 """
@@ -214,6 +216,7 @@ def check_options(options: argparse.Namespace) -> None:
             "give --batch-sizes instead."
         )
     _check_threads(options)
+    _check_clusters(options)
     for name in ("edit_ratio", "examples"):
         if getattr(options, name):
             _check_edits(options, "--" + name.replace("_", "-"))
@@ -235,6 +238,20 @@ def _check_edits(options: argparse.Namespace, flag: str) -> None:
         raise PluginError(
             f"{flag} shows what was drafted, but none of these --methods drafts: add one that "
             "does, such as input-guided."
+        )
+
+
+def _check_clusters(options: argparse.Namespace) -> None:
+    clustered = [name for name in method_names(options) if name.endswith(CLUSTERED)]
+    if clustered and options.vocab_clusters is None:
+        raise PluginError(
+            f"--methods {clustered[0]} needs clusters: add --vocab-clusters FILE "
+            "(specdec-cluster-vocab writes one)."
+        )
+    if options.vocab_clusters is not None and not clustered:
+        raise PluginError(
+            f"--vocab-clusters {options.vocab_clusters} would have no effect: add 'greedy "
+            "clustered' or another method of that kind to --methods."
         )
 
 

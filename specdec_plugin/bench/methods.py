@@ -18,6 +18,9 @@ BASELINES = {"fairseq beam 5": 5, "fairseq beam 1": 1}
 #: ``self``, a copy of the verifier drafts, though a drafter is given.
 METHODS = {str(choice.value): str(choice.value) for choice in DECODING_CHOICES}
 METHODS.update(dict.fromkeys(["specdec++", "specdec self", "specdec++ self"], "specdec"))
+#: Behind a method's name: the same with ``--vocab-clusters``, beside that with a full projection.
+CLUSTERED = " clustered"
+METHODS.update({name + CLUSTERED: choice for name, choice in METHODS.items() if name != "nat"})
 #: Flags that make ``specdec++`` of ``specdec``.
 RELAXED = ("top_beta", "tolerance")
 #: What names the proposal heads of ``blockwise``, so that a drafter may be timed beside them.
@@ -25,7 +28,7 @@ HEADS = "heads_path"
 #: Flags about a trained drafter.
 _OF_A_DRAFTER = ("drafter_path", "block_size", "draft_confidence", "drafter_dtype")
 #: Those of them that input-guided reads only where such a drafter is its fallback.
-_OF_A_FALLBACK = ("drafter_path", "draft_confidence", "drafter_dtype")
+_OF_A_FALLBACK = ("drafter_path", "draft_confidence", "drafter_dtype", "drafter_vocab_clusters")
 
 
 class Method(NamedTuple):
@@ -35,11 +38,13 @@ class Method(NamedTuple):
         name: as in the report.
         generator: has fairseq's ``generate``.
         trace: iterations and acceptance; None for fairseq's own search.
+        clustered: whether it scores a part of the vocabulary only, somewhere.
     """
 
     name: str
     generator: Any
     trace: Optional[Trace]
+    clustered: bool = False
 
 
 class Session(NamedTuple):
@@ -114,10 +119,11 @@ def build_method(
     for flag, value in flags.items():
         if reads(name, flag, flags):
             setattr(task.cfg, flag, value)
+    clustered = {task.cfg.vocab_clusters, task.cfg.drafter_vocab_clusters} != {None}
     if METHODS[name] == "blockwise":
         task.cfg.drafter_path = flags.get(HEADS)
     generator = task.build_generator(session.models, Namespace(beam=1, **generation))
-    return Method(label or name, generator, generator.trace)
+    return Method(label or name, generator, generator.trace, clustered)
 
 
 def reads(name: str, flag: str, flags: Optional[Mapping[str, Any]] = None) -> bool:
@@ -131,6 +137,9 @@ def reads(name: str, flag: str, flags: Optional[Mapping[str, Any]] = None) -> bo
     given = {} if flags is None else flags
     if name not in METHODS or flag == HEADS:
         return False
+    if flag == "vocab_clusters":
+        return name.endswith(CLUSTERED)
+    name = name.removesuffix(CLUSTERED)
     if name == "blockwise" and flag in ("top_beta", "drafter_path"):
         return flag == "top_beta" and str(given.get("acceptance")) == "top-k"
     if flag in RELAXED and not name.startswith("specdec++"):

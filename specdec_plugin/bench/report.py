@@ -210,7 +210,10 @@ _COLUMNS: List[Column] = [
 
 
 def parts_table(rows: Sequence[Row]) -> Optional[str]:
-    """Time by part in percent, of the methods that run in our loop; None without such."""
+    """Time by part in percent, of the methods that run in our loop; None without such.
+
+    That of the projection also by itself, for each token.
+    """
     traced = [row for row in rows if row.get("seconds by part", {}).get("total", 0) > 0]
     if not traced:
         return None
@@ -220,8 +223,10 @@ def parts_table(rows: Sequence[Row]) -> Optional[str]:
         seconds = row["seconds by part"]
         spent = [seconds[part] for part in parts]
         spent.append(seconds["total"] - sum(spent))
-        cells.append([row["method"], *(f"{100 * each / seconds['total']:.0f}" for each in spent)])
-    return table(["time by part, %", *parts, "rest"], cells)
+        shares = [f"{100 * each / seconds['total']:.0f}" for each in spent]
+        projecting = 1e6 * seconds["projection"] / row["tokens"]
+        cells.append([row["method"], *shares, f"{projecting:.1f}"])
+    return table(["time by part, %", *parts, "rest", "projection, µs a token"], cells)
 
 
 def memory_table(rows: Sequence[Row]) -> Optional[str]:

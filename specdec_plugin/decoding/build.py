@@ -8,7 +8,7 @@ from typing import Any, Optional, Sequence
 import torch
 from fairseq.models.transformer import TransformerEncoderBase
 
-from ..engine import CachedDecoder, build_engine
+from ..engine import CachedDecoder, Clusters, build_engine
 from ..engine.proposals import Proposals
 from ..errors import PluginError
 from ..models.block_nat import BlockNATModel
@@ -16,6 +16,7 @@ from ..models.blockwise_transformer import BlockwiseTransformerModel
 from ..models.frozen_encoder import FrozenEncoder
 from ..pairing import check_pair, load_model
 from .acceptance import AtLeast, Distance, Rule, TopBeta
+from .clustering import drafter_clusters, verifier_clusters
 from .config import JACOBI, check_generation, decoding_config
 from .drafters.base import Drafter, NoDrafter
 from .drafters.blockwise import BlockwiseDrafter
@@ -54,14 +55,14 @@ def build_generator(task: Any, models: Sequence[Any], args: Any, eos: Optional[i
     step: Any = UnverifiedStep()
     drafter: Drafter = NoDrafter()
     if method != "nat":
-        verifier = _verifier(cfg, args, models, trace)
+        verifier = _verifier(cfg, args, task, models, trace)
         step = VerifiedStep(verifier, _rule(cfg, task, eos))
     if method == "input-guided":
         drafter = _input_guided_drafter(cfg, task, models, model, trace, eos)
     elif model is not None:
-        drafter = _drafter(cfg, model, models, trace, with_scores=method == "nat")
+        drafter = _drafter(cfg, task, model, models, trace, with_scores=method == "nat")
     elif method == "specdec":
-        drafter = _self_drafter(cfg, models, verifier)
+        drafter = _self_drafter(cfg, task, models, verifier)
     elif method in JACOBI:
         drafter = _jacobi_drafter(cfg, task, models, eos)
     elif method == "blockwise":
@@ -79,14 +80,15 @@ def _trained(cfg: Any, method: str) -> bool:
     )
 
 
-def _verifier(cfg: Any, args: Any, models: Sequence[Any], trace: Trace) -> Verifier:
+def _verifier(cfg: Any, args: Any, task: Any, models: Sequence[Any], trace: Trace) -> Verifier:
     temperature = getattr(args, "temperature", 1.0)
     if temperature != 1.0 and any(_adaptive(each) for each in models):
         raise PluginError(
             f"--temperature {temperature} is not supported for a model with an adaptive "
             "softmax; leave it out, or leave out --decoding."
         )
-    engines = [build_engine(each, _dtype(cfg.verifier_dtype)) for each in models]
+    clusters = verifier_clusters(cfg.vocab_clusters, models, task.target_dictionary)
+    engines = [build_engine(each, _dtype(cfg.verifier_dtype), clusters) for each in models]
     return Verifier(engines, trace, temperature)
 
 
@@ -107,7 +109,7 @@ def _rule(cfg: Any, task: Any, eos: Optional[int]) -> Rule:
     return rule
 
 
-def _self_drafter(cfg: Any, models: Sequence[Any], verifier: Verifier) -> SelfDrafter:
+def _self_drafter(cfg: Any, task: Any, models: Sequence[Any], verifier: Verifier) -> SelfDrafter:
     if cfg.block_size < 0:
         raise PluginError(f"--block-size {cfg.block_size}: give 1 or more, or leave it out.")
     if cfg.draft_confidence != 0:
@@ -124,7 +126,16 @@ def _self_drafter(cfg: Any, models: Sequence[Any], verifier: Verifier) -> SelfDr
         cfg.block_size or (BLOCK_SIZE if exact else RELAXED_BLOCK_SIZE),
         dtype,
         _most_rows(cfg.draft_rows, models),
+        _drafter_clusters(cfg, task, models[0], models),
     )
+
+
+def _drafter_clusters(
+    cfg: Any, task: Any, drafter: Any, models: Sequence[Any]
+) -> Optional[Clusters]:
+    """Those of ``--drafter-vocab-clusters``, for a drafter with this model's projection."""
+    path, target = cfg.drafter_vocab_clusters, task.target_dictionary
+    return drafter_clusters(path, drafter.decoder, models[0].decoder, target)
 
 
 #: Copied tokens that a draft has at most on a CPU: where the model decides otherwise, those behind
@@ -146,7 +157,7 @@ def _input_guided_drafter(
     if model is not None:
         trained = copy.copy(cfg)
         trained.block_size = min(cfg.block_size, model.decoder.block_size)
-        fallback = _drafter(trained, model, models, trace, with_scores=False)
+        fallback = _drafter(trained, task, model, models, trace, with_scores=False)
     target = task.target_dictionary
     return InputGuidedDrafter(
         Symbols.of(task.source_dictionary, target, target.eos() if eos is None else eos),
@@ -212,8 +223,14 @@ def _blockwise_drafter(
             f"--min-block {cfg.min_block}: an iteration adds {k} tokens at most. Give 1 to {k}."
         )
     wanted = _dtype(cfg.drafter_dtype)
-    default = torch.int8 if _on_cpu(models) else None
-    proposals = Proposals(model.heads, engine, k, wanted or default)
+    clusters = _drafter_clusters(cfg, task, models[0], models)
+    if clusters is not None and wanted is not None and not wanted.is_floating_point:
+        raise PluginError(
+            f"--drafter-dtype {cfg.drafter_dtype} cannot be had for proposal heads with "
+            "--drafter-vocab-clusters: leave it out, or give bfloat16 or float32."
+        )
+    default = torch.int8 if _on_cpu(models) and clusters is None else None
+    proposals = Proposals(model.heads, engine, k, wanted or default, clusters)
     if cfg.drafter_path is not None:
         proposals.release()
     if wanted is not None and proposals.weight_type != wanted:
@@ -296,7 +313,12 @@ def _load_drafter(cfg: Any, task: Any, models: Sequence[Any]) -> BlockNATModel:
 
 
 def _drafter(
-    cfg: Any, model: BlockNATModel, models: Sequence[Any], trace: Trace, with_scores: bool
+    cfg: Any,
+    task: Any,
+    model: BlockNATModel,
+    models: Sequence[Any],
+    trace: Trace,
+    with_scores: bool,
 ) -> NATDrafter:
     trained = model.decoder.block_size
     if not 0 <= cfg.block_size <= trained:
@@ -316,6 +338,7 @@ def _drafter(
         0.0 if with_scores else cfg.draft_confidence,
         None if with_scores else _most_rows(cfg.draft_rows, models),
         trace,
+        _drafter_clusters(cfg, task, model, models),
     )
     drafter.release()
     dtype = _dtype(cfg.drafter_dtype)

@@ -157,6 +157,22 @@ class DecodingConfig(FairseqDataclass):
             "on it. blockwise: int8 where there are such kernels"
         },
     )
+    vocab_clusters: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "file that specdec-cluster-vocab wrote for the model: only the tokens of the "
+            "cluster that a state is nearest to are scored, which is faster where the vocabulary "
+            "is large. The output may differ a little from that of the full projection, and "
+            "scores are relative to those tokens. Also without --decoding"
+        },
+    )
+    drafter_vocab_clusters: Optional[str] = field(
+        default=None,
+        metadata={
+            "help": "the same for the drafter alone, made of its own states or of the model's: "
+            "drafts get cheaper, and the output stays as it is"
+        },
+    )
 
 
 def task_options(task: Any) -> Any:
@@ -254,7 +270,11 @@ READERS: Dict[str, Tuple[str, ...]] = {
     "min_block": ("blockwise",),
     "verifier_dtype": ("greedy", "specdec", "input-guided", "blockwise", *JACOBI),
     "drafter_dtype": ("specdec", "nat", "input-guided", "blockwise"),
+    "vocab_clusters": ("greedy", "specdec", "input-guided", "blockwise", *JACOBI),
+    "drafter_vocab_clusters": ("specdec", "nat", "input-guided", "blockwise"),
 }
+#: Fields that fairseq's own search reads too.
+_OF_ANY_SEARCH = ("vocab_clusters",)
 _DEFAULTS = {item.name: item.default for item in fields(DecodingConfig)}
 
 
@@ -270,6 +290,8 @@ def check_method_flags(cfg: Any) -> None:
     given = {name: getattr(cfg, name) for name in READERS if getattr(cfg, name) != _DEFAULTS[name]}
     for name, value in given.items():
         methods = READERS[name]
+        if cfg.decoding is None and name in _OF_ANY_SEARCH:
+            continue
         if cfg.decoding is None:
             raise PluginError(
                 f"{_flag(name)} {value} is given without --decoding, so it would have no effect: "
@@ -312,7 +334,7 @@ def _check_fallback(cfg: Any, given: Dict[str, Any]) -> None:
         if cfg.drafter_path is None:
             raise PluginError("--fallback nat needs a drafter: add --drafter-path DRAFTER.pt.")
         return
-    for name in ("drafter_path", "draft_confidence", "drafter_dtype"):
+    for name in ("drafter_path", "draft_confidence", "drafter_dtype", "drafter_vocab_clusters"):
         if name in given:
             raise PluginError(
                 f"{_flag(name)} {given[name]} would have no effect with --decoding input-guided: "

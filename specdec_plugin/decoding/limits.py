@@ -6,6 +6,9 @@ from typing import NamedTuple, Optional
 import torch
 from torch import Tensor
 
+#: What a forced token is worth where a clustered projection left it out: it is still the best.
+LEAST = -1e9
+
 
 class Limits(NamedTuple):
     """The rules of one batch.
@@ -80,6 +83,7 @@ class Limits(NamedTuple):
         """Leave one choice at the positions ``where``; its log-probability stays."""
         index = tokens.unsqueeze(2)
         kept = lprobs.gather(2, index)
+        kept = torch.where(where.unsqueeze(2), kept.clamp(min=LEAST), kept)
         lprobs.masked_fill_(where.unsqueeze(2), -math.inf)
         # Elsewhere the scatter writes back what is there.
         lprobs.scatter_(2, index, kept)

@@ -7,10 +7,12 @@ import torch
 from fairseq.models import BaseFairseqModel
 
 from .cached_decoder import CachedDecoder, DecoderState
+from .clusters import Clusters
 from .uncached_decoder import TokenState, UncachedDecoder
 
 __all__ = [
     "CachedDecoder",
+    "Clusters",
     "DecoderState",
     "Engine",
     "TokenState",
@@ -23,16 +25,22 @@ logger = logging.getLogger(__name__)
 Engine = Union[CachedDecoder, UncachedDecoder]
 
 
-def build_engine(model: BaseFairseqModel, dtype: Optional[torch.dtype] = None) -> Engine:
+def build_engine(
+    model: BaseFairseqModel,
+    dtype: Optional[torch.dtype] = None,
+    clusters: Optional[Clusters] = None,
+) -> Engine:
     """The fastest engine that gives what ``model``'s decoder gives.
 
     Args:
         model: a fairseq encoder-decoder model.
         dtype: type to run the decoder in; ``None`` is the model's own.
+        clusters: of its states, where the decoder is one that can be cached; see
+            :class:`.output_projection.OutputProjection`.
     """
     reason = CachedDecoder.supports(model.decoder)
     if reason is None:
-        return CachedDecoder(model.decoder, dtype)
+        return CachedDecoder(model.decoder, dtype, clusters=clusters)
     logger.info(
         f"the decoder runs without a cache, in full for every step, because {reason}"
         + ("" if dtype is None else f"; {dtype} is ignored")

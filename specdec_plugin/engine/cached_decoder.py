@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..models.blockwise_transformer import LearnedFirstDecoder
 from ..models.proposal_heads import Source
+from .clusters import Clusters
 from .decoder_layer import DecoderLayer, Norm, linear_of
 from .kv_cache import KVCache
 from .linear import Linear
@@ -94,6 +95,7 @@ class CachedDecoder:
         dtype: type to run in, the fairseq model staying as it is; ``None`` is the model's.
         masks: (count, dim) a parameter of ``decoder``: vectors that may be fed where there
             is no token yet, scaled as token vectors are.
+        clusters: of the states that are projected; see :class:`OutputProjection`.
 
     Attributes:
         layouts: how often the weights were laid out.
@@ -104,10 +106,12 @@ class CachedDecoder:
         decoder: TransformerDecoderBase,
         dtype: Optional[torch.dtype] = None,
         masks: Optional[Tensor] = None,
+        clusters: Optional[Clusters] = None,
     ) -> None:
         self.decoder = decoder
         self._mask_weights = masks
-        self.projection = OutputProjection(decoder, dtype, getattr(decoder, "first_head", None))
+        first_head = getattr(decoder, "first_head", None)
+        self.projection = OutputProjection(decoder, dtype, first_head, clusters)
         self._dtype = dtype
         # The whole decoder is watched: in training, it may call its projection in other ways.
         self._watch: Optional[WeightWatch] = WeightWatch(decoder)

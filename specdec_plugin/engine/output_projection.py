@@ -8,6 +8,8 @@ from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor
 
 from . import native
+from .clustered_linear import ClusteredLinear
+from .clusters import Clusters
 from .linear import Linear
 from .native_layers import WEIGHT_TYPES, NativeLinear
 
@@ -40,13 +42,15 @@ class Screen(NamedTuple):
 
 
 class OutputProjection:
-    """The full output projection of a fairseq decoder, shared with the embedding or not.
+    """The output projection of a fairseq decoder, shared with the embedding or not.
 
     Args:
         decoder: the decoder whose ``output_projection`` is used.
         dtype: type to run in; ``None`` is the decoder's own.
         first_head: what states go through before, on PyTorch's operators and in the
             decoder's own type.
+        clusters: of these states (those behind the first head): each has scores for the active
+            tokens of its cluster only, -inf elsewhere; None for a full projection.
     """
 
     def __init__(
@@ -54,10 +58,12 @@ class OutputProjection:
         decoder: TransformerDecoderBase,
         dtype: Optional[torch.dtype] = None,
         first_head: Optional[Callable[[Tensor], Tensor]] = None,
+        clusters: Optional[Clusters] = None,
     ) -> None:
         self._source = decoder.output_projection
         self._dtype = dtype
         self._first_head = first_head
+        self._clusters = clusters
         self.refresh()
 
     def refresh(self) -> None:
@@ -66,14 +72,17 @@ class OutputProjection:
         dtype = self._dtype or weight.dtype
         self._screen: Optional[Screen] = None
         with torch.inference_mode(False), torch.no_grad():
-            self._linear: Union[Linear, NativeLinear]
-            if _native(weight, dtype):
+            self._linear: Union[Linear, NativeLinear, ClusteredLinear]
+            if self._clusters is None and _native(weight, dtype):
                 self._linear = NativeLinear([weight], None if bias is None else [bias], dtype)
                 return
             dtype = dtype if dtype.is_floating_point else weight.dtype
-            self._linear = Linear(
-                weight.detach().to(dtype), None if bias is None else bias.detach().to(dtype)
-            )
+            weight = weight.detach().to(dtype)
+            bias = None if bias is None else bias.detach().to(dtype)
+            if self._clusters is not None:
+                self._linear = ClusteredLinear(weight, bias, self._clusters)
+            else:
+                self._linear = Linear(weight, bias)
 
     @property
     def native(self) -> Optional[NativeLinear]:
@@ -96,6 +105,13 @@ class OutputProjection:
         weight, bias = self._source.weight, self._source.bias
         return native.float_weight(weight), None if bias is None else native.float_weight(bias)
 
+    def entering(self, hidden: Tensor) -> Tensor:
+        """What is multiplied with the weights: (rows, dim) behind the first head, if there is."""
+        if self._first_head is None:
+            return hidden
+        with torch.no_grad():
+            return self._first_head(hidden.to(self._source.weight.dtype)).to(hidden.dtype)
+
     def scores(self, hidden: Tensor, temperature: float = 1.0, never: int = -1) -> Scores:
         """Scores and their normalisers.
 
@@ -104,11 +120,8 @@ class OutputProjection:
             temperature: divides the scores.
             never: a symbol that is ruled out (-inf) after normalisers are computed, or -1.
         """
-        flat = hidden.flatten(0, -2)
-        if self._first_head is not None:
-            with torch.no_grad():
-                flat = self._first_head(flat.to(self._source.weight.dtype)).to(hidden.dtype)
-        if isinstance(self._linear, NativeLinear) and temperature == 1.0:
+        flat = self.entering(hidden.flatten(0, -2))
+        if not isinstance(self._linear, Linear) and temperature == 1.0:
             values, normalisers = self._linear.scores(flat, never)
         else:
             values = self._linear(flat).float()

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..models.proposal_heads import ProposalHeads
 from . import native as kernels
 from .cached_decoder import CachedDecoder, DecoderState
+from .clusters import Clusters
 from .native_layers import WEIGHT_TYPES, NativeLinear
 from .output_projection import OutputProjection, Scores
 from .weights import WeightWatch
@@ -25,6 +26,7 @@ class Proposals:
         engine: of the model whose states they read and whose projection they share.
         block_size: k, at most what the heads were trained with.
         dtype: the type of weights, of heads and projection; ``None`` is the heads' own.
+        clusters: of what enters the projection; see :class:`OutputProjection`.
     """
 
     def __init__(
@@ -33,6 +35,7 @@ class Proposals:
         engine: CachedDecoder,
         block_size: int,
         dtype: Optional[torch.dtype] = None,
+        clusters: Optional[Clusters] = None,
     ) -> None:
         self.heads, self._engine = heads, engine
         #: Heads from 2 on, one for each token of a draft.
@@ -40,7 +43,7 @@ class Proposals:
         own = heads.inner.weight.dtype
         wanted = own if dtype is None else dtype
         self._dtype = wanted if wanted.is_floating_point or self._has_kernels(wanted) else own
-        self._projection = OutputProjection(engine.decoder, self._dtype)
+        self._projection = OutputProjection(engine.decoder, self._dtype, clusters=clusters)
         self._layouts = engine.layouts
         self._watch: Optional[WeightWatch] = WeightWatch(heads)
         self._watch.changed()

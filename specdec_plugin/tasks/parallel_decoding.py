@@ -10,7 +10,9 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from ..data.every_line import keep_every_line
 from ..decoding.build import build_generator
+from ..decoding.clustering import cluster_search, verifier_clusters
 from ..decoding.config import DecodingConfig, check_method_flags, decoding_config
+from ..errors import PluginError
 from .autocast import AutocastConfig, AutocastMixin
 
 
@@ -64,9 +66,20 @@ class ParallelDecodingMixin(AutocastMixin, FairseqTask):
         """The generator that ``--decoding`` names; without it, fairseq's own."""
         config: Any = decoding_config(self)
         check_method_flags(config)
-        if config.decoding is None or getattr(args, "score_reference", False):
-            return super().build_generator(models, args, *rest, **kwargs)
-        return self._build_parallel_generator(models, args)
+        scores = getattr(args, "score_reference", False)
+        if config.decoding is not None and not scores:
+            return self._build_parallel_generator(models, args)
+        path = config.vocab_clusters
+        if path is not None and scores:
+            raise PluginError(
+                f"--vocab-clusters {path} leaves tokens without scores, so that references cannot "
+                "be scored (--score-reference): leave one of them out."
+            )
+        clusters = verifier_clusters(path, models, self.target_dictionary)
+        generator = super().build_generator(models, args, *rest, **kwargs)
+        if clusters is None:
+            return generator
+        return cluster_search(generator, models[0].decoder, clusters)
 
     def _build_parallel_generator(self, models: Any, args: Any) -> Any:
         return build_generator(self, models, args)

@@ -63,6 +63,15 @@ def test_blockwise_decoding_reads_what_belongs_to_its_rule_and_its_own_heads():
     assert reads("blockwise", "top_beta", {"acceptance": "top-k"})
 
 
+def test_clusters_are_read_where_the_name_says_so():
+    for name in ("greedy", "specdec self", "specdec++", "blockwise"):
+        assert reads(f"{name} clustered", "vocab_clusters") and not reads(name, "vocab_clusters")
+    for flag in ("drafter_path", "block_size", "top_beta"):
+        for name in ("specdec", "specdec self", "specdec++", "blockwise"):
+            assert reads(f"{name} clustered", flag) == reads(name, flag)
+    assert "nat clustered" not in METHODS
+
+
 @pytest.mark.parametrize("flag", ["drafter_path", "draft_confidence", "drafter_dtype"])
 def test_input_guided_reads_a_drafter_that_is_its_fallback(flag):
     assert not reads("input-guided", flag)

@@ -31,7 +31,11 @@ VALUES = {
     "min_block": 2,
     "verifier_dtype": "bfloat16",
     "drafter_dtype": "int8",
+    "vocab_clusters": "clusters.pt",
+    "drafter_vocab_clusters": "clusters.pt",
 }
+#: What input-guided decoding reads of a drafter that is its fallback.
+OF_A_FALLBACK = ("drafter_path", "draft_confidence", "drafter_dtype", "drafter_vocab_clusters")
 #: The rules that read a flag of blockwise decoding.
 RULES = {"top_beta": "top-k", "epsilon": "distance"}
 
@@ -52,13 +56,13 @@ def test_defaults_pass(method):
 @pytest.mark.parametrize("name", VALUES)
 def test_read_or_refused(method, name):
     cfg = DecodingConfig(decoding=method, **{name: VALUES[name]})
-    if name in ("drafter_path", "draft_confidence", "drafter_dtype") and method == "input-guided":
+    if name in OF_A_FALLBACK and method == "input-guided":
         cfg.fallback, cfg.drafter_path = "nat", "drafter.pt"
     if method == "blockwise" and name in RULES:
         cfg.acceptance = RULES[name]
     if name == "tolerance":
         cfg.top_beta = 1 if method != "specdec" else 3
-    if method in READERS[name]:
+    if method in READERS[name] or (method is None and name == "vocab_clusters"):
         check_method_flags(cfg)
         return
     with pytest.raises(PluginError) as error:

@@ -7,7 +7,7 @@ import torch
 from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor
 
-from ...engine import CachedDecoder
+from ...engine import CachedDecoder, Clusters
 from ...engine.chain import Chain, confident
 from ...engine.encoder import build_encoder
 from ...models.block_nat import BlockNATModel
@@ -35,6 +35,7 @@ class NATDrafter(Drafter):
             right would fall below this; 0 drafts k tokens always.
         most_rows: drafts only while at most so many rows are left; None: always.
         trace: where it is counted what the model is fed.
+        clusters: of the states that are projected, or None.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class NATDrafter(Drafter):
         confidence: float = 0.0,
         most_rows: Optional[int] = None,
         trace: Optional[Trace] = None,
+        clusters: Optional[Clusters] = None,
     ) -> None:
         self.model = model
         self.trace = Trace() if trace is None else trace
@@ -57,7 +59,7 @@ class NATDrafter(Drafter):
         self.confidence = confidence
         self.most_rows = sys.maxsize if most_rows is None else most_rows
         self.causal = model.decoder.causal_prefix
-        self.engine = CachedDecoder(model.decoder, dtype, model.decoder.mask_vectors)
+        self.engine = CachedDecoder(model.decoder, dtype, model.decoder.mask_vectors, clusters)
         self._encode = build_encoder(model)
         self._chain = self._make_chain()
         self._at_once = self._make_one_call()

@@ -6,7 +6,7 @@ from typing import Optional
 import torch
 from torch import Tensor
 
-from ...engine import CachedDecoder
+from ...engine import CachedDecoder, Clusters
 from ...engine.native_layers import WEIGHT_TYPES
 from ...errors import PluginError
 from ..one_call import OneCallMonologue
@@ -32,6 +32,7 @@ class SelfDrafter(Drafter):
         block_size: k, the most tokens of a draft.
         dtype: the type of the copy's weights.
         most_rows: drafts only while at most so many rows are left; None: always.
+        clusters: of the verifier's states, for the copy's projection; None for a full one.
 
     Attributes:
         dtype: as given.
@@ -46,6 +47,7 @@ class SelfDrafter(Drafter):
         block_size: int = BLOCK_SIZE,
         dtype: torch.dtype = torch.int8,
         most_rows: Optional[int] = None,
+        clusters: Optional[Clusters] = None,
     ) -> None:
         if dtype not in WEIGHT_TYPES:
             raise PluginError(
@@ -53,8 +55,10 @@ class SelfDrafter(Drafter):
                 "give float32, bfloat16, int8 or int4, or leave it out."
             )
         engine = verifier.engines[0]
-        copy = CachedDecoder(engine.decoder, dtype) if isinstance(engine, CachedDecoder) else None
-        if copy is None or not copy.takes_tokens or copy.projection.native is None:
+        copy: Optional[CachedDecoder] = None
+        if isinstance(engine, CachedDecoder):
+            copy = CachedDecoder(engine.decoder, dtype, clusters=clusters)
+        if copy is None or not copy.takes_tokens:
             raise PluginError(
                 "Without --drafter-path, --decoding specdec drafts with a rounded copy of the "
                 "model itself, which only the native kernels can run (on a CPU, with a C++ "
@@ -65,7 +69,10 @@ class SelfDrafter(Drafter):
         self._verifier, self._engine, self._copy = verifier, engine, copy
         self.dtype = dtype
         self._layouts = engine.layouts
-        self._at_once = OneCallMonologue(copy, block_size)
+        self._block_size = block_size
+        self._at_once: Optional[OneCallMonologue] = None
+        if copy.projection.native is not None:
+            self._at_once = OneCallMonologue(copy, block_size)
         self._most_rows = sys.maxsize if most_rows is None else most_rows
 
     def start(self, batch: Batch) -> None:
@@ -78,7 +85,28 @@ class SelfDrafter(Drafter):
         """What the copy says next, up to k tokens a row."""
         if rows.size > self._most_rows:
             return Draft(rows.inputs[:, :0], torch.zeros_like(rows.lengths))
-        return self._at_once.propose(rows, self._verifier.states[0])
+        if self._at_once is not None:
+            return self._at_once.propose(rows, self._verifier.states[0])
+        return self._speak(rows)
+
+    def _speak(self, rows: Rows) -> Draft:
+        """The same, a call of the copy for each token."""
+        state, limits, last = self._verifier.states[0], rows.limits, rows.last()
+        lengths, longest = state.lengths, state.longest
+        tokens = rows.inputs[:, :0]
+        for place in range(min(self._block_size, limits.max_len - rows.longest)):
+            hidden = self._copy.feed(state, last)
+            values = self._copy.projection.scores(hidden, never=limits.pad).values
+            limits.apply(values, rows.lengths + place, rows.shortest + place, rows.longest + place)
+            last = values.argmax(2)
+            tokens = torch.cat([tokens, last], dim=1)
+            if bool(tokens.eq(limits.eos).any(1).all()):
+                break
+            state.keep(lengths + place + 1, longest + place + 1)
+        state.keep(lengths, longest)  # what was drafted is the verifier's to cache
+        ends = tokens.eq(limits.eos)
+        counts = torch.where(ends.any(1), ends.int().cumsum(1).eq(0).sum(1) + 1, tokens.size(1))
+        return Draft(tokens, counts)
 
     def select(self, rows: Tensor) -> None:
         """Nothing of its own to choose from."""

@@ -214,6 +214,12 @@ _SIGNATURES = {
     "linear_run": (None, [c_void_p, c_void_p, c_int, c_void_p, c_int]),
     "planes_run": (None, [c_void_p, c_void_p] + [c_int] * 4 + [c_void_p, c_int]),
     "scores_run": (None, [c_void_p, c_void_p, c_int, c_int, c_void_p, c_void_p, c_int]),
+    "gather_new": (
+        c_void_p,
+        [c_void_p] * 2 + [c_int] * 2 + [c_void_p] * 2 + [c_int] + [c_void_p] * 2,
+    ),
+    "gather_free": (None, [c_void_p]),
+    "gather_run": (None, [c_void_p, c_void_p, c_int, c_int, c_void_p, c_void_p, c_int]),
     "chain_new": (c_void_p, [c_void_p] * 7 + [c_int, c_float]),
     "chain_free": (None, [c_void_p]),
     "chain_run": (None, [c_void_p, POINTER(Links), c_int]),

@@ -1,6 +1,7 @@
 // The functions that Python calls (specdec_plugin/engine/native/__init__.py), with plain C types.
 
 #include "copies.h"
+#include "gather.h"
 #include "guesses.h"
 #include "heads.h"
 
@@ -79,6 +80,20 @@ void scores_run(const Linear* linear, const float* in, int rows, int never, floa
       if (never >= 0) out[row * outputs + never] = -std::numeric_limits<float>::infinity();
     }
   }
+}
+
+// The offsets and the tokens stay the caller's; see `Gather`.
+Gather* gather_new(const float* weight, const float* bias, int vocabulary, int width,
+                   const float* centroids, const float* norms, int clusters, const int64_t* offsets,
+                   const int32_t* tokens) {
+  return new Gather(weight, bias, vocabulary, width, centroids, norms, clusters, offsets, tokens);
+}
+
+void gather_free(Gather* gather) { delete gather; }
+
+void gather_run(Gather* gather, const float* in, int rows, int never, float* out,
+                float* normalisers, int threads) {
+  gather->run(in, rows, never, out, normalisers, threads);
 }
 
 // The first three maps belong to the chain from now on; the rest does not.

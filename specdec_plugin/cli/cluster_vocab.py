@@ -1,0 +1,287 @@
+"""``specdec-cluster-vocab``: clusters of decoder states, for ``--vocab-clusters``."""
+
+import argparse
+import ast
+import itertools
+import os
+import sys
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+
+import torch
+from fairseq import checkpoint_utils, options, tasks, utils
+from fairseq.data.data_utils import collate_tokens
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
+from torch import Tensor
+from tqdm import tqdm
+
+from ..errors import PluginError
+from ..pairing import fingerprint_of_dictionary, fingerprint_of_module
+from ..vocab.active import build_clusters
+from ..vocab.clusters import made_for, save_clusters
+from ..vocab.kmeans import cluster
+from ..vocab.states import StateReader
+from ..vocab.store import States, StateStore
+
+DESCRIPTION = """\
+Record the states of a model's decoder right before the vocabulary projection, cluster them, and
+write which tokens are likely in each cluster: the file of --vocab-clusters. What is not among the
+options below is an option of fairseq-generate, such as --path, --task, --gen-subset, --max-tokens
+or --cpu."""
+
+EXAMPLE = """\
+examples:
+  specdec-cluster-vocab data-bin -s en -t es --path model.pt --gen-subset train --cpu \\
+      --output clusters.en-es.pt
+  specdec-cluster-vocab data-bin -s en -t es --path model.pt --cpu --input pieces.en \\
+      --clusters 1000 --top-k 1 --output clusters.en-es.pt
+
+When it was interrupted, the same command goes on. With the states that are recorded already,
+--clusters and --top-k may be changed at little cost."""
+
+#: Tokens that are recorded of each state, so that K can be changed afterwards.
+RECORDED = 5
+#: Lines of text that are read at once.
+LINES = 4096
+
+#: A batch of fairseq's.
+Batch = Dict[str, Any]
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The options of its own."""
+    parser = argparse.ArgumentParser(
+        prog="specdec-cluster-vocab",
+        description=DESCRIPTION,
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--output", required=True, metavar="FILE", help="the clusters")
+    parser.add_argument(
+        "--input",
+        metavar="TEXT",
+        help="decode the lines of this text, in subword pieces as in the binarised data; default: "
+        "--gen-subset of the data",
+    )
+    parser.add_argument(
+        "--decode",
+        action="store_true",
+        help="let the model say the targets itself, greedily, where the split has some; without "
+        "it they are fed to the model, which is faster. Of --input there are none",
+    )
+    parser.add_argument(
+        "--clusters", type=int, default=1000, metavar="N", help="how many (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--top-k",
+        type=int,
+        default=3,
+        metavar="K",
+        help=f"the likeliest tokens of each state that become active in its cluster, 1 to "
+        f"{RECORDED} (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--states", type=int, default=1_000_000, metavar="N", help="at most (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--states-dir",
+        metavar="FOLDER",
+        help="where the states are recorded, some 2 bytes for each of their numbers "
+        "(default: --output with .states)",
+    )
+    parser.add_argument(
+        "--more-states",
+        nargs="+",
+        default=[],
+        metavar="FOLDER",
+        help="also cluster the states in these --states-dir, such as those of other source "
+        "languages into the same target language",
+    )
+    parser.add_argument("--note", help="what to call the states; default: languages and split")
+    return parser
+
+
+class Session(NamedTuple):
+    """What is loaded."""
+
+    cfg: Any
+    task: Any
+    model: Any
+
+    @property
+    def dictionary(self) -> Any:
+        """Of the target."""
+        return self.task.target_dictionary
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Console program."""
+    own, rest = get_parser().parse_known_args(argv)
+    if not 1 <= own.top_k <= RECORDED:
+        raise PluginError(f"--top-k {own.top_k}: give 1 to {RECORDED}.")
+    session = open_session(rest, decodes=own.decode or own.input is not None)
+    folder = own.states_dir or own.output + ".states"
+    recorded = record(session, own, folder)
+    states = States([folder, *own.more_states])
+    clusters = build_clusters(
+        states,
+        cluster(states, own.clusters, session.cfg.common.seed),
+        own.top_k,
+        session.model.decoder.output_projection.out_features,
+        always_active(session),
+        session.dictionary.pad(),
+    )
+    note = f"{own.note or recorded}, {len(states):,} states"
+    save_clusters(
+        made_for(clusters, own.top_k, session.model.decoder, session.dictionary, note), own.output
+    )
+    print(
+        f"{own.output}: {clusters.size:,} clusters of {len(states):,} states; on average "
+        f"{100 * clusters.active_share:.2f}% of {clusters.vocabulary:,} symbols are active, at "
+        f"most {100 * clusters.largest / clusters.vocabulary:.2f}%; "
+        f"{os.path.getsize(own.output):,} bytes"
+    )
+
+
+def open_session(rest: List[str], decodes: bool) -> Session:
+    """Task and model as fairseq-generate loads them.
+
+    Args:
+        rest: the options of fairseq-generate.
+        decodes: whether targets are decoded, not given.
+    """
+    parser = options.get_generation_parser(default_task="specdec_translation")
+    parser.set_defaults(max_tokens=4096, beam=1)
+    if decodes:
+        rest = [*rest, "--decoding", "greedy"]
+    args = options.parse_args_and_arch(parser, rest)
+    cfg = convert_namespace_to_omegaconf(args)
+    paths = utils.split_paths(cfg.common_eval.path or "")
+    if len(paths) != 1:
+        raise PluginError("Clusters belong to one checkpoint: give one as --path.")
+    task = tasks.setup_task(cfg.task)
+    overrides = ast.literal_eval(cfg.common_eval.model_overrides)
+    (model,), _ = checkpoint_utils.load_model_ensemble(paths, overrides, task)
+    model.float().eval().prepare_for_inference_(cfg)
+    if torch.cuda.is_available() and not cfg.common.cpu:
+        model.cuda()
+    return Session(cfg, task, model)
+
+
+def always_active(session: Session) -> List[int]:
+    """End of sentence, unknown, and symbols such as languages that a task may force."""
+    dictionary = session.dictionary
+    language = getattr(session.cfg.task, "target_lang", None)
+    forms = [f"[{language}]", f"__{language}__"]
+    forced = [dictionary.index(form) for form in forms if form in dictionary.indices]
+    return sorted({dictionary.eos(), dictionary.unk(), *forced})
+
+
+def record(session: Session, own: argparse.Namespace, folder: str) -> str:
+    """Record states until there are enough, or no data; says of what they are."""
+    cfg, model = session.cfg, session.model
+    what = os.path.basename(own.input) if own.input else cfg.dataset.gen_subset
+    decoded = own.decode or own.input is not None
+    top_k = min(RECORDED, model.decoder.output_projection.out_features - 1)
+    identity = {
+        "decoder": int(fingerprint_of_module(model.decoder)),
+        "dictionary": int(fingerprint_of_dictionary(session.dictionary)),
+        "data": f"{what}, {'decoded' if decoded else 'fed'}",
+        "seed": cfg.common.seed,
+        "batches": f"of {cfg.dataset.max_tokens} tokens, {cfg.dataset.batch_size} sentences",
+    }
+    reader = StateReader(model, top_k, session.dictionary.pad())
+    store = StateStore(folder, identity, reader.dim, top_k)
+    batches = _of_text(session, own.input) if own.input else _of_split(session)
+    feed = _Decoded(session) if decoded else _fed
+    with tqdm(desc="states", unit="state", total=own.states, initial=store.count) as bar:
+        for batch in itertools.islice(batches, store.batches, None):
+            if store.count >= own.states:
+                break
+            if model.decoder.output_projection.weight.is_cuda:
+                batch = utils.move_to_cuda(batch)
+            fed = feed(batch)[:, : model.max_decoder_positions()]
+            states, tokens = reader.read(batch["net_input"], fed)
+            room = own.states - store.count
+            store.append(states[:room], tokens[:room])
+            bar.update(min(room, len(states)))
+    pair = [getattr(cfg.task, name, None) for name in ("source_lang", "target_lang")]
+    return f"{'-'.join(map(str, pair))} {what}"
+
+
+def _fed(batch: Batch) -> Tensor:
+    """What the decoder is fed when it is trained."""
+    fed = batch["net_input"].get("prev_output_tokens")
+    if fed is None or batch.get("target") is None:
+        raise PluginError(
+            "The split has no targets to feed to the model: add --decode to let the model say them."
+        )
+    return torch.as_tensor(fed)
+
+
+class _Decoded:
+    """What the decoder is fed in greedy decoding. Stands in for a generator of fairseq's."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._generator = session.task.build_generator([session.model], session.cfg.generation)
+        self._fed = torch.empty(0)
+
+    def __call__(self, batch: Batch) -> Tensor:
+        self._session.task.inference_step(self, [self._session.model], batch)
+        return self._fed
+
+    def generate(
+        self, models: Any, sample: Batch, bos_token: Optional[int] = None, **rest: Any
+    ) -> Any:
+        """fairseq's hypotheses, as the task asks for them; notes what was fed."""
+        found = self._generator.generate(models, sample, bos_token=bos_token, **rest)
+        first = self._generator.eos if bos_token is None else bos_token
+        rows = [row[0]["tokens"] for row in found]
+        fed = [torch.cat([row.new_tensor([first]), row[:-1]]) for row in rows]
+        self._fed = collate_tokens(fed, self._session.dictionary.pad())
+        return found
+
+
+def _of_split(session: Session) -> Iterator[Batch]:
+    """Batches of a split in random order: the first states shall be like the others."""
+    cfg, task = session.cfg, session.task
+    try:
+        task.load_dataset(cfg.dataset.gen_subset)
+    except FileNotFoundError as error:
+        raise PluginError(f"{error}. Name a split of the data with --gen-subset.") from error
+    dataset = task.dataset(cfg.dataset.gen_subset)
+    yield from _batches(session, dataset, shuffle=True)
+
+
+def _of_text(session: Session, path: str) -> Iterator[Batch]:
+    """Batches of some lines of a text, then of the next."""
+    if not os.path.exists(path):
+        raise PluginError(f"--input {path} does not exist. Check the path.")
+    task = session.task
+    with open(path, encoding="utf-8") as lines:
+        while True:
+            some = [line.strip() for line in itertools.islice(lines, LINES)]
+            if not some:
+                return
+            tokens, lengths = task.get_interactive_tokens_and_lengths(some, lambda line: line)
+            dataset = task.build_dataset_for_inference(tokens, lengths)
+            yield from _batches(session, dataset, shuffle=False)
+
+
+def _batches(session: Session, dataset: Any, shuffle: bool) -> Iterator[Batch]:
+    cfg, task = session.cfg, session.task
+    limits: Tuple[Any, ...] = (task.max_positions(), session.model.max_positions())
+    iterator = task.get_batch_iterator(
+        dataset,
+        max_tokens=cfg.dataset.max_tokens,
+        max_sentences=cfg.dataset.batch_size,
+        max_positions=utils.resolve_max_positions(*limits),
+        seed=cfg.common.seed,
+        disable_iterator_cache=True,
+    )
+    return iter(iterator.next_epoch_itr(shuffle=shuffle))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,54 @@
+"""Which symbols are likely after which states of a decoder (paper 004, section 2.2)."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class Clusters(NamedTuple):
+    """Groups of decoder states, and the active tokens of each.
+
+    Attributes:
+        centroids: (clusters, dim) float16.
+        norms: (clusters,) float32, the squared length of each centroid.
+        offsets: (clusters + 1,) long: cluster ``c`` has ``tokens[offsets[c] : offsets[c + 1]]``.
+        tokens: (…,) int32, rising within each cluster; no cluster is without.
+        vocabulary: how many symbols there are.
+    """
+
+    centroids: Tensor
+    norms: Tensor
+    offsets: Tensor
+    tokens: Tensor
+    vocabulary: int
+
+    @property
+    def size(self) -> int:
+        """How many clusters."""
+        return self.centroids.size(0)
+
+    @property
+    def largest(self) -> int:
+        """Tokens of the cluster that has the most."""
+        return int(self.offsets.diff().max())
+
+    @property
+    def active_share(self) -> float:
+        """The part of the vocabulary that a cluster has, on average over clusters."""
+        return self.tokens.numel() / (self.size * self.vocabulary)
+
+
+def nearest(states: Tensor, centroids: Tensor, norms: Tensor) -> Tensor:
+    """The cluster of each state: the least of |C|² - 2 h·C (paper 004, equation 2).
+
+    Args:
+        states: (rows, dim).
+        centroids: (clusters, dim) in the type and on the device of ``states``.
+        norms: (clusters,) float32.
+
+    Returns:
+        (rows,) long.
+    """
+    distances: Tensor = torch.mm(states, centroids.t()).float().mul_(-2).add_(norms)
+    return distances.argmin(1)

@@ -1,0 +1,1 @@
+"""Clustering decoder states offline, so that few columns of the vocabulary are projected."""

@@ -1,0 +1,88 @@
+"""k-means over more states than fit into memory."""
+
+from typing import Any, Optional
+
+import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
+
+from ..errors import PluginError
+from .store import CHUNK, States
+
+#: Passes of mini-batch k-means over the states; at 1 M states more of them change little.
+PASSES = 3
+#: faiss holds what it trains with in memory: by its own advice so many states a centroid, and
+#: no more than 1 GiB.
+_STATES_A_CENTROID, _MOST_NUMBERS = 256, 1 << 28
+
+
+def cluster(states: States, count: int, seed: int, progress: bool = True) -> Tensor:
+    """Centroids of groups of similar states.
+
+    Args:
+        states: what to group.
+        count: how many groups.
+        seed: of what is drawn.
+        progress: show a progress bar.
+
+    Returns:
+        (count, dim) float32.
+
+    Raises:
+        PluginError: there are fewer states than groups, or neither faiss nor scikit-learn.
+    """
+    if not 1 <= count <= len(states):
+        raise PluginError(
+            f"--clusters {count:,} of {len(states):,} states cannot be made. Ask for 1 to "
+            f"{len(states):,}, or record more states."
+        )
+    faiss = _module("faiss")
+    if faiss is not None:
+        return _with_faiss(faiss, states, count, seed, progress)
+    found = _module("sklearn.cluster")
+    if found is None:
+        raise PluginError(
+            "Clustering needs faiss or scikit-learn. Install one of them with pip install "
+            "'specdec-plugin[cluster]'."
+        )
+    return _with_mini_batches(found, states, count, seed, progress)
+
+
+def _module(name: str) -> Optional[Any]:
+    try:
+        return __import__(name, fromlist=["*"])
+    except ImportError:
+        return None
+
+
+def _with_faiss(faiss: Any, states: States, count: int, seed: int, progress: bool) -> Tensor:
+    sample = states.sample(min(count * _STATES_A_CENTROID, _MOST_NUMBERS // states.dim), seed)
+    kmeans = faiss.Kmeans(
+        states.dim,
+        count,
+        niter=20,
+        seed=seed,
+        verbose=progress,
+        min_points_per_centroid=1,
+        max_points_per_centroid=_STATES_A_CENTROID,
+    )
+    kmeans.train(sample)
+    return torch.from_numpy(np.asarray(kmeans.centroids, np.float32))
+
+
+def _with_mini_batches(
+    sklearn_cluster: Any, states: States, count: int, seed: int, progress: bool
+) -> Tensor:
+    size = max(CHUNK, 2 * count)
+    kmeans = sklearn_cluster.MiniBatchKMeans(count, batch_size=size, n_init=1, random_state=seed)
+    with tqdm(
+        desc="k-means", unit="state", total=PASSES * len(states), disable=not progress
+    ) as bar:
+        for turn in range(PASSES):
+            for batch, _ in states.chunks(seed + turn, size):
+                # The short end of a folder cannot give the first centroids.
+                first = not hasattr(kmeans, "cluster_centers_")
+                kmeans.partial_fit(states.sample(size, seed) if first else batch)
+                bar.update(len(batch))
+    return torch.from_numpy(np.asarray(kmeans.cluster_centers_, np.float32))

@@ -1,0 +1,60 @@
+"""What a decoder's states are right before the projection, and what the model says there."""
+
+from typing import Any, Dict, Tuple
+
+import torch
+from torch import Tensor
+
+from ..engine import CachedDecoder, build_engine
+from ..engine.encoder import build_encoder
+from ..errors import PluginError
+
+#: States that are projected at once: their scores over a large vocabulary are many.
+_AT_ONCE = 256
+
+
+class StateReader:
+    """Feeds targets to a model, or what it said itself (paper 004, section 2.2).
+
+    Args:
+        model: fairseq's encoder-decoder model.
+        top_k: K, the number of likeliest tokens to tell of each state.
+        pad: pads targets, and is never likely.
+
+    Attributes:
+        dim: size of a state.
+
+    Raises:
+        PluginError: the model has no such projection.
+    """
+
+    def __init__(self, model: Any, top_k: int, pad: int) -> None:
+        engine = build_engine(model)
+        if not isinstance(engine, CachedDecoder):
+            raise PluginError(
+                "The states of this model cannot be clustered, because "
+                f"{CachedDecoder.supports(model.decoder)}. Use a plain Transformer."
+            )
+        self._engine, self._encode = engine, build_encoder(model)
+        self._top_k, self._pad = top_k, pad
+        self.dim = model.decoder.output_projection.in_features
+
+    @torch.no_grad()
+    def read(self, net_input: Dict[str, Any], fed: Tensor) -> Tuple[Tensor, Tensor]:
+        """The states behind each token of a batch.
+
+        Args:
+            net_input: fairseq's, with the sources.
+            fed: (rows, length) what the decoder is fed, padded on the right.
+
+        Returns:
+            (tokens, dim) states and (tokens, K) the likeliest tokens there, the likeliest first.
+        """
+        state = self._engine.start(self._encode(net_input), fed.size(1))
+        hidden = self._engine.feed(state, fed)[fed.ne(self._pad)]
+        projection = self._engine.projection
+        likely = [
+            projection.scores(part, never=self._pad).values.topk(self._top_k).indices
+            for part in hidden.split(_AT_ONCE)
+        ]
+        return projection.entering(hidden), torch.cat(likely)

@@ -1,0 +1,167 @@
+"""Decoder states and their likeliest tokens on disk, as many as there are."""
+
+import json
+import os
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import numpy as np
+from torch import Tensor
+
+from ..errors import PluginError
+
+#: States that are handed out at once.
+CHUNK = 16384
+_FILES = {"states": np.float16, "tokens": np.int32}
+
+
+class StateStore:
+    """A folder to which states are appended; what was interrupted is gone on with.
+
+    Args:
+        folder: where the files go.
+        identity: what the states depend on, as plain values; a folder that was begun with others
+            is not gone on with.
+        dim: size of a state.
+        top_k: tokens of each state.
+
+    Attributes:
+        count: states that are stored.
+        batches: batches that they are of.
+
+    Raises:
+        PluginError: the folder was begun with another identity.
+    """
+
+    def __init__(self, folder: str, identity: Dict[str, Any], dim: int, top_k: int) -> None:
+        os.makedirs(folder, exist_ok=True)
+        self._folder = folder
+        self._identity = {**identity, "dim": dim, "top_k": top_k}
+        self.dim, self.top_k = dim, top_k
+        self.count = self.batches = 0
+        known = read_progress(folder)
+        if known is not None:
+            self._go_on(known)
+        for name in _FILES:  # behind that, a batch that was not finished
+            with open(self._path(name), "ab") as file:
+                file.truncate(self.count * self._bytes(name))
+
+    def _go_on(self, known: Dict[str, Any]) -> None:
+        for name, value in self._identity.items():
+            if known["identity"].get(name) != value:
+                raise PluginError(
+                    f"{self._folder} holds states that were recorded with {name} "
+                    f"{known['identity'].get(name)}, and now it is {value}. Give another "
+                    "--states-dir, or the same options to go on."
+                )
+        self.count, self.batches = known["count"], known["batches"]
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+    def _bytes(self, name: str) -> int:
+        """Of a state, in one of the files."""
+        width = self.dim if name == "states" else self.top_k
+        return width * np.dtype(_FILES[name]).itemsize
+
+    def append(self, states: Tensor, tokens: Tensor) -> None:
+        """Store the states of one more batch.
+
+        Args:
+            states: (new, dim).
+            tokens: (new, top_k), the likeliest first.
+        """
+        for name, values in (("states", states), ("tokens", tokens)):
+            with open(self._path(name), "ab") as file:
+                file.write(values.cpu().numpy().astype(_FILES[name]).tobytes())
+        self.count += len(states)
+        self.batches += 1
+        progress = {"identity": self._identity, "count": self.count, "batches": self.batches}
+        with open(self._path("progress.tmp"), "w", encoding="utf-8") as file:
+            json.dump(progress, file)
+        os.replace(self._path("progress.tmp"), self._path("progress.json"))
+
+
+def read_progress(folder: str) -> Optional[Dict[str, Any]]:
+    """What a :class:`StateStore` noted; None where there is none."""
+    try:
+        with open(os.path.join(folder, "progress.json"), encoding="utf-8") as file:
+            known: Dict[str, Any] = json.load(file)
+            return known
+    except FileNotFoundError:
+        return None
+
+
+class States:
+    """The states of one or several folders, which stay on disk.
+
+    Args:
+        folders: of a :class:`StateStore` each.
+
+    Attributes:
+        dim: size of a state.
+        top_k: tokens that each state has at least.
+
+    Raises:
+        PluginError: a folder has no states, or of another model.
+    """
+
+    def __init__(self, folders: Sequence[str]) -> None:
+        self._parts: List[Tuple[np.ndarray, np.ndarray]] = []
+        first: Dict[str, Any] = {}
+        for folder in folders:
+            known = read_progress(folder)
+            if known is None or known["count"] == 0:
+                raise PluginError(f"{folder} holds no states. Record some there first.")
+            identity = known["identity"]
+            first = first or identity
+            for name in ("dim", "decoder", "dictionary"):
+                if identity.get(name) != first.get(name):
+                    raise PluginError(
+                        f"{folder} holds states of another model than {folders[0]} (its {name} "
+                        "differs). Give states of one checkpoint and dictionary."
+                    )
+            shapes = {"states": identity["dim"], "tokens": identity["top_k"]}
+            states, tokens = (
+                np.memmap(os.path.join(folder, name), dtype, "r", shape=(known["count"], width))
+                for (name, width), dtype in zip(shapes.items(), _FILES.values())
+            )
+            self._parts.append((states, tokens))
+        self.dim = first["dim"]
+        self.top_k = min(tokens.shape[1] for _, tokens in self._parts)
+
+    def __len__(self) -> int:
+        return sum(len(states) for states, _ in self._parts)
+
+    def chunks(
+        self, seed: Optional[int] = None, size: int = CHUNK
+    ) -> Iterator[Tuple[np.ndarray, np.ndarray]]:
+        """All states and tokens: ((n, dim) float32, (n, top_k) int32), n at most ``size``.
+
+        Args:
+            seed: of the order of chunks; None is that in which they were recorded.
+            size: the most states at once.
+        """
+        starts = [
+            (part, start)
+            for part, (states, _) in enumerate(self._parts)
+            for start in range(0, len(states), size)
+        ]
+        if seed is not None:
+            np.random.default_rng(seed).shuffle(starts)
+        for part, start in starts:
+            states, tokens = (each[start : start + size] for each in self._parts[part])
+            yield np.asarray(states, np.float32), np.asarray(tokens[:, : self.top_k])
+
+    def sample(self, count: int, seed: int) -> np.ndarray:
+        """(``count`` or all, dim) float32, drawn without repetition."""
+        drawn = np.random.default_rng(seed).permutation(len(self))[:count]
+        found = np.empty((len(drawn), self.dim), np.float32)
+        place = before = 0
+        for states, _ in self._parts:
+            own = np.sort(drawn[(drawn >= before) & (drawn < before + len(states))]) - before
+            for first in range(0, len(own), CHUNK):
+                rows = own[first : first + CHUNK]
+                found[place : place + len(rows)] = states[rows]
+                place += len(rows)
+            before += len(states)
+        return found

@@ -1,0 +1,128 @@
+"""``specdec-cluster-vocab`` on the tiny corpus: what it records, writes, resumes and refuses."""
+
+import numpy as np
+import pytest
+import torch
+from fairseq.data import Dictionary, data_utils
+
+from specdec_plugin.cli.cluster_vocab import main
+from specdec_plugin.errors import PluginError
+from specdec_plugin.pairing import load_model
+from specdec_plugin.vocab import store
+from specdec_plugin.vocab.clusters import load_clusters
+from specdec_plugin.vocab.store import States
+
+from ..conftest import run_cli
+from ..vocab.made import sets_of
+
+
+@pytest.fixture
+def run(corpus, tiny_verifier, tmp_path, capsys):
+    """Runs the program; the file, the recorded states and what was printed."""
+
+    def call(*more, output="clusters.pt"):
+        path = str(tmp_path / output)
+        fixed = [corpus.data_dir, "-s", "en", "-t", "es", "--path", tiny_verifier, "--cpu"]
+        main([*fixed, "--clusters", "6", "--output", path, *map(str, more)])
+        return load_clusters(path), States([path + ".states"]), capsys.readouterr().out
+
+    return call
+
+
+def stored(states):
+    return tuple(np.concatenate(parts) for parts in zip(*states.chunks()))
+
+
+def naive(model, dictionary, sources, targets):
+    """States and the 5 likeliest tokens, a sentence at a time, by fairseq's own forward pass."""
+    states, likely = [], []
+    for source, target in zip(sources, targets):
+        fed = torch.cat([torch.tensor([dictionary.eos()]), target[:-1]]).unsqueeze(0)
+        with torch.no_grad():
+            encoded = model.encoder(source.unsqueeze(0), torch.tensor([len(source)]))
+            hidden, _ = model.decoder(fed, encoder_out=encoded, features_only=True)
+            scores = model.decoder.output_layer(hidden)[0]
+        scores[:, dictionary.pad()] = -torch.inf
+        states += hidden[0].tolist()
+        likely += scores.topk(5).indices.tolist()
+    return np.array(states), np.array(likely)
+
+
+def test_states_and_clusters_of_a_split(run, corpus, tiny_verifier):
+    file, states, printed = run("--gen-subset", "valid", "--top-k", 2, "--max-tokens", 50)
+    dictionary = Dictionary.load(f"{corpus.data_dir}/dict.en.txt")
+    model = load_model(tiny_verifier, dictionary, dictionary)
+    sides = [
+        data_utils.load_indexed_dataset(f"{corpus.data_dir}/valid.en-es.{side}", dictionary)
+        for side in ("en", "es")
+    ]
+    expected, likely = naive(model, dictionary, *[[row.long() for row in side] for side in sides])
+    found, tokens = stored(states)
+    assert len(found) == len(expected) == len(states)
+    same = ((found[:, None] - expected) ** 2).sum(2).argmin(0)  # they are in another order
+    np.testing.assert_allclose(found[same], expected, atol=0.01)
+    assert (np.sort(tokens[same]) == np.sort(likely)).mean() > 0.97
+    # Each state's likeliest tokens are active in the cluster that it is nearest to.
+    centroids = file.clusters.centroids.float().numpy()
+    distances = ((found[:, None] - centroids) ** 2).sum(2)
+    sets = sets_of(file.clusters)
+    for own, best in zip(distances.argmin(1), tokens[:, :2]):
+        assert set(best) <= set(sets[own])
+    assert all({dictionary.eos(), dictionary.unk()} <= set(each) for each in sets)
+    assert all(dictionary.pad() not in each for each in sets)
+    assert file.note == f"en-es valid, {len(states):,} states" and file.top_k == 2
+    assert f"{file.clusters.size} clusters of {len(states)} states" in printed
+
+
+def test_killed_and_gone_on_with(run, monkeypatch):
+    whole, states, _ = run("--gen-subset", "test", "--max-tokens", 40, output="whole.pt")
+    append = store.StateStore.append
+
+    def killed(self, *batch):
+        if self.batches == 3:
+            raise KeyboardInterrupt
+        append(self, *batch)
+
+    monkeypatch.setattr(store.StateStore, "append", killed)
+    with pytest.raises(KeyboardInterrupt):
+        run("--gen-subset", "test", "--max-tokens", 40)
+    monkeypatch.setattr(store.StateStore, "append", append)
+    again, resumed, _ = run("--gen-subset", "test", "--max-tokens", 40)
+    for one, other in zip(stored(states), stored(resumed)):
+        assert np.array_equal(one, other)
+    assert sets_of(again.clusters) == sets_of(whole.clusters)
+    with pytest.raises(PluginError, match=r"recorded with data test, fed, and now it is valid"):
+        run("--gen-subset", "valid", "--max-tokens", 40)
+
+
+def test_text_and_split_decoded_alike(run, corpus):
+    text = f"{corpus.raw_dir}/test.en"
+    _, decoded, _ = run("--gen-subset", "test", "--decode", output="split.pt")
+    file, of_text, _ = run("--input", text, output="text.pt")
+    sums = [np.sort(stored(states)[0].sum(1)) for states in (decoded, of_text)]
+    np.testing.assert_allclose(*sums, atol=0.05)
+    assert file.note.startswith("en-es test.en, ")
+
+
+def test_at_most_so_many_states_and_those_of_others(run, tmp_path):
+    run("--gen-subset", "valid", output="others.pt")
+    file, states, _ = run("--states", 30, "--more-states", tmp_path / "others.pt.states")
+    assert len(states) == 30
+    assert int(file.note.split(", ")[1].split()[0]) > 100
+
+
+def test_refusals(run, tmp_path):
+    for more, sentence in (
+        (["--top-k", 6], "--top-k 6: give 1 to 5"),
+        (["--gen-subset", "nowhere"], "--gen-subset"),
+        (["--input", "nowhere"], "--input nowhere does not exist"),
+        (["--clusters", 10**6, "--gen-subset", "valid"], "--clusters 1,000,000 of"),
+        (["--path", "a.pt:b.pt"], "give one as --path"),
+    ):
+        with pytest.raises(PluginError, match=sentence):
+            run(*more)
+
+
+def test_help_has_examples():
+    printed = run_cli(["python", "-m", "specdec_plugin.cli.cluster_vocab", "--help"]).stdout
+    assert "--output clusters.en-es.pt" in printed and "--clusters N" in printed

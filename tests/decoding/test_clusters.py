@@ -1,0 +1,256 @@
+"""Clustered projections: of the verifier, where all methods agree, and of drafters, unseen."""
+
+import math
+import os
+from argparse import Namespace
+from contextlib import contextmanager
+from unittest import mock
+
+import pytest
+import torch
+import torch.nn.functional as F
+from fairseq.sequence_generator import SequenceGenerator
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec_plugin.decoding import build
+from specdec_plugin.decoding.clustering import cluster_search, verifier_clusters
+from specdec_plugin.decoding.config import DecodingConfig
+from specdec_plugin.errors import PluginError
+from specdec_plugin.vocab.clusters import made_for, save_clusters
+
+from ..engine.tiny_models import build_model
+from ..vocab import made
+from . import tiny
+from .test_blockwise import TinyBlockwise
+from .test_loop import MODELS, SYMBOLS, assert_same, reference
+from .test_nat_drafter import drafter_model
+
+VOCABULARY = len(SYMBOLS)
+HEADS = tiny.model(2, TinyBlockwise, block_size=4, heads="separate")
+#: Drafters, which are built anew for each use, because they are freed when they are packed.
+FORMS = {
+    "causal": lambda: drafter_model("causal"),
+    "full": lambda: drafter_model("full"),
+    "chain": lambda: drafter_model("causal", chain_units=8),
+}
+METHODS = {
+    "greedy": {},
+    "self": {"decoding": "specdec", "drafter_path": None, "block_size": 5},
+    "causal": {"decoding": "specdec"},
+    "full": {"decoding": "specdec"},
+    "chain": {"decoding": "specdec"},
+    "input-guided": {},
+    "fallback": {"decoding": "input-guided", "fallback": "nat"},
+    "blockwise": {},
+    "jacobi": {},
+    "gs-jacobi": {},
+    "hybrid-jacobi": {},
+}
+#: Those that draft with a model.
+DRAFTING = ["self", "causal", "full", "chain", "fallback", "blockwise"]
+
+cluster_sets = st.fixed_dictionaries(
+    {
+        "count": st.integers(1, 8),
+        "share": st.sampled_from([0.0, 0.2, 0.5, 1.0]),
+        "seed": st.integers(0, 10**6),
+    }
+)
+
+
+def clusters_of(drawn, always=(2, 3)):
+    share, seed = drawn["share"], drawn["seed"]
+    return made.random_clusters(drawn["count"], 16, VOCABULARY, share, seed, always, [1])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return str(tmp_path_factory.mktemp("clusters"))
+
+
+def written(folder, clusters, model):
+    path = os.path.join(folder, "clusters.pt")
+    save_clusters(made_for(clusters, 1, model.decoder, SYMBOLS, "made up"), path)
+    return path
+
+
+def decode(method, model, sample, prefix=None, options=(), **flags):
+    """Tokens of each row."""
+    flags = {"decoding": method, "draft_rows": 0, **METHODS[method], **flags}
+    if flags["decoding"] in ("greedy", "input-guided"):
+        del flags["draft_rows"]
+    if method in FORMS or method == "fallback":
+        flags.setdefault("drafter_path", "drafter.pt")
+    task = tiny.task(SYMBOLS)
+    task.cfg = DecodingConfig(**flags)
+    drafter = FORMS.get(method, FORMS["causal"])()
+    with mock.patch.object(build, "load_model", lambda *paths: drafter):
+        arguments = Namespace(beam=1, **{"max_len_b": 12, **dict(options)})
+        generator = build.build_generator(task, [model], arguments)
+    return [row[0] for row in generator.generate([model], sample, prefix_tokens=prefix)]
+
+
+def tokens_of(found):
+    return [row["tokens"].tolist() for row in found]
+
+
+@contextmanager
+def naively(model, clusters):
+    """Let fairseq's model project in full, and rule out what is not in each state's cluster."""
+    module, sets = model.decoder.output_projection, made.sets_of(clusters)
+
+    def forward(features):
+        flat = features.flatten(0, -2)
+        values = F.linear(flat, module.weight)
+        for row, state in enumerate(flat):
+            own = (clusters.centroids.double() - state.double()).square().sum(1).argmin()
+            kept = values[row, sets[own]].clone()
+            values[row] = -math.inf
+            values[row, sets[own]] = kept
+        return values.view(*features.shape[:-1], -1)
+
+    module.forward = forward
+    try:
+        yield
+    finally:
+        del module.forward
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    drawn=cluster_sets,
+    sources=st.lists(st.integers(0, 7), min_size=1, max_size=4),
+    number=st.integers(0, 2),
+    min_len=st.integers(1, 3),
+    unkpen=st.sampled_from([0, 1.5]),
+    temperature=st.sampled_from([1.0, 0.7]),
+    seed=st.integers(0, 10**6),
+)
+def test_greedy_is_fairseqs_over_the_active_tokens(
+    folder, drawn, sources, number, min_len, unkpen, temperature, seed
+):
+    model, sample, clusters = MODELS[number], tiny.sample(sources, seed), clusters_of(drawn)
+    with naively(model, clusters), torch.no_grad():
+        expected = reference(
+            [model],
+            sample,
+            max_len_b=12,
+            min_len=min_len,
+            unk_penalty=unkpen,
+            temperature=temperature,
+        )
+    options = {"min_len": min_len, "unkpen": unkpen, "temperature": temperature}
+    path = written(folder, clusters, model)
+    assert_same(decode("greedy", model, sample, options=options, vocab_clusters=path), expected)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    drawn=cluster_sets,
+    method=st.sampled_from([name for name in METHODS if name != "greedy"]),
+    sources=st.lists(st.integers(0, 7), min_size=1, max_size=4),
+    prefix_size=st.integers(0, 2),
+    min_len=st.integers(1, 3),
+    number=st.integers(0, 2),
+    seed=st.integers(0, 10**6),
+)
+def test_every_method_says_what_greedy_says(
+    folder, drawn, method, sources, prefix_size, min_len, number, seed
+):
+    model = HEADS if method == "blockwise" else MODELS[number]
+    sample, clusters = tiny.sample(sources, seed), clusters_of(drawn)
+    flags = {"vocab_clusters": written(folder, clusters, model)}
+    flags["options"] = {"min_len": min_len}
+    if prefix_size > 0:  # forced tokens, as a rule not in the cluster
+        torch.manual_seed(seed)
+        flags["prefix"] = torch.randint(4, 16, (len(sources), prefix_size))
+    expected = tokens_of(decode("greedy", model, sample, **flags))
+    assert tokens_of(decode(method, model, sample, **flags)) == expected
+    if prefix_size > 0:
+        assert [row[:prefix_size] for row in expected] == flags["prefix"].tolist()
+    else:
+        one = decode("greedy", model, alone(sample, len(sources) - 1), **flags)
+        assert tokens_of(one) == expected[-1:]
+
+
+def alone(sample, row):
+    """One sentence of a batch, as a batch."""
+    length = sample["net_input"]["src_lengths"][row : row + 1]
+    tokens = sample["net_input"]["src_tokens"][row : row + 1, -int(length) :]
+    return {"net_input": {"src_tokens": tokens, "src_lengths": length}}
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    drawn=cluster_sets,
+    method=st.sampled_from(DRAFTING),
+    of_verifier=st.booleans(),
+    sources=st.lists(st.integers(0, 7), min_size=1, max_size=4),
+    min_len=st.integers(1, 3),
+    number=st.integers(0, 2),
+    seed=st.integers(0, 10**6),
+)
+def test_clusters_of_a_drafter_change_nothing(
+    folder, drawn, method, of_verifier, sources, min_len, number, seed
+):
+    model = HEADS if method == "blockwise" else MODELS[number]
+    sample, own = tiny.sample(sources, seed), FORMS.get(method, FORMS["causal"])()
+    if of_verifier or method in ("self", "blockwise"):
+        own = model
+    path = written(folder, clusters_of(drawn, always=()), own)
+    found = decode(method, model, sample, options={"min_len": min_len}, drafter_vocab_clusters=path)
+    assert_same(found, reference([model], sample, max_len_b=12, min_len=min_len))
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    drawn=cluster_sets,
+    beam=st.integers(1, 4),
+    sources=st.lists(st.integers(0, 7), min_size=1, max_size=3),
+    seed=st.integers(0, 10**6),
+)
+def test_fairseqs_beam_search(drawn, beam, sources, seed):
+    model, sample, clusters = MODELS[0], tiny.sample(sources, seed), clusters_of(drawn)
+    full = SequenceGenerator([model], SYMBOLS, beam_size=beam, max_len_b=9)
+    before = tokens_of(row[0] for row in full.generate([model], sample))
+    with naively(model, clusters), torch.no_grad():
+        expected = tokens_of(row[0] for row in full.generate([model], sample))
+    generator = SequenceGenerator([model], SYMBOLS, beam_size=beam, max_len_b=9)
+    found = cluster_search(generator, model.decoder, clusters).generate([model], sample)
+    assert tokens_of(row[0] for row in found) == expected
+    # The model is as it was, for whoever else uses it.
+    assert tokens_of(row[0] for row in full.generate([model], sample)) == before
+
+
+def test_new_weights_are_noticed_by_fairseqs_search():
+    model, sample = tiny.model(7), tiny.sample([4, 2], 1)
+    clusters = made.random_clusters(4, 16, VOCABULARY, 0.5, 3, [2, 3], [1])
+    generator = SequenceGenerator([model], SYMBOLS, beam_size=2, max_len_b=9)
+    ours = cluster_search(
+        SequenceGenerator([model], SYMBOLS, beam_size=2, max_len_b=9), model.decoder, clusters
+    )
+    ours.generate([model], sample)
+    with torch.no_grad():
+        model.decoder.output_projection.weight.copy_(tiny.model(8).decoder.output_projection.weight)
+    with naively(model, clusters), torch.no_grad():
+        expected = tokens_of(row[0] for row in generator.generate([model], sample))
+    assert tokens_of(row[0] for row in ours.generate([model], sample)) == expected
+
+
+def test_refusals(folder):
+    model, sample = MODELS[0], tiny.sample([3])
+    clusters = made.random_clusters(3, 16, VOCABULARY, 0.5, 3, [2, 3], [1])
+    path = written(folder, clusters, model)
+    with pytest.raises(PluginError, match="belongs to one model, and --path names 2"):
+        verifier_clusters(path, MODELS[:2], SYMBOLS)
+    with pytest.raises(PluginError, match="not a Transformer decoder"):
+        verifier_clusters(path, [build_model("lstm")], SYMBOLS)
+    with pytest.raises(PluginError, match=r"--vocab-clusters .* another checkpoint"):
+        decode("greedy", MODELS[1], sample, vocab_clusters=path)
+    with pytest.raises(PluginError, match=r"--drafter-vocab-clusters .* another checkpoint"):
+        decode("self", MODELS[1], sample, drafter_vocab_clusters=path)
+    path = written(folder, clusters, HEADS)
+    flags = {"drafter_vocab_clusters": path, "drafter_dtype": "int8"}
+    with pytest.raises(PluginError, match="--drafter-dtype int8 cannot be had for proposal heads"):
+        decode("blockwise", HEADS, sample, **flags)

@@ -1,0 +1,93 @@
+"""The clustered projection against a full one that is masked afterwards."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from specdec_plugin.engine.clustered_linear import ClusteredLinear
+from specdec_plugin.engine.output_projection import OutputProjection
+
+from ..vocab import made
+from .tiny_models import VOCABULARY, build_model
+
+
+def naive(inputs, weight, bias, clusters):
+    """A row at a time: the full product, of which the row's own cluster is kept."""
+    rows, sets = [], made.sets_of(clusters)
+    centroids = clusters.centroids.double()
+    for each in inputs.double():
+        own = int((centroids - each).square().sum(1).argmin())
+        full = F.linear(each, weight.double(), None if bias is None else bias.double())
+        row = torch.full_like(full, -math.inf)
+        row[sets[own]] = full[sets[own]]
+        rows.append(row)
+    return torch.stack(rows).float()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 5, 33, 70])
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
+@pytest.mark.parametrize("vocabulary, dim", [(300, 16), (299, 21)])
+@pytest.mark.parametrize("with_bias", [True, False])
+def test_is_the_masked_full_product(rows, share, vocabulary, dim, with_bias):
+    weight, inputs = torch.randn(vocabulary, dim), torch.randn(rows, dim)
+    bias = torch.randn(vocabulary) if with_bias else None
+    clusters = made.random_clusters(9, dim, vocabulary, share, always=[2, 3], never=[1])
+    expected = naive(inputs, weight, bias, clusters)
+    found, normalisers = ClusteredLinear(weight, bias, clusters).scores(inputs, never=3)
+    torch.testing.assert_close(normalisers, expected.logsumexp(1), atol=1e-4, rtol=1e-5)
+    expected[:, 3] = -math.inf
+    torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
+
+
+def test_what_is_said_does_not_depend_on_the_neighbours():
+    weight, inputs = torch.randn(500, 32), torch.randn(40, 32)
+    linear = ClusteredLinear(weight, None, made.random_clusters(7, 32, 500, 0.1))
+    together = linear(inputs)
+    alone = torch.cat([linear(each) for each in inputs.split(1)])
+    assert torch.equal(together.isfinite(), alone.isfinite())
+    torch.testing.assert_close(together, alone)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("rows", [1, 3, 40])
+def test_threads_share_the_work(threads, rows):
+    before = torch.get_num_threads()
+    weight, inputs = torch.randn(301, 24), torch.randn(rows, 24)
+    clusters = made.random_clusters(5, 24, 301, 0.1)
+    torch.set_num_threads(threads)
+    try:
+        found = ClusteredLinear(weight, None, clusters)(inputs)
+    finally:
+        torch.set_num_threads(before)
+    torch.testing.assert_close(found, naive(inputs, weight, None, clusters), atol=1e-4, rtol=1e-5)
+
+
+def test_on_the_kernels_not_a_bit_depends_on_the_neighbours(operators):
+    if operators == "plain":
+        pytest.skip("PyTorch's products may round differently with other rows beside them")
+    weight, inputs = torch.randn(500, 37), torch.randn(70, 37)
+    linear = ClusteredLinear(weight, torch.randn(500), made.random_clusters(7, 37, 500, 0.1))
+    assert torch.equal(linear(inputs), torch.cat([linear(each) for each in inputs.split(1)]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_as_a_decoders_projection(dtype, temperature):
+    decoder = build_model().decoder
+    clusters = made.random_clusters(4, 16, VOCABULARY, 0.4, always=[2], never=[1])
+    projection = OutputProjection(decoder, dtype, clusters=clusters)
+    assert projection.native is None
+    hidden = torch.randn(2, 3, 16)
+    for _ in range(2):
+        weight = decoder.output_projection.weight.detach()
+        expected = naive(hidden.flatten(0, 1), weight, None, clusters) / temperature
+        found = projection.scores(hidden.to(dtype), temperature, never=1)
+        assert found.values.shape == (2, 3, VOCABULARY) and found.values.dtype == torch.float32
+        if dtype == torch.float32:
+            torch.testing.assert_close(found.values.flatten(0, 1), expected)
+            torch.testing.assert_close(found.normalisers.flatten(), expected.logsumexp(1))
+        with torch.no_grad():
+            decoder.output_projection.weight.mul_(2)
+        projection.refresh()

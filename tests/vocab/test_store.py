@@ -1,0 +1,65 @@
+import numpy as np
+import pytest
+import torch
+
+from specdec_plugin.errors import PluginError
+from specdec_plugin.vocab.store import States, StateStore
+
+IDENTITY = {"decoder": 1, "dictionary": 2, "data": "train"}
+
+
+def batch(number, size):
+    states = torch.full((size, 4), float(number)) + torch.arange(size).unsqueeze(1) / 16
+    return states, torch.full((size, 3), number)
+
+
+def fill(folder, numbers, size=5, **identity):
+    store = StateStore(str(folder), {**IDENTITY, **identity}, 4, 3)
+    for number in numbers[store.batches :]:
+        store.append(*batch(number, size))
+    return str(folder)
+
+
+def test_interrupted_recording_goes_on(tmp_path):
+    folder = fill(tmp_path / "a", [1, 2])
+    for name in ("states", "tokens"):  # killed in the middle of a batch
+        with open(tmp_path / "a" / name, "ab") as file:
+            file.write(b"rubbish" * 3)
+    fill(tmp_path / "a", [1, 2, 3])
+    states = States([folder])
+    (found,) = list(states.chunks())
+    assert np.array_equal(found[0], torch.cat([batch(n, 5)[0] for n in (1, 2, 3)]).numpy())
+    assert np.array_equal(found[1], torch.cat([batch(n, 5)[1] for n in (1, 2, 3)]).numpy())
+
+
+def test_other_options_do_not_go_on(tmp_path):
+    fill(tmp_path / "a", [1])
+    with pytest.raises(PluginError, match="recorded with data train, and now it is valid"):
+        fill(tmp_path / "a", [1, 2], data="valid")
+
+
+def test_several_folders_in_any_order_and_sampled(tmp_path):
+    folders = [fill(tmp_path / name, [number], size=7) for name, number in (("a", 1), ("b", 5))]
+    states = States(folders)
+    assert (len(states), states.dim, states.top_k) == (14, 4, 3)
+    whole = np.concatenate([each for each, _ in states.chunks()])
+    for seed in range(3):
+        chunks = list(states.chunks(seed, size=3))
+        assert max(len(each) for each, _ in chunks) == 3
+        mixed = np.concatenate([each for each, _ in chunks])
+        assert np.array_equal(np.sort(mixed, axis=0), np.sort(whole, axis=0))
+        for each, tokens in chunks:
+            assert (tokens[:, 0] == each[:, 0].astype(int)).all()
+        drawn = states.sample(6, seed)
+        assert len(np.unique(drawn, axis=0)) == 6
+        assert {tuple(row) for row in drawn} <= {tuple(row) for row in whole}
+    assert len(states.sample(99, 0)) == 14
+
+
+def test_folders_that_do_not_fit(tmp_path):
+    one = fill(tmp_path / "a", [1])
+    with pytest.raises(PluginError, match="holds no states"):
+        States([one, str(tmp_path)])
+    other = fill(tmp_path / "b", [1], decoder=7)
+    with pytest.raises(PluginError, match=r"of another model .* decoder"):
+        States([one, other])
