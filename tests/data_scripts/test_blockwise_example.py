@@ -30,7 +30,7 @@ def text(corpus: Corpus, tmp_path: Path) -> Path:
 
 
 def test_from_text_to_the_table(text: Path, tmp_path: Path) -> None:
-    """With a teacher, distilled data and a verifier that are there."""
+    """With a teacher, a verifier and the output of both that are there."""
     given, output = tmp_path / "given", tmp_path / "out"
     run_cli(
         ["python", Path(ROOT) / "data_scripts" / "prepare_subwords.py", "-s", "en", "-t", "es"]
@@ -42,7 +42,8 @@ def test_from_text_to_the_table(text: Path, tmp_path: Path) -> None:
     shutil.copy(given / "bin" / "dict.en.txt", given)
     output.mkdir()
     shutil.copy(given / "teacher.pt", output / "verifier.pt")
-    shutil.copytree(given / "bin", output / "distilled" / "bin")
+    for folder in ("distilled", "greedy"):
+        shutil.copytree(given / "bin", output / folder / "bin")
     tiny = dict(SIZES="3", UPDATES="8", UPDATES_LONG="0", SENTENCES="0", THREADS="1")
     done = run(text, output, given, **tiny)
     assert done.returncode == 0, done.stdout + done.stderr

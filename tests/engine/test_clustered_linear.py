@@ -65,11 +65,12 @@ def test_threads_share_the_work(threads, rows):
 
 
 def test_on_the_kernels_not_a_bit_depends_on_the_neighbours(operators):
-    if operators == "plain":
-        pytest.skip("PyTorch's products may round differently with other rows beside them")
     weight, inputs = torch.randn(500, 37), torch.randn(70, 37)
     linear = ClusteredLinear(weight, torch.randn(500), made.random_clusters(7, 37, 500, 0.1))
-    assert torch.equal(linear(inputs), torch.cat([linear(each) for each in inputs.split(1)]))
+    together, alone = linear(inputs), torch.cat([linear(each) for each in inputs.split(1)])
+    # PyTorch's products may round differently with other rows beside them.
+    assert torch.equal(together, alone) or operators == "plain"
+    torch.testing.assert_close(together, alone)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

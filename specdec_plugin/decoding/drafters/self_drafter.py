@@ -58,7 +58,8 @@ class SelfDrafter(Drafter):
         copy: Optional[CachedDecoder] = None
         if isinstance(engine, CachedDecoder):
             copy = CachedDecoder(engine.decoder, dtype, clusters=clusters)
-        if copy is None or not copy.takes_tokens:
+        unscored = copy is not None and clusters is None and copy.projection.native is None
+        if copy is None or not copy.takes_tokens or unscored:
             raise PluginError(
                 "Without --drafter-path, --decoding specdec drafts with a rounded copy of the "
                 "model itself, which only the native kernels can run (on a CPU, with a C++ "
