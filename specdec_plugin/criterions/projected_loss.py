@@ -5,7 +5,7 @@ much for each step to their gradient), and going through them over and over take
 the products. So they are computed a chunk at a time, with their gradient, and dropped.
 """
 
-from typing import Any, List, Tuple
+from typing import Any, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -48,53 +48,54 @@ class _ProjectedLoss(torch.autograd.Function):
         ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, smoothing: float
     ) -> Tuple[Tensor, Tensor]:
         kind = F.linear(states[:0], weight).dtype  # the type that autocast computes in, if any
-        # Half precision would lose what is small in a gradient that is not scaled yet.
-        exact = torch.float32 if kind == torch.float16 else kind
         low_states, low_weight = states.to(kind), weight.to(kind)
+        # Half precision would lose what is small in a gradient that is not scaled yet.
+        exact = low_weight.float() if kind == torch.float16 else low_weight
         of_states = torch.empty_like(states) if ctx.needs_input_grad[0] else None
-        of_weight = torch.zeros_like(weight, dtype=torch.float32)
+        of_weight = torch.zeros_like(weight).float() if ctx.needs_input_grad[1] else None
         loss, nll = (torch.zeros((), device=states.device) for _ in range(2))
         spread = smoothing / (len(weight) - 1)
         with torch.autocast(states.device.type, enabled=False):
             of_all = low_weight.float().sum(0)  # Σ_v z_v = h · Σ_v w_v
-            for part in _chunks(len(states)):
-                z = F.linear(low_states[part], low_weight).float()
-                h, target = low_states[part].float(), targets[part].unsqueeze(1)
-                most, said = z.amax(1, keepdim=True), z.gather(1, target)
-                shares = z.sub_(most).exp_()
-                parts = shares.sum(1, keepdim=True)
-                total = parts.log() + most  # logsumexp(z)
-                wrong = (total - said).sum()
-                nll += wrong
-                loss += (1 - smoothing - spread) * wrong
-                loss += spread * (len(weight) * total.sum() - (h @ of_all).sum())
-                if not any(ctx.needs_input_grad):
-                    continue
+            for begin in range(0, len(states), CHUNK):
+                part = slice(begin, begin + CHUNK)
+                h, target = low_states[part], targets[part].unsqueeze(1)
+                wrong, total, slope = _compare(F.linear(h, low_weight).float(), target)
+                nll += wrong.sum()
+                loss += (1 - smoothing - spread) * wrong.sum()
+                loss += spread * (len(weight) * total.sum() - (h.float() @ of_all).sum())
                 # What is the same for all symbols, -ε_V, is added to the products.
-                slope = shares.mul_(parts.reciprocal())
-                slope.scatter_add_(1, target, torch.full_like(said, spread + smoothing - 1))
-                slope = slope.to(exact)
+                slope.scatter_add_(1, target, torch.full_like(wrong, spread + smoothing - 1))
+                slope = slope.to(exact.dtype)
                 if of_states is not None:
-                    product = slope @ low_weight.to(exact)
+                    product = slope @ exact
                     of_states[part] = (product.float() - spread * of_all).to(states.dtype)
-                if ctx.needs_input_grad[1]:
-                    of_weight += slope.t() @ low_states[part].to(exact)
-                    of_weight -= spread * h.sum(0)
-        ctx.save_for_backward(of_states, of_weight.to(weight.dtype))
+                if of_weight is not None:
+                    of_weight += slope.t() @ h.to(exact.dtype)
+                    of_weight -= spread * h.float().sum(0)
+        ctx.save_for_backward(of_states, None if of_weight is None else of_weight.to(weight.dtype))
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *slopes: Tensor) -> Tuple[Any, Any, None, None]:
-        of_states, of_weight = ctx.saved_tensors
-        return (
-            of_states * slopes[0] if ctx.needs_input_grad[0] else None,
-            of_weight * slopes[0] if ctx.needs_input_grad[1] else None,
-            None,
-            None,
-        )
+    def backward(ctx: Any, *slopes: Tensor) -> Tuple[Any, ...]:
+        gradients = (None if each is None else each * slopes[0] for each in ctx.saved_tensors)
+        return (*gradients, None, None)
 
 
-def _chunks(count: int) -> List[slice]:
-    return [slice(begin, begin + CHUNK) for begin in range(0, count, CHUNK)]
+def _compare(z: Tensor, target: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    """logsumexp(z) - z_t, logsumexp(z) and softmax(z) of each row; the last in the memory of z.
+
+    Args:
+        z: (rows, vocabulary) float32.
+        target: (rows, 1).
+
+    Returns:
+        (rows, 1), (rows, 1) and (rows, vocabulary).
+    """
+    most, said = z.amax(1, keepdim=True), z.gather(1, target)
+    shares = z.sub_(most).exp_()
+    parts = shares.sum(1, keepdim=True)
+    total = parts.log() + most
+    return total - said, total, shares.mul_(parts.reciprocal())

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from . import native
 from .clusters import Clusters, nearest
+from .native_layers import scores_by
 
 #: Gathered weights are read, written and read again, where a full product reads all of them once.
 _GATHERING = 3
@@ -121,16 +122,4 @@ class NativeGather:
 
     def scores(self, inputs: Tensor, never: int) -> Tuple[Tensor, Tensor]:
         """See :meth:`ClusteredLinear.scores`."""
-        inputs = inputs.float().contiguous()
-        rows = inputs.size(0)
-        out, normalisers = inputs.new_empty(rows, self._vocabulary), inputs.new_empty(rows)
-        self._library.gather_run(
-            self._handle,
-            inputs.data_ptr(),
-            rows,
-            never,
-            out.data_ptr(),
-            normalisers.data_ptr(),
-            torch.get_num_threads(),
-        )
-        return out, normalisers
+        return scores_by(self._library.gather_run, self._handle, inputs, self._vocabulary, never)

@@ -99,19 +99,37 @@ class NativeLinear:
             inputs: (rows, inputs).
             never: an output that is -inf afterwards, or -1.
         """
-        inputs = inputs.float().contiguous()
-        rows = inputs.size(0)
-        out, normalisers = inputs.new_empty(rows, self.outputs), inputs.new_empty(rows)
-        self._library.scores_run(
-            self.handle,
-            inputs.data_ptr(),
-            rows,
-            never,
-            out.data_ptr(),
-            normalisers.data_ptr(),
-            torch.get_num_threads(),
-        )
-        return out, normalisers
+        return scores_by(self._library.scores_run, self.handle, inputs, self.outputs, never)
+
+
+def scores_by(
+    run: Any, handle: Optional[int], inputs: Tensor, outputs: int, never: int
+) -> Tuple[Tensor, Tensor]:
+    """Scores by a function of the kernels, and the log of the sum of exponentials of each row.
+
+    Args:
+        run: the function.
+        handle: what it works with.
+        inputs: (rows, inputs).
+        outputs: how many there are.
+        never: an output that is -inf afterwards, or -1.
+
+    Returns:
+        (rows, outputs) and (rows,), float32.
+    """
+    inputs = inputs.float().contiguous()
+    rows = inputs.size(0)
+    out, normalisers = inputs.new_empty(rows, outputs), inputs.new_empty(rows)
+    run(
+        handle,
+        inputs.data_ptr(),
+        rows,
+        never,
+        out.data_ptr(),
+        normalisers.data_ptr(),
+        torch.get_num_threads(),
+    )
+    return out, normalisers
 
 
 def linear_of(dtype: torch.dtype, *modules: nn.Linear) -> NativeLinear:

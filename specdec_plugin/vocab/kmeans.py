@@ -1,5 +1,6 @@
 """k-means over more states than fit into memory."""
 
+import importlib
 from typing import Any, Optional
 
 import numpy as np
@@ -51,7 +52,7 @@ def cluster(states: States, count: int, seed: int, progress: bool = True) -> Ten
 
 def _module(name: str) -> Optional[Any]:
     try:
-        return __import__(name, fromlist=["*"])
+        return importlib.import_module(name)
     except ImportError:
         return None
 

@@ -20,23 +20,13 @@ def operators():
     """Both are compared here."""
 
 
-def sources(engine, rows, seed=0):
+def sources(model, engine, rows, seed=0):
     """The engine's state for so many sources; with an even seed some rows have left already."""
     given = tiny.sample([1 + (seed + row) % 6 for row in range(rows + 2)], seed)["net_input"]
-    encoder = engine_models[engine].encoder
     with torch.no_grad():
-        state = engine.start(encoder(given["src_tokens"], given["src_lengths"]), 4)
+        state = engine.start(model.encoder(given["src_tokens"], given["src_lengths"]), 4)
     state.select(torch.arange(rows) + (2 if seed % 2 == 0 else 0))
     return state
-
-
-engine_models = {}
-
-
-def engine_of(model):
-    engine = build_engine(model)
-    engine_models[engine] = model
-    return engine
 
 
 def by_kernels(proposals, states, never=1, floor=0.0, least=0, state=None):
@@ -71,7 +61,7 @@ def wanted(proposals, states, never=1, floor=0.0, least=0, state=None):
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_kernels(form, rows, threads):
     model = blockwise_model(3, form[0], k=11, learned_first_head=form[1])
-    engine = engine_of(model)
+    engine = build_engine(model)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     ends = 0
@@ -82,7 +72,7 @@ def test_kernels(form, rows, threads):
             k = [11, 2, 6][seed % 3]
             proposals = Proposals(model.heads, engine, k, torch.float32)
             floor, least = [0.0, 0.01, 0.3][seed % 3], seed % 4
-            state = sources(engine, rows, seed)
+            state = sources(model, engine, rows, seed)
             found = by_kernels(proposals, states, floor=floor, least=least, state=state)
             tokens, lengths = wanted(proposals, states, floor=floor, least=least, state=state)
             assert found[1].tolist() == lengths
@@ -98,11 +88,13 @@ def test_kernels(form, rows, threads):
 @pytest.mark.parametrize("form", ["joint", "separate", "source"])
 def test_rounded_heads_mostly_say_the_same(dtype, form):
     model, states = BLOCKWISE[form, False], torch.randn(200, 16)
-    engine = engine_of(model)
+    engine = build_engine(model)
     exact = Proposals(model.heads, engine, 5, torch.float32)
     rounded = Proposals(model.heads, engine, 5, dtype)
     assert rounded.weight_type == dtype
-    said = [by_kernels(each, states, state=sources(engine, 200)) for each in (exact, rounded)]
+    said = [
+        by_kernels(each, states, state=sources(model, engine, 200)) for each in (exact, rounded)
+    ]
     same = said[0][0][:, 0] == said[1][0][:, 0]
     assert same.float().mean() > 0.9
 
