@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, get_args, get_type_hints
 
 from ..decoding.config import DecodingConfig
 from ..errors import PluginError
-from .methods import BASELINES, CLUSTERED, HEADS, METHODS
+from .methods import BASELINES, CLUSTERED, HEADS, METHODS, OF_THE_NAME
 from .peers import PEERS
 from .report import EQUAL, processors
 from .sweeps import SWEEPS
@@ -78,7 +78,7 @@ def _add_decoding(group: Any) -> None:
     """A flag for each field of :class:`DecodingConfig`, so that new methods find theirs."""
     types = get_type_hints(DecodingConfig)
     for item in fields(DecodingConfig):
-        if item.name == "decoding" or item.name.startswith("_"):
+        if item.name in OF_THE_NAME or item.name.startswith("_"):
             continue
         default = SPECDEC_PP.get(item.name, item.default)
         plain = [one for one in get_args(types[item.name]) if one is not type(None)]

@@ -137,9 +137,9 @@ def gflops(
         batches: fairseq's.
 
     Returns:
-        with the sum of the parts as ``total``; without methods whose projection is clustered;
-        {} for models without a formula, and where a batch comes from a journal that lacks its
-        trace.
+        with the sum of the parts as ``total``; without methods that project on a part of the
+        vocabulary; {} for models without a formula, and where a batch comes from a journal that
+        lacks its trace.
     """
     traces = [trace for each in timings.values() for trace in each.traces]
     if None in traces or not all(map(_has_formula, session.models)):
@@ -148,7 +148,7 @@ def gflops(
     sentences = sum(map(len, lengths))
     found: Dict[str, Operations] = {}
     for method in methods:
-        if method.clustered:  # what its projection computes depends on the states
+        if method.partial:  # what its projection computes depends on the states
             continue
         spent = dict.fromkeys(PARTS, 0.0)
         for each, trace in zip(lengths, timings[method.name].traces):

@@ -23,6 +23,17 @@ CLUSTERED = " clustered"
 METHODS.update({name + CLUSTERED: choice for name, choice in METHODS.items() if name != "nat"})
 #: Flags that make ``specdec++`` of ``specdec``.
 RELAXED = ("top_beta", "tolerance")
+#: Likewise: the same with ``--certified-projection``, of methods that accept the best token alone.
+CERTIFIED = " certified"
+METHODS.update(
+    {
+        name + CERTIFIED: choice
+        for name, choice in METHODS.items()
+        if name != "nat" and not name.startswith("specdec++") and not name.endswith(CLUSTERED)
+    }
+)
+#: Fields of :class:`DecodingConfig` that a method's name decides.
+OF_THE_NAME = ("decoding", "certified_projection")
 #: What names the proposal heads of ``blockwise``, so that a drafter may be timed beside them.
 HEADS = "heads_path"
 #: Flags about a trained drafter.
@@ -38,13 +49,13 @@ class Method(NamedTuple):
         name: as in the report.
         generator: has fairseq's ``generate``.
         trace: iterations and acceptance; None for fairseq's own search.
-        clustered: whether it scores a part of the vocabulary only, somewhere.
+        partial: whether it scores a part of the vocabulary only, somewhere, which states decide.
     """
 
     name: str
     generator: Any
     trace: Optional[Trace]
-    clustered: bool = False
+    partial: bool = False
 
 
 class Session(NamedTuple):
@@ -119,11 +130,13 @@ def build_method(
     for flag, value in flags.items():
         if reads(name, flag, flags):
             setattr(task.cfg, flag, value)
+    task.cfg.certified_projection = name.endswith(CERTIFIED)
     clustered = {task.cfg.vocab_clusters, task.cfg.drafter_vocab_clusters} != {None}
     if METHODS[name] == "blockwise":
         task.cfg.drafter_path = flags.get(HEADS)
     generator = task.build_generator(session.models, Namespace(beam=1, **generation))
-    return Method(label or name, generator, generator.trace, clustered)
+    partial = clustered or task.cfg.certified_projection
+    return Method(label or name, generator, generator.trace, partial)
 
 
 def reads(name: str, flag: str, flags: Optional[Mapping[str, Any]] = None) -> bool:
@@ -139,7 +152,7 @@ def reads(name: str, flag: str, flags: Optional[Mapping[str, Any]] = None) -> bo
         return False
     if flag == "vocab_clusters":
         return name.endswith(CLUSTERED)
-    name = name.removesuffix(CLUSTERED)
+    name = name.removesuffix(CLUSTERED).removesuffix(CERTIFIED)
     if name == "blockwise" and flag in ("top_beta", "drafter_path"):
         return flag == "top_beta" and str(given.get("acceptance")) == "top-k"
     if flag in RELAXED and not name.startswith("specdec++"):

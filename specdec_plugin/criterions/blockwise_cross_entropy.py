@@ -1,7 +1,10 @@
 """The loss of proposal heads (paper 003, section 6), and the block size that they will reach."""
 
 import math
+from bisect import bisect
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
 from typing import Any, Dict, List, Sequence, Tuple
 
 import torch
@@ -42,6 +45,13 @@ class BlockwiseCrossEntropyConfig(FairseqDataclass):
             "the mean of all heads, whose expectation the former is, for more time and memory"
         },
     )
+    head_decay: float = field(
+        default=1.0,
+        metadata={
+            "help": "weight of a head's loss, as a part of that of the head before it: 1, as in "
+            "the paper, counts all alike; 0.8 counts those more that are asked more often"
+        },
+    )
     seed: int = II("common.seed")
 
 
@@ -54,15 +64,32 @@ class BlockwiseCrossEntropy(FairseqCriterion):
     (1/k) Σ S_i / n, and a drawn head's loss S_i / n. Sums and n add up over workers, who all draw
     the same head, so that the expected gradient is that of the mean on any number of them.
 
+    A draft ends at its first wrong token, so that the first heads decide most of what is accepted,
+    and head 1 the translation. With a decay γ the mean is Σ γ^i S_i / (n Σ γ^i), and heads are
+    drawn as often as they count there (an addition to the paper).
+
     In pytorch_ddp, an update that draws head 1 leaves the heads' weights without a gradient: with
     several workers, add ``--find-unused-parameters`` or ``--ddp-backend legacy_ddp``.
     """
 
-    def __init__(self, task: Any, label_smoothing: float, head_loss: str, seed: int) -> None:
+    def __init__(
+        self, task: Any, label_smoothing: float, head_loss: str, head_decay: float, seed: int
+    ) -> None:
         super().__init__(task)
+        if not 0 < head_decay <= 1:
+            raise PluginError(
+                f"--head-decay {head_decay}: each head's loss counts as much as that of the head "
+                "before it (1), or less. Give a number above 0, and 1 at most."
+            )
         self.label_smoothing = label_smoothing
         self.draws = str(head_loss) == "random"
+        self.head_decay = head_decay
         self.seed = seed
+
+    def shares(self, heads: Sequence[int]) -> List[float]:
+        """What part of the mean each of these heads is; 1 in all."""
+        weights = [self.head_decay ** (head - heads[0]) for head in heads]
+        return [weight / sum(weights) for weight in weights]
 
     def heads_of(self, trained: Sequence[int], update: int) -> Sequence[int]:
         """The heads that an update trains.
@@ -74,7 +101,8 @@ class BlockwiseCrossEntropy(FairseqCriterion):
         if not self.draws:
             return trained
         drawn = float(counter_uniform(torch.tensor([update]), 1, self.seed, _HEAD))
-        return [trained[int(drawn * len(trained))]]
+        below = list(accumulate(self.shares(trained)))
+        return [trained[min(bisect(below, drawn), len(trained) - 1)]]
 
     def forward(
         self, model: Any, sample: Dict[str, Any], reduce: bool = True
@@ -98,12 +126,21 @@ class BlockwiseCrossEntropy(FairseqCriterion):
         if not model.training:
             return self._validate(model, sample)
         heads = self.heads_of(model.trained_heads, self.task.updates)
-        states = torch.cat(model(**sample["net_input"], heads=heads))
-        targets = [_targets(sample["target"], head, self.padding_idx) for head in heads]
         weight = model.decoder.output_projection.weight
-        sums = projected_loss(states, weight, torch.cat(targets), self.label_smoothing)
-        loss, nll = (part / len(heads) for part in sums)
+        sums = []
+        for head, states in zip(heads, model(**sample["net_input"], heads=heads)):
+            wanted = _targets(sample["target"], head, self.padding_idx)
+            sums.append(projected_loss(states, weight, wanted, self.label_smoothing))
+        loss, nll = self._mean(heads, sums)
         return loss, sample["ntokens"], _log(sample, loss, nll)
+
+    def _mean(
+        self, heads: Sequence[int], sums: Sequence[Tuple[Tensor, Tensor]]
+    ) -> Tuple[Tensor, Tensor]:
+        """Loss and negative log likelihood of all heads, from those of each."""
+        shares = self.shares(heads)
+        loss, nll = (sum(map(mul, shares, part)) for part in zip(*sums))
+        return loss, nll
 
     @torch.no_grad()
     def _validate(
@@ -128,7 +165,7 @@ class BlockwiseCrossEntropy(FairseqCriterion):
             counts[f"nll_{head}"], counts[f"right_{head}"] = sums[-1][1].data, right.sum()
             counts[f"count_{head}"] = places.sum()
             said.append(torch.full_like(target, -1).masked_scatter(places, best))
-        loss, nll = (sum(part) / model.block_size for part in zip(*sums))
+        loss, nll = self._mean(range(1, model.block_size + 1), sums)
         ends = target.ne(self.padding_idx).sum(1)
         counts["iterations"] = iterations(torch.stack(said), ends).sum()
         return loss, sample["ntokens"], {**_log(sample, loss, nll), **counts}

@@ -27,6 +27,7 @@ from .drafters.self_drafter import BLOCK_SIZE, RELAXED_BLOCK_SIZE, SelfDrafter
 from .generator import Lengths, ParallelGenerator
 from .guesses import Window
 from .loop import DecodingLoop, UnverifiedStep, VerifiedStep
+from .one_call import OneCallVerification
 from .symbols import Symbols, numbers_of
 from .trace import Trace
 from .verifier import Verifier
@@ -89,7 +90,13 @@ def _verifier(cfg: Any, args: Any, task: Any, models: Sequence[Any], trace: Trac
         )
     clusters = verifier_clusters(cfg.vocab_clusters, models, task.target_dictionary)
     engines = [build_engine(each, _dtype(cfg.verifier_dtype), clusters) for each in models]
-    return Verifier(engines, trace, temperature)
+    verifier = Verifier(engines, trace, temperature, bool(cfg.certified_projection))
+    if verifier.certified and not OneCallVerification.certifies(verifier):
+        logger.warning(
+            "--certified-projection has no effect here: it needs a single model on a CPU, the "
+            "native kernels (a C++ compiler), and no --temperature. The output is the same."
+        )
+    return verifier
 
 
 def _rule(cfg: Any, task: Any, eos: Optional[int]) -> Rule:

@@ -30,7 +30,8 @@ class OneCallVerification:
 
     With β above 1 not all of the vocabulary is scored exactly: 8-bit scores say which
     symbols are in question, about sixty a place, and those are scored in float32, as is what
-    was drafted. The rest only counts in the normaliser of the log-probabilities.
+    was drafted. The rest only counts in the normaliser of the log-probabilities. With β of 1 this
+    is done for a certified verifier, with all symbols that might be the best in question.
 
     Args:
         verifier: one for which :meth:`supports` is true.
@@ -56,6 +57,15 @@ class OneCallVerification:
             return False
         return isinstance(verifier.engines[0], CachedDecoder) and native.library() is not None
 
+    @classmethod
+    def certifies(cls, verifier: Verifier) -> bool:
+        """Whether a certified verifier is faster than another, where its weights are now."""
+        if not cls.supports(verifier):
+            return False
+        engine = verifier.engines[0]
+        assert isinstance(engine, CachedDecoder)
+        return engine.takes_tokens and engine.projection.native is not None
+
     def fits(self, rows: Rows) -> bool:
         """Whether no rule is left that the kernels do not know."""
         limits = rows.limits
@@ -75,10 +85,10 @@ class OneCallVerification:
         self._engine.describe(self._verifier.states[0], width + 1, call.call)
         describe(rows, call.rows)
         self._describe_limits(rows)
-        if call.beta > 1:
+        if call.beta > 1 or self._verifier.certified:
             screen = self._engine.projection.screen
             call.screen, call.symbols = screen.rounded.handle, pointer(screen.weight)
-            call.bias = pointer(screen.bias)
+            call.bias, call.certainty = pointer(screen.bias), screen.certainty
         call.block = width
         call.draft, call.draft_lengths = tokens.data_ptr(), lengths.data_ptr()
         self._library.verification_run(
@@ -91,6 +101,9 @@ class OneCallVerification:
         now, *outcome = [fact[: rows.size] for fact in self._facts]
         rows.know(now)
         self._verifier.spent(time.perf_counter() - begin, call.scoring)
+        if self._verifier.certified:
+            places = rows.size * (1 + max(outcome[0]))
+            self._verifier.trace.certify(places, call.sure, call.asked)
         return Outcome(*outcome)
 
     def _describe_limits(self, rows: Rows) -> None:

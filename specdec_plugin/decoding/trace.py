@@ -23,6 +23,9 @@ class Trace:
         drafter_sources: sentences whose source a trained drafter read.
         drafter_tokens: chosen tokens that it was fed.
         drafter_blocks: blocks of masks that it was fed behind them.
+        certified: places whose best symbol 8-bit scores were asked for, of a certified verifier.
+        certain: of these, how many had one symbol that might be the best.
+        exact_scores: symbols that might be, which float32 decided between.
         seconds: time by part; ``total`` includes everything.
     """
 
@@ -34,6 +37,9 @@ class Trace:
     drafter_sources: int = 0
     drafter_tokens: int = 0
     drafter_blocks: int = 0
+    certified: int = 0
+    certain: int = 0
+    exact_scores: int = 0
     seconds: Dict[str, float] = field(default_factory=lambda: dict.fromkeys((*PARTS, "total"), 0.0))
 
     def reset(self) -> None:
@@ -59,6 +65,12 @@ class Trace:
             self.kept_lengths[length] += 1
         self.tokens += sum(emitted)
         self.iterations += len(emitted)
+
+    def certify(self, places: int, certain: int, asked: int) -> None:
+        """Add one call of a certified verifier."""
+        self.certified += places
+        self.certain += certain
+        self.exact_scores += asked
 
     @property
     def accepted_tokens(self) -> float:
@@ -86,6 +98,12 @@ class Trace:
             lines.append(
                 "accepted by position in the block: "
                 + " ".join(f"{place}:{100 * share:.0f}%" for place, share in enumerate(shares, 1))
+            )
+        if self.certified:
+            lines.append(
+                f"certified projection: one symbol in question at "
+                f"{100 * self.certain / self.certified:.1f}% of {self.certified:,} places, "
+                f"{self.exact_scores / self.certified:.2f} on average"
             )
         total = self.seconds["total"]
         parts = {part: self.seconds[part] for part in PARTS}

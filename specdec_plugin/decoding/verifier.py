@@ -19,6 +19,8 @@ class Verifier:
         engines: one for each model.
         trace: where time is counted.
         temperature: divides the logits, as fairseq's ``--temperature``.
+        certified: let 8-bit scores say which symbols might be the best, and score those in
+            float32, wherever the kernels verify a draft in one call.
 
     Attributes:
         states: of each engine, for the batch in progress.
@@ -26,10 +28,17 @@ class Verifier:
             last fed, before it is projected; None where the engine does not tell.
     """
 
-    def __init__(self, engines: Sequence[Engine], trace: Trace, temperature: float = 1.0) -> None:
+    def __init__(
+        self,
+        engines: Sequence[Engine],
+        trace: Trace,
+        temperature: float = 1.0,
+        certified: bool = False,
+    ) -> None:
         self.engines = engines
         self.trace = trace
         self.temperature = temperature
+        self.certified = certified
         self.states: Sequence[Any] = ()
         self.hidden: Optional[Tensor] = None
 

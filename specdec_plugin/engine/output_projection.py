@@ -34,11 +34,13 @@ class Screen(NamedTuple):
         rounded: the projection with 8-bit weights and inputs.
         weight: (vocabulary, dim) float32.
         bias: (vocabulary,) or None.
+        certainty: what bounds the difference between the two, with a state.
     """
 
     rounded: NativeLinear
     weight: Tensor
     bias: Optional[Tensor]
+    certainty: native.Certainty
 
 
 class OutputProjection:
@@ -97,7 +99,7 @@ class OutputProjection:
             with torch.inference_mode(False), torch.no_grad():
                 weight, bias = self.rows()
                 rounded = NativeLinear([weight], None if bias is None else [bias], torch.int8)
-                self._screen = Screen(rounded, weight, bias)
+                self._screen = Screen(rounded, weight, bias, _certainty(weight, bias))
         return self._screen
 
     def rows(self) -> Tuple[Tensor, Optional[Tensor]]:
@@ -132,6 +134,18 @@ class OutputProjection:
                 values[..., never] = -math.inf
         shape = hidden.shape[:-1]
         return Scores(values.view(*shape, -1), normalisers.view(shape))
+
+
+def _certainty(weight: Tensor, bias: Optional[Tensor]) -> native.Certainty:
+    """What 8-bit rounding and float32's own do to (vocabulary, dim) weights, at most."""
+    step = weight.abs().amax(1, keepdim=True) / 127
+    levels = torch.where(step > 0, 1 / step, 0)
+    rounded = (weight * levels).round_().mul_(step)
+    # A sum of n products is off by n units in the last place at most, and the bias adds one.
+    unit = torch.finfo(torch.float32).eps
+    sums = (weight.size(1) + 8) * unit * weight.norm(dim=1).max()
+    apart = (weight - rounded).norm(dim=1).max() + sums
+    return native.Certainty(float(apart), float(rounded.norm(dim=1).max()))
 
 
 def _native(weight: Tensor, dtype: torch.dtype) -> bool:

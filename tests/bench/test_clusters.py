@@ -1,4 +1,4 @@
-"""``specdec-bench`` with clustered projections beside full ones."""
+"""``specdec-bench`` with clustered and certified projections beside plain ones."""
 
 import json
 
@@ -33,6 +33,14 @@ def test_side_by_side(bench, corpus, tiny_verifier, tmp_path, capsys):
     counted = [row["method"] for row in rows if "GFLOPs a sentence" in row]
     assert counted == ["greedy"]
     assert "| projection, µs a token |" in capsys.readouterr().out
+
+
+def test_certified_beside_plain(bench, tmp_path):
+    names = "fairseq beam 1,greedy,greedy certified,specdec self certified"
+    bench("--methods", names, "--output", tmp_path / "out")
+    rows = json.loads((tmp_path / "out" / "results.json").read_text("utf-8"))["rows"]
+    assert [row["method"] for row in rows] == names.split(",")
+    assert all(row["equal to fairseq greedy"] == 21 for row in rows[1:])
 
 
 def test_refusals(bench):

@@ -72,6 +72,13 @@ def test_clusters_are_read_where_the_name_says_so():
     assert "nat clustered" not in METHODS
 
 
+def test_certified_methods_read_what_the_others_do():
+    for flag in ("drafter_path", "block_size", "top_beta", "certified_projection"):
+        for name in ("specdec", "specdec self", "blockwise", "greedy"):
+            assert reads(f"{name} certified", flag) == reads(name, flag)
+    assert not {"nat certified", "specdec++ certified", "greedy clustered certified"} & {*METHODS}
+
+
 @pytest.mark.parametrize("flag", ["drafter_path", "draft_confidence", "drafter_dtype"])
 def test_input_guided_reads_a_drafter_that_is_its_fallback(flag):
     assert not reads("input-guided", flag)

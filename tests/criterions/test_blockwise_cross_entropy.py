@@ -1,6 +1,7 @@
 """The loss of proposal heads against a sum over sentences and tokens; blocks against decoding."""
 
 import math
+import operator
 from types import SimpleNamespace
 
 import pytest
@@ -26,9 +27,9 @@ from .test_glancing_block_loss import PAD, training_sample
 EOS = 2
 
 
-def criterion(smoothing=0.1, head_loss="random", seed=7):
+def criterion(smoothing=0.1, head_loss="random", head_decay=1.0, seed=7):
     task = SimpleNamespace(target_dictionary=SYMBOLS, updates=0)
-    return BlockwiseCrossEntropy(task, smoothing, head_loss, seed)
+    return BlockwiseCrossEntropy(task, smoothing, head_loss, head_decay, seed)
 
 
 def naive_sum(model, sample, head, smoothing):
@@ -91,6 +92,38 @@ def test_drawn_heads_are_uniform_and_the_same_everywhere():
         assert abs(drawn.count(head) / 4000 - 1 / len(heads)) < 0.03
     assert drawn[:50] != [criterion(seed=8).heads_of(heads, update)[0] for update in range(50)]
     assert list(criterion(head_loss="mean").heads_of(heads, 5)) == list(heads)
+
+
+def test_a_decay_counts_near_heads_more():
+    heads = range(2, K + 1)
+    weights = [0.5 ** (head - 2) for head in heads]
+    one = criterion(head_decay=0.5)
+    assert one.shares(heads) == pytest.approx([weight / sum(weights) for weight in weights])
+    drawn = [one.heads_of(heads, update)[0] for update in range(4000)]
+    for head, share in zip(heads, one.shares(heads)):
+        assert abs(drawn.count(head) / 4000 - share) < 0.03
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("training", [False, True])
+def test_the_mean_with_a_decay(form, training):
+    sample, model = training_sample(), without_dropout(BLOCKWISE[form])
+    model.train(training)
+    try:
+        heads = model.trained_heads if training else range(1, K + 1)
+        sums = [float(naive_sum(model, sample, head, 0.1)[0]) for head in heads]
+        weights = [0.7**place for place in range(len(heads))]
+        expected = sum(map(operator.mul, weights, sums)) / sum(weights)
+        loss, size, _ = criterion(head_loss="mean", head_decay=0.7)(model, sample)
+        assert float(loss) == pytest.approx(expected, rel=1e-4) and size == 15
+    finally:
+        model.eval()
+
+
+@pytest.mark.parametrize("decay", [0.0, -1.0, 1.5, math.nan])
+def test_no_decay_that_makes_no_sense(decay):
+    with pytest.raises(PluginError, match="--head-decay"):
+        criterion(head_decay=decay)
 
 
 @pytest.mark.parametrize("learned", [False, True])

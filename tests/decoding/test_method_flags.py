@@ -32,6 +32,7 @@ VALUES = {
     "verifier_dtype": "bfloat16",
     "drafter_dtype": "int8",
     "vocab_clusters": "clusters.pt",
+    "certified_projection": True,
     "drafter_vocab_clusters": "clusters.pt",
 }
 #: What input-guided decoding reads of a drafter that is its fallback.
@@ -68,7 +69,8 @@ def test_read_or_refused(method, name):
     with pytest.raises(PluginError) as error:
         check_method_flags(cfg)
     text = str(error.value)
-    assert text.startswith(f"--{name.replace('_', '-')} {VALUES[name]} ")
+    value = "" if VALUES[name] is True else f"{VALUES[name]} "
+    assert text.startswith(f"--{name.replace('_', '-')} {value}")
     assert ("without --decoding" if method is None else f"with --decoding {method}") in text
     assert "leave" in text and f"--decoding {READERS[name][0]}" in text
 
@@ -88,6 +90,22 @@ def test_read_or_refused(method, name):
 def test_rules_of_blockwise_decoding(flags, words):
     with pytest.raises(PluginError, match=words):
         check_method_flags(DecodingConfig(decoding="blockwise", **flags))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"decoding": "specdec", "top_beta": 3},
+        {"decoding": "greedy", "vocab_clusters": "clusters.pt"},
+        {"decoding": "greedy", "verifier_dtype": "bfloat16"},
+    ],
+)
+def test_what_cannot_be_certified(flags):
+    with pytest.raises(PluginError, match=r"--certified-projection .* (leave|give) (it|one)"):
+        check_method_flags(DecodingConfig(certified_projection=True, **flags))
+    check_method_flags(
+        DecodingConfig(decoding="greedy", certified_projection=True, verifier_dtype="float32")
+    )
 
 
 def test_a_tolerance_needs_candidates():

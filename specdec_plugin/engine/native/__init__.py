@@ -114,6 +114,12 @@ class Monologue(ctypes.Structure):
     ]
 
 
+class Certainty(ctypes.Structure):
+    """``Certainty`` of ``certainty.h``."""
+
+    _fields_ = [("apart", c_float), ("length", c_float)]
+
+
 class Round(ctypes.Structure):
     """``Round`` of ``rounds.h``."""
 
@@ -130,6 +136,7 @@ class Round(ctypes.Structure):
         ("screen", c_void_p),
         ("symbols", c_void_p),
         ("bias", c_void_p),
+        ("certainty", Certainty),
         ("beta", c_int),
         ("tolerance", c_float),
         ("numbers", c_void_p),
@@ -140,6 +147,8 @@ class Round(ctypes.Structure):
         ("added", c_void_p),
         ("lengths", c_void_p),
         ("ended", c_void_p),
+        ("asked", c_int64),
+        ("sure", c_int64),
         ("scoring", c_double),
     ]
 

@@ -3,7 +3,10 @@
 #pragma once
 
 #include <chrono>
+#include <numeric>
+#include <utility>
 
+#include "certainty.h"
 #include "chain.h"
 #include "stack.h"
 
@@ -190,7 +193,8 @@ struct Round {
   int64_t min_len, max_len;  // tokens before an end may come, and after which it must
   const Linear* screen;   // a rounded projection that says which symbols are scored exactly;
   const float* symbols;   // (vocabulary, dim) the weights of the exact one,
-  const float* bias;      // (vocabulary) or null; without a screen all symbols are scored exactly
+  const float* bias;      // (vocabulary) or null; without a screen all symbols are scored exactly;
+  Certainty certainty;    // how far the rounded scores may be off (with a screen, and `beta` of 1)
   int beta;               // a drafted token stands if it is one of the verifier's best `beta`,
   float tolerance;        // and its log-probability so near that of the best;
   const float* numbers;   // (vocabulary) what symbols mean, NaN if no number; or null. If not, also
@@ -201,6 +205,8 @@ struct Round {
   int64_t* added;         // how many are appended,
   int64_t* lengths;       // how many there are now,
   int64_t* ended;         // and whether the last one ends the sentence
+  int64_t asked;          // with a screen, and `beta` of 1: symbols that were scored exactly because
+  int64_t sure;           // they might be the best, and places where only one might
   double scoring;         // seconds from hidden states to scores
 };
 
@@ -232,6 +238,7 @@ class Verification {
     narrow_.resize(first.room(inputs));
     normalisers_.resize(inputs);
     best_.resize(inputs);
+    asked_.resize(inputs);
     Call call = round.call;
     call.rows = rows.count;
     call.width = call.token_stride = width_;
@@ -254,11 +261,17 @@ class Verification {
     }
     round.scoring = std::chrono::duration<double>(std::chrono::steady_clock::now() - layers_done).count();
     for (int row = 0; row < rows.count; ++row) append(round, row);
+    if (round.screen) {
+      round.asked = std::accumulate(asked_.begin(), asked_.end(), int64_t(0));
+      round.sure = std::count(asked_.begin(), asked_.end(), 1);
+    }
   }
 
  private:
+  static constexpr int CHUNK = 128;  // scores that are looked at together
+
   int width_, vocabulary_, dim_;
-  std::vector<int64_t> fed_, best_;
+  std::vector<int64_t> fed_, best_, asked_;
   std::vector<float> hidden_, values_, normalisers_;
   std::vector<uint32_t> narrow_;
 
@@ -266,7 +279,8 @@ class Verification {
   void rank(const Round& round, int input) {
     float* values = &values_[size_t(input) * vocabulary_];
     const int64_t place = round.rows.lengths[input / width_] + input % width_;
-    if (round.screen) refine(round, input, values);
+    if (round.screen && round.beta > 1) refine(round, input, values);
+    if (round.screen && round.beta == 1) certify(round, input, values, place < round.min_len);
     normalisers_[input] = log_sum_exp(values, vocabulary_);
     values[round.never] = -std::numeric_limits<float>::infinity();
     if (place >= round.max_len) {
@@ -282,14 +296,44 @@ class Verification {
   void refine(const Round& round, int input, float* values) {
     Candidates candidates;
     candidates.find(values, vocabulary_, -1, std::clamp(4 * round.beta, 32, 96));
-    candidates.add(int(round.eos));
-    if (input % width_ + 1 < width_) candidates.add(int(fed_[input + 1]));
+    for (int i = 0; i < candidates.count; ++i) score(round, input, candidates.symbols[i], values);
+    score_known(round, input, values);
+  }
+
+  // Scores exactly whatever may be the best, which no other symbol can be then. `early`: the end
+  // of a sentence may not come yet.
+  void certify(const Round& round, int input, float* values, bool early) {
+    // What may not be chosen must not raise the bar.
+    const float nothing = -std::numeric_limits<float>::infinity();
+    const float never = std::exchange(values[round.never], nothing), end = values[round.eos];
+    if (early) values[round.eos] = nothing;
+    const float greatest = greatest_of(values, vocabulary_);
     const float* state = &hidden_[size_t(input) * dim_];
-    for (int i = 0; i < candidates.count; ++i) {
-      const int symbol = candidates.symbols[i];
-      values[symbol] = dot(state, round.symbols + size_t(symbol) * dim_, dim_) +
-                       (round.bias ? round.bias[symbol] : 0.0f);
+    const float bar = greatest - 2 * round.certainty.doubt(state, dim_, greatest);
+    asked_[input] = 0;
+    for (int first = 0; first < vocabulary_; first += CHUNK) {
+      const int count = std::min(CHUNK, vocabulary_ - first);
+      if (greatest_of(values + first, count) < bar) continue;
+      for (int symbol = first; symbol < first + count; ++symbol) {
+        if (values[symbol] < bar) continue;
+        score(round, input, symbol, values);
+        ++asked_[input];
+      }
     }
+    values[round.never] = never;
+    values[round.eos] = end;
+    score_known(round, input, values);
+  }
+
+  // What will be asked for by its name: a drafted token, and the end of a sentence.
+  void score_known(const Round& round, int input, float* values) const {
+    score(round, input, round.eos, values);
+    if (input % width_ + 1 < width_) score(round, input, fed_[input + 1], values);
+  }
+
+  void score(const Round& round, int input, int64_t symbol, float* values) const {
+    values[symbol] = dot(&hidden_[size_t(input) * dim_], round.symbols + symbol * dim_, dim_) +
+                     (round.bias ? round.bias[symbol] : 0.0f);
   }
 
   bool stands(const Round& round, int input, int64_t token) const {

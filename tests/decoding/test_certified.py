@@ -1,0 +1,178 @@
+"""A certified verifier: 8-bit scores rule symbols out, and the output is fairseq's."""
+
+import math
+
+import pytest
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec_plugin.decoding.acceptance import AtLeast, Distance, TopBeta
+from specdec_plugin.decoding.build import build_generator
+from specdec_plugin.decoding.config import DecodingConfig
+from specdec_plugin.decoding.drafters.base import NoDrafter
+from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
+from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
+from specdec_plugin.decoding.trace import Trace
+from specdec_plugin.decoding.verifier import Verifier
+from specdec_plugin.engine import build_engine, native
+
+from . import tiny
+
+WORDS = 300
+SYMBOLS = tiny.dictionary(WORDS)
+MODELS = [tiny.model(seed, symbols=SYMBOLS) for seed in range(3)]
+needs_kernels = pytest.mark.skipif(native.library() is None, reason="no native kernels here")
+
+
+def with_doubles(seed, apart):
+    """A model each of whose words has three others that are nearly it."""
+    model = tiny.model(seed, symbols=SYMBOLS)
+    with torch.no_grad():
+        weight = model.decoder.output_projection.weight
+        for place in range(4, 4 + WORDS // 4):
+            for double in range(1, 4):
+                weight[place + double * (WORDS // 4)] = weight[place] * (1 + double * apart)
+    return model
+
+
+DOUBLES = [with_doubles(seed, 1e-3) for seed in range(3)]
+
+
+def decode(model, sample, drafter, rule=None, certified=True, prefix=None, **lengths):
+    """Hypotheses, and what was counted."""
+    trace = Trace()
+    verifier = Verifier([build_engine(model)], trace, certified=certified)
+    loop = DecodingLoop(drafter, VerifiedStep(verifier, rule or TopBeta()), trace)
+    options = Lengths(max_positions=model.max_decoder_positions(), **lengths)
+    generator = ParallelGenerator([model], SYMBOLS, loop, trace, options)
+    found = generator.generate([model], sample, prefix_tokens=prefix)
+    return [row[0] for row in found], trace
+
+
+def reference(model, sample, prefix=None, **options):
+    """fairseq's hypotheses with beam 1."""
+    generator = SequenceGenerator([model], SYMBOLS, beam_size=1, **options)
+    return [row[0] for row in generator.generate([model], sample, prefix_tokens=prefix)]
+
+
+def tokens_of(found):
+    return [row["tokens"].tolist() for row in found]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sources=st.lists(st.integers(0, 7), min_size=1, max_size=5),
+    number=st.integers(0, 2),
+    doubled=st.booleans(),
+    min_len=st.integers(0, 4),
+    max_len=st.integers(4, 14),
+    unk_penalty=st.sampled_from([0.0, 0.0, 1.5]),
+    prefix_size=st.integers(0, 2),
+    honesty=st.sampled_from([0.0, 0.5, 0.9]),
+    seed=st.integers(0, 10**6),
+)
+def test_the_output_is_fairseqs(
+    sources, number, doubled, min_len, max_len, unk_penalty, prefix_size, honesty, seed
+):
+    model, sample = (DOUBLES if doubled else MODELS)[number], tiny.sample(sources, seed, WORDS)
+    prefix = None
+    if prefix_size > 0:
+        torch.manual_seed(seed)
+        prefix = torch.randint(4, 4 + WORDS, (len(sources), prefix_size))
+    lengths = {"min_len": min_len, "max_len_b": max_len, "unk_penalty": unk_penalty}
+    expected = reference(model, sample, prefix, **lengths)
+    drafter = tiny.HostileDrafter(tokens_of(expected), honesty, 6, seed)
+    found, _ = decode(model, sample, drafter, prefix=prefix, **lengths)
+    assert tokens_of(found) == tokens_of(expected)
+    for mine, theirs in zip(found, expected):
+        torch.testing.assert_close(
+            mine["positional_scores"], theirs["positional_scores"], atol=0.05, rtol=0
+        )
+
+
+def naive_count(model, state):
+    """How many symbols might be the best, with all of it in float64."""
+    weight, state = model.decoder.output_projection.weight.double(), state.double()
+
+    def rounded(vectors):
+        step = vectors.abs().amax(-1, keepdim=True).clamp(min=1e-30) / 127
+        return (vectors / step).round() * step
+
+    near, near_state = rounded(weight), rounded(state)
+    values = near @ near_state
+    values[SYMBOLS.pad()] = -math.inf
+    doubt = state.norm() * (weight - near).norm(dim=1).max()
+    doubt = doubt + (state - near_state).norm() * near.norm(dim=1).max()
+    assert float(((weight @ state) - near @ near_state).abs().max()) <= float(doubt)
+    return int((values >= values.max() - 2 * doubt).sum())
+
+
+@needs_kernels
+@pytest.mark.parametrize("model", [MODELS[0], DOUBLES[1]])
+def test_what_is_in_question_is_what_the_bound_leaves(model):
+    sample = tiny.sample([6], 3, WORDS)
+    (found,), trace = decode(model, sample, NoDrafter(), max_len_b=30)
+    tokens, net_input = found["tokens"], sample["net_input"]
+    shifted = torch.cat([torch.tensor([SYMBOLS.eos()]), tokens[:-1]])
+    with torch.no_grad():
+        encoded = model.encoder(net_input["src_tokens"], net_input["src_lengths"])
+        states = model.decoder.extract_features(shifted.unsqueeze(0), encoder_out=encoded)[0][0]
+        counts = [naive_count(model, state) for state in states]
+    assert trace.certified == len(tokens)
+    # The kernels allow for what float32 loses, and so may ask for one more now and then.
+    assert sum(counts) <= trace.exact_scores <= sum(counts) * 1.02 + 1
+    assert abs(trace.certain - counts.count(1)) <= 1
+    assert "certified projection" in "\n".join(trace.lines())
+
+
+@needs_kernels
+def test_symbols_that_rounding_cannot_tell_apart_are_in_question():
+    sample = tiny.sample([6, 2], 3, WORDS)
+    plain = decode(MODELS[1], sample, NoDrafter(), max_len_b=20)[1]
+    doubled = decode(DOUBLES[1], sample, NoDrafter(), max_len_b=20)[1]
+    assert plain.certain > 0 and doubled.certain == 0
+    assert doubled.exact_scores >= 4 * doubled.certified
+
+
+@pytest.mark.parametrize("rule", ["distance", "least"])
+def test_other_rules_are_certified_too(rule):
+    model, sample = DOUBLES[0], tiny.sample([5, 3], 9, WORDS)
+    numbers = torch.arange(4.0 + WORDS)
+    rules = {"distance": Distance(numbers, 2.0), "least": AtLeast(TopBeta(), 2, SYMBOLS.eos())}
+    truth = tokens_of(reference(model, sample, max_len_b=20))
+    found = [
+        decode(model, sample, tiny.HostileDrafter(truth, 0.7, 4, 5), rules[rule], certified)[0]
+        for certified in (False, True)
+    ]
+    assert tokens_of(found[0]) == tokens_of(found[1])
+    for mine, theirs in zip(*found):
+        torch.testing.assert_close(
+            mine["positional_scores"], theirs["positional_scores"], atol=0.05, rtol=0
+        )
+
+
+def test_a_model_whose_scores_are_all_alike():
+    model = tiny.model(0, symbols=SYMBOLS)
+    with torch.no_grad():
+        model.decoder.output_projection.weight.zero_()
+    sample = tiny.sample([3], 1, WORDS)
+    found, _ = decode(model, sample, NoDrafter(), max_len_b=5)
+    plain, _ = decode(model, sample, NoDrafter(), certified=False, max_len_b=5)
+    assert tokens_of(found) == tokens_of(plain)
+
+
+def test_where_it_has_no_effect_a_warning_says_so(monkeypatch, caplog):
+    task = tiny.task(SYMBOLS)
+    task.cfg = DecodingConfig(decoding="greedy", certified_projection=True)
+    arguments = type("Arguments", (), {"beam": 1, "max_len_b": 9})()
+    sample = tiny.sample([4, 2], 1, WORDS)
+    expected = tokens_of(reference(MODELS[0], sample, max_len_b=9))
+    with monkeypatch.context() as patched:
+        patched.setenv("SPECDEC_NATIVE", "0")
+        native.library.cache_clear()
+        generator = build_generator(task, MODELS[:1], arguments)
+        assert tokens_of(row[0] for row in generator.generate(MODELS[:1], sample)) == expected
+    native.library.cache_clear()
+    assert "--certified-projection has no effect here" in caplog.text
