@@ -1,10 +1,10 @@
 """Speed-up against accepted tokens, from several runs of specdec-bench (paper 003, Figure 4)."""
 
 import argparse
-import json
 import os
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Dict, List, NamedTuple, Optional, Sequence
 
+from benchruns import read_run
 from matplotlib.figure import Figure
 
 from specdec_plugin.bench.plots import COLOURS, MARKERS
@@ -60,22 +60,12 @@ def read_point(folder: str, method: str) -> Point:
     Raises:
         PluginError: it is no finished run, or lacks the method or greedy.
     """
-    path = os.path.join(folder, "results.json")
-    try:
-        with open(path, encoding="utf-8") as lines:
-            rows = json.load(lines)["rows"]
-    except (OSError, ValueError, KeyError):
+    row = read_run(folder).get(method, {})
+    if SPEED_UP not in row:
         raise PluginError(
-            f"{path} is no report of specdec-bench. Name the folder that it was given as --output, "
-            "and let it finish."
-        ) from None
-    found: List[Dict[str, Any]] = [row for row in rows if row["method"] == method]
-    if not found or SPEED_UP not in found[0]:
-        raise PluginError(
-            f"{path} does not compare {method} with greedy: run specdec-bench with both in "
-            "--methods."
+            f"The run in {folder} does not compare {method} with greedy: run specdec-bench with "
+            "both in --methods."
         )
-    row = found[0]
     return Point(row["accepted tokens"], row[SPEED_UP], 1 + len(row["acceptance by position"]))
 
 

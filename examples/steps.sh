@@ -9,7 +9,11 @@ step() { printf '\n== %s\n' "$1"; }
 
 # PyTorch on a CPU frees and asks for its large buffers at every step; glibc would hand them
 # back to the system each time, and a quarter of the training time would go to page faults.
-fairseq_train() { MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 fairseq-train "$@"; }
+# fairseq's thread that fills a buffer of batches may still run when training has ended, and then
+# the interpreter, which stops threads as it ends, now and then aborts: so there is no buffer.
+fairseq_train() {
+    MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 fairseq-train --data-buffer-size 0 "$@"
+}
 
 # The lines that fairseq-generate printed as FILE.log, in the order of the input, as FILE.hyp,
 # which appears when it is whole.

@@ -1,7 +1,7 @@
 """The ``--user-dir`` entry: registers the plugin's models, criteria and tasks with fairseq."""
 
 from .checkpoints import install_safe_loading
-from .criterions import blockwise_cross_entropy, glancing_block_loss
+from .criterions import blockwise_cross_entropy, glancing_block_loss, projected_cross_entropy
 from .models import block_nat, blockwise_transformer
 from .tasks import (
     block_nat_translation,
@@ -20,6 +20,7 @@ __all__ = [
     "blockwise_translation",
     "glancing_block_loss",
     "parallel_decoding",
+    "projected_cross_entropy",
     "translation_from_pretrained_bart",
     "translation_multi_simple_epoch",
 ]

@@ -25,8 +25,11 @@ TINY_MODEL = (
     "--encoder-attention-heads 2 --decoder-layers 1 --decoder-embed-dim 16 "
     "--decoder-ffn-embed-dim 32 --decoder-attention-heads 2"
 ).split()
+# Without a buffer: fairseq's thread that fills it may still run when training has ended, and then
+# the interpreter, which stops threads as it ends, now and then aborts.
 TINY_TRAINING = (
     "--cpu --optimizer adam --lr 0.02 --max-tokens 400 --seed 1 --num-workers 0 "
+    "--data-buffer-size 0 "
     "--no-epoch-checkpoints --no-progress-bar --disable-validation --log-interval 1000"
 ).split()
 

@@ -17,8 +17,10 @@ Settings, as variables:
                       the last, and for a smaller k the first of them are used
   HEADS=source        form of the heads, as of --heads: joint, separate or source
   UPDATES=830         of each cell of the table
-  UPDATES_LONG=3000   of the last k, fine-tuned on distilled data until it learns no more;
+  UPDATES_LONG=2000   more, of the last k, fine-tuned on distilled data until it learns no more;
                       0: leave that out
+  MORE=PREFIX         source text without translations (PREFIX.en, plain or .gz), which the
+                      verifier translates for these updates
   SENTENCES=400       of the test set, for the time; 0: no benchmark
   SRC=en TGT=es THREADS=2 DEVICE=--cpu (empty for a GPU) PYTHON=python
   and those of translation_pydocs/run.sh, for teacher, distillation and verifier
@@ -35,8 +37,8 @@ USAGE
 corpus=$1 output=$2 given=${3:-}
 src=${SRC:-en} tgt=${TGT:-es}
 read -r -a sizes <<<"${SIZES:-2 4 8}"
-heads=${HEADS:-source} updates=${UPDATES:-830} updates_long=${UPDATES_LONG:-3000} sentences=${SENTENCES:-400}
-threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
+heads=${HEADS:-source} updates=${UPDATES:-830} updates_long=${UPDATES_LONG:-2000} sentences=${SENTENCES:-400}
+more=${MORE:-} threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
 [ ${#sizes[@]} -gt 0 ] || fail "SIZES names no block size. Give some, such as 8."
 largest=${sizes[${#sizes[@]} - 1]}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -65,6 +67,24 @@ frozen() { train "$1" "$2" "$3" "$largest" "$updates" --frozen-base --lr 2e-3 --
 # Beside heads that foresee nothing yet, the model would forget what it knows.
 tuned() {  # FOLDER DATA BASE K UPDATES HEADS OPTIONS
     train "$1" "$2" "$3" "$4" "$5" --heads-path "$6" --lr 3e-4 "${@:7}"
+}
+
+# The verifier's output for more source text, beside that for the corpus.
+translate_more() {
+    wide=$work/wide
+    [ ! -e "$wide/dict.$tgt.txt" ] || return 0
+    # Of a language with itself: a side is all that there is.
+    "$python" "$root/data_scripts/prepare_subwords.py" -s "$src" -t "$src" --train "$more" \
+        --output "$output/more/data" --subword-model "$output/data/spm.model" \
+        --dictionary "$distilled/dict.$src.txt"
+    PYTHON=$python "$root/data_scripts/distill.sh" -d "$distilled" -p "$verifier" \
+        -x "$output/more/data/pieces/train" -s "$src" -t "$tgt" -o "$output/more" \
+        -n "${SHARDS:-8}" -j "${JOBS:-1}" -- --beam 1 ${device:+"$device"}
+    fairseq-preprocess -s "$src" -t "$tgt" --destdir "$wide.tmp" \
+        --trainpref "$output/greedy/filtered/train,$output/more/filtered/train" \
+        --validpref "$output/data/pieces/valid" \
+        --srcdict "$distilled/dict.$src.txt" --tgtdict "$distilled/dict.$tgt.txt"
+    mv "$wide.tmp" "$wide"
 }
 
 decode() {  # NAME MODEL FLAGS: the development set, a line for every line
@@ -107,7 +127,9 @@ done
 best=$work/both$largest.pt
 if [ "$updates_long" != 0 ]; then
     step "both, k=$largest, until it learns no more"
-    tuned "$work/long" "$distilled" "$verifier" "$largest" "$updates_long" "$work/distilled.pt"
+    wide=$distilled
+    [ -z "$more" ] || translate_more
+    tuned "$work/long" "$wide" "$best" "$largest" "$updates_long" "$best" --lr 4e-4 --head-decay 0.8
     best=$work/long.pt
 fi
 
@@ -156,7 +178,7 @@ step "time, on the test set"
 bench() {  # FOLDER MODEL OPTIONS
     [ ! -e "$1/results.md" ] || return 0
     specdec-bench "$distilled" -s "$src" -t "$tgt" --path "$2" \
-        --methods "fairseq beam 5,fairseq beam 1,greedy,blockwise" \
+        --methods "fairseq beam 5,fairseq beam 1,greedy,greedy certified,blockwise,blockwise certified" \
         --reference "$output/data/raw/test.$tgt" --sentences "$sentences" --repeats 3 \
         --threads "$threads" --output "$1" --resume "${@:3}"
 }
@@ -165,7 +187,7 @@ for k in "${sizes[@]}"; do
     bench "$work/bench$k" "$work/both$k.pt"
     runs+=("$work/bench$k")
 done
-bench "$work/bench-frozen" "$verifier" --heads-path "$work/distilled.pt" --draft-confidence 0.3
+bench "$work/bench-frozen" "$verifier" --heads-path "$work/distilled.pt" --block-size 4
 bench "$work/bench-best" "$best" --draft-confidence 0.3
 "$python" "$root/data_scripts/plot_speedups.py" --output "$work/curve.png" \
     --series translation "${runs[@]}"

@@ -13,6 +13,7 @@ usage: run.sh OUTPUT [PHOTO...]
 Settings, as variables:
   SIZES="2 4 8"      block sizes k, in rising order; heads of a frozen model are trained for
                      the last, and for a smaller k the first of them are used
+  HEADS=source       form of the heads, as of --heads: joint, separate or source
   EPSILON=2          grey levels that an accepted one may be away
   UPDATES=1500 UPDATES_HEADS=800   of training, of the model and of each set of heads
   DIM=128 LAYERS=3 SIDE=16 STRIDE=3   the model's size and depth; patches' side and distance
@@ -30,7 +31,7 @@ USAGE
 output=$1
 shift
 read -r -a sizes <<<"${SIZES:-2 4 8}"
-epsilon=${EPSILON:-2} updates=${UPDATES:-1500} updates_heads=${UPDATES_HEADS:-800}
+heads=${HEADS:-source} epsilon=${EPSILON:-2} updates=${UPDATES:-1500} updates_heads=${UPDATES_HEADS:-800}
 dim=${DIM:-128} layers=${LAYERS:-3} side=${SIDE:-16}
 threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
 [ ${#sizes[@]} -gt 0 ] || fail "SIZES names no block size. Give some, such as 8."
@@ -56,7 +57,7 @@ train() {  # FOLDER OPTIONS: what it leaves is FOLDER.pt
 
 train_heads() {  # FOLDER K OPTIONS
     train "$1" --task blockwise_translation --arch blockwise_transformer --verifier-path "$base" \
-        --block-size "$2" --heads separate --dropout 0 --criterion blockwise_cross_entropy \
+        --block-size "$2" --heads "$heads" --dropout 0 --criterion blockwise_cross_entropy \
         --label-smoothing 0 --head-loss mean --warmup-updates $((updates_heads / 8)) \
         --total-num-update "$updates_heads" --max-update "$updates_heads" "${@:3}"
 }

@@ -67,7 +67,8 @@ def measure(
     )
     texts = {name: texts_of(session, timing, options) for name, timing in timings.items()}
     spent = gflops(session, built.methods, timings, batches)
-    return timings, summarise(built.methods, timings, texts, references, memory, spent)
+    tokenize = options.bleu_tokenize
+    return timings, summarise(built.methods, timings, texts, references, memory, spent, tokenize)
 
 
 def study_edits(

@@ -5,6 +5,8 @@ import logging
 from dataclasses import fields
 from typing import Any, Callable, Dict, List, get_args, get_type_hints
 
+from sacrebleu.metrics import BLEU
+
 from ..decoding.config import DecodingConfig
 from ..errors import PluginError
 from .methods import BASELINES, CLUSTERED, HEADS, METHODS, OF_THE_NAME
@@ -72,6 +74,12 @@ def _add_models(parser: Any) -> None:
     )
     parser.add_argument("--subset", default="test", help="split to decode (default: %(default)s)")
     parser.add_argument("--reference", help="raw references, a line a sentence; default: no BLEU")
+    parser.add_argument(
+        "--bleu-tokenize",
+        choices=BLEU.TOKENIZERS,
+        default="13a",
+        help="sacreBLEU's --tokenize, for instance zh for Chinese (default: %(default)s)",
+    )
 
 
 def _add_decoding(group: Any) -> None:

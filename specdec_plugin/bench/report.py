@@ -55,6 +55,7 @@ def summarise(
     references: Optional[List[str]],
     memory: Optional[Mapping[str, Memory]] = None,
     gflops: Optional[Mapping[str, Mapping[str, float]]] = None,
+    bleu_tokenize: Optional[str] = None,
 ) -> List[Row]:
     """One row of figures for each method.
 
@@ -65,6 +66,7 @@ def summarise(
         references: detokenised references, or None for no BLEU.
         memory: by method name.
         gflops: by method name and part.
+        bleu_tokenize: sacreBLEU's tokenizer; None for its own choice.
 
     Returns:
         for each method its latencies in milliseconds a batch, the speed-up against
@@ -82,7 +84,7 @@ def summarise(
             row["acceptance by position"] = method.trace.acceptance_by_position()
             row["seconds by part"] = dict(method.trace.seconds)
         if references is not None:
-            metric = sacrebleu.metrics.BLEU()
+            metric = sacrebleu.metrics.BLEU(tokenize=bleu_tokenize)
             row["bleu"] = metric.corpus_score(texts[method.name], [references]).score
             row["bleu signature"] = str(metric.get_signature())
         if memory is not None and method.name in memory:

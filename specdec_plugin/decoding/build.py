@@ -90,12 +90,15 @@ def _verifier(cfg: Any, args: Any, task: Any, models: Sequence[Any], trace: Trac
         )
     clusters = verifier_clusters(cfg.vocab_clusters, models, task.target_dictionary)
     engines = [build_engine(each, _dtype(cfg.verifier_dtype), clusters) for each in models]
-    verifier = Verifier(engines, trace, temperature, bool(cfg.certified_projection))
-    if verifier.certified and not OneCallVerification.certifies(verifier):
-        logger.warning(
-            "--certified-projection has no effect here: it needs a single model on a CPU, the "
-            "native kernels (a C++ compiler), and no --temperature. The output is the same."
-        )
+    verifier = Verifier(engines, trace, temperature)
+    if cfg.certified_projection:
+        verifier.certified = OneCallVerification.certifies(verifier)
+        if not verifier.certified:
+            logger.warning(
+                "--certified-projection has no effect here: it needs a single model with float32 "
+                "weights on a CPU, the native kernels (a C++ compiler), and no --temperature. The "
+                "output is the same."
+            )
     return verifier
 
 

@@ -59,12 +59,13 @@ class OneCallVerification:
 
     @classmethod
     def certifies(cls, verifier: Verifier) -> bool:
-        """Whether a certified verifier is faster than another, where its weights are now."""
+        """Whether the kernels can be certain of what float32 says, where the weights are now."""
         if not cls.supports(verifier):
             return False
         engine = verifier.engines[0]
         assert isinstance(engine, CachedDecoder)
-        return engine.takes_tokens and engine.projection.native is not None
+        kernels = engine.takes_tokens and engine.projection.native is not None
+        return kernels and engine.weight_type == torch.float32
 
     def fits(self, rows: Rows) -> bool:
         """Whether no rule is left that the kernels do not know."""
@@ -72,21 +73,23 @@ class OneCallVerification:
         prefix = 0 if limits.prefix is None else limits.prefix.size(1)
         if limits.unk_penalty != 0 or rows.shortest < prefix:
             return False
-        return self._engine.takes_tokens and self._engine.projection.native is not None
+        projection = self._engine.projection
+        kernels = projection.native is not None or projection.gather is not None
+        return self._engine.takes_tokens and kernels
 
     def take(self, rows: Rows, draft: Draft) -> Outcome:
         """Append to each row what stands of its draft, and the verifier's next token."""
         begin = time.perf_counter()
-        call, projection = self._round, self._engine.projection.native
-        assert projection is not None
+        call, projection = self._round, self._engine.projection
         tokens, lengths = draft.tokens.contiguous(), draft.lengths.contiguous()
         width = tokens.size(1)
         rows.make_room(width + 1)
         self._engine.describe(self._verifier.states[0], width + 1, call.call)
         describe(rows, call.rows)
         self._describe_limits(rows)
-        if call.beta > 1 or self._verifier.certified:
-            screen = self._engine.projection.screen
+        call.gather = projection.gather
+        if projection.native is not None and (call.beta > 1 or self._verifier.certified):
+            screen = projection.screen
             call.screen, call.symbols = screen.rounded.handle, pointer(screen.weight)
             call.bias, call.certainty = pointer(screen.bias), screen.certainty
         call.block = width
@@ -94,7 +97,7 @@ class OneCallVerification:
         self._library.verification_run(
             self._scratch,
             self._engine.stack,
-            projection.handle,
+            None if projection.native is None else projection.native.handle,
             ctypes.byref(call),
             torch.get_num_threads(),
         )

@@ -44,6 +44,11 @@ class ClusteredLinear:
         self._sizes = clusters.offsets.diff().to(device)
         self._tokens = clusters.tokens.to(device)
 
+    @property
+    def native(self) -> Optional[int]:
+        """The kernels' handle, where they compute it; None where PyTorch does."""
+        return None if self._native is None else self._native.handle
+
     def __call__(self, inputs: Tensor) -> Tensor:
         """(rows, dim) to (rows, vocabulary), float32."""
         return self.scores(inputs, -1)[0]
@@ -103,7 +108,7 @@ class NativeGather:
         weight, centroids = native.float_weight(weight), native.float_weight(clusters.centroids)
         bias = None if bias is None else native.float_weight(bias)
         norms = native.float_weight(clusters.norms)
-        self._handle: int = self._library.gather_new(
+        self.handle: int = self._library.gather_new(
             weight.data_ptr(),
             native.pointer(bias),
             *weight.shape,
@@ -112,7 +117,7 @@ class NativeGather:
             clusters.size,
             *map(native.pointer, self._kept),
         )
-        weakref.finalize(self, self._library.gather_free, self._handle)
+        weakref.finalize(self, self._library.gather_free, self.handle)
 
     @staticmethod
     def supports(weight: Tensor) -> bool:
@@ -122,4 +127,4 @@ class NativeGather:
 
     def scores(self, inputs: Tensor, never: int) -> Tuple[Tensor, Tensor]:
         """See :meth:`ClusteredLinear.scores`."""
-        return scores_by(self._library.gather_run, self._handle, inputs, self._vocabulary, never)
+        return scores_by(self._library.gather_run, self.handle, inputs, self._vocabulary, never)

@@ -93,6 +93,14 @@ class OutputProjection:
         return linear if isinstance(linear, NativeLinear) and self._first_head is None else None
 
     @property
+    def gather(self) -> Optional[int]:
+        """The kernels' handle, where they run this projection, and a part of it by clusters."""
+        linear = self._linear
+        return (
+            linear.native if isinstance(linear, ClusteredLinear) and not self._first_head else None
+        )
+
+    @property
     def screen(self) -> "Screen":
         """A rounded copy, made when it is first wanted. Only where :attr:`native`."""
         if self._screen is None:

@@ -44,12 +44,18 @@ def test_from_text_to_the_table(text: Path, tmp_path: Path) -> None:
     shutil.copy(given / "teacher.pt", output / "verifier.pt")
     for folder in ("distilled", "greedy"):
         shutil.copytree(given / "bin", output / folder / "bin")
-    tiny = dict(SIZES="3", UPDATES="8", UPDATES_LONG="0", SENTENCES="0", THREADS="1")
+    (tmp_path / "more.en").write_text("w3 w1\nw2 w2 w5\nw7\n", "utf-8")
+    tiny = dict(SIZES="3", UPDATES="8", UPDATES_LONG="4", SENTENCES="0", THREADS="1")
+    tiny.update(MORE=str(tmp_path / "more"), SHARDS="2")
     done = run(text, output, given, **tiny)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = (output / "blockwise" / "table.md").read_text("utf-8").splitlines()
-    first, last = ([cell.strip() for cell in row.split("|")[1:-1]] for row in rows[2:])
+    first, last, more = ([cell.strip() for cell in row.split("|")[1:-1]] for row in rows[2:])
     assert len(first) == len(last) == 8 and [first[0], last[0]] == ["1", "3"]
+    assert more[0] == "3, 4 updates" and " / " in more[4]
+    # What the verifier says to the other text stands beside what it says to the corpus.
+    wide = output / "blockwise" / "wide"
+    assert (wide / "train.en-es.es.bin").exists() and (wide / "train1.en-es.es.bin").exists()
     assert all(" / " in cell for cell in [*first[1:3], *last[1:]])
     # A frozen model says what it said, and has its BLEU.
     for place, name in ((1, "regular"), (2, "distilled")):

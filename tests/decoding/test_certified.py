@@ -14,6 +14,7 @@ from specdec_plugin.decoding.config import DecodingConfig
 from specdec_plugin.decoding.drafters.base import NoDrafter
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
+from specdec_plugin.decoding.one_call import OneCallVerification
 from specdec_plugin.decoding.trace import Trace
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine, native
@@ -161,6 +162,16 @@ def test_a_model_whose_scores_are_all_alike():
     found, _ = decode(model, sample, NoDrafter(), max_len_b=5)
     plain, _ = decode(model, sample, NoDrafter(), certified=False, max_len_b=5)
     assert tokens_of(found) == tokens_of(plain)
+
+
+@needs_kernels
+def test_only_float32_is_certified():
+    for dtype, certain in ((torch.float32, True), (torch.bfloat16, False)):
+        verifier = Verifier([build_engine(MODELS[0], dtype)], Trace())
+        assert OneCallVerification.certifies(verifier) is certain
+    for engines, temperature in (([MODELS[0]] * 2, 1.0), ([MODELS[0]], 0.7)):
+        verifier = Verifier([build_engine(each) for each in engines], Trace(), temperature)
+        assert not OneCallVerification.certifies(verifier)
 
 
 def test_where_it_has_no_effect_a_warning_says_so(monkeypatch, caplog):

@@ -136,6 +136,7 @@ class Round(ctypes.Structure):
         ("screen", c_void_p),
         ("symbols", c_void_p),
         ("bias", c_void_p),
+        ("gather", c_void_p),
         ("certainty", Certainty),
         ("beta", c_int),
         ("tolerance", c_float),

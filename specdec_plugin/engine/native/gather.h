@@ -65,15 +65,33 @@ class Gather {
     if (bias) bias_.assign(bias, bias + vocabulary);
   }
 
-  // in: (rows, width); out: (rows, vocabulary); normalisers: (rows). `never` is -inf afterwards,
-  // unless it is negative.
-  void run(const float* in, int rows, int never, float* out, float* normalisers, int threads) {
+  int vocabulary() const { return weights_.rows; }
+  int width() const { return weights_.width; }
+
+  // Makes room for so many rows, before threads call `run`.
+  void prepare(int rows) {
+    own_.resize(rows);
+    distances_.resize(size_t(std::min(rows, BLOCK)) * centroids_.rows);
+    if (rows > 1) wanted_.resize(vocabulary());
+  }
+
+  // in: (rows, width); out: (rows, vocabulary), -inf where nothing is active. The caller waits
+  // before it reads `out`, or asks for a normaliser.
+  void run(const Team& team, const float* in, int rows, float* out) {
     for (int first = 0; first < rows; first += BLOCK) {
-      const int count = std::min(BLOCK, rows - first);
-      const size_t place = size_t(first) * weights_.rows;
-      block(in + size_t(first) * weights_.width, count, never, out + place, normalisers + first,
-            threads);
+      if (first > 0) team.wait();
+      block(team, in + size_t(first) * width(), std::min(BLOCK, rows - first), first,
+            out + size_t(first) * vocabulary());
     }
+  }
+
+  // log Σ exp of a row's active scores. scores: (vocabulary).
+  float normaliser(int row, const float* scores) const {
+    std::vector<float> active;
+    active.reserve(size_t(offsets_[own_[row] + 1] - offsets_[own_[row]]));
+    for (int64_t i = offsets_[own_[row]]; i < offsets_[own_[row] + 1]; ++i)
+      active.push_back(scores[tokens_[i]]);
+    return log_sum_exp(active.data(), int(active.size()));
   }
 
  private:
@@ -85,38 +103,26 @@ class Gather {
   std::vector<float> bias_, norms_;
   const int64_t* offsets_;
   const int32_t* tokens_;
-  std::vector<float> distances_;  // (rows, clusters)
-  std::vector<uint32_t> wanted_;  // (vocabulary) by which rows
+  std::vector<int> own_;          // (rows) the cluster of each
+  std::vector<float> distances_;  // (rows of a block, clusters)
+  std::vector<uint32_t> wanted_;  // (vocabulary) by which rows of a block
 
-  void block(const float* in, int rows, int never, float* out, float* normalisers, int threads) {
-    const int vocabulary = weights_.rows;
-    distances_.resize(size_t(rows) * centroids_.rows);
-    if (rows > 1) wanted_.resize(vocabulary);
-    Barrier barrier(threads);
-#pragma omp parallel num_threads(threads)
-    {
-      const Team team(barrier);
-      measure(team, in, rows);
-      const int begin = team.begin(vocabulary), end = team.end(vocabulary);
-      for (int row = 0; row < rows; ++row) {
-        float* own = out + size_t(row) * vocabulary;
-        std::fill(own + begin, own + end, -std::numeric_limits<float>::infinity());
-      }
-      team.wait();
-      // Every thread finds all clusters for itself, sooner than it could wait for another.
-      std::vector<int> own(rows);
-      for (int row = 0; row < rows; ++row) own[row] = nearest(row);
-      if (rows == 1) {
-        gather(team, in, own[0], out);
-      } else {
-        spread(team, in, rows, own, out);
-      }
-      team.wait();
-      for (int row = team.begin(rows); row < team.end(rows); ++row) {
-        float* scores = out + size_t(row) * vocabulary;
-        normalisers[row] = normaliser(own[row], scores);
-        if (never >= 0) scores[never] = -std::numeric_limits<float>::infinity();
-      }
+  void block(const Team& team, const float* in, int rows, int first, float* out) {
+    measure(team, in, rows);
+    const int begin = team.begin(vocabulary()), end = team.end(vocabulary());
+    for (int row = 0; row < rows; ++row) {
+      float* scores = out + size_t(row) * vocabulary();
+      std::fill(scores + begin, scores + end, -std::numeric_limits<float>::infinity());
+    }
+    team.wait();
+    // Every thread finds all clusters for itself, sooner than it could wait for another.
+    int own[BLOCK];
+    for (int row = 0; row < rows; ++row) own[row] = nearest(row);
+    if (team.index == 0) std::copy(own, own + rows, own_.begin() + first);
+    if (rows == 1) {
+      gather(team, in, own[0], out);
+    } else {
+      spread(team, in, rows, own, out);
     }
   }
 
@@ -161,7 +167,7 @@ class Gather {
 
   // Several states: which of them want each token of this thread's part of the vocabulary, and the
   // products with those.
-  void spread(const Team& team, const float* in, int rows, const std::vector<int>& own, float* out) {
+  void spread(const Team& team, const float* in, int rows, const int* own, float* out) {
     const int vocabulary = weights_.rows;
     const int begin = team.begin(vocabulary), end = team.end(vocabulary);
     std::fill(wanted_.begin() + begin, wanted_.begin() + end, 0u);
@@ -185,15 +191,6 @@ class Gather {
           out[size_t(places[i + n]) * vocabulary + token] = found[n] + bias_[token];
       }
     }
-  }
-
-  // log Σ exp of the scores of a cluster's tokens.
-  float normaliser(int cluster, const float* scores) const {
-    std::vector<float> active;
-    active.reserve(size_t(offsets_[cluster + 1] - offsets_[cluster]));
-    for (int64_t i = offsets_[cluster]; i < offsets_[cluster + 1]; ++i)
-      active.push_back(scores[tokens_[i]]);
-    return log_sum_exp(active.data(), int(active.size()));
   }
 };
 

@@ -91,9 +91,22 @@ Gather* gather_new(const float* weight, const float* bias, int vocabulary, int w
 
 void gather_free(Gather* gather) { delete gather; }
 
+// As `scores_run`.
 void gather_run(Gather* gather, const float* in, int rows, int never, float* out,
                 float* normalisers, int threads) {
-  gather->run(in, rows, never, out, normalisers, threads);
+  gather->prepare(rows);
+  Barrier barrier(threads);
+#pragma omp parallel num_threads(threads)
+  {
+    const Team team(barrier);
+    gather->run(team, in, rows, out);
+    team.wait();
+    for (int row = team.begin(rows); row < team.end(rows); ++row) {
+      float* scores = out + size_t(row) * gather->vocabulary();
+      normalisers[row] = gather->normaliser(row, scores);
+      if (never >= 0) scores[never] = -std::numeric_limits<float>::infinity();
+    }
+  }
 }
 
 // The first three maps belong to the chain from now on; the rest does not.
@@ -219,7 +232,7 @@ void verification_free(Verification* verification) { delete verification; }
 
 void verification_run(Verification* verification, Stack* stack, const Linear* projection,
                       Round* round, int threads) {
-  verification->run(*stack, *projection, *round, threads);
+  verification->run(*stack, projection, *round, threads);
 }
 
 Guesser* guesser_new() { return new Guesser(); }

@@ -8,6 +8,7 @@
 
 #include "certainty.h"
 #include "chain.h"
+#include "gather.h"
 #include "stack.h"
 
 namespace native {
@@ -194,6 +195,7 @@ struct Round {
   const Linear* screen;   // a rounded projection that says which symbols are scored exactly;
   const float* symbols;   // (vocabulary, dim) the weights of the exact one,
   const float* bias;      // (vocabulary) or null; without a screen all symbols are scored exactly;
+  Gather* gather;         // scores a part of the symbols, exactly, instead of both; or null
   Certainty certainty;    // how far the rounded scores may be off (with a screen, and `beta` of 1)
   int beta;               // a drafted token stands if it is one of the verifier's best `beta`,
   float tolerance;        // and its log-probability so near that of the best;
@@ -214,12 +216,13 @@ struct Round {
 // verifier's own next token.
 class Verification {
  public:
-  void run(Stack& stack, const Linear& projection, Round& round, int threads) {
+  // projection: of all symbols, exactly; not read with a screen or a gather.
+  void run(Stack& stack, const Linear* projection, Round& round, int threads) {
     const Rows& rows = round.rows;
-    const Linear& first = round.screen ? *round.screen : projection;
+    const Linear* first = round.screen ? round.screen : projection;
     width_ = 1;
-    vocabulary_ = projection.outputs;
-    dim_ = projection.inputs;
+    vocabulary_ = round.gather ? round.gather->vocabulary() : first->outputs;
+    dim_ = stack.dim;
     for (int row = 0; row < rows.count; ++row) {
       const int64_t wanted = round.draft_lengths ? round.draft_lengths[row] : 0;
       round.drafted[row] = std::min(wanted, round.max_len - rows.lengths[row]);
@@ -235,7 +238,11 @@ class Verification {
     }
     hidden_.resize(size_t(inputs) * dim_);
     values_.resize(size_t(inputs) * vocabulary_);
-    narrow_.resize(first.room(inputs));
+    if (round.gather) {
+      round.gather->prepare(inputs);
+    } else {
+      narrow_.resize(first->room(inputs));
+    }
     normalisers_.resize(inputs);
     best_.resize(inputs);
     asked_.resize(inputs);
@@ -254,8 +261,12 @@ class Verification {
       stack.run(team, call);
       team.wait();
       if (team.index == 0) layers_done = std::chrono::steady_clock::now();
-      first.run(team, hidden_.data(), dim_, inputs, narrow_.data(),
-                {values_.data(), size_t(vocabulary_), nullptr, Activation::none});
+      if (round.gather) {
+        round.gather->run(team, hidden_.data(), inputs, values_.data());
+      } else {
+        first->run(team, hidden_.data(), dim_, inputs, narrow_.data(),
+                   {values_.data(), size_t(vocabulary_), nullptr, Activation::none});
+      }
       team.wait();
       for (int input = team.begin(inputs); input < team.end(inputs); ++input) rank(round, input);
     }
@@ -281,7 +292,8 @@ class Verification {
     const int64_t place = round.rows.lengths[input / width_] + input % width_;
     if (round.screen && round.beta > 1) refine(round, input, values);
     if (round.screen && round.beta == 1) certify(round, input, values, place < round.min_len);
-    normalisers_[input] = log_sum_exp(values, vocabulary_);
+    normalisers_[input] = round.gather ? round.gather->normaliser(input, values)
+                                       : log_sum_exp(values, vocabulary_);
     values[round.never] = -std::numeric_limits<float>::infinity();
     if (place >= round.max_len) {
       best_[input] = round.eos;

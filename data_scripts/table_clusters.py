@@ -1,0 +1,189 @@
+"""Tables and plots of clustered projections, from runs of specdec-bench (paper 004)."""
+
+import argparse
+import os
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+from benchruns import read_run
+from matplotlib.figure import Figure
+from textfiles import write_lines
+
+from specdec_plugin.bench.plots import COLOURS, MARKERS
+from specdec_plugin.bench.report import table
+from specdec_plugin.errors import PluginError
+from specdec_plugin.vocab.clusters import load_clusters
+
+DESCRIPTION = """\
+What runs of specdec-bench with --vocab-clusters found, as the paper's tables 2 and 3
+(directions.md), and for one direction by number of clusters and K as its figures 3 and 4
+(grid.md, grid.png). A run is named with the cluster file that it used."""
+
+EXAMPLE = """\
+example:
+  python data_scripts/table_clusters.py --model model.pt --output results \\
+      --directions en-es=bench/es=clusters/es.pt --grid grid/500-3=clusters/es-500-3.pt"""
+
+FULL, CERTIFIED, CLUSTERED = "greedy", "greedy certified", "greedy clustered"
+SPEED_UP = "median speed-up over greedy"
+
+
+class Run(NamedTuple):
+    """What a run found.
+
+    Attributes:
+        name: as in the table.
+        rows: by method, what specdec-bench found.
+        clusters: how many.
+        top_k: tokens of each state.
+        active: share of the vocabulary that a cluster has, on average.
+        size: bytes of the cluster file.
+    """
+
+    name: str
+    rows: Dict[str, Dict[str, Any]]
+    clusters: int
+    top_k: int
+    active: float
+    size: int
+
+    def projection(self, method: str) -> float:
+        """Microseconds for each token."""
+        row = self.rows[method]
+        return float(1e6 * row["seconds by part"]["projection"] / row["tokens"])
+
+    @property
+    def bleu_lost(self) -> float:
+        """BLEU of the full projection less that by clusters."""
+        return float(self.rows[FULL]["bleu"] - self.rows[CLUSTERED]["bleu"])
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="table_clusters.py",
+        description=DESCRIPTION,
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--model", required=True, help="the checkpoint, for its size")
+    parser.add_argument("--output", required=True, metavar="DIR")
+    parser.add_argument(
+        "--directions", required=True, nargs="+", metavar="NAME=FOLDER=CLUSTERS", help="for tables"
+    )
+    parser.add_argument(
+        "--grid", nargs="+", default=[], metavar="FOLDER=CLUSTERS", help="for the figures"
+    )
+    return parser
+
+
+def run_with(name: str, folder: str, clusters: str) -> Run:
+    """What is in the folder of a run, and in the file that it used.
+
+    Raises:
+        PluginError: one of them is not there, or is something else.
+    """
+    rows = read_run(folder)
+    if not {FULL, CLUSTERED} <= rows.keys() or "bleu" not in rows[FULL]:
+        raise PluginError(
+            f"The run in {folder} does not compare clusters with a full projection: run "
+            f'specdec-bench with --methods "{FULL},{CLUSTERED}" and --reference.'
+        )
+    file = load_clusters(clusters)
+    found = file.clusters
+    return Run(name, rows, found.size, file.top_k, found.active_share, os.path.getsize(clusters))
+
+
+def directions_table(runs: Sequence[Run], model_size: int) -> str:
+    """The paper's tables 2, 3 and 5: what is active, times, quality, and sizes."""
+    heads = [
+        "direction", "active", "projection in full, µs a token", "certified", "by clusters",
+        "× greedy, certified", "× greedy, clusters", "BLEU", "BLEU by clusters",
+        "hypotheses as in full, certified", "by clusters", "file, MB", "of the model",
+    ]  # fmt: skip
+    cells = []
+    for run in runs:
+        full, clustered = run.rows[FULL], run.rows[CLUSTERED]
+        certified = run.rows.get(CERTIFIED)
+        cells.append(
+            [
+                run.name,
+                f"{100 * run.active:.1f} %",
+                f"{run.projection(FULL):.0f}",
+                f"{run.projection(CERTIFIED):.0f}" if certified else "",
+                f"{run.projection(CLUSTERED):.0f}",
+                f"{certified[SPEED_UP]:.2f}" if certified else "",
+                f"{clustered[SPEED_UP]:.2f}",
+                f"{full['bleu']:.2f}",
+                f"{clustered['bleu']:.2f}",
+                _same(certified) if certified else "",
+                _same(clustered),
+                f"{run.size / 1e6:.1f}",
+                f"{100 * run.size / model_size:.1f} %",
+            ]
+        )
+    return table(heads, cells)
+
+
+def _same(row: Dict[str, Any]) -> str:
+    same = row.get("equal to fairseq greedy", row.get("equal to greedy"))
+    return f"{100 * same / row['sentences']:.1f} %"
+
+
+def grid_table(runs: Sequence[Run]) -> str:
+    """What figures 3 and 4 show."""
+    heads = ["clusters", "K", "active", "projection, µs a token", "× greedy", "BLEU lost"]
+    cells = [
+        [
+            f"{run.clusters:,}",
+            str(run.top_k),
+            f"{100 * run.active:.1f} %",
+            f"{run.projection(CLUSTERED):.0f}",
+            f"{run.rows[CLUSTERED][SPEED_UP]:.2f}",
+            f"{run.bleu_lost:.2f}",
+        ]
+        for run in runs
+    ]
+    return table(heads, cells, texts=())
+
+
+def draw(runs: Sequence[Run]) -> Figure:
+    """Share that is active, speed and BLEU by the number of clusters, a line for each K."""
+    figure = Figure(figsize=(9, 3), layout="constrained")
+    panels = {
+        "active, % of the vocabulary": lambda run: 100 * run.active,
+        "times as fast as greedy": lambda run: run.rows[CLUSTERED][SPEED_UP],
+        "BLEU lost": lambda run: run.bleu_lost,
+    }
+    for axis, (label, value) in zip(figure.subplots(1, len(panels)), panels.items()):
+        for k, colour, marker in zip(sorted({run.top_k for run in runs}), COLOURS, MARKERS):
+            line = sorted((run.clusters, value(run)) for run in runs if run.top_k == k)
+            axis.plot(*zip(*line), color=colour, marker=marker, label=f"K={k}")
+        axis.set(xlabel="clusters", ylabel=label, xscale="log")
+        axis.grid(color="#DDDDDD")
+    axis.legend(frameon=False)
+    return figure
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Command line."""
+    parser = get_parser()
+    args = parser.parse_args(argv)
+    for given, parts in ((args.directions, 3), (args.grid, 2)):
+        for each in given:
+            if each.count("=") < parts - 1:
+                parser.error(f"{each}: give {parts} parts with = between them")
+    directions = [run_with(*each.rsplit("=", 2)) for each in args.directions]
+    grid: List[Run] = [run_with("", *each.rsplit("=", 1)) for each in args.grid]
+    tables = {"directions.md": directions_table(directions, os.path.getsize(args.model))}
+    if grid:
+        tables["grid.md"] = grid_table(grid)
+    for name, text in tables.items():
+        write_lines(os.path.join(args.output, name), [text])
+        print(text + "\n")
+    if grid:
+        path = os.path.join(args.output, "grid.png")
+        draw(grid).savefig(path, dpi=150, metadata={"Software": None})
+
+
+if __name__ == "__main__":
+    main()

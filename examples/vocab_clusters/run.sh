@@ -1,0 +1,166 @@
+#!/usr/bin/env bash
+# From raw text in several directions to tables and plots: one multilingual model, clusters of
+# its states for each direction, quality, time and memory with and without them.
+# Every step is skipped when its output is there, and resumes when it was killed.
+set -euo pipefail
+
+usage() {
+    cat <<'USAGE'
+usage: run.sh CORPUS OUTPUT
+
+  CORPUS   folder with en-es, en-fr, ...; in each train, dev and test .en and .es, ...
+           (plain or .gz)
+  OUTPUT   where everything goes
+
+Settings, as variables:
+  SRC=en TARGETS="es fr pt zh ja"
+  SIZE=32000          subwords, joint over all languages
+  UPDATES=7500        of training; the last three checkpoints are averaged
+  CLUSTERS=1000 TOP_K=3   of each direction
+  STATES=1000000      that are recorded of each, at most
+  GRID="250 500 1000 2000" GRID_K="1 3 5"   what is tried with the first direction's development
+                      set; GRID="" leaves that out
+  SENTENCES=          of each test set that are decoded for the tables (default: all)
+  THREADS=2 DEVICE=--cpu (empty for a GPU) PYTHON=python
+
+example:
+  examples/vocab_clusters/run.sh corpora/pydocs work
+USAGE
+}
+
+. "$(dirname "${BASH_SOURCE[0]}")/../steps.sh"
+
+[ "${1:-}" != --help ] || { usage; exit; }
+[ $# -ge 2 ] || { usage; exit 1; }
+corpus=$1 output=$2
+read -r -a targets <<<"${TARGETS:-es fr pt zh ja}"
+[ ${#targets[@]} -gt 0 ] || fail "TARGETS names no language. Give some, such as \"es fr\"."
+src=${SRC:-en} size=${SIZE:-32000} updates=${UPDATES:-7500}
+clusters=${CLUSTERS:-1000} top_k=${TOP_K:-3} states=${STATES:-1000000} sentences=${SENTENCES:-}
+read -r -a grid <<<"${GRID-250 500 1000 2000}" || true
+read -r -a grid_k <<<"${GRID_K-1 3 5}" || true
+threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+plugin=$root/specdec_plugin
+text=$output/text data=$output/data model=$output/model.pt
+export OMP_NUM_THREADS=$threads
+
+# --- data -------------------------------------------------------------------------------
+
+step "one corpus of all directions"
+[ -e "$text/all/test.tgt" ] || "$python" "$root/data_scripts/join_directions.py" "$corpus" \
+    --source "$src" --targets "${targets[@]}" --output "$text"
+
+step "joint subwords and binary data"
+"$python" "$root/data_scripts/prepare_subwords.py" -s src -t tgt --size "$size" \
+    --character-coverage 0.9998 --output "$data/all" \
+    --train "$text/all/train" --valid "$text/all/dev"
+for target in "${targets[@]}"; do
+    "$python" "$root/data_scripts/prepare_subwords.py" -s src -t tgt --output "$data/$target" \
+        --train "$text/$target/train" --valid "$text/$target/dev" --test "$text/$target/test" \
+        --subword-model "$data/all/spm.model" --dictionary "$data/all/bin/dict.src.txt"
+done
+
+# --- model ------------------------------------------------------------------------------
+
+step "model: 3+3 layers, d=256, for all directions"
+[ -e "$model" ] || {
+    # Logits of all tokens at once would fill gigabytes, and take most of the time.
+    fairseq_train "$data/all/bin" -s src -t tgt --user-dir "$plugin" --task specdec_translation \
+        --arch transformer --share-all-embeddings --dropout 0.1 \
+        --encoder-layers 3 --encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 \
+        --encoder-attention-heads 4 --decoder-layers 3 --decoder-embed-dim 256 \
+        --decoder-ffn-embed-dim 1024 --decoder-attention-heads 4 \
+        --criterion projected_cross_entropy --label-smoothing 0.1 \
+        --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt \
+        --warmup-updates $((updates / 8 < 800 ? updates / 8 : 800)) --max-update "$updates" \
+        --max-tokens 4096 ${device:+"$device" --cpu-autocast bfloat16} \
+        --save-interval-updates 250 --keep-interval-updates 3 --no-epoch-checkpoints \
+        --log-format simple --log-interval 50 --num-workers 0 --seed 1 --save-dir "$output/model"
+    specdec-average-checkpoints --inputs "$output/model" --num-update-checkpoints 3 \
+        --output "$model" --half
+}
+
+# --- clusters ---------------------------------------------------------------------------
+
+cluster() {  # DATA STATES_FOLDER FILE N K
+    [ -e "$3" ] || specdec-cluster-vocab "$1/bin" -s src -t tgt --user-dir "$plugin" \
+        --path "$model" --gen-subset train ${device:+"$device"} --states "$states" \
+        --states-dir "$2" --clusters "$4" --top-k "$5" --output "$3"
+}
+
+mkdir -p "$output/clusters" "$output/states"
+for target in "${targets[@]}" all; do
+    step "clusters of $src-$target"
+    cluster "$data/$target" "$output/states/$target" "$output/clusters/$target.pt" \
+        "$clusters" "$top_k"
+done
+
+# --- tables -----------------------------------------------------------------------------
+
+tokenizer() {  # LANGUAGE: sacreBLEU's
+    case $1 in zh) echo zh ;; ja) echo char ;; *) echo 13a ;; esac
+}
+
+bench() {  # LANGUAGE FOLDER CLUSTERS SUBSET OPTIONS
+    [ -e "$2/results.md" ] || specdec-bench "$data/$1/bin" -s src -t tgt --path "$model" \
+        --subset "$4" --vocab-clusters "$3" --reference "$data/$1/raw/$4.tgt" \
+        --bleu-tokenize "$(tokenizer "$1")" --threads "$threads" --output "$2" --resume "${@:5}"
+}
+
+for target in "${targets[@]}"; do
+    step "time and quality, $src-$target, one sentence at a time"
+    bench "$target" "$output/bench/$target" "$output/clusters/$target.pt" test \
+        --methods "fairseq beam 1,greedy,greedy certified,greedy clustered,specdec self certified" \
+        ${sentences:+--sentences "$sentences"}
+    bench "$target" "$output/bench/$target-all" "$output/clusters/all.pt" test \
+        --methods "greedy,greedy clustered" ${sentences:+--sentences "$sentences"}
+done
+
+beam() {  # LANGUAGE NAME OPTIONS: beam 2, 20 sentences at a time, by fairseq's own search
+    local name=$output/beam/$1.$2
+    [ ! -e "$name.hyp" ] || return 0
+    fairseq-generate "$data/$1/bin" -s src -t tgt --user-dir "$plugin" --gen-subset test \
+        --task specdec_translation --path "$model" --beam 2 --batch-size 20 \
+        --post-process sentencepiece ${device:+"$device"} "${@:3}" >"$name.log" 2>&1
+    hypotheses "$name"
+}
+
+mkdir -p "$output/beam"
+for target in "${targets[@]}"; do
+    step "beam 2, 20 sentences at a time, $src-$target"
+    beam "$target" full
+    beam "$target" clustered --vocab-clusters "$output/clusters/$target.pt"
+done
+
+runs=()
+if [ ${#grid[@]} -gt 0 ]; then
+    first=${targets[0]}
+    for n in "${grid[@]}"; do
+        for k in "${grid_k[@]}"; do
+            step "$n clusters, K=$k, $src-$first, development set"
+            cluster "$data/$first" "$output/states/$first" "$output/clusters/$first-$n-$k.pt" \
+                "$n" "$k"
+            bench "$first" "$output/grid/$n-$k" "$output/clusters/$first-$n-$k.pt" valid \
+                --methods "greedy,greedy clustered" --sentences 400
+            runs+=("$output/grid/$n-$k=$output/clusters/$first-$n-$k.pt")
+        done
+    done
+fi
+
+step "tables"
+directions=()
+for target in "${targets[@]}"; do
+    directions+=("$src-$target=$output/bench/$target=$output/clusters/$target.pt")
+    directions+=("$src-$target, all together=$output/bench/$target-all=$output/clusters/all.pt")
+done
+"$python" "$root/data_scripts/table_clusters.py" --model "$model" --output "$output/results" \
+    --directions "${directions[@]}" ${runs[@]+--grid "${runs[@]}"}
+for target in "${targets[@]}"; do
+    for name in full clustered; do
+        printf '%s-%s, beam 2, %s: BLEU %s, %s\n' "$src" "$target" "$name" \
+            "$(sacrebleu "$data/$target/raw/test.tgt" -i "$output/beam/$target.$name.hyp" \
+                -tok "$(tokenizer "$target")" -b -w 2)" \
+            "$(sed -n 's/.*\(Translated .*\)/\1/p' "$output/beam/$target.$name.log")"
+    done
+done

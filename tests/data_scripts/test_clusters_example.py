@@ -1,0 +1,42 @@
+"""examples/vocab_clusters/run.sh on a tiny corpus in two directions."""
+
+import shutil
+from functools import partial
+from pathlib import Path
+
+from tests.conftest import Corpus
+from tests.data_scripts.conftest import run_example
+
+run = partial(run_example, "vocab_clusters")
+TINY = dict(
+    TARGETS="es fr", SIZE="60", UPDATES="8", CLUSTERS="8", TOP_K="2", STATES="300", GRID="8",
+    GRID_K="1", SENTENCES="4", THREADS="1",
+)  # fmt: skip
+
+
+def test_from_text_to_tables(corpus: Corpus, tmp_path: Path) -> None:
+    for target in ("es", "fr"):
+        folder = tmp_path / "text" / f"en-{target}"
+        folder.mkdir(parents=True)
+        for theirs, ours in (("train", "train"), ("dev", "valid"), ("test", "test")):
+            for language, name in (("en", "en"), ("es", target)):
+                shutil.copy(
+                    Path(corpus.raw_dir) / f"{ours}.{language}", folder / f"{theirs}.{name}"
+                )
+    output = tmp_path / "out"
+    done = run(tmp_path / "text", output, **TINY)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = (output / "results" / "directions.md").read_text("utf-8").splitlines()[2:]
+    names = [row.strip("| ").split(" | ")[0] for row in rows]
+    assert names == ["en-es", "en-es, all together", "en-fr", "en-fr, all together"]
+    assert (output / "results" / "grid.png").stat().st_size > 1000
+    assert "en-fr, beam 2, clustered: BLEU" in done.stdout and "Translated" in done.stdout
+    again = run(tmp_path / "text", output, **TINY)
+    assert again.returncode == 0 and "epoch 001" not in again.stdout
+
+
+def test_refusals(tmp_path: Path) -> None:
+    assert "usage: run.sh" in run("--help").stdout
+    assert run(tmp_path).returncode == 1
+    none = run(tmp_path, tmp_path, TARGETS=" ")
+    assert none.returncode == 1 and "TARGETS names no language" in none.stderr

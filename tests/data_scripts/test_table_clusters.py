@@ -1,0 +1,88 @@
+"""data_scripts/table_clusters.py: figures of runs and files, in tables and a picture."""
+
+import json
+from pathlib import Path
+from typing import Any, Dict
+
+import pytest
+import table_clusters
+import torch
+from PIL import Image
+
+from specdec_plugin.errors import PluginError
+from specdec_plugin.vocab.clusters import made_for, save_clusters
+from tests.decoding import tiny
+from tests.vocab import made
+
+DECODER = tiny.model(0).decoder
+
+
+def row(method: str, seconds: float, bleu: float, speed_up: float, same: float) -> Dict[str, Any]:
+    return {
+        "method": method,
+        "bleu": bleu,
+        "tokens": 2000,
+        "sentences": 50,
+        "seconds by part": {"projection": seconds},
+        "equal to greedy": same,
+        table_clusters.SPEED_UP: speed_up,
+    }
+
+
+def run_of(folder: Path, certified: bool = True, **changes: float) -> str:
+    folder.mkdir()
+    clustered = {"seconds": 0.02, "bleu": 40.5, "speed_up": 1.75, "same": 47, **changes}
+    rows = [row("greedy", 0.2, 40.75, 1.0, 50), row("greedy clustered", **clustered)]
+    if certified:
+        rows.append(row("greedy certified", 0.05, 40.75, 1.4, 50))
+    (folder / "results.json").write_text(json.dumps({"rows": rows}), "utf-8")
+    return str(folder)
+
+
+def file_of(path: Path, count: int, top_k: int) -> str:
+    clusters = made.clusters([[2, 3, 4, 5]] * count, 16, 16)
+    save_clusters(made_for(clusters, top_k, DECODER, tiny.dictionary(), "made up"), str(path))
+    return str(path)
+
+
+def cells(text: str) -> Any:
+    return [line.strip("| ").split(" | ") for line in text.splitlines()]
+
+
+def test_tables_and_picture(tmp_path: Path) -> None:
+    model = tmp_path / "model.pt"
+    torch.save(torch.zeros(100_000), model)
+    file = file_of(tmp_path / "a.pt", 5, 3)
+    both = [f"en-es={run_of(tmp_path / 'es')}={file}"]
+    both.append(f"a=b={run_of(tmp_path / 'ab', certified=False)}={file}")
+    grid = []
+    for count, k in ((5, 1), (9, 1), (5, 3)):
+        run = run_of(tmp_path / f"{count}-{k}", speed_up=count / 4 + k, bleu=40.0 + count / 10)
+        grid.append(f"{run}={file_of(tmp_path / f'{count}-{k}.pt', count, k)}")
+    table_clusters.main(
+        ["--model", str(model), "--output", str(tmp_path / "out"), "--directions", *both]
+        + ["--grid", *grid]
+    )
+    first, second = cells((tmp_path / "out" / "directions.md").read_text("utf-8"))[2:]
+    assert first[:10] == "en-es,25.0 %,100,25,10,1.40,1.75,40.75,40.50,100.0 %".split(",")
+    share = float(first[12].removesuffix(" %"))
+    assert first[10] == "94.0 %" and share == pytest.approx(
+        100 * Path(file).stat().st_size / model.stat().st_size, abs=0.06
+    )
+    assert second[0] == "a=b" and second[3] == second[5] == second[9] == ""
+    rows = cells((tmp_path / "out" / "grid.md").read_text("utf-8"))[2:]
+    assert rows[1] == ["9", "1", "25.0 %", "10", "3.25", "-0.15"]
+    assert Image.open(tmp_path / "out" / "grid.png").size[0] > 800
+
+
+def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = file_of(tmp_path / "a.pt", 2, 1)
+    with pytest.raises(PluginError, match="is no report of specdec-bench"):
+        table_clusters.run_with("x", str(tmp_path), file)
+    folder = run_of(tmp_path / "run")
+    (tmp_path / "run" / "results.json").write_text('{"rows": [{"method": "greedy"}]}', "utf-8")
+    with pytest.raises(PluginError, match="does not compare clusters"):
+        table_clusters.run_with("x", folder, file)
+    with pytest.raises(SystemExit):
+        table_clusters.main(["--model", "m", "--output", "o", "--directions", "only=one"])
+    assert "only=one: give 3 parts" in capsys.readouterr().err
