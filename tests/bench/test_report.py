@@ -59,6 +59,16 @@ def test_quality(rows):
     assert "tok:13a" in rows[0]["bleu signature"]
 
 
+def test_bleu_of_other_scripts():
+    said = {"greedy": timing([1.0], [4, 2])}
+    for tokenize, near in (("char", True), ("13a", False)):
+        texts, references = {"greedy": ["日本語で話す"]}, ["日本語で話す。"]
+        methods = [Method("greedy", None, None)]
+        (row,) = summarise(methods, said, texts, references, bleu_tokenize=tokenize)
+        assert (row["bleu"] > 50) is near
+        assert f"tok:{tokenize}" in row["bleu signature"]
+
+
 @pytest.mark.parametrize(
     "values, percent, value",
     [

@@ -14,8 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_plugin.decoding import build
+from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.clustering import cluster_search, verifier_clusters
 from specdec_plugin.decoding.config import DecodingConfig
+from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
+from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
+from specdec_plugin.decoding.trace import Trace
+from specdec_plugin.decoding.verifier import Verifier
+from specdec_plugin.engine import build_engine, native
 from specdec_plugin.errors import PluginError
 from specdec_plugin.vocab.clusters import made_for, save_clusters
 
@@ -172,6 +178,31 @@ def test_every_method_says_what_greedy_says(
     else:
         one = decode("greedy", model, alone(sample, len(sources) - 1), **flags)
         assert tokens_of(one) == expected[-1:]
+
+
+@pytest.mark.skipif(native.library() is None, reason="no native kernels here")
+@settings(max_examples=30, deadline=None)
+@given(
+    drawn=cluster_sets,
+    sources=st.lists(st.integers(0, 7), min_size=1, max_size=40),
+    beta=st.integers(1, 4),
+    tolerance=st.sampled_from([0.7, math.inf]),
+    min_len=st.integers(0, 3),
+    seed=st.integers(0, 10**6),
+)
+def test_one_call_is_the_loop_on_operators(drawn, sources, beta, tolerance, min_len, seed):
+    model, sample, clusters = MODELS[0], tiny.sample(sources, seed), clusters_of(drawn)
+    limits = Lengths(max_positions=64, max_len_b=12, min_len=min_len)
+    truth, both = [[5, 6, 7, 8, 2]] * len(sources), []
+    for one_call in (False, True):
+        trace = Trace()
+        verifier = Verifier([build_engine(model, None, clusters)], trace)
+        step = VerifiedStep(verifier, TopBeta(beta, tolerance), one_call)
+        loop = DecodingLoop(tiny.HostileDrafter(truth, 0.5, 5, seed), step, trace)
+        generator = ParallelGenerator([model], SYMBOLS, loop, trace, limits)
+        with mock.patch.object(Verifier, "scores", None if one_call else Verifier.scores):
+            both.append([row[0] for row in generator.generate([model], sample)])
+    assert_same(*reversed(both))
 
 
 def alone(sample, row):
