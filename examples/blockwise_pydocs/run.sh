@@ -80,10 +80,11 @@ translate_more() {
     PYTHON=$python "$root/data_scripts/distill.sh" -d "$distilled" -p "$verifier" \
         -x "$output/more/data/pieces/train" -s "$src" -t "$tgt" -o "$output/more" \
         -n "${SHARDS:-8}" -j "${JOBS:-1}" -- --beam 1 ${device:+"$device"}
-    fairseq-preprocess -s "$src" -t "$tgt" --destdir "$wide.tmp" \
-        --trainpref "$output/greedy/filtered/train,$output/more/filtered/train" \
-        --validpref "$output/data/pieces/valid" \
-        --srcdict "$distilled/dict.$src.txt" --tgtdict "$distilled/dict.$tgt.txt"
+    rm -rf "$wide.tmp"
+    cp -r "$distilled" "$wide.tmp"
+    for file in "$output/more/bin/train.$src-$tgt".*; do  # fairseq trains on train and train1
+        cp "$file" "$wide.tmp/train1${file##*/train}"
+    done
     mv "$wide.tmp" "$wide"
 }
 
@@ -129,7 +130,8 @@ if [ "$updates_long" != 0 ]; then
     step "both, k=$largest, until it learns no more"
     wide=$distilled
     [ -z "$more" ] || translate_more
-    tuned "$work/long" "$wide" "$best" "$largest" "$updates_long" "$best" --lr 4e-4 --head-decay 0.8
+    tuned "$work/long" "$wide" "$best" "$largest" "$updates_long" "$best" \
+        --lr 4e-4 --head-decay 0.8 --upsample-primary 1  # train and train1 count alike
     best=$work/long.pt
 fi
 

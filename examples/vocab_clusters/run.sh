@@ -75,7 +75,7 @@ step "model: 3+3 layers, d=256, for all directions"
         --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt \
         --warmup-updates $((updates / 8 < 800 ? updates / 8 : 800)) --max-update "$updates" \
         --max-tokens 4096 ${device:+"$device" --cpu-autocast bfloat16} \
-        --save-interval-updates 250 --keep-interval-updates 3 --no-epoch-checkpoints \
+        --save-interval-updates $((updates / 30 + 1)) --keep-interval-updates 3 --no-epoch-checkpoints \
         --log-format simple --log-interval 50 --num-workers 0 --seed 1 --save-dir "$output/model"
     specdec-average-checkpoints --inputs "$output/model" --num-update-checkpoints 3 \
         --output "$model" --half

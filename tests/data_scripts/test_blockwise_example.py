@@ -44,7 +44,7 @@ def test_from_text_to_the_table(text: Path, tmp_path: Path) -> None:
     shutil.copy(given / "teacher.pt", output / "verifier.pt")
     for folder in ("distilled", "greedy"):
         shutil.copytree(given / "bin", output / folder / "bin")
-    (tmp_path / "more.en").write_text("w3 w1\nw2 w2 w5\nw7\n", "utf-8")
+    shutil.copy(text / "train.en", tmp_path / "more.en")
     tiny = dict(SIZES="3", UPDATES="8", UPDATES_LONG="4", SENTENCES="0", THREADS="1")
     tiny.update(MORE=str(tmp_path / "more"), SHARDS="2")
     done = run(text, output, given, **tiny)
