@@ -21,8 +21,6 @@ METHODS.update(dict.fromkeys(["specdec++", "specdec self", "specdec++ self"], "s
 #: Behind a method's name: the same with ``--vocab-clusters``, beside that with a full projection.
 CLUSTERED = " clustered"
 METHODS.update({name + CLUSTERED: choice for name, choice in METHODS.items() if name != "nat"})
-#: Flags that make ``specdec++`` of ``specdec``.
-RELAXED = ("top_beta", "tolerance")
 #: Likewise: the same with ``--certified-projection``, of methods that accept the best token alone.
 CERTIFIED = " certified"
 METHODS.update(
@@ -32,6 +30,8 @@ METHODS.update(
         if name != "nat" and not name.startswith("specdec++") and not name.endswith(CLUSTERED)
     }
 )
+#: Flags that make ``specdec++`` of ``specdec``.
+RELAXED = ("top_beta", "tolerance")
 #: Fields of :class:`DecodingConfig` that a method's name decides.
 OF_THE_NAME = ("decoding", "certified_projection")
 #: What names the proposal heads of ``blockwise``, so that a drafter may be timed beside them.

@@ -96,9 +96,9 @@ class OutputProjection:
     def gather(self) -> Optional[int]:
         """The kernels' handle, where they run this projection, and a part of it by clusters."""
         linear = self._linear
-        return (
-            linear.native if isinstance(linear, ClusteredLinear) and not self._first_head else None
-        )
+        if self._first_head is not None or not isinstance(linear, ClusteredLinear):
+            return None
+        return linear.native
 
     @property
     def screen(self) -> "Screen":
@@ -107,7 +107,7 @@ class OutputProjection:
             with torch.inference_mode(False), torch.no_grad():
                 weight, bias = self.rows()
                 rounded = NativeLinear([weight], None if bias is None else [bias], torch.int8)
-                self._screen = Screen(rounded, weight, bias, _certainty(weight, bias))
+                self._screen = Screen(rounded, weight, bias, _certainty(weight))
         return self._screen
 
     def rows(self) -> Tuple[Tensor, Optional[Tensor]]:
@@ -144,12 +144,12 @@ class OutputProjection:
         return Scores(values.view(*shape, -1), normalisers.view(shape))
 
 
-def _certainty(weight: Tensor, bias: Optional[Tensor]) -> native.Certainty:
+def _certainty(weight: Tensor) -> native.Certainty:
     """What 8-bit rounding and float32's own do to (vocabulary, dim) weights, at most."""
     step = weight.abs().amax(1, keepdim=True) / 127
     levels = torch.where(step > 0, 1 / step, 0)
     rounded = (weight * levels).round_().mul_(step)
-    # A sum of n products is off by n units in the last place at most, and the bias adds one.
+    # A sum of n products is off by n roundings at most, each of half this; half is reserve.
     unit = torch.finfo(torch.float32).eps
     sums = (weight.size(1) + 8) * unit * weight.norm(dim=1).max()
     apart = (weight - rounded).norm(dim=1).max() + sums
