@@ -1,5 +1,7 @@
 """The ``--user-dir`` entry: registers the plugin's models, criteria and tasks with fairseq."""
 
+import logging
+
 from .checkpoints import install_safe_loading
 from .criterions import blockwise_cross_entropy, glancing_block_loss, projected_cross_entropy
 from .models import block_nat, blockwise_transformer
@@ -27,3 +29,5 @@ __all__ = [
 
 __path__ = PluginPath(__path__)  # so that fairseq takes any copy for the one loaded
 install_safe_loading()
+# fairseq lets every logger speak, and matplotlib would tell how it finds its fonts.
+logging.getLogger("matplotlib").setLevel(logging.WARNING)

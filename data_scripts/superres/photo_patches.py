@@ -19,6 +19,9 @@ of which is the mean of four, is the source of a pair, and the patch its target.
 
   train.low, train.high   all patches --stride apart, in random order, each turned
                           or mirrored at random
+  mixed.low, mixed.high   these, and each once more with its blocks of four pixels in
+                          random order: there only the source tells what comes next,
+                          so that a model learns soon where to look
   valid.*, test.*         patches side by side of regions that no training patch
                           touches: one square of 64 in ten for each of the two
   dict.txt                the levels, as fairseq's dictionary"""
@@ -136,6 +139,13 @@ def halved(patch: Any) -> Any:
     return ((sums + 2) // 4).astype(np.uint8)
 
 
+def scattered(patch: Any, order: Any) -> Any:
+    """A patch with its blocks of 2x2 pixels in another ``order``, (side^2 / 4,)."""
+    half = patch.shape[0] // 2
+    blocks = patch.reshape(half, 2, half, 2).swapaxes(1, 2).reshape(-1, 2, 2)[order]
+    return blocks.reshape(half, half, 2, 2).swapaxes(1, 2).reshape(patch.shape)
+
+
 def cut(photos: Sequence[Any], side: int, stride: int, seed: int) -> Dict[str, List[Any]]:
     """The patches of each split, (side, side) uint8."""
     draw = np.random.default_rng(seed)
@@ -147,6 +157,9 @@ def cut(photos: Sequence[Any], side: int, stride: int, seed: int) -> Dict[str, L
     order = draw.permutation(len(found["train"]))
     ways = draw.integers(8, size=len(order))
     found["train"] = [turned(found["train"][i], way) for i, way in zip(order, ways)]
+    found["mixed"] = []
+    for patch in found["train"]:
+        found["mixed"] += [patch, scattered(patch, draw.permutation(side * side // 4))]
     return found
 
 

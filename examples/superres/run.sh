@@ -15,7 +15,9 @@ Settings, as variables:
                      the last, and for a smaller k the first of them are used
   HEADS=source       form of the heads, as of --heads: joint, separate or source
   EPSILON=2          grey levels that an accepted one may be away
-  UPDATES=1500 UPDATES_HEADS=800   of training, of the model and of each set of heads
+  UPDATES_MIXED=3000   of the model, on patches half of which have their blocks in random order
+  UPDATES=2000         of the model, from there, on patches as they are
+  UPDATES_HEADS=800    of each set of heads
   DIM=128 LAYERS=3 SIDE=16 STRIDE=3   the model's size and depth; patches' side and distance
   THREADS=2 DEVICE=--cpu (empty for a GPU) PYTHON=python
 
@@ -31,32 +33,44 @@ USAGE
 output=$1
 shift
 read -r -a sizes <<<"${SIZES:-2 4 8}"
-heads=${HEADS:-source} epsilon=${EPSILON:-2} updates=${UPDATES:-1500} updates_heads=${UPDATES_HEADS:-800}
+heads=${HEADS:-source} epsilon=${EPSILON:-2} updates_heads=${UPDATES_HEADS:-800}
+updates_mixed=${UPDATES_MIXED:-3000} updates=${UPDATES:-2000}
 dim=${DIM:-128} layers=${LAYERS:-3} side=${SIDE:-16}
 threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
 [ ${#sizes[@]} -gt 0 ] || fail "SIZES names no block size. Give some, such as 8."
 largest=${sizes[${#sizes[@]} - 1]} pixels=$((side * side))
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$root/specdec_plugin programs=$root/data_scripts/superres
-patches=$output/patches data=$output/bin base=$output/base.pt
+patches=$output/patches data=$output/bin mixed=$output/bin-mixed base=$output/base.pt
 export OMP_NUM_THREADS=$threads
 mkdir -p "$output"
 
 # Files appear under their names when they are whole.
 
-train() {  # FOLDER OPTIONS: what it leaves is FOLDER.pt
+train() {  # FOLDER DATA OPTIONS: what it leaves is FOLDER.pt
     [ ! -e "$1.pt" ] || return 0
-    fairseq_train "$data" -s low -t high --user-dir "$plugin" \
+    fairseq_train "$2" -s low -t high --user-dir "$plugin" \
         ${device:+"$device" --cpu-autocast bfloat16} \
         --optimizer adam --adam-betas '(0.9, 0.98)' --lr-scheduler polynomial_decay \
         --max-tokens 8192 --save-interval-updates 200 --keep-interval-updates 1 \
         --no-epoch-checkpoints --log-format simple --log-interval 20 --num-workers 0 --seed 1 \
-        --disable-validation --save-dir "$1" "${@:2}"
+        --disable-validation --save-dir "$1" "${@:3}"
     specdec-average-checkpoints --inputs "$1/checkpoint_last.pt" --output "$1.pt" --half
 }
 
+train_model() {  # FOLDER DATA UPDATES OPTIONS
+    train "$1" "$2" --task specdec_translation --arch transformer --share-all-embeddings --dropout 0 \
+        --encoder-layers "$layers" --encoder-embed-dim "$dim" --encoder-attention-heads 4 \
+        --decoder-layers "$layers" --decoder-embed-dim "$dim" --decoder-attention-heads 4 \
+        --encoder-ffn-embed-dim $((4 * dim)) --decoder-ffn-embed-dim $((4 * dim)) \
+        --encoder-learned-pos --decoder-learned-pos --no-scale-embedding \
+        --max-source-positions "$pixels" --max-target-positions $((2 * pixels)) \
+        --criterion cross_entropy --warmup-updates $(($3 / 8)) \
+        --total-num-update "$3" --max-update "$3" "${@:4}"
+}
+
 train_heads() {  # FOLDER K OPTIONS
-    train "$1" --task blockwise_translation --arch blockwise_transformer --verifier-path "$base" \
+    train "$1" "$data" --task blockwise_translation --arch blockwise_transformer --verifier-path "$base" \
         --block-size "$2" --heads "$heads" --dropout 0 --criterion blockwise_cross_entropy \
         --label-smoothing 0 --head-loss mean --warmup-updates $((updates_heads / 8)) \
         --total-num-update "$updates_heads" --max-update "$updates_heads" "${@:3}"
@@ -86,24 +100,25 @@ step "patches"
 [ -e "$patches/dict.txt" ] || "$python" "$programs/photo_patches.py" --output "$patches" \
     --side "$side" --stride "${STRIDE:-3}" ${1:+--photos "$@"}
 
-step "binary data"
-if [ ! -e "$data/dict.high.txt" ]; then
-    rm -rf "$data.tmp"
-    fairseq-preprocess -s low -t high --trainpref "$patches/train" --validpref "$patches/valid" \
-        --testpref "$patches/test" --srcdict "$patches/dict.txt" --tgtdict "$patches/dict.txt" \
-        --destdir "$data.tmp" --workers 1
-    mv "$data.tmp" "$data"
-fi
+binary() {  # FOLDER OPTIONS
+    [ ! -e "$1/dict.high.txt" ] || return 0
+    rm -rf "$1.tmp"
+    fairseq-preprocess -s low -t high --srcdict "$patches/dict.txt" --tgtdict "$patches/dict.txt" \
+        --destdir "$1.tmp" --workers 1 "${@:2}"
+    mv "$1.tmp" "$1"
+}
 
-step "model: $layers+$layers layers, d=$dim"
-train "${base%.pt}" --task specdec_translation --arch transformer --share-all-embeddings --dropout 0 \
-    --encoder-layers "$layers" --encoder-embed-dim "$dim" --encoder-attention-heads 4 \
-    --decoder-layers "$layers" --decoder-embed-dim "$dim" --decoder-attention-heads 4 \
-    --encoder-ffn-embed-dim $((4 * dim)) --decoder-ffn-embed-dim $((4 * dim)) \
-    --encoder-learned-pos --decoder-learned-pos \
-    --max-source-positions "$pixels" --max-target-positions $((2 * pixels)) \
-    --criterion cross_entropy --lr 2e-3 --warmup-updates $((updates / 8)) \
-    --total-num-update "$updates" --max-update "$updates"
+step "binary data"
+binary "$data" --trainpref "$patches/train" --validpref "$patches/valid" --testpref "$patches/test"
+binary "$mixed" --trainpref "$patches/mixed"
+
+# In a photograph the pixels before tell nearly all, and a model is slow to find out that the
+# source tells more. With blocks in random order only the source tells anything.
+step "model: $layers+$layers layers, d=$dim, learns where to look"
+train_model "$output/mixed" "$mixed" "$updates_mixed" --lr 2e-3
+step "model: learns photographs"
+train_model "${base%.pt}" "$data" "$updates" --lr 1e-3 \
+    --finetune-from-model "$output/mixed/checkpoint_last.pt"
 
 step "heads for the model as it is, k=$largest"
 train_heads "$output/frozen" "$largest" --frozen-base --lr 1e-3

@@ -6,8 +6,8 @@ from pathlib import Path
 from tests.data_scripts.conftest import run_example
 
 TINY = dict(
-    DIM="16", LAYERS="1", SIDE="4", STRIDE="24", SIZES="3", UPDATES="6", UPDATES_HEADS="4",
-    THREADS="1",
+    DIM="16", LAYERS="1", SIDE="4", STRIDE="24", SIZES="3", UPDATES_MIXED="4",
+    UPDATES="6", UPDATES_HEADS="4", THREADS="1",
 )  # fmt: skip
 run = partial(run_example, "superres")
 

@@ -2,6 +2,8 @@
 
 import math
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, List
 
@@ -84,6 +86,30 @@ def _at(grey: Any, place: Any, patch: Any) -> bool:
     return np.array_equal(grey[y : y + 8, x : x + 8], patch)
 
 
+def test_blocks_in_random_order(photo: Path, tmp_path: Path) -> None:
+    """Every second patch has the blocks of the one before it, each with its own source pixel."""
+    run("--output", tmp_path, "--photos", photo, "--side", 8, "--stride", 9)
+    plain = [patches(tmp_path, f"train.{side}") for side in ("low", "high")]
+    mixed = [patches(tmp_path, f"mixed.{side}") for side in ("low", "high")]
+    assert len(mixed[0]) == len(mixed[1]) == 2 * len(plain[0])
+    moved = 0
+    for number, (low, high) in enumerate(zip(*plain)):
+        assert np.array_equal(mixed[0][2 * number], low)
+        assert np.array_equal(mixed[1][2 * number], high)
+        other = _blocks(mixed[0][2 * number + 1], mixed[1][2 * number + 1])
+        assert sorted(other) == sorted(_blocks(low, high))
+        moved += other != _blocks(low, high)
+    assert moved > 0.9 * len(plain[0])
+
+
+def _blocks(low: Any, high: Any) -> List[Any]:
+    return [
+        (int(low[y, x]), *map(int, high[2 * y : 2 * y + 2, 2 * x : 2 * x + 2].reshape(-1)))
+        for y in range(len(low))
+        for x in range(len(low))
+    ]
+
+
 def test_the_same_for_the_same_seed(photo: Path, tmp_path: Path) -> None:
     texts = []
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
@@ -162,6 +188,20 @@ def test_score_and_draw(photo: Path, tmp_path: Path, capsys: Any) -> None:
     picture = tmp_path / "folder" / "grid.png"
     draw_patches.main(["--output", str(picture), f"k=8={low}", f"truth={high}", "--columns", "3"])
     assert Image.open(picture).size[0] > Image.open(picture).size[1] > 100
+
+
+def test_drawing_says_nothing_of_fonts(tmp_path: Path) -> None:
+    """In a process of its own, whose loggers are as fairseq leaves them."""
+    patch = tmp_path / "one"
+    patch.write_text("7 8 9 10\n", "utf-8")
+    program = Path(draw_patches.__file__)
+    done = subprocess.run(
+        [sys.executable, program, "--output", tmp_path / "a.png", f"one={patch}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "findfont" not in done.stderr
 
 
 def test_the_patches_that_are_drawn() -> None:
