@@ -6,6 +6,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_l
 
 from specdec_plugin.criterions import projected_loss as module
 from specdec_plugin.criterions.projected_loss import projected_loss
+from specdec_plugin.engine import native
 
 SYMBOLS, DIM = 11, 6
 
@@ -75,6 +76,28 @@ def test_autocast_multiplies_in_bfloat16_and_adds_in_float32():
     for got, wanted in zip(found, expected):
         assert got.dtype == torch.float32
         torch.testing.assert_close(got, wanted, rtol=0.02, atol=0.02 * float(wanted.abs().max()))
+
+
+@pytest.mark.parametrize("symbols", [1, 2, 15, 16, 17, 100, 1003])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_comparing_scores_of_bfloat16(monkeypatch, symbols, compiled):
+    """By the kernel and without it: what float32 says of these scores, to a bfloat16's last bit."""
+    if not compiled:
+        monkeypatch.setattr(native, "library", lambda: None)
+    elif native.library() is None:
+        pytest.skip("no compiler here, so that there is no kernel to test")
+    torch.manual_seed(symbols)
+    z = (8 * torch.randn(37, symbols)).bfloat16()
+    z[0], z[1, 0] = -300.0, 300.0
+    target = torch.randint(0, symbols, (37, 1))
+    expected = torch.log_softmax(z.double(), 1)
+    wanted = expected.exp().scatter_add(1, target, torch.full((37, 1), -0.9).double())
+    right = -expected.gather(1, target)
+    normaliser = z.double().logsumexp(1, keepdim=True)
+    wrong, total, slope = module._compare(z, target, -0.9)
+    torch.testing.assert_close(wrong.double(), right, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(total.double(), normaliser, rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(slope.double(), wanted, rtol=2**-8, atol=1e-7)
 
 
 def test_a_small_gradient_survives_half_precision():

@@ -224,6 +224,10 @@ _SIGNATURES = {
     "linear_run": (None, [c_void_p, c_void_p, c_int, c_void_p, c_int]),
     "planes_run": (None, [c_void_p, c_void_p] + [c_int] * 4 + [c_void_p, c_int]),
     "scores_run": (None, [c_void_p, c_void_p, c_int, c_int, c_void_p, c_void_p, c_int]),
+    "probabilities_run": (
+        None,
+        [c_void_p, c_int, c_int, c_void_p, c_float, c_void_p, c_void_p, c_int],
+    ),
     "gather_new": (
         c_void_p,
         [c_void_p] * 2 + [c_int] * 2 + [c_void_p] * 2 + [c_int] + [c_void_p] * 2,

@@ -4,6 +4,7 @@
 #include "gather.h"
 #include "guesses.h"
 #include "heads.h"
+#include "probabilities.h"
 
 using namespace native;
 
@@ -78,6 +79,23 @@ void scores_run(const Linear* linear, const float* in, int rows, int never, floa
     for (int row = team.begin(rows); row < team.end(rows); ++row) {
       normalisers[row] = log_sum_exp(out + row * outputs, linear->outputs);
       if (never >= 0) out[row * outputs + never] = -std::numeric_limits<float>::infinity();
+    }
+  }
+}
+
+// scores: (rows, count) bfloat16, replaced; targets: (rows); see `Probabilities`. wrong: (rows)
+// log Σ exp(z) - z_target; totals: (rows) log Σ exp(z).
+void probabilities_run(uint16_t* scores, int rows, int count, const int64_t* targets, float added,
+                       float* wrong, float* totals, int threads) {
+#pragma omp parallel num_threads(threads)
+  {
+    Probabilities row_of(count);
+#pragma omp for
+    for (int row = 0; row < rows; ++row) {
+      uint16_t* own = scores + size_t(row) * count;
+      const float wanted = widened(own[targets[row]]);
+      totals[row] = row_of.replace(own, int(targets[row]), added);
+      wrong[row] = totals[row] - wanted;
     }
   }
 }

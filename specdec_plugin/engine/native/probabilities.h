@@ -1,0 +1,63 @@
+// The softmax of scores in bfloat16, for training: a row at a time, which stays in the cache, where
+// PyTorch's goes through memory several times.
+#pragma once
+
+#include <algorithm>
+#include <vector>
+
+#include "vector.h"
+
+namespace native {
+
+typedef uint16_t Words __attribute__((vector_size(2 * LANES)));
+
+// The upper half of a float32 is a bfloat16.
+static inline float widened(uint16_t x) {
+  const uint32_t bits = uint32_t(x) << 16;
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+static inline Vec widened(const uint16_t* from) {
+  Words words;
+  std::memcpy(&words, from, sizeof words);
+  return (Vec)(__builtin_convertvector(words, Ints) << 16);
+}
+
+// To the nearest, halves to even. Numbers only: no infinity and no NaN.
+static inline void narrow(uint16_t* to, Vec values) {
+  const Ints bits = (Ints)values;
+  const Words words = __builtin_convertvector((bits + 0x7fff + ((bits >> 16) & 1)) >> 16, Words);
+  std::memcpy(to, &words, sizeof words);
+}
+
+class Probabilities {
+ public:
+  explicit Probabilities(int count) : count_(count), whole_(count / LANES * LANES), values_(count + LANES) {}
+
+  // Replaces the scores z of `count` symbols by softmax(z), to which `added` is added at `target`.
+  // Gives log Σ exp(z).
+  float replace(uint16_t* scores, int target, float added) {
+    float* values = values_.data();
+    for (int i = 0; i < whole_; i += LANES) store(values + i, widened(scores + i));
+    for (int i = whole_; i < count_; ++i) values[i] = widened(scores[i]);
+    const Exponentials found = exponentials(values, count_);
+    const Vec share = splat(1 / found.sum);
+    for (int i = 0; i < count_; i += LANES) store(values + i, load(values + i) * share);
+    values[target] += added;
+    for (int i = 0; i < whole_; i += LANES) narrow(scores + i, load(values + i));
+    if (whole_ < count_) {
+      uint16_t last[LANES];
+      narrow(last, load(values + whole_));
+      std::copy(last, last + count_ - whole_, scores + whole_);
+    }
+    return found.greatest + std::log(found.sum);
+  }
+
+ private:
+  const int count_, whole_;
+  std::vector<float> values_;
+};
+
+}  // namespace native
