@@ -4,6 +4,7 @@ from argparse import Namespace
 from dataclasses import fields
 
 import pytest
+import torch
 from fairseq import options
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.tasks import TASK_REGISTRY
@@ -93,5 +94,23 @@ class TestWhereFlagsAre:
         task = AutocastMixin.__new__(AutocastMixin)
         options = AutocastConfig(cpu_autocast=wanted)
         for task.cfg, task.args in ((options, None), (None, options)):
-            context = task._autocast()
-            assert hasattr(context, "fast_dtype") == (wanted == "bfloat16")
+            with task._autocast({}):
+                assert torch.is_autocast_enabled("cpu") == (wanted == "bfloat16")
+            assert not torch.is_autocast_enabled("cpu")
+
+    @pytest.mark.parametrize(
+        "source, target, fused",
+        [(9, 9, False), (999, 9, True), (9, 999, True)],
+    )
+    def test_short_sentences_have_attention_of_plain_products(self, source, target, fused):
+        task = AutocastMixin.__new__(AutocastMixin)
+        inputs = {
+            "src_tokens": torch.zeros(2, source),
+            "src_lengths": torch.zeros(2),
+            "prev_output_tokens": torch.zeros(2, target),
+        }
+        for wanted, expected in (("none", True), ("bfloat16", fused)):
+            task.cfg = AutocastConfig(cpu_autocast=wanted)
+            with task._autocast({"net_input": inputs}):
+                assert torch.backends.cuda.flash_sdp_enabled() == expected
+            assert torch.backends.cuda.flash_sdp_enabled()
