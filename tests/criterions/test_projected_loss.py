@@ -81,11 +81,10 @@ def test_autocast_multiplies_in_bfloat16_and_adds_in_float32():
 @pytest.mark.parametrize("symbols", [1, 2, 15, 16, 17, 100, 1003])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_comparing_scores_of_bfloat16(monkeypatch, symbols, compiled):
-    """By the kernel and without it: what float32 says of these scores, to a bfloat16's last bit."""
+    """By the kernel (where there is a compiler) and without it: what float64 says of these scores,
+    to a bfloat16's last bit."""
     if not compiled:
         monkeypatch.setattr(native, "library", lambda: None)
-    elif native.library() is None:
-        pytest.skip("no compiler here, so that there is no kernel to test")
     torch.manual_seed(symbols)
     z = (8 * torch.randn(37, symbols)).bfloat16()
     z[0], z[1, 0] = -300.0, 300.0
