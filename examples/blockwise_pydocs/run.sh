@@ -16,7 +16,7 @@ Settings, as variables:
   SIZES="2 4 8"       block sizes k, in rising order; heads of a frozen model are trained for
                       the last, and for a smaller k the first of them are used
   HEADS=source        form of the heads, as of --heads: joint, separate or source
-  UPDATES=830         of each cell of the table
+  UPDATES=900         of each cell of the table
   UPDATES_LONG=2000   more, of the last k, fine-tuned on distilled data until it learns no more;
                       0: leave that out
   MORE=PREFIX         source text without translations (PREFIX.en, plain or .gz), which the
@@ -37,7 +37,7 @@ USAGE
 corpus=$1 output=$2 given=${3:-}
 src=${SRC:-en} tgt=${TGT:-es}
 read -r -a sizes <<<"${SIZES:-2 4 8}"
-heads=${HEADS:-source} updates=${UPDATES:-830} updates_long=${UPDATES_LONG:-2000} sentences=${SENTENCES:-400}
+heads=${HEADS:-source} updates=${UPDATES:-900} updates_long=${UPDATES_LONG:-2000} sentences=${SENTENCES:-400}
 more=${MORE:-} threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
 [ ${#sizes[@]} -gt 0 ] || fail "SIZES names no block size. Give some, such as 8."
 largest=${sizes[${#sizes[@]} - 1]}
@@ -129,7 +129,7 @@ best=$work/both$largest.pt
 if [ "$updates_long" != 0 ]; then
     step "both, k=$largest, until it learns no more"
     wide=$distilled
-    [ -z "$more" ] || translate_more
+    [ -z "$more" ] || [ -e "$work/long.pt" ] || translate_more
     tuned "$work/long" "$wide" "$best" "$largest" "$updates_long" "$best" \
         --lr 4e-4 --head-decay 0.8 --upsample-primary 1  # train and train1 count alike
     best=$work/long.pt
@@ -190,6 +190,6 @@ for k in "${sizes[@]}"; do
     runs+=("$work/bench$k")
 done
 bench "$work/bench-frozen" "$verifier" --heads-path "$work/distilled.pt" --block-size 4
-bench "$work/bench-best" "$best" --draft-confidence 0.3
+bench "$work/bench-best" "$best"
 "$python" "$root/data_scripts/plot_speedups.py" --output "$work/curve.png" \
     --series translation "${runs[@]}"

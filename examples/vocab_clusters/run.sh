@@ -15,7 +15,7 @@ usage: run.sh CORPUS OUTPUT
 Settings, as variables:
   SRC=en TARGETS="es fr pt zh ja"
   SIZE=32000          subwords, joint over all languages
-  UPDATES=7500        of training; the last three checkpoints are averaged
+  UPDATES=6400        of training (four passes); the last three checkpoints are averaged
   CLUSTERS=1000 TOP_K=3   of each direction
   STATES=1000000      that are recorded of each, at most
   GRID="250 500 1000 2000" GRID_K="1 3 5"   what is tried with the first direction's development
@@ -35,7 +35,7 @@ USAGE
 corpus=$1 output=$2
 read -r -a targets <<<"${TARGETS:-es fr pt zh ja}"
 [ ${#targets[@]} -gt 0 ] || fail "TARGETS names no language. Give some, such as \"es fr\"."
-src=${SRC:-en} size=${SIZE:-32000} updates=${UPDATES:-7500}
+src=${SRC:-en} size=${SIZE:-32000} updates=${UPDATES:-6400}
 clusters=${CLUSTERS:-1000} top_k=${TOP_K:-3} states=${STATES:-1000000} sentences=${SENTENCES:-}
 read -r -a grid <<<"${GRID-250 500 1000 2000}" || true
 read -r -a grid_k <<<"${GRID_K-1 3 5}" || true
@@ -76,6 +76,7 @@ step "model: 3+3 layers, d=256, for all directions"
         --warmup-updates $((updates / 8 < 800 ? updates / 8 : 800)) --max-update "$updates" \
         --max-tokens 4096 ${device:+"$device" --cpu-autocast bfloat16} \
         --save-interval-updates $((updates / 30 + 1)) --keep-interval-updates 3 --no-epoch-checkpoints \
+        --max-valid-steps 10 \
         --log-format simple --log-interval 50 --num-workers 0 --seed 1 --save-dir "$output/model"
     specdec-average-checkpoints --inputs "$output/model" --num-update-checkpoints 3 \
         --output "$model" --half
@@ -111,26 +112,36 @@ bench() {  # LANGUAGE FOLDER CLUSTERS SUBSET OPTIONS
 for target in "${targets[@]}"; do
     step "time and quality, $src-$target, one sentence at a time"
     bench "$target" "$output/bench/$target" "$output/clusters/$target.pt" test \
-        --methods "fairseq beam 1,greedy,greedy certified,greedy clustered,specdec self certified" \
-        ${sentences:+--sentences "$sentences"}
+        --methods "fairseq beam 1,greedy,greedy certified,greedy clustered,specdec self,specdec self certified,specdec self clustered drafts" \
+        --drafter-vocab-clusters "$output/clusters/$target.pt" ${sentences:+--sentences "$sentences"}
     bench "$target" "$output/bench/$target-all" "$output/clusters/all.pt" test \
         --methods "greedy,greedy clustered" ${sentences:+--sentences "$sentences"}
 done
 
-beam() {  # LANGUAGE NAME OPTIONS: beam 2, 20 sentences at a time, by fairseq's own search
-    local name=$output/beam/$1.$2
-    [ ! -e "$name.hyp" ] || return 0
+decode() {  # LANGUAGE FILE OPTIONS: the test set
+    [ ! -e "$2.hyp" ] || return 0
     fairseq-generate "$data/$1/bin" -s src -t tgt --user-dir "$plugin" --gen-subset test \
-        --task specdec_translation --path "$model" --beam 2 --batch-size 20 \
-        --post-process sentencepiece ${device:+"$device"} "${@:3}" >"$name.log" 2>&1
-    hypotheses "$name"
+        --path "$model" --required-batch-size-multiple 1 --post-process sentencepiece \
+        ${device:+"$device"} "${@:3}" >"$2.log" 2>&1
+    hypotheses "$2"
 }
 
-mkdir -p "$output/beam"
+mkdir -p "$output/beam" "$output/lossless"
 for target in "${targets[@]}"; do
     step "beam 2, 20 sentences at a time, $src-$target"
-    beam "$target" full
-    beam "$target" clustered --vocab-clusters "$output/clusters/$target.pt"
+    for name in full clustered; do
+        options=()
+        [ $name = full ] || options=(--vocab-clusters "$output/clusters/$target.pt")
+        decode "$target" "$output/beam/$target.$name" --task specdec_translation \
+            --beam 2 --batch-size 20 ${options[@]+"${options[@]}"}
+    done
+    step "is it lossless? $src-$target, 32 sentences at a time"
+    file=$output/lossless/$target
+    decode "$target" "$file.fairseq" --task translation --beam 1 --batch-size 32
+    decode "$target" "$file.certified" --task specdec_translation --beam 1 --batch-size 32 \
+        --decoding greedy --certified-projection
+    decode "$target" "$file.drafts" --task specdec_translation --beam 1 --batch-size 32 \
+        --decoding specdec --draft-rows 0 --drafter-vocab-clusters "$output/clusters/$target.pt"
 done
 
 runs=()
@@ -162,5 +173,10 @@ for target in "${targets[@]}"; do
             "$(sacrebleu "$data/$target/raw/test.tgt" -i "$output/beam/$target.$name.hyp" \
                 -tok "$(tokenizer "$target")" -b -w 2)" \
             "$(sed -n 's/.*\(Translated .*\)/\1/p' "$output/beam/$target.$name.log")"
+    done
+    for name in certified drafts; do
+        pair=("$output/lossless/$target."{fairseq,$name}.hyp)
+        printf '%s-%s, %s: %s of %s hypotheses differ from those of fairseq, beam 1\n' \
+            "$src" "$target" "$name" "$(diff "${pair[@]}" | grep -c '^<')" "$(wc -l <"${pair[0]}")"
     done
 done

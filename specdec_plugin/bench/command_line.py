@@ -9,7 +9,15 @@ from sacrebleu.metrics import BLEU
 
 from ..decoding.config import DecodingConfig
 from ..errors import PluginError
-from .methods import BASELINES, CLUSTERED, HEADS, METHODS, OF_THE_NAME
+from .methods import (
+    BASELINES,
+    CLUSTERED,
+    CLUSTERED_DRAFTS,
+    HEADS,
+    METHODS,
+    OF_THE_NAME,
+    VARIANTS,
+)
 from .peers import PEERS
 from .report import EQUAL, processors
 from .sweeps import SWEEPS
@@ -250,17 +258,20 @@ def _check_edits(options: argparse.Namespace, flag: str) -> None:
 
 
 def _check_clusters(options: argparse.Namespace) -> None:
-    clustered = [name for name in method_names(options) if name.endswith(CLUSTERED)]
-    if clustered and options.vocab_clusters is None:
-        raise PluginError(
-            f"--methods {clustered[0]} needs clusters: add --vocab-clusters FILE "
-            "(specdec-cluster-vocab writes one)."
-        )
-    if options.vocab_clusters is not None and not clustered:
-        raise PluginError(
-            f"--vocab-clusters {options.vocab_clusters} would have no effect: add 'greedy "
-            "clustered' or another method of that kind to --methods."
-        )
+    for suffix, plain in ((CLUSTERED, "greedy"), (CLUSTERED_DRAFTS, "specdec self")):
+        path = getattr(options, VARIANTS[suffix])
+        flag = "--" + VARIANTS[suffix].replace("_", "-")
+        named = [name for name in method_names(options) if name.endswith(suffix)]
+        if named and path is None:
+            raise PluginError(
+                f"--methods {named[0]} needs clusters: add {flag} FILE (specdec-cluster-vocab "
+                "writes one)."
+            )
+        if path is not None and not named:
+            raise PluginError(
+                f"{flag} {path} would have no effect: add '{plain}{suffix}' or another method of "
+                "that kind to --methods."
+            )
 
 
 def _check_threads(options: argparse.Namespace) -> None:

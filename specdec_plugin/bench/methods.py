@@ -18,16 +18,20 @@ BASELINES = {"fairseq beam 5": 5, "fairseq beam 1": 1}
 #: ``self``, a copy of the verifier drafts, though a drafter is given.
 METHODS = {str(choice.value): str(choice.value) for choice in DECODING_CHOICES}
 METHODS.update(dict.fromkeys(["specdec++", "specdec self", "specdec++ self"], "specdec"))
-#: Behind a method's name: the same with ``--vocab-clusters``, beside that with a full projection.
-CLUSTERED = " clustered"
-METHODS.update({name + CLUSTERED: choice for name, choice in METHODS.items() if name != "nat"})
-#: Likewise: the same with ``--certified-projection``, of methods that accept the best token alone.
-CERTIFIED = " certified"
+#: Behind a method's name: the same with one more flag, to be timed beside that without.
+CLUSTERED, CERTIFIED, CLUSTERED_DRAFTS = " clustered", " certified", " clustered drafts"
+VARIANTS = {
+    CLUSTERED: "vocab_clusters",
+    CERTIFIED: "certified_projection",
+    CLUSTERED_DRAFTS: "drafter_vocab_clusters",
+}
 METHODS.update(
     {
-        name + CERTIFIED: choice
+        name + suffix: choice
+        for suffix, flag in VARIANTS.items()
         for name, choice in METHODS.items()
-        if name != "nat" and not name.startswith("specdec++") and not name.endswith(CLUSTERED)
+        # Certified are those who accept the best token alone.
+        if choice in READERS[flag] and not (suffix == CERTIFIED and name.startswith("specdec++"))
     }
 )
 #: Flags that make ``specdec++`` of ``specdec``.
@@ -150,9 +154,10 @@ def reads(name: str, flag: str, flags: Optional[Mapping[str, Any]] = None) -> bo
     given = {} if flags is None else flags
     if name not in METHODS or flag == HEADS:
         return False
-    if flag == "vocab_clusters":
-        return name.endswith(CLUSTERED)
-    name = name.removesuffix(CLUSTERED).removesuffix(CERTIFIED)
+    for suffix, of_it in VARIANTS.items():
+        if flag == of_it and not name.endswith(suffix):
+            return False
+        name = name.removesuffix(suffix)
     if name == "blockwise" and flag in ("top_beta", "drafter_path"):
         return flag == "top_beta" and str(given.get("acceptance")) == "top-k"
     if flag in RELAXED and not name.startswith("specdec++"):

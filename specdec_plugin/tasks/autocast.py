@@ -44,7 +44,7 @@ class AutocastMixin(FairseqTask):
             return
         with contextlib.ExitStack() as stack:
             stack.enter_context(torch.autocast("cpu", dtype=torch.bfloat16))
-            if _longest(sample) <= SHORT:
+            if _short(sample):
                 stack.enter_context(sdpa_kernel(SDPBackend.MATH))
             yield
 
@@ -54,9 +54,8 @@ class AutocastMixin(FairseqTask):
             return super().train_step(sample, *args, **kwargs)
 
 
-def _longest(sample: Any) -> int:
-    """Tokens of a batch's longest sentence, source or target; of an empty batch 0."""
+def _short(sample: Any) -> bool:
+    """Whether a batch is on a CPU and has no sentence, source or target, longer than SHORT."""
     inputs = (sample or {}).get("net_input", {}).values()
-    return max(
-        (each.size(1) for each in inputs if isinstance(each, Tensor) and each.dim() == 2), default=0
-    )
+    sides = [each for each in inputs if isinstance(each, Tensor) and each.dim() == 2]
+    return all(each.device.type == "cpu" and each.size(1) <= SHORT for each in sides)

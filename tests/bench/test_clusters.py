@@ -23,6 +23,7 @@ def bench(corpus, tiny_verifier):
 def test_side_by_side(bench, corpus, tiny_verifier, tmp_path, capsys):
     path = made.file_for(corpus, tiny_verifier, tmp_path / "all.pt", share=1.0)
     names = "greedy,greedy clustered,specdec self,specdec self clustered"
+    names += ",specdec self clustered drafts"
     both = ["--vocab-clusters", path, "--drafter-vocab-clusters", path]
     bench("--methods", names, *both, "--output", tmp_path / "out")
     rows = json.loads((tmp_path / "out" / "results.json").read_text("utf-8"))["rows"]
@@ -31,7 +32,7 @@ def test_side_by_side(bench, corpus, tiny_verifier, tmp_path, capsys):
     assert all(row["seconds by part"]["projection"] > 0 for row in rows)
     # Operations depend on the states where anything is clustered.
     counted = [row["method"] for row in rows if "GFLOPs a sentence" in row]
-    assert counted == ["greedy"]
+    assert counted == ["greedy", "specdec self"]
     assert "| projection, µs a token |" in capsys.readouterr().out
 
 
@@ -48,3 +49,7 @@ def test_refusals(bench):
         bench("--methods", "greedy clustered")
     with pytest.raises(PluginError, match=r"--vocab-clusters a\.pt would have no effect"):
         bench("--methods", "greedy", "--vocab-clusters", "a.pt")
+    with pytest.raises(PluginError, match="drafts needs clusters: add --drafter-vocab-clusters"):
+        bench("--methods", "specdec self clustered drafts")
+    with pytest.raises(PluginError, match="add 'specdec self clustered drafts'"):
+        bench("--methods", "specdec self", "--drafter-vocab-clusters", "a.pt")

@@ -31,6 +31,8 @@ def test_from_text_to_tables(corpus: Corpus, tmp_path: Path) -> None:
     assert names == ["en-es", "en-es, all together", "en-fr", "en-fr, all together"]
     assert (output / "results" / "grid.png").stat().st_size > 1000
     assert "en-fr, beam 2, clustered: BLEU" in done.stdout and "Translated" in done.stdout
+    for name in ("certified", "drafts"):
+        assert f"en-es, {name}: 0 of 21 hypotheses differ" in done.stdout
     again = run(tmp_path / "text", output, **TINY)
     assert again.returncode == 0 and "epoch 001" not in again.stdout
 

@@ -99,15 +99,20 @@ class TestWhereFlagsAre:
             assert not torch.is_autocast_enabled("cpu")
 
     @pytest.mark.parametrize(
-        "source, target, fused",
-        [(9, 9, False), (999, 9, True), (9, 999, True)],
+        "source, target, device, fused",
+        [
+            (9, 9, "cpu", False),
+            (999, 9, "cpu", True),
+            (9, 999, "cpu", True),
+            (9, 9, "meta", True),  # a GPU's is fast
+        ],
     )
-    def test_short_sentences_have_attention_of_plain_products(self, source, target, fused):
+    def test_short_sentences_have_attention_of_plain_products(self, source, target, device, fused):
         task = AutocastMixin.__new__(AutocastMixin)
         inputs = {
-            "src_tokens": torch.zeros(2, source),
-            "src_lengths": torch.zeros(2),
-            "prev_output_tokens": torch.zeros(2, target),
+            "src_tokens": torch.zeros(2, source, device=device),
+            "src_lengths": torch.zeros(2, device=device),
+            "prev_output_tokens": torch.zeros(2, target, device=device),
         }
         for wanted, expected in (("none", True), ("bfloat16", fused)):
             task.cfg = AutocastConfig(cpu_autocast=wanted)
