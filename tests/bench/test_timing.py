@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from specdec_plugin.bench.methods import HEADS, METHODS, open_session, reads
+from specdec_plugin.bench.methods import HEADS, METHODS, VARIANTS, open_session, reads
 from specdec_plugin.bench.timing import batches_by_size, batches_of, seed_everything
 from specdec_plugin.decoding.config import DECODING_CHOICES
 
@@ -73,10 +73,16 @@ def test_clusters_are_read_where_the_name_says_so():
 
 
 def test_certified_methods_read_what_the_others_do():
-    for flag in ("drafter_path", "block_size", "top_beta", "certified_projection"):
+    for flag in ("drafter_path", "block_size", "top_beta"):
         for name in ("specdec", "specdec self", "blockwise", "greedy"):
             assert reads(f"{name} certified", flag) == reads(name, flag)
     assert not {"nat certified", "specdec++ certified", "greedy clustered certified"} & {*METHODS}
+
+
+@pytest.mark.parametrize("suffix, flag", VARIANTS.items())
+def test_the_flag_of_a_variant_is_read_by_it_alone(suffix, flag):
+    assert reads(f"blockwise{suffix}", flag) and not reads("blockwise", flag)
+    assert not any(reads(f"blockwise{other}", flag) for other in {*VARIANTS} - {suffix})
 
 
 @pytest.mark.parametrize("flag", ["drafter_path", "draft_confidence", "drafter_dtype"])
