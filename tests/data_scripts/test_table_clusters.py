@@ -71,7 +71,7 @@ def test_tables_and_picture(tmp_path: Path) -> None:
     )
     assert second[0] == "a=b" and second[3] == second[5] == second[9] == ""
     rows = cells((tmp_path / "out" / "grid.md").read_text("utf-8"))[2:]
-    assert rows[1] == ["9", "1", "25.0 %", "10", "3.25", "-0.15"]
+    assert rows[1] == ["9", "1", "25.0 %", "10", "3.25", "-0.15", "94.0 %"]
     assert Image.open(tmp_path / "out" / "grid.png").size[0] > 800
 
 
