@@ -36,7 +36,7 @@ examples:
       --clusters 1000 --top-k 1 --output clusters.en-es.pt
 
 When it was interrupted, the same command goes on. With the states that are recorded already,
---clusters and --top-k may be changed at little cost."""
+--clusters, --top-k and --neighbours may be changed at little cost."""
 
 #: Tokens that are recorded of each state, so that K can be changed afterwards.
 RECORDED = 5
@@ -81,6 +81,15 @@ def get_parser() -> argparse.ArgumentParser:
         f"{RECORDED} (default: %(default)s)",
     )
     parser.add_argument(
+        "--neighbours",
+        type=int,
+        default=1,
+        metavar="M",
+        help="make them active in the M clusters nearest to the state, not only in its own. More "
+        "of the output stays as it is without clusters than with fewer clusters or a larger K, at "
+        "the same number of active tokens (default: %(default)s)",
+    )
+    parser.add_argument(
         "--states", type=int, default=1_000_000, metavar="N", help="at most (default: %(default)s)"
     )
     parser.add_argument(
@@ -119,6 +128,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     own, rest = get_parser().parse_known_args(argv)
     if not 1 <= own.top_k <= RECORDED:
         raise PluginError(f"--top-k {own.top_k}: give 1 to {RECORDED}.")
+    if own.neighbours < 1:
+        raise PluginError(f"--neighbours {own.neighbours}: give 1 or more.")
     session = open_session(rest, decodes=own.decode or own.input is not None)
     folder = own.states_dir or own.output + ".states"
     recorded = record(session, own, folder)
@@ -130,11 +141,11 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         session.model.decoder.output_projection.out_features,
         always_active(session),
         session.dictionary.pad(),
+        own.neighbours,
     )
     note = f"{own.note or recorded}, {len(states):,} states"
-    save_clusters(
-        made_for(clusters, own.top_k, session.model.decoder, session.dictionary, note), own.output
-    )
+    made_of = session.model.decoder, session.dictionary, note
+    save_clusters(made_for(clusters, own.top_k, *made_of, own.neighbours), own.output)
     print(
         f"{own.output}: {clusters.size:,} clusters of {len(states):,} states; on average "
         f"{100 * clusters.active_share:.2f}% of {clusters.vocabulary:,} symbols are active, at "

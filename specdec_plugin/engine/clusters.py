@@ -39,8 +39,8 @@ class Clusters(NamedTuple):
         return self.tokens.numel() / (self.size * self.vocabulary)
 
 
-def nearest(states: Tensor, centroids: Tensor, norms: Tensor) -> Tensor:
-    """The cluster of each state: the least of |C|² - 2 h·C (paper 004, equation 2).
+def distances(states: Tensor, centroids: Tensor, norms: Tensor) -> Tensor:
+    """|C|² - 2 h·C, which rises with the distance from a state (paper 004, equation 2).
 
     Args:
         states: (rows, dim).
@@ -48,7 +48,12 @@ def nearest(states: Tensor, centroids: Tensor, norms: Tensor) -> Tensor:
         norms: (clusters,) float32.
 
     Returns:
-        (rows,) long.
+        (rows, clusters) float32.
     """
-    distances: Tensor = torch.mm(states, centroids.t()).float().mul_(-2).add_(norms)
-    return distances.argmin(1)
+    found: Tensor = torch.mm(states, centroids.t()).float().mul_(-2).add_(norms)
+    return found
+
+
+def nearest(states: Tensor, centroids: Tensor, norms: Tensor) -> Tensor:
+    """The cluster of each state, (rows,) long; for the arguments see :func:`distances`."""
+    return distances(states, centroids, norms).argmin(1)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..engine.clusters import Clusters, nearest
+from ..engine.clusters import Clusters, distances
 from .store import States
 
 
@@ -18,12 +18,15 @@ def build_clusters(
     vocabulary: int,
     always: Sequence[int],
     never: int,
+    neighbours: int = 1,
     progress: bool = True,
 ) -> Clusters:
     """The union of the K likeliest tokens of each cluster's states (paper 004, figure 1).
 
-    States are assigned as in decoding, to centroids in half precision. A cluster that no
-    state is nearest to is left out.
+    States are assigned as in decoding, to centroids in half precision. What is likely after a
+    state becomes active in the nearest clusters around it, in as many as ``neighbours`` says (the
+    paper: in its own): states like it may lie across the border. A cluster that no state is
+    nearest to is left out. Takes a byte of memory for each cluster and symbol.
 
     Args:
         states: those that were recorded.
@@ -32,24 +35,26 @@ def build_clusters(
         vocabulary: how many symbols there are.
         always: symbols that every cluster has.
         never: a symbol that no cluster has.
+        neighbours: clusters in which a state makes its tokens active; all, if there are fewer.
         progress: show a progress bar.
     """
     rounded = centroids.half()
     norms = rounded.float().square().sum(1)
-    keys = np.empty(0, np.int64)  # cluster * vocabulary + token, each once
+    neighbours = min(neighbours, len(centroids))
+    active = np.zeros((len(centroids), vocabulary), bool)
+    used = np.zeros(len(centroids), bool)
     with tqdm(desc="tokens", unit="state", total=len(states), disable=not progress) as bar:
         for batch, tokens in states.chunks():
-            own = nearest(torch.from_numpy(batch), rounded.float(), norms).numpy()
-            found = own[:, None] * vocabulary + tokens[:, :top_k]
-            keys = np.union1d(keys, found.ravel())
+            far = distances(torch.from_numpy(batch), rounded.float(), norms)
+            around = far.topk(neighbours, largest=False).indices.numpy()
+            used[around[:, 0]] = True
+            active[around[:, :, None], tokens[:, None, :top_k]] = True
             bar.update(len(batch))
-    used = np.unique(keys // vocabulary)
-    forced = (used[:, None] * vocabulary + np.asarray(always, np.int64)).ravel()
-    keys = np.union1d(keys, forced)
-    keys = keys[keys % vocabulary != never]
-    offsets = torch.zeros(len(used) + 1, dtype=torch.long)
-    sizes = np.bincount(np.searchsorted(used, keys // vocabulary), minlength=len(used))
-    offsets[1:] = torch.from_numpy(sizes).cumsum(0)
-    active = torch.from_numpy((keys % vocabulary).astype(np.int32))
-    kept = torch.from_numpy(used)
-    return Clusters(rounded[kept], norms[kept], offsets, active, vocabulary)
+    active[:, list(always)] = True
+    active[:, never] = False
+    kept = torch.from_numpy(np.flatnonzero(used))
+    sets = [np.flatnonzero(row).astype(np.int32) for row in active[used]]
+    offsets = torch.zeros(len(sets) + 1, dtype=torch.long)
+    offsets[1:] = torch.tensor([len(each) for each in sets]).cumsum(0)
+    found = torch.from_numpy(np.concatenate(sets))
+    return Clusters(rounded[kept], norms[kept], offsets, found, vocabulary)

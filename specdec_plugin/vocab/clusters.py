@@ -13,8 +13,9 @@ from ..pairing import fingerprint_of_dictionary, fingerprint_of_module
 from .packing import pack, unpack
 
 #: Says what a file is, and which form it has.
-KIND = "specdec_plugin vocabulary clusters, 1"
+KIND = "specdec_plugin vocabulary clusters, 2"
 _FINGERPRINTS = ("decoder", "dictionary")
+_COUNTS = ("vocabulary", "top_k", "neighbours")
 
 
 class ClusterFile(NamedTuple):
@@ -22,7 +23,8 @@ class ClusterFile(NamedTuple):
 
     Attributes:
         clusters: centroids and active tokens.
-        top_k: K: as many of the likeliest tokens of each state are active in its cluster.
+        top_k: K: as many of the likeliest tokens of each state are active in its cluster,
+        neighbours: and in others; in so many of the nearest, its own included.
         decoder: (1,) fingerprint of the decoder whose states were clustered.
         dictionary: (1,) fingerprint of the target dictionary.
         note: which states they were, for people; such as ``en-es train, 1,000,000 states``.
@@ -30,17 +32,23 @@ class ClusterFile(NamedTuple):
 
     clusters: Clusters
     top_k: int
+    neighbours: int
     decoder: Tensor
     dictionary: Tensor
     note: str
 
 
 def made_for(
-    clusters: Clusters, top_k: int, decoder: nn.Module, dictionary: Any, note: str
+    clusters: Clusters,
+    top_k: int,
+    decoder: nn.Module,
+    dictionary: Any,
+    note: str,
+    neighbours: int = 1,
 ) -> ClusterFile:
     """A file for this decoder and this target dictionary."""
     fingerprints = fingerprint_of_module(decoder), fingerprint_of_dictionary(dictionary)
-    return ClusterFile(clusters, top_k, *fingerprints, note)
+    return ClusterFile(clusters, top_k, neighbours, *fingerprints, note)
 
 
 def save_clusters(file: ClusterFile, path: str) -> None:
@@ -53,6 +61,7 @@ def save_clusters(file: ClusterFile, path: str) -> None:
         "tokens": pack(clusters.offsets, clusters.tokens, clusters.vocabulary),
         "vocabulary": clusters.vocabulary,
         "top_k": file.top_k,
+        "neighbours": file.neighbours,
         "decoder": file.decoder,
         "dictionary": file.dictionary,
         "note": file.note,
@@ -84,11 +93,12 @@ def load_clusters(path: str) -> ClusterFile:
 
 
 def _read(state: Dict[str, Any]) -> ClusterFile:
-    vocabulary, top_k, note = state["vocabulary"], state["top_k"], state["note"]
-    if not (isinstance(vocabulary, int) and isinstance(top_k, int) and isinstance(note, str)):
+    counts = vocabulary, top_k, neighbours = [state[name] for name in _COUNTS]
+    note = state["note"]
+    if not (all(isinstance(each, int) for each in counts) and isinstance(note, str)):
         raise ValueError("numbers that are none")
-    if not (0 < vocabulary < 2**31 and top_k > 0):
-        raise ValueError(f"{vocabulary} symbols, K = {top_k}")
+    if not (0 < vocabulary < 2**31 and top_k > 0 and neighbours > 0):
+        raise ValueError(f"{vocabulary} symbols, K = {top_k}, {neighbours} neighbours")
     centroids = _tensor(state, "centroids", torch.float16, 2)
     norms = _tensor(state, "norms", torch.float32, 1)
     count, dim = centroids.shape
@@ -101,7 +111,7 @@ def _read(state: Dict[str, Any]) -> ClusterFile:
     offsets, tokens = unpack(packed, count, vocabulary)
     decoder, dictionary = (_tensor(state, name, torch.int64, 1) for name in _FINGERPRINTS)
     clusters = Clusters(centroids, norms, offsets, tokens, vocabulary)
-    return ClusterFile(clusters, top_k, decoder, dictionary, note)
+    return ClusterFile(clusters, top_k, neighbours, decoder, dictionary, note)
 
 
 def _is_packed(value: Any) -> bool:

@@ -74,6 +74,14 @@ def test_states_and_clusters_of_a_split(run, corpus, tiny_verifier):
     assert f"{file.clusters.size} clusters of {len(states)} states" in printed
 
 
+def test_neighbours_have_more(run):
+    one, _, _ = run("--gen-subset", "valid", "--top-k", 1)
+    more, _, _ = run("--gen-subset", "valid", "--top-k", 1, "--neighbours", 3)
+    sets = list(zip(sets_of(one.clusters), sets_of(more.clusters)))
+    assert all(set(few) <= set(many) for few, many in sets)
+    assert sum(len(many) - len(few) for few, many in sets) > 0 and more.neighbours == 3
+
+
 def test_killed_and_gone_on_with(run, monkeypatch):
     whole, states, _ = run("--gen-subset", "test", "--max-tokens", 40, output="whole.pt")
     append = store.StateStore.append
@@ -116,6 +124,7 @@ def test_refusals(run, tmp_path):
         (["--top-k", 6], "--top-k 6: give 1 to 5"),
         (["--gen-subset", "nowhere"], "--gen-subset"),
         (["--input", "nowhere"], "--input nowhere does not exist"),
+        (["--neighbours", 0], "--neighbours 0: give 1 or more"),
         (["--clusters", 10**6, "--gen-subset", "valid"], "--clusters 1,000,000 of"),
         (["--path", "a.pt:b.pt"], "give one as --path"),
     ):

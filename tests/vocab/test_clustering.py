@@ -64,6 +64,18 @@ def test_active_tokens_are_the_unions(states):
     assert built.active_share == pytest.approx(4 / 50)
 
 
+def test_neighbours_have_the_tokens_too(states):
+    """The first three groups are near each other, and the last is as far from each of them."""
+    built = build_clusters(
+        states, CENTRES, 1, 50, always=[2], never=1, neighbours=3, progress=False
+    )
+    assert made.sets_of(built) == [*3 * [[2, 10, 11, 12, 13]], [2, 13]]
+    built = build_clusters(
+        states, CENTRES, 1, 50, always=[2], never=1, neighbours=9, progress=False
+    )
+    assert made.sets_of(built) == 4 * [[2, 10, 11, 12, 13]]
+
+
 def test_padding_is_never_active_and_empty_clusters_are_left_out(states):
     centroids = torch.cat([CENTRES[:1], torch.full((1, 3), 99.0), CENTRES[1:]])
     built = build_clusters(states, centroids, 1, 50, always=[2, 11], never=10, progress=False)

@@ -20,7 +20,7 @@ def decoder():
 @pytest.fixture
 def file(decoder):
     clusters = made.random_clusters(5, 16, 16, share=0.3, always=[2, 3], never=[1])
-    return made_for(clusters, 3, decoder, tiny.dictionary(), "en-es, 70 states")
+    return made_for(clusters, 3, decoder, tiny.dictionary(), "en-es, 70 states", neighbours=4)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_everything_survives(file, path):
     found = load_clusters(path)
     for mine, theirs in zip(found.clusters, file.clusters):
         assert torch.equal(torch.as_tensor(mine), torch.as_tensor(theirs))
-    assert (found.top_k, found.note) == (3, "en-es, 70 states")
+    assert (found.top_k, found.neighbours, found.note) == (3, 4, "en-es, 70 states")
     assert os.listdir(os.path.dirname(path)) == ["clusters.pt"]
 
 
@@ -90,6 +90,7 @@ def test_unreadable_files(path, tmp_path):
 CONTRADICTIONS = {
     "vocabulary": [0, -3, 2**40, "16", 24],
     "top_k": [0, None],
+    "neighbours": [0, 2.0],
     "note": [3],
     "centroids": [
         torch.ones(5, 16),
