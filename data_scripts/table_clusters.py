@@ -14,9 +14,9 @@ from specdec_plugin.errors import PluginError
 from specdec_plugin.vocab.clusters import load_clusters
 
 DESCRIPTION = """\
-What runs of specdec-bench with --vocab-clusters found, as the paper's tables 2 and 3
-(directions.md), and for one direction by number of clusters and K as its figures 3 and 4
-(grid.md, grid.png). A run is named with the cluster file that it used."""
+What runs of specdec-bench with --vocab-clusters found, as the paper's tables 2, 3
+and 5 (directions.md), and for one direction by number of clusters, K and neighbours as its
+figures 3 and 4 (grid.md, grid.png). A run is named with the cluster file that it used."""
 
 EXAMPLE = """\
 example:
@@ -25,6 +25,8 @@ example:
 
 FULL, CERTIFIED, CLUSTERED = "greedy", "greedy certified", "greedy clustered"
 SPEED_UP = "median speed-up over greedy"
+#: Of lines, by the number of neighbours.
+STYLES = ("-", "--", ":", "-.")
 
 
 class Run(NamedTuple):
@@ -35,6 +37,7 @@ class Run(NamedTuple):
         rows: by method, what specdec-bench found.
         clusters: how many.
         top_k: tokens of each state.
+        neighbours: clusters in which they are active.
         active: share of the vocabulary that a cluster has, on average.
         size: bytes of the cluster file.
     """
@@ -43,6 +46,7 @@ class Run(NamedTuple):
     rows: Dict[str, Dict[str, Any]]
     clusters: int
     top_k: int
+    neighbours: int
     active: float
     size: int
 
@@ -50,6 +54,11 @@ class Run(NamedTuple):
         """Microseconds for each token."""
         row = self.rows[method]
         return float(1e6 * row["seconds by part"]["projection"] / row["tokens"])
+
+    @property
+    def same(self) -> float:
+        """Percentage of hypotheses by clusters that are those of the full projection."""
+        return _same(self.rows[CLUSTERED])
 
     @property
     def bleu_lost(self) -> float:
@@ -90,7 +99,8 @@ def run_with(name: str, folder: str, clusters: str) -> Run:
         )
     file = load_clusters(clusters)
     found = file.clusters
-    return Run(name, rows, found.size, file.top_k, found.active_share, os.path.getsize(clusters))
+    choices = found.size, file.top_k, file.neighbours
+    return Run(name, rows, *choices, found.active_share, os.path.getsize(clusters))
 
 
 def directions_table(runs: Sequence[Run], model_size: int) -> str:
@@ -98,7 +108,8 @@ def directions_table(runs: Sequence[Run], model_size: int) -> str:
     heads = [
         "direction", "active", "projection in full, µs a token", "certified", "by clusters",
         "× greedy, certified", "× greedy, clusters", "BLEU", "BLEU by clusters",
-        "hypotheses as in full, certified", "by clusters", "file, MB", "of the model",
+        "hypotheses as in full, certified", "by clusters", "memory in full, MB", "certified",
+        "by clusters", "file, MB", "of the model",
     ]  # fmt: skip
     cells = []
     for run in runs:
@@ -115,8 +126,11 @@ def directions_table(runs: Sequence[Run], model_size: int) -> str:
                 f"{clustered[SPEED_UP]:.2f}",
                 f"{full['bleu']:.2f}",
                 f"{clustered['bleu']:.2f}",
-                _same(certified) if certified else "",
-                _same(clustered),
+                f"{_same(certified):.1f} %" if certified else "",
+                f"{run.same:.1f} %",
+                f"{_memory(full):.0f}",
+                f"{_memory(certified):.0f}" if certified else "",
+                f"{_memory(clustered):.0f}",
                 f"{run.size / 1e6:.1f}",
                 f"{100 * run.size / model_size:.1f} %",
             ]
@@ -124,9 +138,13 @@ def directions_table(runs: Sequence[Run], model_size: int) -> str:
     return table(heads, cells)
 
 
-def _same(row: Dict[str, Any]) -> str:
+def _same(row: Dict[str, Any]) -> float:
     same = row.get("equal to fairseq greedy", row.get("equal to greedy"))
-    return f"{100 * same / row['sentences']:.1f} %"
+    return float(100 * same / row["sentences"])
+
+
+def _memory(row: Dict[str, Any]) -> float:
+    return float(row["memory in MB"]["peak"])
 
 
 def grid_table(runs: Sequence[Run]) -> str:
@@ -134,6 +152,7 @@ def grid_table(runs: Sequence[Run]) -> str:
     heads = [
         "clusters",
         "K",
+        "neighbours",
         "active",
         "projection, µs a token",
         "× greedy",
@@ -144,11 +163,12 @@ def grid_table(runs: Sequence[Run]) -> str:
         [
             f"{run.clusters:,}",
             str(run.top_k),
+            str(run.neighbours),
             f"{100 * run.active:.1f} %",
             f"{run.projection(CLUSTERED):.0f}",
             f"{run.rows[CLUSTERED][SPEED_UP]:.2f}",
             f"{run.bleu_lost:.2f}",
-            _same(run.rows[CLUSTERED]),
+            f"{run.same:.1f} %",
         ]
         for run in runs
     ]
@@ -156,20 +176,30 @@ def grid_table(runs: Sequence[Run]) -> str:
 
 
 def draw(runs: Sequence[Run]) -> Figure:
-    """Share that is active, speed and BLEU by the number of clusters, a line for each K."""
-    figure = Figure(figsize=(9, 3), layout="constrained")
+    """What is active, speed and quality by the number of clusters; a line for each K and M."""
+    figure = Figure(figsize=(12, 3.2), layout="constrained")
     panels = {
         "active, % of the vocabulary": lambda run: 100 * run.active,
         "times as fast as greedy": lambda run: run.rows[CLUSTERED][SPEED_UP],
         "BLEU lost": lambda run: run.bleu_lost,
+        "hypotheses as in full, %": lambda run: run.same,
     }
+    each_k = sorted({run.top_k for run in runs})
+    each_m = sorted({run.neighbours for run in runs})
     for axis, (label, value) in zip(figure.subplots(1, len(panels)), panels.items()):
-        for k, colour, marker in zip(sorted({run.top_k for run in runs}), COLOURS, MARKERS):
-            line = sorted((run.clusters, value(run)) for run in runs if run.top_k == k)
-            axis.plot(*zip(*line), color=colour, marker=marker, label=f"K={k}")
+        for m, style in zip(each_m, STYLES):
+            for k, colour, marker in zip(each_k, COLOURS, MARKERS):
+                line = sorted(
+                    (run.clusters, value(run))
+                    for run in runs
+                    if (run.top_k, run.neighbours) == (k, m)
+                )
+                name = f"K={k}, neighbours {m}"
+                axis.plot(*zip(*line), color=colour, marker=marker, ls=style, label=name)
         axis.set(xlabel="clusters", ylabel=label, xscale="log")
         axis.grid(color="#DDDDDD")
-    axis.legend(frameon=False)
+    handles, names = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, names, frameon=False, loc="outside lower center", ncols=len(names))
     return figure
 
 

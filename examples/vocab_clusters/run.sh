@@ -16,11 +16,11 @@ Settings, as variables:
   SRC=en TARGETS="es fr pt zh ja"
   SIZE=32000          subwords, joint over all languages
   UPDATES=6400        of training (four passes); the last three checkpoints are averaged
-  CLUSTERS=1000 TOP_K=3   of each direction
+  CLUSTERS=500 TOP_K=5 NEIGHBOURS=64   of each direction
   STATES=1000000      that are recorded of each, at most
-  GRID="250 500 1000 2000" GRID_K="1 3 5"   what is tried with the first direction's development
-                      set; GRID="" leaves that out
-  SENTENCES=          of each test set that are decoded for the tables (default: all)
+  GRID="125 250 500 1000" GRID_K="1 3 5" GRID_NEIGHBOURS="1 32"   what is tried with the first
+                      direction's development set; GRID="" leaves that out
+  SENTENCES=400       of each set that the methods are timed with; decoded are all
   THREADS=2 DEVICE=--cpu (empty for a GPU) PYTHON=python
 
 example:
@@ -36,9 +36,11 @@ corpus=$1 output=$2
 read -r -a targets <<<"${TARGETS:-es fr pt zh ja}"
 [ ${#targets[@]} -gt 0 ] || fail "TARGETS names no language. Give some, such as \"es fr\"."
 src=${SRC:-en} size=${SIZE:-32000} updates=${UPDATES:-6400}
-clusters=${CLUSTERS:-1000} top_k=${TOP_K:-3} states=${STATES:-1000000} sentences=${SENTENCES:-}
-read -r -a grid <<<"${GRID-250 500 1000 2000}" || true
+clusters=${CLUSTERS:-500} top_k=${TOP_K:-5} neighbours=${NEIGHBOURS:-64}
+states=${STATES:-1000000} sentences=${SENTENCES:-400}
+read -r -a grid <<<"${GRID-125 250 500 1000}" || true
 read -r -a grid_k <<<"${GRID_K-1 3 5}" || true
+read -r -a grid_m <<<"${GRID_NEIGHBOURS-1 32}" || true
 threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$root/specdec_plugin
@@ -84,17 +86,17 @@ step "model: 3+3 layers, d=256, for all directions"
 
 # --- clusters ---------------------------------------------------------------------------
 
-cluster() {  # DATA STATES_FOLDER FILE N K
+cluster() {  # DATA STATES_FOLDER FILE N K NEIGHBOURS
     [ -e "$3" ] || specdec-cluster-vocab "$1/bin" -s src -t tgt --user-dir "$plugin" \
         --path "$model" --gen-subset train ${device:+"$device"} --states "$states" \
-        --states-dir "$2" --clusters "$4" --top-k "$5" --output "$3"
+        --states-dir "$2" --clusters "$4" --top-k "$5" --neighbours "$6" --output "$3"
 }
 
 mkdir -p "$output/clusters" "$output/states"
 for target in "${targets[@]}" all; do
     step "clusters of $src-$target"
     cluster "$data/$target" "$output/states/$target" "$output/clusters/$target.pt" \
-        "$clusters" "$top_k"
+        "$clusters" "$top_k" "$neighbours"
 done
 
 # --- tables -----------------------------------------------------------------------------
@@ -106,16 +108,17 @@ tokenizer() {  # LANGUAGE: sacreBLEU's
 bench() {  # LANGUAGE FOLDER CLUSTERS SUBSET OPTIONS
     [ -e "$2/results.md" ] || specdec-bench "$data/$1/bin" -s src -t tgt --path "$model" \
         --subset "$4" --vocab-clusters "$3" --reference "$data/$1/raw/$4.tgt" \
-        --bleu-tokenize "$(tokenizer "$1")" --threads "$threads" --output "$2" --resume "${@:5}"
+        --bleu-tokenize "$(tokenizer "$1")" --threads "$threads" --sentences "$sentences" \
+        --output "$2" --resume "${@:5}"
 }
 
 for target in "${targets[@]}"; do
     step "time and quality, $src-$target, one sentence at a time"
     bench "$target" "$output/bench/$target" "$output/clusters/$target.pt" test \
         --methods "fairseq beam 1,greedy,greedy certified,greedy clustered,specdec self,specdec self certified,specdec self clustered drafts" \
-        --drafter-vocab-clusters "$output/clusters/$target.pt" ${sentences:+--sentences "$sentences"}
+        --drafter-vocab-clusters "$output/clusters/$target.pt"
     bench "$target" "$output/bench/$target-all" "$output/clusters/all.pt" test \
-        --methods "greedy,greedy clustered" ${sentences:+--sentences "$sentences"}
+        --methods "greedy,greedy clustered"
 done
 
 decode() {  # LANGUAGE FILE OPTIONS: the test set
@@ -135,11 +138,13 @@ for target in "${targets[@]}"; do
         decode "$target" "$output/beam/$target.$name" --task specdec_translation \
             --beam 2 --batch-size 20 ${options[@]+"${options[@]}"}
     done
-    step "is it lossless? $src-$target, 32 sentences at a time"
+    step "which are lossless? $src-$target, 32 sentences at a time"
     file=$output/lossless/$target
     decode "$target" "$file.fairseq" --task translation --beam 1 --batch-size 32
     decode "$target" "$file.certified" --task specdec_translation --beam 1 --batch-size 32 \
         --decoding greedy --certified-projection
+    decode "$target" "$file.clustered" --task specdec_translation --beam 1 --batch-size 32 \
+        --decoding greedy --vocab-clusters "$output/clusters/$target.pt"
     decode "$target" "$file.drafts" --task specdec_translation --beam 1 --batch-size 32 \
         --decoding specdec --draft-rows 0 --drafter-vocab-clusters "$output/clusters/$target.pt"
 done
@@ -149,12 +154,15 @@ if [ ${#grid[@]} -gt 0 ]; then
     first=${targets[0]}
     for n in "${grid[@]}"; do
         for k in "${grid_k[@]}"; do
-            step "$n clusters, K=$k, $src-$first, development set"
-            cluster "$data/$first" "$output/states/$first" "$output/clusters/$first-$n-$k.pt" \
-                "$n" "$k"
-            bench "$first" "$output/grid/$n-$k" "$output/clusters/$first-$n-$k.pt" valid \
-                --methods "greedy,greedy clustered" --sentences 400
-            runs+=("$output/grid/$n-$k=$output/clusters/$first-$n-$k.pt")
+            for m in "${grid_m[@]}"; do
+                step "$n clusters, K=$k, neighbours $m, $src-$first, development set"
+                run=$n-$k-$m
+                file=$output/clusters/$first-$run.pt
+                cluster "$data/$first" "$output/states/$first" "$file" "$n" "$k" "$m"
+                bench "$first" "$output/grid/$run" "$file" valid \
+                    --methods "greedy,greedy clustered"
+                runs+=("$output/grid/$run=$file")
+            done
         done
     done
 fi
@@ -167,16 +175,23 @@ for target in "${targets[@]}"; do
 done
 "$python" "$root/data_scripts/table_clusters.py" --model "$model" --output "$output/results" \
     --directions "${directions[@]}" ${runs[@]+--grid "${runs[@]}"}
+bleu() {  # LANGUAGE FILE
+    sacrebleu "$data/$1/raw/test.tgt" -i "$2.hyp" -tok "$(tokenizer "$1")" -b -w 2
+}
+
 for target in "${targets[@]}"; do
     for name in full clustered; do
+        file=$output/beam/$target.$name
         printf '%s-%s, beam 2, %s: BLEU %s, %s\n' "$src" "$target" "$name" \
-            "$(sacrebleu "$data/$target/raw/test.tgt" -i "$output/beam/$target.$name.hyp" \
-                -tok "$(tokenizer "$target")" -b -w 2)" \
-            "$(sed -n 's/.*\(Translated .*\)/\1/p' "$output/beam/$target.$name.log")"
+            "$(bleu "$target" "$file")" "$(sed -n 's/.*\(Translated .*\)/\1/p' "$file.log")"
     done
-    for name in certified drafts; do
-        pair=("$output/lossless/$target."{fairseq,$name}.hyp)
-        printf '%s-%s, %s: %s of %s hypotheses differ from those of fairseq, beam 1\n' \
-            "$src" "$target" "$name" "$(diff "${pair[@]}" | grep -c '^<')" "$(wc -l <"${pair[0]}")"
+    base=$output/lossless/$target.fairseq
+    printf '%s-%s, beam 1, fairseq: BLEU %s\n' "$src" "$target" "$(bleu "$target" "$base")"
+    for name in certified drafts clustered; do
+        file=$output/lossless/$target.$name
+        printf '%s-%s, beam 1, %s: BLEU %s, %s of %s hypotheses differ from those of fairseq\n' \
+            "$src" "$target" "$name" "$(bleu "$target" "$file")" \
+            "$(paste -d '\001' "$base.hyp" "$file.hyp" | awk -F '\001' '$1 != $2' | wc -l)" \
+            "$(wc -l <"$base.hyp")"
     done
 done

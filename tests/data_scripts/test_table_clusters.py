@@ -25,6 +25,7 @@ def row(method: str, seconds: float, bleu: float, speed_up: float, same: float) 
         "sentences": 50,
         "seconds by part": {"projection": seconds},
         "equal to greedy": same,
+        "memory in MB": {"peak": 100 + 100 * seconds},
         table_clusters.SPEED_UP: speed_up,
     }
 
@@ -39,9 +40,10 @@ def run_of(folder: Path, certified: bool = True, **changes: float) -> str:
     return str(folder)
 
 
-def file_of(path: Path, count: int, top_k: int) -> str:
+def file_of(path: Path, count: int, top_k: int, neighbours: int = 1) -> str:
     clusters = made.clusters([[2, 3, 4, 5]] * count, 16, 16)
-    save_clusters(made_for(clusters, top_k, DECODER, tiny.dictionary(), "made up"), str(path))
+    made_of = DECODER, tiny.dictionary(), "made up"
+    save_clusters(made_for(clusters, top_k, *made_of, neighbours), str(path))
     return str(path)
 
 
@@ -56,22 +58,24 @@ def test_tables_and_picture(tmp_path: Path) -> None:
     both = [f"en-es={run_of(tmp_path / 'es')}={file}"]
     both.append(f"a=b={run_of(tmp_path / 'ab', certified=False)}={file}")
     grid = []
-    for count, k in ((5, 1), (9, 1), (5, 3)):
-        run = run_of(tmp_path / f"{count}-{k}", speed_up=count / 4 + k, bleu=40.0 + count / 10)
-        grid.append(f"{run}={file_of(tmp_path / f'{count}-{k}.pt', count, k)}")
+    for count, k, m in ((5, 1, 1), (9, 1, 1), (5, 3, 1), (5, 3, 4)):
+        name = f"{count}-{k}-{m}"
+        run = run_of(tmp_path / name, speed_up=count / 4 + k, bleu=40.0 + count / 10)
+        grid.append(f"{run}={file_of(tmp_path / f'{name}.pt', count, k, m)}")
     table_clusters.main(
         ["--model", str(model), "--output", str(tmp_path / "out"), "--directions", *both]
         + ["--grid", *grid]
     )
     first, second = cells((tmp_path / "out" / "directions.md").read_text("utf-8"))[2:]
     assert first[:10] == "en-es,25.0 %,100,25,10,1.40,1.75,40.75,40.50,100.0 %".split(",")
-    share = float(first[12].removesuffix(" %"))
-    assert first[10] == "94.0 %" and share == pytest.approx(
+    share = float(first[15].removesuffix(" %"))
+    assert first[10:14] == ["94.0 %", "120", "105", "102"] and share == pytest.approx(
         100 * Path(file).stat().st_size / model.stat().st_size, abs=0.06
     )
-    assert second[0] == "a=b" and second[3] == second[5] == second[9] == ""
+    assert second[0] == "a=b" and second[3] == second[5] == second[9] == second[12] == ""
     rows = cells((tmp_path / "out" / "grid.md").read_text("utf-8"))[2:]
-    assert rows[1] == ["9", "1", "25.0 %", "10", "3.25", "-0.15", "94.0 %"]
+    assert rows[1] == ["9", "1", "1", "25.0 %", "10", "3.25", "-0.15", "94.0 %"]
+    assert [row[:3] for row in rows[2:]] == [["5", "3", "1"], ["5", "3", "4"]]
     assert Image.open(tmp_path / "out" / "grid.png").size[0] > 800
 
 
