@@ -184,6 +184,7 @@ def draw(runs: Sequence[Run]) -> Figure:
         "BLEU lost": lambda run: run.bleu_lost,
         "hypotheses as in full, %": lambda run: run.same,
     }
+    counts = sorted({run.clusters for run in runs})
     each_k = sorted({run.top_k for run in runs})
     each_m = sorted({run.neighbours for run in runs})
     for axis, (label, value) in zip(figure.subplots(1, len(panels)), panels.items()):
@@ -197,6 +198,8 @@ def draw(runs: Sequence[Run]) -> Figure:
                 name = f"K={k}, neighbours {m}"
                 axis.plot(*zip(*line), color=colour, marker=marker, ls=style, label=name)
         axis.set(xlabel="clusters", ylabel=label, xscale="log")
+        axis.set_xticks(counts, [f"{count:,}" for count in counts])
+        axis.minorticks_off()
         axis.grid(color="#DDDDDD")
     handles, names = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, names, frameon=False, loc="outside lower center", ncols=len(names))
