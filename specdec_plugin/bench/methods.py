@@ -18,22 +18,31 @@ BASELINES = {"fairseq beam 5": 5, "fairseq beam 1": 1}
 #: ``self``, a copy of the verifier drafts, though a drafter is given.
 METHODS = {str(choice.value): str(choice.value) for choice in DECODING_CHOICES}
 METHODS.update(dict.fromkeys(["specdec++", "specdec self", "specdec++ self"], "specdec"))
-#: Behind a method's name: the same with one more flag, to be timed beside that without.
+#: Behind a method's name: the same with one more flag, to be timed beside that without. Drafts may
+#: be clustered of what is certified, too; otherwise one of them.
 CLUSTERED, CERTIFIED, CLUSTERED_DRAFTS = " clustered", " certified", " clustered drafts"
 VARIANTS = {
     CLUSTERED: "vocab_clusters",
     CERTIFIED: "certified_projection",
     CLUSTERED_DRAFTS: "drafter_vocab_clusters",
 }
-METHODS.update(
-    {
+
+
+def _variants(suffix: str) -> Dict[str, str]:
+    """Those methods with a suffix that can be had with it."""
+    return {
         name + suffix: choice
-        for suffix, flag in VARIANTS.items()
         for name, choice in METHODS.items()
+        if choice in READERS[VARIANTS[suffix]]
+        and not name.endswith(CLUSTERED)
         # Certified are those who accept the best token alone.
-        if choice in READERS[flag] and not (suffix == CERTIFIED and name.startswith("specdec++"))
+        and not (suffix == CERTIFIED and name.startswith("specdec++"))
     }
-)
+
+
+for _suffix in VARIANTS:
+    METHODS.update(_variants(_suffix))
+
 #: Flags that make ``specdec++`` of ``specdec``.
 RELAXED = ("top_beta", "tolerance")
 #: Fields of :class:`DecodingConfig` that a method's name decides.
@@ -134,7 +143,7 @@ def build_method(
     for flag, value in flags.items():
         if reads(name, flag, flags):
             setattr(task.cfg, flag, value)
-    task.cfg.certified_projection = name.endswith(CERTIFIED)
+    task.cfg.certified_projection = reads(name, "certified_projection")
     clustered = {task.cfg.vocab_clusters, task.cfg.drafter_vocab_clusters} != {None}
     if METHODS[name] == "blockwise":
         task.cfg.drafter_path = flags.get(HEADS)
@@ -154,7 +163,7 @@ def reads(name: str, flag: str, flags: Optional[Mapping[str, Any]] = None) -> bo
     given = {} if flags is None else flags
     if name not in METHODS or flag == HEADS:
         return False
-    for suffix, of_it in VARIANTS.items():
+    for suffix, of_it in reversed(VARIANTS.items()):
         if flag == of_it and not name.endswith(suffix):
             return False
         name = name.removesuffix(suffix)

@@ -223,7 +223,8 @@ class OneCallMonologue:
     """Draft token by token with a copy of the verifier, in the verifier's own cache.
 
     Args:
-        copy: the verifier's decoder with other weights, which takes tokens.
+        copy: the verifier's decoder with other weights, which takes tokens; its projection is
+            the kernels', in full or by clusters.
         block_size: k, the most tokens of a draft.
     """
 
@@ -242,8 +243,8 @@ class OneCallMonologue:
             rows: the rows.
             state: the verifier's, where all tokens of ``rows`` but the newest are cached.
         """
-        call, limits, projection = self._monologue, rows.limits, self._copy.projection.native
-        assert projection is not None
+        call, limits, projection = self._monologue, rows.limits, self._copy.projection
+        call.shortlist = projection.shortlist
         self._buffer.fit(rows.size, call)
         self._copy.describe(state, call.block, call.call)
         describe(rows, call.rows)
@@ -252,7 +253,7 @@ class OneCallMonologue:
         self._library.speaker_run(
             self._scratch,
             self._copy.stack,
-            projection.handle,
+            None if projection.native is None else projection.native.handle,
             ctypes.byref(call),
             torch.get_num_threads(),
         )

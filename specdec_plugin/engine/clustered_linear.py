@@ -2,7 +2,7 @@
 
 import math
 import weakref
-from typing import Optional, Tuple
+from typing import Any, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -31,11 +31,10 @@ class ClusteredLinear:
 
     def __init__(self, weight: Tensor, bias: Optional[Tensor], clusters: Clusters) -> None:
         self._vocabulary = clusters.vocabulary
-        self._native: Optional[NativeGather] = None
+        self._weight, self._bias, self._clusters = weight, bias, clusters
+        self._kernels: Optional[NativeGather] = None
         if NativeGather.supports(weight):
-            self._native = NativeGather(weight, bias, clusters)
             return
-        self._weight, self._bias = weight, bias
         self._largest = clusters.largest
         device = weight.device
         self._centroids = clusters.centroids.to(device, torch.float32)
@@ -47,7 +46,14 @@ class ClusteredLinear:
     @property
     def native(self) -> Optional[int]:
         """The kernels' handle, where they compute it; None where PyTorch does."""
-        return None if self._native is None else self._native.handle
+        gather = self._gather()
+        return None if gather is None else gather.handle
+
+    def _gather(self) -> Optional["NativeGather"]:
+        """The kernels' copy of the weights, made when it is first wanted."""
+        if self._kernels is None and NativeGather.supports(self._weight):
+            self._kernels = NativeGather(self._weight, self._bias, self._clusters)
+        return self._kernels
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """(rows, dim) to (rows, vocabulary), float32."""
@@ -60,8 +66,9 @@ class ClusteredLinear:
             inputs: (rows, dim).
             never: an output that is -inf afterwards, or -1.
         """
-        if self._native is not None:
-            return self._native.scores(inputs, never)
+        gather = self._gather()
+        if gather is not None:
+            return gather.scores(inputs, never)
         own = nearest(inputs.float(), self._centroids, self._norms)
         active, real = self._active(own)
         if _GATHERING * active.numel() < self._vocabulary:
@@ -103,21 +110,9 @@ class NativeGather:
 
     def __init__(self, weight: Tensor, bias: Optional[Tensor], clusters: Clusters) -> None:
         self._vocabulary = clusters.vocabulary
-        self._kept = clusters.offsets.contiguous(), clusters.tokens.contiguous()  # they are read
         self._library = native.library()
-        weight, centroids = native.float_weight(weight), native.float_weight(clusters.centroids)
-        bias = None if bias is None else native.float_weight(bias)
-        norms = native.float_weight(clusters.norms)
-        self.handle: int = self._library.gather_new(
-            weight.data_ptr(),
-            native.pointer(bias),
-            *weight.shape,
-            centroids.data_ptr(),
-            norms.data_ptr(),
-            clusters.size,
-            *map(native.pointer, self._kept),
-        )
-        weakref.finalize(self, self._library.gather_free, self.handle)
+        new, free = self._library.gather_new, self._library.gather_free
+        self.handle = _handle(self, new, free, weight, bias, clusters)
 
     @staticmethod
     def supports(weight: Tensor) -> bool:
@@ -128,3 +123,46 @@ class NativeGather:
     def scores(self, inputs: Tensor, never: int) -> Tuple[Tensor, Tensor]:
         """See :meth:`ClusteredLinear.scores`."""
         return scores_by(self._library.gather_run, self.handle, inputs, self._vocabulary, never)
+
+
+class Shortlist:
+    """What the kernels draft from: the active symbols of each state's cluster, in 8 bits each.
+
+    Args:
+        weight: (vocabulary, dim); see :meth:`NativeGather.supports`.
+        bias: (vocabulary,) or None.
+        clusters: of the states that come.
+
+    Attributes:
+        handle: the kernels'.
+    """
+
+    def __init__(self, weight: Tensor, bias: Optional[Tensor], clusters: Clusters) -> None:
+        library = native.library()
+        new, free = library.shortlist_new, library.shortlist_free
+        self.handle = _handle(self, new, free, weight, bias, clusters)
+
+
+def _handle(
+    owner: Any, new: Any, free: Any, weight: Tensor, bias: Optional[Tensor], clusters: Clusters
+) -> int:
+    """What ``new`` of the kernels makes of weights and clusters, as long as the owner lives."""
+    kept = clusters.offsets.contiguous(), clusters.tokens.contiguous()  # the kernels read them
+    weight, centroids = native.float_weight(weight), native.float_weight(clusters.centroids)
+    bias = None if bias is None else native.float_weight(bias)
+    norms = native.float_weight(clusters.norms)
+    handle: int = new(
+        weight.data_ptr(),
+        native.pointer(bias),
+        *weight.shape,
+        centroids.data_ptr(),
+        norms.data_ptr(),
+        clusters.size,
+        *map(native.pointer, kept),
+    )
+
+    def end(*_: Tensor) -> None:
+        free(handle)
+
+    weakref.finalize(owner, end, *kept)
+    return handle

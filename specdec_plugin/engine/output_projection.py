@@ -8,7 +8,7 @@ from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor
 
 from . import native
-from .clustered_linear import ClusteredLinear
+from .clustered_linear import ClusteredLinear, NativeGather, Shortlist
 from .clusters import Clusters
 from .linear import Linear
 from .native_layers import WEIGHT_TYPES, NativeLinear
@@ -73,6 +73,7 @@ class OutputProjection:
         weight, bias = self._source.weight, self._source.bias
         dtype = self._dtype or weight.dtype
         self._screen: Optional[Screen] = None
+        self._shortlist: Optional[Shortlist] = None
         with torch.inference_mode(False), torch.no_grad():
             self._linear: Union[Linear, NativeLinear, ClusteredLinear]
             if self._clusters is None and _native(weight, dtype):
@@ -99,6 +100,19 @@ class OutputProjection:
         if self._first_head is not None or not isinstance(linear, ClusteredLinear):
             return None
         return linear.native
+
+    @property
+    def shortlist(self) -> Optional[int]:
+        """The kernels' handle of a rounded copy of the clusters' symbols, made when first wanted.
+
+        None without clusters, and where the kernels do not run this projection.
+        """
+        fits = self._clusters is not None and self._first_head is None
+        if self._shortlist is None and fits and NativeGather.supports(self._source.weight):
+            assert self._clusters is not None
+            with torch.inference_mode(False), torch.no_grad():
+                self._shortlist = Shortlist(*self.rows(), self._clusters)
+        return None if self._shortlist is None else self._shortlist.handle
 
     @property
     def screen(self) -> "Screen":

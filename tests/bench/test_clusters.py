@@ -23,7 +23,7 @@ def bench(corpus, tiny_verifier):
 def test_side_by_side(bench, corpus, tiny_verifier, tmp_path, capsys):
     path = made.file_for(corpus, tiny_verifier, tmp_path / "all.pt", share=1.0)
     names = "greedy,greedy clustered,specdec self,specdec self clustered"
-    names += ",specdec self clustered drafts"
+    names += ",specdec self clustered drafts,specdec self certified clustered drafts"
     both = ["--vocab-clusters", path, "--drafter-vocab-clusters", path]
     bench("--methods", names, *both, "--output", tmp_path / "out")
     rows = json.loads((tmp_path / "out" / "results.json").read_text("utf-8"))["rows"]

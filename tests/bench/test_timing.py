@@ -76,7 +76,15 @@ def test_certified_methods_read_what_the_others_do():
     for flag in ("drafter_path", "block_size", "top_beta"):
         for name in ("specdec", "specdec self", "blockwise", "greedy"):
             assert reads(f"{name} certified", flag) == reads(name, flag)
-    assert not {"nat certified", "specdec++ certified", "greedy clustered certified"} & {*METHODS}
+    never = {"nat certified", "specdec++ certified", "greedy clustered certified"}
+    assert not {*never, "specdec clustered clustered drafts"} & {*METHODS}
+
+
+def test_drafts_of_what_is_certified_may_be_clustered():
+    for flag in ("certified_projection", "drafter_vocab_clusters"):
+        assert reads("specdec self certified clustered drafts", flag)
+    assert not reads("specdec self certified", "drafter_vocab_clusters")
+    assert not reads("specdec self clustered drafts", "certified_projection")
 
 
 @pytest.mark.parametrize("suffix, flag", VARIANTS.items())

@@ -17,6 +17,7 @@ from specdec_plugin.decoding import build
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.clustering import cluster_search, verifier_clusters
 from specdec_plugin.decoding.config import DecodingConfig
+from specdec_plugin.decoding.drafters.self_drafter import SelfDrafter
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.trace import Trace
@@ -232,6 +233,54 @@ def test_clusters_of_a_drafter_change_nothing(
     path = written(folder, clusters_of(drawn, always=()), own)
     found = decode(method, model, sample, options={"min_len": min_len}, drafter_vocab_clusters=path)
     assert_same(found, reference([model], sample, max_len_b=12, min_len=min_len))
+
+
+def doubt(weight, state):
+    """How far a score may be off if weights and state are rounded to 127 levels on each side."""
+    steps = weight.abs().amax(1) / 127, state.abs().max() / 127
+    within = steps[0] * state.abs().sum() + steps[1] * (weight.abs().sum(1) + steps[0] * len(state))
+    return float(within.detach().max()) / 2 + 1e-4
+
+
+@pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
+@settings(max_examples=40, deadline=None)
+@given(
+    drawn=cluster_sets,
+    sources=st.lists(st.integers(0, 7), min_size=1, max_size=4),
+    number=st.integers(0, 2),
+    threads=st.integers(1, 3),
+    min_len=st.integers(1, 4),
+    seed=st.integers(0, 10**6),
+)
+def test_a_copy_drafts_the_best_of_the_active_tokens(
+    drawn, sources, number, threads, min_len, seed
+):
+    model, sample, clusters = MODELS[number], tiny.sample(sources, seed), clusters_of(drawn)
+    before, trace = torch.get_num_threads(), Trace()
+    torch.set_num_threads(threads)
+    try:
+        verifier = Verifier([build_engine(model)], trace)
+        drafter = SelfDrafter(verifier, 5, torch.float32, clusters=clusters)
+        loop = DecodingLoop(drafter, VerifiedStep(verifier, TopBeta()), trace, True)
+        limits = Lengths(max_len_b=12, min_len=min_len)
+        found = ParallelGenerator([model], SYMBOLS, loop, trace, limits).generate([model], sample)
+    finally:
+        torch.set_num_threads(before)
+    sets, weight = made.sets_of(clusters), model.decoder.output_projection.weight
+    encoded = model.encoder.forward_torchscript(sample["net_input"])
+    for index, (row,) in enumerate(found):
+        said, alone = [], model.encoder.reorder_encoder_out(encoded, torch.tensor([index]))
+        for draft, verified in zip(row["history"][::2], row["history"][1::2]):
+            tokens = draft["tokens"].tolist()
+            fed = torch.tensor([[2, *said, *tokens[:-1]]])
+            with torch.no_grad():
+                states = model.decoder(fed, encoder_out=alone, features_only=True)[0][0]
+            for place, token in enumerate(tokens, start=len(said)):
+                distances = clusters.norms - 2 * clusters.centroids.float() @ states[place]
+                active = {*sets[distances.argmin()]} - ({2} if place < min_len else set())
+                scores, apart = weight @ states[place], 2 * doubt(weight, states[place])
+                assert token in active and scores[token] >= scores[[*active]].max() - apart
+            said += verified["tokens"].tolist()
 
 
 @settings(max_examples=20, deadline=None)

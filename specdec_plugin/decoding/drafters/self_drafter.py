@@ -30,7 +30,7 @@ class SelfDrafter(Drafter):
     Args:
         verifier: whose first model is copied.
         block_size: k, the most tokens of a draft.
-        dtype: the type of the copy's weights.
+        dtype: the type of the copy's weights; those of a projection by clusters have 8 bits.
         most_rows: drafts only while at most so many rows are left; None: always.
         clusters: of the verifier's states, for the copy's projection; None for a full one.
 
@@ -58,8 +58,7 @@ class SelfDrafter(Drafter):
         copy: Optional[CachedDecoder] = None
         if isinstance(engine, CachedDecoder):
             copy = CachedDecoder(engine.decoder, dtype, clusters=clusters)
-        unscored = copy is not None and clusters is None and copy.projection.native is None
-        if copy is None or not copy.takes_tokens or unscored:
+        if copy is None or not copy.takes_tokens or not _is_scored(copy):
             raise PluginError(
                 "Without --drafter-path, --decoding specdec drafts with a rounded copy of the "
                 "model itself, which only the native kernels can run (on a CPU, with a C++ "
@@ -70,10 +69,7 @@ class SelfDrafter(Drafter):
         self._verifier, self._engine, self._copy = verifier, engine, copy
         self.dtype = dtype
         self._layouts = engine.layouts
-        self._block_size = block_size
-        self._at_once: Optional[OneCallMonologue] = None
-        if copy.projection.native is not None:
-            self._at_once = OneCallMonologue(copy, block_size)
+        self._at_once = OneCallMonologue(copy, block_size)
         self._most_rows = sys.maxsize if most_rows is None else most_rows
 
     def start(self, batch: Batch) -> None:
@@ -86,28 +82,12 @@ class SelfDrafter(Drafter):
         """What the copy says next, up to k tokens a row."""
         if rows.size > self._most_rows:
             return Draft(rows.inputs[:, :0], torch.zeros_like(rows.lengths))
-        if self._at_once is not None:
-            return self._at_once.propose(rows, self._verifier.states[0])
-        return self._speak(rows)
-
-    def _speak(self, rows: Rows) -> Draft:
-        """The same, a call of the copy for each token."""
-        state, limits, last = self._verifier.states[0], rows.limits, rows.last()
-        lengths, longest = state.lengths, state.longest
-        tokens = rows.inputs[:, :0]
-        for place in range(min(self._block_size, limits.max_len - rows.longest)):
-            hidden = self._copy.feed(state, last)
-            values = self._copy.projection.scores(hidden, never=limits.pad).values
-            limits.apply(values, rows.lengths + place, rows.shortest + place, rows.longest + place)
-            last = values.argmax(2)
-            tokens = torch.cat([tokens, last], dim=1)
-            if bool(tokens.eq(limits.eos).any(1).all()):
-                break
-            state.keep(lengths + place + 1, longest + place + 1)
-        state.keep(lengths, longest)  # what was drafted is the verifier's to cache
-        ends = tokens.eq(limits.eos)
-        counts = torch.where(ends.any(1), ends.int().cumsum(1).eq(0).sum(1) + 1, tokens.size(1))
-        return Draft(tokens, counts)
+        return self._at_once.propose(rows, self._verifier.states[0])
 
     def select(self, rows: Tensor) -> None:
         """Nothing of its own to choose from."""
+
+
+def _is_scored(copy: CachedDecoder) -> bool:
+    """Whether the kernels score what the copy says."""
+    return copy.projection.native is not None or copy.projection.shortlist is not None

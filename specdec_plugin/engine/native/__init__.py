@@ -109,6 +109,7 @@ class Monologue(ctypes.Structure):
         ("eos", c_int64),
         ("min_len", c_int64),
         ("max_len", c_int64),
+        ("shortlist", c_void_p),
         ("draft", c_void_p),
         ("draft_lengths", c_void_p),
     ]
@@ -218,6 +219,7 @@ class Copying(ctypes.Structure):
     ]
 
 
+_OF_CLUSTERS = [c_void_p] * 2 + [c_int] * 2 + [c_void_p] * 2 + [c_int] + [c_void_p] * 2
 _SIGNATURES = {
     "linear_new": (c_void_p, [c_void_p, c_void_p, c_int, c_int, c_int]),
     "linear_free": (None, [c_void_p]),
@@ -228,12 +230,11 @@ _SIGNATURES = {
         None,
         [c_void_p, c_int, c_int, c_void_p, c_float, c_void_p, c_void_p, c_int],
     ),
-    "gather_new": (
-        c_void_p,
-        [c_void_p] * 2 + [c_int] * 2 + [c_void_p] * 2 + [c_int] + [c_void_p] * 2,
-    ),
+    "gather_new": (c_void_p, _OF_CLUSTERS),
     "gather_free": (None, [c_void_p]),
     "gather_run": (None, [c_void_p, c_void_p, c_int, c_int, c_void_p, c_void_p, c_int]),
+    "shortlist_new": (c_void_p, _OF_CLUSTERS),
+    "shortlist_free": (None, [c_void_p]),
     "chain_new": (c_void_p, [c_void_p] * 7 + [c_int, c_float]),
     "chain_free": (None, [c_void_p]),
     "chain_run": (None, [c_void_p, POINTER(Links), c_int]),

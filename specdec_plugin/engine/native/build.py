@@ -14,9 +14,9 @@ logger = logging.getLogger(__name__)
 
 HERE = Path(__file__).resolve().parent
 SOURCES = (
-    "interface.cpp", "attention.h", "candidates.h", "certainty.h", "chain.h", "copies.h",
-    "formats.h", "gather.h", "guesses.h", "heads.h", "linear.h", "pool.h", "probabilities.h",
-    "rounds.h", "stack.h", "team.h", "vector.h",
+    "interface.cpp", "attention.h", "candidates.h", "centroids.h", "certainty.h", "chain.h",
+    "copies.h", "formats.h", "gather.h", "guesses.h", "heads.h", "linear.h", "pool.h",
+    "probabilities.h", "rounds.h", "shortlist.h", "stack.h", "team.h", "vector.h",
 )  # fmt: skip
 FLAGS = ["-O3", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
 #: Tried in this order: some compilers know no -march=native, some have no OpenMP.

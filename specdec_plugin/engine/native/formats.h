@@ -174,7 +174,7 @@ struct Whole {
         if (ROWS > 1) hold(part[v]);
       }
       for (int row = 0; row < ROWS; ++row) {
-        const uint32_t value = in[row * stride + word];
+        const Ints value = Ints{} + int32_t(in[row * stride + word]);
         for (int v = 0; v < VECTORS; ++v) add_products(sums[row][v], part[v], value);
       }
     }
@@ -183,6 +183,17 @@ struct Whole {
   // Without what the zero point of the weights added.
   static Vec value(Ints total, int32_t input_sum) {
     return __builtin_convertvector(total - ZERO * input_sum, Vec);
+  }
+  static float value(int32_t total, int32_t input_sum) { return float(total - ZERO * input_sum); }
+
+  // sum += the products of four unsigned bytes of each lane with four signed ones.
+  static inline __attribute__((always_inline)) void add_products(Ints& sum, Ints weights, Ints values) {
+#ifdef __AVX512VNNI__
+    sum = (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, (__m512i)values);
+#else
+    for (int i = 0; i < 4; ++i)
+      sum += ((weights >> 8 * i) & 255) * ((values << (24 - 8 * i)) >> 24);
+#endif
   }
 
  private:
@@ -203,16 +214,6 @@ struct Whole {
       if (error < least) best = step, least = error;
     }
     return best;
-  }
-
-  // sum += the products of four unsigned bytes of each lane with four signed ones.
-  static inline __attribute__((always_inline)) void add_products(Ints& sum, Ints weights, uint32_t value) {
-#ifdef __AVX512VNNI__
-    sum = (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, _mm512_set1_epi32(int(value)));
-#else
-    for (int i = 0; i < 4; ++i)
-      sum += ((weights >> 8 * i) & 255) * int(int8_t(value >> 8 * i & 255));
-#endif
   }
 };
 

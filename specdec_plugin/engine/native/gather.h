@@ -4,64 +4,18 @@
 #include <algorithm>
 #include <vector>
 
-#include "pool.h"
-#include "team.h"
-#include "vector.h"
+#include "centroids.h"
 
 namespace native {
 
-// The products of one vector with N others. Each is one chain of sums, so that it does not depend
-// on N; the others keep the processor busy in the meantime.
-template <int N>
-static inline void products(const float* one, const float* const* others, int width, float* out) {
-  Vec sums[N] = {};
-  int i = 0;
-  for (; i + LANES <= width; i += LANES) {
-    Vec value = load(one + i);
-    hold(value);
-    for (int n = 0; n < N; ++n) sums[n] += value * load(others[n] + i);
-  }
-  for (int n = 0; n < N; ++n) {
-    float rest = 0;
-    for (int k = i; k < width; ++k) rest += one[k] * others[n][k];
-    out[n] = sum(sums[n]) + rest;
-  }
-}
-
-// A matrix whose rows are wanted one by one, in memory that few translations of addresses reach.
-struct RowTable {
-  RowTable(const float* values, int rows, int width) : rows(rows), width(width) {
-    values_.allocate(size_t(rows) * width);
-    std::memcpy(&values_[0], values, sizeof(float) * rows * width);
-  }
-
-  const float* operator[](int row) const { return &values_[size_t(row) * width]; }
-
-  // Rows far apart are not what the processor looks ahead for by itself.
-  void fetch(int row) const {
-    const float* from = (*this)[row];
-    for (int i = 0; i < width; i += 16) __builtin_prefetch(from + i);
-  }
-
-  const int rows, width;
-
- private:
-  Pooled<float> values_;
-};
-
 class Gather {
  public:
-  // weight: (vocabulary, width); bias: (vocabulary) or null; centroids: (clusters, width); norms:
-  // (clusters). Cluster c has tokens[offsets[c]] to tokens[offsets[c + 1] - 1], in rising order;
-  // both stay the caller's.
+  // weight: (vocabulary, width); bias: (vocabulary) or null. The rest: see `Centroids`.
   Gather(const float* weight, const float* bias, int vocabulary, int width, const float* centroids,
          const float* norms, int clusters, const int64_t* offsets, const int32_t* tokens)
       : weights_(weight, vocabulary, width),
-        centroids_(centroids, clusters, width),
-        bias_(vocabulary, 0.0f),
-        norms_(norms, norms + clusters),
-        offsets_(offsets),
-        tokens_(tokens) {
+        centroids_(centroids, norms, clusters, width, offsets, tokens),
+        bias_(vocabulary, 0.0f) {
     if (bias) bias_.assign(bias, bias + vocabulary);
   }
 
@@ -71,7 +25,7 @@ class Gather {
   // Makes room for so many rows, before threads call `run`.
   void prepare(int rows) {
     own_.resize(rows);
-    distances_.resize(size_t(std::min(rows, BLOCK)) * centroids_.rows);
+    centroids_.prepare(std::min(rows, BLOCK));
     if (rows > 1) wanted_.resize(vocabulary());
   }
 
@@ -88,9 +42,10 @@ class Gather {
   // log Σ exp of a row's active scores. scores: (vocabulary).
   float normaliser(int row, const float* scores) const {
     std::vector<float> active;
-    active.reserve(size_t(offsets_[own_[row] + 1] - offsets_[own_[row]]));
-    for (int64_t i = offsets_[own_[row]]; i < offsets_[own_[row] + 1]; ++i)
-      active.push_back(scores[tokens_[i]]);
+    const int own = own_[row];
+    active.reserve(centroids_.size(own));
+    for (const int32_t* token = centroids_.begin(own); token < centroids_.end(own); ++token)
+      active.push_back(scores[*token]);
     return log_sum_exp(active.data(), int(active.size()));
   }
 
@@ -99,16 +54,14 @@ class Gather {
   static constexpr int BLOCK = 32;
   static constexpr int AT_ONCE = 4;
 
-  const RowTable weights_, centroids_;
-  std::vector<float> bias_, norms_;
-  const int64_t* offsets_;
-  const int32_t* tokens_;
+  const RowTable weights_;
+  Centroids centroids_;
+  std::vector<float> bias_;
   std::vector<int> own_;          // (rows) the cluster of each
-  std::vector<float> distances_;  // (rows of a block, clusters)
   std::vector<uint32_t> wanted_;  // (vocabulary) by which rows of a block
 
   void block(const Team& team, const float* in, int rows, int first, float* out) {
-    measure(team, in, rows);
+    centroids_.measure(team, in, rows);
     const int begin = team.begin(vocabulary()), end = team.end(vocabulary());
     for (int row = 0; row < rows; ++row) {
       float* scores = out + size_t(row) * vocabulary();
@@ -117,7 +70,7 @@ class Gather {
     team.wait();
     // Every thread finds all clusters for itself, sooner than it could wait for another.
     int own[BLOCK];
-    for (int row = 0; row < rows; ++row) own[row] = nearest(row);
+    for (int row = 0; row < rows; ++row) own[row] = centroids_.nearest(row);
     if (team.index == 0) std::copy(own, own + rows, own_.begin() + first);
     if (rows == 1) {
       gather(team, in, own[0], out);
@@ -126,32 +79,10 @@ class Gather {
     }
   }
 
-  // |C|² - 2 h·C of this thread's share of centroids.
-  void measure(const Team& team, const float* in, int rows) {
-    const int clusters = centroids_.rows, end = team.end(clusters);
-    for (int row = 0; row < rows; ++row) {
-      const float* state = in + size_t(row) * centroids_.width;
-      float* distances = &distances_[size_t(row) * clusters];
-      for (int c = team.begin(clusters); c < end;) {
-        float found[AT_ONCE];
-        const int count = std::min(AT_ONCE, end - c);
-        const float* others[AT_ONCE];
-        for (int n = 0; n < AT_ONCE; ++n) others[n] = centroids_[c + std::min(n, count - 1)];
-        products<AT_ONCE>(state, others, centroids_.width, found);
-        for (int n = 0; n < count; ++n, ++c) distances[c] = norms_[c] - 2 * found[n];
-      }
-    }
-  }
-
-  int nearest(int row) const {
-    const float* distances = &distances_[size_t(row) * centroids_.rows];
-    return int(std::min_element(distances, distances + centroids_.rows) - distances);
-  }
-
   // One state: this thread's share of its cluster's tokens.
   void gather(const Team& team, const float* state, int cluster, float* out) const {
-    const int32_t* tokens = tokens_ + offsets_[cluster];
-    const int size = int(offsets_[cluster + 1] - offsets_[cluster]), end = team.end(size);
+    const int32_t* tokens = centroids_.begin(cluster);
+    const int size = centroids_.size(cluster), end = team.end(size);
     for (int i = team.begin(size); i < end; i += AT_ONCE) {
       const float* others[AT_ONCE];
       float found[AT_ONCE];
@@ -172,8 +103,8 @@ class Gather {
     const int begin = team.begin(vocabulary), end = team.end(vocabulary);
     std::fill(wanted_.begin() + begin, wanted_.begin() + end, 0u);
     for (int row = 0; row < rows; ++row) {
-      const int32_t* last = tokens_ + offsets_[own[row] + 1];
-      const int32_t* token = std::lower_bound(tokens_ + offsets_[own[row]], last, begin);
+      const int32_t* last = centroids_.end(own[row]);
+      const int32_t* token = std::lower_bound(centroids_.begin(own[row]), last, begin);
       for (; token < last && *token < end; ++token) wanted_[*token] |= 1u << row;
     }
     for (int token = begin; token < end; ++token) {

@@ -127,6 +127,15 @@ void gather_run(Gather* gather, const float* in, int rows, int never, float* out
   }
 }
 
+// As `gather_new`.
+Shortlist* shortlist_new(const float* weight, const float* bias, int vocabulary, int width,
+                         const float* centroids, const float* norms, int clusters,
+                         const int64_t* offsets, const int32_t* tokens) {
+  return new Shortlist(weight, bias, vocabulary, width, centroids, norms, clusters, offsets, tokens);
+}
+
+void shortlist_free(Shortlist* shortlist) { delete shortlist; }
+
 // The first three maps belong to the chain from now on; the rest does not.
 Chain* chain_new(Linear* from_state, Linear* from_before, Linear* out, const Linear* projection,
                  const float* symbols, const float* bias, const float* embedding, int token_dim,
@@ -241,7 +250,7 @@ void speaker_free(Speaker* speaker) { delete speaker; }
 
 void speaker_run(Speaker* speaker, Stack* stack, const Linear* projection,
                  const Monologue* monologue, int threads) {
-  speaker->run(*stack, *projection, *monologue, threads);
+  speaker->run(*stack, projection, *monologue, threads);
 }
 
 Verification* verification_new() { return new Verification(); }

@@ -9,6 +9,7 @@
 #include "certainty.h"
 #include "chain.h"
 #include "gather.h"
+#include "shortlist.h"
 #include "stack.h"
 
 namespace native {
@@ -86,6 +87,7 @@ struct Monologue {
   int never;               // a symbol that is not drafted
   int64_t eos;               // ends a draft
   int64_t min_len, max_len;  // as in `Round`
+  Shortlist* shortlist;    // knows which symbols come into question, and scores those; or null
   int64_t* draft;          // (count, block) what comes of it, rubbish beyond the lengths
   int64_t* draft_lengths;  // (count)
 };
@@ -94,7 +96,8 @@ struct Monologue {
 // verifier's cache, and puts its own entries where the verifier will put the right ones.
 class Speaker {
  public:
-  void run(Stack& stack, const Linear& projection, const Monologue& monologue, int threads) {
+  // projection: of all symbols; not read with a shortlist.
+  void run(Stack& stack, const Linear* projection, const Monologue& monologue, int threads) {
     const Rows& rows = monologue.rows;
     const int count = rows.count;
     tokens_.resize(count);
@@ -104,8 +107,12 @@ class Speaker {
       monologue.draft_lengths[row] = 0;
     }
     hidden_.resize(size_t(count) * stack.dim);
-    values_.resize(size_t(count) * projection.outputs);
-    narrow_.resize(projection.room(count));
+    if (monologue.shortlist) {
+      monologue.shortlist->prepare(count);
+    } else {
+      values_.resize(size_t(count) * projection->outputs);
+      narrow_.resize(projection->room(count));
+    }
     best_.resize(size_t(count) * threads);
     Call call = monologue.call;
     call.rows = count;
@@ -122,26 +129,48 @@ class Speaker {
       for (int place = 0; place < monologue.block; ++place) {
         stack.run(team, call);
         team.wait();
-        speak(team, projection, monologue, place);
+        if (monologue.shortlist) {
+          look_up(team, monologue, place);
+        } else {
+          look_through(team, *projection, monologue, place);
+        }
+        team.wait();
+        if (team.index == 0) {
+          speaking_ = false;
+          for (int row = 0; row < count; ++row) add(monologue, row, place, team.size);
+        }
+        team.wait();
         if (!speaking_) break;
       }
     }
   }
 
  private:
-  struct Best {
-    int symbol;
-    float score;
-  };
-
   bool speaking_;
   std::vector<int64_t> tokens_, starts_;
   std::vector<float> hidden_, values_;
   std::vector<Best> best_;  // (rows, threads)
   std::vector<uint32_t> narrow_;
 
-  // Each thread looks through the scores that it computed; one of them ends the step.
-  void speak(const Team& team, const Linear& projection, const Monologue& monologue, int place) {
+  // An end may not come yet.
+  static bool early(const Monologue& monologue, int row, int place) {
+    return monologue.rows.lengths[row] + place < monologue.min_len;
+  }
+
+  // Each thread scores a part of the shortlist, and notes the best.
+  void look_up(const Team& team, const Monologue& monologue, int place) {
+    Shortlist& shortlist = *monologue.shortlist;
+    const int count = monologue.rows.count;
+    shortlist.measure(team, hidden_.data(), count);
+    team.wait();
+    for (int row = 0; row < count; ++row)
+      best_[size_t(row) * team.size + team.index] =
+          shortlist.best(team, &hidden_[size_t(row) * shortlist.width()], row, monologue.never,
+                         early(monologue, row, place) ? monologue.eos : -1);
+  }
+
+  // Each thread scores a part of all symbols, and notes the best.
+  void look_through(const Team& team, const Linear& projection, const Monologue& monologue, int place) {
     const int vocabulary = projection.outputs, count = monologue.rows.count;
     projection.run(team, hidden_.data(), projection.inputs, count, narrow_.data(),
                    {values_.data(), size_t(vocabulary), nullptr, Activation::none});
@@ -153,16 +182,10 @@ class Speaker {
         if (begin <= symbol && symbol < begin + size) values[symbol - begin] = nothing;
       };
       rule_out(monologue.never);
-      if (monologue.rows.lengths[row] + place < monologue.min_len) rule_out(monologue.eos);
+      if (early(monologue, row, place)) rule_out(monologue.eos);
       const int best = argmax(values, size);
       best_[size_t(row) * team.size + team.index] = {begin + best, size > 0 ? values[best] : nothing};
     }
-    team.wait();
-    if (team.index == 0) {
-      speaking_ = false;
-      for (int row = 0; row < count; ++row) add(monologue, row, place, team.size);
-    }
-    team.wait();
   }
 
   // A row that has ended goes on with rubbish while others speak.

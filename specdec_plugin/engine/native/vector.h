@@ -30,6 +30,12 @@ static inline Vec load(const float* from) {
   return v;
 }
 
+static inline Ints load_ints(const uint32_t* from) {
+  Ints v;
+  std::memcpy(&v, from, sizeof v);
+  return v;
+}
+
 static inline void store(float* to, Vec v) { std::memcpy(to, &v, sizeof v); }
 
 // Less nothing, because x + 0 is not x where x is -0, and the compiler would add.
@@ -55,6 +61,16 @@ static inline float sum(Vec v) {
   float parts[LANES], total = 0;
   store(parts, v);
   for (float part : parts) total += part;
+  return total;
+#endif
+}
+
+static inline int32_t sum(Ints v) {
+#ifdef __AVX512F__
+  return _mm512_reduce_add_epi32((__m512i)v);
+#else
+  int32_t total = 0;
+  for (int lane = 0; lane < LANES; ++lane) total += v[lane];
   return total;
 #endif
 }
