@@ -17,6 +17,7 @@ Settings, as variables:
   SIZE=32000          subwords, joint over all languages
   UPDATES=6400        of training (four passes); the last three checkpoints are averaged
   CLUSTERS=500 TOP_K=5 NEIGHBOURS=64   of each direction
+  DRAFT_TOP_K=1 DRAFT_NEIGHBOURS=16    of those for drafts, which may miss a token now and then
   STATES=1000000      that are recorded of each, at most
   GRID="125 250 500 1000" GRID_K="1 3 5" GRID_NEIGHBOURS="1 32"   what is tried with the first
                       direction's development set; GRID="" leaves that out
@@ -37,6 +38,7 @@ read -r -a targets <<<"${TARGETS:-es fr pt zh ja}"
 [ ${#targets[@]} -gt 0 ] || fail "TARGETS names no language. Give some, such as \"es fr\"."
 src=${SRC:-en} size=${SIZE:-32000} updates=${UPDATES:-6400}
 clusters=${CLUSTERS:-500} top_k=${TOP_K:-5} neighbours=${NEIGHBOURS:-64}
+draft_k=${DRAFT_TOP_K:-1} draft_m=${DRAFT_NEIGHBOURS:-16}
 states=${STATES:-1000000} sentences=${SENTENCES:-400}
 read -r -a grid <<<"${GRID-125 250 500 1000}" || true
 read -r -a grid_k <<<"${GRID_K-1 3 5}" || true
@@ -97,6 +99,8 @@ for target in "${targets[@]}" all; do
     step "clusters of $src-$target"
     cluster "$data/$target" "$output/states/$target" "$output/clusters/$target.pt" \
         "$clusters" "$top_k" "$neighbours"
+    [ "$target" = all ] || cluster "$data/$target" "$output/states/$target" \
+        "$output/clusters/$target.drafts.pt" "$clusters" "$draft_k" "$draft_m"
 done
 
 # --- tables -----------------------------------------------------------------------------
@@ -112,11 +116,13 @@ bench() {  # LANGUAGE FOLDER CLUSTERS SUBSET OPTIONS
         --output "$2" --resume "${@:5}"
 }
 
+methods="fairseq beam 1,greedy,greedy certified,greedy clustered,specdec self"
+methods+=",specdec self certified,specdec self clustered drafts"
+methods+=",specdec self certified clustered drafts"
 for target in "${targets[@]}"; do
     step "time and quality, $src-$target, one sentence at a time"
     bench "$target" "$output/bench/$target" "$output/clusters/$target.pt" test \
-        --methods "fairseq beam 1,greedy,greedy certified,greedy clustered,specdec self,specdec self certified,specdec self clustered drafts" \
-        --drafter-vocab-clusters "$output/clusters/$target.pt"
+        --methods "$methods" --drafter-vocab-clusters "$output/clusters/$target.drafts.pt"
     bench "$target" "$output/bench/$target-all" "$output/clusters/all.pt" test \
         --methods "greedy,greedy clustered"
 done
@@ -146,7 +152,8 @@ for target in "${targets[@]}"; do
     decode "$target" "$file.clustered" --task specdec_translation --beam 1 --batch-size 32 \
         --decoding greedy --vocab-clusters "$output/clusters/$target.pt"
     decode "$target" "$file.drafts" --task specdec_translation --beam 1 --batch-size 32 \
-        --decoding specdec --draft-rows 0 --drafter-vocab-clusters "$output/clusters/$target.pt"
+        --decoding specdec --draft-rows 0 \
+        --drafter-vocab-clusters "$output/clusters/$target.drafts.pt"
 done
 
 runs=()

@@ -33,7 +33,7 @@ examples:
   specdec-cluster-vocab data-bin -s en -t es --path model.pt --gen-subset train --cpu \\
       --output clusters.en-es.pt
   specdec-cluster-vocab data-bin -s en -t es --path model.pt --cpu --input pieces.en \\
-      --clusters 1000 --top-k 1 --output clusters.en-es.pt
+      --top-k 1 --neighbours 16 --output clusters-for-drafts.en-es.pt
 
 When it was interrupted, the same command goes on. With the states that are recorded already,
 --clusters, --top-k and --neighbours may be changed at little cost."""
@@ -70,12 +70,12 @@ def get_parser() -> argparse.ArgumentParser:
         "it they are fed to the model, which is faster. Of --input there are none",
     )
     parser.add_argument(
-        "--clusters", type=int, default=1000, metavar="N", help="how many (default: %(default)s)"
+        "--clusters", type=int, default=500, metavar="N", help="how many (default: %(default)s)"
     )
     parser.add_argument(
         "--top-k",
         type=int,
-        default=3,
+        default=5,
         metavar="K",
         help=f"the likeliest tokens of each state that become active in its cluster, 1 to "
         f"{RECORDED} (default: %(default)s)",
@@ -83,9 +83,9 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--neighbours",
         type=int,
-        default=1,
+        default=64,
         metavar="M",
-        help="make them active in the M clusters nearest to the state, not only in its own. More "
+        help="make them active in the M clusters nearest to the state; 1: in its own alone. More "
         "of the output stays as it is without clusters than with fewer clusters or a larger K, at "
         "the same number of active tokens (default: %(default)s)",
     )

@@ -49,7 +49,9 @@ def naive(model, dictionary, sources, targets):
 
 
 def test_states_and_clusters_of_a_split(run, corpus, tiny_verifier):
-    file, states, printed = run("--gen-subset", "valid", "--top-k", 2, "--max-tokens", 50)
+    file, states, printed = run(
+        "--gen-subset", "valid", "--top-k", 2, "--neighbours", 1, "--max-tokens", 50
+    )
     dictionary = Dictionary.load(f"{corpus.data_dir}/dict.en.txt")
     model = load_model(tiny_verifier, dictionary, dictionary)
     sides = [
@@ -75,7 +77,7 @@ def test_states_and_clusters_of_a_split(run, corpus, tiny_verifier):
 
 
 def test_neighbours_have_more(run):
-    one, _, _ = run("--gen-subset", "valid", "--top-k", 1)
+    one, _, _ = run("--gen-subset", "valid", "--top-k", 1, "--neighbours", 1)
     more, _, _ = run("--gen-subset", "valid", "--top-k", 1, "--neighbours", 3)
     sets = list(zip(sets_of(one.clusters), sets_of(more.clusters)))
     assert all(set(few) <= set(many) for few, many in sets)
