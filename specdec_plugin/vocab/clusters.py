@@ -106,16 +106,11 @@ def _read(state: Dict[str, Any]) -> ClusterFile:
         raise ValueError(f"{count} centroids, {len(norms)} norms")
     if not (centroids.isfinite().all() and norms.isfinite().all()):
         raise ValueError("infinite centroids")
-    packed = state["tokens"]
-    packed = _tensor(state, "tokens", torch.uint8, packed.dim() if _is_packed(packed) else 1)
+    packed = _tensor(state, "tokens", torch.uint8, 1)
     offsets, tokens = unpack(packed, count, vocabulary)
     decoder, dictionary = (_tensor(state, name, torch.int64, 1) for name in _FINGERPRINTS)
     clusters = Clusters(centroids, norms, offsets, tokens, vocabulary)
     return ClusterFile(clusters, top_k, neighbours, decoder, dictionary, note)
-
-
-def _is_packed(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dim() in (1, 2)
 
 
 def _tensor(state: Dict[str, Any], name: str, dtype: torch.dtype, axes: int) -> Tensor:

@@ -1,21 +1,21 @@
 """Sets of tokens in few bytes."""
 
+import zlib
 from typing import Tuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-#: In a row of gaps, a byte that adds this much and names no token.
-_FILLER = 255
+#: No more is unpacked: a few bytes of a hostile file could become any number.
+MOST_BYTES = 1 << 31
 
 
 def pack(offsets: Tensor, tokens: Tensor, vocabulary: int) -> Tensor:
-    """The smaller of two forms.
+    """A bit for each cluster of each symbol, compressed.
 
-    Gaps: a byte for each token says how far it is behind the one before, in one row for
-    all clusters, a cluster's tokens being counted from ``cluster * vocabulary``. Bits: one
-    for each symbol of each cluster.
+    The bits of a symbol lie side by side, because many symbols are active nowhere, or nearly
+    everywhere, which a compressor finds best so.
 
     Args:
         offsets: (clusters + 1,) long; see :class:`..engine.clusters.Clusters`.
@@ -23,18 +23,14 @@ def pack(offsets: Tensor, tokens: Tensor, vocabulary: int) -> Tensor:
         vocabulary: how many symbols there are.
 
     Returns:
-        uint8, (…,) gaps or (clusters, ⌈vocabulary / 8⌉) bits.
+        (bytes,) uint8.
     """
-    gaps, clusters = _gaps(offsets, tokens, vocabulary), len(offsets) - 1
-    width = (vocabulary + 7) // 8
-    if len(gaps) <= clusters * width:
-        return torch.from_numpy(gaps)
-    bits = np.zeros((clusters, width), np.uint8)
+    clusters = len(offsets) - 1
+    bits = np.zeros((vocabulary, _width(clusters)), np.uint8)
     for cluster in range(clusters):
-        active = np.zeros(vocabulary, np.bool_)
-        active[tokens[offsets[cluster] : offsets[cluster + 1]].numpy()] = True
-        bits[cluster] = np.packbits(active)
-    return torch.from_numpy(bits)
+        own = tokens[offsets[cluster] : offsets[cluster + 1]].numpy()
+        bits[own, cluster // 8] |= np.uint8(128 >> cluster % 8)
+    return torch.frombuffer(bytearray(zlib.compress(bits.tobytes())), dtype=torch.uint8)
 
 
 def unpack(packed: Tensor, clusters: int, vocabulary: int) -> Tuple[Tensor, Tensor]:
@@ -51,30 +47,41 @@ def unpack(packed: Tensor, clusters: int, vocabulary: int) -> Tuple[Tensor, Tens
     Raises:
         ValueError: these are not so many sets of tokens.
     """
-    if packed.dim() == 2:
-        if packed.shape != (clusters, (vocabulary + 7) // 8):
-            raise ValueError(f"{tuple(packed.shape)} bits")
-        rows = [np.flatnonzero(np.unpackbits(row, count=vocabulary)) for row in packed.numpy()]
-        sizes, tokens = np.array([len(row) for row in rows]), np.concatenate(rows)
-    else:
-        steps = packed.numpy()
-        places = np.cumsum(steps, dtype=np.int64)[steps != _FILLER]
-        if len(places) == 0 or places[-1] >= clusters * vocabulary or (np.diff(places) < 1).any():
-            raise ValueError("gaps that lead nowhere")
-        sizes = np.bincount(places // vocabulary, minlength=clusters)
-        tokens = places % vocabulary
-    if sizes.min() < 1:
+    bits = _bits(packed, vocabulary * _width(clusters)).reshape(vocabulary, -1)
+    sets = []
+    for eight in bits.T:
+        rows = np.unpackbits(eight[:, None], axis=1).T
+        sets += [np.flatnonzero(row).astype(np.int32) for row in rows]
+    sizes = torch.tensor([len(each) for each in sets])
+    if sizes[:clusters].min() < 1:
         raise ValueError("a cluster without tokens")
+    if sizes[clusters:].any():
+        raise ValueError("tokens of no cluster")
     offsets = torch.zeros(clusters + 1, dtype=torch.long)
-    offsets[1:] = torch.from_numpy(sizes).cumsum(0)
-    return offsets, torch.from_numpy(tokens.astype(np.int32))
+    offsets[1:] = sizes[:clusters].cumsum(0)
+    return offsets, torch.from_numpy(np.concatenate(sets))
 
 
-def _gaps(offsets: Tensor, tokens: Tensor, vocabulary: int) -> np.ndarray:
-    cluster = np.repeat(np.arange(len(offsets) - 1), offsets.diff().numpy())
-    gaps = np.diff(cluster * vocabulary + tokens.numpy(), prepend=0)
-    fillers = gaps // _FILLER
-    ends = np.cumsum(fillers + 1)
-    steps = np.full(int(ends[-1]), _FILLER, np.uint8)
-    steps[ends - 1] = gaps % _FILLER
-    return steps
+def _width(clusters: int) -> int:
+    """Bytes of a symbol."""
+    return (clusters + 7) // 8
+
+
+def _bits(packed: Tensor, count: int) -> np.ndarray:
+    """(count,) bytes that were compressed.
+
+    Raises:
+        ValueError: there are more or less of them.
+    """
+    if count > MOST_BYTES:
+        raise ValueError(f"{count:,} bytes of tokens")
+    unpacker = zlib.decompressobj()
+    try:
+        found = unpacker.decompress(packed.numpy().tobytes(), count)
+        # Without room for more, the end of what was compressed may not have been looked at.
+        rest = b"" if unpacker.eof else unpacker.decompress(unpacker.unconsumed_tail, 1)
+    except zlib.error as error:
+        raise ValueError(str(error)) from None
+    if len(found) != count or rest or not unpacker.eof:
+        raise ValueError(f"tokens of another shape than {count:,} bytes")
+    return np.frombuffer(found, np.uint8)

@@ -101,10 +101,9 @@ CONTRADICTIONS = {
     ],
     "norms": [torch.ones(4), torch.full((5,), float("inf")), torch.ones(5).double()],
     "tokens": [
-        torch.zeros(5, 1, dtype=torch.uint8),
         torch.zeros(5, 2, dtype=torch.uint8),
         torch.ones(3, dtype=torch.uint8),
-        torch.ones(5, 2, 1, dtype=torch.uint8),
+        torch.empty(0, dtype=torch.uint8),
         [1, 2],
     ],
     "decoder": [torch.ones(1), None],

@@ -1,3 +1,5 @@
+import zlib
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -14,7 +16,7 @@ from . import made
     count=st.integers(1, 6),
     data=st.data(),
 )
-def test_any_sets_survive_in_either_form(vocabulary, count, data):
+def test_any_sets_survive(vocabulary, count, data):
     symbols = st.sets(st.integers(0, vocabulary - 1), min_size=1)
     sets = [sorted(data.draw(symbols)) for _ in range(count)]
     given_ = made.clusters(sets, 4, vocabulary)
@@ -24,26 +26,41 @@ def test_any_sets_survive_in_either_form(vocabulary, count, data):
     assert tokens.dtype == torch.int32
 
 
-def test_the_smaller_form_is_taken():
-    few = made.random_clusters(20, 4, 8000, share=0.02)
-    many = made.random_clusters(20, 4, 8000, share=0.4)
-    packed = [pack(each.offsets, each.tokens, 8000) for each in (few, many)]
-    assert [each.dim() for each in packed] == [1, 2]
-    assert packed[0].numel() < 1.3 * few.tokens.numel()
-    assert packed[1].numel() == 20 * 1000
+def test_few_bytes():
+    """Not many more than the entropy of which symbols are active how often."""
+    torch.manual_seed(0)
+    share = torch.rand(4000).pow(6)  # a few symbols are active nearly everywhere
+    active = torch.rand(200, 4000) < share
+    active[:, 0] = True
+    sets = [row.nonzero().flatten().tolist() for row in active]
+    found = made.clusters(sets, 4, 4000)
+    entropy = torch.distributions.Bernoulli(share).entropy().sum() / torch.tensor(2.0).log() * 200
+    assert pack(found.offsets, found.tokens, 4000).numel() < 1.4 * float(entropy) / 8
+
+
+def compressed(*rows):
+    return torch.frombuffer(bytearray(zlib.compress(bytes(rows))), dtype=torch.uint8)
 
 
 @pytest.mark.parametrize(
-    "packed",
+    "packed, reason",
     [
-        torch.zeros(2, 3, dtype=torch.uint8),
-        torch.zeros(3, 2, dtype=torch.uint8),
-        torch.tensor([3, 0], dtype=torch.uint8),
-        torch.tensor([3, 200], dtype=torch.uint8),
-        torch.full((9,), 255, dtype=torch.uint8),
-        torch.empty(0, dtype=torch.uint8),
+        (torch.empty(0, dtype=torch.uint8), "another shape than 5 bytes"),
+        (torch.zeros(9, dtype=torch.uint8), "unknown compression method"),
+        (compressed(192, 0, 0, 0), "another shape"),
+        (compressed(192, 0, 0, 0, 0, 0), "another shape"),
+        (compressed(*100_000 * [192]), "another shape"),
+        (compressed(192, 0, 0, 0, 0)[:-6], "another shape"),
+        (compressed(192, 0, 0, 0, 0)[:-1], "another shape"),
+        (compressed(128, 0, 0, 128, 0), "a cluster without tokens"),
+        (compressed(224, 0, 0, 0, 0), "tokens of no cluster"),
     ],
 )
-def test_nonsense_is_refused(packed):
-    with pytest.raises(ValueError):
-        unpack(packed, 2, 20)
+def test_nonsense_is_refused(packed, reason):
+    with pytest.raises(ValueError, match=reason):
+        unpack(packed, 2, 5)
+
+
+def test_no_machine_is_filled():
+    with pytest.raises(ValueError, match="268,435,456,000 bytes of tokens"):
+        unpack(compressed(1), 1000, 2**31)
