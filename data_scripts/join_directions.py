@@ -2,7 +2,8 @@
 
 import argparse
 import os
-from typing import List, Optional, Sequence, Tuple
+import random
+from typing import Dict, List, Optional, Sequence, Tuple
 
 from textfiles import check_parallel, clean, find_text, read_lines, write_lines
 
@@ -12,7 +13,9 @@ DESCRIPTION = """\
 CORPUS/en-es/train.en and train.es, CORPUS/en-fr/train.en and train.fr, … (plain or .gz)
 -> OUTPUT/all/train.src and train.tgt with all of them, and OUTPUT/es/train.src and
 train.tgt, … with one direction each. A source line begins with a word that names the
-target language, such as __es__. The same for dev and test."""
+target language, such as __es__. The same for dev and test. OUTPUT/es/others.src: the training
+sentences of other directions that are not among its own, in random order, also marked with it:
+a text that the model can translate."""
 
 EXAMPLE = """\
 example:
@@ -66,17 +69,31 @@ def write_sides(folder: str, split: str, sides: Sides) -> None:
         write_lines(os.path.join(folder, f"{split}.{side}"), lines)
 
 
+def write_others(output: str, sources: Dict[str, Sequence[str]]) -> None:
+    """For each direction, the sentences that others have and it has not."""
+    everything = sorted({line for lines in sources.values() for line in lines if line})
+    random.Random(1).shuffle(everything)
+    for target, lines in sources.items():
+        own = set(lines)
+        others = [f"{mark_of(target)} {line}" for line in everything if line not in own]
+        write_lines(os.path.join(output, target, "others.src"), others)
+
+
 def join(corpus: str, source: str, targets: Sequence[str], output: str) -> None:
     """Write all splits of all directions, and of each."""
     for split in SPLITS:
         everything: Sides = ([], [])
+        sources: Dict[str, Sequence[str]] = {}
         for target in targets:
             sides = read_direction(corpus, source, target, split)
             write_sides(os.path.join(output, target), split, sides)
+            sources[target] = [line[len(mark_of(target)) + 1 :] for line in sides[0]]
             for whole, part in zip(everything, sides):
                 whole.extend(part)
             print(f"{split}, {source}-{target}: {len(sides[0]):,} lines")
         write_sides(os.path.join(output, "all"), split, everything)
+        if split == "train":
+            write_others(output, sources)
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:

@@ -14,9 +14,10 @@ from specdec_plugin.errors import PluginError
 from specdec_plugin.vocab.clusters import load_clusters
 
 DESCRIPTION = """\
-What runs of specdec-bench with --vocab-clusters found, as the paper's tables 2, 3
-and 5 (directions.md), and for one direction by number of clusters, K and neighbours as its
-figures 3 and 4 (grid.md, grid.png). A run is named with the cluster file that it used."""
+What runs of specdec-bench with --vocab-clusters found, as the paper's tables 2, 3 and 5
+(directions.md), the same of drafts (drafts.md), and for one direction by number of clusters, K and
+neighbours as its figures 3 and 4 (grid.md, grid.png). A run is named with the cluster file that
+it used."""
 
 EXAMPLE = """\
 example:
@@ -24,7 +25,15 @@ example:
       --directions en-es=bench/es=clusters/es.pt --grid grid/500-3=clusters/es-500-3.pt"""
 
 FULL, CERTIFIED, CLUSTERED = "greedy", "greedy certified", "greedy clustered"
+#: Drafts of a copy of the model, scored in full and by clusters, and either with certified output.
+DRAFTING = (
+    "specdec self",
+    "specdec self clustered drafts",
+    "specdec self certified",
+    "specdec self certified clustered drafts",
+)
 SPEED_UP = "median speed-up over greedy"
+BASE_SPEED_UP = "median speed-up over fairseq beam 1"
 #: Of lines, by the number of neighbours.
 STYLES = ("-", "--", ":", "-.")
 
@@ -138,6 +147,29 @@ def directions_table(runs: Sequence[Run], model_size: int) -> str:
     return table(heads, cells)
 
 
+def drafts_table(runs: Sequence[Run]) -> str:
+    """Methods that draft with a copy of the model; a line for each, in each direction."""
+    heads = [
+        "direction", "method", "ms a sentence", "× fairseq beam 1", "× greedy", "accepted tokens",
+        "hypotheses as fairseq's",
+    ]  # fmt: skip
+    cells = [
+        [
+            run.name,
+            f"`{name}`",
+            f"{row['p50_ms']:.1f}",
+            f"{row[BASE_SPEED_UP]:.2f}",
+            f"{row[SPEED_UP]:.2f}",
+            f"{row['accepted tokens']:.1f}",
+            f"{_same(row):.1f} %",
+        ]
+        for run in runs
+        for name, row in run.rows.items()
+        if name in (FULL, CERTIFIED, *DRAFTING)
+    ]
+    return table(heads, cells, texts=(0, 1))
+
+
 def _same(row: Dict[str, Any]) -> float:
     same = row.get("equal to fairseq greedy", row.get("equal to greedy"))
     return float(100 * same / row["sentences"])
@@ -217,6 +249,9 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     directions = [run_with(*each.rsplit("=", 2)) for each in args.directions]
     grid: List[Run] = [run_with("", *each.rsplit("=", 1)) for each in args.grid]
     tables = {"directions.md": directions_table(directions, os.path.getsize(args.model))}
+    drafted = [run for run in directions if {*DRAFTING} & run.rows.keys()]
+    if drafted:
+        tables["drafts.md"] = drafts_table(drafted)
     if grid:
         tables["grid.md"] = grid_table(grid)
     for name, text in tables.items():

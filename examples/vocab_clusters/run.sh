@@ -19,6 +19,8 @@ Settings, as variables:
   CLUSTERS=500 TOP_K=5 NEIGHBOURS=64   of each direction
   DRAFT_TOP_K=1 DRAFT_NEIGHBOURS=16    of those for drafts, which may miss a token now and then
   STATES=1000000      that are recorded of each, at most
+  FEW=28000 MORE_STATES=300000   a direction with fewer training sentences gets so many states of
+                      what the model makes of the other directions' sentences
   GRID="125 250 500 1000" GRID_K="1 3 5" GRID_NEIGHBOURS="1 32"   what is tried with the first
                       direction's development set; GRID="" leaves that out
   SENTENCES=400       of each set that the methods are timed with; decoded are all
@@ -39,7 +41,7 @@ read -r -a targets <<<"${TARGETS:-es fr pt zh ja}"
 src=${SRC:-en} size=${SIZE:-32000} updates=${UPDATES:-6400}
 clusters=${CLUSTERS:-500} top_k=${TOP_K:-5} neighbours=${NEIGHBOURS:-64}
 draft_k=${DRAFT_TOP_K:-1} draft_m=${DRAFT_NEIGHBOURS:-16}
-states=${STATES:-1000000} sentences=${SENTENCES:-400}
+states=${STATES:-1000000} few=${FEW:-28000} more_states=${MORE_STATES:-300000} sentences=${SENTENCES:-400}
 read -r -a grid <<<"${GRID-125 250 500 1000}" || true
 read -r -a grid_k <<<"${GRID_K-1 3 5}" || true
 read -r -a grid_m <<<"${GRID_NEIGHBOURS-1 32}" || true
@@ -88,19 +90,42 @@ step "model: 3+3 layers, d=256, for all directions"
 
 # --- clusters ---------------------------------------------------------------------------
 
-cluster() {  # DATA STATES_FOLDER FILE N K NEIGHBOURS
-    [ -e "$3" ] || specdec-cluster-vocab "$1/bin" -s src -t tgt --user-dir "$plugin" \
-        --path "$model" --gen-subset train ${device:+"$device"} --states "$states" \
-        --states-dir "$2" --clusters "$4" --top-k "$5" --neighbours "$6" --output "$3"
+cluster() {  # LANGUAGE FILE N K NEIGHBOURS
+    [ ! -e "$2" ] || return 0
+    local more=()
+    [ ! -e "$output/states/$1.more/progress.json" ] || more=(--more-states "$output/states/$1.more")
+    specdec-cluster-vocab "$data/$1/bin" -s src -t tgt --user-dir "$plugin" --path "$model" \
+        --gen-subset train ${device:+"$device"} --states "$states" \
+        --states-dir "$output/states/$1" ${more[@]+"${more[@]}"} \
+        --clusters "$3" --top-k "$4" --neighbours "$5" --output "$2"
 }
+
+# A word that no state was followed by is active nowhere, and translations of few sentences leave
+# out many: clusters need no references, so the model translates more.
+translate_others() {  # LANGUAGE
+    local pieces=$data/$1/pieces/others.src
+    [ -e "$pieces" ] || {
+        "$python" -c "$encode" "$data/all/spm.model" <"$text/$1/others.src" >"$pieces.tmp"
+        mv "$pieces.tmp" "$pieces"
+    }
+    specdec-cluster-vocab "$data/$1/bin" -s src -t tgt --user-dir "$plugin" --path "$model" \
+        --input "$pieces" ${device:+"$device"} --states "$more_states" \
+        --states-dir "$output/states/$1.more" --clusters 1 --output "$output/states/$1.more.pt"
+}
+encode='import sys, sentencepiece
+model = sentencepiece.SentencePieceProcessor(model_file=sys.argv[1])
+for line in sys.stdin:
+    print(*model.encode(line.strip(), out_type=str))'
 
 mkdir -p "$output/clusters" "$output/states"
 for target in "${targets[@]}" all; do
     step "clusters of $src-$target"
-    cluster "$data/$target" "$output/states/$target" "$output/clusters/$target.pt" \
-        "$clusters" "$top_k" "$neighbours"
-    [ "$target" = all ] || cluster "$data/$target" "$output/states/$target" \
-        "$output/clusters/$target.drafts.pt" "$clusters" "$draft_k" "$draft_m"
+    if [ "$target" != all ] && [ "$(wc -l <"$text/$target/train.src")" -lt "$few" ]; then
+        [ -e "$output/states/$target.more.pt" ] || translate_others "$target"
+    fi
+    cluster "$target" "$output/clusters/$target.pt" "$clusters" "$top_k" "$neighbours"
+    [ "$target" = all ] ||
+        cluster "$target" "$output/clusters/$target.drafts.pt" "$clusters" "$draft_k" "$draft_m"
 done
 
 # --- tables -----------------------------------------------------------------------------
@@ -165,7 +190,7 @@ if [ ${#grid[@]} -gt 0 ]; then
                 step "$n clusters, K=$k, neighbours $m, $src-$first, development set"
                 run=$n-$k-$m
                 file=$output/clusters/$first-$run.pt
-                cluster "$data/$first" "$output/states/$first" "$file" "$n" "$k" "$m"
+                cluster "$first" "$file" "$n" "$k" "$m"
                 bench "$first" "$output/grid/$run" "$file" valid \
                     --methods "greedy,greedy clustered"
                 runs+=("$output/grid/$run=$file")

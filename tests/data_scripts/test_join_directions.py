@@ -48,6 +48,12 @@ def test_directions_behind_each_other(corpus: Path, tmp_path: Path) -> None:
             assert texts["all", side] == texts["es", side] + texts["ja", side]
 
 
+def test_sentences_of_others(corpus: Path, tmp_path: Path) -> None:
+    run(corpus, tmp_path / "out", "es", "ja")
+    assert (tmp_path / "out" / "es" / "others.src").read_text("utf-8") == ""
+    assert (tmp_path / "out" / "ja" / "others.src").read_text("utf-8") == "__ja__ three\n"
+
+
 def test_bad_input(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(PluginError, match="names es twice"):
         run(corpus, tmp_path / "out", "es", "ja", "es")

@@ -27,6 +27,9 @@ def row(method: str, seconds: float, bleu: float, speed_up: float, same: float) 
         "equal to greedy": same,
         "memory in MB": {"peak": 100 + 100 * seconds},
         table_clusters.SPEED_UP: speed_up,
+        table_clusters.BASE_SPEED_UP: 3 * speed_up,
+        "p50_ms": 4.0,
+        "accepted tokens": 1.0,
     }
 
 
@@ -36,6 +39,7 @@ def run_of(folder: Path, certified: bool = True, **changes: float) -> str:
     rows = [row("greedy", 0.2, 40.75, 1.0, 50), row("greedy clustered", **clustered)]
     if certified:
         rows.append(row("greedy certified", 0.05, 40.75, 1.4, 50))
+        rows.append(row("specdec self", 0.03, 40.75, 2.5, 50))
     (folder / "results.json").write_text(json.dumps({"rows": rows}), "utf-8")
     return str(folder)
 
@@ -73,6 +77,9 @@ def test_tables_and_picture(tmp_path: Path) -> None:
         100 * Path(file).stat().st_size / model.stat().st_size, abs=0.06
     )
     assert second[0] == "a=b" and second[3] == second[5] == second[9] == second[12] == ""
+    drafts = cells((tmp_path / "out" / "drafts.md").read_text("utf-8"))[2:]
+    assert drafts[0] == ["en-es", "`greedy`", "4.0", "3.00", "1.00", "1.0", "100.0 %"]
+    assert [row[1:5] for row in drafts[2:]] == [["`specdec self`", "4.0", "7.50", "2.50"]]
     rows = cells((tmp_path / "out" / "grid.md").read_text("utf-8"))[2:]
     assert rows[1] == ["9", "1", "1", "25.0 %", "10", "3.25", "-0.15", "94.0 %"]
     assert [row[:3] for row in rows[2:]] == [["5", "3", "1"], ["5", "3", "4"]]
