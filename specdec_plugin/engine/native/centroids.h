@@ -59,7 +59,10 @@ class Centroids {
       : centroids_(centroids, clusters, width),
         norms_(norms, norms + clusters),
         offsets_(offsets),
-        tokens_(tokens) {}
+        tokens_(tokens) {
+    for (int cluster = 0; cluster < clusters; ++cluster)
+      largest_ = std::max(largest_, size(cluster));
+  }
 
   // Makes room for so many rows, before threads call `measure`.
   void prepare(int rows) { distances_.resize(size_t(rows) * centroids_.rows); }
@@ -91,6 +94,8 @@ class Centroids {
   const int32_t* begin(int cluster) const { return tokens_ + offsets_[cluster]; }
   const int32_t* end(int cluster) const { return tokens_ + offsets_[cluster + 1]; }
   int size(int cluster) const { return int(end(cluster) - begin(cluster)); }
+  int count() const { return centroids_.rows; }
+  int largest() const { return largest_; }
 
  private:
   static constexpr int AT_ONCE = 4;
@@ -99,6 +104,7 @@ class Centroids {
   std::vector<float> norms_;
   const int64_t* offsets_;
   const int32_t* tokens_;
+  int largest_ = 0;               // most active tokens of any cluster
   std::vector<float> distances_;  // (rows, clusters)
 };
 

@@ -2,9 +2,12 @@
 #pragma once
 
 #include <algorithm>
+#include <limits>
+#include <memory>
 #include <vector>
 
 #include "centroids.h"
+#include "linear.h"
 
 namespace native {
 
@@ -25,22 +28,51 @@ class Gather {
   // Makes room for so many rows, before threads call `run`.
   void prepare(int rows) {
     own_.resize(rows);
-    centroids_.prepare(std::min(rows, BLOCK));
+    centroids_.prepare(rows);
     if (rows > 1) wanted_.resize(vocabulary());
+    if (!full_ && is_much(int64_t(rows) * centroids_.largest(), rows)) {
+      full_.reset(new Linear(weights_[0], bias_.data(), vocabulary(), width(), Format::float32));
+      note_active();
+    }
   }
 
   // in: (rows, width); out: (rows, vocabulary), -inf where nothing is active. The caller waits
   // before it reads `out`, or asks for a normaliser.
   void run(const Team& team, const float* in, int rows, float* out) {
-    for (int first = 0; first < rows; first += BLOCK) {
-      if (first > 0) team.wait();
-      block(team, in + size_t(first) * width(), std::min(BLOCK, rows - first), first,
-            out + size_t(first) * vocabulary());
+    const int begin = team.begin(vocabulary()), end = team.end(vocabulary());
+    if (rows == 1) std::fill(out + begin, out + end, NOTHING);
+    centroids_.measure(team, in, rows);
+    team.wait();
+    // Every thread finds all clusters for itself, sooner than it could wait for another.
+    static thread_local std::vector<int> own;
+    own.resize(rows);
+    int64_t active = 0;
+    for (int row = 0; row < rows; ++row) {
+      own[row] = centroids_.nearest(row);
+      active += centroids_.size(own[row]);
+    }
+    const bool all = is_much(active, rows);
+    if (team.index == 0) {
+      own_ = own;
+      all_ = all;
+    }
+    if (rows == 1) {
+      gather(team, in, own[0], out);
+    } else if (all) {
+      full_->run(team, in, width(), rows, nullptr,
+                 {out, size_t(vocabulary()), nullptr, Activation::none});
+      for (int row = 0; row < rows; ++row)
+        rule_out(own[row], out + size_t(row) * vocabulary(), full_->begin(team), full_->end(team));
+    } else {
+      for (int first = 0; first < rows; first += BLOCK)
+        spread(team, in + size_t(first) * width(), std::min(BLOCK, rows - first), &own[first],
+               out + size_t(first) * vocabulary());
     }
   }
 
   // log Σ exp of a row's active scores. scores: (vocabulary).
   float normaliser(int row, const float* scores) const {
+    if (all_) return log_sum_exp(scores, vocabulary());
     std::vector<float> active;
     const int own = own_[row];
     active.reserve(centroids_.size(own));
@@ -53,30 +85,45 @@ class Gather {
   // Rows that are computed together, a bit for each; each weight is read once for all of them.
   static constexpr int BLOCK = 32;
   static constexpr int AT_ONCE = 4;
+  static constexpr float NOTHING = -std::numeric_limits<float>::infinity();
 
   const RowTable weights_;
   Centroids centroids_;
   std::vector<float> bias_;
   std::vector<int> own_;          // (rows) the cluster of each
+  bool all_ = false;              // whether all scores were computed, and then ruled out
+  std::unique_ptr<Linear> full_;  // for that
+  std::vector<uint32_t> active_;  // (clusters, words of a bit for each symbol), for that
   std::vector<uint32_t> wanted_;  // (vocabulary) by which rows of a block
 
-  void block(const Team& team, const float* in, int rows, int first, float* out) {
-    centroids_.measure(team, in, rows);
-    const int begin = team.begin(vocabulary()), end = team.end(vocabulary());
-    for (int row = 0; row < rows; ++row) {
-      float* scores = out + size_t(row) * vocabulary();
-      std::fill(scores + begin, scores + end, -std::numeric_limits<float>::infinity());
+  // Whether all scores of so many rows take less time than those that are active: they are computed
+  // by tiles, five times as fast each, and up to nine rows in the time of reading the weights.
+  bool is_much(int64_t active, int rows) const {
+    return rows > 1 && 9 * active > int64_t(vocabulary()) * 2 * std::max(9, rows);
+  }
+
+  int words() const { return (vocabulary() + 31) / 32; }
+
+  void note_active() {
+    active_.assign(size_t(centroids_.count()) * words(), 0u);
+    for (int cluster = 0; cluster < centroids_.count(); ++cluster)
+      for (const int32_t* token = centroids_.begin(cluster); token < centroids_.end(cluster); ++token)
+        active_[size_t(cluster) * words() + *token / 32] |= 1u << *token % 32;
+  }
+
+  // Takes the scores from begin, a multiple of LANES, to end away where the cluster has no active
+  // token.
+  void rule_out(int cluster, float* scores, int begin, int end) const {
+    Ints lanes;
+    for (int lane = 0; lane < LANES; ++lane) lanes[lane] = 1 << lane;
+    const uint32_t* words_of = &active_[size_t(cluster) * words()];
+    int symbol = begin;
+    for (; symbol + LANES <= end; symbol += LANES) {
+      const Ints bits = Ints{} + int32_t(words_of[symbol / 32] >> symbol % 32);
+      store(scores + symbol, (bits & lanes) != 0 ? load(scores + symbol) : splat(NOTHING));
     }
-    team.wait();
-    // Every thread finds all clusters for itself, sooner than it could wait for another.
-    int own[BLOCK];
-    for (int row = 0; row < rows; ++row) own[row] = centroids_.nearest(row);
-    if (team.index == 0) std::copy(own, own + rows, own_.begin() + first);
-    if (rows == 1) {
-      gather(team, in, own[0], out);
-    } else {
-      spread(team, in, rows, own, out);
-    }
+    for (; symbol < end; ++symbol)
+      if (!(words_of[symbol / 32] >> symbol % 32 & 1)) scores[symbol] = NOTHING;
   }
 
   // One state: this thread's share of its cluster's tokens.
@@ -103,6 +150,8 @@ class Gather {
     const int begin = team.begin(vocabulary), end = team.end(vocabulary);
     std::fill(wanted_.begin() + begin, wanted_.begin() + end, 0u);
     for (int row = 0; row < rows; ++row) {
+      float* scores = out + size_t(row) * vocabulary;
+      std::fill(scores + begin, scores + end, NOTHING);
       const int32_t* last = centroids_.end(own[row]);
       const int32_t* token = std::lower_bound(centroids_.begin(own[row]), last, begin);
       for (; token < last && *token < end; ++token) wanted_[*token] |= 1u << row;
