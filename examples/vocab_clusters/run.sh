@@ -223,7 +223,8 @@ for target in "${targets[@]}"; do
         file=$output/lossless/$target.$name
         printf '%s-%s, beam 1, %s: BLEU %s, %s of %s hypotheses differ from those of fairseq\n' \
             "$src" "$target" "$name" "$(bleu "$target" "$file")" \
-            "$(paste -d '\001' "$base.hyp" "$file.hyp" | awk -F '\001' '$1 != $2' | wc -l)" \
+            "$(awk 'NR == FNR {said[FNR] = $0; next} said[FNR] != $0 {++n} END {print n + 0}' \
+                "$base.hyp" "$file.hyp")" \
             "$(wc -l <"$base.hyp")"
     done
 done
