@@ -9,7 +9,7 @@ import torch
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.vocab import kmeans
-from specdec_plugin.vocab.active import build_clusters
+from specdec_plugin.vocab.active import build_clusters, chained
 from specdec_plugin.vocab.kmeans import cluster
 from specdec_plugin.vocab.store import States, StateStore
 
@@ -74,6 +74,14 @@ def test_neighbours_have_the_tokens_too(states):
         states, CENTRES, 1, 50, always=[2], never=1, neighbours=9, progress=False
     )
     assert made.sets_of(built) == 4 * [[2, 10, 11, 12, 13]]
+
+
+def test_clusters_follow_others_that_are_like_them():
+    torch.manual_seed(0)
+    places = torch.arange(40.0)[torch.randperm(40)]
+    places[places == 0], places[0] = places[0].clone(), 0.0
+    line = places[:, None] * torch.tensor([1.0, -2.0, 0.5])
+    assert line[chained(line)][:, 0].tolist() == list(range(40))
 
 
 def test_padding_is_never_active_and_empty_clusters_are_left_out(states):
