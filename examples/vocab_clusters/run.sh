@@ -120,7 +120,7 @@ for line in sys.stdin:
 mkdir -p "$output/clusters" "$output/states"
 for target in "${targets[@]}" all; do
     step "clusters of $src-$target"
-    if [ "$target" != all ] && [ "$(wc -l <"$text/$target/train.src")" -lt "$few" ]; then
+    if [ "$(wc -l <"$text/$target/train.src")" -lt "$few" ] && [ -s "$text/$target/others.src" ]; then
         [ -e "$output/states/$target.more.pt" ] || translate_others "$target"
     fi
     cluster "$target" "$output/clusters/$target.pt" "$clusters" "$top_k" "$neighbours"
