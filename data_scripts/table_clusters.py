@@ -158,7 +158,7 @@ def drafts_table(runs: Sequence[Run]) -> str:
             run.name,
             f"`{name}`",
             f"{row['p50_ms']:.1f}",
-            f"{row[BASE_SPEED_UP]:.2f}",
+            f"{row[BASE_SPEED_UP]:.2f}" if BASE_SPEED_UP in row else "",
             f"{row[SPEED_UP]:.2f}",
             f"{row['accepted tokens']:.1f}",
             f"{_same(row):.1f} %",

@@ -102,7 +102,7 @@ cluster() {  # LANGUAGE FILE N K NEIGHBOURS
 
 # A word that no state was followed by is active nowhere, and translations of few sentences leave
 # out many: clusters need no references, so the model translates more.
-translate_others() {  # LANGUAGE
+translate_others() {  # LANGUAGE; the states alone are used, not this one cluster of them
     local pieces=$data/$1/pieces/others.src
     [ -e "$pieces" ] || {
         "$python" -c "$encode" "$data/all/spm.model" <"$text/$1/others.src" >"$pieces.tmp"

@@ -242,7 +242,6 @@ def doubt(weight, state):
     return float(within.detach().max()) / 2 + 1e-4
 
 
-@pytest.mark.skipif(native.library() is None, reason="no C++ compiler")
 @settings(max_examples=40, deadline=None)
 @given(
     drawn=cluster_sets,
