@@ -32,7 +32,7 @@ venv: $(VENV)/.specdec-package  ## set up the virtual environment: PyTorch, fair
 
 demo: venv  ## translate with the trained models: speculative against greedy and fairseq
 	@echo "== demo"
-	@$(BIN)/python -m specdec_plugin.demo
+	@$(BIN)/python -m specdec_plugin.cli.demo
 
 test: $(VENV)/.specdec-test  ## run the tests
 	@echo "== tests"

@@ -29,8 +29,8 @@ setup(
     python_requires=">=3.9",
     packages=find_packages(include=["specdec_plugin", "specdec_plugin.*"]),
     package_data={
-        "specdec_plugin.engine.native": ["*.cpp", "*.h"],
-        "specdec_plugin.viz": ["page.html"],
+        "specdec_plugin": ["**/*.cpp", "**/*.h"],
+        "specdec_plugin.lab.viz": ["page.html"],
     },
     install_requires=[
         "torch>=2.6",  # the first whose torch.load reads weights only unless told otherwise
@@ -57,9 +57,9 @@ setup(
     entry_points={
         "console_scripts": [
             "specdec-average-checkpoints = specdec_plugin.cli.average_checkpoints:main",
-            "specdec-bench = specdec_plugin.bench.__main__:main",
+            "specdec-bench = specdec_plugin.lab.bench.__main__:main",
             "specdec-cluster-vocab = specdec_plugin.cli.cluster_vocab:main",
-            "specdec-ddgviz = specdec_plugin.viz.__main__:main",
+            "specdec-ddgviz = specdec_plugin.lab.viz.__main__:main",
             "specdec-gec-score = specdec_plugin.cli.gec_score:main",
             "specdec-init-drafter = specdec_plugin.cli.init_drafter:main",
         ]

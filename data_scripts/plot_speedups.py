@@ -7,8 +7,8 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 from benchruns import read_run
 from matplotlib.figure import Figure
 
-from specdec_plugin.bench.plots import COLOURS, MARKERS
 from specdec_plugin.errors import PluginError
+from specdec_plugin.lab.bench.plots import COLOURS, MARKERS
 
 DESCRIPTION = """\
 Draw how much faster than our greedy decoding each run of specdec-bench found a method

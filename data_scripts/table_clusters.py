@@ -8,10 +8,10 @@ from benchruns import read_run
 from matplotlib.figure import Figure
 from textfiles import write_lines
 
-from specdec_plugin.bench.plots import COLOURS, MARKERS
-from specdec_plugin.bench.report import table
 from specdec_plugin.errors import PluginError
-from specdec_plugin.vocab.clusters import load_clusters
+from specdec_plugin.lab.bench.plots import COLOURS, MARKERS
+from specdec_plugin.lab.bench.report import table
+from specdec_plugin.vocab.cluster_file import load_clusters
 
 DESCRIPTION = """\
 What runs of specdec-bench with --vocab-clusters found, as the paper's tables 2, 3 and 5

@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
-from specdec_plugin.engine.clustered_linear import ClusteredLinear
-from specdec_plugin.engine.clusters import Clusters
 from specdec_plugin.engine.native_layers import NativeLinear
 from specdec_plugin.errors import PluginError
+from specdec_plugin.vocab.clustered_linear import ClusteredLinear
+from specdec_plugin.vocab.clusters import Clusters
 
 DESCRIPTION = """\
 Project random states on random vocabularies of each size: with PyTorch, with our

@@ -2,8 +2,9 @@
 
 import logging
 
-from .checkpoints import install_safe_loading
 from .criterions import blockwise_cross_entropy, glancing_block_loss, projected_cross_entropy
+from .fairseq_compat.checkpoints import install_safe_loading
+from .fairseq_compat.user_dir import PluginPath
 from .models import block_nat, blockwise_transformer
 from .tasks import (
     block_nat_translation,
@@ -12,7 +13,6 @@ from .tasks import (
     translation_from_pretrained_bart,
     translation_multi_simple_epoch,
 )
-from .user_dir import PluginPath
 
 __all__ = [
     "block_nat",

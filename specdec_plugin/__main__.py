@@ -5,7 +5,7 @@ Example: ``fairseq-generate DATA --user-dir "$(python -m specdec_plugin)" …``
 
 import sys
 
-from .user_dir import FOLDER
+from .fairseq_compat.user_dir import FOLDER
 
 
 def main() -> None:

@@ -14,8 +14,8 @@ import torch
 from fairseq import checkpoint_utils, options
 from fairseq.models.transformer import TransformerModel
 
-from specdec_plugin.checkpoints import explained, load_weights
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.checkpoints import explained, load_weights
 
 from .conftest import PLUGIN, Corpus, generate_args, hypotheses, run_cli, train_args
 

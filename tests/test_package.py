@@ -10,7 +10,7 @@ import pytest
 import setuptools  # noqa: F401  (gives distutils where Python no longer has it)
 from packaging.requirements import Requirement
 
-from specdec_plugin.user_dir import FOLDER, PluginPath
+from specdec_plugin.fairseq_compat.user_dir import FOLDER, PluginPath
 
 from .conftest import PLUGIN, ROOT, run_cli
 

@@ -10,7 +10,7 @@ from linestreams import atomic_writer, clean
 from tqdm import tqdm
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.gec.m2 import Annotations, apply_edits, read_m2_file, without_overlaps
+from specdec_plugin.lab.gec.m2 import Annotations, apply_edits, read_m2_file, without_overlaps
 
 DESCRIPTION = """\
 Write the sentences of an M2 file (plain or .gz) and their corrections as two

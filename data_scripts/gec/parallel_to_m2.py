@@ -12,8 +12,8 @@ from textfiles import find_text
 from tqdm import tqdm
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.gec.m2 import Edit
-from specdec_plugin.gec.maxmatch import levenshtein
+from specdec_plugin.lab.gec.m2 import Edit
+from specdec_plugin.lab.gec.maxmatch import levenshtein
 
 DESCRIPTION = """\
 Write PREFIX.err and PREFIX.cor (plain or .gz), tokenised and line-aligned, as an

@@ -13,8 +13,8 @@ from typing import Any, Dict, List, Optional, Tuple
 import torch
 from tqdm import tqdm
 
-from ..checkpoints import load_weights
 from ..errors import PluginError
+from ..fairseq_compat.checkpoints import load_weights
 
 DESCRIPTION = """\
 Average the weights of checkpoints of one model. Configuration and counters are

@@ -15,9 +15,9 @@ from torch import Tensor
 from tqdm import tqdm
 
 from ..errors import PluginError
-from ..pairing import fingerprint_of_dictionary, fingerprint_of_module
+from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
 from ..vocab.active import build_clusters
-from ..vocab.clusters import made_for, save_clusters
+from ..vocab.cluster_file import made_for, save_clusters
 from ..vocab.kmeans import cluster
 from ..vocab.states import StateReader
 from ..vocab.store import States, StateStore

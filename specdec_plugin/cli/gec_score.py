@@ -8,14 +8,14 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from tqdm import tqdm
 
 from ..errors import PluginError
-from ..gec.annotators import EditCounts
-from ..gec.bootstrap import Estimate, Metric, estimate
-from ..gec.errant import errant_counts, load_errant
-from ..gec.files import read_lines
-from ..gec.gleu import Gleu
-from ..gec.m2 import Annotations, Edit, read_m2_file
-from ..gec.maxmatch import count_sentence
-from ..gec.sari import Sari
+from ..lab.gec.annotators import EditCounts
+from ..lab.gec.bootstrap import Estimate, Metric, estimate
+from ..lab.gec.errant import errant_counts, load_errant
+from ..lab.gec.files import read_lines
+from ..lab.gec.gleu import Gleu
+from ..lab.gec.m2 import Annotations, Edit, read_m2_file
+from ..lab.gec.maxmatch import count_sentence
+from ..lab.gec.sari import Sari
 
 DESCRIPTION = """\
 Score hypotheses, a tokenised sentence a line, tokens separated by spaces as in the references:

@@ -11,10 +11,10 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
 from ..errors import PluginError
+from ..fairseq_compat.pairing import load_model
 from ..models.block_nat import BlockNATConfig, BlockNATModel, block_nat
 from ..models.frozen_encoder import FrozenEncoder
 from ..models.shape import SIZES, SWITCHES, arguments_of
-from ..pairing import load_model
 
 EXAMPLE = """example:
   specdec-init-drafter data-bin --source-lang en --target-lang es \\

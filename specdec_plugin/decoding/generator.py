@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ..engine.encoder import build_encoder
 from ..errors import PluginError
-from .limits import Limits
+from .constraints import Constraints
 from .loop import DecodingLoop
 from .state import Batch
-from .trace import Trace
+from .statistics import Statistics
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class ParallelGenerator:
         models: the verifiers, whose encoders run here.
         dictionary: the target dictionary.
         loop: how a batch is decoded.
-        trace: its counters; the summary is logged when the generator is dropped.
+        statistics: its counters; the summary is logged when the generator is dropped.
         lengths: fairseq's options.
         eos: the symbol that is fed first and ends a sentence (default: the dictionary's).
         symbols_to_strip_from_output: fairseq leaves these out when it prints.
@@ -62,7 +62,7 @@ class ParallelGenerator:
         models: Sequence[Any],
         dictionary: Any,
         loop: DecodingLoop,
-        trace: Trace,
+        statistics: Statistics,
         lengths: Lengths,
         eos: Optional[int] = None,
         symbols_to_strip_from_output: Sequence[int] = (),
@@ -72,10 +72,10 @@ class ParallelGenerator:
         self.pad, self.unk = dictionary.pad(), dictionary.unk()
         self.eos = dictionary.eos() if eos is None else eos
         self.loop = loop
-        self.trace = trace
+        self.statistics = statistics
         self.lengths = lengths
         self.symbols_to_strip_from_output = {*symbols_to_strip_from_output, self.eos}
-        weakref.finalize(self, _report, trace)
+        weakref.finalize(self, _report, statistics)
 
     @torch.no_grad()
     def generate(
@@ -102,7 +102,7 @@ class ParallelGenerator:
         """
         if constraints is not None:
             raise PluginError("Constraints cannot be kept with --decoding; leave one of them out.")
-        with self.trace.timed("total"):
+        with self.statistics.timed("total"):
             batch = self._batch(sample["net_input"], prefix_tokens, bos_token)
             hypotheses = self.loop.decode(batch)
         return [[self._finished(hypothesis)] for hypothesis in hypotheses]
@@ -117,12 +117,12 @@ class ParallelGenerator:
         max_len = self._max_len(net_input["src_tokens"].size(1))
         for model in self.models:
             model.eval()
-        with self.trace.timed("encoder"):
+        with self.statistics.timed("encoder"):
             outs = [encode(net_input) for encode in self._encoders]
         if prefix is not None:
             prefix = prefix[:, :max_len].long()
             prefix = prefix if prefix.size(1) > 0 else None
-        limits = Limits(
+        limits = Constraints(
             self.pad,
             self.unk,
             self.eos,
@@ -160,6 +160,6 @@ class ParallelGenerator:
         }
 
 
-def _report(trace: Trace) -> None:
-    for line in trace.lines():
+def _report(statistics: Statistics) -> None:
+    for line in statistics.lines():
         logger.info(line)

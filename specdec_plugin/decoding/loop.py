@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from .acceptance import Emission, Rule, judge
-from .drafters.base import Drafter
-from .one_call import OneCallVerification
+from .drafter import Drafter
+from .native_verification import NativeVerification
 from .state import Batch, Draft, Outcome, Rows
-from .trace import Trace
+from .statistics import Statistics
 from .verifier import Verifier
 
 
@@ -32,9 +32,9 @@ class VerifiedStep:
     def __init__(self, verifier: Verifier, rule: Rule, one_call: bool = True) -> None:
         self.verifier = verifier
         self.rule = rule
-        self._at_once: Optional[OneCallVerification] = None
-        if one_call and OneCallVerification.supports(verifier):
-            self._at_once = OneCallVerification(verifier, rule)
+        self._at_once: Optional[NativeVerification] = None
+        if one_call and NativeVerification.supports(verifier):
+            self._at_once = NativeVerification(verifier, rule)
 
     def start(self, batch: Batch) -> None:
         """Begin a batch."""
@@ -44,16 +44,16 @@ class VerifiedStep:
         """Append to each row what stands of its draft, and the verifier's next token."""
         if self._at_once is not None and self._at_once.fits(rows):
             return self._at_once.take(rows, draft)
-        limits = rows.limits
-        draft = draft.within(rows, limits.max_len)
+        constraints = rows.constraints
+        draft = draft.within(rows, constraints.max_len)
         fed = rows.last()
         if draft.tokens.size(1) > 0:
             fed = torch.cat([fed, draft.tokens], dim=1)
-        scores = self.verifier.scores(fed, limits.pad)
-        limits.apply(scores.values, rows.lengths, rows.shortest, rows.longest)
-        emission = judge(scores, draft, self.rule, limits.eos)
-        rows.hear(emission.best, draft.lengths + 1)
-        rows.see(self.verifier.hidden, emission.counts)
+        scores = self.verifier.scores(fed, constraints.pad)
+        constraints.apply(scores.values, rows.lengths, rows.shortest, rows.longest)
+        emission = judge(scores, draft, self.rule, constraints.eos)
+        rows.record_argmax(emission.best, draft.lengths + 1)
+        rows.record_hidden(self.verifier.hidden, emission.counts)
         return settle(rows, draft, emission)
 
     def keep(self, rows: Rows) -> None:
@@ -73,9 +73,9 @@ class UnverifiedStep:
 
     def take(self, rows: Rows, draft: Draft) -> Outcome:
         """Append the drafts, within the limits, each up to an end of sentence."""
-        draft = draft.within(rows, rows.limits.max_len + 1)
+        draft = draft.within(rows, rows.constraints.max_len + 1)
         assert draft.scores is not None
-        ends = draft.tokens.eq(rows.limits.eos) & draft.real()
+        ends = draft.tokens.eq(rows.constraints.eos) & draft.real()
         ended = ends.any(1)
         counts = torch.where(ended, ends.int().argmax(1) + 1, draft.lengths)
         emission = Emission(draft.tokens, draft.scores, counts, counts, ended.long(), draft.tokens)
@@ -96,7 +96,7 @@ def settle(rows: Rows, draft: Draft, emission: Emission) -> Outcome:
         lengths, *outcome = [each.tolist() for each in facts]
     else:
         lengths, *outcome = torch.stack(facts).tolist()
-    rows.know(lengths)
+    rows.sync_lengths(lengths)
     return Outcome(*outcome)
 
 
@@ -106,16 +106,16 @@ class DecodingLoop:
     Args:
         drafter: proposes tokens.
         step: :class:`VerifiedStep` or :class:`UnverifiedStep`.
-        trace: where iterations, acceptance and time are counted.
+        statistics: where iterations, acceptance and time are counted.
         keep_history: also return the draft and the outcome of each iteration.
     """
 
     def __init__(
-        self, drafter: Drafter, step: Any, trace: Trace, keep_history: bool = False
+        self, drafter: Drafter, step: Any, statistics: Statistics, keep_history: bool = False
     ) -> None:
         self.drafter = drafter
         self.step = step
-        self.trace = trace
+        self.statistics = statistics
         self.keep_history = keep_history
 
     def decode(self, batch: Batch) -> List[Dict[str, Any]]:
@@ -129,12 +129,12 @@ class DecodingLoop:
         history: List[List[Tensor]] = [[] for _ in range(batch.size)]
         finished: List[Optional[Dict[str, Any]]] = [None] * batch.size
         self.step.start(batch)
-        with self.trace.timed("drafter"):
+        with self.statistics.timed("drafter"):
             self.drafter.start(batch)
         while rows.size > 0:
             draft = self._draft(rows)
             outcome = self.step.take(rows, draft)
-            self.trace.count(outcome.drafted, outcome.kept, outcome.added)
+            self.statistics.count(outcome.drafted, outcome.kept, outcome.added)
             if self.keep_history:
                 _remember(history, rows, draft, outcome)
             if any(outcome.ended):
@@ -144,15 +144,15 @@ class DecodingLoop:
         for hypothesis, steps in zip(finished, history):
             assert hypothesis is not None
             hypothesis["history"] = steps
-        self.trace.sentences += batch.size
+        self.statistics.sentences += batch.size
         return [hypothesis for hypothesis in finished if hypothesis is not None]
 
     def _draft(self, rows: Rows) -> Draft:
         """The drafter's proposal; before anything is chosen, a prefix that must be chosen."""
-        prefix = rows.limits.prefix
+        prefix = rows.constraints.prefix
         if rows.steps == 0 and prefix is not None and isinstance(self.step, VerifiedStep):
-            return Draft(prefix, prefix.ne(rows.limits.pad).sum(1))
-        with self.trace.timed("drafter"):
+            return Draft(prefix, prefix.ne(rows.constraints.pad).sum(1))
+        with self.statistics.timed("drafter"):
             return self.drafter.propose(rows)
 
     def _finish(

@@ -5,7 +5,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 import torch
 from torch import Tensor
 
-from .limits import Limits
+from .constraints import Constraints
 
 #: Tokens that each row has room for to begin with: those of most sentences.
 ROOM = 128
@@ -18,13 +18,13 @@ class Batch(NamedTuple):
         net_input: fairseq's ``src_tokens`` (rows, source) and ``src_lengths`` (rows,).
         encoder_outs: fairseq's encoder output of each verifier.
         bos: the symbol that the decoder is fed first.
-        limits: what may not be chosen.
+        constraints: what may not be chosen.
     """
 
     net_input: Dict[str, Any]
     encoder_outs: Sequence[Any]
     bos: int
-    limits: Limits
+    constraints: Constraints
 
     @property
     def size(self) -> int:
@@ -47,7 +47,7 @@ class Rows:
         scores: (rows, …) log-probabilities of the chosen tokens.
         lengths: (rows,) how many tokens are chosen.
         host_lengths: the same on the host.
-        limits: what may not be chosen.
+        constraints: what may not be chosen.
         steps: iterations so far.
         iterate: (rows, …) what the verifier last said of each place, for a drafter that
             wants to know: it makes the table, with room for a whole row. Else None.
@@ -62,7 +62,7 @@ class Rows:
         self.scores = torch.empty(size, ROOM, device=device)
         self.lengths = torch.zeros(size, dtype=torch.long, device=device)
         self.host_lengths = [0] * size
-        self.limits = batch.limits
+        self.constraints = batch.constraints
         self.steps = 0
         self.iterate: Optional[Tensor] = None
         self.states: Optional[Tensor] = None
@@ -89,7 +89,7 @@ class Rows:
         return self.inputs.gather(1, self.lengths.unsqueeze(1))
 
     def append(self, tokens: Tensor, scores: Tensor, counts: Tensor) -> None:
-        """Add the first ``counts`` of ``tokens`` to each row; :meth:`know` must follow.
+        """Add the first ``counts`` of ``tokens`` to each row; :meth:`sync_lengths` must follow.
 
         Args:
             tokens: (rows, width) chosen tokens, rubbish beyond ``counts``.
@@ -103,7 +103,7 @@ class Rows:
         self.inputs.scatter_(1, place + 1, tokens)
         self.lengths = self.lengths + counts
 
-    def hear(self, said: Tensor, counts: Tensor) -> None:
+    def record_argmax(self, said: Tensor, counts: Tensor) -> None:
         """Note what the verifier says of the places to come, if anybody wants to know.
 
         Args:
@@ -118,7 +118,7 @@ class Rows:
         kept = torch.where(meant, said, self.iterate.gather(1, index))
         self.iterate.scatter_(1, index, kept)
 
-    def see(self, hidden: Optional[Tensor], counts: Tensor) -> None:
+    def record_hidden(self, hidden: Optional[Tensor], counts: Tensor) -> None:
         """Keep the state that said the last of the new tokens, if anybody wants to know.
 
         Args:
@@ -130,7 +130,7 @@ class Rows:
         index = (counts - 1).view(-1, 1, 1).expand(-1, 1, hidden.size(2))
         self.states = hidden.gather(1, index).squeeze(1).to(self.states)
 
-    def know(self, lengths: List[int]) -> None:
+    def sync_lengths(self, lengths: List[int]) -> None:
         """Tell the host the lengths after an iteration."""
         self.host_lengths = lengths
         self.steps += 1
@@ -157,7 +157,7 @@ class Rows:
         self.iterate = None if self.iterate is None else self.iterate[kept]
         self.states = None if self.states is None else self.states[kept]
         self.lengths = self.lengths[kept]
-        self.limits = self.limits.select(kept)
+        self.constraints = self.constraints.select(kept)
         self.host_lengths = [self.host_lengths[row] for row in rows]
         return kept
 

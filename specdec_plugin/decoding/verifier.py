@@ -9,7 +9,7 @@ from torch import Tensor
 from ..engine import CachedDecoder, Engine
 from ..engine.output_projection import Scores
 from .state import Batch, Rows
-from .trace import Trace
+from .statistics import Statistics
 
 
 class Verifier:
@@ -17,7 +17,7 @@ class Verifier:
 
     Args:
         engines: one for each model.
-        trace: where time is counted.
+        statistics: where time is counted.
         temperature: divides the logits, as fairseq's ``--temperature``.
         certified: let 8-bit scores say which symbols might be the best, and score those in
             float32, wherever the kernels verify a draft in one call.
@@ -31,12 +31,12 @@ class Verifier:
     def __init__(
         self,
         engines: Sequence[Engine],
-        trace: Trace,
+        statistics: Statistics,
         temperature: float = 1.0,
         certified: bool = False,
     ) -> None:
         self.engines = engines
-        self.trace = trace
+        self.statistics = statistics
         self.temperature = temperature
         self.certified = certified
         self.states: Sequence[Any] = ()
@@ -44,8 +44,8 @@ class Verifier:
 
     def start(self, batch: Batch) -> None:
         """Project the encoder outputs of a batch and empty the caches."""
-        capacity = min(batch.limits.max_len + 1, 256)
-        with self.trace.timed("verifier"):
+        capacity = min(batch.constraints.max_len + 1, 256)
+        with self.statistics.timed("verifier"):
             self.states = [
                 engine.start(out, capacity) for engine, out in zip(self.engines, batch.encoder_outs)
             ]
@@ -72,22 +72,22 @@ class Verifier:
 
     def _scores(self, engine: Engine, state: Any, fed: Tensor, never: int) -> Scores:
         if not isinstance(engine, CachedDecoder):
-            with self.trace.timed("verifier"):
+            with self.statistics.timed("verifier"):
                 values = engine.logits(state, fed) / self.temperature
                 normalisers = torch.logsumexp(values, dim=-1)
                 values[..., never] = -math.inf
                 return Scores(values, normalisers)
-        with self.trace.timed("verifier"):
+        with self.statistics.timed("verifier"):
             features = engine.feed(state, fed)
             if engine is self.engines[0]:
                 self.hidden = features
-        with self.trace.timed("projection"):
+        with self.statistics.timed("projection"):
             return engine.projection.scores(features, self.temperature, never)
 
     def spent(self, seconds: float, scoring: float) -> None:
         """Count time that was spent elsewhere on verifying, ``scoring`` of it on projecting."""
-        self.trace.seconds["verifier"] += seconds - scoring
-        self.trace.seconds["projection"] += scoring
+        self.statistics.seconds["verifier"] += seconds - scoring
+        self.statistics.seconds["projection"] += scoring
 
     def keep(self, rows: Rows) -> None:
         """Keep in the caches what is now accepted: all chosen tokens but the newest."""

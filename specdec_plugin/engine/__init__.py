@@ -6,8 +6,8 @@ from typing import Optional, Union
 import torch
 from fairseq.models import BaseFairseqModel
 
+from ..vocab.clusters import Clusters
 from .cached_decoder import CachedDecoder, DecoderState
-from .clusters import Clusters
 from .uncached_decoder import TokenState, UncachedDecoder
 
 __all__ = [

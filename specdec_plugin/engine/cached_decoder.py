@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..models.blockwise_transformer import LearnedFirstDecoder
 from ..models.proposal_heads import Source
-from .clusters import Clusters
+from ..vocab.clusters import Clusters
 from .decoder_layer import DecoderLayer, Norm, linear_of
 from .kv_cache import KVCache
 from .linear import Linear

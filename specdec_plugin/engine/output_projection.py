@@ -7,9 +7,9 @@ import torch
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor
 
+from ..vocab.clustered_linear import ClusteredLinear, NativeGather, Shortlist
+from ..vocab.clusters import Clusters
 from . import native
-from .clustered_linear import ClusteredLinear, NativeGather, Shortlist
-from .clusters import Clusters
 from .linear import Linear
 from .native_layers import WEIGHT_TYPES, NativeLinear
 

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..data.block_masking import Blocks, glance, input_slots, may_attend
 from ..errors import PluginError
-from ..pairing import fingerprint_of_dictionary, fingerprint_of_module
+from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
 from .chain_head import ChainHead
 from .frozen_encoder import FrozenEncoder
 

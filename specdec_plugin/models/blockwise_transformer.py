@@ -24,7 +24,7 @@ from fairseq.models.transformer import (
 from torch import Tensor
 
 from ..errors import PluginError
-from ..pairing import fingerprint_of_dictionary, fingerprint_of_module
+from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
 from .frozen_decoder import FrozenDecoder
 from .frozen_encoder import FrozenEncoder
 from .proposal_heads import ProposalHeads, Source

@@ -7,11 +7,11 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig
 
 from ..errors import PluginError
+from ..fairseq_compat.autocast import AutocastConfig
+from ..fairseq_compat.pairing import load_model
 from ..models.block_nat import BlockNATModel
 from ..models.frozen_encoder import FrozenEncoder
 from ..models.frozen_verifier import FrozenVerifier
-from ..pairing import load_model
-from .autocast import AutocastConfig
 from .drafter_training import DrafterTrainingTask
 
 

@@ -7,10 +7,10 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation import TranslationConfig
 
 from ..errors import PluginError
+from ..fairseq_compat.autocast import AutocastConfig
+from ..fairseq_compat.pairing import load_model
 from ..models.blockwise_transformer import BlockwiseTransformerModel
 from ..models.shape import arguments_of, take_shape
-from ..pairing import load_model
-from .autocast import AutocastConfig
 from .drafter_training import DrafterTrainingTask
 
 

@@ -5,8 +5,8 @@ from typing import Any, Dict
 from fairseq.tasks.translation import TranslationTask
 from torch import Tensor
 
-from ..pairing import check_resumed
-from .autocast import AutocastMixin
+from ..fairseq_compat.autocast import AutocastMixin
+from ..fairseq_compat.pairing import check_resumed
 
 
 class DrafterTrainingTask(AutocastMixin, TranslationTask):

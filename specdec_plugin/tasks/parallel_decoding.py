@@ -8,12 +8,12 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.tasks import FairseqTask, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from ..data.every_line import keep_every_line
-from ..decoding.build import build_generator
-from ..decoding.clustering import cluster_search, verifier_clusters
-from ..decoding.config import DecodingConfig, check_method_flags, decoding_config
 from ..errors import PluginError
-from .autocast import AutocastConfig, AutocastMixin
+from ..fairseq_compat.autocast import AutocastConfig, AutocastMixin
+from ..fairseq_compat.every_line import keep_every_line
+from ..methods.build import build_generator
+from ..methods.config import DecodingConfig, check_method_flags, decoding_config
+from ..vocab.flags import cluster_search, verifier_clusters
 
 
 @dataclass

@@ -5,8 +5,8 @@ from typing import Any
 from fairseq.tasks import register_task
 from fairseq.tasks.translation_from_pretrained_bart import TranslationFromPretrainedBARTTask
 
-from ..decoding.build import build_generator
 from ..errors import PluginError
+from ..methods.build import build_generator
 from .parallel_decoding import ParallelDecodingMixin
 
 

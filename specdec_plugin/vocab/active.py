@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from ..engine.clusters import Clusters, distances
+from .clusters import Clusters, distances
 from .store import States
 
 

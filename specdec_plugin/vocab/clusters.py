@@ -1,167 +1,59 @@
-"""The file of ``--vocab-clusters``: clusters, and the model and dictionary that they belong to."""
+"""Which symbols are likely after which states of a decoder (paper 004, section 2.2)."""
 
-import os
-from typing import Any, Dict, NamedTuple, Sequence
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
-
-from ..checkpoints import explained
-from ..engine.clusters import Clusters
-from ..errors import PluginError
-from ..pairing import fingerprint_of_dictionary, fingerprint_of_module
-from .packing import pack, unpack
-
-#: Says what a file is, and which form it has.
-KIND = "specdec_plugin vocabulary clusters, 2"
-_FINGERPRINTS = ("decoder", "dictionary")
-_COUNTS = ("vocabulary", "top_k", "neighbours")
+from torch import Tensor
 
 
-class ClusterFile(NamedTuple):
-    """What a file holds.
+class Clusters(NamedTuple):
+    """Groups of decoder states, and the active tokens of each.
 
     Attributes:
-        clusters: centroids and active tokens.
-        top_k: K: as many of the likeliest tokens of each state are active in its cluster,
-        neighbours: and in others; in so many of the nearest, its own included.
-        decoder: (1,) fingerprint of the decoder whose states were clustered.
-        dictionary: (1,) fingerprint of the target dictionary.
-        note: which states they were, for people; such as ``en-es train, 1,000,000 states``.
+        centroids: (clusters, dim) float16.
+        norms: (clusters,) float32, the squared length of each centroid.
+        offsets: (clusters + 1,) long: cluster ``c`` has ``tokens[offsets[c] : offsets[c + 1]]``.
+        tokens: (…,) int32, rising within each cluster; no cluster is without.
+        vocabulary: how many symbols there are.
     """
 
-    clusters: Clusters
-    top_k: int
-    neighbours: int
-    decoder: Tensor
-    dictionary: Tensor
-    note: str
+    centroids: Tensor
+    norms: Tensor
+    offsets: Tensor
+    tokens: Tensor
+    vocabulary: int
+
+    @property
+    def size(self) -> int:
+        """How many clusters."""
+        return self.centroids.size(0)
+
+    @property
+    def largest(self) -> int:
+        """Tokens of the cluster that has the most."""
+        return int(self.offsets.diff().max())
+
+    @property
+    def active_share(self) -> float:
+        """The part of the vocabulary that a cluster has, on average over clusters."""
+        return self.tokens.numel() / (self.size * self.vocabulary)
 
 
-def made_for(
-    clusters: Clusters,
-    top_k: int,
-    decoder: nn.Module,
-    dictionary: Any,
-    note: str,
-    neighbours: int = 1,
-) -> ClusterFile:
-    """A file for this decoder and this target dictionary."""
-    fingerprints = fingerprint_of_module(decoder), fingerprint_of_dictionary(dictionary)
-    return ClusterFile(clusters, top_k, neighbours, *fingerprints, note)
-
-
-def save_clusters(file: ClusterFile, path: str) -> None:
-    """Write a file that appears under its name only when it is whole."""
-    clusters = file.clusters
-    state = {
-        "kind": KIND,
-        "centroids": clusters.centroids,
-        "norms": clusters.norms,
-        "tokens": pack(clusters.offsets, clusters.tokens, clusters.vocabulary),
-        "vocabulary": clusters.vocabulary,
-        "top_k": file.top_k,
-        "neighbours": file.neighbours,
-        "decoder": file.decoder,
-        "dictionary": file.dictionary,
-        "note": file.note,
-    }
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    torch.save(state, path + ".tmp")
-    os.replace(path + ".tmp", path)
-
-
-def load_clusters(path: str) -> ClusterFile:
-    """Read a file; no code in it is run.
-
-    Raises:
-        PluginError: it is missing, truncated, of another kind, or contradicts itself.
-    """
-    with explained(path, "cluster file", "specdec-cluster-vocab"):
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    if not isinstance(state, dict) or state.get("kind") != KIND:
-        raise PluginError(
-            f"{path} holds no vocabulary clusters. Give a file that specdec-cluster-vocab wrote."
-        )
-    try:
-        return _read(state)
-    except (KeyError, ValueError) as error:
-        raise PluginError(
-            f"{path} is damaged: its vocabulary clusters contradict themselves ({error}). Make it "
-            "again with specdec-cluster-vocab."
-        ) from None
-
-
-def _read(state: Dict[str, Any]) -> ClusterFile:
-    counts = vocabulary, top_k, neighbours = [state[name] for name in _COUNTS]
-    note = state["note"]
-    if not (all(isinstance(each, int) for each in counts) and isinstance(note, str)):
-        raise ValueError("numbers that are none")
-    if not (0 < vocabulary < 2**31 and top_k > 0 and neighbours > 0):
-        raise ValueError(f"{vocabulary} symbols, K = {top_k}, {neighbours} neighbours")
-    centroids = _tensor(state, "centroids", torch.float16, 2)
-    norms = _tensor(state, "norms", torch.float32, 1)
-    count, dim = centroids.shape
-    if count == 0 or dim == 0 or len(norms) != count:
-        raise ValueError(f"{count} centroids, {len(norms)} norms")
-    if not (centroids.isfinite().all() and norms.isfinite().all()):
-        raise ValueError("infinite centroids")
-    packed = _tensor(state, "tokens", torch.uint8, 1)
-    offsets, tokens = unpack(packed, count, vocabulary)
-    decoder, dictionary = (_tensor(state, name, torch.int64, 1) for name in _FINGERPRINTS)
-    clusters = Clusters(centroids, norms, offsets, tokens, vocabulary)
-    return ClusterFile(clusters, top_k, neighbours, decoder, dictionary, note)
-
-
-def _tensor(state: Dict[str, Any], name: str, dtype: torch.dtype, axes: int) -> Tensor:
-    """A plain tensor; one that repeats its memory could be larger than the machine's."""
-    value = state[name]
-    if not isinstance(value, Tensor) or value.dtype != dtype or value.dim() != axes:
-        raise ValueError(f"its {name} are of another kind")
-    if value.layout != torch.strided or not value.is_contiguous():
-        raise ValueError(f"its {name} are laid out in another way")
-    return value
-
-
-def check_clusters(
-    path: str,
-    file: ClusterFile,
-    decoder: Any,
-    dictionary: Any,
-    flag: str,
-    others: Sequence[nn.Module] = (),
-) -> None:
-    """Check that a file belongs to what is decoded with.
+def distances(states: Tensor, centroids: Tensor, norms: Tensor) -> Tensor:
+    """|C|² - 2 h·C, which rises with the distance from a state (paper 004, equation 2).
 
     Args:
-        path: the file, for the message.
-        file: what it holds.
-        decoder: whose projection is to be clustered.
-        dictionary: of the target.
-        flag: the option that named it, for the message.
-        others: decoders whose states may have been clustered instead.
+        states: (rows, dim).
+        centroids: (clusters, dim) in the type and on the device of ``states``.
+        norms: (clusters,) float32.
 
-    Raises:
-        PluginError: it was made for another dictionary or model.
+    Returns:
+        (rows, clusters) float32.
     """
-    if not torch.equal(file.dictionary, fingerprint_of_dictionary(dictionary)):
-        raise PluginError(
-            f"{flag} {path} was made with another target dictionary than the data's: the same "
-            "numbers mean other symbols. Make clusters with the data folder in use "
-            "(specdec-cluster-vocab)."
-        )
-    made_of = (fingerprint_of_module(each) for each in (decoder, *others))
-    if not any(torch.equal(file.decoder, each) for each in made_of):
-        raise PluginError(
-            f"{flag} {path} was made for another checkpoint ({file.note}), whose states mean other "
-            "tokens. Make clusters for this one with specdec-cluster-vocab, or give the "
-            "checkpoint that it was made for."
-        )
-    projection, clusters = decoder.output_projection, file.clusters
-    shape = clusters.vocabulary, clusters.centroids.size(1)
-    if shape != tuple(projection.weight.shape):
-        raise PluginError(
-            f"{flag} {path} is about {shape[0]:,} symbols and states of {shape[1]:,} numbers, and "
-            f"the decoder has {projection.out_features:,} and {projection.in_features:,}. Make "
-            "clusters for this one with specdec-cluster-vocab."
-        )
+    found: Tensor = torch.mm(states, centroids.t()).float().mul_(-2).add_(norms)
+    return found
+
+
+def nearest(states: Tensor, centroids: Tensor, norms: Tensor) -> Tensor:
+    """The cluster of each state, (rows,) long; for the arguments see :func:`distances`."""
+    return distances(states, centroids, norms).argmin(1)

@@ -6,9 +6,9 @@ from typing import Any, Dict, List
 import pytest
 import torch
 
-from specdec_plugin.checkpoints import load_weights
 from specdec_plugin.cli.average_checkpoints import main
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.checkpoints import load_weights
 from tests.conftest import Corpus, generate_args, hypotheses, run_cli
 
 TIED = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")

@@ -7,9 +7,9 @@ from fairseq.data import Dictionary, data_utils
 
 from specdec_plugin.cli.cluster_vocab import main
 from specdec_plugin.errors import PluginError
-from specdec_plugin.pairing import load_model
+from specdec_plugin.fairseq_compat.pairing import load_model
 from specdec_plugin.vocab import store
-from specdec_plugin.vocab.clusters import load_clusters
+from specdec_plugin.vocab.cluster_file import load_clusters
 from specdec_plugin.vocab.store import States
 
 from ..conftest import run_cli

@@ -6,11 +6,11 @@ from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from specdec_plugin.checkpoints import load_weights
 from specdec_plugin.cli.init_drafter import main, save
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.checkpoints import load_weights
+from specdec_plugin.fairseq_compat.pairing import load_model
 from specdec_plugin.models.block_nat import BlockNATModel
-from specdec_plugin.pairing import load_model
 
 from ..conftest import TINY_TRAINING, drafter_train_args, run_cli, train_args
 

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from specdec_plugin.checkpoints import load_weights
 from specdec_plugin.criterions.glancing_block_loss import GlancingBlockLoss
 from specdec_plugin.data.block_masking import sample_blocks
 from specdec_plugin.data.counter_random import counter_uniform
+from specdec_plugin.fairseq_compat.checkpoints import load_weights
 
 from ..conftest import drafter_train_args, run_cli
 from ..decoding import tiny

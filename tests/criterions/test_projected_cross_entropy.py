@@ -7,9 +7,9 @@ import pytest
 import torch
 from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEntropyCriterion
 
-from specdec_plugin.checkpoints import load_weights
 from specdec_plugin.criterions.projected_cross_entropy import ProjectedCrossEntropy
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.checkpoints import load_weights
 
 from ..conftest import run_cli, train_args
 from ..decoding import tiny

@@ -5,7 +5,7 @@ import shutil
 from functools import partial
 from pathlib import Path
 
-from specdec_plugin.vocab.clusters import load_clusters
+from specdec_plugin.vocab.cluster_file import load_clusters
 from tests.conftest import Corpus
 from tests.data_scripts.conftest import run_example
 

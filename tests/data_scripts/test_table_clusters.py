@@ -10,7 +10,7 @@ import torch
 from PIL import Image
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.vocab.clusters import made_for, save_clusters
+from specdec_plugin.vocab.cluster_file import made_for, save_clusters
 from tests.decoding import tiny
 from tests.vocab import made
 

@@ -4,8 +4,8 @@ import pytest
 import time_projection
 import torch
 
-from specdec_plugin.engine.clustered_linear import ClusteredLinear
 from specdec_plugin.errors import PluginError
+from specdec_plugin.vocab.clustered_linear import ClusteredLinear
 
 
 def test_states_have_the_active_tokens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,18 +9,18 @@ from fairseq.sequence_generator import SequenceGenerator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.decoding import build
 from specdec_plugin.decoding.acceptance import AtLeast, Distance, TopBeta
-from specdec_plugin.decoding.config import DecodingConfig
-from specdec_plugin.decoding.drafters.blockwise import BlockwiseDrafter
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
+from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.symbols import numbers_of
-from specdec_plugin.decoding.trace import Trace
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import CachedDecoder, build_engine, native, native_layers
-from specdec_plugin.engine.proposals import Proposals
 from specdec_plugin.errors import PluginError
+from specdec_plugin.methods import build
+from specdec_plugin.methods.blockwise.drafter import BlockwiseDrafter
+from specdec_plugin.methods.blockwise.proposals import Proposals
+from specdec_plugin.methods.config import DecodingConfig
 from specdec_plugin.models.blockwise_transformer import (
     BlockwiseTransformerModel,
     blockwise_transformer,
@@ -87,15 +87,15 @@ RULES = {
 
 
 def generator(model, rule, k=K, floor=0.0, one_call=True, dtype=None, rows=None, **lengths):
-    trace = Trace()
+    statistics = Statistics()
     engine = build_engine(model)
     least = rule.least - 1 if isinstance(rule, AtLeast) else 0
-    proposals, verifier = Proposals(model.heads, engine, k, dtype), Verifier([engine], trace)
-    drafter = BlockwiseDrafter(proposals, verifier, EOS, floor, least, rows, trace)
+    proposals, verifier = Proposals(model.heads, engine, k, dtype), Verifier([engine], statistics)
+    drafter = BlockwiseDrafter(proposals, verifier, EOS, floor, least, rows, statistics)
     step = VerifiedStep(verifier, rule, one_call)
     limits = Lengths(max_positions=64, **lengths)
-    loop = DecodingLoop(drafter, step, trace, keep_history=True)
-    return ParallelGenerator([model], model.decoder.dictionary, loop, trace, limits)
+    loop = DecodingLoop(drafter, step, statistics, keep_history=True)
+    return ParallelGenerator([model], model.decoder.dictionary, loop, statistics, limits)
 
 
 def stands(scores, token, rule, place):
@@ -237,13 +237,13 @@ def test_exact_acceptance_is_fairseqs_greedy_search(
     options = {"max_len_b": max_len, "unk_penalty": unk_penalty}
     search = SequenceGenerator(models, SYMBOLS, beam_size=1, temperature=temperature, **options)
     expected = [row[0] for row in search.generate(models, sample, prefix_tokens=prefix)]
-    trace = Trace()
-    verifier = Verifier([build_engine(model) for model in models], trace, temperature)
+    statistics = Statistics()
+    verifier = Verifier([build_engine(model) for model in models], statistics, temperature)
     proposals = Proposals(models[0].heads, verifier.engines[0], K, dtype)
     drafter = BlockwiseDrafter(proposals, verifier, EOS, 0.0, 0, rows)
-    loop = DecodingLoop(drafter, VerifiedStep(verifier, TopBeta()), trace)
+    loop = DecodingLoop(drafter, VerifiedStep(verifier, TopBeta()), statistics)
     limits = Lengths(max_positions=64, **options)
-    ours = ParallelGenerator(models, SYMBOLS, loop, trace, limits)
+    ours = ParallelGenerator(models, SYMBOLS, loop, statistics, limits)
     assert_same([row[0] for row in ours.generate(models, sample, prefix)], expected)
 
 
@@ -275,8 +275,8 @@ def test_heads_are_asked_at_one_place_an_iteration(monkeypatch):
     ours = generator(model, TopBeta(), max_len_b=15)
     ours.generate([model], tiny.sample([5, 3, 6], 3))
     assert {shape[1:] for shape in asked} == {(1, 16)}
-    assert sum(shape[0] for shape in asked) == ours.trace.drafter_blocks
-    assert ours.trace.drafter_blocks == ours.trace.iterations - 3
+    assert sum(shape[0] for shape in asked) == ours.statistics.drafter_blocks
+    assert ours.statistics.drafter_blocks == ours.statistics.iterations - 3
 
 
 @pytest.mark.parametrize("least", [2, 4, K])

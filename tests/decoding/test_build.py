@@ -5,10 +5,10 @@ import logging
 import pytest
 import torch
 
-from specdec_plugin.decoding import build
-from specdec_plugin.decoding.config import DecodingConfig
 from specdec_plugin.engine import native, native_layers
 from specdec_plugin.errors import PluginError
+from specdec_plugin.methods import build
+from specdec_plugin.methods.config import DecodingConfig
 
 from ..engine.tiny_models import build_model
 from . import tiny

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_plugin.decoding.acceptance import AtLeast, Distance, TopBeta
-from specdec_plugin.decoding.build import build_generator
-from specdec_plugin.decoding.config import DecodingConfig
-from specdec_plugin.decoding.drafters.base import NoDrafter
+from specdec_plugin.decoding.drafter import NoDrafter
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
-from specdec_plugin.decoding.one_call import OneCallVerification
-from specdec_plugin.decoding.trace import Trace
+from specdec_plugin.decoding.native_verification import NativeVerification
+from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine, native
+from specdec_plugin.methods.build import build_generator
+from specdec_plugin.methods.config import DecodingConfig
 
 from . import tiny
 
@@ -43,13 +43,13 @@ DOUBLES = [with_doubles(seed, 1e-3) for seed in range(3)]
 
 def decode(model, sample, drafter, rule=None, certified=True, prefix=None, **lengths):
     """Hypotheses, and what was counted."""
-    trace = Trace()
-    verifier = Verifier([build_engine(model)], trace, certified=certified)
-    loop = DecodingLoop(drafter, VerifiedStep(verifier, rule or TopBeta()), trace)
+    statistics = Statistics()
+    verifier = Verifier([build_engine(model)], statistics, certified=certified)
+    loop = DecodingLoop(drafter, VerifiedStep(verifier, rule or TopBeta()), statistics)
     options = Lengths(max_positions=model.max_decoder_positions(), **lengths)
-    generator = ParallelGenerator([model], SYMBOLS, loop, trace, options)
+    generator = ParallelGenerator([model], SYMBOLS, loop, statistics, options)
     found = generator.generate([model], sample, prefix_tokens=prefix)
-    return [row[0] for row in found], trace
+    return [row[0] for row in found], statistics
 
 
 def reference(model, sample, prefix=None, **options):
@@ -114,18 +114,18 @@ def naive_count(model, state):
 @pytest.mark.parametrize("model", [MODELS[0], DOUBLES[1]])
 def test_what_is_in_question_is_what_the_bound_leaves(model):
     sample = tiny.sample([6], 3, WORDS)
-    (found,), trace = decode(model, sample, NoDrafter(), max_len_b=30)
+    (found,), statistics = decode(model, sample, NoDrafter(), max_len_b=30)
     tokens, net_input = found["tokens"], sample["net_input"]
     shifted = torch.cat([torch.tensor([SYMBOLS.eos()]), tokens[:-1]])
     with torch.no_grad():
         encoded = model.encoder(net_input["src_tokens"], net_input["src_lengths"])
         states = model.decoder.extract_features(shifted.unsqueeze(0), encoder_out=encoded)[0][0]
         counts = [naive_count(model, state) for state in states]
-    assert trace.certified == len(tokens)
+    assert statistics.certified == len(tokens)
     # The kernels allow for what float32 loses, and so may ask for one more now and then.
-    assert sum(counts) <= trace.exact_scores <= sum(counts) * 1.02 + 1
-    assert abs(trace.certain - counts.count(1)) <= 1
-    assert "certified projection" in "\n".join(trace.lines())
+    assert sum(counts) <= statistics.exact_scores <= sum(counts) * 1.02 + 1
+    assert abs(statistics.certain - counts.count(1)) <= 1
+    assert "certified projection" in "\n".join(statistics.lines())
 
 
 @needs_kernels
@@ -167,11 +167,11 @@ def test_a_model_whose_scores_are_all_alike():
 @needs_kernels
 def test_only_float32_is_certified():
     for dtype, certain in ((torch.float32, True), (torch.bfloat16, False)):
-        verifier = Verifier([build_engine(MODELS[0], dtype)], Trace())
-        assert OneCallVerification.certifies(verifier) is certain
+        verifier = Verifier([build_engine(MODELS[0], dtype)], Statistics())
+        assert NativeVerification.certifies(verifier) is certain
     for engines, temperature in (([MODELS[0]] * 2, 1.0), ([MODELS[0]], 0.7)):
-        verifier = Verifier([build_engine(each) for each in engines], Trace(), temperature)
-        assert not OneCallVerification.certifies(verifier)
+        verifier = Verifier([build_engine(each) for each in engines], Statistics(), temperature)
+        assert not NativeVerification.certifies(verifier)
 
 
 def test_where_it_has_no_effect_a_warning_says_so(monkeypatch, caplog):

@@ -5,14 +5,14 @@ import torch
 
 from specdec_plugin.data.block_masking import Blocks
 from specdec_plugin.decoding.acceptance import TopBeta
-from specdec_plugin.decoding.drafters.nat import NATDrafter
+from specdec_plugin.decoding.constraints import Constraints
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
-from specdec_plugin.decoding.limits import Limits
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.state import Batch, Rows
-from specdec_plugin.decoding.trace import Trace
+from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine, native
+from specdec_plugin.methods.block_nat.drafter import NATDrafter
 
 from . import tiny
 from .test_loop import MODELS, SYMBOLS, assert_same, reference
@@ -55,7 +55,7 @@ def test_proposals_equal_the_training_forward(form, lengths):
     model = chained_model(form)
     net_input = tiny.sample(lengths, 3)["net_input"]
     # No minimal length: a head that is verified anyway need not know it.
-    batch = Batch(net_input, [], 2, Limits(1, 3, 2, 0.0, 0, 50))
+    batch = Batch(net_input, [], 2, Constraints(1, 3, 2, 0.0, 0, 50))
     encoder_out = model.encoder.forward_torchscript(net_input)
     drafter, rows = NATDrafter(model, K), Rows(batch)
     drafter.start(batch)
@@ -70,31 +70,31 @@ def test_proposals_equal_the_training_forward(form, lengths):
         counts = torch.randint(1, K + 2, (rows.size,), generator=random)
         tokens = torch.randint(4, 16, (rows.size, K + 1), generator=random)
         rows.append(tokens, torch.zeros(rows.size, K + 1), counts)
-        rows.know(rows.lengths.tolist())
+        rows.sync_lengths(rows.lengths.tolist())
 
 
 @pytest.mark.parametrize("form", ["full", "causal"])
 @pytest.mark.parametrize("confidence", [0.0, 0.05, 0.9])
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16, torch.int8])
 def test_lossless_whatever_the_drafter_computes_in(form, confidence, dtype):
-    verifier, model, trace = tiny.model(1), chained_model(form), Trace()
-    step = VerifiedStep(Verifier([build_engine(verifier)], trace), TopBeta())
+    verifier, model, statistics = tiny.model(1), chained_model(form), Statistics()
+    step = VerifiedStep(Verifier([build_engine(verifier)], statistics), TopBeta())
     drafter = NATDrafter(model, K, dtype=dtype, confidence=confidence)
-    loop = DecodingLoop(drafter, step, trace)
+    loop = DecodingLoop(drafter, step, statistics)
     lengths = Lengths(max_len_b=15, max_positions=64)
-    generator = ParallelGenerator([verifier], SYMBOLS, loop, trace, lengths)
+    generator = ParallelGenerator([verifier], SYMBOLS, loop, statistics, lengths)
     for seed in range(4):
         sample = tiny.sample([3, 6, 0, 2], seed)
         found = [row[0] for row in generator.generate([verifier], sample)]
         assert_same(found, reference([verifier], sample, max_len_b=15))
-    drafted = sum(length * times for length, times in trace.draft_lengths.items())
-    assert confidence < 0.5 or drafted < K * trace.iterations / 2
+    drafted = sum(length * times for length, times in statistics.draft_lengths.items())
+    assert confidence < 0.5 or drafted < K * statistics.iterations / 2
 
 
 def generator_that_notes(form, most, noted):
     """Beside a verifier; (rows, width, fewest tokens of a row) of each draft are noted."""
-    verifier, model, trace = MODELS[0], chained_model(form), Trace()
-    step = VerifiedStep(Verifier([build_engine(verifier)], trace), TopBeta())
+    verifier, model, statistics = MODELS[0], chained_model(form), Statistics()
+    step = VerifiedStep(Verifier([build_engine(verifier)], statistics), TopBeta())
     drafter = NATDrafter(model, K, most_rows=most)
     propose = drafter.propose
 
@@ -104,9 +104,9 @@ def generator_that_notes(form, most, noted):
         return draft
 
     drafter.propose = counted
-    loop = DecodingLoop(drafter, step, trace)
+    loop = DecodingLoop(drafter, step, statistics)
     lengths = Lengths(max_len_b=15, max_positions=64)
-    return verifier, ParallelGenerator([verifier], SYMBOLS, loop, trace, lengths)
+    return verifier, ParallelGenerator([verifier], SYMBOLS, loop, statistics, lengths)
 
 
 @pytest.mark.parametrize("most", [1, 2, 3])

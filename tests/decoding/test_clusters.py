@@ -13,18 +13,18 @@ from fairseq.sequence_generator import SequenceGenerator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.decoding import build
 from specdec_plugin.decoding.acceptance import TopBeta
-from specdec_plugin.decoding.clustering import cluster_search, verifier_clusters
-from specdec_plugin.decoding.config import DecodingConfig
-from specdec_plugin.decoding.drafters.self_drafter import SelfDrafter
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
-from specdec_plugin.decoding.trace import Trace
+from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine, native
 from specdec_plugin.errors import PluginError
-from specdec_plugin.vocab.clusters import made_for, save_clusters
+from specdec_plugin.methods import build
+from specdec_plugin.methods.config import DecodingConfig
+from specdec_plugin.methods.self_draft.drafter import SelfDrafter
+from specdec_plugin.vocab.cluster_file import made_for, save_clusters
+from specdec_plugin.vocab.flags import cluster_search, verifier_clusters
 
 from ..engine.tiny_models import build_model
 from ..vocab import made
@@ -57,7 +57,7 @@ METHODS = {
 #: Those that draft with a model.
 DRAFTING = ["self", "causal", "full", "chain", "fallback", "blockwise"]
 
-cluster_sets = st.fixed_dictionaries(
+clusters = st.fixed_dictionaries(
     {
         "count": st.integers(1, 8),
         "share": st.sampled_from([0.0, 0.2, 0.5, 1.0]),
@@ -126,7 +126,7 @@ def naively(model, clusters):
 
 @settings(max_examples=15, deadline=None)
 @given(
-    drawn=cluster_sets,
+    drawn=clusters,
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=4),
     number=st.integers(0, 2),
     min_len=st.integers(1, 3),
@@ -154,7 +154,7 @@ def test_greedy_is_fairseqs_over_the_active_tokens(
 
 @settings(max_examples=40, deadline=None)
 @given(
-    drawn=cluster_sets,
+    drawn=clusters,
     method=st.sampled_from([name for name in METHODS if name != "greedy"]),
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=4),
     prefix_size=st.integers(0, 2),
@@ -184,7 +184,7 @@ def test_every_method_says_what_greedy_says(
 @pytest.mark.skipif(native.library() is None, reason="no native kernels here")
 @settings(max_examples=30, deadline=None)
 @given(
-    drawn=cluster_sets,
+    drawn=clusters,
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=40),
     beta=st.integers(1, 4),
     tolerance=st.sampled_from([0.7, math.inf]),
@@ -196,11 +196,11 @@ def test_one_call_is_the_loop_on_operators(drawn, sources, beta, tolerance, min_
     limits = Lengths(max_positions=64, max_len_b=12, min_len=min_len)
     truth, both = [[5, 6, 7, 8, 2]] * len(sources), []
     for one_call in (False, True):
-        trace = Trace()
-        verifier = Verifier([build_engine(model, None, clusters)], trace)
+        statistics = Statistics()
+        verifier = Verifier([build_engine(model, None, clusters)], statistics)
         step = VerifiedStep(verifier, TopBeta(beta, tolerance), one_call)
-        loop = DecodingLoop(tiny.HostileDrafter(truth, 0.5, 5, seed), step, trace)
-        generator = ParallelGenerator([model], SYMBOLS, loop, trace, limits)
+        loop = DecodingLoop(tiny.HostileDrafter(truth, 0.5, 5, seed), step, statistics)
+        generator = ParallelGenerator([model], SYMBOLS, loop, statistics, limits)
         with mock.patch.object(Verifier, "scores", None if one_call else Verifier.scores):
             both.append([row[0] for row in generator.generate([model], sample)])
     assert_same(*reversed(both))
@@ -215,7 +215,7 @@ def alone(sample, row):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    drawn=cluster_sets,
+    drawn=clusters,
     method=st.sampled_from(DRAFTING),
     of_verifier=st.booleans(),
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=4),
@@ -244,7 +244,7 @@ def doubt(weight, state):
 
 @settings(max_examples=40, deadline=None)
 @given(
-    drawn=cluster_sets,
+    drawn=clusters,
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=4),
     number=st.integers(0, 2),
     threads=st.integers(1, 3),
@@ -255,14 +255,16 @@ def test_a_copy_drafts_the_best_of_the_active_tokens(
     drawn, sources, number, threads, min_len, seed
 ):
     model, sample, clusters = MODELS[number], tiny.sample(sources, seed), clusters_of(drawn)
-    before, trace = torch.get_num_threads(), Trace()
+    before, statistics = torch.get_num_threads(), Statistics()
     torch.set_num_threads(threads)
     try:
-        verifier = Verifier([build_engine(model)], trace)
+        verifier = Verifier([build_engine(model)], statistics)
         drafter = SelfDrafter(verifier, 5, torch.float32, clusters=clusters)
-        loop = DecodingLoop(drafter, VerifiedStep(verifier, TopBeta()), trace, True)
+        loop = DecodingLoop(drafter, VerifiedStep(verifier, TopBeta()), statistics, True)
         limits = Lengths(max_len_b=12, min_len=min_len)
-        found = ParallelGenerator([model], SYMBOLS, loop, trace, limits).generate([model], sample)
+        found = ParallelGenerator([model], SYMBOLS, loop, statistics, limits).generate(
+            [model], sample
+        )
     finally:
         torch.set_num_threads(before)
     sets, weight = made.sets_of(clusters), model.decoder.output_projection.weight
@@ -284,7 +286,7 @@ def test_a_copy_drafts_the_best_of_the_active_tokens(
 
 @settings(max_examples=20, deadline=None)
 @given(
-    drawn=cluster_sets,
+    drawn=clusters,
     beam=st.integers(1, 4),
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=3),
     seed=st.integers(0, 10**6),

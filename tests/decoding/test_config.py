@@ -6,8 +6,8 @@ from dataclasses import fields
 import pytest
 from fairseq.dataclass.configs import GenerationConfig
 
-from specdec_plugin.decoding.config import HONOURED, REFUSED, check_generation
 from specdec_plugin.errors import PluginError
+from specdec_plugin.methods.config import HONOURED, REFUSED, check_generation
 
 
 def names():

@@ -1,4 +1,4 @@
-"""Copies of the source as drafts, against the paper's algorithm and fairseq's greedy search."""
+"""SourceCopy of the source as drafts, against the paper's algorithm and fairseq's greedy search."""
 
 import pytest
 import torch
@@ -6,23 +6,23 @@ from fairseq.data import Dictionary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.decoding import build
 from specdec_plugin.decoding.acceptance import TopBeta
-from specdec_plugin.decoding.config import DecodingConfig, check_method_flags
-from specdec_plugin.decoding.copies import NEAR, Copies
-from specdec_plugin.decoding.drafters.input_guided import InputGuidedDrafter
-from specdec_plugin.decoding.limits import Limits
-from specdec_plugin.decoding.one_call import OneCallCopies
+from specdec_plugin.decoding.constraints import Constraints
 from specdec_plugin.decoding.state import Batch, Rows
 from specdec_plugin.decoding.symbols import Symbols
 from specdec_plugin.engine import native
 from specdec_plugin.errors import PluginError
+from specdec_plugin.methods import build
+from specdec_plugin.methods.config import DecodingConfig, check_method_flags
+from specdec_plugin.methods.input_guided.drafter import InputGuidedDrafter
+from specdec_plugin.methods.input_guided.native import NativeSourceCopy
+from specdec_plugin.methods.input_guided.source_copy import NEAR, SourceCopy
 
 from . import tiny
 from .test_loop import MODELS, SYMBOLS, assert_same, ours, reference
 
 EOS = SYMBOLS.eos()
-MAKERS = [Copies, OneCallCopies]
+MAKERS = [SourceCopy, NativeSourceCopy]
 
 
 def drafter(block_size=50, longest=False, fallback=None):
@@ -95,7 +95,7 @@ def copies(maker, source, start, block_size=50, longest=False):
 
 def rows_of(*outputs, room=24):
     net_input = {"src_tokens": torch.zeros(len(outputs), 1, dtype=torch.long)}
-    rows = Rows(Batch(net_input, [], EOS, Limits(1, 3, EOS, 0.0, 1, room - 1)))
+    rows = Rows(Batch(net_input, [], EOS, Constraints(1, 3, EOS, 0.0, 1, room - 1)))
     choose(rows, *outputs)
     return rows
 
@@ -104,7 +104,7 @@ def choose(rows, *outputs):
     for row, output in enumerate(outputs):
         rows.inputs[row, 1 : len(output) + 1] = torch.tensor(output, dtype=torch.long)
     rows.lengths = torch.tensor([len(output) for output in outputs])
-    rows.know(rows.lengths.tolist())
+    rows.sync_lengths(rows.lengths.tolist())
 
 
 def drafted(draft, row=0):
@@ -120,7 +120,7 @@ def drafted(draft, row=0):
     longest=st.booleans(),
 )
 def test_the_source_goes_on_where_the_algorithm_says(text, padding, steps, maker, longest):
-    if maker is OneCallCopies and native.library() is None:
+    if maker is NativeSourceCopy and native.library() is None:
         return
     source = [*text, EOS]
     found = copies(maker, [-1] * padding + source, padding, longest=longest)
@@ -135,7 +135,7 @@ def test_the_source_goes_on_where_the_algorithm_says(text, padding, steps, maker
 
 @pytest.mark.parametrize("maker", MAKERS)
 def test_rows_follow_their_own_source_and_leave(maker):
-    if maker is OneCallCopies and native.library() is None:
+    if maker is NativeSourceCopy and native.library() is None:
         pytest.skip("no kernels")
     sources = torch.tensor([[4, 5, 6, 7, EOS], [-1, -1, 8, 9, EOS], [5, 5, 6, 5, EOS]])
     found = maker(sources, torch.tensor([0, 2, 0]), 3, EOS, False)
@@ -154,7 +154,7 @@ def test_rows_follow_their_own_source_and_leave(maker):
 
 @pytest.mark.parametrize("maker", MAKERS)
 def test_drafts_end_at_what_the_output_has_no_symbol_for(maker):
-    if maker is OneCallCopies and native.library() is None:
+    if maker is NativeSourceCopy and native.library() is None:
         pytest.skip("no kernels")
     found = copies(maker, [4, 5, -1, 6, EOS], 0)
     rows = rows_of([])
@@ -169,7 +169,7 @@ def test_padding_on_the_right():
     sample = tiny.sample([3, 6], 3)
     right = {"src_tokens": torch.tensor([[4, 5, EOS, 1, 1], [6, 7, 8, 9, EOS]])}
     guided = drafter()
-    guided.start(Batch(right, [], EOS, Limits(1, 3, EOS, 0.0, 1, 20)))
+    guided.start(Batch(right, [], EOS, Constraints(1, 3, EOS, 0.0, 1, 20)))
     draft = guided.propose(rows_of([], []))
     assert drafted(draft, 0) == [4, 5, EOS] and drafted(draft, 1) == [6, 7, 8, 9, EOS]
     assert len(sample["id"]) == 2
@@ -189,9 +189,9 @@ def test_a_copied_sentence_needs_one_iteration(model):
     of_source[words[: len(tokens)]] = tokens
     of_source[words[len(tokens) :]] = EOS
     guided._symbols = guided._symbols._replace(of_source=of_source)
-    (found,), trace = ours([model], sample, guided, TopBeta(), max_len_b=count)
+    (found,), statistics = ours([model], sample, guided, TopBeta(), max_len_b=count)
     assert_same([found], [expected])
-    assert found["steps"] == 1 and trace.accepted_tokens == len(expected["tokens"])
+    assert found["steps"] == 1 and statistics.accepted_tokens == len(expected["tokens"])
 
 
 def test_other_dictionaries_are_matched_by_symbol():

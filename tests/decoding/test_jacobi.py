@@ -9,11 +9,17 @@ from fairseq.data import Dictionary
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.decoding import build
 from specdec_plugin.decoding.acceptance import TopBeta
-from specdec_plugin.decoding.config import JACOBI, DecodingConfig, check_method_flags
-from specdec_plugin.decoding.drafters.jacobi import JacobiDrafter
-from specdec_plugin.decoding.guesses import (
+from specdec_plugin.decoding.constraints import Constraints
+from specdec_plugin.decoding.state import Batch, Rows
+from specdec_plugin.decoding.symbols import Symbols
+from specdec_plugin.engine import native
+from specdec_plugin.errors import PluginError
+from specdec_plugin.methods import build
+from specdec_plugin.methods.config import JACOBI, DecodingConfig, check_method_flags
+from specdec_plugin.methods.jacobi.drafter import JacobiDrafter
+from specdec_plugin.methods.jacobi.native import NativeNgramLookup
+from specdec_plugin.methods.jacobi.ngram_lookup import (
     INITIAL,
     ITERATE,
     LONGEST_MATCH,
@@ -21,17 +27,11 @@ from specdec_plugin.decoding.guesses import (
     ORDERS,
     ORIGINS,
     POOL,
-    Guesses,
+    NgramLookup,
     Record,
     Window,
     initial_guesses,
-)  # fmt: skip
-from specdec_plugin.decoding.limits import Limits
-from specdec_plugin.decoding.one_call import OneCallGuesses
-from specdec_plugin.decoding.state import Batch, Rows
-from specdec_plugin.decoding.symbols import Symbols
-from specdec_plugin.engine import native
-from specdec_plugin.errors import PluginError
+)
 
 from . import tiny
 from .test_loop import MODELS, SYMBOLS, assert_same, ours, reference
@@ -173,11 +173,11 @@ def test_blocks_are_those_of_the_paper(size, seed):
 
 def test_whole_sentences_start_from_padding_and_end_at_the_limit():
     sample = tiny.sample([5], 3)
-    (found,), trace = ours(
+    (found,), statistics = ours(
         MODELS[:1], sample, drafter(Window(block=sys.maxsize)), TopBeta(), max_len_b=9
     )
     assert found["history"][0]["tokens"].tolist() == [PAD] * 9
-    assert max(trace.draft_lengths) == 9
+    assert max(statistics.draft_lengths) == 9
     assert_same([found], reference(MODELS[:1], sample, max_len_b=9))
 
 
@@ -198,11 +198,11 @@ def rows_of(tokens, room=24):
     """Rows with these tokens chosen so far, an iterate of padding, and the record to guess with."""
     count = len(tokens)
     net_input = {"src_tokens": torch.zeros(count, 1, dtype=torch.long)}
-    rows = Rows(Batch(net_input, [], EOS, Limits(PAD, 3, EOS, 0.0, 1, room - 1)))
+    rows = Rows(Batch(net_input, [], EOS, Constraints(PAD, 3, EOS, 0.0, 1, room - 1)))
     for row, chosen in enumerate(tokens):
         rows.inputs[row, 1 : len(chosen) + 1] = torch.tensor(chosen)
     rows.lengths = torch.tensor([len(chosen) for chosen in tokens])
-    rows.know(rows.lengths.tolist())
+    rows.sync_lengths(rows.lengths.tolist())
     rows.iterate = torch.full((count, room), PAD)
     return rows
 
@@ -227,10 +227,10 @@ def naive_match(source, output, line):
 @given(
     sources=st.lists(st.lists(st.integers(-1, 6), min_size=8, max_size=8), min_size=1, max_size=3),
     outputs=st.lists(st.lists(st.integers(2, 6), max_size=10), min_size=3, max_size=3),
-    maker=st.sampled_from([Guesses, OneCallGuesses]),
+    maker=st.sampled_from([NgramLookup, NativeNgramLookup]),
 )
 def test_the_longest_match_is_continued(sources, outputs, maker):
-    if maker is OneCallGuesses and native.library() is None:
+    if maker is NativeNgramLookup and native.library() is None:
         return
     outputs = outputs[: len(sources)]
     record = Record(0, torch.device("cpu"))
@@ -248,10 +248,10 @@ def test_the_longest_match_is_continued(sources, outputs, maker):
 @settings(max_examples=60, deadline=None)
 @given(
     texts=st.lists(st.lists(st.integers(4, 7), min_size=1, max_size=12), min_size=1, max_size=4),
-    maker=st.sampled_from([Guesses, OneCallGuesses]),
+    maker=st.sampled_from([NgramLookup, NativeNgramLookup]),
 )
 def test_the_pool_says_what_followed_last(texts, maker):
-    if maker is OneCallGuesses and native.library() is None:
+    if maker is NativeNgramLookup and native.library() is None:
         return
     record, followers = Record(100_003, torch.device("cpu")), {}
     for text in texts:
@@ -259,7 +259,7 @@ def test_the_pool_says_what_followed_last(texts, maker):
         guesses = maker(Window(block=0), record, EOS, None, 1)
         rows.inputs[0, 1 : len(text) + 1] = torch.tensor(text)
         rows.lengths = torch.tensor([len(text)])
-        rows.know([len(text)])
+        rows.sync_lengths([len(text)])
         guesses.learn(rows)
         line = [EOS, *text]
         for place in range(1, len(line)):
@@ -272,9 +272,9 @@ def test_the_pool_says_what_followed_last(texts, maker):
         assert record.followers(torch.full((1, order), 8), order).tolist() == [-1]
 
 
-@pytest.mark.parametrize("maker", [Guesses, OneCallGuesses])
+@pytest.mark.parametrize("maker", [NgramLookup, NativeNgramLookup])
 def test_rates_count_what_was_right_up_to_the_first_that_was_wrong(maker):
-    if maker is OneCallGuesses and native.library() is None:
+    if maker is NativeNgramLookup and native.library() is None:
         pytest.skip("no kernels")
     record = Record(0, torch.device("cpu"))
     record.tries[:], record.hits[:] = 2.0, 1.0
@@ -284,7 +284,7 @@ def test_rates_count_what_was_right_up_to_the_first_that_was_wrong(maker):
     guesses.guess(rows, 24)
     rows.inputs[:, 2:5] = torch.tensor([[7, 8, 4], [4, 0, 0]])
     rows.lengths = torch.tensor([4, 2])
-    rows.know([4, 2])
+    rows.sync_lengths([4, 2])
     guesses.learn(rows)
     assert record.tries.tolist() == [2.0 + 4.0] + [2.0] * (ORIGINS - 1)
     assert record.hits.tolist() == [1.0 + 2.0] + [1.0] * (ORIGINS - 1)
@@ -296,7 +296,7 @@ class TestInitialGuesses:
 
     def made(self, kind, sources=((1, 7, 3, 8, 2), (1, 1, 1, 9, 2)), target=SYMBOLS, width=4):
         tokens = torch.tensor(sources)
-        batch = Batch({"src_tokens": tokens}, [], EOS, Limits(PAD, 3, EOS, 0.0, 1, 30))
+        batch = Batch({"src_tokens": tokens}, [], EOS, Constraints(PAD, 3, EOS, 0.0, 1, 30))
         symbols = Symbols.of(SYMBOLS, target, target.eos())
         source = symbols.of_source[tokens]
         return initial_guesses(kind, batch, symbols.ordinary, width, source).tolist()
@@ -350,7 +350,7 @@ class TestFlags:
     def test_how_much_is_guessed(self, method, flags, most):
         generator = self.built(method, jacobi_init="pad", jacobi_pool=0, **flags)
         generator.generate(MODELS[:1], tiny.sample([4], 2))
-        assert max(generator.trace.draft_lengths) == most
+        assert max(generator.statistics.draft_lengths) == most
 
     @pytest.mark.parametrize(
         "flags, words",

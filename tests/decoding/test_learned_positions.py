@@ -3,12 +3,12 @@
 import pytest
 import torch
 
-from specdec_plugin.decoding import build
 from specdec_plugin.decoding.acceptance import TopBeta
-from specdec_plugin.decoding.config import DecodingConfig
-from specdec_plugin.decoding.drafters.nat import NATDrafter
-from specdec_plugin.decoding.limits import Limits
+from specdec_plugin.decoding.constraints import Constraints
 from specdec_plugin.decoding.state import Batch, Rows
+from specdec_plugin.methods import build
+from specdec_plugin.methods.block_nat.drafter import NATDrafter
+from specdec_plugin.methods.config import DecodingConfig
 
 from . import tiny
 from .test_loop import MODELS, assert_same, ours, reference
@@ -50,13 +50,13 @@ def test_rows_go_on_greedily_where_positions_end(form, sources):
 
 @pytest.mark.parametrize("form", ["full", "causal"])
 def test_drafts_go_on_when_the_longest_row_left(form):
-    batch = Batch(tiny.sample([4, 4, 4], 1)["net_input"], [], 2, Limits(1, 3, 2, 0.0, 1, 50))
+    batch = Batch(tiny.sample([4, 4, 4], 1)["net_input"], [], 2, Constraints(1, 3, 2, 0.0, 1, 50))
     drafter, rows = NATDrafter(learned(form), K), Rows(batch)
 
     def grow(counts):
         tokens = torch.full((rows.size, max(counts)), 5)
         rows.append(tokens, torch.zeros(tokens.shape), torch.tensor(counts))
-        rows.know(rows.lengths.tolist())
+        rows.sync_lengths(rows.lengths.tolist())
 
     drafter.start(batch)
     with torch.no_grad():

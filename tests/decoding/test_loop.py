@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_plugin.decoding.acceptance import TopBeta
-from specdec_plugin.decoding.drafters.base import NoDrafter
+from specdec_plugin.decoding.drafter import NoDrafter
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
-from specdec_plugin.decoding.trace import Trace
+from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine
 
@@ -29,14 +29,14 @@ def reference(models, sample, prefix=None, **options):
 
 
 def ours(models, sample, drafter, rule, prefix=None, temperature=1.0, one_call=True, **lengths):
-    trace = Trace()
+    statistics = Statistics()
     engines = [build_engine(model) for model in models]
-    step = VerifiedStep(Verifier(engines, trace, temperature), rule, one_call)
-    loop = DecodingLoop(drafter, step, trace, keep_history=True)
+    step = VerifiedStep(Verifier(engines, statistics, temperature), rule, one_call)
+    loop = DecodingLoop(drafter, step, statistics, keep_history=True)
     positions = min(model.max_decoder_positions() for model in models)
     options = Lengths(max_positions=positions, **lengths)
-    generator = ParallelGenerator(models, SYMBOLS, loop, trace, options)
-    return [row[0] for row in generator.generate(models, sample, prefix_tokens=prefix)], trace
+    generator = ParallelGenerator(models, SYMBOLS, loop, statistics, options)
+    return [row[0] for row in generator.generate(models, sample, prefix_tokens=prefix)], statistics
 
 
 def assert_same(found, expected):
@@ -128,10 +128,10 @@ def test_top_one_is_exact(sources, seed):
 
 def test_greedy_needs_one_iteration_a_token():
     sample = tiny.sample([4, 2, 6], 1)
-    found, trace = ours(MODELS[:1], sample, NoDrafter(), TopBeta(), max_len_b=12)
+    found, statistics = ours(MODELS[:1], sample, NoDrafter(), TopBeta(), max_len_b=12)
     assert_same(found, reference(MODELS[:1], sample, max_len_b=12))
     assert [row["steps"] for row in found] == [len(row["tokens"]) for row in found]
-    assert trace.accepted_tokens == 1.0
+    assert statistics.accepted_tokens == 1.0
 
 
 def test_perfect_drafts_save_iterations_and_history_adds_up():
@@ -144,11 +144,11 @@ def test_perfect_drafts_save_iterations_and_history_adds_up():
             draft = super().propose(rows)
             return draft._replace(lengths=torch.full_like(draft.lengths, draft.tokens.size(1)))
 
-    found, trace = ours(MODELS[:1], sample, Honest(truth, 1.0, 6, 3), TopBeta(), max_len_b=12)
+    found, statistics = ours(MODELS[:1], sample, Honest(truth, 1.0, 6, 3), TopBeta(), max_len_b=12)
     assert_same(found, expected)
-    assert trace.accepted_tokens > 1.5
-    assert trace.tokens == sum(map(len, truth))
-    assert trace.iterations == sum(row["steps"] for row in found)
+    assert statistics.accepted_tokens > 1.5
+    assert statistics.tokens == sum(map(len, truth))
+    assert statistics.iterations == sum(row["steps"] for row in found)
     for row in found:
         added = [step["tokens"] for step in row["history"][1::2]]
         assert torch.cat(added).tolist() == row["tokens"].tolist()

@@ -5,13 +5,13 @@ from dataclasses import fields
 
 import pytest
 
-from specdec_plugin.decoding.config import (
+from specdec_plugin.errors import PluginError
+from specdec_plugin.methods.config import (
     DECODING_CHOICES,
     READERS,
     DecodingConfig,
     check_method_flags,
-)  # fmt: skip
-from specdec_plugin.errors import PluginError
+)
 
 METHODS = [None, *(choice.value for choice in DECODING_CHOICES)]
 VALUES = {

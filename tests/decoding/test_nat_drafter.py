@@ -6,15 +6,15 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from specdec_plugin.data.block_masking import Blocks
 from specdec_plugin.decoding.acceptance import TopBeta
-from specdec_plugin.decoding.drafters.base import NoDrafter
-from specdec_plugin.decoding.drafters.nat import NATDrafter
+from specdec_plugin.decoding.constraints import Constraints
+from specdec_plugin.decoding.drafter import NoDrafter
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
-from specdec_plugin.decoding.limits import Limits
 from specdec_plugin.decoding.loop import DecodingLoop, UnverifiedStep, VerifiedStep
 from specdec_plugin.decoding.state import Batch, Rows
-from specdec_plugin.decoding.trace import Trace
+from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import UncachedDecoder, build_engine
+from specdec_plugin.methods.block_nat.drafter import NATDrafter
 from specdec_plugin.models.block_nat import BlockNATModel, block_nat
 
 from ..engine.tiny_models import build_model
@@ -75,7 +75,7 @@ def test_proposals_equal_the_training_forward(form, lengths, learned):
     """Ragged rows that grow by different counts and leave."""
     model = drafter_model(form, decoder_learned_pos=learned)
     net_input = tiny.sample(lengths, 3)["net_input"]
-    limits = Limits(1, 3, 2, 0.0, 1, 50)
+    limits = Constraints(1, 3, 2, 0.0, 1, 50)
     batch = Batch(net_input, [], 2, limits)
     encoder_out = model.encoder.forward_torchscript(net_input)
     drafter = NATDrafter(model, K, with_scores=True)
@@ -95,7 +95,7 @@ def test_proposals_equal_the_training_forward(form, lengths, learned):
         counts = torch.randint(1, K + 2, (rows.size,), generator=random)
         tokens = torch.randint(3, 16, (rows.size, K + 1), generator=random)
         rows.append(tokens, torch.zeros(rows.size, K + 1), counts)
-        rows.know(rows.lengths.tolist())
+        rows.sync_lengths(rows.lengths.tolist())
         if turn in (1, 3) and rows.size > 1:
             # The longest row leaves: nothing may depend on it any longer.
             longest = rows.host_lengths.index(max(rows.host_lengths))
@@ -109,12 +109,12 @@ def test_proposals_equal_the_training_forward(form, lengths, learned):
 def test_lossless_with_a_real_drafter(form, share):
     verifier = tiny.model(1)
     model = drafter_model(form, share)
-    trace = Trace()
-    step = VerifiedStep(Verifier([build_engine(verifier)], trace), TopBeta())
+    statistics = Statistics()
+    step = VerifiedStep(Verifier([build_engine(verifier)], statistics), TopBeta())
     drafter = NATDrafter(model, K, shared=0 if share else None)
     lengths = Lengths(max_len_b=15, max_positions=64)
-    loop = DecodingLoop(drafter, step, trace)
-    generator = ParallelGenerator([verifier], SYMBOLS, loop, trace, lengths)
+    loop = DecodingLoop(drafter, step, statistics)
+    generator = ParallelGenerator([verifier], SYMBOLS, loop, statistics, lengths)
     for seed in range(8):
         sample = tiny.sample([3, 6, 0, 2, 4], seed)
         found = [row[0] for row in generator.generate([verifier], sample)]
@@ -124,10 +124,10 @@ def test_lossless_with_a_real_drafter(form, share):
 @pytest.mark.parametrize("form", ["full", "causal"])
 def test_nat_accepts_whole_blocks(form):
     model = drafter_model(form)
-    trace = Trace()
-    loop = DecodingLoop(NATDrafter(model, K, with_scores=True), UnverifiedStep(), trace)
+    statistics = Statistics()
+    loop = DecodingLoop(NATDrafter(model, K, with_scores=True), UnverifiedStep(), statistics)
     lengths = Lengths(max_len_b=10, max_positions=64)
-    generator = ParallelGenerator([model], SYMBOLS, loop, trace, lengths)
+    generator = ParallelGenerator([model], SYMBOLS, loop, statistics, lengths)
     sample = tiny.sample([3, 6, 1], 2)
     encoder_out = model.encoder.forward_torchscript(sample["net_input"])
     for place, (hypothesis,) in enumerate(generator.generate([model], sample)):
@@ -163,10 +163,10 @@ def test_every_method_with_decoders_that_cannot_be_cached(arch, method):
         "hostile": tiny.HostileDrafter([row["tokens"].tolist() for row in expected], 0.7, 5, 1),
     }.get(method, NATDrafter(model, K))
     rule = TopBeta(1, 2.0) if method == "specdec++" else TopBeta()
-    trace = Trace()
-    step = VerifiedStep(Verifier([build_engine(verifier)], trace), rule)
-    loop = DecodingLoop(drafter, step, trace)
+    statistics = Statistics()
+    step = VerifiedStep(Verifier([build_engine(verifier)], statistics), rule)
+    loop = DecodingLoop(drafter, step, statistics)
     lengths = Lengths(max_len_b=12, max_positions=verifier.max_decoder_positions())
-    generator = ParallelGenerator([verifier], symbols, loop, trace, lengths)
+    generator = ParallelGenerator([verifier], symbols, loop, statistics, lengths)
     assert_same([row[0] for row in generator.generate([verifier], sample)], expected)
-    assert method != "hostile" or trace.accepted_tokens > 1
+    assert method != "hostile" or statistics.accepted_tokens > 1

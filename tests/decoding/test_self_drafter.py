@@ -7,16 +7,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.decoding import build
 from specdec_plugin.decoding.acceptance import TopBeta
-from specdec_plugin.decoding.config import DecodingConfig
-from specdec_plugin.decoding.drafters.self_drafter import SelfDrafter
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
-from specdec_plugin.decoding.trace import Trace
+from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine, native
 from specdec_plugin.errors import PluginError
+from specdec_plugin.methods import build
+from specdec_plugin.methods.config import DecodingConfig
+from specdec_plugin.methods.self_draft.drafter import SelfDrafter
 
 from ..engine.tiny_models import build_model
 from . import tiny
@@ -24,11 +24,13 @@ from .test_loop import MODELS, SYMBOLS, assert_same, reference
 
 
 def generator(models, block_size, dtype, rule=None, **lengths):
-    trace = Trace()
-    verifier = Verifier([build_engine(model) for model in models], trace)
+    statistics = Statistics()
+    verifier = Verifier([build_engine(model) for model in models], statistics)
     drafter = SelfDrafter(verifier, block_size, dtype)
-    loop = DecodingLoop(drafter, VerifiedStep(verifier, rule or TopBeta()), trace, True)
-    return ParallelGenerator(models, SYMBOLS, loop, trace, Lengths(max_positions=64, **lengths))
+    loop = DecodingLoop(drafter, VerifiedStep(verifier, rule or TopBeta()), statistics, True)
+    return ParallelGenerator(
+        models, SYMBOLS, loop, statistics, Lengths(max_positions=64, **lengths)
+    )
 
 
 def first_of(found):
@@ -68,8 +70,8 @@ def test_a_copy_that_is_not_rounded_is_never_wrong(sources, threads):
         found = first_of(ours.generate(MODELS[:1], sample))
     finally:
         torch.set_num_threads(before)
-    trace = ours.trace
-    assert trace.draft_lengths == trace.kept_lengths
+    statistics = ours.statistics
+    assert statistics.draft_lengths == statistics.kept_lengths
     for row in found:
         assert row["steps"] == math.ceil(len(row["tokens"]) / 7)
 
@@ -107,12 +109,12 @@ def test_a_large_vocabulary_is_screened_where_others_than_the_best_count(seed):
     model, sample = tiny.model(seed, symbols=symbols), tiny.sample([5, 3], seed)
     both = []
     for one_call in (False, True):
-        trace = Trace()
-        verifier = Verifier([build_engine(model)], trace)
+        statistics = Statistics()
+        verifier = Verifier([build_engine(model)], statistics)
         step = VerifiedStep(verifier, TopBeta(5, 3.0), one_call)
-        loop = DecodingLoop(SelfDrafter(verifier, 6, torch.int4), step, trace)
-        ours = ParallelGenerator([model], symbols, loop, trace, Lengths(max_len_b=25))
-        both.append((first_of(ours.generate([model], sample)), trace))
+        loop = DecodingLoop(SelfDrafter(verifier, 6, torch.int4), step, statistics)
+        ours = ParallelGenerator([model], symbols, loop, statistics, Lengths(max_len_b=25))
+        both.append((first_of(ours.generate([model], sample)), statistics))
     (expected, counted), (found, counts) = both
     for mine, theirs in zip(found, expected):
         assert mine["tokens"].tolist() == theirs["tokens"].tolist()
@@ -129,10 +131,10 @@ def test_new_weights_are_copied_again():
     with torch.no_grad():
         for weight in model.decoder.parameters():
             weight.copy_(weight + 0.3 * torch.randn_like(weight))
-    ours.trace.reset()
+    ours.statistics.reset()
     found = first_of(ours.generate([model], sample))
     assert_same(found, reference([model], sample, max_len_b=20))
-    assert ours.trace.draft_lengths == ours.trace.kept_lengths
+    assert ours.statistics.draft_lengths == ours.statistics.kept_lengths
 
 
 class TestFlags:
@@ -155,7 +157,7 @@ class TestFlags:
         sample, ours = tiny.sample([2, 6, 3], 4), self.built(MODELS[:1], block_size=3)
         found = first_of(ours.generate(MODELS[:1], sample))
         assert_same(found, reference(MODELS[:1], sample, max_len_b=12))
-        assert set(ours.trace.draft_lengths) <= {0, 1, 2, 3}
+        assert set(ours.statistics.draft_lengths) <= {0, 1, 2, 3}
 
     @pytest.mark.parametrize(
         "flags, words",

@@ -8,7 +8,7 @@ from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from specdec_plugin.decoding.drafters.base import Drafter
+from specdec_plugin.decoding.drafter import Drafter
 from specdec_plugin.decoding.state import Batch, Draft, Rows
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from specdec_plugin.engine import CachedDecoder
-from specdec_plugin.engine.chain import Chain, confident
+from specdec_plugin.methods.block_nat.chain import Chain, confident
 from specdec_plugin.models.chain_head import ChainHead
 
 from .tiny_models import build_model

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from specdec_plugin.engine.clustered_linear import ClusteredLinear
 from specdec_plugin.engine.output_projection import OutputProjection
+from specdec_plugin.vocab.clustered_linear import ClusteredLinear
 
 from ..vocab import made
 from .tiny_models import VOCABULARY, build_model

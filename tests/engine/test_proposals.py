@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from specdec_plugin.engine import build_engine, native
-from specdec_plugin.engine.chain import confident
-from specdec_plugin.engine.proposals import Proposals
+from specdec_plugin.methods.block_nat.chain import confident
+from specdec_plugin.methods.blockwise.proposals import Proposals
 
 from ..decoding import tiny
 from ..decoding.test_blockwise import BLOCKWISE, FORMS, blockwise_model

@@ -7,7 +7,7 @@ from argparse import Namespace
 import pytest
 import torch
 
-from specdec_plugin.data.every_line import keep_every_line
+from specdec_plugin.fairseq_compat.every_line import keep_every_line
 from specdec_plugin.tasks.parallel_decoding import SpecdecTranslationConfig, SpecdecTranslationTask
 
 from ..conftest import generate_args, hypotheses, run_cli, train_args

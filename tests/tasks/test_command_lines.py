@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specdec_plugin.checkpoints import load_weights
+from specdec_plugin.fairseq_compat.checkpoints import load_weights
 
 from ..conftest import PLUGIN, generate_args, hypotheses, run_cli
 

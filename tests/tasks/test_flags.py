@@ -9,8 +9,8 @@ from fairseq import options
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.tasks import TASK_REGISTRY
 
-from specdec_plugin.decoding.config import DecodingConfig, decoding_config
-from specdec_plugin.tasks.autocast import AutocastConfig, AutocastMixin
+from specdec_plugin.fairseq_compat.autocast import AutocastConfig, AutocastMixin
+from specdec_plugin.methods.config import DecodingConfig, decoding_config
 from specdec_plugin.tasks.parallel_decoding import ParallelDecodingConfig
 
 from ..conftest import PLUGIN

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from specdec_plugin.checkpoints import load_weights
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.checkpoints import load_weights
+from specdec_plugin.fairseq_compat.pairing import check_resumed
 from specdec_plugin.models.block_nat import BlockNATModel
-from specdec_plugin.pairing import check_resumed
 
 from ..conftest import drafter_train_args, run_cli, train_args
 from ..decoding import tiny

@@ -3,9 +3,9 @@
 import torch
 from fairseq.data import Dictionary
 
-from specdec_plugin.engine.clusters import Clusters
-from specdec_plugin.pairing import load_model
-from specdec_plugin.vocab.clusters import made_for, save_clusters
+from specdec_plugin.fairseq_compat.pairing import load_model
+from specdec_plugin.vocab.cluster_file import made_for, save_clusters
+from specdec_plugin.vocab.clusters import Clusters
 
 
 def clusters(sets, dim, vocabulary, seed=0, scale=1.0):

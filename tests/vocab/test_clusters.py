@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.vocab.clusters import check_clusters, load_clusters, made_for, save_clusters
+from specdec_plugin.vocab.cluster_file import check_clusters, load_clusters, made_for, save_clusters
 
 from ..decoding import tiny
 from . import made

@@ -1,7 +1,7 @@
 // Softmax attention of one query, over keys and values that lie at a fixed distance.
 #pragma once
 
-#include "vector.h"
+#include "engine/native/vector.h"
 
 namespace native {
 

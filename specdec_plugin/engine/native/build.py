@@ -8,19 +8,21 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import Optional
+from typing import List, Optional
 
 logger = logging.getLogger(__name__)
 
 HERE = Path(__file__).resolve().parent
-SOURCES = (
-    "interface.cpp", "attention.h", "candidates.h", "centroids.h", "certainty.h", "chain.h",
-    "copies.h", "formats.h", "gather.h", "guesses.h", "heads.h", "linear.h", "pool.h",
-    "probabilities.h", "rounds.h", "shortlist.h", "stack.h", "team.h", "vector.h",
-)  # fmt: skip
+#: The package: headers lie beside what they belong to.
+ROOT = HERE.parents[1]
 FLAGS = ["-O3", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
 #: Tried in this order: some compilers know no -march=native, some have no OpenMP.
 VARIANTS = ("-march=native -fopenmp", "-fopenmp", "-march=native", "")
+
+
+def sources() -> List[Path]:
+    """All C++ of the package, in a fixed order."""
+    return sorted([*ROOT.rglob("*.h"), *ROOT.rglob("*.cpp")])
 
 
 def library_path() -> Optional[Path]:
@@ -58,8 +60,8 @@ def cache_folder() -> Path:
 def fingerprint(compiler: str) -> str:
     """Differs with sources, flags, compiler and processor: a home may serve several machines."""
     digest = hashlib.sha256()
-    for name in SOURCES:
-        digest.update((HERE / name).read_bytes())
+    for source in sources():
+        digest.update(source.read_bytes())
     digest.update(repr((FLAGS, VARIANTS, shutil.which(compiler), _processor())).encode())
     return digest.hexdigest()[:16]
 
@@ -79,7 +81,8 @@ def compile_to(path: Path, compiler: str) -> bool:
         # Other processes may compile the same: each writes a file of its own, the last one stays.
         handle, name = tempfile.mkstemp(suffix=".so", dir=path.parent)
         os.close(handle)
-        command = [compiler, *FLAGS, *variant.split(), str(HERE / "interface.cpp"), "-o", name]
+        source = str(HERE / "interface.cpp")
+        command = [compiler, *FLAGS, *variant.split(), f"-I{ROOT}", source, "-o", name]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode == 0:
             os.replace(name, path)

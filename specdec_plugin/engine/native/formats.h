@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <type_traits>
 
-#include "vector.h"
+#include "engine/native/vector.h"
 
 namespace native {
 

@@ -1,10 +1,13 @@
 // The functions that Python calls (specdec_plugin/engine/native/__init__.py), with plain C types.
 
-#include "copies.h"
-#include "gather.h"
-#include "guesses.h"
-#include "heads.h"
-#include "probabilities.h"
+#include "methods/input_guided/source_copy.h"
+#include "vocab/gather.h"
+#include "methods/jacobi/ngram_lookup.h"
+#include "methods/block_nat/block_draft.h"
+#include "methods/blockwise/heads.h"
+#include "methods/self_draft/self_draft.h"
+#include "decoding/verify.h"
+#include "engine/native/probabilities.h"
 
 using namespace native;
 

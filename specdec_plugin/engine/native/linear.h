@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "formats.h"
-#include "pool.h"
-#include "team.h"
+#include "engine/native/formats.h"
+#include "engine/native/pool.h"
+#include "engine/native/team.h"
 
 namespace native {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "vector.h"
+#include "engine/native/vector.h"
 
 namespace native {
 

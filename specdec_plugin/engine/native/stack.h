@@ -4,8 +4,8 @@
 #include <memory>
 #include <optional>
 
-#include "attention.h"
-#include "linear.h"
+#include "engine/native/attention.h"
+#include "engine/native/linear.h"
 
 namespace native {
 

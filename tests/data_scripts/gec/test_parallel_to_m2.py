@@ -10,8 +10,8 @@ from m2_to_parallel import main as m2_to_parallel
 from parallel_to_m2 import can_be_written, edit_line, find_edits, main
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.gec.m2 import apply_edits, read_m2, read_m2_file
-from specdec_plugin.gec.maxmatch import count_sentence, levenshtein
+from specdec_plugin.lab.gec.m2 import apply_edits, read_m2, read_m2_file
+from specdec_plugin.lab.gec.maxmatch import count_sentence, levenshtein
 
 SENTENCE = st.lists(st.sampled_from("a b c A . |".split()), max_size=8)
 

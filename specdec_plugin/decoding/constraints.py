@@ -1,0 +1,89 @@
+"""What fairseq's greedy search may not choose, as masks over log-probabilities."""
+
+import math
+from typing import NamedTuple, Optional
+
+import torch
+from torch import Tensor
+
+#: What a forced token is worth where a clustered projection left it out: it is still the best.
+LEAST = -1e9
+
+
+class Constraints(NamedTuple):
+    """The rules of one batch.
+
+    Attributes:
+        pad: never chosen.
+        unk: its log-probability is lowered by ``unk_penalty``.
+        eos: not before ``min_len`` tokens; forced after ``max_len``.
+        unk_penalty: fairseq's ``--unkpen``.
+        min_len: tokens before an end of sentence is allowed.
+        max_len: tokens after which the sentence is ended.
+        prefix: (rows, width) tokens that every row must begin with, padded on the
+            right, or None.
+    """
+
+    pad: int
+    unk: int
+    eos: int
+    unk_penalty: float
+    min_len: int
+    max_len: int
+    prefix: Optional[Tensor] = None
+
+    def select(self, rows: Tensor) -> "Constraints":
+        """The same rules for some of the rows."""
+        return self if self.prefix is None else self._replace(prefix=self.prefix[rows])
+
+    def apply(self, lprobs: Tensor, starts: Tensor, shortest: int, longest: int) -> Tensor:
+        """Apply the rules in fairseq's order: unknown, limit, then prefix or minimum.
+
+        ``pad`` is ruled out before, where the scores are made.
+
+        Args:
+            lprobs: (rows, width, vocabulary) log-probabilities, changed in place.
+            starts: (rows,) how many tokens each row has; position i chooses token
+                ``starts + i``.
+            shortest: the least of ``starts``, known to the host: rules that cannot
+                apply are not computed.
+            longest: the greatest of ``starts``, likewise.
+
+        Returns:
+            ``lprobs``.
+        """
+        if self.unk_penalty != 0:
+            lprobs[..., self.unk] -= self.unk_penalty
+        width = lprobs.size(1)
+        prefix_width = 0 if self.prefix is None else self.prefix.size(1)
+        at_limit = longest + width > self.max_len
+        if shortest >= max(self.min_len, prefix_width) and not at_limit:
+            return lprobs
+
+        steps = starts.unsqueeze(1) + torch.arange(width, device=starts.device)
+        if at_limit:
+            self._force(lprobs, steps >= self.max_len, torch.full_like(steps, self.eos))
+        if shortest < prefix_width:
+            self._force_prefix(lprobs, steps)
+        if shortest < self.min_len:
+            # fairseq does not apply the minimum length to the columns of the prefix.
+            early = (steps < self.min_len) & (steps >= prefix_width)
+            lprobs[..., self.eos].masked_fill_(early, -math.inf)
+        return lprobs
+
+    def _force_prefix(self, lprobs: Tensor, steps: Tensor) -> None:
+        assert self.prefix is not None
+        width = self.prefix.size(1)
+        wanted = self.prefix.gather(1, steps.clamp(max=width - 1))
+        forced = (steps < width) & (steps < self.max_len) & wanted.ne(self.pad)
+        self._force(lprobs, forced, wanted)
+
+    @staticmethod
+    def _force(lprobs: Tensor, where: Tensor, tokens: Tensor) -> None:
+        """Leave one choice at the positions ``where``; its log-probability stays."""
+        index = tokens.unsqueeze(2)
+        kept = lprobs.gather(2, index)
+        kept = torch.where(where.unsqueeze(2), kept.clamp(min=LEAST), kept)
+        lprobs.masked_fill_(where.unsqueeze(2), -math.inf)
+        # Elsewhere the scatter writes back what is there.
+        lprobs.scatter_(2, index, kept)

@@ -1,0 +1,52 @@
+"""The contract between the loop and whoever proposes tokens."""
+
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor
+
+from .state import Batch, Draft, Rows
+
+
+class Drafter(ABC):
+    """Proposes tokens; whatever they are, only speed depends on them.
+
+    What became of a draft can be seen in the rows when the next one is wanted. A drafter that
+    also wants the verifier's word on each drafted place makes ``rows.iterate`` in its first
+    :meth:`propose`.
+    """
+
+    @abstractmethod
+    def start(self, batch: Batch) -> None:
+        """Begin a batch; forget the one before."""
+
+    @abstractmethod
+    def propose(self, rows: Rows) -> Draft:
+        """Tokens that may follow each row."""
+
+    def ending(self, rows: Rows) -> None:  # noqa: B027 - most need not know
+        """See the rows for the last time before those that have ended leave."""
+
+    def forget(self) -> None:  # noqa: B027 - most remember nothing
+        """Forget what was learned from the batches before, as if this were new."""
+
+    @abstractmethod
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows only: (rows,) indices into the current ones."""
+
+
+class NoDrafter(Drafter):
+    """Proposes nothing: greedy decoding."""
+
+    def start(self, batch: Batch) -> None:
+        """Prepare the empty draft."""
+        none = torch.zeros(batch.size, dtype=torch.long, device=batch.device)
+        self._draft = Draft(none.view(-1, 1)[:, :0], none)
+
+    def propose(self, rows: Rows) -> Draft:
+        """An empty draft, (rows, 0)."""
+        return self._draft
+
+    def select(self, rows: Tensor) -> None:
+        """Empty drafts for fewer rows."""
+        self._draft = Draft(self._draft.tokens[rows], self._draft.lengths[rows])

@@ -1,1 +1,0 @@
-"""Who proposes tokens: one module a method, none known to the loop."""

@@ -1,0 +1,119 @@
+"""What a run spent and accepted: the figures of paper 001, tables 2 and 18."""
+
+import time
+from collections import Counter
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Dict, Iterator, List, Sequence
+
+PARTS = ("encoder", "drafter", "verifier", "projection")
+
+
+@dataclass
+class Statistics:
+    """Counters over all batches that a generator decoded.
+
+    Attributes:
+        sentences: finished hypotheses.
+        tokens: output tokens, ends of sentence included.
+        iterations: one for each row of each loop iteration, so that
+            ``tokens / iterations`` is the papers' accepted tokens at any batch size.
+        draft_lengths: how often a row drafted so many tokens.
+        kept_lengths: how often a row kept so many of them.
+        drafter_sources: sentences whose source a trained drafter read.
+        drafter_tokens: chosen tokens that it was fed.
+        drafter_blocks: blocks of masks that it was fed behind them.
+        certified: places whose best symbol 8-bit scores were asked for, of a certified verifier.
+        certain: of these, how many had one symbol that might be the best.
+        exact_scores: symbols that might be, which float32 decided between.
+        seconds: time by part; ``total`` includes everything.
+    """
+
+    sentences: int = 0
+    tokens: int = 0
+    iterations: int = 0
+    draft_lengths: "Counter[int]" = field(default_factory=Counter)
+    kept_lengths: "Counter[int]" = field(default_factory=Counter)
+    drafter_sources: int = 0
+    drafter_tokens: int = 0
+    drafter_blocks: int = 0
+    certified: int = 0
+    certain: int = 0
+    exact_scores: int = 0
+    seconds: Dict[str, float] = field(default_factory=lambda: dict.fromkeys((*PARTS, "total"), 0.0))
+
+    def reset(self) -> None:
+        """Forget everything, after a warm-up."""
+        self.__dict__.update(Statistics().__dict__)
+
+    @contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        """Add the time of the block to ``part``.
+
+        On a CUDA device work is queued, not done, when a block ends: there only
+        ``total`` means what it says.
+        """
+        begin = time.perf_counter()
+        yield
+        self.seconds[part] += time.perf_counter() - begin
+
+    def count(self, drafted: Sequence[int], kept: Sequence[int], emitted: Sequence[int]) -> None:
+        """Add one iteration: tokens drafted, kept and emitted by each row."""
+        for length in drafted:
+            self.draft_lengths[length] += 1
+        for length in kept:
+            self.kept_lengths[length] += 1
+        self.tokens += sum(emitted)
+        self.iterations += len(emitted)
+
+    def certify(self, places: int, certain: int, asked: int) -> None:
+        """Add one call of a certified verifier."""
+        self.certified += places
+        self.certain += certain
+        self.exact_scores += asked
+
+    @property
+    def accepted_tokens(self) -> float:
+        """Output tokens an iteration; 1.00 is autoregressive decoding."""
+        return self.tokens / max(1, self.iterations)
+
+    def acceptance_by_position(self) -> List[float]:
+        """Of the rows that drafted a token at each position, the share that kept it."""
+        longest = max(self.draft_lengths, default=0)
+        drafted, kept = self.draft_lengths, self.kept_lengths
+        return [
+            _reaching(kept, place) / _reaching(drafted, place) for place in range(1, longest + 1)
+        ]
+
+    def lines(self) -> List[str]:
+        """The summary, a line each; none before anything was decoded."""
+        if self.tokens == 0 or self.seconds["total"] == 0:
+            return []
+        lines = [
+            f"{self.sentences:,} sentences, {self.tokens:,} tokens, {self.iterations:,} iterations"
+            f": {self.accepted_tokens:.2f} accepted tokens an iteration"
+        ]
+        shares = self.acceptance_by_position()
+        if shares:
+            lines.append(
+                "accepted by position in the block: "
+                + " ".join(f"{place}:{100 * share:.0f}%" for place, share in enumerate(shares, 1))
+            )
+        if self.certified:
+            lines.append(
+                f"certified projection: one symbol in question at "
+                f"{100 * self.certain / self.certified:.1f}% of {self.certified:,} places, "
+                f"{self.exact_scores / self.certified:.2f} on average"
+            )
+        total = self.seconds["total"]
+        parts = {part: self.seconds[part] for part in PARTS}
+        parts["rest"] = total - sum(parts.values())
+        lines.append(
+            f"time {total:.2f} s: "
+            + ", ".join(f"{part} {100 * spent / total:.0f}%" for part, spent in parts.items())
+        )
+        return lines
+
+
+def _reaching(lengths: "Counter[int]", place: int) -> int:
+    return sum(times for length, times in lengths.items() if length >= place)

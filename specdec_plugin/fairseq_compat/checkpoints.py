@@ -1,0 +1,235 @@
+"""Loading checkpoints without running code in them, and saying clearly why one does not load.
+
+fairseq calls ``torch.load`` with its defaults.  Since PyTorch 2.6 the default
+is *weights only*, which refuses fairseq's own checkpoints because they hold an
+``argparse.Namespace`` and, after ``--eval-bleu``, NumPy arrays of counts.
+:func:`install_safe_loading` puts the few harmless classes that fairseq
+checkpoints hold on PyTorch's allow-list; everything else stays refused, and
+nothing of a refused file is executed.
+"""
+
+import argparse
+import contextlib
+import functools
+import importlib
+import os
+import re
+import traceback
+from types import TracebackType
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Type, Union
+
+import numpy as np
+import torch
+from fairseq import checkpoint_utils
+from fairseq.dataclass import constants
+from fairseq.distributed import utils as distributed_utils
+
+from ..errors import PluginError
+
+Allowed = Union[Callable[..., Any], Tuple[Callable[..., Any], str]]
+
+
+def _numpy_parts() -> List[Allowed]:
+    """What a pickled array or scalar of numbers is made of, by its names in NumPy 1 and 2."""
+    module = importlib.import_module(np.array(0).__reduce__()[0].__module__)
+    parts: List[Allowed] = [np.ndarray, np.dtype]
+    for name in ("_reconstruct", "scalar"):
+        build = getattr(module, name)
+        parts += [(build, f"numpy.{core}.multiarray.{name}") for core in ("core", "_core")]
+    codes = np.typecodes["AllInteger"] + np.typecodes["AllFloat"] + "?"
+    return parts + sorted({type(np.dtype(code)) for code in codes}, key=str)
+
+
+#: Classes without side effects that fairseq stores beside the weights: the old
+#: style arguments, the string enumerations of the new style configuration, and
+#: the arrays of its BLEU counts.
+ALLOWED_CLASSES: List[Allowed] = [
+    argparse.Namespace,
+    *(
+        item
+        for item in vars(constants).values()
+        if isinstance(item, type) and issubclass(item, constants.StrEnum)
+    ),
+    *_numpy_parts(),
+]
+
+
+def load_weights(path: str) -> Dict[str, Any]:
+    """Read a checkpoint file onto the CPU, weights and plain configuration only.
+
+    Args:
+        path: a fairseq checkpoint.
+
+    Returns:
+        the dictionary that fairseq saved (``model``, ``cfg`` or ``args``, …).
+
+    Raises:
+        PluginError: the file is missing, truncated, or holds other objects.
+    """
+    torch.serialization.add_safe_globals(ALLOWED_CLASSES)
+    with explained(path):
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    if not isinstance(state, dict) or "model" not in state:
+        raise PluginError(
+            f"{path} is not a fairseq checkpoint (it holds no 'model'). "
+            "Give a file that fairseq-train wrote."
+        )
+    return state
+
+
+class explained:
+    """Context that turns the errors of reading ``path`` into one sentence.
+
+    Args:
+        path: the file.
+        kind: what it should be.
+        maker: who writes such files.
+    """
+
+    def __init__(self, path: str, kind: str = "checkpoint", maker: str = "fairseq-train") -> None:
+        self.path, self.kind, self.maker = path, kind, maker
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        sentence = None
+        if error is not None:
+            sentence = _sentence(self.path, error, self.kind, self.maker)
+        if sentence is not None:
+            raise PluginError(sentence) from None
+
+
+#: How PyTorch names what its weights-only reader refuses.
+REFUSED = re.compile(
+    r"GLOBAL (\S+)|unrecognized function (.+)|add_safe_globals`,? but got (.+)|(TorchScript)"
+)
+
+
+def _sentence(path: str, error: BaseException, kind: str, maker: str) -> Optional[str]:
+    """The sentence for an error of reading a file; ``None`` if it is not one."""
+    if isinstance(error, FileNotFoundError):
+        return f"{kind.capitalize()} not found: {path}. Check the path."
+    if isinstance(error, IsADirectoryError):
+        return f"{path} is a folder, not a {kind}. Name the .pt file inside it."
+    if isinstance(error, PermissionError):
+        return f"{path} may not be read. Check the permissions of the file and its folder."
+    if not isinstance(error, Exception) or isinstance(error, MemoryError):
+        return None
+    if not _raised_in_torch_load(error):
+        return None
+    refused = REFUSED.search(str(error))
+    if refused:
+        return (
+            f"{path} was refused: it holds {refused.group(refused.lastindex or 0)}, which is not "
+            "on the list of harmless classes, and loading it could run code. Nothing in it was "
+            f"run. Save the {kind} again with weights and plain arguments only."
+        )
+    return (
+        f"{path} cannot be read as a {kind} ({os.path.getsize(path):,} bytes): it is "
+        f"truncated, damaged, or not a file that {maker} wrote. Copy or make it again."
+    )
+
+
+def _raised_in_torch_load(error: BaseException) -> bool:
+    """Whether reading the file failed, whose errors are of many kinds, and not what came after."""
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(frame.f_globals.get("__name__") == torch.serialization.__name__ for frame in frames)
+
+
+def install_safe_loading() -> None:
+    """Make every checkpoint that fairseq reads load safely (idempotent).
+
+    fairseq offers no hook here, so its two functions that open checkpoints are
+    wrapped: they do the same, and tell their errors in a sentence.
+    """
+    torch.serialization.add_safe_globals(ALLOWED_CLASSES)
+    for name, wrap in (
+        ("load_checkpoint_to_cpu", _reading_safely),
+        ("load_model_ensemble_and_task", _naming_what_is_wrong),
+    ):
+        original = getattr(checkpoint_utils, name)
+        if not hasattr(original, "__wrapped__"):
+            setattr(checkpoint_utils, name, wrap(original))
+    distributed_utils._broadcast_object_slow = _broadcast_between_workers
+
+
+def _broadcast_between_workers(obj: Any, src_rank: int, group: Any, dist_device: Any) -> Any:
+    """What one worker sends to the others, without ``torch.load``.
+
+    The first worker reads a checkpoint safely and sends what it read, OmegaConf
+    objects among it, which weights-only loading refuses. A message of our own
+    process group is as trustworthy as this program, so it is plainly unpickled.
+    """
+    box = [obj]
+    torch.distributed.broadcast_object_list(box, src=src_rank, group=group, device=dist_device)
+    return box[0]
+
+
+def _reading_safely(load: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(load)
+    def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
+        with _weights_only(), explained(path):
+            return load(path, *args, **kwargs)
+
+    return load_checkpoint_to_cpu
+
+
+def _naming_what_is_wrong(load: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(load)
+    def load_model_ensemble_and_task(filenames: Any, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return load(filenames, *args, **kwargs)
+        except OSError as error:
+            missing = re.match(r"Model file not found: (.+)", str(error))
+            if missing is None:
+                raise
+            sentence = f"Checkpoint not found: {missing.group(1)}. Check the path."
+        except RuntimeError as error:
+            sizes = _EMBEDDING_SIZES.search(str(error))
+            other = _OTHER_WEIGHTS.search(str(error))
+            if sizes is not None:
+                sentence = (
+                    f"{' or '.join(filenames)} knows {int(sizes[1]):,} symbols, but the dictionary "
+                    f"of the data has {int(sizes[2]):,}. Use the data folder (dictionaries) that "
+                    "the model was trained with."
+                )
+            elif other is not None:
+                sentence = (
+                    f"{' or '.join(filenames)} does not hold the weights of the {other[1]} that "
+                    f"its own options describe ({other[2]}): it was changed, or its options are "
+                    "overridden. Copy or train it again, or leave those options out."
+                )
+            else:
+                raise
+        raise PluginError(sentence)
+
+    return load_model_ensemble_and_task
+
+
+#: How PyTorch says that a model was trained with another dictionary.
+_EMBEDDING_SIZES = re.compile(
+    r"size mismatch for (?:en|de)coder\.embed_tokens\.weight: .*?torch\.Size\(\[(\d+), .*?"
+    r"torch\.Size\(\[(\d+), ",
+    re.DOTALL,
+)
+
+
+#: How PyTorch says that weights and options do not belong together: of what, and the first why.
+_OTHER_WEIGHTS = re.compile(r"Error\(s\) in loading state_dict for (\w+):\s*(.{1,90})")
+
+
+@contextlib.contextmanager
+def _weights_only() -> Iterator[None]:
+    """Weights only even where the environment says otherwise, as recipes for fairseq advise."""
+    override = os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
+    try:
+        yield
+    finally:
+        if override is not None:
+            os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = override

@@ -1,0 +1,133 @@
+"""Loading models that must fit together: one dictionary, one verifier, one drafter.
+
+A fairseq checkpoint does not hold its dictionaries, so a wrong pair would run
+and say nonsense.  What the plugin trains carries fingerprints; of other models
+the vocabulary size is checked.
+"""
+
+import hashlib
+from typing import Any, Dict, Iterable
+
+import torch
+from fairseq import checkpoint_utils
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from torch import Tensor, nn
+
+from ..errors import PluginError
+from .checkpoints import load_weights
+
+
+def load_model(path: str, source_dictionary: Any, target_dictionary: Any) -> Any:
+    """Build the model of a checkpoint for two dictionaries.
+
+    Args:
+        path: an encoder-decoder model that fairseq trained.
+        source_dictionary: of the data in use; the folder named in the checkpoint
+            may be gone.
+        target_dictionary: likewise.
+
+    Returns:
+        the model on the CPU, float32, in evaluation mode.
+
+    Raises:
+        PluginError: it cannot be read, or belongs to other dictionaries.
+    """
+    check_vocabulary(path, load_weights(path)["model"], source_dictionary, target_dictionary)
+    task = TranslationTask(TranslationConfig(), source_dictionary, target_dictionary)
+    # By its module: there it tells mistakes in a sentence, once checkpoints.py has seen to it.
+    models, _, _ = checkpoint_utils.load_model_ensemble_and_task([path], task=task)
+    return models[0].float().eval()
+
+
+def check_vocabulary(path: str, weights: Dict[str, Tensor], source: Any, target: Any) -> None:
+    """Compare the sizes of embeddings with the dictionaries; PluginError if they differ."""
+    for side, name, dictionary in (
+        ("source", "encoder.embed_tokens.weight", source),
+        ("target", "decoder.embed_tokens.weight", target),
+    ):
+        if name in weights and weights[name].size(0) != len(dictionary):
+            raise PluginError(
+                f"{path} knows {weights[name].size(0):,} {side} symbols, but the {side} dictionary "
+                f"of the data, with the task's own symbols such as languages, has "
+                f"{len(dictionary):,}. Use the data folder (dictionaries) that this model was "
+                "trained with."
+            )
+
+
+def check_pair(path: str, drafter: Any, source_dictionary: Any, target_dictionary: Any) -> None:
+    """Check a drafter's fingerprints against the dictionaries in use; PluginError if they differ.
+
+    Args:
+        path: the drafter's checkpoint, for the message.
+        drafter: a model with ``source_symbols`` and ``target_symbols``.
+        source_dictionary: of the data in use.
+        target_dictionary: likewise.
+    """
+    for side, stored, dictionary in (
+        ("source", drafter.source_symbols, source_dictionary),
+        ("target", drafter.target_symbols, target_dictionary),
+    ):
+        if not torch.equal(stored.cpu(), fingerprint_of_dictionary(dictionary)):
+            raise PluginError(
+                f"{path} was trained with another {side} dictionary than the data's: the same "
+                "numbers mean other symbols. Use the dictionaries that it was trained with, or "
+                "train a drafter for these."
+            )
+
+
+#: How fingerprints are called in a sentence about training, and what mends it.
+_KINDS = {
+    "source_symbols": ("another source dictionary than the data's", "the data folder"),
+    "target_symbols": ("another target dictionary than the data's", "the data folder"),
+    "shared_encoder": ("the encoder of another verifier than --verifier-path's", "the verifier"),
+    "base_weights": ("another model than --verifier-path's", "the model"),
+}
+
+
+def check_resumed(own: Dict[str, Tensor], loaded: Dict[str, Tensor]) -> None:
+    """Check that a loaded drafter belongs to what it is trained with from now on.
+
+    Args:
+        own: fingerprints of the dictionaries and of what the drafter shares with the verifier,
+            by the drafter's buffer; 0 where there is none.
+        loaded: those that the checkpoint brought.
+
+    Raises:
+        PluginError: one of them is another's.
+    """
+    for name in own:
+        other, needed = _KINDS[name]
+        known = bool(own[name].any()) and bool(loaded[name].any())
+        if known and not torch.equal(own[name], loaded[name]):
+            raise PluginError(
+                f"The drafter's checkpoint was trained with {other}, so what it has learned would "
+                f"not fit. Give {needed} that it was trained with, or start a drafter for "
+                "this one (specdec-init-drafter, --arch blockwise_transformer) with another "
+                "--save-dir."
+            )
+
+
+def fingerprint_of_dictionary(dictionary: Any) -> Tensor:
+    """(1,) int64 that differs when the symbols or their order differ."""
+    return _fingerprint(symbol.encode("utf-8") + b"\n" for symbol in dictionary.symbols)
+
+
+def fingerprint_of_module(module: nn.Module) -> Tensor:
+    """(1,) int64 that differs when the weights differ.
+
+    Weights are compared in half precision, so that a model and its shipped half
+    are the same.
+    """
+    weights = module.state_dict()
+    return _fingerprint(
+        weights[name].detach().cpu().to(torch.float16).numpy().tobytes()
+        for name in sorted(weights)
+        if weights[name].is_floating_point() and weights[name].numel() > 1
+    )
+
+
+def _fingerprint(parts: Iterable[bytes]) -> Tensor:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return torch.tensor([int.from_bytes(digest.digest()[:8], "big", signed=True)])

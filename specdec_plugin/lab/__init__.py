@@ -1,0 +1,1 @@
+"""Measuring, drawing and scoring."""

@@ -1,0 +1,155 @@
+"""``specdec-bench``: all methods side by side in one run."""
+
+import argparse
+import os
+import sys
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import torch
+
+from ...errors import PluginError
+from .command_line import build_parser, check_options, method_names
+from .edits import Edits, edit_ratios, ratio_rows
+from .examples import chosen, drafting, example_rows
+from .flops import gflops
+from .lineup import Built, build, measure_memory
+from .methods import Method, Session, open_session
+from .publish import publish
+from .report import Row, summarise
+from .resume import Journal, file_state
+from .sweeps import Conditions, conditions
+from .timing import Timing, batches_by_size, run_interleaved, seed_everything
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Console program."""
+    argv = sys.argv[1:] if argv is None else argv
+    options = build_parser().parse_args(argv)
+    check_options(options)
+    names = method_names(options)
+    every = conditions(options)
+    torch.set_num_threads(every[0].threads)
+    seed_everything(options.seed)
+    session = load(options)
+    dataset = session.task.dataset(options.subset)
+    batches = batches_by_size(session, dataset, [each.size for each in every], options.sentences)
+    first = batches[every[0].size]
+    references = None
+    if options.reference is not None:
+        numbers = sorted(number for each in first for number in each["id"].tolist())
+        references = read_references(options.reference, numbers, len(dataset))
+    journals = [open_journal(options, each, len(batches[each.size])) for each in every]
+    built = build(session, options, names, first[0])
+    rows: List[Row] = []
+    timings: Dict[str, Timing] = {}
+    for each, journal in zip(every, journals):
+        torch.set_num_threads(each.threads)
+        timings, found = measure(session, options, built, batches[each.size], references, journal)
+        shared = {"batch size": each.size, "threads": each.threads}
+        rows += [{**row, **built.swept[row["method"]], **shared} for row in found]
+    seconds = {name: timing.seconds for name, timing in timings.items()}
+    edits = study_edits(session, options, built.methods, first, timings)
+    publish(options, argv, rows, seconds, edits)
+
+
+def measure(
+    session: Session,
+    options: argparse.Namespace,
+    built: Built,
+    batches: Sequence[Any],
+    references: Optional[List[str]],
+    journal: Optional[Journal],
+) -> Tuple[Dict[str, Timing], List[Row]]:
+    """Time every method on these batches; also the figures, a row for each."""
+    memory = measure_memory(session, built, batches)
+    timings = run_interleaved(
+        session, built.methods, batches, options.repeats, journal=journal, turn=options.turn
+    )
+    texts = {name: texts_of(session, timing, options) for name, timing in timings.items()}
+    spent = gflops(session, built.methods, timings, batches)
+    tokenize = options.bleu_tokenize
+    return timings, summarise(built.methods, timings, texts, references, memory, spent, tokenize)
+
+
+def study_edits(
+    session: Session,
+    options: argparse.Namespace,
+    methods: Sequence[Method],
+    batches: Sequence[Any],
+    timings: Mapping[str, Timing],
+) -> Optional[Edits]:
+    """Figures by edit ratio and examples, each where asked for; None where neither is."""
+    if not options.edit_ratio and options.examples is None:
+        return None
+    ratios = edit_ratios(session, batches, timings)
+    rows = ratio_rows(ratios, methods, timings) if options.edit_ratio else []
+    places = chosen(ratios, options.examples or 0)
+    args = drafting(methods), batches, timings, ratios, places, options.post_process
+    return Edits(ratios, rows, example_rows(session, *args))
+
+
+def load(options: argparse.Namespace) -> Session:
+    """Verifier, dictionaries and data; PluginError where files are missing."""
+    try:
+        session = open_session(
+            options.data, options.source_lang, options.target_lang, options.path, options.device
+        )
+        session.task.load_dataset(options.subset)
+    except FileNotFoundError as error:
+        raise PluginError(
+            f"{error}. Name a folder that fairseq-preprocess wrote, and a split."
+        ) from error
+    return session
+
+
+def open_journal(options: argparse.Namespace, where: Conditions, batches: int) -> Optional[Journal]:
+    """Where batches finished under these conditions are stored; None without ``--output``."""
+    if options.output is None:
+        return None
+    os.makedirs(options.output, exist_ok=True)
+    known = {f"--{name.replace('_', '-')}": value for name, value in vars(options).items()}
+    for name in ("--output", "--resume", "--edit-ratio", "--examples"):  # nobody's time needs them
+        del known[name]
+    others = options.drafter_path, options.vocab_clusters, options.drafter_vocab_clusters
+    paths = [*options.path.split(":"), *filter(None, others)]
+    known.update({path: file_state(path) for path in paths})
+    known["the number of batches"] = batches
+    return Journal(os.path.join(options.output, where.journal), known, options.resume)
+
+
+def texts_of(session: Session, timing: Timing, options: argparse.Namespace) -> List[str]:
+    """Detokenised hypotheses in the order of the input."""
+    dictionary = session.task.target_dictionary
+    return [
+        dictionary.string(timing.hypotheses[number]["tokens"], options.post_process)
+        for number in sorted(timing.hypotheses)
+    ]
+
+
+def read_references(path: str, numbers: Sequence[int], size: int) -> List[str]:
+    """The reference lines of the decoded sentences.
+
+    Args:
+        path: raw references, a line a sentence of the whole split.
+        numbers: places of the decoded sentences in the split.
+        size: sentences in the split.
+
+    Raises:
+        PluginError: the file is missing or of another split.
+    """
+    if not os.path.exists(path):
+        raise PluginError(f"--reference {path} does not exist. Check the path.")
+    with open(path, encoding="utf-8", newline="\n") as file:
+        lines = file.read().split("\n")
+    if lines[-1] == "":
+        lines.pop()
+    if len(lines) != size:
+        raise PluginError(
+            f"{path} has {len(lines):,} lines, but the split has {size:,} sentences. "
+            "Give the references of the split."
+        )
+    return [lines[number] for number in numbers]
+
+
+if __name__ == "__main__":
+    main()

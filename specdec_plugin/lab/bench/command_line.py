@@ -1,0 +1,286 @@
+"""The command line of ``specdec-bench``: what it takes, and what it refuses."""
+
+import argparse
+import logging
+from dataclasses import fields
+from typing import Any, Callable, Dict, List, get_args, get_type_hints
+
+from sacrebleu.metrics import BLEU
+
+from ...errors import PluginError
+from ...methods.config import DecodingConfig
+from .methods import BASELINES, CLUSTERED, CLUSTERED_DRAFTS, HEADS, METHODS, OF_THE_NAME, VARIANTS
+from .peers import PEERS
+from .report import EQUAL, processors
+from .sweeps import SWEEPS
+from .timing import TURN
+
+logger = logging.getLogger(__name__)
+
+EXAMPLE = """examples:
+  specdec-bench data-bin -s en -t es --path verifier.pt --drafter-path drafter.pt \\
+      --post-process sentencepiece --reference test.es --threads 2 --output results/
+  specdec-bench data-bin -s en -t es --path verifier.pt --drafter-path drafter.pt \\
+      --sweep k --block-sizes 2,4,6,8,10 --subset valid --reference valid.es --output k/
+  specdec-bench data-bin -s en -t es --path verifier.pt --sweep threads --threads 1,2,4,8 \\
+      --methods "fairseq beam 1,greedy,jacobi,gs-jacobi,hybrid-jacobi" --output threads/
+  specdec-bench data-bin -s en -t es --path verifier.pt --vocab-clusters clusters.pt \\
+      --methods "greedy,greedy clustered" --reference test.es --output clusters/
+  specdec-bench data-bin -s src -t tgt --path corrector.pt --edit-ratio --examples 7 \\
+      --methods "fairseq beam 5,fairseq beam 1,greedy,input-guided" --output correction/
+"""
+#: SpecDec++ as the papers run it for speed.
+SPECDEC_PP = {"top_beta": 5, "tolerance": 3.0}
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="specdec-bench",
+        description="Decode the same sentences with every method, taking turns, and report "
+        "latency, speed-ups, accepted tokens, BLEU, repetition, memory, operations, time by part "
+        "and how many hypotheses equal greedy's.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    _add_models(parser)
+    _add_decoding(parser.add_argument_group("decoding, as in fairseq-generate"))
+    _add_measuring(parser.add_argument_group("measuring"))
+    _add_edits(parser.add_argument_group("what is edited (with batches of one sentence)"))
+    _add_sweeps(parser.add_argument_group("sweeps"))
+    return parser
+
+
+def _add_models(parser: Any) -> None:
+    parser.add_argument("data", help="binarised data folder")
+    parser.add_argument("--source-lang", "-s", required=True, help="source language")
+    parser.add_argument("--target-lang", "-t", required=True, help="target language")
+    parser.add_argument("--path", required=True, help="verifier checkpoint (several: a.pt:b.pt)")
+    parser.add_argument(
+        "--" + HEADS.replace("_", "-"),
+        help="proposal heads alone, for blockwise; default: those of the model in --path",
+    )
+    names = ", ".join([*BASELINES, *METHODS])
+    parser.add_argument(
+        "--methods",
+        default="fairseq beam 5,fairseq beam 1,greedy,specdec,specdec++",
+        help=f"comma-separated, of: {names} (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--peer",
+        choices=list(PEERS),
+        help="also convert the verifier for this other engine and time it beside the methods "
+        "(pip install 'specdec-plugin[peers]')",
+    )
+    parser.add_argument("--subset", default="test", help="split to decode (default: %(default)s)")
+    parser.add_argument("--reference", help="raw references, a line a sentence; default: no BLEU")
+    parser.add_argument(
+        "--bleu-tokenize",
+        choices=BLEU.TOKENIZERS,
+        default="13a",
+        help="sacreBLEU's --tokenize, for instance zh for Chinese (default: %(default)s)",
+    )
+
+
+def _add_decoding(group: Any) -> None:
+    """A flag for each field of :class:`DecodingConfig`, so that new methods find theirs."""
+    types = get_type_hints(DecodingConfig)
+    for item in fields(DecodingConfig):
+        if item.name in OF_THE_NAME or item.name.startswith("_"):
+            continue
+        default = SPECDEC_PP.get(item.name, item.default)
+        plain = [one for one in get_args(types[item.name]) if one is not type(None)]
+        kind = plain[0] if plain else types[item.name]
+        text = str(item.metadata.get("help", "")).replace("%", "%%")
+        given: Dict[str, Any] = {"type": kind, "default": default, "help": text}
+        if hasattr(kind, "__members__"):
+            choices = [str(each.value) for each in kind]
+            given.update(type=str, choices=choices)
+        if item.name in SPECDEC_PP:
+            given["help"] += "; here for specdec++, and the first for --acceptance top-k"
+        if default is not None:
+            given["help"] += " (default: %(default)s)"
+        group.add_argument("--" + item.name.replace("_", "-"), **given)
+    group.add_argument("--max-len-a", type=float, default=0, help="(default: %(default)s)")
+    group.add_argument("--max-len-b", type=int, default=200, help="(default: %(default)s)")
+    group.add_argument("--post-process", default="sentencepiece", help="(default: %(default)s)")
+
+
+def _add_measuring(group: Any) -> None:
+    group.add_argument("--sentences", type=int, help="decode only so many, spread over the split")
+    group.add_argument("--batch-size", type=int, default=1, help="sentences a batch (default: 1)")
+    group.add_argument(
+        "--repeats",
+        type=int,
+        default=1,
+        help="passes over the sentences; of each batch's times the least counts (default: 1)",
+    )
+    group.add_argument(
+        "--turn",
+        type=int,
+        default=TURN,
+        help="batches that a method decodes before the next one's turn; with 1 every method "
+        "begins each batch with the weights of another in the processor's cache "
+        "(default: %(default)s)",
+    )
+    group.add_argument(
+        "--threads",
+        type=values_of(int),
+        default="2",
+        help="CPU threads; with --sweep threads several numbers, such as 1,2,4 (default: 2)",
+    )
+    group.add_argument("--seed", type=int, default=1, help="of random numbers (default: 1)")
+    group.add_argument("--device", help="for example cuda (default: the CPU)")
+    group.add_argument(
+        "--output", help="folder for results.json, results.md, plots and what --resume needs"
+    )
+    group.add_argument(
+        "--resume",
+        action="store_true",
+        help="go on with the run with the same options that was interrupted in --output",
+    )
+
+
+def _add_edits(group: Any) -> None:
+    group.add_argument(
+        "--edit-ratio",
+        action="store_true",
+        help="for tasks whose output is much like the input, such as error correction and text "
+        "simplification: also a table and a plot by edit ratio, the edit distance between source "
+        "and greedy output divided by the length of the source",
+    )
+    group.add_argument(
+        "--examples",
+        type=int,
+        metavar="N",
+        help="also show N sentences, spread over edit ratios, as each method that drafts decodes "
+        "them: what was drafted and accepted, and what the verifier chose token by token",
+    )
+
+
+def _add_sweeps(group: Any) -> None:
+    group.add_argument(
+        "--sweep",
+        choices=SWEEPS,
+        help="k: every method that drafts blocks with each of --block-sizes; beta-tau: specdec++ "
+        "with each pair of --betas and --tolerances; jacobi: gs-jacobi and hybrid-jacobi with "
+        "each window, initial guess, pool or none, and --block-sizes; batch: everything with each "
+        "of --batch-sizes; threads: everything with each of --threads",
+    )
+    for name, kind, default in (
+        ("--block-sizes", int, "2,4,6,8,10"),
+        ("--betas", int, "1,3,5"),
+        ("--tolerances", float, "1,2,3"),
+        ("--batch-sizes", int, "1,8,32"),
+    ):
+        group.add_argument(
+            name, type=values_of(kind), default=default, help="(default: %(default)s)"
+        )
+
+
+def values_of(kind: Callable[[str], Any]) -> Callable[[str], List[Any]]:
+    """A reader of values joined by commas, without repetitions and in rising order."""
+
+    def read(text: str) -> List[Any]:
+        return sorted({kind(value) for value in text.split(",")})
+
+    read.__name__ = f"list of {kind.__name__}"
+    return read
+
+
+def method_names(options: argparse.Namespace) -> List[str]:
+    """What ``--methods`` names; PluginError for what does not exist or comes twice."""
+    names = [name.strip() for name in options.methods.split(",")]
+    unknown = sorted({*names} - {*BASELINES, *METHODS})
+    if unknown:
+        known = ", ".join([*BASELINES, *METHODS])
+        raise PluginError(f"--methods {unknown[0]}: there is no such method. Known: {known}.")
+    if len({*names}) < len(names):
+        raise PluginError(f"--methods {options.methods} names a method twice; name each once.")
+    return names
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """Refuse what cannot be measured.
+
+    Raises:
+        PluginError: says which option and what to do.
+    """
+    for name in ("batch_size", "repeats", "turn", "sentences", "examples"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise PluginError(f"--{name.replace('_', '-')} {value}: give at least 1.")
+    for name in ("block_sizes", "betas", "batch_sizes", "threads"):
+        if min(getattr(options, name)) < 1:
+            raise PluginError(f"--{name.replace('_', '-')}: give numbers of at least 1.")
+    if options.resume and options.output is None:
+        raise PluginError(
+            "--resume goes on with what is in the folder --output; name the folder of the "
+            "interrupted run."
+        )
+    if options.sweep == "batch" and options.batch_size != 1:
+        raise PluginError(
+            f"--batch-size {options.batch_size} would have no effect with --sweep batch; "
+            "give --batch-sizes instead."
+        )
+    _check_threads(options)
+    _check_clusters(options)
+    for name in ("edit_ratio", "examples"):
+        if getattr(options, name):
+            _check_edits(options, "--" + name.replace("_", "-"))
+
+
+def _check_edits(options: argparse.Namespace, flag: str) -> None:
+    if options.batch_size != 1 or options.sweep in ("batch", "threads"):
+        raise PluginError(
+            f"{flag} needs the time of each sentence, under one condition: leave out --batch-size, "
+            "--sweep batch and --sweep threads."
+        )
+    names = method_names(options)
+    if not {*EQUAL} & {*names}:
+        raise PluginError(
+            f"{flag} compares sentences with the output of greedy decoding: add greedy to "
+            "--methods."
+        )
+    if flag == "--examples" and not {*names} - {*BASELINES, "greedy"}:
+        raise PluginError(
+            f"{flag} shows what was drafted, but none of these --methods drafts: add one that "
+            "does, such as input-guided."
+        )
+
+
+def _check_clusters(options: argparse.Namespace) -> None:
+    for suffix, plain in ((CLUSTERED, "greedy"), (CLUSTERED_DRAFTS, "specdec self")):
+        path = getattr(options, VARIANTS[suffix])
+        flag = "--" + VARIANTS[suffix].replace("_", "-")
+        named = [name for name in method_names(options) if name.endswith(suffix)]
+        if named and path is None:
+            raise PluginError(
+                f"--methods {named[0]} needs clusters: add {flag} FILE (specdec-cluster-vocab "
+                "writes one)."
+            )
+        if path is not None and not named:
+            raise PluginError(
+                f"{flag} {path} would have no effect: add '{plain}{suffix}' or another method of "
+                "that kind to --methods."
+            )
+
+
+def _check_threads(options: argparse.Namespace) -> None:
+    counts, several = options.threads, options.sweep == "threads"
+    if len(counts) > 1 and not several:
+        raise PluginError(
+            f"--threads {','.join(map(str, counts))}: give one number, or add --sweep threads to "
+            "decode with one after the other."
+        )
+    if several and options.peer is not None:
+        raise PluginError(
+            f"--peer {options.peer} keeps the number of threads that it was loaded with; leave it "
+            "out, or run without --sweep threads once for each number."
+        )
+    free = processors()
+    if max(counts) > free:
+        logger.warning(
+            f"--threads {max(counts)}: this process may use {free:,} processors. Threads that "
+            "share one wait for each other, so that more of them make decoding slower."
+        )

@@ -1,0 +1,93 @@
+"""What is timed, built one after another so that each one's memory is seen."""
+
+import argparse
+import functools
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+from ...methods.config import READERS
+from . import sweeps
+from .memory import Memory, growth, peak_growth, weight_bytes
+from .methods import HEADS, Method, Session, build_method
+from .peers import PEERS, build_peer
+from .report import Row
+from .sweeps import Setting
+from .timing import decode
+
+#: Batches with the longest sources, on which memory is measured.
+MEMORY_BATCHES = 3
+
+
+class Built(NamedTuple):
+    """What is timed.
+
+    Attributes:
+        methods: the settings' methods, then the peer.
+        kept: by name: bytes that the method keeps; None where the system does not tell.
+        swept: by name: what belongs into its row besides figures.
+    """
+
+    methods: List[Method]
+    kept: Dict[str, Optional[int]]
+    swept: Dict[str, Row]
+
+
+def build(session: Session, options: argparse.Namespace, names: Sequence[str], batch: Any) -> Built:
+    """Build what is timed one by one, and note how memory grows.
+
+    Args:
+        session: what is loaded.
+        options: the command line.
+        names: methods.
+        batch: one of fairseq's batches, for methods that allocate when they decode first.
+    """
+    generation = {"max_len_a": options.max_len_a, "max_len_b": options.max_len_b}
+    named = [*READERS, HEADS]
+    flags = {name: getattr(options, name) for name in named if hasattr(options, name)}
+    settings = sweeps.settings(
+        names, flags, options.sweep, options.block_sizes, options.betas, options.tolerances
+    )
+    if options.peer is not None:
+        settings.append(Setting(options.peer, options.peer, {}, {}))
+    # What PyTorch allocates once for all belongs to nobody.
+    decode(session, build_method(session, "fairseq beam 1", {}, generation), batch)
+    built = Built([], {}, {})
+    for setting in settings:
+        method, kept = growth(
+            functools.partial(_make, session, setting, generation, batch), session.device
+        )
+        built.methods.append(method)
+        built.kept[setting.label] = kept
+        built.swept[setting.label] = {"base method": setting.method, **setting.swept}
+    return built
+
+
+def _make(session: Session, setting: Setting, generation: Dict[str, Any], batch: Any) -> Method:
+    """Build a method and let it decode a batch."""
+    if setting.method in PEERS:
+        method = build_peer(session, setting.method, generation)
+    else:
+        args = setting.method, setting.flags, generation, setting.label
+        method = build_method(session, *args)
+    decode(session, method, batch)
+    return method
+
+
+def measure_memory(session: Session, built: Built, batches: Sequence[Any]) -> Dict[str, Memory]:
+    """The memory of each method; see :mod:`.memory`."""
+    longest = sorted(batches, key=lambda batch: -batch["net_input"]["src_tokens"].numel())
+    verifier = weight_bytes(session.models)
+    memory = {}
+    for method in built.methods:
+        drafter = weight_bytes(method.generator, besides=session.models)
+        kept = built.kept[method.name]
+        decoding = [
+            peak_growth(functools.partial(decode, session, method, batch), session.device)
+            for batch in longest[:MEMORY_BATCHES]
+        ]
+        memory[method.name] = Memory(
+            verifier=0 if method.name in PEERS else verifier,
+            drafter=drafter,
+            packed=max(0, (kept or 0) - drafter),
+            decoding=max(decoding),
+        )
+    return memory

@@ -1,0 +1,251 @@
+"""From timings to figures: latency, speed-ups, acceptance, BLEU, and what equals greedy."""
+
+import os
+import platform
+import statistics
+from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Sequence, Tuple
+
+import sacrebleu
+import torch
+
+from .memory import Memory
+from .methods import Method
+from .repetition import repetition_percent
+from .timing import Timing
+
+#: What speed-ups are given against, where it was timed.
+AGAINST = ("fairseq beam 5", "fairseq beam 1", "greedy")
+PERCENTILES = (50, 90, 99)
+#: Which hypotheses are counted, by the method that says what greedy is; the first that was timed.
+EQUAL = {"fairseq beam 1": "equal to fairseq greedy", "greedy": "equal to greedy"}
+
+Row = Dict[str, Any]
+
+
+def machine() -> Dict[str, Any]:
+    """What a reader must know to compare figures."""
+    return {
+        "processor": _processor(),
+        "processors": processors(),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+    }
+
+
+def processors() -> int:
+    """How many of the machine's processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as lines:
+            names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def summarise(
+    methods: Sequence[Method],
+    timings: Dict[str, Timing],
+    texts: Dict[str, List[str]],
+    references: Optional[List[str]],
+    memory: Optional[Mapping[str, Memory]] = None,
+    gflops: Optional[Mapping[str, Mapping[str, float]]] = None,
+    bleu_tokenize: Optional[str] = None,
+) -> List[Row]:
+    """One row of figures for each method.
+
+    Args:
+        methods: what was timed.
+        timings: from :func:`run_interleaved`.
+        texts: by method name, detokenised hypotheses in the order of the input.
+        references: detokenised references, or None for no BLEU.
+        memory: by method name.
+        gflops: by method name and part.
+        bleu_tokenize: sacreBLEU's tokenizer; None for its own choice.
+
+    Returns:
+        for each method its latencies in milliseconds a batch, the speed-up against
+        each of :data:`AGAINST` (of all time, and the median over batches), iterations,
+        accepted tokens, seconds by part, BLEU, percent of repeated tokens, memory in
+        MB, operations, and how many hypotheses equal the greedy ones.
+    """
+    rows = []
+    for method in methods:
+        timing = timings[method.name]
+        row = {"method": method.name, **speed(timing, timings), **_output(timing, timings)}
+        if method.statistics is not None:
+            row["iterations"] = method.statistics.iterations
+            row["accepted tokens"] = method.statistics.accepted_tokens
+            row["acceptance by position"] = method.statistics.acceptance_by_position()
+            row["seconds by part"] = dict(method.statistics.seconds)
+        if references is not None:
+            metric = sacrebleu.metrics.BLEU(tokenize=bleu_tokenize)
+            row["bleu"] = metric.corpus_score(texts[method.name], [references]).score
+            row["bleu signature"] = str(metric.get_signature())
+        if memory is not None and method.name in memory:
+            row["memory in MB"] = memory[method.name].megabytes()
+        if gflops is not None and method.name in gflops:
+            row["GFLOPs a sentence"] = dict(gflops[method.name])
+        rows.append(row)
+    return rows
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The value that ``percent`` of the values are at most about: no interpolation.
+
+    Args:
+        values: at least one, in any order.
+        percent: 0 to 100.
+    """
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
+
+
+def speed_ups(other: Sequence[float], own: Sequence[float]) -> List[float]:
+    """The other's seconds divided by one's own, batch by batch."""
+    return [a / b for a, b in zip(other, own)]
+
+
+def speed(timing: Timing, timings: Mapping[str, Timing]) -> Row:
+    """Latencies, and speed-ups over each of :data:`AGAINST`, of the same batches."""
+    milliseconds = [1000 * seconds for seconds in timing.seconds]
+    row: Row = {"seconds": sum(timing.seconds)}
+    for percent in PERCENTILES:
+        row[f"p{percent}_ms"] = percentile(milliseconds, percent)
+    for other in AGAINST:
+        if other in timings:
+            ratios = speed_ups(timings[other].seconds, timing.seconds)
+            row[f"total speed-up over {other}"] = sum(timings[other].seconds) / row["seconds"]
+            row[f"median speed-up over {other}"] = statistics.median(ratios)
+    return row
+
+
+def _output(timing: Timing, timings: Mapping[str, Timing]) -> Row:
+    hypotheses = {number: each["tokens"].cpu() for number, each in timing.hypotheses.items()}
+    row: Row = {
+        "sentences": len(hypotheses),
+        "tokens": sum(map(len, hypotheses.values())),
+        "repetition percent": repetition_percent(
+            tokens.tolist()[:-1] for tokens in hypotheses.values()
+        ),
+    }
+    for other, key in EQUAL.items():
+        if other in timings:
+            greedy = timings[other].hypotheses
+            row[key] = sum(
+                torch.equal(tokens, greedy[number]["tokens"].cpu())
+                for number, tokens in hypotheses.items()
+            )
+            break
+    return row
+
+
+#: A column's head, and what stands below it; a KeyError means nothing does.
+Column = Tuple[str, Callable[[Row], str]]
+
+
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[str]], texts: Container[int] = (0,)
+) -> str:
+    """A Markdown table; the columns ``texts`` (counted from 0) are text, the others numbers."""
+    aligned = [":---" if place in texts else "---:" for place in range(len(columns))]
+    lines = [columns, aligned, *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def table_of(columns: Sequence[Column], rows: Sequence[Row], texts: Container[int] = (0,)) -> str:
+    """The same of rows of figures; columns without any are left out."""
+    known = [column for column in columns if any(_known(column[1], row) for row in rows)]
+    cells = [[show(row) if _known(show, row) else "" for _, show in known] for row in rows]
+    return table([name for name, _ in known], cells, texts)
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The main table, with what its columns mean below."""
+    notes = ["× is the median over batches of the other's time divided by this one's."]
+    if rows[0].get("batch size", 1) > 1:
+        notes.append(f"Milliseconds are those of a batch of {rows[0]['batch size']} sentences.")
+    notes.append("Repetition is the share of tokens equal to the token before.")
+    signatures = sorted({row["bleu signature"] for row in rows if "bleu signature" in row})
+    notes += [f"BLEU is sacreBLEU's, {signature}." for signature in signatures]
+    return table_of(_COLUMNS, rows) + "\n\n" + "\n".join(notes)
+
+
+def _known(show: Callable[[Row], str], row: Row) -> bool:
+    try:
+        show(row)
+    except KeyError:
+        return False
+    return True
+
+
+def _speed_up_column(other: str) -> Column:
+    return f"× {other}", lambda row: f"{row[f'median speed-up over {other}']:.2f}"
+
+
+def _equal_column(key: str) -> Column:
+    return key, lambda row: f"{row[key]:,} of {row['sentences']:,}"
+
+
+METHOD: Column = ("method", lambda row: str(row["method"]))
+MEDIAN: Column = ("p50 ms", lambda row: f"{row['p50_ms']:.1f}")
+SPEED_UPS: Sequence[Column] = [_speed_up_column(other) for other in AGAINST]
+ACCEPTED: Column = ("accepted tokens", lambda row: f"{row['accepted tokens']:.2f}")
+#: Of the main table.
+_COLUMNS: List[Column] = [
+    METHOD,
+    MEDIAN,
+    ("p90 ms", lambda row: f"{row['p90_ms']:.1f}"),
+    ("p99 ms", lambda row: f"{row['p99_ms']:.1f}"),
+    *SPEED_UPS,
+    ("iterations a sentence", lambda row: f"{row['iterations'] / row['sentences']:.1f}"),
+    ACCEPTED,
+    ("BLEU", lambda row: f"{row['bleu']:.1f}"),
+    ("repetition", lambda row: f"{row['repetition percent']:.2f}%"),
+    *map(_equal_column, EQUAL.values()),
+]
+
+
+def parts_table(rows: Sequence[Row]) -> Optional[str]:
+    """Time by part in percent, of the methods that run in our loop; None without such.
+
+    That of the projection also by itself, for each token.
+    """
+    traced = [row for row in rows if row.get("seconds by part", {}).get("total", 0) > 0]
+    if not traced:
+        return None
+    parts = [part for part in traced[0]["seconds by part"] if part != "total"]
+    cells = []
+    for row in traced:
+        seconds = row["seconds by part"]
+        spent = [seconds[part] for part in parts]
+        spent.append(seconds["total"] - sum(spent))
+        shares = [f"{100 * each / seconds['total']:.0f}" for each in spent]
+        projecting = 1e6 * seconds["projection"] / row["tokens"]
+        cells.append([row["method"], *shares, f"{projecting:.1f}"])
+    return table(["time by part, %", *parts, "rest", "projection, µs a token"], cells)
+
+
+def memory_table(rows: Sequence[Row]) -> Optional[str]:
+    """Memory by part in MB; None where it was not measured."""
+    measured = [row for row in rows if "memory in MB" in row]
+    if not measured:
+        return None
+    names = list(measured[0]["memory in MB"])
+    cells = [
+        [row["method"], *(f"{row['memory in MB'][name]:.1f}" for name in names)] for row in measured
+    ]
+    return table(["memory, MB", *names], cells) + "\n\n" + MEMORY_NOTE
+
+
+MEMORY_NOTE = (
+    "Verifier and drafter: their weights as PyTorch keeps them. Packed: what else the method keeps "
+    "after its first batch, above all weights laid out for its kernels (on a CPU right to 8 MB). "
+    "Decoding: the greatest growth of the process above that while it decodes the batches with the "
+    "longest sources. Peak: the sum, without PyTorch itself."
+)

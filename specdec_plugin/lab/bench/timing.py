@@ -1,0 +1,241 @@
+"""Interleaved timing: the methods take turns of a few batches each, over the whole data set."""
+
+import random
+import time
+from dataclasses import dataclass, field
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+import numpy as np
+import torch
+from fairseq import utils
+from tqdm import tqdm
+
+from ...decoding.statistics import Statistics
+from . import counters
+from .methods import Method, Session
+from .resume import Finished, Journal, Record
+
+#: Batches that a method decodes before the next one's turn.
+TURN = 16
+
+
+@dataclass
+class Timing:
+    """What one method needed and said.
+
+    Attributes:
+        seconds: of each batch, the same batches in the same order for every method.
+        hypotheses: by sentence number: the best hypothesis, its ``tokens`` (length,).
+        traces: of each batch; None for a record that counts nothing.
+    """
+
+    seconds: List[float] = field(default_factory=list)
+    hypotheses: Dict[int, Dict[str, Any]] = field(default_factory=dict)
+    traces: List[Optional[Statistics]] = field(default_factory=list)
+
+
+def batches_of(session: Session, dataset: Any, batch_size: int) -> List[Any]:
+    """fairseq's batches of a data set: similar lengths together, every sentence once."""
+    return list(_iterator(session, dataset, batch_size).next_epoch_itr(shuffle=False))
+
+
+def batches_by_size(
+    session: Session, dataset: Any, sizes: Sequence[int], sentences: Optional[int] = None
+) -> Dict[int, List[Any]]:
+    """Batches of several sizes that hold the same sentences.
+
+    Args:
+        session: what is loaded.
+        dataset: fairseq's data set.
+        sizes: sentences a batch.
+        sentences: take about so many, as whole batches of the largest size that are
+            spread over the data set, which is in the order of length; None takes all.
+
+    Returns:
+        by size.
+    """
+    iterator = _iterator(session, dataset, max(sizes))
+    groups = list(iterator.frozen_batches)
+    if sentences is not None:
+        wanted = min(len(groups), max(1, sentences // max(sizes)))
+        groups = [groups[place * len(groups) // wanted] for place in range(wanted)]
+    order = [number for group in groups for number in group]
+    items = iterator.dataset
+    return {
+        size: [
+            items.collater([items[number] for number in order[first : first + size]])
+            for first in range(0, len(order), size)
+        ]
+        for size in sizes
+    }
+
+
+def _iterator(session: Session, dataset: Any, batch_size: int) -> Any:
+    limits = [session.task.max_positions(), *(model.max_positions() for model in session.models)]
+    return session.task.get_batch_iterator(
+        dataset,
+        max_sentences=batch_size,
+        max_positions=utils.resolve_max_positions(*limits),
+        disable_iterator_cache=True,  # else the first batch size is kept for ever
+    )
+
+
+def seed_everything(seed: int) -> None:
+    """Seed Python's, NumPy's and PyTorch's random numbers."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def run_interleaved(
+    session: Session,
+    methods: Sequence[Method],
+    batches: Sequence[Any],
+    repeats: int = 1,
+    warm_up: int = 3,
+    progress: bool = True,
+    journal: Optional[Journal] = None,
+    turn: int = TURN,
+) -> Dict[str, Timing]:
+    """Decode every batch with every method, in an order that rotates.
+
+    A noisy machine slows all methods alike when they take turns, and one that always ran
+    first would see another machine than the last. A turn is several batches long, because
+    whoever uses a method uses it alone: its weights are in the processor's cache but for
+    the turn's first batch. The repeats are passes over the whole data set, minutes apart,
+    so that one slow phase does not reach all times of a batch.
+
+    Args:
+        session: what is loaded.
+        methods: what is timed; afterwards each trace has the counters of all batches,
+            of the fastest repeat.
+        batches: fairseq's batches.
+        repeats: times each batch is decoded; the least time counts.
+        warm_up: batches decoded beforehand, untimed and uncounted.
+        progress: show a progress bar.
+        journal: where finished batches are stored; those it has already are not decoded.
+        turn: batches that a method decodes before the next one's turn.
+
+    Returns:
+        by method name.
+    """
+    count = len(batches)
+    finished: Finished = {}
+    if journal is not None:
+        finished = journal.complete([method.name for method in methods])
+    todo = [number for number in range(repeats * count) if number not in finished]
+    if todo:
+        for method in methods:
+            for batch in batches[:warm_up]:
+                decode(session, method, batch)
+    with tqdm(
+        unit="batch",
+        initial=repeats * count - len(todo),
+        total=repeats * count,
+        disable=not progress or not todo,
+    ) as bar:
+        for place, numbers in _turns(repeats, count, turn):
+            if numbers[0] % count == 0:
+                _forget(methods)
+            numbers = [number for number in numbers if number not in finished]
+            order = _rotated(methods, place)
+            for number, records in _take_turns(session, order, batches, numbers).items():
+                finished[number] = records
+                if journal is not None:
+                    journal.add(number, records)
+            bar.update(len(numbers))
+    return _collect(methods, [_fastest(finished, place, count) for place in range(count)])
+
+
+def _forget(methods: Sequence[Method]) -> None:
+    """At the beginning of a pass nobody may know its sentences from the pass before."""
+    for method in methods:
+        if method.statistics is not None and method.generator is not None:
+            method.generator.forget()
+
+
+def _turns(repeats: int, count: int, turn: int) -> Iterator[Tuple[int, List[int]]]:
+    """Each turn's place, and its numbers: ``repeat * count + batch``."""
+    starts = ((repeat, first) for repeat in range(repeats) for first in range(0, count, turn))
+    for place, (repeat, first) in enumerate(starts):
+        last = min(first + turn, count)
+        yield place, [repeat * count + batch for batch in range(first, last)]
+
+
+def _rotated(methods: Sequence[Method], place: int) -> Sequence[Method]:
+    first = place % len(methods)
+    return (*methods[first:], *methods[:first])
+
+
+def _take_turns(
+    session: Session, methods: Sequence[Method], batches: Sequence[Any], numbers: Sequence[int]
+) -> Finished:
+    """Time these batches with one method after the other."""
+    finished: Finished = {number: {} for number in numbers}
+    for method in methods:
+        for number in numbers:
+            batch = batches[number % len(batches)]
+            finished[number][method.name] = _timed(session, method, batch)
+    return finished
+
+
+def _fastest(finished: Finished, batch: int, count: int) -> Dict[str, Record]:
+    """Each method's fastest record of a batch, over the repeats."""
+    repeats = [records for number, records in sorted(finished.items()) if number % count == batch]
+    return {
+        name: min((records[name] for records in repeats), key=lambda record: record.seconds)
+        for name in repeats[0]
+    }
+
+
+def _timed(session: Session, method: Method, batch: Any) -> Record:
+    if method.statistics is not None:
+        method.statistics.reset()
+    begin = time.perf_counter()
+    hypotheses = decode(session, method, batch)
+    seconds = time.perf_counter() - begin
+    tokens = {
+        number: rows[0]["tokens"].cpu() for number, rows in zip(batch["id"].tolist(), hypotheses)
+    }
+    trace = (
+        _searched(hypotheses) if method.statistics is None else counters.total([method.statistics])
+    )
+    return Record(seconds, tokens, trace)
+
+
+def _searched(hypotheses: Sequence[Any]) -> Statistics:
+    """What a search that is not ours did: a step for each token of the longest hypothesis.
+
+    fairseq's ends when as many hypotheses are finished as its beam is wide, and gives all.
+    """
+    steps = sum(max(len(each["tokens"]) for each in rows) for rows in hypotheses)
+    return Statistics(sentences=len(hypotheses), tokens=steps, iterations=steps)
+
+
+def _collect(methods: Sequence[Method], finished: Sequence[Dict[str, Record]]) -> Dict[str, Timing]:
+    timings = {}
+    for method in methods:
+        records = [each[method.name] for each in finished]
+        timings[method.name] = Timing(
+            [record.seconds for record in records],
+            {
+                number: {"tokens": tokens}
+                for record in records
+                for number, tokens in record.tokens.items()
+            },
+            [record.statistics for record in records],
+        )
+        if method.statistics is not None:
+            traces = [record.statistics for record in records if record.statistics is not None]
+            method.statistics.__dict__.update(counters.total(traces).__dict__)
+    return timings
+
+
+def decode(session: Session, method: Method, batch: Any) -> Any:
+    """fairseq's hypotheses of a batch, when the device is done with it."""
+    device = session.device
+    batch = utils.move_to_cuda(batch, device) if device.type == "cuda" else batch
+    hypotheses = session.task.inference_step(method.generator, session.models, batch)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return hypotheses

@@ -1,0 +1,156 @@
+"""Choosing the tokens of drafted blocks one place after another, with a trained chain head."""
+
+import ctypes
+import weakref
+from typing import Any, Callable, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from ...engine import native as kernels
+from ...engine.native_layers import NativeLinear
+from ...engine.output_projection import OutputProjection, Scores
+from ...models.chain_head import ChainHead
+
+#: Applied to the scores of a place, (rows, 1, vocabulary), before its tokens are chosen.
+Rules = Callable[[Tensor, int], Any]
+
+
+class Chain:
+    """Runs a :class:`ChainHead` and the projection behind it.
+
+    Args:
+        head: the trained layer.
+        embedding: (vocabulary, token_dim) token vectors, in the type to run in.
+        scale: factor of the token vectors.
+        projection: from the head's states to scores.
+        dtype: the type of weights.
+
+    Attributes:
+        native: the kernels' handle, where they run it; None where PyTorch does.
+    """
+
+    def __init__(
+        self,
+        head: ChainHead,
+        embedding: Tensor,
+        scale: float,
+        projection: OutputProjection,
+        dtype: torch.dtype,
+    ) -> None:
+        self._head = head
+        self._embedding = embedding
+        self._scale = scale
+        self._projection = projection
+        self.native: Optional[int] = None
+        if projection.native is not None and embedding.dtype == torch.float32:
+            self.native = self._build(projection.native, dtype)
+
+    def _build(self, projection: NativeLinear, dtype: torch.dtype) -> int:
+        head, library = self._head, kernels.library()
+        before = torch.cat([head.from_token.weight, head.from_chain.weight], dim=1)
+        self._symbols, self._bias = self._projection.rows()
+        maps = [
+            NativeLinear([head.from_state.weight], [head.from_state.bias], dtype),
+            NativeLinear([before], None, dtype),
+            NativeLinear([head.out.weight], [head.out.bias], dtype),
+        ]
+        chain: int = library.chain_new(
+            *(each.give_away() for each in maps),
+            projection.handle,
+            self._symbols.data_ptr(),
+            kernels.pointer(self._bias),
+            self._embedding.data_ptr(),
+            self._embedding.size(1),
+            self._scale,
+        )
+        weakref.finalize(self, library.chain_free, chain)
+        return chain
+
+    def release(self) -> None:
+        """Free the head's weights where the kernels have packed them; ends :meth:`choose`."""
+        if self.native is not None:
+            for parameter in self._head.parameters():
+                parameter.data = parameter.new_empty(0)
+
+    def draft(
+        self, states: Tensor, last: Tensor, floor: float, never: int = -1
+    ) -> Tuple[Tensor, Tensor]:
+        """The tokens of a block and how many of them to propose.
+
+        Args:
+            states: (rows, k, dim) of the block's positions.
+            last: (rows,) the token before the block.
+            floor: a row stops where the probability that all its tokens are right
+                would fall below this; 0 never stops.
+            never: a symbol that is not drafted, or -1.
+
+        Returns:
+            (rows, k) tokens, rubbish behind where a row stops, and (rows,) lengths.
+        """
+        if self.native is None:
+            tokens, scores = self.choose(states, last, never)
+            return tokens, confident(scores, floor)
+        states, last = states.contiguous(), last.contiguous()
+        rows, block, _ = states.shape
+        tokens = torch.zeros(rows, block, dtype=torch.long)
+        lengths = torch.empty(rows, dtype=torch.long)
+        links = kernels.Links(
+            rows=rows,
+            block=block,
+            states=states.data_ptr(),
+            last=last.data_ptr(),
+            never=never,
+            floor=floor,
+            tokens=tokens.data_ptr(),
+            lengths=lengths.data_ptr(),
+        )
+        kernels.library().chain_run(self.native, ctypes.byref(links), torch.get_num_threads())
+        return tokens, lengths
+
+    def choose(
+        self, states: Tensor, last: Tensor, never: int = -1, rules: Optional[Rules] = None
+    ) -> Tuple[Tensor, Tensor]:
+        """The whole block on PyTorch's operators, with log-probabilities.
+
+        Args:
+            states: (rows, k, dim).
+            last: (rows,).
+            never: a symbol that is not chosen, or -1.
+            rules: called with the scores of each place and the place.
+
+        Returns:
+            (rows, k) tokens and (rows, k) their log-probabilities.
+        """
+        head, tokens, scores = self._head, [], []
+        weight_type = head.out.weight.dtype
+        states = states.to(weight_type)
+        inputs = head.from_state(states)
+        chain: Optional[Tensor] = None
+        for place in range(states.size(1)):
+            before = self._scale * torch.embedding(self._embedding, last).to(weight_type)
+            inner = inputs[:, place] + head.from_token(before)
+            if chain is not None:
+                inner = inner + head.from_chain(chain)
+            chain = torch.relu(inner)
+            chosen: Scores = self._projection.scores(
+                (states[:, place] + head.out(chain)).to(self._embedding.dtype), never=never
+            )
+            if rules is not None:
+                rules(chosen.values.unsqueeze(1), place)
+            best, last = chosen.values.max(1)
+            tokens.append(last)
+            scores.append(best - chosen.normalisers)
+        return torch.stack(tokens, dim=1), torch.stack(scores, dim=1)
+
+
+def confident(scores: Tensor, floor: float) -> Tensor:
+    """(rows,) how many tokens of each row are all right with a probability of ``floor`` or more.
+
+    Args:
+        scores: (rows, k) log-probabilities of the drafted tokens.
+        floor: 0 for all tokens.
+    """
+    if floor <= 0:
+        return torch.full((scores.size(0),), scores.size(1), device=scores.device)
+    return (scores.cumsum(1).exp() >= floor).long().sum(1)

@@ -1,0 +1,248 @@
+"""Drafts of a block-NAT model (papers 001 and 002)."""
+
+import sys
+from typing import Any, List, Optional
+
+import torch
+from fairseq.modules import LearnedPositionalEmbedding
+from torch import Tensor
+
+from ...decoding.drafter import Drafter
+from ...decoding.state import Batch, Draft, Rows
+from ...decoding.statistics import Statistics
+from ...engine import CachedDecoder, Clusters
+from ...engine.encoder import build_encoder
+from ...models.block_nat import BlockNATModel
+from .chain import Chain, confident
+from .native import NativeBlockDraft
+
+
+class NATDrafter(Drafter):
+    """Predicts the next k tokens at once.
+
+    With a causal prefix the decoder is fed only what is new, [new tokens ; k masks],
+    and forgets the masks afterwards. Otherwise prefix tokens depend on the masks
+    after them, and everything is computed again. Where learned positions end, it
+    drafts nothing any more.
+
+    Args:
+        model: the drafter; its own encoder runs unless it shares the verifier's.
+        block_size: k, at most what the model was trained with.
+        shared: which of the verifiers' encoder outputs it reads, if it shares one.
+        dtype: the type it computes in; None keeps the model's.
+        with_scores: also return the drafter's log-probabilities.
+        confidence: a draft stops where the drafter's own probability that all of it is
+            right would fall below this; 0 drafts k tokens always.
+        most_rows: drafts only while at most so many rows are left; None: always.
+        statistics: where it is counted what the model is fed.
+        clusters: of the states that are projected, or None.
+    """
+
+    def __init__(
+        self,
+        model: BlockNATModel,
+        block_size: int,
+        shared: Optional[int] = None,
+        dtype: Optional[torch.dtype] = None,
+        with_scores: bool = False,
+        confidence: float = 0.0,
+        most_rows: Optional[int] = None,
+        statistics: Optional[Statistics] = None,
+        clusters: Optional[Clusters] = None,
+    ) -> None:
+        self.model = model
+        self.statistics = Statistics() if statistics is None else statistics
+        self.positions = learned_positions(model.decoder)
+        self.block_size = min(block_size, self.positions or block_size)
+        self.shared = shared
+        self.with_scores = with_scores
+        self.confidence = confidence
+        self.most_rows = sys.maxsize if most_rows is None else most_rows
+        self.causal = model.decoder.causal_prefix
+        self.engine = CachedDecoder(model.decoder, dtype, model.decoder.mask_vectors, clusters)
+        self._encode = build_encoder(model)
+        self._chain = self._make_chain()
+        self._at_once = self._make_one_call()
+        self._batch: Any = None
+        self._state: Any = None
+        self._fed: List[int] = []  # inputs in the cache, by place in the batch
+
+    def release(self) -> None:
+        """Free what the kernels have packed, for a model that serves this drafter alone."""
+        self.engine.release()
+        if self._chain is not None and not self.with_scores:
+            self._chain.release()
+
+    def _make_chain(self) -> Optional[Chain]:
+        head, engine = self.model.decoder.chain, self.engine
+        if head is None:
+            return None
+        return Chain(head, engine.embedding, engine.scale, engine.projection, engine.weight_type)
+
+    def _make_one_call(self) -> Optional[NativeBlockDraft]:
+        if not self.causal or self.with_scores or not self.engine.takes_tokens:
+            return None
+        if self._chain is None or self._chain.native is None:
+            return None
+        return NativeBlockDraft(self.engine, self._chain, self.block_size, self.confidence)
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether hardly anything is computed of a block behind the place where its draft ends."""
+        chained = self._chain is not None and self._chain.native is not None
+        return chained and not self.with_scores and self.confidence > 0
+
+    def start(self, batch: Batch) -> None:
+        """Begin a batch; its source is read when the first draft is wanted."""
+        self._batch = batch
+        self._state = None
+        self._fed = [0] * batch.size
+
+    def _read(self, batch: Batch, rows: Rows) -> None:
+        """Encode the source of the rows that are left, or take the verifier's encoding of it."""
+        left = slice(None) if rows.size == batch.size else rows.order
+        if self.shared is None:
+            encoded = self._encode({name: each[left] for name, each in batch.net_input.items()})
+        else:
+            shared = batch.encoder_outs[self.shared]
+            encoded = {
+                "encoder_out": [each[:, left] for each in shared["encoder_out"]],
+                "encoder_padding_mask": [each[left] for each in shared["encoder_padding_mask"]],
+            }
+        self.statistics.drafter_sources += rows.size
+        capacity = min(batch.constraints.max_len + 1 + self.block_size, 256)
+        self._state = self.engine.start(encoded, capacity)
+
+    def _too_late(self, batch: Batch, rows: Rows) -> bool:
+        """Whether more tokens would have to be read first than are likely to come.
+
+        It happens in batches where drafts begin when few rows are left. As many tokens are
+        expected as the source has.
+        """
+        if rows.shortest == 0:
+            return False
+        expected = batch.net_input["src_lengths"][rows.order]
+        return 2 * rows.shortest > int(expected.max())
+
+    def propose(self, rows: Rows) -> Draft:
+        """The k most probable tokens, each for itself, within the limits."""
+        beyond = self.positions is not None and rows.longest + 1 >= self.positions
+        if beyond or rows.size > self.most_rows:
+            return Draft(rows.inputs[:, :0], torch.zeros_like(rows.lengths))
+        if self._state is None:
+            if self._too_late(self._batch, rows):
+                return Draft(rows.inputs[:, :0], torch.zeros_like(rows.lengths))
+            self._read(self._batch, rows)
+        state = self._state
+        # Rows were fed different counts, and some of them may have left since.
+        fed = [self._fed[place] for place in rows.order]
+        new = max(length + 1 - before for length, before in zip(rows.host_lengths, fed))
+        state.keep(state.lengths, max(fed))
+        self.statistics.drafter_tokens += sum(rows.host_lengths) + rows.size - sum(fed)
+        self.statistics.drafter_blocks += rows.size
+        if self._at_once is not None and self._fits(new):
+            draft = self._at_once.propose(rows, state, new)
+            self._note_fed(rows, state.lengths)
+            return draft
+        hidden = self._feed(rows, new)
+        if self.causal:
+            self._note_fed(rows, rows.lengths + 1)
+        if self._chain is not None:
+            return self._chained(hidden, rows)
+        values, normalisers = self.engine.projection.scores(hidden, never=rows.constraints.pad)
+        rows.constraints.apply(values, rows.lengths, rows.shortest, rows.longest)
+        best, tokens = values.max(2)
+        scores = best - normalisers
+        return self._stopped(Draft(tokens, confident(scores, self.confidence), scores))
+
+    def _note_fed(self, rows: Rows, lengths: Tensor) -> None:
+        """All tokens of ``rows`` are in the cache, ``lengths`` of each."""
+        self._state.keep(lengths, rows.longest + 1)
+        for place, length in zip(rows.order, rows.host_lengths):
+            self._fed[place] = length + 1
+
+    def _fits(self, new: int) -> bool:
+        """Whether a learned position is there for each input, masks too, as the kernels want."""
+        return self.positions is None or new + self.block_size <= self.positions
+
+    def _stopped(self, draft: Draft) -> Draft:
+        """Without the columns that no row drafts."""
+        # Elsewhere the host would have to wait for the lengths, and unused columns cost little.
+        if self.confidence <= 0 or draft.tokens.device.type != "cpu":
+            return draft
+        width = int(draft.lengths.max())
+        scores = None if draft.scores is None else draft.scores[:, :width]
+        return Draft(draft.tokens[:, :width], draft.lengths, scores)
+
+    def _chained(self, hidden: Tensor, rows: Rows) -> Draft:
+        """A block whose tokens are chosen one after another."""
+        assert self._chain is not None
+        last = rows.last().squeeze(1)
+        if not self.with_scores:
+            return self._stopped(
+                Draft(*self._chain.draft(hidden, last, self.confidence, rows.constraints.pad))
+            )
+
+        def rules(values: Tensor, place: int) -> None:
+            rows.constraints.apply(
+                values, rows.lengths + place, rows.shortest + place, rows.longest + place
+            )
+
+        tokens, scores = self._chain.choose(hidden, last, rows.constraints.pad, rules)
+        return Draft(tokens, confident(scores, self.confidence), scores)
+
+    def _feed(self, rows: Rows, new: int) -> Tensor:
+        """States at k masks behind the new tokens, at most ``new`` a row. (rows, k, dim)."""
+        if self.causal and self.engine.takes_tokens and self._fits(new):
+            counts = rows.lengths + 1 - self._state.lengths
+            return self.engine.feed_block(self._state, rows.inputs, counts, new, self.block_size)
+        return self._feed_one(rows, new) if rows.size == 1 else self._feed_many(rows, new)
+
+    def _feed_one(self, rows: Rows, new: int) -> Tensor:
+        """A single row: plain slices instead of gathering. (1, k, dim)."""
+        state, end = self._state, rows.longest + 1
+        tokens = self.engine.embed(rows.inputs[:, end - new : end], state.lengths, state.longest)
+        masks = self._masks()
+        masks = self.engine.embed_vectors(masks, rows.lengths + 1, end)
+        x = torch.cat([tokens, masks], dim=1)
+        first = 1 + torch.arange(end - new, end + self.block_size, device=x.device)
+        limits = first.masked_fill(first > end, end + self.block_size).unsqueeze(0)
+        if not self.causal:
+            limits = limits.clamp(min=end + self.block_size)
+        return self.engine.forward(state, x, limits)[:, new:]
+
+    def _feed_many(self, rows: Rows, new: int) -> Tensor:
+        """Rows with different numbers of new tokens. (rows, k, dim)."""
+        state, k = self._state, self.block_size
+        counts = (rows.lengths + 1 - state.lengths).unsqueeze(1)  # (rows, 1) new tokens
+        # The widest row decides; others feed rubbish after their masks.
+        place = torch.arange(new + k, device=counts.device)
+        source = (state.lengths.unsqueeze(1) + place[:new]).clamp(max=rows.inputs.size(1) - 1)
+        tokens = self.engine.embed(rows.inputs.gather(1, source), state.lengths, state.longest)
+        masks = self.engine.embed_vectors(
+            self._masks().expand(rows.size, -1, -1), rows.lengths + 1, rows.longest + 1
+        )
+        where = counts + torch.arange(k, device=counts.device)  # (rows, k)
+        where = where.unsqueeze(2).expand(-1, -1, masks.size(2))
+        x = torch.cat([tokens, masks], dim=1).scatter(1, where, masks)
+        seen = (rows.lengths + 1 + k).unsqueeze(1)
+        own = state.lengths.unsqueeze(1) + place + 1
+        token = (place < counts) if self.causal else torch.zeros_like(place < counts)
+        limits = torch.where(token, own, seen)
+        return self.engine.forward(state, x, limits).gather(1, where)
+
+    def _masks(self) -> Tensor:
+        """(1, k, dim) scaled mask vectors."""
+        assert self.engine.masks is not None
+        return self.engine.masks[: self.block_size].unsqueeze(0)
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows."""
+        if self._state is not None:
+            self._state.select(rows)
+
+
+def learned_positions(decoder: Any) -> Optional[int]:
+    """How many target positions a decoder has learned; None where they do not end."""
+    table = getattr(decoder, "embed_positions", None)
+    return table.max_positions if isinstance(table, LearnedPositionalEmbedding) else None

@@ -1,0 +1,1 @@
+"""Blockwise parallel decoding: the model's own proposal heads draft (Stern et al., 2018)."""

@@ -1,0 +1,95 @@
+"""Blockwise parallel decoding (paper 003): the model drafts for itself.
+
+Proposal heads say what follows the next token, from the state that said the next token. That
+state comes out of the verification of the draft before, so that verifying a draft and making
+the next is one call of the model (section 4); heads are asked at that one place alone.
+"""
+
+import sys
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from ...decoding.drafter import Drafter
+from ...decoding.state import Batch, Draft, Rows
+from ...decoding.statistics import Statistics
+from ...decoding.verifier import Verifier
+from ..block_nat.chain import confident
+from .native import NativeProposalHeads
+from .proposals import Proposals
+
+
+class BlockwiseDrafter(Drafter):
+    """Drafts what heads 2 to k say; the first iteration of a row has nothing to read yet.
+
+    Args:
+        proposals: the heads.
+        verifier: whose states they read.
+        eos: ends a draft.
+        confidence: a draft stops where the heads' probability that all of it is right
+            would fall below this; 0 drafts k - 1 tokens, or up to an end of sentence.
+        least: tokens that are drafted however unlikely they are.
+        most_rows: drafts only while at most so many rows are left; None: always.
+        statistics: where it is counted how often heads were asked.
+    """
+
+    def __init__(
+        self,
+        proposals: Proposals,
+        verifier: Verifier,
+        eos: int,
+        confidence: float = 0.0,
+        least: int = 0,
+        most_rows: Optional[int] = None,
+        statistics: Optional[Statistics] = None,
+    ) -> None:
+        self.proposals, self._verifier = proposals, verifier
+        self.statistics = Statistics() if statistics is None else statistics
+        self._eos, self._confidence, self._least = eos, confidence, least
+        self._most_rows = sys.maxsize if most_rows is None else most_rows
+        self._at_once: Optional[NativeProposalHeads] = None
+        if proposals.native is not None:
+            self._at_once = NativeProposalHeads(proposals, eos, confidence, least)
+
+    @property
+    def stops_early(self) -> bool:
+        """Whether heads behind the end of a draft need not be asked."""
+        return self._at_once is not None and self.proposals.native is not None
+
+    def start(self, batch: Batch) -> None:
+        """Take over weights that changed."""
+        self.proposals.refresh()
+
+    def propose(self, rows: Rows) -> Draft:
+        """Up to k - 1 tokens a row, an end of sentence the last."""
+        if rows.states is None:
+            device = rows.lengths.device
+            # What was chosen until now was said by states that are gone.
+            rows.states = torch.empty(rows.size, self.proposals.dim, device=device)
+            return _nothing(rows)
+        if rows.size > self._most_rows:
+            return _nothing(rows)
+        self.statistics.drafter_blocks += rows.size
+        if self._at_once is not None and self.proposals.native is not None:
+            return self._at_once.propose(rows, self._verifier.states[0])
+        return self._propose(rows.states, rows.constraints.pad)
+
+    def _propose(self, states: Tensor, never: int) -> Draft:
+        scores = self.proposals.scores(states, never, self._verifier.states[0])
+        best, tokens = scores.values.max(2)
+        lengths = confident(best - scores.normalisers, self._confidence)
+        lengths = lengths.clamp(min=min(self._least, tokens.size(1)))
+        ends = tokens.eq(self._eos)
+        to_end = torch.where(ends.any(1), ends.int().argmax(1) + 1, tokens.size(1))
+        lengths = torch.minimum(lengths, to_end)
+        if tokens.device.type == "cpu":  # elsewhere the host would have to wait for the lengths
+            tokens = tokens[:, : int(lengths.max())]
+        return Draft(tokens, lengths)
+
+    def select(self, rows: Tensor) -> None:
+        """What it reads is part of the rows."""
+
+
+def _nothing(rows: Rows) -> Draft:
+    return Draft(rows.inputs[:, :0], torch.zeros_like(rows.lengths))

@@ -1,0 +1,148 @@
+"""Reading drafts off a decoder's states with trained proposal heads."""
+
+import copy
+import weakref
+from typing import Any, Optional
+
+import torch
+from torch import Tensor
+
+from ...engine import native as kernels
+from ...engine.cached_decoder import CachedDecoder, DecoderState
+from ...engine.native_layers import WEIGHT_TYPES, NativeLinear
+from ...engine.output_projection import OutputProjection, Scores
+from ...engine.weights import WeightWatch
+from ...models.proposal_heads import ProposalHeads
+from ...vocab.clusters import Clusters
+
+
+class Proposals:
+    """Runs heads 2 to k of a :class:`ProposalHeads`, and the projection behind them.
+
+    Head 1 is not asked: what it says is the verifier's own next token.
+
+    Args:
+        heads: the trained heads.
+        engine: of the model whose states they read and whose projection they share.
+        block_size: k, at most what the heads were trained with.
+        dtype: the type of weights, of heads and projection; ``None`` is the heads' own.
+        clusters: of what enters the projection; see :class:`OutputProjection`.
+    """
+
+    def __init__(
+        self,
+        heads: ProposalHeads,
+        engine: CachedDecoder,
+        block_size: int,
+        dtype: Optional[torch.dtype] = None,
+        clusters: Optional[Clusters] = None,
+    ) -> None:
+        self.heads, self._engine = heads, engine
+        #: Heads from 2 on, one for each token of a draft.
+        self.numbers = range(2, block_size + 1)
+        own = heads.inner.weight.dtype
+        wanted = own if dtype is None else dtype
+        self._dtype = wanted if wanted.is_floating_point or self._has_kernels(wanted) else own
+        self._projection = OutputProjection(engine.decoder, self._dtype, clusters=clusters)
+        self._layouts = engine.layouts
+        self._watch: Optional[WeightWatch] = WeightWatch(heads)
+        self._watch.changed()
+        self._native: Optional[int] = None
+        self._lay_out()
+
+    def _has_kernels(self, dtype: torch.dtype) -> bool:
+        weight = self.heads.inner.weight
+        fits = weight.device.type == "cpu" and weight.dtype != torch.float64
+        # The kernels read the source where the kernels have put it.
+        fits = fits and (not self.heads.readers or self._engine.takes_tokens)
+        return fits and dtype in WEIGHT_TYPES and kernels.library() is not None
+
+    @property
+    def dim(self) -> int:
+        """Size of the states that are read."""
+        return self.heads.dim
+
+    @property
+    def weight_type(self) -> torch.dtype:
+        """The type of the weights, as they are kept."""
+        return self._dtype
+
+    @property
+    def native(self) -> Optional[int]:
+        """The kernels' handle, where they run it; None where PyTorch does."""
+        return self._native
+
+    @property
+    def projection(self) -> int:
+        """The kernels' handle of the projection, where :attr:`native`."""
+        assert self._projection.native is not None
+        handle = self._projection.native.handle
+        assert handle is not None
+        return handle
+
+    def refresh(self) -> None:
+        """Lay the weights out again if the model's changed."""
+        if self._layouts != self._engine.layouts:
+            self._projection.refresh()
+            self._layouts = self._engine.layouts
+        if self._watch is not None and self._watch.changed():
+            self._lay_out()
+
+    def release(self) -> None:
+        """Free the heads' weights where the kernels have packed them; ends :meth:`scores`."""
+        if self._native is None:
+            return
+        self._watch = None
+        for parameter in self.heads.parameters():
+            parameter.data = parameter.new_empty(0)
+
+    def _lay_out(self) -> None:
+        self._modules, self._native = self.heads, None
+        with torch.inference_mode(False), torch.no_grad():
+            if self._has_kernels(self._dtype) and self._projection.native is not None:
+                self._native = self._build()
+            elif self._dtype != self.heads.inner.weight.dtype:
+                self._modules = copy.deepcopy(self.heads).to(self._dtype)
+
+    def _build(self) -> int:
+        heads, library = self.heads, kernels.library()
+        built: int = library.heads_new(heads.dim, int(heads.joint), heads.readers)
+        weakref.finalize(self, library.heads_free, built)
+        inner = [heads.inner_of(head) for head in self.numbers]
+        outer = [heads.outer_of(head) for head in self.numbers]
+        queries = [heads.query_of(head) for head in self.numbers] if heads.readers else []
+        for add, products in (
+            (library.heads_query, queries),
+            (library.heads_inner, inner[:1] if heads.joint else inner),
+            (library.heads_outer, outer),
+        ):
+            for weight, bias in products:
+                add(built, NativeLinear([weight], [bias], self._dtype).give_away())
+        return built
+
+    def describe_source(self, state: DecoderState, foresight: Any) -> None:
+        """Point ``foresight``, a :class:`native.Foresight`, to the source, if heads read it."""
+        if not self.heads.readers:
+            return
+        last = state.planes[-2:]
+        foresight.source, foresight.source_length = last.data_ptr(), last.size(3)
+        foresight.source_mask = kernels.pointer(state.source_mask)
+        foresight.places_in_all = last.size(1)
+        foresight.places = kernels.pointer(state.cache.places)
+
+    def scores(self, states: Tensor, never: int, state: DecoderState) -> Scores:
+        """What each head says, on PyTorch's operators.
+
+        Args:
+            states: (rows, dim) of the verifier.
+            never: a symbol that is ruled out.
+            state: the verifier's, for heads that read the source.
+
+        Returns:
+            (rows, k - 1, vocabulary), and normalisers (rows, k - 1).
+        """
+        weight = self._modules.inner.weight
+        with torch.no_grad():
+            source = state.read_by_heads(weight.dtype) if self.heads.readers else None
+            found = self._modules(states.to(weight.dtype).unsqueeze(1), self.numbers, source)
+            return self._projection.scores(torch.cat(found, dim=1), never=never)

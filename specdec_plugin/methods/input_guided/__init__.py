@@ -1,0 +1,1 @@
+"""Input-guided aggressive decoding: the source is the draft (Ge et al., 2022)."""

@@ -1,0 +1,93 @@
+"""Input-guided aggressive decoding (paper 002, section 3.1): the source is the draft.
+
+For tasks whose input and output are nearly equal, such as correcting grammar: as long as both
+agree, what follows in the source is drafted, to its end. Where the model decides otherwise, it goes
+on token by token until an end of the output occurs in the source only once.
+"""
+
+from typing import Any, Optional
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...decoding.drafter import Drafter
+from ...decoding.state import Batch, Draft, Rows
+from ...decoding.symbols import Symbols
+from ...engine import native
+from .native import NativeSourceCopy
+from .source_copy import SourceCopy
+
+
+class InputGuidedDrafter(Drafter):
+    """Drafts what follows in the source.
+
+    Args:
+        symbols: of the dictionaries.
+        block_size: most tokens of a draft.
+        longest: see :class:`..copies.SourceCopy`.
+        fallback: drafts for rows where there is nothing to follow; None: nobody.
+    """
+
+    def __init__(
+        self,
+        symbols: Symbols,
+        block_size: int,
+        longest: bool = False,
+        fallback: Optional[Drafter] = None,
+    ) -> None:
+        self._symbols, self._block_size = symbols, block_size
+        self._longest, self._fallback = longest, fallback
+        self._copies: Any = None
+
+    @property
+    def fallback(self) -> Optional[Drafter]:
+        """Who drafts where there is nothing to follow."""
+        return self._fallback
+
+    def start(self, batch: Batch) -> None:
+        """Begin at the start of the source, which counts as a match."""
+        tokens = batch.net_input["src_tokens"]
+        padding = tokens.eq(self._symbols.source_pad)
+        starts = padding.long().cumprod(1).sum(1)  # fairseq pads on the left
+        one_call = tokens.device.type == "cpu" and native.library() is not None
+        make: Any = NativeSourceCopy if one_call else SourceCopy
+        source = self._symbols.source(tokens)
+        self._copies = make(source, starts, self._block_size, self._symbols.eos, self._longest)
+        if self._fallback is not None:
+            self._fallback.start(batch)
+
+    def propose(self, rows: Rows) -> Draft:
+        """What follows in the source, or else what the fallback drafts."""
+        draft: Draft = self._copies.draft(rows)
+        if self._fallback is None:
+            return draft
+        # Elsewhere than on a CPU it would have to be waited for.
+        if draft.lengths.device.type == "cpu" and bool((draft.lengths > 0).all()):
+            return draft
+        return _or_else(draft, self._fallback.propose(rows))
+
+    def ending(self, rows: Rows) -> None:
+        """Only the fallback may want to know."""
+        if self._fallback is not None:
+            self._fallback.ending(rows)
+
+    def forget(self) -> None:
+        """Only the fallback may remember anything."""
+        if self._fallback is not None:
+            self._fallback.forget()
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows."""
+        self._copies.select(rows)
+        if self._fallback is not None:
+            self._fallback.select(rows)
+
+
+def _or_else(draft: Draft, other: Draft) -> Draft:
+    """A row's draft, or the other where it has none."""
+    width = max(draft.tokens.size(1), other.tokens.size(1))
+    empty = draft.lengths == 0
+    own, others = (F.pad(each.tokens, (0, width - each.tokens.size(1))) for each in (draft, other))
+    tokens = torch.where(empty.unsqueeze(1), others, own)
+    return Draft(tokens, torch.where(empty, other.lengths, draft.lengths))

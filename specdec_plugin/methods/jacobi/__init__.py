@@ -1,0 +1,1 @@
+"""Jacobi solvers (Santilli et al., 2023)."""

@@ -1,0 +1,1 @@
+"""The model drafts for itself, with rounded weights."""

@@ -1,0 +1,93 @@
+"""Drafts of the verifier itself, with its weights rounded: nothing has to be trained."""
+
+import sys
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from ...decoding.drafter import Drafter
+from ...decoding.state import Batch, Draft, Rows
+from ...decoding.verifier import Verifier
+from ...engine import CachedDecoder, Clusters
+from ...engine.native_layers import WEIGHT_TYPES
+from ...errors import PluginError
+from .native import NativeSelfDraft
+
+#: k where none is given, for exact acceptance and for others: what is accepted is so seldom too
+#: little that long drafts pay.
+BLOCK_SIZE, RELAXED_BLOCK_SIZE = 32, 64
+
+
+class SelfDrafter(Drafter):
+    """Greedy decoding by a copy of the verifier's decoder, token by token.
+
+    At batch 1 a step costs what it takes to read the weights. With 8 bits they are a
+    quarter, with 4 bits an eighth; yet the copy's choices are nearly always the verifier's.
+    It reads the verifier's cache and projected source, so that nothing of the source or of
+    the accepted tokens is computed twice.
+
+    Args:
+        verifier: whose first model is copied.
+        block_size: k, the most tokens of a draft.
+        dtype: the type of the copy's weights; those of a projection by clusters have 8 bits.
+        most_rows: drafts only while at most so many rows are left; None: always.
+        clusters: of the verifier's states, for the copy's projection; None for a full one.
+
+    Attributes:
+        dtype: as given.
+
+    Raises:
+        PluginError: the kernels cannot run the verifier's decoder here.
+    """
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        block_size: int = BLOCK_SIZE,
+        dtype: torch.dtype = torch.int8,
+        most_rows: Optional[int] = None,
+        clusters: Optional[Clusters] = None,
+    ) -> None:
+        if dtype not in WEIGHT_TYPES:
+            raise PluginError(
+                f"--drafter-dtype {str(dtype).removeprefix('torch.')}: without --drafter-path, "
+                "give float32, bfloat16, int8 or int4, or leave it out."
+            )
+        engine = verifier.engines[0]
+        copy: Optional[CachedDecoder] = None
+        if isinstance(engine, CachedDecoder):
+            copy = CachedDecoder(engine.decoder, dtype, clusters=clusters)
+        if copy is None or not copy.takes_tokens or not _is_scored(copy):
+            raise PluginError(
+                "Without --drafter-path, --decoding specdec drafts with a rounded copy of the "
+                "model itself, which only the native kernels can run (on a CPU, with a C++ "
+                "compiler, for a plain Transformer). Add --drafter-path DRAFTER.pt, or use "
+                "--decoding greedy."
+            )
+        assert isinstance(engine, CachedDecoder)
+        self._verifier, self._engine, self._copy = verifier, engine, copy
+        self.dtype = dtype
+        self._layouts = engine.layouts
+        self._at_once = NativeSelfDraft(copy, block_size)
+        self._most_rows = sys.maxsize if most_rows is None else most_rows
+
+    def start(self, batch: Batch) -> None:
+        """Round the weights again if the verifier has noticed that they changed."""
+        if self._layouts != self._engine.layouts:
+            self._copy.lay_out()
+            self._layouts = self._engine.layouts
+
+    def propose(self, rows: Rows) -> Draft:
+        """What the copy says next, up to k tokens a row."""
+        if rows.size > self._most_rows:
+            return Draft(rows.inputs[:, :0], torch.zeros_like(rows.lengths))
+        return self._at_once.propose(rows, self._verifier.states[0])
+
+    def select(self, rows: Tensor) -> None:
+        """Nothing of its own to choose from."""
+
+
+def _is_scored(copy: CachedDecoder) -> bool:
+    """Whether the kernels score what the copy says."""
+    return copy.projection.native is not None or copy.projection.shortlist is not None

@@ -1,0 +1,168 @@
+"""A vocabulary projection that computes what is likely after each state only (paper 004)."""
+
+import math
+import weakref
+from typing import Any, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..engine import native
+from ..engine.native_layers import scores_by
+from .clusters import Clusters, nearest
+
+#: Gathered weights are read, written and read again, where a full product reads all of them once.
+_GATHERING = 3
+
+
+class ClusteredLinear:
+    """``inputs @ weight.T + bias`` at the active tokens of each input's cluster, -inf elsewhere.
+
+    Each input has the tokens of its own cluster, and no others though they were computed
+    for its neighbours: what is said does not depend on the batch, the beam or the draft.
+    On a CPU the kernels compute it, in float32 whatever type the weights were rounded to.
+
+    Args:
+        weight: (vocabulary, dim), in the type and on the device to run in.
+        bias: (vocabulary,) or None.
+        clusters: of the states that come.
+    """
+
+    def __init__(self, weight: Tensor, bias: Optional[Tensor], clusters: Clusters) -> None:
+        self._vocabulary = clusters.vocabulary
+        self._weight, self._bias, self._clusters = weight, bias, clusters
+        self._kernels: Optional[NativeGather] = None
+        if NativeGather.supports(weight):
+            return
+        self._largest = clusters.largest
+        device = weight.device
+        self._centroids = clusters.centroids.to(device, torch.float32)
+        self._norms = clusters.norms.to(device)
+        self._begins = clusters.offsets[:-1].to(device)
+        self._sizes = clusters.offsets.diff().to(device)
+        self._tokens = clusters.tokens.to(device)
+
+    @property
+    def native(self) -> Optional[int]:
+        """The kernels' handle, where they compute it; None where PyTorch does."""
+        gather = self._gather()
+        return None if gather is None else gather.handle
+
+    def _gather(self) -> Optional["NativeGather"]:
+        """The kernels' copy of the weights, made when it is first wanted."""
+        if self._kernels is None and NativeGather.supports(self._weight):
+            self._kernels = NativeGather(self._weight, self._bias, self._clusters)
+        return self._kernels
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """(rows, dim) to (rows, vocabulary), float32."""
+        return self.scores(inputs, -1)[0]
+
+    def scores(self, inputs: Tensor, never: int) -> Tuple[Tensor, Tensor]:
+        """:meth:`__call__`, and the log of the sum of exponentials of each row, (rows,).
+
+        Args:
+            inputs: (rows, dim).
+            never: an output that is -inf afterwards, or -1.
+        """
+        gather = self._gather()
+        if gather is not None:
+            return gather.scores(inputs, never)
+        own = nearest(inputs.float(), self._centroids, self._norms)
+        active, real = self._active(own)
+        if _GATHERING * active.numel() < self._vocabulary:
+            values = self._gathered(inputs, active)
+        else:
+            values = F.linear(inputs, self._weight, self._bias).float().gather(1, active)
+        normalisers = values.masked_fill(~real, -math.inf).logsumexp(1)
+        out = values.new_full((inputs.size(0), self._vocabulary), -math.inf)
+        out.scatter_(1, active, values)
+        if never >= 0:
+            out[:, never] = -math.inf
+        return out, normalisers
+
+    def _active(self, own: Tensor) -> Tuple[Tensor, Tensor]:
+        """The tokens of each row, the last one repeated, (rows, width); and where they are new."""
+        sizes = self._sizes[own].unsqueeze(1)
+        # Elsewhere the host would have to wait for the sizes.
+        width = int(sizes.max()) if sizes.device.type == "cpu" else self._largest
+        place = torch.arange(width, device=own.device)
+        places = self._begins[own].unsqueeze(1) + torch.minimum(place, sizes - 1)
+        return self._tokens[places].long(), place < sizes
+
+    def _gathered(self, inputs: Tensor, active: Tensor) -> Tensor:
+        """(rows, width) of these tokens alone."""
+        rows, width = active.shape
+        weights = self._weight.index_select(0, active.flatten()).view(rows, width, -1)
+        values = torch.bmm(weights, inputs.unsqueeze(2)).squeeze(2).float()
+        return values if self._bias is None else values + self._bias[active].float()
+
+
+class NativeGather:
+    """The same by the kernels: a call finds the clusters and reads what is active in any of them.
+
+    Args:
+        weight: (vocabulary, dim); see :meth:`supports`.
+        bias: (vocabulary,) or None.
+        clusters: of the states that come.
+    """
+
+    def __init__(self, weight: Tensor, bias: Optional[Tensor], clusters: Clusters) -> None:
+        self._vocabulary = clusters.vocabulary
+        self._library = native.library()
+        new, free = self._library.gather_new, self._library.gather_free
+        self.handle = _handle(self, new, free, weight, bias, clusters)
+
+    @staticmethod
+    def supports(weight: Tensor) -> bool:
+        """Whether the kernels can be had for these weights."""
+        fits = weight.device.type == "cpu" and weight.dtype != torch.float64
+        return fits and native.library() is not None
+
+    def scores(self, inputs: Tensor, never: int) -> Tuple[Tensor, Tensor]:
+        """See :meth:`ClusteredLinear.scores`."""
+        return scores_by(self._library.gather_run, self.handle, inputs, self._vocabulary, never)
+
+
+class Shortlist:
+    """What the kernels draft from: the active symbols of each state's cluster, in 8 bits each.
+
+    Args:
+        weight: (vocabulary, dim); see :meth:`NativeGather.supports`.
+        bias: (vocabulary,) or None.
+        clusters: of the states that come.
+
+    Attributes:
+        handle: the kernels'.
+    """
+
+    def __init__(self, weight: Tensor, bias: Optional[Tensor], clusters: Clusters) -> None:
+        library = native.library()
+        new, free = library.shortlist_new, library.shortlist_free
+        self.handle = _handle(self, new, free, weight, bias, clusters)
+
+
+def _handle(
+    owner: Any, new: Any, free: Any, weight: Tensor, bias: Optional[Tensor], clusters: Clusters
+) -> int:
+    """What ``new`` of the kernels makes of weights and clusters, as long as the owner lives."""
+    kept = clusters.offsets.contiguous(), clusters.tokens.contiguous()  # the kernels read them
+    weight, centroids = native.float_weight(weight), native.float_weight(clusters.centroids)
+    bias = None if bias is None else native.float_weight(bias)
+    norms = native.float_weight(clusters.norms)
+    handle: int = new(
+        weight.data_ptr(),
+        native.pointer(bias),
+        *weight.shape,
+        centroids.data_ptr(),
+        norms.data_ptr(),
+        clusters.size,
+        *map(native.pointer, kept),
+    )
+
+    def end(*_: Tensor) -> None:
+        free(handle)
+
+    weakref.finalize(owner, end, *kept)
+    return handle

@@ -1,0 +1,364 @@
+"""``specdec-bench`` and the demo as users run them."""
+
+import json
+import os
+
+import pytest
+
+from specdec_plugin.errors import PluginError
+from specdec_plugin.lab.bench.__main__ import main
+from specdec_plugin.methods.build import build_generator
+from specdec_plugin.tasks import parallel_decoding
+
+from ..conftest import ROOT, run_cli
+
+
+def bench(corpus, verifier, *more):
+    args = ["specdec-bench", corpus.data_dir, "-s", "en", "-t", "es", "--path", verifier]
+    return [*args, "--max-len-b", 20, "--post-process", "sentencepiece", *more]
+
+
+def test_all_methods_side_by_side(corpus, tiny_verifier, tiny_drafter, tmp_path):
+    names = ["fairseq beam 5", "fairseq beam 1", "greedy", "specdec", "specdec++", "nat"]
+    reference = os.path.join(corpus.raw_dir, "test.es")
+    done = run_cli(
+        bench(corpus, tiny_verifier, "--drafter-path", tiny_drafter, "--batch-size", 4)
+        + ["--methods", ",".join(names), "--reference", reference, "--output", tmp_path]
+    )
+    results = json.loads((tmp_path / "results.json").read_text("utf-8"))
+    rows = {row["method"]: row for row in results["rows"]}
+    assert list(rows) == names
+    assert {row["sentences"] for row in rows.values()} == {21}
+    for exact in ("fairseq beam 1", "greedy", "specdec"):
+        assert rows[exact]["equal to fairseq greedy"] == 21
+    assert rows["greedy"]["accepted tokens"] == 1.0
+    assert rows["specdec"]["accepted tokens"] > 1.0
+    assert all(row["p50_ms"] > 0 and 0 <= row["bleu"] <= 100 for row in rows.values())
+    assert results["machine"]["torch"] and results["options"]["batch_size"] == 4
+    assert (tmp_path / "results.md").read_text("utf-8").strip() in done.stdout
+    assert all(row["memory in MB"]["verifier"] > 0 for row in rows.values())
+    assert (
+        rows["specdec"]["memory in MB"]["drafter"] > 0 == rows["greedy"]["memory in MB"]["drafter"]
+    )
+    assert rows["specdec"]["iterations"] < rows["specdec"]["tokens"] == rows["greedy"]["iterations"]
+    assert results["options"]["seed"] == 1 and results["options"]["tolerance"] == 3
+    assert results["command"].startswith("specdec-bench ") and results["date"]
+    for words in ("| time by part, % |", "| memory, MB |", results["command"], "BLEU is sacreBLEU"):
+        assert words in done.stdout
+    assert "| GFLOPs a sentence |" in done.stdout and "÷ speed-up over greedy" in done.stdout
+    spent = {name: row["GFLOPs a sentence"]["total"] for name, row in rows.items()}
+    assert spent["fairseq beam 5"] > 2 * spent["fairseq beam 1"] > 0
+    assert spent["fairseq beam 1"] == pytest.approx(spent["greedy"])
+    assert (tmp_path / "speedup-distribution.png").stat().st_size > 5000
+    assert (tmp_path / "speedup-distribution.svg").exists()
+    assert "DEBUG" not in done.stderr
+
+
+def bench_here(*args):
+    """The same in this process, which need not start."""
+    _, *args = bench(*args)
+    main([*map(str, args), *([] if "--threads" in args else ["--threads", "1"])])
+
+
+def test_proposal_heads_beside_a_drafter(
+    corpus, tiny_verifier, tiny_drafter, tiny_heads, tmp_path, capsys
+):
+    names = "fairseq beam 1,greedy,specdec,blockwise"
+    fixed = ["--drafter-path", tiny_drafter, "--heads-path", tiny_heads, "--methods", names]
+    bench_here(corpus, tiny_verifier, *fixed, "--output", tmp_path)
+    rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
+    exact = {row["method"]: row for row in rows}["blockwise"]
+    assert exact["equal to fairseq greedy"] == 21 and exact["accepted tokens"] > 1
+    assert exact["GFLOPs a sentence"]["drafter"] > 0
+    assert "| blockwise |" in capsys.readouterr().out
+    more = ["--acceptance", "top-k", "--top-beta", 5, "--sweep", "k", "--block-sizes", "2,4"]
+    bench_here(corpus, tiny_verifier, *fixed[:-1], "blockwise", *more, "--output", tmp_path / "k")
+    rows = json.loads((tmp_path / "k" / "results.json").read_text("utf-8"))["rows"]
+    accepted = {row["method"]: row["accepted tokens"] for row in rows}
+    assert 1 < accepted["blockwise, k=2"] <= 2
+    assert accepted["blockwise, k=4"] >= max(exact["accepted tokens"], accepted["blockwise, k=2"])
+
+
+@pytest.mark.parametrize(
+    "more, words",
+    [
+        (["--resume"], "the folder --output"),
+        (["--sweep", "k"], "add specdec"),
+        (["--methods", "greedy,greedy"], "twice"),
+        (["--repeats", 0], "at least 1"),
+        (["--turn", 0], "at least 1"),
+        (["--sweep", "batch", "--batch-size", 4], "--batch-sizes"),
+        (["--sweep", "batch", "--batch-sizes", "0,4"], "at least 1"),
+        (["--threads", "0"], "at least 1"),
+        (["--threads", "1,2"], "add --sweep threads"),
+        (["--sweep", "threads", "--peer", "ctranslate2"], "leave it out"),
+        (["--edit-ratio", "--batch-size", 2], "leave out --batch-size"),
+        (["--examples", 2, "--sweep", "batch"], "--sweep batch and --sweep threads"),
+        (["--edit-ratio", "--methods", "specdec"], "add greedy to"),
+        (["--examples", 0], "at least 1"),
+        (["--examples", 2], "none of these --methods drafts"),
+    ],
+)
+def test_options_that_make_no_sense(more, words, corpus, tiny_verifier):
+    with pytest.raises(PluginError, match=words):
+        bench_here(corpus, tiny_verifier, "--methods", "greedy", *more)
+
+
+def test_an_interrupted_run_is_resumed(corpus, tiny_verifier, tmp_path, capsys):
+    args = [corpus, tiny_verifier, "--methods", "fairseq beam 1,greedy", "--output", tmp_path]
+    bench_here(*args)
+    journal = tmp_path / "journal.jsonl"
+    lines = journal.read_text("utf-8").splitlines(keepends=True)
+    assert len(lines) == 1 + 2 * 21
+    journal.write_text("".join(lines[:22])[:-30], "utf-8")  # ten batches, half of the last
+    bench_here(*args, "--resume")
+    assert "10/21" in capsys.readouterr().err  # where the progress bar begins
+    again = journal.read_text("utf-8").splitlines(keepends=True)
+    assert again[:21] == lines[:21] and len(again) == len(lines)
+    rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
+    assert [row["equal to fairseq greedy"] for row in rows] == [21, 21]
+    assert rows[1]["iterations"] == rows[1]["tokens"]
+    with pytest.raises(PluginError, match="--max-len-b 20, but now it is 19"):
+        bench_here(*args, "--resume", "--max-len-b", 19)
+
+
+@pytest.mark.parametrize(
+    "sweep, labels, words",
+    [
+        (
+            ["k", "--block-sizes", "2,4"],
+            ["greedy", "specdec, k=2", "specdec, k=4", "specdec++, k=2", "specdec++, k=4"],
+            "| specdec, k=2 |",
+        ),
+        (
+            ["beta-tau", "--betas", "1,2", "--tolerances", "0.5,1"],
+            ["greedy", "specdec", "specdec++, β=1", "specdec++, β=2, τ=0.5", "specdec++, β=2, τ=1"],
+            "| accepted tokens / BLEU | β = 1 | β = 2 |",
+        ),
+        (
+            ["batch", "--batch-sizes", "1,8", "--methods", "fairseq beam 1,greedy,input-guided"],
+            ["fairseq beam 1", "greedy", "input-guided"] * 2,
+            "| × fairseq beam 1 | batch of 1 | batch of 8 |",
+        ),
+        (
+            ["k", "--block-sizes", "2,4", "--methods", "greedy,input-guided"],
+            ["greedy", "input-guided, k=2", "input-guided, k=4"],
+            "| input-guided, k=4 |",
+        ),
+        (
+            ["batch", "--batch-sizes", "1,8"],
+            ["greedy", "specdec", "specdec++"] * 2,
+            "| peak memory, MB | batch of 1 | batch of 8 |",
+        ),
+    ],
+)
+def test_sweeps(sweep, labels, words, corpus, tiny_verifier, tiny_drafter, tmp_path, capsys):
+    args = ["--drafter-path", tiny_drafter, "--methods", "greedy,specdec,specdec++"]
+    args += ["--reference", os.path.join(corpus.raw_dir, "test.es"), "--sentences", 8]
+    bench_here(corpus, tiny_verifier, *args, "--sweep", *sweep, "--output", tmp_path)
+    rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
+    assert [row["method"] for row in rows] == labels
+    assert all(row["sentences"] == 8 for row in rows)
+    exact = [row for row in rows if not row["method"].startswith("specdec++")]
+    key = "equal to fairseq greedy" if rows[0]["method"] == "fairseq beam 1" else "equal to greedy"
+    assert all(row[key] == 8 for row in exact)
+    assert words in capsys.readouterr().out
+    assert (tmp_path / f"sweep-{sweep[0]}.png").stat().st_size > 5000
+    assert (tmp_path / f"sweep-{sweep[0]}.svg").exists()
+
+
+def test_more_threads(corpus, tiny_verifier, tmp_path, capsys, monkeypatch):
+    used = []
+    monkeypatch.setattr("torch.set_num_threads", used.append)
+    names = ["fairseq beam 1", "greedy", "gs-jacobi"]
+    args = [corpus, tiny_verifier, "--methods", ",".join(names), "--sentences", 6]
+    args += ["--sweep", "threads", "--threads", "2,1", "--output", tmp_path]
+    bench_here(*args)
+    rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
+    assert [(row["threads"], row["method"]) for row in rows] == [
+        (count, name) for count in (1, 2) for name in names
+    ]
+    assert used == [1, 1, 2] and all(row["equal to fairseq greedy"] == 6 for row in rows)
+    for count in (1, 2):
+        lines = (tmp_path / f"journal-threads-{count}.jsonl").read_text("utf-8").splitlines()
+        assert len(lines) == 1 + 6 * len(names)
+    printed = capsys.readouterr().out
+    for words in ("| × fairseq beam 1 | 1 thread | 2 threads |", "with 1 and 2 threads"):
+        assert words in printed
+    assert (tmp_path / "sweep-threads.png").stat().st_size > 5000
+    assert (tmp_path / "sweep-threads.svg").exists()
+    bench_here(*args, "--resume")
+    again = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
+    for key in ("seconds", "iterations", "GFLOPs a sentence"):
+        assert [row.get(key) for row in again] == [row.get(key) for row in rows]
+
+
+@pytest.mark.parametrize("window", ["block", "sliding", "adaptive"])
+def test_jacobi_solvers_with_flags_of_their_own(
+    window, corpus, tiny_verifier, tiny_drafter, tmp_path, monkeypatch
+):
+    built = {}
+
+    def build(task, models, args, eos=None):
+        generator = build_generator(task, models, args, eos)
+        built[str(task.cfg.decoding)] = task.cfg
+        return generator
+
+    monkeypatch.setattr(parallel_decoding, "build_generator", build)
+    names = ["greedy", "specdec", "jacobi", "gs-jacobi", "hybrid-jacobi"]
+    bench_here(
+        *(corpus, tiny_verifier, "--methods", ",".join(names), "--drafter-path", tiny_drafter),
+        *("--draft-confidence", 0.1, "--block-size", 4, "--hybrid-length", 5),
+        *("--jacobi-init", "source", "--jacobi-window", window, "--jacobi-pool", 100),
+        *("--sentences", 6, "--output", tmp_path),
+    )
+    rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
+    assert [row["method"] for row in rows] == names
+    assert all(row["equal to greedy"] == 6 for row in rows)
+    for name in names[2:]:
+        cfg = built[name]
+        assert (cfg.jacobi_init, cfg.jacobi_pool) == ("source", 100)
+        assert cfg.hybrid_length == (5 if name == "hybrid-jacobi" else 0)
+        assert cfg.block_size == (0 if name == "jacobi" else 4)
+        assert str(cfg.jacobi_window) == ("adaptive" if name == "jacobi" else window)
+        adapts = name != "jacobi" and window == "adaptive"
+        assert cfg.draft_confidence == (0.1 if adapts else 0)
+    assert built["specdec"].draft_confidence == 0.1
+    spent = {row["method"]: row["GFLOPs a sentence"] for row in rows}
+    assert spent["specdec"]["drafter"] > 0 == spent["gs-jacobi"]["drafter"]
+    assert spent["gs-jacobi"]["total"] > spent["greedy"]["total"] > 0
+    assert spent["gs-jacobi"]["encoder"] == spent["greedy"]["encoder"]
+
+
+@pytest.mark.parametrize("fallback", [None, "ngram", "nat"])
+def test_copies_of_the_source_with_flags_of_their_own(
+    fallback, corpus, tiny_verifier, tiny_drafter, tmp_path, monkeypatch
+):
+    built = {}
+
+    def build(task, models, args, eos=None):
+        generator = build_generator(task, models, args, eos)
+        built[str(task.cfg.decoding)] = task.cfg
+        return generator
+
+    monkeypatch.setattr(parallel_decoding, "build_generator", build)
+    names = ["greedy", "specdec", "input-guided"]
+    bench_here(
+        *(corpus, tiny_verifier, "--methods", ",".join(names), "--drafter-path", tiny_drafter),
+        *("--draft-confidence", 0.1, "--block-size", 3, "--drafter-dtype", "float32"),
+        *(["--fallback", fallback] if fallback else []),
+        *("--sentences", 6, "--output", tmp_path),
+    )
+    rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
+    assert [row["method"] for row in rows] == names
+    assert all(row["equal to greedy"] == 6 for row in rows)
+    cfg, reads = built["input-guided"], fallback == "nat"
+    assert cfg.block_size == 3 and cfg.fallback == fallback
+    assert cfg.drafter_path == (tiny_drafter if reads else None)
+    assert cfg.draft_confidence == (0.1 if reads else 0)
+    assert cfg.drafter_dtype == ("float32" if reads else None)
+    assert built["specdec"].drafter_path == tiny_drafter
+    assert (rows[2]["GFLOPs a sentence"]["drafter"] > 0) == reads
+
+
+def test_edit_ratios_and_examples(corpus, tiny_verifier, tiny_drafter, tmp_path, capsys):
+    names = ["fairseq beam 5", "fairseq beam 1", "greedy", "input-guided", "specdec", "gs-jacobi"]
+    args = [corpus, tiny_verifier, "--drafter-path", tiny_drafter, "--methods", ",".join(names)]
+    args += ["--post-process", "none", "--output", tmp_path]
+    bench_here(*args)
+    plain = json.loads((tmp_path / "results.json").read_text("utf-8"))
+    assert "by edit ratio" not in plain and not (tmp_path / "edit-ratio.png").exists()
+    capsys.readouterr()
+    bench_here(*args, "--edit-ratio", "--examples", 3, "--resume")
+    printed = capsys.readouterr().out
+    results = json.loads((tmp_path / "results.json").read_text("utf-8"))
+    for key in ("seconds", "iterations"):  # nothing was timed again
+        assert [row.get(key) for row in results["rows"]] == [row.get(key) for row in plain["rows"]]
+    by_ratio = results["by edit ratio"]
+    assert sum(row["sentences"] for row in by_ratio) == 21 * len(names)
+    assert {row["method"] for row in by_ratio} == {*names}
+    assert all(row["median speed-up over fairseq beam 5"] > 0 for row in by_ratio)
+    shown = results["examples"]
+    assert [row["method"] for row in shown] == [name for name in names[3:] for _ in range(3)]
+    greedy = {row["sentence"]: whole(row) for row in shown if row["method"] == "specdec"}
+    for row in shown:
+        assert row["iterations"] == len(row["output"]) > 0
+        assert row["source"] == corpus.lines("test", "en")[row["sentence"]]
+        assert whole(row) == greedy[row["sentence"]]
+    assert any(part["drafted"] for row in shown for part in row["output"])
+    text = (tmp_path / "results.md").read_text("utf-8")
+    for words in ("| edit ratio | method |", "output of gs-jacobi |", "[<b>", "⏎]"):
+        assert words in text and words in printed
+    assert (tmp_path / "edit-ratio.png").stat().st_size > 5000
+    assert (tmp_path / "edit-ratio.svg").exists()
+
+
+def whole(row):
+    """The output that an example tells piece by piece."""
+    return "".join(part["drafted"] + part["own"] for part in row["output"])
+
+
+def test_ctranslate2_beside_us(corpus, tiny_verifier, tmp_path):
+    pytest.importorskip("ctranslate2")
+    args = ["--methods", "fairseq beam 1,greedy", "--batch-size", 4, "--peer", "ctranslate2"]
+    bench_here(corpus, tiny_verifier, *args, "--output", tmp_path)
+    rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
+    assert [row["method"] for row in rows] == ["fairseq beam 1", "greedy", "ctranslate2"]
+    assert rows[2]["equal to fairseq greedy"] == 21
+
+
+def test_part_of_a_split(corpus, tiny_verifier, tmp_path):
+    run_cli(
+        bench(corpus, tiny_verifier, "--methods", "greedy", "--sentences", 7)
+        + ["--output", tmp_path]
+    )
+    (row,) = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
+    assert row["sentences"] == 7
+
+
+def test_mistakes_are_told_in_a_sentence(corpus, tiny_verifier, tmp_path):
+    short = tmp_path / "short.es"
+    short.write_text("uno\n", "utf-8")
+    for more, words in (
+        (["--methods", "beam 7"], "there is no such method"),
+        (["--methods", "nat"], "needs a drafter"),
+        (["--methods", "greedy", "--reference", short], "has 1 lines"),
+        (["--methods", "greedy", "--subset", "nowhere"], "nowhere"),
+        (["--methods", "greedy", "-s", "de"], "dict.de.txt"),
+        (["--methods", "greedy", "--reference", tmp_path / "none"], "does not exist"),
+    ):
+        done = run_cli(bench(corpus, tiny_verifier, *more), check=False)
+        assert done.returncode != 0
+        assert "Traceback" not in done.stderr, done.stderr
+        assert words in done.stderr.strip().splitlines()[-1]
+
+
+def test_demo_with_the_shipped_models():
+    lines = "The file is closed.\n\nqqq ⌘\nReturns the number of items in the list.\n"
+    args = ["python", "-m", "specdec_plugin.demo", "--input", "-", "--repeats", 1]
+    done = run_cli(args, input=lines, cwd=ROOT)
+    assert "4 of 4 translations by SpecDec equal fairseq's greedy decoding." in done.stdout
+    for method in ("fairseq beam 5", "fairseq beam 1", "greedy", "specdec"):
+        assert f"\n{method} " in done.stdout
+
+
+def test_demo_elsewhere_says_where_its_models_are(tmp_path):
+    done = run_cli(["python", "-m", "specdec_plugin.demo"], check=False, cwd=tmp_path)
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    assert "verifier.pt does not exist" in done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "more, content, words",
+    [
+        ([], b"", "nothing to translate"),
+        ([], "se\u00f1al".encode("latin-1"), "not UTF-8"),
+        (["--repeats", 0], b"one", "at least 1"),
+    ],
+)
+def test_demo_tells_what_it_cannot_read(more, content, words, tmp_path):
+    (tmp_path / "text").write_bytes(content)
+    args = ["python", "-m", "specdec_plugin.demo", "--input", tmp_path / "text", *more]
+    done = run_cli(args, check=False, cwd=ROOT)
+    assert done.returncode != 0 and "Traceback" not in done.stderr
+    assert words in done.stderr.strip().splitlines()[-1]

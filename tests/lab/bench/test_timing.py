@@ -1,0 +1,103 @@
+"""Batches of a tiny data set."""
+
+import random
+
+import numpy as np
+import pytest
+import torch
+
+from specdec_plugin.lab.bench.methods import HEADS, METHODS, VARIANTS, open_session, reads
+from specdec_plugin.lab.bench.timing import batches_by_size, batches_of, seed_everything
+from specdec_plugin.methods.config import DECODING_CHOICES
+
+
+@pytest.fixture(scope="module")
+def session(corpus, tiny_verifier):
+    session = open_session(corpus.data_dir, "en", "es", tiny_verifier)
+    session.task.load_dataset("test")
+    return session
+
+
+def numbers(batches):
+    return [sorted(batch["id"].tolist()) for batch in batches]
+
+
+def test_all_sentences_in_batches_of_each_size(session):
+    dataset = session.task.dataset("test")
+    found = batches_by_size(session, dataset, [1, 4, 8])
+    for size, batches in found.items():
+        assert numbers(batches) == numbers(batches_of(session, dataset, size))
+    assert len(found[1]) == 21 and len(found[8]) == 3
+
+
+def test_the_same_sentences_in_each_size(session):
+    found = batches_by_size(session, session.task.dataset("test"), [1, 2, 4], sentences=9)
+    same = [sorted(n for batch in numbers(each) for n in batch) for each in found.values()]
+    assert same[0] == same[1] == same[2] and len(same[0]) == 8
+
+
+@pytest.mark.parametrize("sentences, batches", [(1, 1), (10, 10), (15, 15), (1000, 21)])
+def test_as_many_sentences_as_asked_for(session, sentences, batches):
+    found = batches_by_size(session, session.task.dataset("test"), [1], sentences)
+    assert len(found[1]) == batches
+
+
+def test_seeds():
+    def drawn():
+        seed_everything(5)
+        return random.random(), np.random.rand(), torch.rand(1).item()
+
+    assert drawn() == drawn()
+
+
+def test_every_decoding_method_can_be_timed():
+    assert {choice.value for choice in DECODING_CHOICES} < {*METHODS}
+    assert reads("specdec", "block_size") and not reads("specdec", "top_beta")
+    assert reads("specdec++", "top_beta") and not reads("fairseq beam 5", "block_size")
+
+
+def test_blockwise_decoding_reads_what_belongs_to_its_rule_and_its_own_heads():
+    assert reads("blockwise", "block_size") and reads("blockwise", "acceptance")
+    assert not reads("blockwise", "drafter_path") and not reads("blockwise", "tolerance")
+    assert not reads("blockwise", "top_beta") and not reads("blockwise", HEADS)
+    assert reads("blockwise", "top_beta", {"acceptance": "top-k"})
+
+
+def test_clusters_are_read_where_the_name_says_so():
+    for name in ("greedy", "specdec self", "specdec++", "blockwise"):
+        assert reads(f"{name} clustered", "vocab_clusters") and not reads(name, "vocab_clusters")
+    for flag in ("drafter_path", "block_size", "top_beta"):
+        for name in ("specdec", "specdec self", "specdec++", "blockwise"):
+            assert reads(f"{name} clustered", flag) == reads(name, flag)
+    assert "nat clustered" not in METHODS
+
+
+def test_certified_methods_read_what_the_others_do():
+    for flag in ("drafter_path", "block_size", "top_beta"):
+        for name in ("specdec", "specdec self", "blockwise", "greedy"):
+            assert reads(f"{name} certified", flag) == reads(name, flag)
+    never = {"nat certified", "specdec++ certified", "greedy clustered certified"}
+    assert not {*never, "specdec clustered clustered drafts"} & {*METHODS}
+
+
+def test_drafts_of_what_is_certified_may_be_clustered():
+    for flag in ("certified_projection", "drafter_vocab_clusters"):
+        assert reads("specdec self certified clustered drafts", flag)
+    assert not reads("specdec self certified", "drafter_vocab_clusters")
+    assert not reads("specdec self clustered drafts", "certified_projection")
+
+
+@pytest.mark.parametrize("suffix, flag", VARIANTS.items())
+def test_the_flag_of_a_variant_is_read_by_it_alone(suffix, flag):
+    assert reads(f"blockwise{suffix}", flag) and not reads("blockwise", flag)
+    assert not any(reads(f"blockwise{other}", flag) for other in {*VARIANTS} - {suffix})
+
+
+@pytest.mark.parametrize("flag", ["drafter_path", "draft_confidence", "drafter_dtype"])
+def test_input_guided_reads_a_drafter_that_is_its_fallback(flag):
+    assert not reads("input-guided", flag)
+    assert not reads("input-guided", flag, {"fallback": "ngram"})
+    assert reads("input-guided", flag, {"fallback": "nat"})
+    assert reads("specdec", flag, {"fallback": "nat"}) and reads("specdec", flag)
+    assert reads("input-guided", "block_size") and reads("input-guided", "fallback")
+    assert not reads("specdec", "fallback") and not reads("specdec self", flag)
