@@ -10,7 +10,7 @@ from specdec_plugin.lab.bench.__main__ import main
 from specdec_plugin.methods.build import build_generator
 from specdec_plugin.tasks import parallel_decoding
 
-from ..conftest import ROOT, run_cli
+from ...conftest import ROOT, run_cli
 
 
 def bench(corpus, verifier, *more):

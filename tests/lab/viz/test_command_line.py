@@ -10,7 +10,7 @@ import sentencepiece
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.viz.__main__ import main
 
-from ..conftest import generate_args, hypotheses, run_cli
+from ...conftest import generate_args, hypotheses, run_cli
 from .test_page import data_of
 
 

@@ -10,8 +10,8 @@ from specdec_plugin.engine import UncachedDecoder, build_engine
 from specdec_plugin.lab.viz.graph import settling_iterations
 from specdec_plugin.lab.viz.record import Recording, observe, record
 
-from ..decoding import tiny
-from ..engine.tiny_models import build_model
+from ...decoding import tiny
+from ...engine.tiny_models import build_model
 from .observed import MODELS, PAD, decode, full_pass
 
 

@@ -9,7 +9,7 @@ from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.lab.viz.kinds import Kind
 from specdec_plugin.lab.viz.speculation import classify, judge, observe
 
-from ..decoding import tiny
+from ...decoding import tiny
 from .observed import MODELS, decode, full_pass
 
 A, T, B, D = Kind.ACCEPTED, Kind.TOP_BETA, Kind.BIFURCATION, Kind.DISCARDED
