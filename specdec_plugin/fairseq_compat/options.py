@@ -1,4 +1,4 @@
-"""Where fairseq keeps the options of a task."""
+"""Where fairseq keeps the options of a task, and how a command line names them."""
 
 from typing import Any
 
@@ -6,3 +6,8 @@ from typing import Any
 def task_options(task: Any) -> Any:
     """What a fairseq task was set up with: legacy tasks keep it in ``args``, others in ``cfg``."""
     return task.args if task.cfg is None else task.cfg
+
+
+def flag_of(name: str) -> str:
+    """The flag of an option, such as ``--max-len-a`` for ``max_len_a``."""
+    return "--" + name.replace("_", "-")

@@ -18,6 +18,7 @@ from ..decoding.symbols import Symbols, numbers_of
 from ..decoding.verifier import Verifier
 from ..engine import CachedDecoder, Clusters, build_engine
 from ..errors import PluginError
+from ..fairseq_compat.generation import check_generation
 from ..fairseq_compat.pairing import check_pair, load_model
 from ..models.block_nat import BlockNATModel
 from ..models.blockwise_transformer import BlockwiseTransformerModel
@@ -26,7 +27,7 @@ from ..vocab.flags import drafter_clusters, verifier_clusters
 from .block_nat.drafter import NATDrafter, learned_positions
 from .blockwise.drafter import BlockwiseDrafter
 from .blockwise.proposals import Proposals
-from .config import JACOBI, check_generation, decoding_config
+from .config import JACOBI, decoding_config
 from .input_guided.drafter import InputGuidedDrafter
 from .jacobi.drafter import JacobiDrafter
 from .jacobi.ngram_lookup import Window

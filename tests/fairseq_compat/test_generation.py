@@ -7,7 +7,7 @@ import pytest
 from fairseq.dataclass.configs import GenerationConfig
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.methods.config import HONOURED, REFUSED, check_generation
+from specdec_plugin.fairseq_compat.generation import HONOURED, REFUSED, check_generation
 
 
 def names():
