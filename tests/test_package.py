@@ -11,8 +11,7 @@ import setuptools  # noqa: F401  (gives distutils where Python no longer has it)
 from packaging.requirements import Requirement
 
 from specdec_plugin.fairseq_compat.user_dir import FOLDER, PluginPath
-
-from .conftest import PLUGIN, ROOT, run_cli
+from tests.support.command_lines import PLUGIN, ROOT, run_cli
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import torch
 from specdec_plugin.cli.average_checkpoints import main
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights
-from tests.conftest import Corpus, generate_args, hypotheses, run_cli
+from tests.support.command_lines import Corpus, generate_args, hypotheses, run_cli
 
 TIED = ("encoder.embed_tokens.weight", "decoder.embed_tokens.weight")
 

@@ -11,9 +11,8 @@ from specdec_plugin.fairseq_compat.pairing import load_model
 from specdec_plugin.vocab import store
 from specdec_plugin.vocab.cluster_file import load_clusters
 from specdec_plugin.vocab.store import States
-
-from ..conftest import run_cli
-from ..vocab.made import sets_of
+from tests.support.command_lines import run_cli
+from tests.support.made import sets_of
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from specdec_plugin.cli.gec_score import main
 from specdec_plugin.errors import PluginError
-from tests.conftest import run_cli
+from tests.support.command_lines import run_cli
 
 SOURCE = ["my sister live at city .", "these house .", "big cats is a fast runner .", ""]
 HYPOTHESIS = ["our sister live in the city .", "these house .", "big cats are fast runner .", ""]

@@ -11,8 +11,7 @@ from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights
 from specdec_plugin.fairseq_compat.pairing import load_model
 from specdec_plugin.models.block_nat import BlockNATModel
-
-from ..conftest import TINY_TRAINING, drafter_train_args, run_cli, train_args
+from tests.support.command_lines import TINY_TRAINING, drafter_train_args, run_cli, train_args
 
 FORMS = {
     "plain": [],

@@ -11,18 +11,9 @@ from fairseq.logging import metrics
 from specdec_plugin.criterions.blockwise_cross_entropy import BlockwiseCrossEntropy, iterations
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.errors import PluginError
-
-from ..decoding import tiny
-from ..decoding.test_blockwise import (
-    BLOCKWISE,
-    FORMS,
-    SYMBOLS,
-    K,
-    blockwise_model,
-    generator,
-    head_state,
-)
-from .test_glancing_block_loss import PAD, training_sample
+from tests.support import tiny
+from tests.support.heads import BLOCKWISE, FORMS, SYMBOLS, K, blockwise_model, generator, head_state
+from tests.support.training import PAD, training_sample
 
 EOS = 2
 

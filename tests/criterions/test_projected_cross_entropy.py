@@ -10,10 +10,9 @@ from fairseq.criterions.label_smoothed_cross_entropy import LabelSmoothedCrossEn
 from specdec_plugin.criterions.projected_cross_entropy import ProjectedCrossEntropy
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights
-
-from ..conftest import run_cli, train_args
-from ..decoding import tiny
-from .test_glancing_block_loss import training_sample
+from tests.support import tiny
+from tests.support.command_lines import run_cli, train_args
+from tests.support.training import training_sample
 
 TASK = SimpleNamespace(target_dictionary=tiny.dictionary())
 MODEL = tiny.model(3, dropout=0.0)

@@ -8,10 +8,9 @@ from specdec_plugin.data.block_masking import sample_blocks
 from specdec_plugin.data.counter_random import counter_uniform
 from specdec_plugin.errors import PluginError
 from specdec_plugin.models.frozen_verifier import FrozenVerifier
-
-from ..decoding import tiny
-from ..decoding.test_nat_drafter import K, drafter_model
-from .test_glancing_block_loss import PAD, criterion, naive_loss, training_sample
+from tests.support import tiny
+from tests.support.drafters import K, drafter_model
+from tests.support.training import PAD, criterion, naive_loss, training_sample
 
 TEMPERATURE = 2.0
 

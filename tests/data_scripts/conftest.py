@@ -1,31 +1,13 @@
 """Makes the programs of ``data_scripts`` importable, and decodes with the tiny teacher."""
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any, Callable, List
 
 import pytest
 
-from tests.conftest import ROOT, Corpus
+from tests.support.command_lines import SCRIPTS, Corpus
 
-SCRIPTS = Path(ROOT) / "data_scripts"
 sys.path.insert(0, str(SCRIPTS))
-
-
-def run_example(name: str, *args: object, **settings: str) -> "subprocess.CompletedProcess[str]":
-    """Run the script of ``examples/name`` with the programs of the tests' environment."""
-    path = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
-    settings = {"PATH": path, "PYTHON": sys.executable, "PYTHONPATH": ROOT, **settings}
-    return subprocess.run(
-        ["bash", Path(ROOT) / "examples" / name / "run.sh", *map(str, args)],
-        env={**os.environ, **settings},
-        capture_output=True,
-        encoding="utf-8",
-        stdin=subprocess.DEVNULL,
-        timeout=600,
-    )
 
 
 @pytest.fixture()

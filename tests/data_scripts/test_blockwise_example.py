@@ -11,8 +11,7 @@ import pytest
 from PIL import Image
 
 from specdec_plugin.errors import PluginError
-from tests.conftest import ROOT, Corpus, run_cli, train_args
-from tests.data_scripts.conftest import run_example
+from tests.support.command_lines import ROOT, Corpus, run_cli, run_example, train_args
 
 run = partial(run_example, "blockwise_pydocs")
 

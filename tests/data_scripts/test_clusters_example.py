@@ -6,8 +6,7 @@ from functools import partial
 from pathlib import Path
 
 from specdec_plugin.vocab.cluster_file import load_clusters
-from tests.conftest import Corpus
-from tests.data_scripts.conftest import run_example
+from tests.support.command_lines import Corpus, run_example
 
 run = partial(run_example, "vocab_clusters")
 TINY = dict(

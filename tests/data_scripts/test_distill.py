@@ -17,9 +17,15 @@ from shardfile import Manifest, open_shard, read_shard, shard_bounds, shard_path
 from textfiles import sha256
 
 from specdec_plugin.errors import PluginError
-from tests.conftest import ENGLISH, ROOT, Corpus, generate_args, hypotheses, run_cli
-
-from .conftest import SCRIPTS
+from tests.support.command_lines import (
+    ENGLISH,
+    ROOT,
+    SCRIPTS,
+    Corpus,
+    generate_args,
+    hypotheses,
+    run_cli,
+)
 
 ShardArgs = Callable[..., List[str]]
 

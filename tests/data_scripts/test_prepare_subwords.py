@@ -13,9 +13,7 @@ import textfiles
 from fairseq.data import data_utils
 
 from specdec_plugin.errors import PluginError
-from tests.conftest import Corpus, run_cli
-
-from .conftest import SCRIPTS
+from tests.support.command_lines import SCRIPTS, Corpus, run_cli
 
 #: Line breaks of all kinds, but for one program or another only.
 NASTY = "one\u2028two\x0bthree\x1cfour\x85five\x00six\rseven\teight\u00a0nine\x0c"

@@ -11,8 +11,7 @@ from PIL import Image
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.vocab.cluster_file import made_for, save_clusters
-from tests.decoding import tiny
-from tests.vocab import made
+from tests.support import made, tiny
 
 DECODER = tiny.model(0).decoder
 

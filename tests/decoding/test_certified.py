@@ -18,8 +18,7 @@ from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine, native
 from specdec_plugin.methods.build import build_generator
 from specdec_plugin.methods.config import DecodingConfig
-
-from . import tiny
+from tests.support import tiny
 
 WORDS = 300
 SYMBOLS = tiny.dictionary(WORDS)

@@ -25,13 +25,11 @@ from specdec_plugin.methods.config import DecodingConfig
 from specdec_plugin.methods.self_draft.drafter import SelfDrafter
 from specdec_plugin.vocab.cluster_file import made_for, save_clusters
 from specdec_plugin.vocab.flags import cluster_search, verifier_clusters
-
-from ..engine.tiny_models import build_model
-from ..vocab import made
-from . import tiny
-from .test_blockwise import TinyBlockwise
-from .test_loop import MODELS, SYMBOLS, assert_same, reference
-from .test_nat_drafter import drafter_model
+from tests.support import made, tiny
+from tests.support.architectures import build_model
+from tests.support.drafters import drafter_model
+from tests.support.heads import TinyBlockwise
+from tests.support.search import MODELS, SYMBOLS, assert_same, reference
 
 VOCABULARY = len(SYMBOLS)
 HEADS = tiny.model(2, TinyBlockwise, block_size=4, heads="separate")

@@ -6,8 +6,7 @@ from fairseq.models.transformer import TransformerDecoder
 
 from specdec_plugin.engine import CachedDecoder, linear
 from specdec_plugin.errors import PluginError
-
-from .tiny_models import (
+from tests.support.architectures import (
     VOCABULARY,
     build_model,
     encode,

@@ -5,8 +5,7 @@ import torch
 
 from specdec_plugin.engine.encoder import FastEncoder, build_encoder
 from specdec_plugin.errors import PluginError
-
-from .tiny_models import VOCABULARY, build_model
+from tests.support.architectures import VOCABULARY, build_model
 
 KINDS = {
     "post-norm": {},

@@ -7,8 +7,13 @@ import pytest
 
 from specdec_plugin.engine import CachedDecoder, native
 from specdec_plugin.engine.native import build
-
-from .tiny_models import build_model, encode, feed_in_steps, full_logits, random_tokens
+from tests.support.architectures import (
+    build_model,
+    encode,
+    feed_in_steps,
+    full_logits,
+    random_tokens,
+)
 
 
 @pytest.fixture

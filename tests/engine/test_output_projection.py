@@ -2,8 +2,7 @@ import pytest
 import torch
 
 from specdec_plugin.engine.output_projection import OutputProjection
-
-from .tiny_models import VOCABULARY, build_model
+from tests.support.architectures import VOCABULARY, build_model
 
 
 @pytest.mark.parametrize("shared", [True, False])

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_plugin.engine import build_engine
-
-from .tiny_models import VOCABULARY, build_model, encode, full_logits, logits_of
+from tests.support.architectures import VOCABULARY, build_model, encode, full_logits, logits_of
 
 MODELS = {
     "transformer": ("transformer", {}),

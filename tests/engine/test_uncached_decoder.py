@@ -6,8 +6,7 @@ import pytest
 import torch
 
 from specdec_plugin.engine import CachedDecoder, UncachedDecoder, build_engine
-
-from .tiny_models import build_model, encode, feed_in_steps, random_tokens
+from tests.support.architectures import build_model, encode, feed_in_steps, random_tokens
 
 KINDS = [
     ("lstm", {}),

@@ -11,19 +11,19 @@ import pytest
 import torch
 
 from specdec_plugin.fairseq_compat.checkpoints import load_weights
-
-from ..conftest import (
+from tests.support.command_lines import (
     HEADS,
     PLUGIN,
     TINY_MODEL,
+    TRACEBACK,
     blockwise_train_args,
     generate_args,
     hypotheses,
     run_cli,
+    scored,
     train_args,
 )
-from ..criterions.test_glancing_block_loss import free_port
-from .test_command_lines import TRACEBACK, scored
+from tests.support.training import free_port
 
 
 def plain(corpus, path, batch_size):

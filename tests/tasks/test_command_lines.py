@@ -9,10 +9,14 @@ import pytest
 import torch
 
 from specdec_plugin.fairseq_compat.checkpoints import load_weights
-
-from ..conftest import PLUGIN, generate_args, hypotheses, run_cli
-
-TRACEBACK = "Traceback (most recent call last)"
+from tests.support.command_lines import (
+    PLUGIN,
+    TRACEBACK,
+    generate_args,
+    hypotheses,
+    run_cli,
+    scored,
+)
 
 
 class Hostile:
@@ -30,12 +34,6 @@ def specdec(corpus, tiny_verifier, tiny_drafter, *more):
     if "nat" not in more:
         flags += ["--draft-rows", 0]  # in batches too
     return generate_args(corpus.data_dir, tiny_verifier, *flags, *more)
-
-
-def scored(printed):
-    """Hypotheses with scores by sentence, from H- lines."""
-    lines = (line.split("\t") for line in printed.splitlines() if line.startswith("H-"))
-    return {int(name[2:]): (float(score), text) for name, score, text in lines}
 
 
 @pytest.fixture(scope="module")

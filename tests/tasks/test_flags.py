@@ -12,8 +12,7 @@ from fairseq.tasks import TASK_REGISTRY
 from specdec_plugin.fairseq_compat.autocast import AutocastConfig, AutocastMixin
 from specdec_plugin.methods.config import DecodingConfig, decoding_config
 from specdec_plugin.tasks.parallel_decoding import ParallelDecodingConfig
-
-from ..conftest import PLUGIN
+from tests.support.command_lines import PLUGIN
 
 TASKS = [
     "translation",

@@ -19,9 +19,14 @@ from fairseq_cli import generate, interactive
 
 from specdec_plugin.cli.init_drafter import save
 from specdec_plugin.errors import PluginError
-
-from ..conftest import generate_args, hypotheses, once_per_run, run_cli, train_args
-from .test_command_lines import scored
+from tests.support.command_lines import (
+    generate_args,
+    hypotheses,
+    once_per_run,
+    run_cli,
+    scored,
+    train_args,
+)
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:\\s*'config' is validated"),  # of hydra, in our name

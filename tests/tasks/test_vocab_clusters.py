@@ -6,9 +6,8 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli import generate
 
 from specdec_plugin.errors import PluginError
-
-from ..conftest import generate_args, hypotheses
-from ..vocab import made
+from tests.support import made
+from tests.support.command_lines import generate_args, hypotheses
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:\\s*'config' is validated"),  # of hydra, in our name

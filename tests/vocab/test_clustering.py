@@ -12,8 +12,7 @@ from specdec_plugin.vocab import kmeans
 from specdec_plugin.vocab.active import build_clusters, chained
 from specdec_plugin.vocab.kmeans import cluster
 from specdec_plugin.vocab.store import States, StateStore
-
-from . import made
+from tests.support import made
 
 CENTRES = 10 * torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 1], [-1, -1, -1]])
 

@@ -7,9 +7,7 @@ import torch
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.vocab.cluster_file import check_clusters, load_clusters, made_for, save_clusters
-
-from ..decoding import tiny
-from . import made
+from tests.support import made, tiny
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_plugin.vocab.packing import pack, unpack
-
-from . import made
+from tests.support import made
 
 
 @settings(max_examples=100, deadline=None)

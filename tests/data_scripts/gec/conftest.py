@@ -1,36 +1,14 @@
 """Makes the programs of ``data_scripts/gec`` importable, and writes a little clean text."""
 
-import random
 import sys
 from pathlib import Path
-from typing import List
 
 import pytest
 
-from tests.data_scripts.conftest import SCRIPTS
+from tests.support.clean_text import sentences
+from tests.support.command_lines import SCRIPTS
 
 sys.path.insert(0, str(SCRIPTS / "gec"))
-
-SUBJECTS = "The file;The files;A user;Users;Their server;My friends;The library;I;They".split(";")
-VERBS = "opens close opened is are reads wrote writes stopped stops doesn't write has".split()
-OBJECTS = (
-    "a copy;the copies;an address;some classes;their names;the weather, too;its value;"
-    "the ``errno`` flag;a man;three women;in the house;at home;for a friend;whether it rains"
-).split(";")
-
-
-def sentences(count: int, seed: int = 0) -> List[str]:
-    """Lines of small sentences that differ in length, with markup in some."""
-    draw = random.Random(seed)
-    lines = []
-    for _ in range(count):
-        parts = [
-            f"{draw.choice(SUBJECTS)} {draw.choice(VERBS)} {draw.choice(OBJECTS)}, "
-            f"because the other one {draw.choice(VERBS)} {draw.choice(OBJECTS)} quickly."
-            for _ in range(draw.randint(1, 3))
-        ]
-        lines.append(" ".join(parts))
-    return lines
 
 
 @pytest.fixture()

@@ -8,9 +8,8 @@ from typing import Dict
 
 import pytest
 
-from tests.data_scripts.conftest import run_example
-
-from .conftest import sentences
+from tests.support.clean_text import sentences
+from tests.support.command_lines import run_example
 
 TINY = dict(UPDATES="2", COPIES="1", SIZE="120", DIM="16", LAYERS="1", HELD_OUT="3", THREADS="1")
 run = partial(run_example, "gec")

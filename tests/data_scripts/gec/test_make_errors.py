@@ -24,10 +24,8 @@ from make_errors import chunks, main, make_pairs, map_in_order, parse_mix, start
 from noise import Noise
 
 from specdec_plugin.errors import PluginError
-from tests.conftest import run_cli
-from tests.data_scripts.conftest import SCRIPTS
-
-from .conftest import sentences
+from tests.support.clean_text import sentences
+from tests.support.command_lines import SCRIPTS, run_cli
 
 LEXICON = confusion.make_lexicon(confusion.count_words(sentences(500), 2, 1000))
 MIX = {name: weight for name, (_, weight) in ERROR_TYPES.items()}

@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from strip_case import get_parser, stripper
 
-from tests.conftest import run_cli
-from tests.data_scripts.conftest import SCRIPTS
+from tests.support.command_lines import SCRIPTS, run_cli
 
 PROGRAM = ("python", SCRIPTS / "gec" / "strip_case.py")
 LINE = "“ Well ” , Mr. O'Neil 's HTTP/2 server ( in ``Main`` ) does n't STOP - É !"

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenise import tokens
 
-from tests.conftest import run_cli
-from tests.data_scripts.conftest import SCRIPTS
+from tests.support.command_lines import SCRIPTS, run_cli
 
 
 @pytest.mark.parametrize(

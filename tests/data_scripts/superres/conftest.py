@@ -2,6 +2,6 @@
 
 import sys
 
-from tests.data_scripts.conftest import SCRIPTS
+from tests.support.command_lines import SCRIPTS
 
 sys.path.insert(0, str(SCRIPTS / "superres"))

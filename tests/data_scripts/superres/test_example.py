@@ -3,7 +3,7 @@
 from functools import partial
 from pathlib import Path
 
-from tests.data_scripts.conftest import run_example
+from tests.support.command_lines import run_example
 
 TINY = dict(
     DIM="16", LAYERS="1", SIDE="4", STRIDE="24", SIZES="3", UPDATES_MIXED="4",

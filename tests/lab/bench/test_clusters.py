@@ -6,8 +6,7 @@ import pytest
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.bench.__main__ import main
-
-from ...vocab import made
+from tests.support import made
 
 
 @pytest.fixture

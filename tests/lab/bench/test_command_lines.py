@@ -9,8 +9,7 @@ from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.bench.__main__ import main
 from specdec_plugin.methods.build import build_generator
 from specdec_plugin.tasks import parallel_decoding
-
-from ...conftest import ROOT, run_cli
+from tests.support.command_lines import ROOT, run_cli
 
 
 def bench(corpus, verifier, *more):

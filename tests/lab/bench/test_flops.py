@@ -21,11 +21,10 @@ from specdec_plugin.methods.block_nat.drafter import NATDrafter
 from specdec_plugin.methods.blockwise.drafter import BlockwiseDrafter
 from specdec_plugin.methods.blockwise.proposals import Proposals
 from specdec_plugin.methods.self_draft.drafter import SelfDrafter
-
-from ...decoding import tiny
-from ...decoding.test_blockwise import blockwise_model
-from ...decoding.test_nat_drafter import K, drafter_model
-from ...engine.tiny_models import build_model
+from tests.support import tiny
+from tests.support.architectures import build_model
+from tests.support.drafters import K, drafter_model
+from tests.support.heads import blockwise_model
 
 
 def attention(queries, keys, values, *rest, **more):

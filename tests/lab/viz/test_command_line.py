@@ -9,9 +9,8 @@ import sentencepiece
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.viz.__main__ import main
-
-from ...conftest import generate_args, hypotheses, run_cli
-from .test_page import data_of
+from tests.support.command_lines import generate_args, hypotheses, run_cli
+from tests.support.pages import data_of
 
 
 def arguments(corpus, verifier, output, *more):

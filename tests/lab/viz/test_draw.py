@@ -8,8 +8,7 @@ import pytest
 from specdec_plugin.lab.viz import draw as drawing
 from specdec_plugin.lab.viz.draw import draw
 from specdec_plugin.lab.viz.text import cells
-
-from .charts import jacobi, speculation
+from tests.support.charts import jacobi, speculation
 
 
 def texts_of(svg):

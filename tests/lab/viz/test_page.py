@@ -12,31 +12,10 @@ from hypothesis import strategies as st
 
 from specdec_plugin.lab.viz.kinds import Kind
 from specdec_plugin.lab.viz.page import embedded, page
-
-from .charts import jacobi, speculation
+from tests.support.charts import jacobi, speculation
+from tests.support.pages import Elements, data_of
 
 HOSTILE = "</script><script>document.title='broken'</script><!--<img src=x onerror=alert(1)>&amp;"
-
-
-class Elements(HTMLParser):
-    """Start tags, and the text of scripts."""
-
-    def __init__(self, source):
-        super().__init__()
-        self.tags, self.scripts = [], []
-        self.feed(source)
-        self.close()
-
-    def handle_starttag(self, tag, attrs):
-        self.tags.append((tag, dict(attrs)))
-
-    def handle_data(self, data):
-        if self.tags and self.tags[-1][0] == "script" and data.strip():
-            self.scripts.append(data)
-
-
-def data_of(source):
-    return json.loads(Elements(source).scripts[0])
 
 
 def test_hostile_text_stays_data():

@@ -9,10 +9,9 @@ from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import UncachedDecoder, build_engine
 from specdec_plugin.lab.viz.graph import settling_iterations
 from specdec_plugin.lab.viz.record import Recording, observe, record
-
-from ...decoding import tiny
-from ...engine.tiny_models import build_model
-from .observed import MODELS, PAD, decode, full_pass
+from tests.support import tiny
+from tests.support.architectures import build_model
+from tests.support.observed import MODELS, PAD, decode, full_pass
 
 
 def naive(models, sample, length, min_len, max_len):

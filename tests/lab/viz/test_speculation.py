@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.lab.viz.kinds import Kind
 from specdec_plugin.lab.viz.speculation import classify, judge, observe
-
-from ...decoding import tiny
-from .observed import MODELS, decode, full_pass
+from tests.support import tiny
+from tests.support.observed import MODELS, decode, full_pass
 
 A, T, B, D = Kind.ACCEPTED, Kind.TOP_BETA, Kind.BIFURCATION, Kind.DISCARDED
 

@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specdec_plugin.lab.viz.text import Marks, cells, fitted, marks_of, readable, sentence, visible
-
-from .charts import Symbols
+from tests.support.charts import Symbols
 
 PIECES, BPE, WORDS = Marks.SENTENCEPIECE, Marks.BPE, Marks.WORDS
 

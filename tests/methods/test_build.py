@@ -9,11 +9,10 @@ from specdec_plugin.engine import native, native_layers
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
 from specdec_plugin.methods.config import DecodingConfig
-
-from ..engine.tiny_models import build_model
-from . import tiny
-from .test_loop import assert_same, reference
-from .test_nat_drafter import drafter_model
+from tests.support import tiny
+from tests.support.architectures import build_model
+from tests.support.drafters import drafter_model
+from tests.support.search import assert_same, reference
 
 
 @pytest.fixture

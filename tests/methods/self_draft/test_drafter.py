@@ -17,10 +17,9 @@ from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
 from specdec_plugin.methods.config import DecodingConfig
 from specdec_plugin.methods.self_draft.drafter import SelfDrafter
-
-from ..engine.tiny_models import build_model
-from . import tiny
-from .test_loop import MODELS, SYMBOLS, assert_same, reference
+from tests.support import tiny
+from tests.support.architectures import build_model
+from tests.support.search import MODELS, SYMBOLS, assert_same, reference
 
 
 def generator(models, block_size, dtype, rule=None, **lengths):

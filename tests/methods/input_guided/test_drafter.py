@@ -17,9 +17,8 @@ from specdec_plugin.methods.config import DecodingConfig, check_method_flags
 from specdec_plugin.methods.input_guided.drafter import InputGuidedDrafter
 from specdec_plugin.methods.input_guided.native import NativeSourceCopy
 from specdec_plugin.methods.input_guided.source_copy import NEAR, SourceCopy
-
-from . import tiny
-from .test_loop import MODELS, SYMBOLS, assert_same, ours, reference
+from tests.support import tiny
+from tests.support.search import MODELS, SYMBOLS, assert_same, ours, reference
 
 EOS = SYMBOLS.eos()
 MAKERS = [SourceCopy, NativeSourceCopy]

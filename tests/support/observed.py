@@ -14,8 +14,7 @@ from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine
 from specdec_plugin.lab.viz.observe import ObservingLoop
-
-from ...decoding import tiny
+from tests.support import tiny
 
 SYMBOLS = tiny.dictionary()
 MODELS = [tiny.model(seed) for seed in range(3)]

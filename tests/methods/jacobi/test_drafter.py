@@ -32,9 +32,8 @@ from specdec_plugin.methods.jacobi.ngram_lookup import (
     Window,
     initial_guesses,
 )
-
-from . import tiny
-from .test_loop import MODELS, SYMBOLS, assert_same, ours, reference
+from tests.support import tiny
+from tests.support.search import MODELS, SYMBOLS, assert_same, ours, reference
 
 PAD, EOS = SYMBOLS.pad(), SYMBOLS.eos()
 KINDS = ["pad", "source", "random", "ngram"]

@@ -9,10 +9,9 @@ from specdec_plugin.decoding.state import Batch, Rows
 from specdec_plugin.methods import build
 from specdec_plugin.methods.block_nat.drafter import NATDrafter
 from specdec_plugin.methods.config import DecodingConfig
-
-from . import tiny
-from .test_loop import MODELS, assert_same, ours, reference
-from .test_nat_drafter import K, drafter_model, one_by_one
+from tests.support import tiny
+from tests.support.drafters import K, drafter_model, one_by_one
+from tests.support.search import MODELS, assert_same, ours, reference
 
 POSITIONS = 11
 

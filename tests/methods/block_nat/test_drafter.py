@@ -4,7 +4,6 @@ import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
 
-from specdec_plugin.data.block_masking import Blocks
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.constraints import Constraints
 from specdec_plugin.decoding.drafter import NoDrafter
@@ -15,57 +14,10 @@ from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import UncachedDecoder, build_engine
 from specdec_plugin.methods.block_nat.drafter import NATDrafter
-from specdec_plugin.models.block_nat import BlockNATModel, block_nat
-
-from ..engine.tiny_models import build_model
-from . import tiny
-from .test_loop import SYMBOLS, assert_same, reference
-
-K = 4
-
-
-class TinyDrafter(BlockNATModel):
-    """Built from few arguments."""
-
-    @classmethod
-    def build_model(cls, args, task):
-        block_nat(args)
-        return super().build_model(args, task)
-
-
-def drafter_model(form, share=False, seed=5, **arguments):
-    return tiny.model(
-        seed,
-        TinyDrafter,
-        block_size=K,
-        prefix_attention=form,
-        share_encoder=share,
-        share_all_embeddings=False,
-        **arguments,
-    )
-
-
-def one_by_one(model, encoder_out, row, chosen, block_size=K):
-    """Drafted tokens after ``chosen``, and scores, by the forward pass that training uses."""
-    prefix = torch.tensor([[2, *chosen]])
-    blocks = Blocks(
-        starts=torch.tensor([[len(chosen)]]),
-        targets=torch.zeros(1, 1, block_size, dtype=torch.long),
-        scored=torch.ones(1, 1, block_size, dtype=torch.bool),
-    )
-    one = {
-        "encoder_out": [encoder_out["encoder_out"][0][:, row : row + 1]],
-        "encoder_padding_mask": [encoder_out["encoder_padding_mask"][0][row : row + 1]],
-    }
-    with torch.no_grad():
-        features = model.decoder.block_features(prefix, one, blocks)
-        # Masked after they are normalised, as fairseq does it.
-        scores = model.decoder.output_layer(features)[0, 0].log_softmax(-1)
-    scores[:, 1] = -torch.inf
-    if not chosen:
-        scores[0, 2] = -torch.inf
-    best = scores.max(-1)
-    return best.indices.tolist(), best.values
+from tests.support import tiny
+from tests.support.architectures import build_model
+from tests.support.drafters import K, drafter_model, one_by_one
+from tests.support.search import SYMBOLS, assert_same, reference
 
 
 @pytest.mark.parametrize("form", ["full", "causal"])

@@ -16,8 +16,14 @@ from fairseq.models.transformer import TransformerModel
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import explained, load_weights
-
-from .conftest import PLUGIN, Corpus, generate_args, hypotheses, run_cli, train_args
+from tests.support.command_lines import (
+    PLUGIN,
+    Corpus,
+    generate_args,
+    hypotheses,
+    run_cli,
+    train_args,
+)
 
 READERS = [load_weights, checkpoint_utils.load_checkpoint_to_cpu]
 

@@ -10,10 +10,9 @@ from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights
 from specdec_plugin.fairseq_compat.pairing import check_resumed
 from specdec_plugin.models.block_nat import BlockNATModel
-
-from ..conftest import drafter_train_args, run_cli, train_args
-from ..decoding import tiny
-from ..decoding.test_nat_drafter import drafter_model
+from tests.support import tiny
+from tests.support.command_lines import drafter_train_args, run_cli, train_args
+from tests.support.drafters import drafter_model
 
 
 @pytest.fixture(scope="module")

@@ -11,25 +11,13 @@ from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.state import Batch, Rows
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
-from specdec_plugin.engine import build_engine, native
+from specdec_plugin.engine import build_engine
 from specdec_plugin.methods.block_nat.drafter import NATDrafter
+from tests.support import tiny
+from tests.support.drafters import K, chained_model
+from tests.support.search import MODELS, SYMBOLS, assert_same, reference
 
-from . import tiny
-from .test_loop import MODELS, SYMBOLS, assert_same, reference
-from .test_nat_drafter import K, drafter_model
-
-
-@pytest.fixture(autouse=True, params=["native", "plain"])
-def operators(request, monkeypatch):
-    if request.param == "plain":
-        monkeypatch.setattr(native, "library", lambda: None)
-
-
-def chained_model(form="causal", share=False):
-    model = drafter_model(form, share, chain_units=24)
-    with torch.no_grad():  # a new head changes nothing; this one shall
-        torch.nn.init.normal_(model.decoder.chain.out.weight, std=0.3)
-    return model
+pytestmark = pytest.mark.usefixtures("operators")
 
 
 @torch.no_grad()

@@ -7,8 +7,9 @@ from torch import nn
 from specdec_plugin.engine import CachedDecoder
 from specdec_plugin.methods.block_nat.chain import Chain, confident
 from specdec_plugin.models.chain_head import ChainHead
+from tests.support.architectures import build_model
 
-from .tiny_models import build_model
+pytestmark = pytest.mark.usefixtures("seeded", "operators")
 
 UNITS = 20
 

@@ -8,9 +8,10 @@ import torch.nn.functional as F
 
 from specdec_plugin.engine.output_projection import OutputProjection
 from specdec_plugin.vocab.clustered_linear import ClusteredLinear
+from tests.support import made
+from tests.support.architectures import VOCABULARY, build_model
 
-from ..vocab import made
-from .tiny_models import VOCABULARY, build_model
+pytestmark = pytest.mark.usefixtures("seeded", "operators")
 
 
 def naive(inputs, weight, bias, clusters):

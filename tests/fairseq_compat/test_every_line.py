@@ -9,8 +9,7 @@ import torch
 
 from specdec_plugin.fairseq_compat.every_line import keep_every_line
 from specdec_plugin.tasks.parallel_decoding import SpecdecTranslationConfig, SpecdecTranslationTask
-
-from ..conftest import generate_args, hypotheses, run_cli, train_args
+from tests.support.command_lines import generate_args, hypotheses, run_cli, train_args
 
 LIMITS = (6, 6)  # less than some sources and references of the tiny corpus
 

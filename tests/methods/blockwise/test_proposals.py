@@ -8,16 +8,13 @@ import torch
 from specdec_plugin.engine import build_engine, native
 from specdec_plugin.methods.block_nat.chain import confident
 from specdec_plugin.methods.blockwise.proposals import Proposals
-
-from ..decoding import tiny
-from ..decoding.test_blockwise import BLOCKWISE, FORMS, blockwise_model
+from tests.support import tiny
+from tests.support.heads import BLOCKWISE, FORMS, blockwise_model
 
 EOS = 2
 
 
-@pytest.fixture(autouse=True)
-def operators():
-    """Both are compared here."""
+pytestmark = pytest.mark.usefixtures("seeded")
 
 
 def sources(model, engine, rows, seed=0):

@@ -1,0 +1,155 @@
+"""The command lines of fairseq and of this package, and a tiny corpus for them."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Callable, List, Sequence
+
+import pytest
+from filelock import FileLock
+
+#: The project's folder, so that ``import specdec_plugin`` finds this package anywhere.
+ROOT = str(Path(__file__).resolve().parents[2])
+#: What to hand to ``--user-dir``.
+PLUGIN = os.path.join(ROOT, "specdec_plugin")
+#: The shape and training of every tiny model; give other flags after these to override.
+TINY_MODEL = (
+    "--arch transformer --share-all-embeddings --dropout 0 "
+    "--encoder-layers 1 --encoder-embed-dim 16 --encoder-ffn-embed-dim 32 "
+    "--encoder-attention-heads 2 --decoder-layers 1 --decoder-embed-dim 16 "
+    "--decoder-ffn-embed-dim 32 --decoder-attention-heads 2"
+).split()
+# Without a buffer: fairseq's thread that fills it may still run when training has ended, and then
+# the interpreter, which stops threads as it ends, now and then aborts.
+TINY_TRAINING = (
+    "--cpu --optimizer adam --lr 0.02 --max-tokens 400 --seed 1 --num-workers 0 "
+    "--data-buffer-size 0 "
+    "--no-epoch-checkpoints --no-progress-bar --disable-validation --log-interval 1000"
+).split()
+ENGLISH = "zero one two three four five six seven eight nine and minus".split()
+SPANISH = "cero uno dos tres cuatro cinco seis siete ocho nueve y menos".split()
+SENTENCES = {"train": 240, "valid": 20, "test": 21}  # 21: the last batch of 8 is never full
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Sentences of spoken figures, English to Spanish, as text and binarised."""
+
+    raw_dir: str  # train.en, train.es, valid.en, ...
+    data_dir: str  # what fairseq-train and fairseq-generate read
+
+    def lines(self, split: str, language: str) -> List[str]:
+        return (Path(self.raw_dir) / f"{split}.{language}").read_text("utf-8").splitlines()
+
+
+def run_cli(
+    args: Sequence[Any], *, check: bool = True, **kwargs: Any
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command line of the environment that the tests run in.
+
+    Args:
+        args: the program and its arguments.  ``python`` is this interpreter;
+            others (``fairseq-generate``, ``specdec-bench``) are those installed beside it.
+        check: fail the test, showing what was printed, unless the exit code is 0.
+        kwargs: for :func:`subprocess.run`; ``env`` is added to the environment.
+
+    Returns:
+        the finished process with ``stdout`` and ``stderr`` as text.
+    """
+    program, *rest = map(str, args)
+    beside = os.path.dirname(sys.executable)
+    found = sys.executable if program == "python" else shutil.which(program, path=beside)
+    assert found, f"{program} is not installed in the environment of the tests"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ROOT}
+    environment.update(kwargs.pop("env", {}))
+    kwargs.setdefault("timeout", 240)
+    if "input" not in kwargs:
+        kwargs.setdefault("stdin", subprocess.DEVNULL)
+    done = subprocess.run(
+        [found, *rest], env=environment, capture_output=True, encoding="utf-8", **kwargs
+    )
+    if check:
+        assert done.returncode == 0, f"{' '.join(map(str, args))}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def generate_args(data_dir: Any, checkpoint: Any, *more: Any) -> List[str]:
+    """The command line that decodes the test set with the plugin's task."""
+    fixed = ["fairseq-generate", data_dir, "--user-dir", PLUGIN, "--task", "specdec_translation"]
+    fixed += ["--path", checkpoint, "--beam", 1, "--cpu", "--num-workers", 0, "--max-len-b", 20]
+    return [str(arg) for arg in (*fixed, *more)]
+
+
+def train_args(data_dir: Any, save_dir: Any, *more: Any) -> List[str]:
+    """The command line that trains a tiny model with the plugin's task."""
+    fixed = ["fairseq-train", data_dir, "--user-dir", PLUGIN, "--task", "specdec_translation"]
+    fixed += [*TINY_MODEL, *TINY_TRAINING, "--save-dir", save_dir]
+    return [str(arg) for arg in (*fixed, *more)]
+
+
+def hypotheses(printed: str) -> List[str]:
+    """The H- lines of fairseq-generate, without scores, in the order of the input."""
+    found = (line.split("\t") for line in printed.splitlines() if line.startswith("H-"))
+    return [text for _, text in sorted((int(name[2:]), text) for name, _, text in found)]
+
+
+def once_per_run(factory: pytest.TempPathFactory, name: str, build: Callable[[Path], None]) -> Path:
+    """A folder that ``build`` fills once, though several pytest workers ask for it."""
+    base = factory.getbasetemp()
+    shared = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
+    folder = shared / name
+    with FileLock(str(shared / f"{name}.lock")):
+        if not (folder / ".done").exists():
+            folder.mkdir(exist_ok=True)
+            build(folder)
+            (folder / ".done").touch()
+    return folder
+
+
+def drafter_train_args(data_dir: Any, save_dir: Any, verifier: Any, *more: Any) -> List[str]:
+    """The command line that trains a tiny drafter which shares its verifier's encoder."""
+    fixed = ["fairseq-train", data_dir, "--user-dir", PLUGIN, "--task", "block_nat_translation"]
+    fixed += [*TINY_MODEL, *TINY_TRAINING, "--arch", "block_nat", "--block-size", 4]
+    fixed += ["--criterion", "glancing_block_loss", "--share-encoder", "--verifier-path", verifier]
+    return [str(arg) for arg in (*fixed, "--save-dir", save_dir, *more)]
+
+
+#: k of the tiny proposal heads.
+HEADS = 4
+
+
+def blockwise_train_args(data_dir: Any, save_dir: Any, *more: Any) -> List[str]:
+    """The command line that trains tiny proposal heads."""
+    fixed = ["fairseq-train", data_dir, "--user-dir", PLUGIN, "--task", "blockwise_translation"]
+    fixed += [*TINY_TRAINING, "--arch", "blockwise_transformer", "--block-size", HEADS]
+    fixed += ["--criterion", "blockwise_cross_entropy", "--dropout", 0, "--save-dir", save_dir]
+    return [str(arg) for arg in (*fixed, *more)]
+
+
+TRACEBACK = "Traceback (most recent call last)"
+
+
+def scored(printed):
+    """Hypotheses with scores by sentence, from H- lines."""
+    lines = (line.split("\t") for line in printed.splitlines() if line.startswith("H-"))
+    return {int(name[2:]): (float(score), text) for name, score, text in lines}
+
+
+SCRIPTS = Path(ROOT) / "data_scripts"
+
+
+def run_example(name: str, *args: object, **settings: str) -> "subprocess.CompletedProcess[str]":
+    """Run the script of ``examples/name`` with the programs of the tests' environment."""
+    path = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
+    settings = {"PATH": path, "PYTHON": sys.executable, "PYTHONPATH": ROOT, **settings}
+    return subprocess.run(
+        ["bash", Path(ROOT) / "examples" / name / "run.sh", *map(str, args)],
+        env={**os.environ, **settings},
+        capture_output=True,
+        encoding="utf-8",
+        stdin=subprocess.DEVNULL,
+        timeout=600,
+    )

@@ -1,0 +1,53 @@
+"""fairseq's own greedy search, and the loop around any drafter."""
+
+import torch
+from fairseq.sequence_generator import SequenceGenerator
+from hypothesis import strategies as st
+
+from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
+from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
+from specdec_plugin.decoding.statistics import Statistics
+from specdec_plugin.decoding.verifier import Verifier
+from specdec_plugin.engine import build_engine
+
+from . import tiny
+
+SYMBOLS = tiny.dictionary()
+MODELS = [tiny.model(seed) for seed in range(3)]
+
+
+def reference(models, sample, prefix=None, **options):
+    """fairseq's hypotheses with beam 1."""
+    generator = SequenceGenerator(models, SYMBOLS, beam_size=1, **options)
+    return [row[0] for row in generator.generate(models, sample, prefix_tokens=prefix)]
+
+
+def ours(models, sample, drafter, rule, prefix=None, temperature=1.0, one_call=True, **lengths):
+    statistics = Statistics()
+    engines = [build_engine(model) for model in models]
+    step = VerifiedStep(Verifier(engines, statistics, temperature), rule, one_call)
+    loop = DecodingLoop(drafter, step, statistics, keep_history=True)
+    positions = min(model.max_decoder_positions() for model in models)
+    options = Lengths(max_positions=positions, **lengths)
+    generator = ParallelGenerator(models, SYMBOLS, loop, statistics, options)
+    return [row[0] for row in generator.generate(models, sample, prefix_tokens=prefix)], statistics
+
+
+def assert_same(found, expected):
+    for mine, theirs in zip(found, expected):
+        assert mine["tokens"].tolist() == theirs["tokens"].tolist()
+        assert torch.allclose(mine["positional_scores"], theirs["positional_scores"], atol=1e-4)
+        assert abs(float(mine["score"]) - float(theirs["score"])) < 1e-4
+    assert len(found) == len(expected)
+
+
+settings_of_search = st.fixed_dictionaries(
+    {
+        "max_len_a": st.sampled_from([0, 0.5, 1.3]),
+        "max_len_b": st.integers(2, 14),
+        "min_len": st.integers(0, 2),
+        "unk_penalty": st.sampled_from([0.0, 1.5, -2.0]),
+        "len_penalty": st.sampled_from([1.0, 0.6]),
+        "temperature": st.sampled_from([1.0, 0.7]),
+    }
+)
