@@ -1,7 +1,11 @@
-"""The ``--user-dir`` entry: registers the plugin's models, criteria and tasks with fairseq."""
+"""The ``--user-dir`` entry: registers the plugin's models, criteria and tasks with fairseq.
+
+From Python, :func:`load` decodes with them.
+"""
 
 import logging
 
+from .api import load, load_session
 from .criterions import blockwise_cross_entropy, glancing_block_loss, projected_cross_entropy
 from .fairseq_compat.checkpoints import install_safe_loading
 from .fairseq_compat.user_dir import PluginPath
@@ -21,6 +25,8 @@ __all__ = [
     "blockwise_transformer",
     "blockwise_translation",
     "glancing_block_loss",
+    "load",
+    "load_session",
     "parallel_decoding",
     "projected_cross_entropy",
     "translation_from_pretrained_bart",

@@ -1,0 +1,352 @@
+"""Decode from Python: :func:`load` gives a translator, :func:`load_session` several of them.
+
+Example::
+
+    import specdec_plugin
+
+    folder = "checkpoints/pydocs-en-es"
+    translator = specdec_plugin.load(
+        f"{folder}/verifier.pt",
+        source_lang="en",
+        target_lang="es",
+        decoding="specdec",
+        subwords=f"{folder}/spm.model",
+    )
+    (hypothesis,) = translator.translate(["The file is closed."])
+    print(hypothesis.text, translator.statistics.accepted_tokens)
+
+One session holds the models once, for as many methods as are compared::
+
+    session = specdec_plugin.load_session(f"{folder}/verifier.pt", source_lang="en", ...)
+    greedy = session.translator("greedy")
+    drafted = session.translator("specdec", drafter_path=f"{folder}/drafter.pt")
+"""
+
+import copy
+import os
+from argparse import Namespace
+from dataclasses import fields
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, get_args, get_type_hints
+
+import sentencepiece
+import torch
+from fairseq import utils
+from fairseq.checkpoint_utils import load_model_ensemble
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+from torch import Tensor
+
+from .decoding.statistics import Statistics
+from .errors import PluginError
+from .methods.config import decoding_config
+
+#: fairseq's task whose dictionaries and batches are used.
+TASK = "specdec_translation"
+#: fairseq's options that a search reads.
+SEARCH_OPTIONS = (
+    "beam", "max_len_a", "max_len_b", "min_len", "lenpen", "unkpen", "unnormalized", "temperature",
+    "no_repeat_ngram_size", "match_source_len", "sampling", "sampling_topk", "sampling_topp",
+    "diverse_beam_groups", "diverse_beam_strength", "diversity_rate", "retain_iter_history",
+)  # fmt: skip
+
+
+class Hypothesis(NamedTuple):
+    """The best translation of one sentence.
+
+    Attributes:
+        tokens: (length,) indices in the target dictionary, the end of the sentence included.
+        score: as fairseq gives it: the mean of ``positional_scores``, unless ``lenpen`` or
+            ``unnormalized`` change that.
+        positional_scores: (length,) log-probability of each token.
+        iterations: passes of the model that verified drafts; None for fairseq's own search.
+        pieces: subword pieces with spaces between them.
+        text: ``pieces`` joined by the session's subword model; without one, the same as ``pieces``.
+    """
+
+    tokens: Tensor
+    score: float
+    positional_scores: Tensor
+    iterations: Optional[int]
+    pieces: str
+    text: str
+
+
+class Session:
+    """A task with its dictionaries, and models, loaded once.
+
+    Args:
+        task: fairseq's task.
+        models: the models in ``--path``, an ensemble if there are several.
+        subwords: splits raw text into pieces and joins them again; None where there is no raw text.
+    """
+
+    def __init__(self, task: Any, models: Sequence[Any], subwords: Any = None) -> None:
+        self.task = task
+        self.models = models
+        self.subwords = subwords
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the models."""
+        device: torch.device = next(self.models[0].parameters()).device
+        return device
+
+    def translator(self, decoding: Optional[str] = "greedy", **flags: Any) -> "Translator":
+        """Build a translator that shares the session's models.
+
+        Args:
+            decoding: as ``--decoding``; None for fairseq's own beam search.
+            flags: the other decoding options, and :data:`SEARCH_OPTIONS`, such as
+                ``block_size=8`` or ``max_len_b=100``. ``beam`` is 1 for each method of
+                ``--decoding``, and 5 without.
+
+        Raises:
+            PluginError: an option does not exist, or has no effect, or contradicts another.
+        """
+        task, config = copy.copy(self.task), decoding_config(self.task)
+        task.cfg = copy.copy(task.cfg)
+        kinds, searching = get_type_hints(type(config)), {}
+        known = {item.name for item in fields(config)} - {"_name"}
+        for name, value in {"decoding": decoding, **flags}.items():
+            if name in known:
+                _check_choice(name, value, kinds[name])
+                setattr(task.cfg, name, value)
+            else:
+                searching[name] = value
+        unknown = {*searching} - {*SEARCH_OPTIONS}
+        if unknown:
+            raise PluginError(
+                f"There is no option {min(unknown)}. `python -m specdec_plugin.cli.options` lists "
+                f"the decoding options; those of fairseq are {', '.join(SEARCH_OPTIONS)}."
+            )
+        args = Namespace(**{"beam": 5 if decoding is None else 1, **searching})
+        return Translator(self, task.build_generator(self.models, args))
+
+    def dataset(self, lines: Sequence[str]) -> Any:
+        """fairseq's data set of lines of subword pieces, with spaces between the pieces."""
+        _check_lines(lines)
+        dictionary = self.task.source_dictionary
+        encoded = [dictionary.encode_line(line, add_if_not_exist=False).long() for line in lines]
+        dataset = self.task.build_dataset_for_inference(encoded, [len(each) for each in encoded])
+        dataset.lines_before = 0  # warnings count the lines of each call, not of all calls
+        return dataset
+
+    def split(self, subset: str) -> Any:
+        """fairseq's data set of a binarised split.
+
+        Raises:
+            PluginError: the data folder has no such split.
+        """
+        try:
+            self.task.load_dataset(subset)
+        except FileNotFoundError as error:
+            raise PluginError(
+                f"{error}. Name a folder that fairseq-preprocess wrote, and a split of it."
+            ) from error
+        return self.task.dataset(subset)
+
+    def iterator(self, dataset: Any, batch_size: int) -> Any:
+        """fairseq's iterator over batches: similar lengths together, each sentence once."""
+        limits = [self.task.max_positions(), *(model.max_positions() for model in self.models)]
+        return self.task.get_batch_iterator(
+            dataset,
+            max_sentences=batch_size,
+            max_positions=utils.resolve_max_positions(*limits),
+            disable_iterator_cache=True,  # else the first batch size is kept
+        )
+
+    def batches(self, dataset: Any, batch_size: int) -> List[Any]:
+        """fairseq's batches of a data set, in memory."""
+        return list(self.iterator(dataset, batch_size).next_epoch_itr(shuffle=False))
+
+    def pieces(self, lines: Sequence[str]) -> List[str]:
+        """Raw lines as subword pieces with spaces between them.
+
+        Raises:
+            PluginError: the session has no subword model.
+        """
+        _check_lines(lines)
+        if self.subwords is None:
+            raise PluginError(
+                "Raw text needs a subword model: give subwords='spm.model' when loading, or "
+                "translate lines of subword pieces with translate_pieces."
+            )
+        return [" ".join(self.subwords.encode(line, out_type=str)) for line in lines]
+
+    def hypothesis(self, found: Dict[str, Any]) -> Hypothesis:
+        """One of fairseq's hypotheses, with its text."""
+        pieces = str(self.task.target_dictionary.string(found["tokens"]))
+        text = pieces if self.subwords is None else self.subwords.decode(pieces.split())
+        scores = found["positional_scores"].cpu()
+        tokens, score = found["tokens"].cpu(), float(found["score"])
+        return Hypothesis(tokens, score, scores, found.get("steps"), pieces, text)
+
+    def decode(self, generator: Any, batch: Any) -> List[List[Dict[str, Any]]]:
+        """fairseq's hypotheses of a batch, when the device has finished it.
+
+        Args:
+            generator: has fairseq's ``generate``.
+            batch: fairseq's, on the CPU.
+
+        Returns:
+            for each sentence its hypotheses, the best first.
+        """
+        device = self.device
+        batch = utils.move_to_cuda(batch, device) if device.type == "cuda" else batch
+        found: Any = self.task.inference_step(generator, self.models, batch)
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return list(found)
+
+
+class Translator:
+    """Decodes with one method.
+
+    Args:
+        session: the models.
+        generator: has fairseq's ``generate``.
+
+    Attributes:
+        statistics: counters over all batches since the last ``reset()``; None for fairseq's own
+            search.
+    """
+
+    def __init__(self, session: Session, generator: Any) -> None:
+        self.session = session
+        self.generator = generator
+        self.statistics: Optional[Statistics] = getattr(generator, "statistics", None)
+
+    def decode(self, batch: Any) -> List[List[Dict[str, Any]]]:
+        """fairseq's hypotheses of one of its batches; see :meth:`Session.decode`."""
+        return self.session.decode(self.generator, batch)
+
+    def translate(self, lines: Sequence[str], batch_size: int = 1) -> List[Hypothesis]:
+        """Translate raw text.
+
+        Args:
+            lines: a sentence each.
+            batch_size: sentences that are decoded together. On a CPU most methods draft only for
+                single sentences.
+
+        Returns:
+            a hypothesis for every line, in the order of the lines.
+
+        Raises:
+            PluginError: the session has no subword model.
+        """
+        return self.translate_pieces(self.session.pieces(lines), batch_size)
+
+    def translate_pieces(self, lines: Sequence[str], batch_size: int = 1) -> List[Hypothesis]:
+        """Translate lines of subword pieces, with spaces between the pieces.
+
+        Arguments and result are those of :meth:`translate`. A line that is longer than the models
+        take is cut, with a warning.
+        """
+        if batch_size < 1:
+            raise PluginError(f"batch_size {batch_size}: give at least 1.")
+        if len(lines) == 0:  # of which fairseq makes no batches
+            return []
+        found: Dict[int, Hypothesis] = {}
+        for batch in self.session.batches(self.session.dataset(lines), batch_size):
+            for number, hypotheses in zip(batch["id"].tolist(), self.decode(batch)):
+                found[number] = self.session.hypothesis(hypotheses[0])
+        return [found[number] for number in range(len(lines))]
+
+
+def load(
+    path: str,
+    data: Optional[str] = None,
+    *,
+    source_lang: str,
+    target_lang: str,
+    decoding: Optional[str] = "greedy",
+    device: Optional[str] = None,
+    subwords: Optional[str] = None,
+    **flags: Any,
+) -> Translator:
+    """Load models and build a translator.
+
+    Args:
+        path, data, source_lang, target_lang, device, subwords: as for :func:`load_session`.
+        decoding, flags: as for :meth:`Session.translator`.
+
+    Raises:
+        PluginError: a file is missing or does not fit, or an option is refused.
+    """
+    session = load_session(
+        path, data, source_lang=source_lang, target_lang=target_lang, device=device,
+        subwords=subwords,
+    )  # fmt: skip
+    return session.translator(decoding, **flags)
+
+
+def load_session(
+    path: str,
+    data: Optional[str] = None,
+    *,
+    source_lang: str,
+    target_lang: str,
+    device: Optional[str] = None,
+    subwords: Optional[str] = None,
+) -> Session:
+    """Load dictionaries and models.
+
+    Args:
+        path: checkpoint that fairseq-train wrote; those of an ensemble are joined by ``:``.
+        data: folder with ``dict.LANG.txt``, and binarised data if a split is decoded; by default
+            the folder of the checkpoint.
+        source_lang: source language, as in the names of the dictionaries.
+        target_lang: target language.
+        device: such as ``"cuda"``; by default the CPU.
+        subwords: a SentencePiece model; raw text needs it.
+
+    Raises:
+        PluginError: a file is missing or is not what it should be.
+    """
+    paths = utils.split_paths(path)
+    cfg = TASK_DATACLASS_REGISTRY[TASK](
+        data=os.path.dirname(paths[0]) or "." if data is None else data,
+        source_lang=source_lang,
+        target_lang=target_lang,
+    )
+    # Values that fairseq's command lines would fill in from their other groups.
+    cfg.train_subset, cfg.dataset_impl, cfg.required_seq_len_multiple = "train", None, 1
+    pieces = None if subwords is None else _load_subwords(subwords)
+    try:
+        task = TASK_REGISTRY[TASK].setup_task(cfg)
+    except FileNotFoundError as error:
+        raise PluginError(
+            f"{error}. Name a folder with the dictionaries that the model was trained with."
+        ) from error
+    models, _ = load_model_ensemble(paths, task=task)
+    for model in models:
+        model.float().eval()
+        model.prepare_for_inference_(Namespace(generation=Namespace(beam=1, no_beamable_mm=True)))
+        if device is not None:
+            model.to(torch.device(device))
+    return Session(task, models, pieces)
+
+
+def _load_subwords(path: str) -> Any:
+    if not os.path.isfile(path):
+        raise PluginError(f"The SentencePiece model {path} is not a file. Check the path.")
+    try:
+        return sentencepiece.SentencePieceProcessor(model_file=path)
+    except (OSError, RuntimeError) as error:
+        raise PluginError(
+            f"{path} is not a SentencePiece model. Give the one that the data was split with."
+        ) from error
+
+
+def _check_lines(lines: Any) -> None:
+    if isinstance(lines, str):
+        raise PluginError("Give a list of lines, such as ['The file is closed.'], not a text.")
+
+
+def _check_choice(name: str, value: Any, kind: Any) -> None:
+    """Refuse a value that the command line would not take."""
+    kinds = [each for each in get_args(kind) or (kind,) if hasattr(each, "__members__")]
+    if not kinds or value is None:
+        return
+    choices = [str(each.value) for each in kinds[0]]
+    if str(value) not in choices:
+        raise PluginError(f"{name}={value!r}: choose one of {', '.join(choices)}.")

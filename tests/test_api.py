@@ -1,0 +1,173 @@
+"""Decoding from Python."""
+
+import io
+import logging
+from pathlib import Path
+
+import pytest
+import sentencepiece
+import torch
+
+import specdec_plugin
+from specdec_plugin.errors import PluginError
+from tests.support.command_lines import generate_args, hypotheses, run_cli
+
+LANGUAGES = {"source_lang": "en", "target_lang": "es"}
+
+
+@pytest.fixture(scope="module")
+def session(corpus, tiny_verifier):
+    return specdec_plugin.load_session(tiny_verifier, corpus.data_dir, **LANGUAGES)
+
+
+def texts(found):
+    return [each.text for each in found]
+
+
+def decoded_by_fairseq(corpus, verifier, *more):
+    args = generate_args(corpus.data_dir, verifier, *more)
+    return hypotheses(run_cli(args).stdout)
+
+
+@pytest.mark.parametrize("decoding", [None, "greedy"])
+@pytest.mark.parametrize("batch_size", [1, 8])
+def test_pieces_are_decoded_as_by_the_command_line(
+    session, corpus, tiny_verifier, decoding, batch_size
+):
+    """A hypothesis for every line, in order."""
+    translator = session.translator(decoding, beam=1, max_len_b=20)
+    found = translator.translate_pieces(corpus.lines("test", "en"), batch_size)
+    wanted = decoded_by_fairseq(corpus, tiny_verifier, "--batch-size", batch_size)
+    assert texts(found) == wanted and len(wanted) == 21
+    assert [each.pieces for each in found] == texts(found)
+
+
+def test_a_drafter_changes_nothing_but_the_iterations(session, corpus, tiny_drafter):
+    lines = corpus.lines("test", "en")
+    greedy = session.translator("greedy", max_len_b=20)
+    drafted = session.translator("specdec", drafter_path=tiny_drafter, max_len_b=20)
+    pairs = list(zip(greedy.translate_pieces(lines), drafted.translate_pieces(lines)))
+    assert len(pairs) == len(lines)
+    for one, other in pairs:
+        assert torch.equal(one.tokens, other.tokens)
+        assert one.positional_scores.shape == one.tokens.shape == (one.iterations,)
+        assert torch.allclose(one.positional_scores, other.positional_scores, atol=1e-4)
+        assert one.score == pytest.approx(float(one.positional_scores.mean()), abs=1e-5)
+    steps = [each.iterations for _, each in pairs]
+    assert drafted.statistics.iterations == sum(steps) < greedy.statistics.iterations
+    assert drafted.statistics.accepted_tokens > 1 == greedy.statistics.accepted_tokens
+
+
+def test_a_batch_gives_fairseqs_hypotheses(session, corpus):
+    translator = session.translator("greedy", max_len_b=20)
+    found = translator.translate_pieces(corpus.lines("test", "en"))
+    dataset = session.split("test")
+    batch = dataset.collater([dataset[number] for number in (3, 1)])
+    rows = translator.decode(batch)
+    for number, (best,) in zip(batch["id"].tolist(), rows):
+        assert torch.equal(best["tokens"], found[number].tokens)
+        assert session.hypothesis(best).pieces == found[number].pieces
+
+
+def test_a_beam_search_gives_the_best_hypothesis(session, corpus):
+    translator = session.translator(None, max_len_b=20)
+    ((best, *others),) = [translator.decode(batch)[0] for batch in session.batches(
+        session.dataset(["one two"]), 1)]  # fmt: skip
+    (found,) = translator.translate_pieces(["one two"])
+    assert len(others) == 4 and found.score == float(best["score"])
+    assert translator.statistics is None and found.iterations is None
+
+
+@pytest.fixture(scope="module")
+def sentencepieces(corpus, tmp_path_factory):
+    """A folder with a SentencePiece model of the corpus' words, and dictionaries with its marks."""
+    folder = tmp_path_factory.mktemp("pieces")
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([*corpus.lines("train", "en"), *corpus.lines("train", "es")]),
+        model_writer=model,
+        model_type="word",
+        vocab_size=27,
+        minloglevel=2,
+    )
+    (folder / "spm.model").write_bytes(model.getvalue())
+    for language in ("en", "es"):
+        name = f"dict.{language}.txt"
+        lines = (Path(corpus.data_dir) / name).read_text("utf-8").splitlines()
+        marked = [line if line.startswith("madeupword") else "▁" + line for line in lines]
+        (folder / name).write_text("\n".join(marked) + "\n", "utf-8")
+    return folder
+
+
+def test_raw_text(session, sentencepieces, corpus, tiny_verifier):
+    translator = specdec_plugin.load(
+        tiny_verifier, str(sentencepieces), **LANGUAGES, max_len_b=20,
+        subwords=str(sentencepieces / "spm.model"),
+    )  # fmt: skip
+    lines = [*corpus.lines("test", "en")[:5], "", "  nine   eight "]
+    found = translator.translate(lines, batch_size=2)
+    plain = [*lines[:-1], "nine eight"]
+    wanted = session.translator(max_len_b=20).translate_pieces(plain)
+    assert texts(found) == texts(wanted)
+    assert [each.pieces.replace("▁", "") for each in found] == texts(wanted)
+    assert translator.translate([]) == []
+
+
+def test_the_dictionaries_are_beside_the_checkpoint(corpus, tiny_verifier, tmp_path):
+    for path in (tiny_verifier, *map(str, Path(corpus.data_dir).glob("dict.*"))):
+        (tmp_path / Path(path).name).symlink_to(path)
+    path = str(tmp_path / Path(tiny_verifier).name)
+    found = specdec_plugin.load(path, **LANGUAGES, max_len_b=20).translate_pieces(["one two"])
+    assert len(found) == 1
+    both = specdec_plugin.load(f"{path}:{path}", **LANGUAGES, max_len_b=20)
+    assert len(both.session.models) == 2
+    assert texts(both.translate_pieces(["one two"])) == texts(found)
+
+
+def test_a_long_line_is_cut_with_a_warning(session, caplog):
+    lines = ["one", "one " * 1100]
+    for _ in range(2):
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            assert len(session.translator(max_len_b=5).translate_pieces(lines)) == 2
+        assert "line 2: the source has 1,101 tokens" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        ({"decoding": "fast"}, "decoding='fast': choose one of greedy"),
+        ({"decoding": "specdec", "drafter_dtype": "int2"}, "drafter_dtype='int2': choose"),
+        ({"bloc_size": 3}, "no option bloc_size"),
+        ({"prefix_size": 3}, "no option prefix_size"),
+        ({"top_beta": 3}, "--top-beta 3 would have no effect"),
+        ({"beam": 5}, "beam"),
+        ({"decoding": "nat"}, "drafter"),
+    ],
+)
+def test_options_that_are_refused(session, flags, words):
+    with pytest.raises(PluginError, match=words) as caught:
+        session.translator(**flags)
+    assert str(caught.value).endswith(".")
+
+
+def test_files_and_lines_that_are_refused(session, corpus, tiny_verifier, tmp_path):
+    def load(path=tiny_verifier, data=corpus.data_dir, languages=LANGUAGES, **more):
+        specdec_plugin.load_session(path, data, **languages, **more)
+
+    with pytest.raises(PluginError, match=r"none\.pt"):
+        load(path=str(tmp_path / "none.pt"))
+    with pytest.raises(PluginError, match=r"dict\.de\.txt.* Name a folder"):
+        load(languages={"source_lang": "de", "target_lang": "es"})
+    with pytest.raises(PluginError, match=r"none\.model is not a file"):
+        load(subwords="none.model")
+    with pytest.raises(PluginError, match="not a SentencePiece model"):
+        load(subwords=tiny_verifier)
+    with pytest.raises(PluginError, match="nowhere"):
+        session.split("nowhere")
+    with pytest.raises(PluginError, match="needs a subword model"):
+        session.translator().translate(["one"])
+    with pytest.raises(PluginError, match="Give a list of lines"):
+        session.translator().translate_pieces("one")
+    with pytest.raises(PluginError, match="batch_size 0"):
+        session.translator().translate_pieces(["one"], batch_size=0)
