@@ -7,13 +7,12 @@ so raw text is cleaned of them before another program counts its lines.
 """
 
 import contextlib
-import gzip
 import hashlib
 import os
 import unicodedata
-import zlib
 from typing import IO, Iterable, Iterator, List, Tuple
 
+from specdec_plugin import textfiles
 from specdec_plugin.errors import PluginError
 
 
@@ -31,39 +30,13 @@ def find_text(path: str) -> str:
 
 def read_bytes(path: str) -> bytes:
     """The content of a file, unpacked where its name ends in ``.gz``."""
-    try:
-        if path.endswith(".gz"):
-            with gzip.open(path, "rb") as packed:
-                return packed.read()
-        with open(path, "rb") as plain:
-            return plain.read()
-    except FileNotFoundError:
-        raise PluginError(f"File not found: {path}. Check the path.") from None
-    except IsADirectoryError:
-        raise PluginError(f"{path} is a folder, not a file. Name a file inside it.") from None
-    except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise PluginError(
-            f"{path} is truncated, or is no gzip file in spite of its name. Copy it again."
-        ) from None
+    with textfiles.opened(path) as file:
+        return file.read()
 
 
 def read_lines(path: str) -> List[str]:
-    r"""The lines of a UTF-8 file, split on ``\n`` only; a final ``\n`` starts no line.
-
-    The ``\r`` of a ``\r\n`` is dropped.
-    """
-    content = read_bytes(path)
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise PluginError(
-            f"Line {line} of {path} is not UTF-8. Convert the file (for instance with iconv)."
-        ) from None
-    lines = text.split("\n")
-    if not lines[-1]:
-        lines.pop()
-    return [line[:-1] if line.endswith("\r") else line for line in lines]
+    """All lines of a UTF-8 file; see :func:`specdec_plugin.textfiles.read_lines`."""
+    return list(textfiles.read_lines(path))
 
 
 def read_piece_lines(path: str) -> List[str]:

@@ -6,7 +6,7 @@ from itertools import combinations
 from typing import Counter as CounterOf
 from typing import Dict, Iterable, List, NamedTuple, Set, Tuple
 
-from linestreams import atomic_writer, stream_lines
+from linestreams import atomic_writer, read_lines
 
 from specdec_plugin.errors import PluginError
 
@@ -76,7 +76,7 @@ def write_vocabulary(path: str, counts: Dict[str, int]) -> None:
 def read_vocabulary(path: str) -> Dict[str, int]:
     """What :func:`write_vocabulary` wrote."""
     counts: Dict[str, int] = {}
-    for number, line in enumerate(stream_lines(path), start=1):
+    for number, line in enumerate(read_lines(path), start=1):
         word, _, count = line.partition(" ")
         if not word or not count.isdecimal():
             raise PluginError(

@@ -14,7 +14,7 @@ from typing import Counter as CounterOf
 
 from confusion import Lexicon, count_words, make_lexicon, read_vocabulary, write_vocabulary
 from error_types import ERROR_TYPES
-from linestreams import STDIN, atomic_writer, stream_lines
+from linestreams import STDIN, atomic_writer, read_lines
 from noise import Noise
 from tqdm import tqdm
 
@@ -188,7 +188,7 @@ def get_lexicon(args: argparse.Namespace) -> Lexicon:
         counts = read_vocabulary(args.vocabulary)
         origin = args.vocabulary
     else:
-        lines = itertools.islice(stream_lines(args.input), args.vocabulary_lines)
+        lines = itertools.islice(read_lines(args.input), args.vocabulary_lines)
         progress = tqdm(lines, desc="words", unit="line", mininterval=1)
         counts = count_words(progress, args.min_count, args.vocabulary_size)
         origin = args.input
@@ -299,7 +299,7 @@ def _context() -> multiprocessing.context.BaseContext:
 def write_pairs(args: argparse.Namespace, noise: Noise) -> CounterOf[str]:
     """Write both files; returns counts of lines, words and errors."""
     paths = [f"{args.output}.{suffix}" for suffix in args.suffixes]
-    work = chunks(lambda: stream_lines(args.input), args.copies)
+    work = chunks(lambda: read_lines(args.input), args.copies)
     totals: CounterOf[str] = Counter()
     with contextlib.ExitStack() as stack:
         wrong, right = [stack.enter_context(atomic_writer(path)) for path in paths]

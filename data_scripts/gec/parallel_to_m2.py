@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Counter as CounterOf
 from typing import List, Optional, Sequence, Tuple
 
-from linestreams import atomic_writer, stream_lines
+from linestreams import atomic_writer, read_lines
 from textfiles import find_text
 from tqdm import tqdm
 
@@ -106,7 +106,7 @@ def edit_line(edit: Edit) -> str:
 def convert(wrong_path: str, right_path: str, output: str) -> CounterOf[str]:
     """Write the file; returns counts of sentences, edits and edits left out."""
     counts: CounterOf[str] = Counter()
-    pairs = itertools.zip_longest(stream_lines(wrong_path), stream_lines(right_path))
+    pairs = itertools.zip_longest(read_lines(wrong_path), read_lines(right_path))
     with atomic_writer(output) as m2:
         for wrong, right in tqdm(pairs, unit="sentence", mininterval=1):
             if wrong is None or right is None:

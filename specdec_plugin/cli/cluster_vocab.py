@@ -16,6 +16,7 @@ from tqdm import tqdm
 
 from ..errors import PluginError
 from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
+from ..textfiles import read_lines
 from ..vocab.active import build_clusters
 from ..vocab.cluster_file import made_for, save_clusters
 from ..vocab.kmeans import cluster
@@ -267,17 +268,11 @@ def _of_split(session: Session) -> Iterator[Batch]:
 
 def _of_text(session: Session, path: str) -> Iterator[Batch]:
     """Batches of some lines of a text, then of the next."""
-    if not os.path.exists(path):
-        raise PluginError(f"--input {path} does not exist. Check the path.")
-    task = session.task
-    with open(path, encoding="utf-8") as lines:
-        while True:
-            some = [line.strip() for line in itertools.islice(lines, LINES)]
-            if not some:
-                return
-            tokens, lengths = task.get_interactive_tokens_and_lengths(some, lambda line: line)
-            dataset = task.build_dataset_for_inference(tokens, lengths)
-            yield from _batches(session, dataset, shuffle=False)
+    task, lines = session.task, read_lines(path)
+    while some := list(itertools.islice(lines, LINES)):
+        tokens, lengths = task.get_interactive_tokens_and_lengths(some, lambda line: line)
+        dataset = task.build_dataset_for_inference(tokens, lengths)
+        yield from _batches(session, dataset, shuffle=False)
 
 
 def _batches(session: Session, dataset: Any, shuffle: bool) -> Iterator[Batch]:

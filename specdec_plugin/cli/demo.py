@@ -3,7 +3,6 @@
 import argparse
 import os
 import statistics
-import sys
 from typing import Any, Dict, List, Optional, Sequence
 
 import sentencepiece
@@ -13,6 +12,7 @@ from ..errors import PluginError
 from ..lab.bench.methods import Method, Session, build_methods, open_session
 from ..lab.bench.timing import Timing, batches_of, run_interleaved
 from ..methods.config import DRAFTER_DTYPES
+from ..textfiles import read_lines
 
 METHODS = ("fairseq beam 5", "fairseq beam 1", "greedy", "specdec", "specdec self")
 
@@ -78,7 +78,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
             raise PluginError(f"{path} does not exist. Run this in the project's folder.")
     session = open_session(options.models, "en", "es", files["verifier.pt"])
     pieces = sentencepiece.SentencePieceProcessor(model_file=files["spm.model"])
-    lines = read_lines(options.input)
+    lines = sentences_of(options.input)
     batches = batches_of(session, dataset_of(session, pieces, lines), batch_size=1)
     flags = {
         "drafter_path": os.path.join(options.models, "drafter.pt"),
@@ -92,32 +92,12 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     show_times(timings, methods)
 
 
-def read_lines(path: Optional[str]) -> List[str]:
-    """The sentences to translate, a line each."""
-    if path is None:
-        text = SENTENCES
-    elif path == "-":
-        text = decoded(sys.stdin.buffer.read(), "standard input")
-    elif os.path.isfile(path):
-        with open(path, "rb") as file:
-            text = decoded(file.read(), path)
-    else:
-        raise PluginError(f"--input {path} is not a file. Check the path.")
-    lines = text.split("\n")
-    lines = lines[:-1] if lines[-1] == "" else lines
+def sentences_of(path: Optional[str]) -> List[str]:
+    """The sentences to translate, a line each; those of this module where there is no path."""
+    lines = SENTENCES.splitlines() if path is None else list(read_lines(path))
     if not lines:
         raise PluginError("There is nothing to translate. Give a sentence a line.")
     return lines
-
-
-def decoded(content: bytes, name: str) -> str:
-    """The text of a file; PluginError if it is not UTF-8."""
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise PluginError(
-            f"{name} is not UTF-8 (byte {error.start + 1:,}). Convert it, for example with iconv."
-        ) from None
 
 
 def dataset_of(session: Session, pieces: Any, lines: Sequence[str]) -> Any:

@@ -124,7 +124,7 @@ def test_refusals(run, tmp_path):
     for more, sentence in (
         (["--top-k", 6], "--top-k 6: give 1 to 5"),
         (["--gen-subset", "nowhere"], "--gen-subset"),
-        (["--input", "nowhere"], "--input nowhere does not exist"),
+        (["--input", "nowhere"], "File not found: nowhere"),
         (["--neighbours", 0], "--neighbours 0: give 1 or more"),
         (["--clusters", 10**6, "--gen-subset", "valid"], "--clusters 1,000,000 of"),
         (["--path", "a.pt:b.pt"], "give one as --path"),

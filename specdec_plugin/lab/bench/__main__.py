@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 import torch
 
 from ...errors import PluginError
+from ...textfiles import read_lines
 from .command_line import build_parser, check_options, method_names
 from .edits import Edits, edit_ratios, ratio_rows
 from .examples import chosen, drafting, example_rows
@@ -135,14 +136,9 @@ def read_references(path: str, numbers: Sequence[int], size: int) -> List[str]:
         size: sentences in the split.
 
     Raises:
-        PluginError: the file is missing or of another split.
+        PluginError: the file is missing, not text, or of another split.
     """
-    if not os.path.exists(path):
-        raise PluginError(f"--reference {path} does not exist. Check the path.")
-    with open(path, encoding="utf-8", newline="\n") as file:
-        lines = file.read().split("\n")
-    if lines[-1] == "":
-        lines.pop()
+    lines = list(read_lines(path))
     if len(lines) != size:
         raise PluginError(
             f"{path} has {len(lines):,} lines, but the split has {size:,} sentences. "

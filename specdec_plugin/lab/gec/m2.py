@@ -14,7 +14,7 @@ import logging
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
 
 from ...errors import PluginError
-from .files import read_lines
+from ...textfiles import read_lines
 
 logger = logging.getLogger(__name__)
 

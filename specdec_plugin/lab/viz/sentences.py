@@ -7,7 +7,7 @@ from typing import Any, Iterator, List, NamedTuple, Sequence
 import sentencepiece
 from fairseq import utils
 
-from ...cli.demo import read_lines
+from ...cli.demo import sentences_of
 from ...errors import PluginError
 from ..bench.methods import Session
 
@@ -37,7 +37,7 @@ def read_sentences(session: Session, options: argparse.Namespace) -> List[Senten
         PluginError: a file, a split or a sentence is missing, or a sentence is too long.
     """
     if options.input is not None:
-        lines = read_lines(options.input)
+        lines = sentences_of(options.input)
         dataset = _dataset_of(session, _pieces(lines, options.sentencepiece))
         numbers: Sequence[int] = range(len(lines))
     else:

@@ -324,7 +324,7 @@ def test_mistakes_are_told_in_a_sentence(corpus, tiny_verifier, tmp_path):
         (["--methods", "greedy", "--reference", short], "has 1 lines"),
         (["--methods", "greedy", "--subset", "nowhere"], "nowhere"),
         (["--methods", "greedy", "-s", "de"], "dict.de.txt"),
-        (["--methods", "greedy", "--reference", tmp_path / "none"], "does not exist"),
+        (["--methods", "greedy", "--reference", tmp_path / "none"], "File not found"),
     ):
         done = run_cli(bench(corpus, tiny_verifier, *more), check=False)
         assert done.returncode != 0

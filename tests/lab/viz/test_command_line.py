@@ -99,7 +99,7 @@ def test_drafts(relaxed, corpus, tiny_verifier, tiny_drafter, tmp_path):
         (["--ids", 1, "--decoding", "specdec", "--tolerance", 2], "--top-beta"),
         (["--ids", 1, "-s", "de"], "dict.de.txt"),
         (["--ids", 1, "--path", "none.pt"], "none.pt"),
-        (["--input", "none.txt"], "none.txt is not a file"),
+        (["--input", "none.txt"], "File not found: none.txt"),
         (["--input", "EMPTY"], "nothing to translate"),
         (["--input", "LONG"], "Sentence 1 has 1,101 tokens"),
         (["--input", "LONG", "--sentencepiece", "none"], "none is not a file"),

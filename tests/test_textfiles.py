@@ -1,0 +1,60 @@
+"""One reader of lines for every text that a program is given."""
+
+import gzip
+import io
+
+import pytest
+
+from specdec_plugin.errors import PluginError
+from specdec_plugin.textfiles import opened, read_lines
+
+TEXT = "one\r\ntwo\u2028half\rhalf\n\nlast"
+LINES = ["one", "two\u2028half\rhalf", "", "last"]
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_lines_end_in_line_feeds_only(tmp_path, end):
+    path = tmp_path / "text"
+    path.write_bytes((TEXT + end).encode())
+    assert list(read_lines(str(path))) == LINES
+    packed = tmp_path / "text.gz"
+    packed.write_bytes(gzip.compress((TEXT + end).encode()))
+    assert list(read_lines(str(packed))) == LINES
+
+
+def test_an_empty_file_has_no_line(tmp_path):
+    path = tmp_path / "text"
+    path.write_bytes(b"")
+    assert list(read_lines(str(path))) == []
+
+
+def test_standard_input(monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
+    assert list(read_lines("-")) == LINES
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\n\xff\n")))
+    with pytest.raises(PluginError, match=r"Line 2 of standard input is not UTF-8"):
+        list(read_lines("-"))
+
+
+def test_bytes_are_unpacked(tmp_path):
+    path = tmp_path / "bytes.gz"
+    path.write_bytes(gzip.compress(b"\xff\x00"))
+    with opened(str(path)) as file:
+        assert file.read() == b"\xff\x00"
+
+
+@pytest.mark.parametrize(
+    "name, content, sentence",
+    [
+        ("none", None, "File not found: "),
+        (".", None, "is a folder"),
+        ("latin", "a\nse\u00f1al\n".encode("latin-1"), r"Line 2 of .*latin is not UTF-8"),
+        ("no.gz", b"plain", "is no gzip file in spite of its name"),
+        ("half.gz", gzip.compress(b"a b c d e f g h" * 99)[:30], "is truncated"),
+    ],
+)
+def test_what_is_no_text_is_told_in_a_sentence(tmp_path, name, content, sentence):
+    if content is not None:
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(PluginError, match=sentence):
+        list(read_lines(str(tmp_path / name)))
