@@ -334,7 +334,7 @@ def test_mistakes_are_told_in_a_sentence(corpus, tiny_verifier, tmp_path):
 
 def test_demo_with_the_shipped_models():
     lines = "The file is closed.\n\nqqq ⌘\nReturns the number of items in the list.\n"
-    args = ["python", "-m", "specdec_plugin.demo", "--input", "-", "--repeats", 1]
+    args = ["python", "-m", "specdec_plugin.cli.demo", "--input", "-", "--repeats", 1]
     done = run_cli(args, input=lines, cwd=ROOT)
     assert "4 of 4 translations by SpecDec equal fairseq's greedy decoding." in done.stdout
     for method in ("fairseq beam 5", "fairseq beam 1", "greedy", "specdec"):
@@ -342,7 +342,7 @@ def test_demo_with_the_shipped_models():
 
 
 def test_demo_elsewhere_says_where_its_models_are(tmp_path):
-    done = run_cli(["python", "-m", "specdec_plugin.demo"], check=False, cwd=tmp_path)
+    done = run_cli(["python", "-m", "specdec_plugin.cli.demo"], check=False, cwd=tmp_path)
     assert done.returncode != 0 and "Traceback" not in done.stderr
     assert "verifier.pt does not exist" in done.stderr.strip().splitlines()[-1]
 
@@ -357,7 +357,7 @@ def test_demo_elsewhere_says_where_its_models_are(tmp_path):
 )
 def test_demo_tells_what_it_cannot_read(more, content, words, tmp_path):
     (tmp_path / "text").write_bytes(content)
-    args = ["python", "-m", "specdec_plugin.demo", "--input", tmp_path / "text", *more]
+    args = ["python", "-m", "specdec_plugin.cli.demo", "--input", tmp_path / "text", *more]
     done = run_cli(args, check=False, cwd=ROOT)
     assert done.returncode != 0 and "Traceback" not in done.stderr
     assert words in done.stderr.strip().splitlines()[-1]

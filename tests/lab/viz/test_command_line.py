@@ -24,7 +24,7 @@ def charts_of(folder):
 
 def test_ids_of_a_split(corpus, tiny_verifier, tmp_path):
     done = run_cli(
-        ["python", "-m", "specdec_plugin.viz"]
+        ["python", "-m", "specdec_plugin.lab.viz"]
         + arguments(corpus, tiny_verifier, tmp_path / "out", "--ids", "3,17,0,3")
     )
     charts = charts_of(tmp_path / "out")
