@@ -9,7 +9,7 @@ import ctypes
 import time
 import weakref
 from ctypes import c_int64
-from typing import Any, List
+from typing import Any, List, Optional
 
 import torch
 
@@ -54,14 +54,24 @@ class NativeVerification:
         return isinstance(verifier.engines[0], CachedDecoder) and native.library() is not None
 
     @classmethod
-    def certifies(cls, verifier: Verifier) -> bool:
-        """Whether the kernels can be certain of what float32 says, where the weights are now."""
-        if not cls.supports(verifier):
-            return False
+    def certifies(cls, verifier: Verifier) -> Optional[str]:
+        """Why the kernels cannot be certain of what float32 says, in a few words; None: they can.
+
+        Asked where the weights are now.
+        """
+        if len(verifier.engines) != 1:
+            return f"--path names {len(verifier.engines)} models"
+        if verifier.temperature != 1.0:
+            return f"--temperature is {verifier.temperature}"
         engine = verifier.engines[0]
-        assert isinstance(engine, CachedDecoder)
-        kernels = engine.takes_tokens and engine.projection.native is not None
-        return kernels and engine.weight_type == torch.float32
+        if not isinstance(engine, CachedDecoder):
+            return "the model's decoder is not a plain Transformer's"
+        if engine.weight_type != torch.float32:
+            kept = str(engine.weight_type).removeprefix("torch.")
+            return f"the weights are {kept} and not float32 (--fp16, --bf16, --verifier-dtype)"
+        if not engine.takes_tokens or engine.projection.native is None:
+            return "the native kernels do not run this model here (a CPU, a C++ compiler)"
+        return None
 
     def fits(self, rows: Rows) -> bool:
         """Whether no rule is left that the kernels do not know."""

@@ -95,12 +95,12 @@ def _verifier(
     engines = [build_engine(each, _dtype(cfg.verifier_dtype), clusters) for each in models]
     verifier = Verifier(engines, statistics, temperature)
     if cfg.certified_projection:
-        verifier.certified = NativeVerification.certifies(verifier)
-        if not verifier.certified:
+        reason = NativeVerification.certifies(verifier)
+        verifier.certified = reason is None
+        if reason is not None:
             logger.warning(
-                "--certified-projection has no effect here: it needs a single model with float32 "
-                "weights on a CPU, the native kernels (a C++ compiler), and no --temperature. The "
-                "output is the same."
+                f"--certified-projection has no effect here, because {reason}. The output is the "
+                "same. Leave it out, or give it float32 weights of one model on a CPU."
             )
     return verifier
 

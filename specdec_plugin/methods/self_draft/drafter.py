@@ -17,6 +17,11 @@ from .native import NativeSelfDraft
 #: k where none is given, for exact acceptance and for others: what is accepted is so seldom too
 #: little that long drafts pay.
 BLOCK_SIZE, RELAXED_BLOCK_SIZE = 32, 64
+_NO_KERNELS = (
+    "Without --drafter-path, --decoding specdec drafts with a rounded copy of the model itself, "
+    "which only the native kernels can run (on a CPU, with a C++ compiler, for a plain "
+    "Transformer). Add --drafter-path DRAFTER.pt, or use --decoding greedy."
+)
 
 
 class SelfDrafter(Drafter):
@@ -38,7 +43,7 @@ class SelfDrafter(Drafter):
         dtype: as given.
 
     Raises:
-        PluginError: the kernels cannot run the verifier's decoder here.
+        PluginError: the kernels cannot run the verifier's decoder here, or not in its type.
     """
 
     def __init__(
@@ -55,20 +60,13 @@ class SelfDrafter(Drafter):
                 "give float32, bfloat16, int8 or int4, or leave it out."
             )
         engine = verifier.engines[0]
-        copy: Optional[CachedDecoder] = None
-        if isinstance(engine, CachedDecoder):
-            copy = CachedDecoder(engine.decoder, dtype, clusters=clusters)
-        if copy is None or not copy.takes_tokens or not _is_scored(copy):
-            raise PluginError(
-                "Without --drafter-path, --decoding specdec drafts with a rounded copy of the "
-                "model itself, which only the native kernels can run (on a CPU, with a C++ "
-                "compiler, for a plain Transformer). Add --drafter-path DRAFTER.pt, or use "
-                "--decoding greedy."
-            )
-        assert isinstance(engine, CachedDecoder)
+        if not isinstance(engine, CachedDecoder):
+            raise PluginError(_NO_KERNELS)
+        copy = CachedDecoder(engine.decoder, dtype, clusters=clusters)
         self._verifier, self._engine, self._copy = verifier, engine, copy
         self.dtype = dtype
         self._layouts = engine.layouts
+        self._check()
         self._at_once = NativeSelfDraft(copy, block_size)
         self._most_rows = sys.maxsize if most_rows is None else most_rows
 
@@ -77,6 +75,20 @@ class SelfDrafter(Drafter):
         if self._layouts != self._engine.layouts:
             self._copy.lay_out()
             self._layouts = self._engine.layouts
+            self._check()
+
+    def _check(self) -> None:
+        """PluginError where the copy cannot draft into the verifier's cache."""
+        if not self._copy.takes_tokens or not _is_scored(self._copy):
+            raise PluginError(_NO_KERNELS)
+        if not self._engine.takes_tokens:
+            own = str(self._engine.dtype).removeprefix("torch.")
+            raise PluginError(
+                "Without --drafter-path, --decoding specdec drafts into the cache of the model, "
+                f"which cannot be shared in {own}: leave out --fp16 and --verifier-dtype {own} "
+                "(bfloat16 can be shared). Or add --drafter-path DRAFTER.pt, or use --decoding "
+                "greedy."
+            )
 
     def propose(self, rows: Rows) -> Draft:
         """What the copy says next, up to k tokens a row."""

@@ -1,0 +1,58 @@
+"""Every method of ``--decoding`` with tiny models, as the command line would build it."""
+
+from unittest import mock
+
+from specdec_plugin.methods import build
+from specdec_plugin.methods.config import DecodingConfig
+
+from . import tiny
+from .drafters import drafter_model
+from .heads import TinyBlockwise
+
+SYMBOLS = tiny.dictionary()
+#: The flags of each way to decode; drafts are made for all rows of a batch.
+METHODS = {
+    "greedy": {"decoding": "greedy"},
+    "certified": {"decoding": "greedy", "certified_projection": True},
+    "self-draft": {"decoding": "specdec", "draft_rows": 0},
+    "relaxed": {"decoding": "specdec", "draft_rows": 0, "top_beta": 3},
+    "block-nat": {"decoding": "specdec", "draft_rows": 0},
+    "chain": {"decoding": "specdec", "draft_rows": 0, "drafter_dtype": "int8"},
+    "shared encoder": {"decoding": "specdec", "draft_rows": 0},
+    "nat": {"decoding": "nat"},
+    "joint heads": {"decoding": "blockwise", "draft_rows": 0},
+    "separate heads": {"decoding": "blockwise", "draft_rows": 0, "drafter_dtype": "float32"},
+    "source heads": {"decoding": "blockwise", "draft_rows": 0},
+    "jacobi": {"decoding": "jacobi", "draft_rows": 0},
+    "gs-jacobi": {"decoding": "gs-jacobi", "draft_rows": 0},
+    "hybrid-jacobi": {"decoding": "hybrid-jacobi", "draft_rows": 0},
+    "input-guided": {"decoding": "input-guided"},
+    "fallback": {"decoding": "input-guided", "fallback": "nat"},
+}
+#: Drafters, which are built anew for each use, because they are freed when they are packed.
+_DRAFTERS = {
+    "block-nat": lambda: drafter_model("full"),
+    "chain": lambda: drafter_model("causal", chain_units=8),
+    "shared encoder": lambda: drafter_model("causal", share=True),
+    "nat": lambda: drafter_model("causal", chain_units=8),
+    "fallback": lambda: drafter_model("causal", chain_units=8),
+}
+
+
+def verifier(method, seed=1):
+    """A tiny model that ``method`` can decode with, with heads where it reads them."""
+    if method.endswith(" heads"):
+        heads = {"block_size": 4, "heads": method.split()[0]}
+        return tiny.model(seed, TinyBlockwise, SYMBOLS, **heads)
+    return tiny.model(seed, symbols=SYMBOLS)
+
+
+def generator(method, model, **flags):
+    """What the command line builds for ``method`` and a model of :func:`verifier`."""
+    drafter = _DRAFTERS[method]() if method in _DRAFTERS else None
+    given = {} if drafter is None else {"drafter_path": "drafter.pt"}
+    task = tiny.task(SYMBOLS)
+    task.cfg = DecodingConfig(**{**METHODS[method], **given, **flags})
+    options = tiny.Namespace(beam=1, max_len_a=0, max_len_b=12)
+    with mock.patch.object(build, "load_model", lambda *paths: drafter):
+        return build.build_generator(task, [model], options)
