@@ -37,7 +37,7 @@ from torch import Tensor
 
 from .decoding.statistics import Statistics
 from .errors import PluginError
-from .methods.config import decoding_config
+from .methods.registry import decoding_config
 
 #: fairseq's task whose dictionaries and batches are used.
 TASK = "specdec_translation"

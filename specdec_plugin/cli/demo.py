@@ -11,7 +11,7 @@ import torch
 from ..errors import PluginError
 from ..lab.bench.methods import Method, Session, build_methods, open_session
 from ..lab.bench.timing import Timing, batches_of, run_interleaved
-from ..methods.config import DRAFTER_DTYPES
+from ..methods.options import DRAFTER_DTYPES
 from ..textfiles import read_lines
 
 METHODS = ("fairseq beam 5", "fairseq beam 1", "greedy", "specdec", "specdec self")

@@ -2,7 +2,6 @@
 
 from abc import ABC, abstractmethod
 
-import torch
 from torch import Tensor
 
 from .state import Batch, Draft, Rows
@@ -16,8 +15,7 @@ class Drafter(ABC):
     :meth:`propose`.
     """
 
-    @abstractmethod
-    def start(self, batch: Batch) -> None:
+    def start(self, batch: Batch) -> None:  # noqa: B027 - some prepare nothing
         """Begin a batch; forget the one before."""
 
     @abstractmethod
@@ -30,23 +28,5 @@ class Drafter(ABC):
     def forget(self) -> None:  # noqa: B027 - most remember nothing
         """Forget what was learned from the batches before, as if this were new."""
 
-    @abstractmethod
-    def select(self, rows: Tensor) -> None:
+    def select(self, rows: Tensor) -> None:  # noqa: B027 - some hold nothing of the rows
         """Go on with these rows only: (rows,) indices into the current ones."""
-
-
-class NoDrafter(Drafter):
-    """Proposes nothing: greedy decoding."""
-
-    def start(self, batch: Batch) -> None:
-        """Prepare the empty draft."""
-        none = torch.zeros(batch.size, dtype=torch.long, device=batch.device)
-        self._draft = Draft(none.view(-1, 1)[:, :0], none)
-
-    def propose(self, rows: Rows) -> Draft:
-        """An empty draft, (rows, 0)."""
-        return self._draft
-
-    def select(self, rows: Tensor) -> None:
-        """Empty drafts for fewer rows."""
-        self._draft = Draft(self._draft.tokens[rows], self._draft.lengths[rows])

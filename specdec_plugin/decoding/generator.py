@@ -109,7 +109,8 @@ class ParallelGenerator:
 
     def forget(self) -> None:
         """Decode as if nothing had been decoded before; only speed depends on it."""
-        self.loop.drafter.forget()
+        if self.loop.drafter is not None:
+            self.loop.drafter.forget()
 
     def _batch(
         self, net_input: Dict[str, Any], prefix: Optional[Tensor], bos: Optional[int]

@@ -7,6 +7,7 @@ are appended, and its cache keeps exactly what was accepted. So an iteration add
 iterations and then leave the batch. The host waits for the device once an iteration.
 """
 
+import sys
 from typing import Any, Dict, List, Optional
 
 import torch
@@ -104,19 +105,26 @@ class DecodingLoop:
     """Decodes batches with one drafter and one way to judge its drafts.
 
     Args:
-        drafter: proposes tokens.
+        drafter: proposes tokens; None for greedy decoding.
         step: :class:`VerifiedStep` or :class:`UnverifiedStep`.
         statistics: where iterations, acceptance and time are counted.
         keep_history: also return the draft and the outcome of each iteration.
+        max_rows: the drafter is asked only while at most so many rows are left; None: always.
     """
 
     def __init__(
-        self, drafter: Drafter, step: Any, statistics: Statistics, keep_history: bool = False
+        self,
+        drafter: Optional[Drafter],
+        step: Any,
+        statistics: Statistics,
+        keep_history: bool = False,
+        max_rows: Optional[int] = None,
     ) -> None:
         self.drafter = drafter
         self.step = step
         self.statistics = statistics
         self.keep_history = keep_history
+        self._max_rows = sys.maxsize if max_rows is None else max_rows
 
     def decode(self, batch: Batch) -> List[Dict[str, Any]]:
         """Decode a batch.
@@ -129,8 +137,9 @@ class DecodingLoop:
         history: List[List[Tensor]] = [[] for _ in range(batch.size)]
         finished: List[Optional[Dict[str, Any]]] = [None] * batch.size
         self.step.start(batch)
-        with self.statistics.timed("drafter"):
-            self.drafter.start(batch)
+        if self.drafter is not None:
+            with self.statistics.timed("drafter"):
+                self.drafter.start(batch)
         while rows.size > 0:
             draft = self._draft(rows)
             outcome = self.step.take(rows, draft)
@@ -148,10 +157,12 @@ class DecodingLoop:
         return [hypothesis for hypothesis in finished if hypothesis is not None]
 
     def _draft(self, rows: Rows) -> Draft:
-        """The drafter's proposal; before anything is chosen, a prefix that must be chosen."""
+        """The drafter's proposal; in the first iteration the prefix that must be chosen, if any."""
         prefix = rows.constraints.prefix
         if rows.steps == 0 and prefix is not None and isinstance(self.step, VerifiedStep):
             return Draft(prefix, prefix.ne(rows.constraints.pad).sum(1))
+        if self.drafter is None or rows.size > self._max_rows:
+            return rows.empty_draft()
         with self.statistics.timed("drafter"):
             return self.drafter.propose(rows)
 
@@ -159,7 +170,8 @@ class DecodingLoop:
         self, rows: Rows, ended: List[int], finished: List[Optional[Dict[str, Any]]]
     ) -> None:
         """Take finished rows out of the batch."""
-        self.drafter.ending(rows)
+        if self.drafter is not None:
+            self.drafter.ending(rows)
         for row, place in enumerate(rows.order):
             if ended[row]:
                 hypothesis: Dict[str, Any] = dict(rows.hypothesis(row))
@@ -169,7 +181,8 @@ class DecodingLoop:
         kept = rows.select(unfinished)
         if kept is not None:
             self.step.select(kept)
-            self.drafter.select(kept)
+            if self.drafter is not None:
+                self.drafter.select(kept)
 
 
 def _remember(history: List[List[Tensor]], rows: Rows, draft: Draft, outcome: Outcome) -> None:

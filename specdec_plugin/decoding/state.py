@@ -66,6 +66,7 @@ class Rows:
         self.steps = 0
         self.iterate: Optional[Tensor] = None
         self.states: Optional[Tensor] = None
+        self._empty: Optional[Draft] = None
 
     @property
     def size(self) -> int:
@@ -87,6 +88,12 @@ class Rows:
         if self.size == 1:
             return self.inputs.narrow(1, self.host_lengths[0], 1)
         return self.inputs.gather(1, self.lengths.unsqueeze(1))
+
+    def empty_draft(self) -> "Draft":
+        """A draft of no tokens: (rows, 0)."""
+        if self._empty is None or self._empty.lengths.size(0) != self.size:
+            self._empty = Draft(self.inputs[:, :0], torch.zeros_like(self.lengths))
+        return self._empty
 
     def append(self, tokens: Tensor, scores: Tensor, counts: Tensor) -> None:
         """Add the first ``counts`` of ``tokens`` to each row; :meth:`sync_lengths` must follow.

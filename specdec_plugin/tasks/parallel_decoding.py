@@ -1,6 +1,5 @@
 """``--task specdec_translation``: fairseq's translation task with the decoding flags."""
 
-from dataclasses import dataclass
 from typing import Any, Optional
 
 import numpy as np
@@ -11,14 +10,15 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from ..errors import PluginError
 from ..fairseq_compat.autocast import AutocastConfig, AutocastMixin
 from ..fairseq_compat.every_line import keep_every_line
+from ..fairseq_compat.task_options import set_task_dataclass
 from ..methods.build import build_generator
-from ..methods.config import DecodingConfig, check_method_flags, decoding_config
+from ..methods.registry import (
+    check_method_flags,
+    config_class,
+    decoding_config,
+    when_registered,
+)
 from ..vocab.flags import cluster_search, verifier_clusters
-
-
-@dataclass
-class ParallelDecodingConfig(AutocastConfig, DecodingConfig):
-    """The flags that every task of :class:`ParallelDecodingMixin` adds to fairseq's."""
 
 
 class ParallelDecodingMixin(AutocastMixin, FairseqTask):
@@ -39,7 +39,7 @@ class ParallelDecodingMixin(AutocastMixin, FairseqTask):
         """Add the task's flags to the parser; legacy tasks have no dataclass that brings ours."""
         super().add_args(parser)
         if getattr(cls, "__dataclass", None) is None:
-            gen_parser_from_dataclass(parser, ParallelDecodingConfig())
+            gen_parser_from_dataclass(parser, config_class("LegacyConfig", AutocastConfig)())
 
     def build_criterion(self, *args: Any, **kwargs: Any) -> Any:
         """Remember it: only who trains or validates builds a criterion."""
@@ -122,11 +122,14 @@ def _source_limit(max_positions: Any) -> int:
     return int(1e9) if first is None else int(first)
 
 
-@dataclass
-class SpecdecTranslationConfig(ParallelDecodingConfig, TranslationConfig):
-    """fairseq's translation options and the decoding flags."""
-
-
-@register_task("specdec_translation", dataclass=SpecdecTranslationConfig)
+@register_task("specdec_translation")
 class SpecdecTranslationTask(ParallelDecodingMixin, TranslationTask):
     """Without ``--decoding``, fairseq's ``translation`` that loses no sentence."""
+
+
+def translation_config() -> Any:
+    """A dataclass: fairseq's translation options and the decoding flags known so far."""
+    return config_class("SpecdecTranslationConfig", AutocastConfig, TranslationConfig)
+
+
+when_registered(lambda: set_task_dataclass("specdec_translation", translation_config()))

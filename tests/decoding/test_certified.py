@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_plugin.decoding.acceptance import AtLeast, Distance, TopBeta
-from specdec_plugin.decoding.drafter import NoDrafter
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.native_verification import NativeVerification
@@ -17,8 +16,10 @@ from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine, native
 from specdec_plugin.methods.build import build_generator
-from specdec_plugin.methods.config import DecodingConfig
+from specdec_plugin.methods.registry import config_class
 from tests.support import tiny
+
+DecodingConfig = config_class()
 
 WORDS = 300
 SYMBOLS = tiny.dictionary(WORDS)
@@ -113,7 +114,7 @@ def naive_count(model, state):
 @pytest.mark.parametrize("model", [MODELS[0], DOUBLES[1]])
 def test_what_is_in_question_is_what_the_bound_leaves(model):
     sample = tiny.sample([6], 3, WORDS)
-    (found,), statistics = decode(model, sample, NoDrafter(), max_len_b=30)
+    (found,), statistics = decode(model, sample, None, max_len_b=30)
     tokens, net_input = found["tokens"], sample["net_input"]
     shifted = torch.cat([torch.tensor([SYMBOLS.eos()]), tokens[:-1]])
     with torch.no_grad():
@@ -130,8 +131,8 @@ def test_what_is_in_question_is_what_the_bound_leaves(model):
 @needs_kernels
 def test_symbols_that_rounding_cannot_tell_apart_are_in_question():
     sample = tiny.sample([6, 2], 3, WORDS)
-    plain = decode(MODELS[1], sample, NoDrafter(), max_len_b=20)[1]
-    doubled = decode(DOUBLES[1], sample, NoDrafter(), max_len_b=20)[1]
+    plain = decode(MODELS[1], sample, None, max_len_b=20)[1]
+    doubled = decode(DOUBLES[1], sample, None, max_len_b=20)[1]
     assert plain.certain > 0 and doubled.certain == 0
     assert doubled.exact_scores >= 4 * doubled.certified
 
@@ -158,8 +159,8 @@ def test_a_model_whose_scores_are_all_alike():
     with torch.no_grad():
         model.decoder.output_projection.weight.zero_()
     sample = tiny.sample([3], 1, WORDS)
-    found, _ = decode(model, sample, NoDrafter(), max_len_b=5)
-    plain, _ = decode(model, sample, NoDrafter(), certified=False, max_len_b=5)
+    found, _ = decode(model, sample, None, max_len_b=5)
+    plain, _ = decode(model, sample, None, certified=False, max_len_b=5)
     assert tokens_of(found) == tokens_of(plain)
 
 

@@ -21,7 +21,7 @@ from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine, native
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
-from specdec_plugin.methods.config import DecodingConfig
+from specdec_plugin.methods.registry import config_class
 from specdec_plugin.methods.self_draft.drafter import SelfDrafter
 from specdec_plugin.vocab.cluster_file import made_for, save_clusters
 from specdec_plugin.vocab.flags import cluster_search, verifier_clusters
@@ -30,6 +30,8 @@ from tests.support.architectures import build_model
 from tests.support.drafters import drafter_model
 from tests.support.heads import TinyBlockwise
 from tests.support.search import MODELS, SYMBOLS, assert_same, reference
+
+DecodingConfig = config_class()
 
 VOCABULARY = len(SYMBOLS)
 HEADS = tiny.model(2, TinyBlockwise, block_size=4, heads="separate")

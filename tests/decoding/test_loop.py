@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_plugin.decoding.acceptance import TopBeta
-from specdec_plugin.decoding.drafter import NoDrafter
+from specdec_plugin.decoding.drafter import Drafter
 from tests.support import tiny
 from tests.support.search import MODELS, SYMBOLS, assert_same, ours, reference, settings_of_search
 
@@ -82,7 +82,7 @@ def test_top_one_is_exact(sources, seed):
 
 def test_greedy_needs_one_iteration_a_token():
     sample = tiny.sample([4, 2, 6], 1)
-    found, statistics = ours(MODELS[:1], sample, NoDrafter(), TopBeta(), max_len_b=12)
+    found, statistics = ours(MODELS[:1], sample, None, TopBeta(), max_len_b=12)
     assert_same(found, reference(MODELS[:1], sample, max_len_b=12))
     assert [row["steps"] for row in found] == [len(row["tokens"]) for row in found]
     assert statistics.accepted_tokens == 1.0
@@ -151,7 +151,7 @@ def test_relaxed_rule_against_one_by_one(beta, tolerance):
         torch.manual_seed(seed)
         drafts = [torch.randint(0, 16, (4,)).tolist() for _ in range(40)]
 
-        class Fixed(NoDrafter):
+        class Fixed(Drafter):
             def start(self, batch, drafts=drafts):
                 self.drafts = iter(drafts)
 

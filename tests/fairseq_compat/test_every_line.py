@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from specdec_plugin.fairseq_compat.every_line import keep_every_line
-from specdec_plugin.tasks.parallel_decoding import SpecdecTranslationConfig, SpecdecTranslationTask
+from specdec_plugin.tasks.parallel_decoding import SpecdecTranslationTask, translation_config
 from tests.support.command_lines import generate_args, hypotheses, run_cli, train_args
 
 LIMITS = (6, 6)  # less than some sources and references of the tiny corpus
@@ -16,7 +16,7 @@ LIMITS = (6, 6)  # less than some sources and references of the tiny corpus
 
 @pytest.fixture
 def task(corpus):
-    cfg = SpecdecTranslationConfig(data=corpus.data_dir, source_lang="en", target_lang="es")
+    cfg = translation_config()(data=corpus.data_dir, source_lang="en", target_lang="es")
     cfg.train_subset, cfg.dataset_impl, cfg.required_seq_len_multiple = "train", None, 1
     task = SpecdecTranslationTask.setup_task(cfg)
     for subset in ("train", "valid", "test"):

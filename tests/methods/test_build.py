@@ -8,11 +8,14 @@ import torch
 from specdec_plugin.engine import native, native_layers
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
-from specdec_plugin.methods.config import DecodingConfig
+from specdec_plugin.methods.block_nat import method
+from specdec_plugin.methods.registry import config_class
 from tests.support import tiny
 from tests.support.architectures import build_model
 from tests.support.drafters import drafter_model
 from tests.support.search import assert_same, reference
+
+DecodingConfig = config_class()
 
 
 @pytest.fixture
@@ -20,7 +23,7 @@ def built(monkeypatch):
     """Builds what the flags name, with a model in place of the drafter's checkpoint."""
 
     def make(verifiers, drafter, **flags):
-        monkeypatch.setattr(build, "load_model", lambda *paths: drafter)
+        monkeypatch.setattr(method, "load_model", lambda *paths: drafter)
         task = tiny.task()
         task.cfg = DecodingConfig(decoding="specdec", drafter_path="drafter.pt", **flags)
         options = tiny.Namespace(beam=1, max_len_a=0, max_len_b=12)
@@ -50,7 +53,7 @@ class TestSharedEncoder:
         verifiers = [wide(), tiny.model(2)]
         drafter = drafter_model("causal", share=True)
         drafter.shared_encoder.fill_(7)
-        with caplog.at_level(logging.WARNING, logger=build.__name__):
+        with caplog.at_level(logging.WARNING, logger="specdec_plugin.methods"):
             generator = built(verifiers, drafter)
         assert "trained with the encoder of another verifier" in caplog.text
         sample = tiny.sample([3, 6, 1], 2)
@@ -68,10 +71,14 @@ class TestInt8:
     """8-bit weights where there are kernels for them; else a warning, once."""
 
     def warnings(self, built, caplog, dtype):
-        with caplog.at_level(logging.WARNING, logger=build.__name__):
+        with caplog.at_level(logging.WARNING, logger="specdec_plugin.methods"):
             generator = built([tiny.model(1)], drafter_model("causal"), drafter_dtype=dtype)
         generator.generate([], tiny.sample([3, 6, 1], 2))
-        return [each.getMessage() for each in caplog.records if each.name == build.__name__]
+        return [
+            each.getMessage()
+            for each in caplog.records
+            if each.name.startswith("specdec_plugin.methods")
+        ]
 
     def test_without_kernels_the_models_type_is_named(self, built, caplog, monkeypatch):
         monkeypatch.setattr(native, "library", lambda: None)

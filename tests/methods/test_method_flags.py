@@ -6,14 +6,12 @@ from dataclasses import fields
 import pytest
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.methods.config import (
-    DECODING_CHOICES,
-    READERS,
-    DecodingConfig,
-    check_method_flags,
-)
+from specdec_plugin.methods.registry import check_method_flags, config_class, names, readers
 
-METHODS = [None, *(choice.value for choice in DECODING_CHOICES)]
+READERS = readers()
+DecodingConfig = config_class()
+
+METHODS = [None, *names()]
 VALUES = {
     "drafter_path": "drafter.pt",
     "block_size": 3,
@@ -59,6 +57,8 @@ def test_read_or_refused(method, name):
     cfg = DecodingConfig(decoding=method, **{name: VALUES[name]})
     if name in OF_A_FALLBACK and method == "input-guided":
         cfg.fallback, cfg.drafter_path = "nat", "drafter.pt"
+    if method == "specdec" and name == "draft_confidence":
+        cfg.drafter_path = "drafter.pt"
     if method == "blockwise" and name in RULES:
         cfg.acceptance = RULES[name]
     if name == "tolerance":
@@ -125,5 +125,5 @@ def test_a_tolerance_needs_candidates():
     ],
 )
 def test_values_out_of_range(flags):
-    with pytest.raises(PluginError, match="--" + next(iter(flags)).replace("_", "-")):
-        check_method_flags(DecodingConfig(decoding="specdec", **flags))
+    with pytest.raises(PluginError, match="--" + list(flags)[-1].replace("_", "-")):
+        check_method_flags(DecodingConfig(decoding="specdec", drafter_path="drafter.pt", **flags))

@@ -77,12 +77,12 @@ RULES = {
 }
 
 
-def generator(model, rule, k=K, floor=0.0, one_call=True, dtype=None, rows=None, **lengths):
+def generator(model, rule, k=K, floor=0.0, one_call=True, dtype=None, **lengths):
     statistics = Statistics()
     engine = build_engine(model)
     least = rule.least - 1 if isinstance(rule, AtLeast) else 0
     proposals, verifier = Proposals(model.heads, engine, k, dtype), Verifier([engine], statistics)
-    drafter = BlockwiseDrafter(proposals, verifier, EOS, floor, least, rows, statistics)
+    drafter = BlockwiseDrafter(proposals, verifier, EOS, floor, least, statistics)
     step = VerifiedStep(verifier, rule, one_call)
     limits = Lengths(max_positions=64, **lengths)
     loop = DecodingLoop(drafter, step, statistics, keep_history=True)

@@ -3,11 +3,14 @@
 from unittest import mock
 
 from specdec_plugin.methods import build
-from specdec_plugin.methods.config import DecodingConfig
+from specdec_plugin.methods.block_nat import method as method_module
+from specdec_plugin.methods.registry import config_class
 
 from . import tiny
 from .drafters import drafter_model
 from .heads import TinyBlockwise
+
+DecodingConfig = config_class()
 
 SYMBOLS = tiny.dictionary()
 #: The flags of each way to decode; drafts are made for all rows of a batch.
@@ -54,5 +57,5 @@ def generator(method, model, **flags):
     task = tiny.task(SYMBOLS)
     task.cfg = DecodingConfig(**{**METHODS[method], **given, **flags})
     options = tiny.Namespace(beam=1, max_len_a=0, max_len_b=12)
-    with mock.patch.object(build, "load_model", lambda *paths: drafter):
+    with mock.patch.object(method_module, "load_model", lambda *paths: drafter):
         return build.build_generator(task, [model], options)

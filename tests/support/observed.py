@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from specdec_plugin.decoding.acceptance import TopBeta
-from specdec_plugin.decoding.drafter import NoDrafter
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.statistics import Statistics
@@ -25,7 +24,7 @@ def decode(models, sample, observe, drafter=None, rule=None, **lengths):
     """The observed hypothesis of a batch of one, and the trace."""
     trace = Statistics()
     step = VerifiedStep(Verifier([build_engine(each) for each in models], trace), rule or TopBeta())
-    loop = DecodingLoop(drafter or NoDrafter(), step, trace, keep_history=True)
+    loop = DecodingLoop(drafter, step, trace, keep_history=True)
     options = Lengths(max_positions=60, **lengths)
     generator = ParallelGenerator(models, SYMBOLS, ObservingLoop(loop, observe), trace, options)
     ((hypothesis,),) = generator.generate(models, sample)

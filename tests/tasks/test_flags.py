@@ -10,9 +10,11 @@ from fairseq.dataclass.configs import FairseqConfig
 from fairseq.tasks import TASK_REGISTRY
 
 from specdec_plugin.fairseq_compat.autocast import AutocastConfig, AutocastMixin
-from specdec_plugin.methods.config import DecodingConfig, decoding_config
-from specdec_plugin.tasks.parallel_decoding import ParallelDecodingConfig
+from specdec_plugin.methods.registry import config_class, decoding_config
 from tests.support.command_lines import PLUGIN
+
+DecodingConfig = config_class()
+ParallelDecodingConfig = config_class("ParallelDecodingConfig", AutocastConfig)
 
 TASKS = [
     "translation",

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, get_args, get_type_hints
 from sacrebleu.metrics import BLEU
 
 from ...errors import PluginError
-from ...methods.config import DecodingConfig
+from ...methods.registry import config_class
 from .methods import BASELINES, CLUSTERED, CLUSTERED_DRAFTS, HEADS, METHODS, OF_THE_NAME, VARIANTS
 from .peers import PEERS
 from .report import EQUAL, processors
@@ -84,8 +84,8 @@ def _add_models(parser: Any) -> None:
 
 def _add_decoding(group: Any) -> None:
     """A flag for each field of :class:`DecodingConfig`, so that new methods find theirs."""
-    types = get_type_hints(DecodingConfig)
-    for item in fields(DecodingConfig):
+    types = get_type_hints(config_class())
+    for item in fields(config_class()):
         if item.name in OF_THE_NAME or item.name.startswith("_"):
             continue
         default = SPECDEC_PP.get(item.name, item.default)

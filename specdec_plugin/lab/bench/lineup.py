@@ -4,7 +4,7 @@ import argparse
 import functools
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
-from ...methods.config import READERS
+from ...methods.registry import readers
 from . import sweeps
 from .memory import Memory, growth, peak_growth, weight_bytes
 from .methods import HEADS, Method, Session, build_method
@@ -41,7 +41,7 @@ def build(session: Session, options: argparse.Namespace, names: Sequence[str], b
         batch: one of fairseq's batches, for methods that allocate when they decode first.
     """
     generation = {"max_len_a": options.max_len_a, "max_len_b": options.max_len_b}
-    named = [*READERS, HEADS]
+    named = [*readers(), HEADS]
     flags = {name: getattr(options, name) for name in named if hasattr(options, name)}
     settings = sweeps.settings(
         names, flags, options.sweep, options.block_sizes, options.betas, options.tolerances

@@ -9,14 +9,14 @@ from fairseq.checkpoint_utils import load_model_ensemble
 from fairseq.tasks.translation import TranslationTask
 
 from ...decoding.statistics import Statistics
-from ...methods.config import DECODING_CHOICES, JACOBI, READERS
-from ...tasks.parallel_decoding import SpecdecTranslationConfig, SpecdecTranslationTask
+from ...methods.registry import names, readers
+from ...tasks.parallel_decoding import SpecdecTranslationTask, translation_config
 
 #: fairseq's generation flags of each baseline.
 BASELINES = {"fairseq beam 5": 5, "fairseq beam 1": 1}
 #: The plugin's methods: all of ``--decoding``; ``specdec++`` is ``specdec`` with β and τ; with
 #: ``self``, a copy of the verifier drafts, though a drafter is given.
-METHODS = {str(choice.value): str(choice.value) for choice in DECODING_CHOICES}
+METHODS = {choice: choice for choice in names()}
 METHODS.update(dict.fromkeys(["specdec++", "specdec self", "specdec++ self"], "specdec"))
 #: Behind a method's name: the same with one more flag, to be timed beside that without. Drafts may
 #: be clustered of what is certified, too; otherwise one of them.
@@ -33,7 +33,7 @@ def _variants(suffix: str) -> Dict[str, str]:
     return {
         name + suffix: choice
         for name, choice in METHODS.items()
-        if choice in READERS[VARIANTS[suffix]]
+        if choice in readers()[VARIANTS[suffix]]
         and not name.endswith(CLUSTERED)
         # Certified are those who accept the best token alone.
         and not (suffix == CERTIFIED and name.startswith("specdec++"))
@@ -96,7 +96,7 @@ def open_session(
         path: verifier checkpoint, or several joined by ``:``.
         device: where to decode (default: the CPU).
     """
-    cfg = SpecdecTranslationConfig(data=data, source_lang=source_lang, target_lang=target_lang)
+    cfg = translation_config()(data=data, source_lang=source_lang, target_lang=target_lang)
     # Values that fairseq's command lines would fill in from their other groups.
     cfg.train_subset, cfg.dataset_impl, cfg.required_seq_len_multiple = "train", None, 1
     task = SpecdecTranslationTask.setup_task(cfg)
@@ -176,6 +176,6 @@ def reads(name: str, flag: str, flags: Optional[Mapping[str, Any]] = None) -> bo
     if METHODS[name] == "input-guided" and flag in _OF_A_FALLBACK:
         return str(given.get("fallback")) == "nat"
     window = str(given.get("jacobi_window", "adaptive"))
-    if flag == "draft_confidence" and METHODS[name] in JACOBI and window != "adaptive":
+    if flag == "draft_confidence" and METHODS[name].endswith("jacobi") and window != "adaptive":
         return False  # a trained drafter's, beside which it is timed
-    return METHODS[name] in READERS[flag]
+    return METHODS[name] in readers()[flag]

@@ -6,7 +6,7 @@ import math
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from ...errors import PluginError
-from ...methods.config import JACOBI_INIT_CHOICES, JACOBI_WINDOW_CHOICES
+from ...methods.jacobi.method import INIT_CHOICES, WINDOW_CHOICES
 from .methods import RELAXED, reads
 from .report import AGAINST, MEMORY_NOTE, Row, table
 
@@ -106,8 +106,8 @@ def _guesses(block_sizes: Sequence[int], entries: int) -> List[Dict[str, Any]]:
     """Every window, initial guess and b, without n-grams of other sentences and with them."""
     fields = ("jacobi_window", "jacobi_init", "jacobi_pool", "block_size")
     values = (
-        [str(each.value) for each in JACOBI_WINDOW_CHOICES],
-        [str(each.value) for each in JACOBI_INIT_CHOICES],
+        [str(each.value) for each in WINDOW_CHOICES],
+        [str(each.value) for each in INIT_CHOICES],
         sorted({0, entries}),
         block_sizes,
     )

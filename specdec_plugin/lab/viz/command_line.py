@@ -4,7 +4,8 @@ import argparse
 from typing import Any, Dict, List
 
 from ...errors import PluginError
-from ...methods.config import DRAFTER_DTYPES, READERS
+from ...methods.options import DRAFTER_DTYPES
+from ...methods.registry import readers
 
 EXAMPLE = """examples:
   specdec-ddgviz data-bin -s en -t es --path verifier.pt --subset test --ids 3,17 --output ddg/
@@ -13,7 +14,7 @@ EXAMPLE = """examples:
   specdec-ddgviz data-bin -s en -t es --path verifier.pt --drafter-path drafter.pt \\
       --decoding specdec --top-beta 3 --tolerance 1 --subset test --ids 3 --output drafts/
 """
-#: Fields of :class:`~specdec_plugin.decoding.config.DecodingConfig` that have a flag here.
+#: Fields of :class:`~specdec_plugin.methods.registry.config_class` that have a flag here.
 FLAGS = (
     "drafter_path", "block_size", "draft_confidence", "top_beta", "tolerance", "verifier_dtype",
     "drafter_dtype",
@@ -96,7 +97,7 @@ def decoding_flags(options: argparse.Namespace) -> Dict[str, Any]:
     given = {name: getattr(options, name) for name in FLAGS if getattr(options, name) is not None}
     for name, value in given.items():
         # Jacobi iterations are the verifier's alone, as greedy decoding is.
-        if options.decoding == "jacobi" and "greedy" not in READERS[name]:
+        if options.decoding == "jacobi" and "greedy" not in readers()[name]:
             raise PluginError(
                 f"--{name.replace('_', '-')} {value} would have no effect with --decoding jacobi: "
                 "leave it out, or add --decoding specdec."

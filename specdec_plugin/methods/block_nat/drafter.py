@@ -1,6 +1,5 @@
 """Drafts of a block-NAT model (papers 001 and 002)."""
 
-import sys
 from typing import Any, List, Optional
 
 import torch
@@ -33,7 +32,6 @@ class NATDrafter(Drafter):
         with_scores: also return the drafter's log-probabilities.
         confidence: a draft stops where the drafter's own probability that all of it is
             right would fall below this; 0 drafts k tokens always.
-        most_rows: drafts only while at most so many rows are left; None: always.
         statistics: where it is counted what the model is fed.
         clusters: of the states that are projected, or None.
     """
@@ -46,7 +44,6 @@ class NATDrafter(Drafter):
         dtype: Optional[torch.dtype] = None,
         with_scores: bool = False,
         confidence: float = 0.0,
-        most_rows: Optional[int] = None,
         statistics: Optional[Statistics] = None,
         clusters: Optional[Clusters] = None,
     ) -> None:
@@ -57,7 +54,6 @@ class NATDrafter(Drafter):
         self.shared = shared
         self.with_scores = with_scores
         self.confidence = confidence
-        self.most_rows = sys.maxsize if most_rows is None else most_rows
         self.causal = model.decoder.causal_prefix
         self.engine = CachedDecoder(model.decoder, dtype, model.decoder.mask_vectors, clusters)
         self._encode = build_encoder(model)
@@ -127,11 +123,11 @@ class NATDrafter(Drafter):
     def propose(self, rows: Rows) -> Draft:
         """The k most probable tokens, each for itself, within the limits."""
         beyond = self.positions is not None and rows.longest + 1 >= self.positions
-        if beyond or rows.size > self.most_rows:
-            return Draft(rows.inputs[:, :0], torch.zeros_like(rows.lengths))
+        if beyond:
+            return rows.empty_draft()
         if self._state is None:
             if self._too_late(self._batch, rows):
-                return Draft(rows.inputs[:, :0], torch.zeros_like(rows.lengths))
+                return rows.empty_draft()
             self._read(self._batch, rows)
         state = self._state
         # Rows were fed different counts, and some of them may have left since.

@@ -5,7 +5,6 @@ state comes out of the verification of the draft before, so that verifying a dra
 the next is one call of the model (section 4); heads are asked at that one place alone.
 """
 
-import sys
 from typing import Optional
 
 import torch
@@ -30,7 +29,6 @@ class BlockwiseDrafter(Drafter):
         confidence: a draft stops where the heads' probability that all of it is right
             would fall below this; 0 drafts k - 1 tokens, or up to an end of sentence.
         least: tokens that are drafted however unlikely they are.
-        most_rows: drafts only while at most so many rows are left; None: always.
         statistics: where it is counted how often heads were asked.
     """
 
@@ -41,13 +39,11 @@ class BlockwiseDrafter(Drafter):
         eos: int,
         confidence: float = 0.0,
         least: int = 0,
-        most_rows: Optional[int] = None,
         statistics: Optional[Statistics] = None,
     ) -> None:
         self.proposals, self._verifier = proposals, verifier
         self.statistics = Statistics() if statistics is None else statistics
         self._eos, self._confidence, self._least = eos, confidence, least
-        self._most_rows = sys.maxsize if most_rows is None else most_rows
         self._at_once: Optional[NativeProposalHeads] = None
         if proposals.native is not None:
             self._at_once = NativeProposalHeads(proposals, eos, confidence, least)
@@ -67,9 +63,7 @@ class BlockwiseDrafter(Drafter):
             device = rows.lengths.device
             # What was chosen until now was said by states that are gone.
             rows.states = torch.empty(rows.size, self.proposals.dim, device=device)
-            return _nothing(rows)
-        if rows.size > self._most_rows:
-            return _nothing(rows)
+            return rows.empty_draft()
         self.statistics.drafter_blocks += rows.size
         if self._at_once is not None and self.proposals.native is not None:
             return self._at_once.propose(rows, self._verifier.states[0])
@@ -86,10 +80,3 @@ class BlockwiseDrafter(Drafter):
         if tokens.device.type == "cpu":  # elsewhere the host would have to wait for the lengths
             tokens = tokens[:, : int(lengths.max())]
         return Draft(tokens, lengths)
-
-    def select(self, rows: Tensor) -> None:
-        """What it reads is part of the rows."""
-
-
-def _nothing(rows: Rows) -> Draft:
-    return Draft(rows.inputs[:, :0], torch.zeros_like(rows.lengths))

@@ -5,6 +5,7 @@ agree, what follows in the source is drafted, to its end. Where the model decide
 on token by token until an end of the output occurs in the source only once.
 """
 
+import sys
 from typing import Any, Optional
 
 import torch
@@ -27,6 +28,7 @@ class InputGuidedDrafter(Drafter):
         block_size: most tokens of a draft.
         longest: see :class:`..copies.SourceCopy`.
         fallback: drafts for rows where there is nothing to follow; None: nobody.
+        fallback_rows: the fallback is asked only while at most so many rows are left; None: always.
     """
 
     def __init__(
@@ -35,9 +37,11 @@ class InputGuidedDrafter(Drafter):
         block_size: int,
         longest: bool = False,
         fallback: Optional[Drafter] = None,
+        fallback_rows: Optional[int] = None,
     ) -> None:
         self._symbols, self._block_size = symbols, block_size
         self._longest, self._fallback = longest, fallback
+        self._fallback_rows = sys.maxsize if fallback_rows is None else fallback_rows
         self._copies: Any = None
 
     @property
@@ -60,7 +64,7 @@ class InputGuidedDrafter(Drafter):
     def propose(self, rows: Rows) -> Draft:
         """What follows in the source, or else what the fallback drafts."""
         draft: Draft = self._copies.draft(rows)
-        if self._fallback is None:
+        if self._fallback is None or rows.size > self._fallback_rows:
             return draft
         # Elsewhere than on a CPU it would have to be waited for.
         if draft.lengths.device.type == "cpu" and bool((draft.lengths > 0).all()):

@@ -30,7 +30,6 @@ class JacobiDrafter(Drafter):
             ``ngram``, which continues what the source or the output had before.
         until: places from here on are decoded one by one (paper 000, Algorithm 3).
         entries: n-grams of each order that are remembered from sentence to sentence.
-        most_rows: drafts only while at most so many rows are left; None: always.
     """
 
     def __init__(
@@ -40,11 +39,9 @@ class JacobiDrafter(Drafter):
         initial: str = "pad",
         until: int = sys.maxsize,
         entries: int = 0,
-        most_rows: Optional[int] = None,
     ) -> None:
         self._window, self._symbols, self._initial = window, symbols, initial
         self._until, self._entries = until, entries
-        self._most_rows = sys.maxsize if most_rows is None else most_rows
         self._record: Optional[Record] = None
         self._guesses: Any = None
         self._iterate = torch.empty(0)
@@ -76,8 +73,7 @@ class JacobiDrafter(Drafter):
         """The iterate and guesses, as many as the window lets through."""
         if not self._guessed:
             rows.iterate, self._guessed = self._iterate, True
-        until = self._limit if rows.size <= self._most_rows else 0
-        draft: Draft = self._guesses.guess(rows, until)
+        draft: Draft = self._guesses.guess(rows, self._limit)
         return draft
 
     def ending(self, rows: Rows) -> None:

@@ -1,10 +1,8 @@
 """Drafts of the verifier itself, with its weights rounded: nothing has to be trained."""
 
-import sys
 from typing import Optional
 
 import torch
-from torch import Tensor
 
 from ...decoding.drafter import Drafter
 from ...decoding.state import Batch, Draft, Rows
@@ -36,7 +34,6 @@ class SelfDrafter(Drafter):
         verifier: whose first model is copied.
         block_size: k, the most tokens of a draft.
         dtype: the type of the copy's weights; those of a projection by clusters have 8 bits.
-        most_rows: drafts only while at most so many rows are left; None: always.
         clusters: of the verifier's states, for the copy's projection; None for a full one.
 
     Attributes:
@@ -51,7 +48,6 @@ class SelfDrafter(Drafter):
         verifier: Verifier,
         block_size: int = BLOCK_SIZE,
         dtype: torch.dtype = torch.int8,
-        most_rows: Optional[int] = None,
         clusters: Optional[Clusters] = None,
     ) -> None:
         if dtype not in WEIGHT_TYPES:
@@ -68,7 +64,6 @@ class SelfDrafter(Drafter):
         self._layouts = engine.layouts
         self._check()
         self._at_once = NativeSelfDraft(copy, block_size)
-        self._most_rows = sys.maxsize if most_rows is None else most_rows
 
     def start(self, batch: Batch) -> None:
         """Round the weights again if the verifier has noticed that they changed."""
@@ -92,12 +87,7 @@ class SelfDrafter(Drafter):
 
     def propose(self, rows: Rows) -> Draft:
         """What the copy says next, up to k tokens a row."""
-        if rows.size > self._most_rows:
-            return Draft(rows.inputs[:, :0], torch.zeros_like(rows.lengths))
         return self._at_once.propose(rows, self._verifier.states[0])
-
-    def select(self, rows: Tensor) -> None:
-        """Nothing of its own to choose from."""
 
 
 def _is_scored(copy: CachedDecoder) -> bool:

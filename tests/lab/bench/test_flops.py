@@ -8,7 +8,6 @@ from fairseq.sequence_generator import SequenceGenerator
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from specdec_plugin.decoding.acceptance import TopBeta
-from specdec_plugin.decoding.drafter import NoDrafter
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, UnverifiedStep, VerifiedStep
 from specdec_plugin.decoding.statistics import PARTS, Statistics
@@ -68,7 +67,7 @@ def ours(models, drafter=None, step=None, trace=None, **lengths):
     if step is None:
         engines = [build_engine(model) for model in models]
         step = VerifiedStep(Verifier(engines, trace), TopBeta())
-    loop = DecodingLoop(drafter or NoDrafter(), step, trace)
+    loop = DecodingLoop(drafter, step, trace)
     limits = Lengths(max_positions=64, max_len_b=30, **lengths)
     return Method("ours", ParallelGenerator(models, tiny.dictionary(), loop, trace, limits), trace)
 

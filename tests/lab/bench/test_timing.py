@@ -8,7 +8,7 @@ import torch
 
 from specdec_plugin.lab.bench.methods import HEADS, METHODS, VARIANTS, open_session, reads
 from specdec_plugin.lab.bench.timing import batches_by_size, batches_of, seed_everything
-from specdec_plugin.methods.config import DECODING_CHOICES
+from specdec_plugin.methods.registry import names
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_seeds():
 
 
 def test_every_decoding_method_can_be_timed():
-    assert {choice.value for choice in DECODING_CHOICES} < {*METHODS}
+    assert {*names()} < {*METHODS}
     assert reads("specdec", "block_size") and not reads("specdec", "top_beta")
     assert reads("specdec++", "top_beta") and not reads("fairseq beam 5", "block_size")
 

@@ -6,7 +6,6 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.constraints import Constraints
-from specdec_plugin.decoding.drafter import NoDrafter
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, UnverifiedStep, VerifiedStep
 from specdec_plugin.decoding.state import Batch, Rows
@@ -111,7 +110,7 @@ def test_every_method_with_decoders_that_cannot_be_cached(arch, method):
     search = SequenceGenerator([verifier], symbols, beam_size=1, max_len_b=12)
     expected = [row[0] for row in search.generate([verifier], sample)]
     drafter = {
-        "greedy": NoDrafter(),
+        "greedy": None,
         "hostile": tiny.HostileDrafter([row["tokens"].tolist() for row in expected], 0.7, 5, 1),
     }.get(method, NATDrafter(model, K))
     rule = TopBeta(1, 2.0) if method == "specdec++" else TopBeta()

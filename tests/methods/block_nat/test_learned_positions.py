@@ -8,10 +8,12 @@ from specdec_plugin.decoding.constraints import Constraints
 from specdec_plugin.decoding.state import Batch, Rows
 from specdec_plugin.methods import build
 from specdec_plugin.methods.block_nat.drafter import NATDrafter
-from specdec_plugin.methods.config import DecodingConfig
+from specdec_plugin.methods.registry import config_class
 from tests.support import tiny
 from tests.support.drafters import K, drafter_model, one_by_one
 from tests.support.search import MODELS, assert_same, ours, reference
+
+DecodingConfig = config_class()
 
 POSITIONS = 11
 

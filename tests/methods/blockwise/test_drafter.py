@@ -18,7 +18,7 @@ from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
 from specdec_plugin.methods.blockwise.drafter import BlockwiseDrafter
 from specdec_plugin.methods.blockwise.proposals import Proposals
-from specdec_plugin.methods.config import DecodingConfig
+from specdec_plugin.methods.registry import config_class
 from tests.support import tiny
 from tests.support.architectures import build_model
 from tests.support.heads import (
@@ -35,6 +35,8 @@ from tests.support.heads import (
     head_state,
 )
 from tests.support.search import MODELS, assert_same
+
+DecodingConfig = config_class()
 
 
 def stands(scores, token, rule, place):
@@ -157,8 +159,8 @@ def test_exact_acceptance_is_fairseqs_greedy_search(
     statistics = Statistics()
     verifier = Verifier([build_engine(model) for model in models], statistics, temperature)
     proposals = Proposals(models[0].heads, verifier.engines[0], K, dtype)
-    drafter = BlockwiseDrafter(proposals, verifier, EOS, 0.0, 0, rows)
-    loop = DecodingLoop(drafter, VerifiedStep(verifier, TopBeta()), statistics)
+    drafter = BlockwiseDrafter(proposals, verifier, EOS, 0.0, 0)
+    loop = DecodingLoop(drafter, VerifiedStep(verifier, TopBeta()), statistics, max_rows=rows)
     limits = Lengths(max_positions=64, **options)
     ours = ParallelGenerator(models, SYMBOLS, loop, statistics, limits)
     assert_same([row[0] for row in ours.generate(models, sample, prefix)], expected)

@@ -13,10 +13,10 @@ from specdec_plugin.decoding.symbols import Symbols
 from specdec_plugin.engine import native
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
-from specdec_plugin.methods.config import DecodingConfig, check_method_flags
 from specdec_plugin.methods.input_guided.drafter import InputGuidedDrafter
 from specdec_plugin.methods.input_guided.native import NativeSourceCopy
 from specdec_plugin.methods.input_guided.source_copy import NEAR, SourceCopy
+from specdec_plugin.methods.registry import check_method_flags, config_class
 from tests.support import tiny
 from tests.support.search import MODELS, SYMBOLS, assert_same, ours, reference
 
@@ -207,7 +207,7 @@ class TestFlags:
 
     def built(self, **flags):
         task = tiny.task()
-        task.cfg = DecodingConfig(decoding="input-guided", **flags)
+        task.cfg = config_class()(decoding="input-guided", **flags)
         check_method_flags(task.cfg)
         options = tiny.Namespace(beam=1, max_len_a=0, max_len_b=12)
         return build.build_generator(task, MODELS[:1], options)

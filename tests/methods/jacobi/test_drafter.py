@@ -16,7 +16,6 @@ from specdec_plugin.decoding.symbols import Symbols
 from specdec_plugin.engine import native
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
-from specdec_plugin.methods.config import JACOBI, DecodingConfig, check_method_flags
 from specdec_plugin.methods.jacobi.drafter import JacobiDrafter
 from specdec_plugin.methods.jacobi.native import NativeNgramLookup
 from specdec_plugin.methods.jacobi.ngram_lookup import (
@@ -32,8 +31,11 @@ from specdec_plugin.methods.jacobi.ngram_lookup import (
     Window,
     initial_guesses,
 )
+from specdec_plugin.methods.registry import check_method_flags, config_class
 from tests.support import tiny
 from tests.support.search import MODELS, SYMBOLS, assert_same, ours, reference
+
+JACOBI = ("jacobi", "gs-jacobi", "hybrid-jacobi")
 
 PAD, EOS = SYMBOLS.pad(), SYMBOLS.eos()
 KINDS = ["pad", "source", "random", "ngram"]
@@ -58,14 +60,13 @@ def drafter(window=WINDOWS[0], initial="pad", **options):
     initial=st.sampled_from(KINDS),
     until=st.sampled_from([1, 4, sys.maxsize]),
     entries=st.sampled_from([0, 7, 1000]),
-    most_rows=st.sampled_from([None, 1, 2]),
     prefix_size=st.integers(0, 3),
     max_len=st.integers(3, 30),
     one_call=st.booleans(),
     seed=st.integers(0, 10**6),
 )
 def test_lossless_in_no_more_iterations_than_tokens(
-    sources, models, window, initial, until, entries, most_rows, prefix_size, max_len, one_call,
+    sources, models, window, initial, until, entries, prefix_size, max_len, one_call,
     seed,
 ):  # fmt: skip
     chosen, sample = [MODELS[index] for index in models], tiny.sample(sources, seed)
@@ -74,7 +75,7 @@ def test_lossless_in_no_more_iterations_than_tokens(
         torch.manual_seed(seed)
         prefix = torch.randint(4, 16, (len(sources), prefix_size))
     expected = reference(chosen, sample, prefix, max_len_b=max_len)
-    solver = drafter(window, initial, until=until, entries=entries, most_rows=most_rows)
+    solver = drafter(window, initial, until=until, entries=entries)
     for _ in range(2):  # the second time with what the first has taught
         found, _ = ours(
             chosen, sample, solver, TopBeta(), prefix, one_call=one_call, max_len_b=max_len
@@ -90,16 +91,15 @@ def test_lossless_in_no_more_iterations_than_tokens(
     initial=st.sampled_from(KINDS),
     until=st.sampled_from([5, sys.maxsize]),
     entries=st.sampled_from([0, 7, 1000]),
-    most_rows=st.sampled_from([None, 1]),
     max_len=st.integers(3, 25),
     seed=st.integers(0, 10**6),
 )
 def test_kernels_guess_what_operators_guess(
-    sources, window, initial, until, entries, most_rows, max_len, seed
+    sources, window, initial, until, entries, max_len, seed
 ):
     both = []
     for library in (None, native.library()):
-        solver = drafter(window, initial, until=until, entries=entries, most_rows=most_rows)
+        solver = drafter(window, initial, until=until, entries=entries)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(native, "library", lambda library=library: library)
             runs = [
@@ -324,7 +324,7 @@ class TestFlags:
 
     def built(self, method, **flags):
         task = tiny.task()
-        task.cfg = DecodingConfig(decoding=method, **flags)
+        task.cfg = config_class()(decoding=method, **flags)
         check_method_flags(task.cfg)
         options = tiny.Namespace(beam=1, max_len_a=0, max_len_b=12)
         return build.build_generator(task, MODELS[:1], options)

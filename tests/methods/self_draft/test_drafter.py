@@ -15,11 +15,13 @@ from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine, native
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
-from specdec_plugin.methods.config import DecodingConfig
+from specdec_plugin.methods.registry import config_class
 from specdec_plugin.methods.self_draft.drafter import SelfDrafter
 from tests.support import tiny
 from tests.support.architectures import build_model
 from tests.support.search import MODELS, SYMBOLS, assert_same, reference
+
+DecodingConfig = config_class()
 
 
 def generator(models, block_size, dtype, rule=None, **lengths):
@@ -161,7 +163,7 @@ class TestFlags:
     @pytest.mark.parametrize(
         "flags, words",
         [
-            ({"draft_confidence": 0.2}, "--draft-confidence 0.2 is about a trained drafter"),
+            ({"draft_confidence": 0.2}, "--draft-confidence 0.2 .* add --drafter-path"),
             ({"block_size": -1}, "--block-size -1"),
             ({"drafter_dtype": "float16"}, "float32, bfloat16, int8 or int4"),
         ],

@@ -1,0 +1,191 @@
+"""``--decoding specdec --drafter-path`` and ``--decoding nat``: a trained block-NAT drafter."""
+
+import logging
+from dataclasses import dataclass
+from typing import Any, Optional, Sequence
+
+from fairseq.models.transformer import TransformerEncoderBase
+
+from ...decoding.acceptance import Rule, TopBeta
+from ...decoding.drafter import Drafter
+from ...engine import CachedDecoder
+from ...errors import PluginError
+from ...fairseq_compat.pairing import check_pair, load_model
+from ...models.block_nat import BlockNATModel
+from ...models.frozen_encoder import FrozenEncoder
+from ..options import (
+    BlockSizeOptions,
+    DraftConfidenceOptions,
+    DrafterOptions,
+    DrafterPathOptions,
+    DraftRowsOptions,
+    ToleranceOptions,
+    VerifierOptions,
+)
+from ..registry import Method, Variant, check_top_beta, register_method
+from ..setup import Setup, warn_of_drafter_dtype
+from .drafter import NATDrafter, learned_positions
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class UnverifiedOptions(DrafterPathOptions, BlockSizeOptions, DrafterOptions):
+    """The flags of a drafter that is not verified."""
+
+
+@dataclass
+class BlockNATOptions(
+    UnverifiedOptions, VerifierOptions, DraftConfidenceOptions, DraftRowsOptions, ToleranceOptions
+):
+    """The flags of a drafter that is verified."""
+
+
+@register_method("specdec")
+class BlockNAT(Method):
+    """Speculative decoding with a trained drafter (Xia et al., 2023)."""
+
+    summary = ""  # that of the self-draft says it
+    Config = BlockNATOptions
+    condition = "--drafter-path DRAFTER.pt"
+    variants = (Variant("specdec", frozenset(["top_beta", "tolerance"])), Variant("specdec++"))
+
+    @classmethod
+    def applies(cls, cfg: Any) -> bool:
+        """With a drafter."""
+        return cfg.drafter_path is not None
+
+    @classmethod
+    def check(cls, cfg: Any) -> None:
+        """See :class:`..registry.Method`."""
+        check_top_beta(cfg)
+
+    @classmethod
+    def rule(cls, setup: Setup) -> Rule:
+        """SpecDec, or SpecDec++ with β above 1."""
+        return TopBeta(setup.cfg.top_beta, setup.cfg.tolerance)
+
+    @classmethod
+    def build(cls, setup: Setup) -> Drafter:
+        """See :class:`..registry.Method`."""
+        return build_drafter(setup, setup.cfg.block_size, setup.cfg.draft_confidence)
+
+
+@register_method("nat")
+class UnverifiedBlockNAT(Method):
+    """The drafter alone: its output is its own."""
+
+    summary = "the drafter alone, without verification"
+    Config = UnverifiedOptions
+    verifies = False
+
+    @classmethod
+    def build(cls, setup: Setup) -> Drafter:
+        """See :class:`..registry.Method`."""
+        return build_drafter(setup, setup.cfg.block_size, with_scores=True)
+
+    @classmethod
+    def max_positions(cls, drafter: Any) -> Optional[int]:
+        """Learned positions, less one: a block starts one position behind the tokens before it."""
+        positions = learned_positions(drafter.model.decoder)
+        return None if positions is None else positions - 1
+
+
+def build_drafter(
+    setup: Setup,
+    block_size: int,
+    confidence: float = 0.0,
+    with_scores: bool = False,
+    cut: bool = False,
+) -> NATDrafter:
+    """Load what ``--drafter-path`` names.
+
+    Args:
+        setup: see :class:`..setup.Setup`.
+        block_size: k; 0 for what the drafter was trained with.
+        confidence: see :class:`.drafter.NATDrafter`.
+        with_scores: see :class:`.drafter.NATDrafter`.
+        cut: use the trained k where ``block_size`` is greater, instead of an error.
+
+    Raises:
+        PluginError: the drafter does not fit.
+    """
+    model = _load(setup)
+    trained = model.decoder.block_size
+    if block_size > trained and not cut:
+        raise PluginError(
+            f"--block-size {block_size}: this drafter was trained with {trained}. Give 1 to "
+            f"{trained}, or leave it out."
+        )
+    shared = None
+    if isinstance(model.encoder, FrozenEncoder):
+        shared = _shared_encoder(model, setup.models)
+    dtype = setup.drafter_dtype
+    drafter = NATDrafter(
+        model,
+        min(block_size or trained, trained),
+        shared,
+        dtype,
+        with_scores,
+        confidence,
+        setup.statistics,
+        setup.drafter_clusters(model),
+    )
+    drafter.release()
+    if dtype is not None and not dtype.is_floating_point and drafter.engine.weight_type != dtype:
+        warn_of_drafter_dtype(setup)
+    return drafter
+
+
+def _load(setup: Setup) -> BlockNATModel:
+    """The drafter's model, in the type and on the device of the verifier."""
+    path, task = setup.cfg.drafter_path, setup.task
+    if path is None:
+        raise PluginError(
+            f"--decoding {setup.cfg.decoding} needs a drafter: add --drafter-path DRAFTER.pt "
+            "(train one with --task block_nat_translation), or use another --decoding."
+        )
+    drafter = load_model(path, task.source_dictionary, task.target_dictionary)
+    if not isinstance(drafter, BlockNATModel):
+        raise PluginError(
+            f"{path} is not a drafter but a {type(drafter).__name__}. Give a model trained with "
+            "--arch block_nat."
+        )
+    check_pair(path, drafter, task.source_dictionary, task.target_dictionary)
+    reason = CachedDecoder.supports(drafter.decoder)
+    if reason is not None:
+        raise PluginError(
+            f"{path} cannot draft, because {reason}. Train a drafter without that option."
+        )
+    weight = next(setup.models[0].parameters())
+    return drafter.to(device=weight.device, dtype=weight.dtype)
+
+
+def _shared_encoder(drafter: BlockNATModel, models: Sequence[Any]) -> int:
+    """Which verifier's encoder the drafter was trained with.
+
+    Else the first that it can read, with a warning; PluginError if there is none.
+    """
+    for index, model in enumerate(models):
+        if drafter.shares_encoder_of(model):
+            return index
+    width = drafter.decoder.layers[0].encoder_attn.kdim
+    readable = [index for index, model in enumerate(models) if _encoder_width(model) == width]
+    if not readable:
+        raise PluginError(
+            f"The drafter shares the encoder of a Transformer that is {width} wide, and the model "
+            "in --path has another. Give the verifier that the drafter was trained with, or train "
+            "a drafter for this one."
+        )
+    logger.warning(
+        "The drafter was trained with the encoder of another verifier. The output stays that of "
+        "greedy decoding, but few drafts will be accepted: train a drafter for this verifier."
+    )
+    return readable[0]
+
+
+def _encoder_width(model: Any) -> Optional[int]:
+    """The size of a Transformer encoder's states; None for other encoders."""
+    if not isinstance(model.encoder, TransformerEncoderBase):
+        return None
+    return int(model.encoder.embed_tokens.embedding_dim)

@@ -1,0 +1,1 @@
+"""Greedy decoding: the empty draft."""

@@ -1,0 +1,123 @@
+"""``--decoding jacobi``, ``gs-jacobi`` and ``hybrid-jacobi``: Jacobi solvers."""
+
+import sys
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from fairseq.dataclass import ChoiceEnum
+
+from ...decoding.drafter import Drafter
+from ..options import (
+    BlockSizeOptions,
+    DraftConfidenceOptions,
+    DraftRowsOptions,
+    Range,
+    VerifierOptions,
+    option,
+)
+from ..registry import Method, Need, register_method
+from ..setup import Setup
+from .drafter import JacobiDrafter
+from .ngram_lookup import Window
+
+INIT_CHOICES = ChoiceEnum(["pad", "source", "random", "ngram"])
+WINDOW_CHOICES = ChoiceEnum(["block", "sliding", "adaptive"])
+
+#: b where none is given: the best one of Santilli et al. (2023); and of an adaptive window, the
+#: most drafted positions on a CPU, where each makes an iteration a tenth longer, and elsewhere.
+#: They pay while the chance that they are right is above a tenth (3+3 layers, d=256, 2 cores).
+_BLOCK, _ADAPTIVE_BLOCKS, _MIN_CHANCE = 3, (2, 8), 0.1
+
+
+@dataclass
+class JacobiOptions(VerifierOptions, DraftRowsOptions):
+    """The flags of every Jacobi solver."""
+
+    jacobi_init: INIT_CHOICES = option(
+        "ngram",
+        "initial guesses: padding (that of the paper), the source's tokens, random tokens, or "
+        "(ngram) what followed the last tokens earlier in the source or the output",
+    )
+    jacobi_pool: int = option(
+        65536,
+        "n-grams of each order up to 3 that are remembered from the sentences before, to guess "
+        "what follows; 0: none (as in the paper)",
+        Range(0, "give 0 or more"),
+    )
+
+
+@dataclass
+class WindowOptions(JacobiOptions, BlockSizeOptions, DraftConfidenceOptions):
+    """The flags of solvers that guess a window of positions."""
+
+    jacobi_window: WINDOW_CHOICES = option(
+        "adaptive",
+        "gs-jacobi, hybrid-jacobi: block: one block of b tokens after the other (as in the paper); "
+        "sliding: b guesses in each iteration; adaptive: up to b, while guesses of their origin "
+        "were right often enough",
+    )
+
+
+@dataclass
+class HybridOptions(WindowOptions):
+    """The flags of the hybrid solver."""
+
+    hybrid_length: int = option(
+        0,
+        "hybrid-jacobi: h, the tokens after which decoding is greedy; 0: the length limit",
+        Range(0, "give 0 or more"),
+    )
+
+
+@register_method("jacobi")
+class Jacobi(Method):
+    """Solves for the whole sentence at once (Santilli et al., 2023, Algorithm 1)."""
+
+    summary = "the model solves for the whole sentence at once, from guesses"
+    Config: ClassVar[Any] = JacobiOptions
+
+    @classmethod
+    def window(cls, setup: Setup) -> Window:
+        """The positions that are guessed."""
+        return Window(block=sys.maxsize)
+
+    @classmethod
+    def build(cls, setup: Setup) -> Drafter:
+        """See :class:`..registry.Method`."""
+        cfg = setup.cfg
+        hybrid = cfg.hybrid_length if "hybrid_length" in cls.Config.__dataclass_fields__ else 0
+        return JacobiDrafter(
+            cls.window(setup),
+            setup.symbols(),
+            str(cfg.jacobi_init),
+            hybrid or sys.maxsize,
+            cfg.jacobi_pool,
+        )
+
+
+@register_method("gs-jacobi")
+class GaussSeidelJacobi(Jacobi):
+    """Solves for one block after the other (Santilli et al., 2023, Algorithm 2)."""
+
+    summary = "the same for a block at a time"
+    Config = WindowOptions
+    needs = {"draft_confidence": Need("jacobi_window", "adaptive")}
+
+    @classmethod
+    def window(cls, setup: Setup) -> Window:
+        """The positions that are guessed, as ``--jacobi-window``."""
+        cfg, kind = setup.cfg, str(setup.cfg.jacobi_window)
+        most = _ADAPTIVE_BLOCKS[0 if setup.on_cpu else 1]
+        size = cfg.block_size or (most if kind == "adaptive" else _BLOCK)
+        if kind == "block":
+            return Window(block=size - 1, size=size)
+        floor = (cfg.draft_confidence or _MIN_CHANCE) if kind == "adaptive" else 0.0
+        return Window(block=size, floor=floor)
+
+
+@register_method("hybrid-jacobi")
+class HybridJacobi(GaussSeidelJacobi):
+    """The same up to a length, then greedy decoding (Santilli et al., 2023, Algorithm 3)."""
+
+    summary = "the same up to --hybrid-length"
+    Config = HybridOptions

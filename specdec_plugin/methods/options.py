@@ -1,0 +1,159 @@
+"""Options that several methods share; an option of one method stands in its own folder."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Optional
+
+from fairseq.dataclass import ChoiceEnum
+
+DTYPES = ("float32", "bfloat16", "float16")
+DTYPE_CHOICES = ChoiceEnum(list(DTYPES))
+#: A drafter may be wrong, so its weights may be rounded further.
+DRAFTER_DTYPES = (*DTYPES, "int8", "int4")
+DRAFTER_DTYPE_CHOICES = ChoiceEnum(list(DRAFTER_DTYPES))
+
+
+class Range(NamedTuple):
+    """The values that a number may have.
+
+    Attributes:
+        low: the least value.
+        cure: what to give instead of a value outside.
+        below: every value is less than this.
+    """
+
+    low: float
+    cure: str
+    below: float = math.inf
+
+    def holds(self, value: float) -> bool:
+        """Whether ``value`` is inside; NaN never is."""
+        return value >= self.low and (value < self.below or value == math.inf == self.below)
+
+
+def option(default: Any, text: str, valid: Optional[Range] = None) -> Any:
+    """A dataclass field that becomes a command-line option.
+
+    Args:
+        default: its value where the option is not given.
+        text: its help.
+        valid: the values that a number may have; None for any.
+    """
+    return field(default=default, metadata={"help": text, "valid": valid})
+
+
+@dataclass
+class VerifierOptions:
+    """How the verifier computes."""
+
+    verifier_dtype: Optional[DTYPE_CHOICES] = option(
+        None, "type that the verifier's decoder computes in (default: the model's own)"
+    )
+    vocab_clusters: Optional[str] = option(
+        None,
+        "file that specdec-cluster-vocab wrote for the model: the scores are computed only for "
+        "the tokens of the cluster that is nearest to a decoder state, which is faster where the "
+        "vocabulary is large. The output may differ a little from that of the full projection, "
+        "and scores are relative to those tokens. Also works without --decoding",
+    )
+    certified_projection: bool = option(
+        False,
+        "score the vocabulary with 8-bit weights first, and in float32 only the symbols that the "
+        "8-bit scores cannot rule out. The output stays the same; scores may differ by some "
+        "thousandths. It needs a CPU with the native kernels, and gains more the larger the "
+        "vocabulary is",
+    )
+
+
+@dataclass
+class DrafterPathOptions:
+    """The file that drafts."""
+
+    drafter_path: Optional[str] = option(
+        None,
+        "checkpoint of the drafter (specdec, nat, input-guided with --fallback nat), or of "
+        "proposal heads that were trained for the model (blockwise). Without it, specdec drafts "
+        "with the model itself, its weights rounded to 8 bits, or to 4 bits with --top-beta above"
+        " 1; this needs a CPU with the native kernels",
+    )
+
+
+@dataclass
+class BlockSizeOptions:
+    """How much is drafted."""
+
+    block_size: int = option(
+        0,
+        "k: tokens that are drafted in an iteration. Default (0): what the drafter was trained "
+        "with; without --drafter-path 32, and 64 with --top-beta above 1; input-guided: 8 on a "
+        "CPU, and elsewhere all of the source. For blockwise, k includes the model's own next "
+        "token. For gs-jacobi and hybrid-jacobi with --jacobi-window block, it is b, the length "
+        "of a block (default: 3); with --jacobi-window adaptive the default is 2 on a CPU and 8 "
+        "elsewhere",
+        Range(0, "give 1 or more, or leave it out"),
+    )
+
+
+@dataclass
+class DraftConfidenceOptions:
+    """Where a draft ends."""
+
+    draft_confidence: float = option(
+        0.0,
+        "adaptive k: a draft ends before the drafter's own probability that all of it is right "
+        "falls below this. 0 always drafts k tokens; with --jacobi-window adaptive, 0 means 0.1",
+        Range(0, "give a probability from 0 to less than 1, such as 0.3", below=1),
+    )
+
+
+@dataclass
+class DraftRowsOptions:
+    """When anything is drafted."""
+
+    draft_rows: int = option(
+        -1,
+        "draft only while at most this many sentences of a batch are unfinished; 0: always. "
+        "Default (-1): 1 on a CPU, where several sentences keep the processor as busy as a draft "
+        "does, and always elsewhere",
+    )
+
+
+@dataclass
+class DrafterOptions:
+    """How a drafter computes."""
+
+    drafter_dtype: Optional[DRAFTER_DTYPE_CHOICES] = option(
+        None,
+        "type of the drafter's weights; only drafts depend on it. int8 and int4 round the inputs "
+        "to 8 bits and the weights to 8 or 4; they are the fastest, and need a CPU with the "
+        "native kernels. Default: the model's own type; for blockwise int8 where the kernels run",
+    )
+    drafter_vocab_clusters: Optional[str] = option(
+        None,
+        "as --vocab-clusters, for drafts alone, made from the drafter's decoder states or the "
+        "model's: drafts become cheaper, and the output stays the same",
+    )
+
+
+@dataclass
+class TopBetaOptions:
+    """Acceptance among the best."""
+
+    top_beta: int = option(
+        1,
+        "SpecDec++, and blockwise with --acceptance top-k: accept a drafted token among the "
+        "verifier's β best. 1 accepts only its best, so that the output is that of greedy "
+        "decoding",
+        Range(1, "give 1 or more"),
+    )
+
+
+@dataclass
+class ToleranceOptions(TopBetaOptions):
+    """Acceptance among the best that are near the best."""
+
+    tolerance: float = option(
+        math.inf,
+        "SpecDec++: τ, how far the log-probability of an accepted token may be below the best",
+        Range(0, "give 0 or more"),
+    )

@@ -1,0 +1,331 @@
+"""The decoding methods: what ``--decoding`` names, and everything that follows from it.
+
+A method is one class. Its flags, their ranges and conflicts, the choices of ``--decoding``, the
+methods of ``specdec-bench`` and the table of options are derived from the registered classes.
+A method of your own is one file for ``--user-dir``::
+
+    from specdec_plugin.methods.registry import Method, register_method
+
+    @register_method("my-method")
+    class MyMethod(Method):
+        ...
+"""
+
+import functools
+from abc import ABC, abstractmethod
+from dataclasses import Field, fields, make_dataclass
+from typing import (
+    Any,
+    Callable,
+    ClassVar,
+    Dict,
+    FrozenSet,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+    Type,
+)
+
+from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+
+from ..decoding.acceptance import Rule, TopBeta
+from ..decoding.drafter import Drafter
+from ..errors import PluginError
+from ..fairseq_compat.options import flag_of, task_options
+from .options import VerifierOptions, option
+from .setup import Setup
+
+#: Flags that fairseq's own search, without ``--decoding``, reads too.
+OF_ANY_SEARCH = ("vocab_clusters",)
+
+
+class Variant(NamedTuple):
+    """A method as ``specdec-bench`` times it.
+
+    Attributes:
+        name: the name there.
+        without: flags of the method that keep their defaults there, though they are given.
+    """
+
+    name: str
+    without: FrozenSet[str] = frozenset()
+
+
+class Need(NamedTuple):
+    """What a flag needs to have an effect.
+
+    Attributes:
+        flag: another flag.
+        value: the value of the other flag.
+    """
+
+    flag: str
+    value: str
+
+
+class Method(ABC):
+    """A way to decode: its flags, its drafter, its acceptance rule and its cost.
+
+    Attributes:
+        name: the value of ``--decoding``; set by :func:`register_method`. Several classes may
+            share it when :meth:`applies` tells them apart.
+        summary: what it does, for ``--help``.
+        Config: a dataclass with its flags; see :func:`.options.option`.
+        condition: the flag that :meth:`applies` asks for, as typed; "" for none.
+        needs: flags that have an effect only beside another flag's value.
+        verifies: whether the model in ``--path`` verifies drafts; else they are the output.
+        default_beam: fairseq's ``--beam`` where it is not typed; None keeps fairseq's.
+        variants: the names of ``specdec-bench``; () means the method's name alone.
+    """
+
+    name: ClassVar[str]
+    summary: ClassVar[str]
+    Config: ClassVar[Any] = VerifierOptions
+    condition: ClassVar[str] = ""
+    needs: ClassVar[Mapping[str, Need]] = {}
+    verifies: ClassVar[bool] = True
+    default_beam: ClassVar[Optional[int]] = 1
+    variants: ClassVar[Sequence[Variant]] = ()
+
+    @classmethod
+    def applies(cls, cfg: Any) -> bool:
+        """Whether it is this class that ``--decoding`` means, of those that share its name."""
+        return True
+
+    @classmethod  # noqa: B027 - most flags contradict none
+    def check(cls, cfg: Any) -> None:
+        """Refuse flags that contradict each other, with a :class:`PluginError`."""
+
+    @classmethod
+    @abstractmethod
+    def build(cls, setup: Setup) -> Optional[Drafter]:
+        """Build the drafter; None where nothing is drafted."""
+
+    @classmethod
+    def rule(cls, setup: Setup) -> Rule:
+        """Which drafted tokens are accepted; the default accepts what greedy decoding chooses."""
+        return TopBeta()
+
+    @classmethod
+    def max_rows(cls, setup: Setup) -> Optional[int]:
+        """Unfinished rows up to which the loop asks for drafts; None: any number."""
+        return setup.max_rows() if "draft_rows" in flags_of(cls) else None
+
+    @classmethod
+    def max_positions(cls, drafter: Any) -> Optional[int]:
+        """Positions that an unverified drafter has; None where they do not end."""
+        return None
+
+    @classmethod
+    def cost(cls, drafter: Any, work: Any) -> float:
+        """Operations that the drafter spends on a batch; see :mod:`..decoding.operations`."""
+        return 0.0
+
+
+_METHODS: List[Type[Method]] = []
+_LISTENERS: List[Callable[[], None]] = []
+
+
+def register_method(name: str) -> Callable[[Type[Method]], Type[Method]]:
+    """Class decorator: make a method known under the name that ``--decoding`` takes.
+
+    Raises:
+        ValueError: another method declares one of its flags differently.
+    """
+
+    def register(method: Type[Method]) -> Type[Method]:
+        known = all_flags()
+        for flag, declared in flags_of(method).items():
+            if flag in known and _facts(known[flag]) != _facts(declared):
+                raise ValueError(
+                    f"--decoding {name} declares {flag_of(flag)} differently than another "
+                    "method: take the shared declaration from methods/options.py."
+                )
+        method.name = name
+        _METHODS.append(method)
+        config_class.cache_clear()
+        for listener in _LISTENERS:
+            listener()
+        return method
+
+    return register
+
+
+def when_registered(listener: Callable[[], None]) -> None:
+    """Call ``listener`` now, and again whenever another method is registered."""
+    _LISTENERS.append(listener)
+    listener()
+
+
+def methods() -> Tuple[Type[Method], ...]:
+    """All methods, in the order of registration."""
+    return tuple(_METHODS)
+
+
+def names() -> List[str]:
+    """The values of ``--decoding``."""
+    return list(dict.fromkeys(method.name for method in _METHODS))
+
+
+def _facts(declared: "Field[Any]") -> Tuple[Any, ...]:
+    return str(declared.type), declared.default, dict(declared.metadata)
+
+
+def flags_of(method: Type[Method]) -> Dict[str, "Field[Any]"]:
+    """The fields of a method's ``Config``, by name."""
+    return {each.name: each for each in fields(method.Config) if each.name != "_name"}
+
+
+def all_flags() -> Dict[str, "Field[Any]"]:
+    """The fields of all methods."""
+    found: Dict[str, Field[Any]] = {}
+    for method in _METHODS:
+        found.update({name: each for name, each in flags_of(method).items() if name not in found})
+    return found
+
+
+def readers() -> Dict[str, Tuple[str, ...]]:
+    """By flag, the values of ``--decoding`` that read it."""
+    return {
+        flag: tuple(dict.fromkeys(each.name for each in _METHODS if flag in flags_of(each)))
+        for flag in all_flags()
+    }
+
+
+@functools.cache
+def config_class(name: str = "DecodingConfig", *bases: type) -> Any:
+    """A dataclass with ``decoding`` and the flags of all methods registered so far.
+
+    Args:
+        name: of the class.
+        bases: other dataclasses whose fields it also has.
+    """
+    summaries = "; ".join(f"{each.name}: {each.summary}" for each in _METHODS if each.summary)
+    choices: Any = ChoiceEnum(names())
+    choice = option(None, f"{summaries}. Default: fairseq's own beam search")
+    declared: List[Any] = [("decoding", Optional[choices], choice)]
+    for flag, each in all_flags().items():
+        declared.append((flag, each.type, option(each.default, **_texts(each))))
+    made = make_dataclass(name, declared, bases=(*bases, FairseqDataclass))
+    made.__module__ = __name__
+    return made
+
+
+def _texts(declared: "Field[Any]") -> Dict[str, Any]:
+    return {"text": declared.metadata["help"], "valid": declared.metadata["valid"]}
+
+
+def decoding_config(task: Any) -> Any:
+    """The decoding flags of a task; those that its options lack have their defaults.
+
+    A legacy task may have been set up with the options of a checkpoint that
+    fairseq's own task wrote, which know nothing of these flags.
+    """
+    return config_class().from_namespace(task_options(task))
+
+
+def method_of(cfg: Any) -> Type[Method]:
+    """The method that ``cfg.decoding`` and the other flags name."""
+    return next(each for each in _METHODS if each.name == str(cfg.decoding) and each.applies(cfg))
+
+
+def given_flags(cfg: Any) -> Dict[str, Any]:
+    """The flags that do not have their defaults, and their values."""
+    return {
+        flag: getattr(cfg, flag, each.default)
+        for flag, each in all_flags().items()
+        if getattr(cfg, flag, each.default) != each.default
+    }
+
+
+def unmet(method: Type[Method], flag: str, cfg: Any) -> Optional[Need]:
+    """What ``flag`` of a method needs beside it and lacks; None where it has an effect."""
+    need = method.needs.get(flag)
+    if need is None or str(getattr(cfg, need.flag)) == need.value:
+        return None
+    return need
+
+
+def check_method_flags(cfg: Any) -> None:
+    """Refuse decoding flags that ``--decoding`` would ignore, and values out of range.
+
+    Args:
+        cfg: has the fields of :func:`config_class`.
+
+    Raises:
+        PluginError: the sentence names the flag and the cure.
+    """
+    given = given_flags(cfg)
+    for flag, value in given.items():
+        if cfg.decoding is None and flag in OF_ANY_SEARCH:
+            continue
+        if cfg.decoding is None:
+            raise PluginError(
+                f"{typed(flag, value)} is given without --decoding, so it would have no effect: "
+                f"add --decoding {' or '.join(readers()[flag])}, or leave {flag_of(flag)} out."
+            )
+        _check_reader(cfg, flag, value)
+    for flag, each in all_flags().items():
+        valid = each.metadata["valid"]
+        if valid is not None and not valid.holds(getattr(cfg, flag)):
+            raise PluginError(f"{flag_of(flag)} {getattr(cfg, flag)}: {valid.cure}.")
+    if cfg.decoding is not None:
+        _check_certified(cfg)
+        method_of(cfg).check(cfg)
+
+
+def _check_reader(cfg: Any, flag: str, value: Any) -> None:
+    """Refuse a flag that the method in ``cfg`` would ignore."""
+    method = method_of(cfg)
+    useless = f"{typed(flag, value)} would have no effect with --decoding {cfg.decoding}"
+    if flag in flags_of(method):
+        need = unmet(method, flag, cfg)
+        if need is not None:
+            raise PluginError(
+                f"{useless}: add {flag_of(need.flag)} {need.value}, or leave {flag_of(flag)} out."
+            )
+        return
+    for other in _METHODS:
+        if other.name == method.name and flag in flags_of(other):
+            raise PluginError(f"{useless}: add {other.condition}, or leave {flag_of(flag)} out.")
+    raise PluginError(
+        f"{useless}: leave it out, or decode with --decoding {' or '.join(readers()[flag])}."
+    )
+
+
+def _check_certified(cfg: Any) -> None:
+    """The certificate holds for the best symbol, in float32, of the whole vocabulary."""
+    if not cfg.certified_projection:
+        return
+    if cfg.top_beta > 1:
+        raise PluginError(
+            f"--certified-projection would have no effect with --top-beta {cfg.top_beta}, where "
+            "8-bit scores choose the symbols that are scored exactly in any case: leave it out."
+        )
+    if cfg.vocab_clusters is not None:
+        raise PluginError(
+            "--certified-projection finds the best of all symbols, and --vocab-clusters leaves "
+            "most of them out: give one of the two."
+        )
+    if cfg.verifier_dtype is not None and str(cfg.verifier_dtype) != "float32":
+        raise PluginError(
+            "--certified-projection certifies the choice of float32, and --verifier-dtype is "
+            f"{cfg.verifier_dtype}: leave one of the two out."
+        )
+
+
+def typed(flag: str, value: Any) -> str:
+    """A flag and its value as on the command line."""
+    return flag_of(flag) if value is True else f"{flag_of(flag)} {value}"
+
+
+def check_top_beta(cfg: Any) -> None:
+    """Refuse a tolerance where only the best token is accepted."""
+    if cfg.tolerance != float("inf") and cfg.top_beta == 1:
+        raise PluginError(
+            f"--tolerance {cfg.tolerance} would have no effect, since only the verifier's best "
+            "token is accepted: add --top-beta with 2 or more, or leave --tolerance out."
+        )

@@ -1,0 +1,69 @@
+"""``--decoding specdec`` without a drafter: the model drafts for itself, its weights rounded."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...decoding.acceptance import Rule, TopBeta
+from ...decoding.drafter import Drafter
+from ..options import (
+    BlockSizeOptions,
+    DrafterOptions,
+    DraftRowsOptions,
+    ToleranceOptions,
+    VerifierOptions,
+)
+from ..registry import Method, Variant, check_top_beta, register_method
+from ..setup import Setup, dtype_of
+from .drafter import BLOCK_SIZE, RELAXED_BLOCK_SIZE, SelfDrafter
+
+
+@dataclass
+class SelfDraftOptions(
+    VerifierOptions, BlockSizeOptions, DraftRowsOptions, ToleranceOptions, DrafterOptions
+):
+    """The flags of a self-draft."""
+
+
+@register_method("specdec")
+class SelfDraft(Method):
+    """Drafts with rounded weights, verifies with the model's own."""
+
+    summary = (
+        "a drafter proposes a block and the model verifies it (without --drafter-path, the model "
+        "drafts with its own rounded weights)"
+    )
+    Config = SelfDraftOptions
+    variants = (
+        Variant("specdec self", frozenset(["top_beta", "tolerance"])),
+        Variant("specdec++ self"),
+    )
+
+    @classmethod
+    def applies(cls, cfg: Any) -> bool:
+        """Without a drafter."""
+        return cfg.drafter_path is None
+
+    @classmethod
+    def check(cls, cfg: Any) -> None:
+        """See :class:`..registry.Method`."""
+        check_top_beta(cfg)
+
+    @classmethod
+    def rule(cls, setup: Setup) -> Rule:
+        """SpecDec, or SpecDec++ with β above 1."""
+        return TopBeta(setup.cfg.top_beta, setup.cfg.tolerance)
+
+    @classmethod
+    def build(cls, setup: Setup) -> Drafter:
+        """See :class:`..registry.Method`."""
+        cfg = setup.cfg
+        # A self-draft of 4 bits now and then misses the best token, but finds one of the best.
+        exact = cfg.top_beta == 1
+        dtype = setup.drafter_dtype or dtype_of("int8" if exact else "int4")
+        assert setup.verifier is not None and dtype is not None
+        return SelfDrafter(
+            setup.verifier,
+            cfg.block_size or (BLOCK_SIZE if exact else RELAXED_BLOCK_SIZE),
+            dtype,
+            setup.drafter_clusters(setup.models[0]),
+        )
