@@ -29,7 +29,7 @@ setup(
     python_requires=">=3.9",
     packages=find_packages(include=["specdec_plugin", "specdec_plugin.*"]),
     package_data={
-        "specdec_plugin": ["**/*.cpp", "**/*.h"],
+        "specdec_plugin": ["**/*.h"],
         "specdec_plugin.lab.viz": ["page.html"],
     },
     install_requires=[

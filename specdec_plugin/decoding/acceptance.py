@@ -41,7 +41,7 @@ class Rule(ABC):
 
     @abstractmethod
     def describe(self, call: Any) -> None:
-        """Tell the kernels the rule: ``call`` is a :class:`native.Round`."""
+        """Tell the kernels the rule: ``call`` is a :class:`.VerifyCall`."""
 
 
 class TopBeta(Rule):
@@ -131,7 +131,7 @@ class AtLeast(Rule):
     def describe(self, call: Any) -> None:
         """The other rule and ℓ."""
         self.rule.describe(call)
-        call.least = self.least
+        call.min_block = self.least
 
     def agrees(self, ranking: Ranking) -> Tensor:
         """See :class:`Rule`."""

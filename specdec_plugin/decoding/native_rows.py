@@ -1,12 +1,29 @@
 """The rows of a batch and their drafts, as the native kernels read and write them."""
 
+import ctypes
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..engine.native import pointer
-from .state import Draft, Rows
+from ..engine.native.interface import field, structure
+from . import state
+from .state import Draft
+
+
+@structure
+class Rows(ctypes.Structure):
+    """The rows of a batch that are being decoded; see :class:`.state.Rows`."""
+
+    count = field("int")
+    capacity = field("int", "tokens that each row has room for")
+    tokens = field("int64_t*", "(count, capacity) the first symbol, then the chosen ones")
+    scores = field("float*", "(count, capacity) log-probabilities of the chosen symbols")
+    lengths = field("int64_t*", "(count) how many are chosen")
+    hidden = field("float*", "(count, dim) the state that predicted the newest token, or null")
+    argmax_table = field("int64_t*", "(count, argmax_capacity) last argmax of positions, or null")
+    argmax_capacity = field("int")
 
 
 class DraftBuffer:
@@ -25,13 +42,13 @@ class DraftBuffer:
         target.draft_lengths = self.draft.lengths.data_ptr()
 
 
-def describe_rows(rows: Rows, target: Any) -> None:
-    """Point ``target``, a :class:`native.Rows`, to the tensors of ``rows``."""
+def describe_rows(rows: state.Rows, target: Any) -> None:
+    """Point ``target``, a :class:`Rows`, to the tensors of ``rows``."""
     inputs: Tensor = rows.inputs
-    target.count, target.room = inputs.shape
+    target.count, target.capacity = inputs.shape
     target.tokens = inputs.data_ptr()
     target.scores = rows.scores.data_ptr()
     target.lengths = rows.lengths.data_ptr()
-    target.states = pointer(rows.states)
-    target.iterate = pointer(rows.iterate)
-    target.iterate_room = 0 if rows.iterate is None else rows.iterate.size(1)
+    target.hidden = pointer(rows.states)
+    target.argmax_table = pointer(rows.iterate)
+    target.argmax_capacity = 0 if rows.iterate is None else rows.iterate.size(1)

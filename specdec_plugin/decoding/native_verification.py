@@ -7,7 +7,6 @@ operators would take as long as the arithmetic. The kernels compute what
 
 import ctypes
 import time
-import weakref
 from ctypes import c_int64
 from typing import Any, List, Optional
 
@@ -15,10 +14,54 @@ import torch
 
 from ..engine import CachedDecoder, native
 from ..engine.native import pointer
+from ..engine.native.interface import Header, field, structure
 from .acceptance import Rule
 from .native_rows import describe_rows
 from .state import Draft, Outcome, Rows
 from .verifier import Verifier
+
+Header(
+    __file__,
+    "verify.h",
+    [
+        "void verification_run(Verification* verification, Stack* stack, const Linear* projection, "
+        "VerifyCall* call, int threads)"
+    ],
+    ["Verification verification()"],
+)
+
+
+@structure
+class VerifyCall(ctypes.Structure):
+    """Verification of a draft."""
+
+    rows = field("Rows")
+    stack = field("StackCall", "of the verifier's decoder: positions, cache and source")
+    block = field("int", "the most tokens that a row may have drafted")
+    draft = field("const int64_t*", "(count, block)")
+    draft_lengths = field("const int64_t*", "(count)")
+    suppressed_id = field("int", "a symbol that is not chosen")
+    eos = field("int64_t", "ends a sentence")
+    min_len = field("int64_t", "tokens before which no end may come")
+    max_len = field("int64_t", "tokens after which an end must come")
+    prefilter = field("const Linear*", "8-bit: tells which symbols are scored exactly; or null")
+    weight = field("const float*", "(vocabulary, dim) for exact scores, with a prefilter")
+    bias = field("const float*", "(vocabulary) for exact scores, or null")
+    gather = field("Gather*", "scores a part of the symbols, exactly, instead of both; or null")
+    error_bound = field("ErrorBound", "of the prefilter, where beta is 1")
+    beta = field("int", "a drafted token may stand if it is among the verifier's beta best")
+    tolerance = field("float", "and its log-probability at most so far from the best")
+    numbers = field("const float*", "(vocabulary) what symbols stand for, NaN if nothing; or null")
+    epsilon = field("float", "with numbers, a token may stand at most so far from the best")
+    min_block = field("int", "the first min_block - 1 drafted tokens stand")
+    drafted = field("int64_t*", "(count) result: tokens that were drafted")
+    kept = field("int64_t*", "(count) result: how many of them stand")
+    added = field("int64_t*", "(count) result: tokens that are appended")
+    lengths = field("int64_t*", "(count) result: tokens that are chosen now")
+    ended = field("int64_t*", "(count) result: 1 where the last one ends the sentence")
+    rescored = field("int64_t", "result: symbols scored exactly because they might be the best")
+    certain = field("int64_t", "result: positions where only one symbol might be the best")
+    scoring_seconds = field("double", "result: time from hidden states to scores")
 
 
 class NativeVerification:
@@ -39,11 +82,10 @@ class NativeVerification:
         assert isinstance(engine, CachedDecoder)
         self._verifier, self._engine = verifier, engine
         self._library = native.library()
-        self._scratch: int = self._library.verification_new()
-        weakref.finalize(self, self._library.verification_free, self._scratch)
+        self._scratch = native.own(self, "verification")
         self._rule = rule  # its tensors are read by the kernels
-        self._round = native.Round()
-        rule.describe(self._round)
+        self._call = VerifyCall()
+        rule.describe(self._call)
         self._facts: List[Any] = []
 
     @staticmethod
@@ -86,18 +128,18 @@ class NativeVerification:
     def take(self, rows: Rows, draft: Draft) -> Outcome:
         """Append to each row what stands of its draft, and the verifier's next token."""
         begin = time.perf_counter()
-        call, projection = self._round, self._engine.projection
+        call, projection = self._call, self._engine.projection
         tokens, lengths = draft.tokens.contiguous(), draft.lengths.contiguous()
         width = tokens.size(1)
         rows.make_room(width + 1)
-        self._engine.describe(self._verifier.states[0], width + 1, call.call)
+        self._engine.describe(self._verifier.states[0], width + 1, call.stack)
         describe_rows(rows, call.rows)
         self._describe_limits(rows)
         call.gather = projection.gather
         if projection.native is not None and (call.beta > 1 or self._verifier.certified):
             screen = projection.screen
-            call.screen, call.symbols = screen.rounded.handle, pointer(screen.weight)
-            call.bias, call.certainty = pointer(screen.bias), screen.certainty
+            call.prefilter, call.weight = screen.rounded.handle, pointer(screen.weight)
+            call.bias, call.error_bound = pointer(screen.bias), screen.certainty
         call.block = width
         call.draft, call.draft_lengths = tokens.data_ptr(), lengths.data_ptr()
         self._library.verification_run(
@@ -109,15 +151,15 @@ class NativeVerification:
         )
         now, *outcome = [fact[: rows.size] for fact in self._facts]
         rows.sync_lengths(now)
-        self._verifier.spent(time.perf_counter() - begin, call.scoring)
+        self._verifier.spent(time.perf_counter() - begin, call.scoring_seconds)
         if self._verifier.certified:
             places = rows.size * (1 + max(outcome[0]))
-            self._verifier.statistics.certify(places, call.sure, call.asked)
+            self._verifier.statistics.certify(places, call.certain, call.rescored)
         return Outcome(*outcome)
 
     def _describe_limits(self, rows: Rows) -> None:
-        call, constraints = self._round, rows.constraints
-        call.never, call.eos = constraints.pad, constraints.eos
+        call, constraints = self._call, rows.constraints
+        call.suppressed_id, call.eos = constraints.pad, constraints.eos
         call.min_len, call.max_len = constraints.min_len, constraints.max_len
         if not self._facts or len(self._facts[0]) < rows.size:
             self._facts = [(c_int64 * rows.size)() for _ in range(5)]

@@ -409,7 +409,7 @@ class CachedDecoder:
         return self._native.handle
 
     def describe(self, state: DecoderState, new: int, call: Any) -> None:
-        """Point ``call``, a :class:`native.Call`, to what ``new`` tokens a row are fed with.
+        """Point ``call``, a :class:`native.StackCall`, to what ``new`` tokens a row are fed with.
 
         Room for them is made in the cache. Only where :attr:`takes_tokens`.
 
@@ -422,9 +422,9 @@ class CachedDecoder:
         if positions is not None:
             call.positions, call.position_limit = positions.data_ptr(), positions.size(0)
         call.cache, call.capacity = cache.store.data_ptr(), cache.capacity
-        call.places_in_all, call.places = cache.store.size(2), pointer(cache.places)
+        call.total_rows, call.row_index = cache.store.size(2), pointer(cache.places)
         source, mask = state.planes, state.source_mask
-        call.source, call.source_length = source.data_ptr(), source.size(3)
+        call.source_kv, call.source_length = source.data_ptr(), source.size(3)
         call.source_mask = pointer(mask)
 
     def _reach(self, longest: int, new: int) -> Optional[Tensor]:

@@ -11,14 +11,7 @@ from torch import Tensor, nn
 
 from . import native
 from .kv_cache import KVCache
-
-#: Types that the weights may be kept in, by the number of their C++ name. Results are float32.
-WEIGHT_TYPES = {
-    torch.float32: 0,
-    torch.bfloat16: 1,
-    torch.int8: 2,
-    torch.int4: 3,  # type: ignore[attr-defined]
-}
+from .native import WEIGHT_TYPES
 
 
 class NativeLinear:
@@ -80,7 +73,7 @@ class NativeLinear:
         inputs = inputs.float().contiguous()
         rows, length, _ = inputs.shape
         out = inputs.new_empty(count, rows, heads, length, self.outputs // (count * heads))
-        self._library.planes_run(
+        self._library.linear_source_kv(
             self.handle,
             inputs.data_ptr(),
             rows,
@@ -99,7 +92,7 @@ class NativeLinear:
             inputs: (rows, inputs).
             never: an output that is -inf afterwards, or -1.
         """
-        return scores_by(self._library.scores_run, self.handle, inputs, self.outputs, never)
+        return scores_by(self._library.linear_scores, self.handle, inputs, self.outputs, never)
 
 
 def scores_by(
@@ -226,16 +219,16 @@ class NativeLayers:
         rows, width = inputs.shape[:2]
         given, inputs = inputs.dim() == 3, inputs.contiguous()
         out = torch.empty(rows, width, self._dim)
-        call = native.Call(
+        call = native.StackCall(
             rows=rows,
             width=width,
-            into=inputs.data_ptr() if given else None,
+            vectors=inputs.data_ptr() if given else None,
             tokens=None if given else inputs.data_ptr(),
             token_stride=width,
             positions=native.pointer(positions),
             position_limit=0 if positions is None else positions.size(0),
             out=out.data_ptr(),
-            own_mask=native.pointer(mask),
+            self_mask=native.pointer(mask),
         )
         self._library.stack_run(self.handle, ctypes.byref(call), torch.get_num_threads())
         return out
@@ -301,13 +294,13 @@ class NativeLayers:
         inputs = inputs.float().contiguous() if given else inputs.contiguous()
         limits = None if limits is None else limits.contiguous()
         out = torch.empty(rows, width if counts is None else block, self._dim)
-        call = native.Call(
+        call = native.StackCall(
             rows=rows,
             width=width,
-            into=inputs.data_ptr() if given else None,
+            vectors=inputs.data_ptr() if given else None,
             tokens=None if given else inputs.data_ptr(),
             token_stride=inputs.size(1),
-            behind=int(counts is not None),
+            from_starts=int(counts is not None),
             positions=native.pointer(positions),
             position_limit=0 if positions is None else positions.size(0),
             counts=native.pointer(counts),
@@ -315,11 +308,11 @@ class NativeLayers:
             out=out.data_ptr(),
             starts=lengths.data_ptr(),
             limits=native.pointer(limits),
-            places_in_all=cache.store.size(2),
-            places=native.pointer(cache.places),
+            total_rows=cache.store.size(2),
+            row_index=native.pointer(cache.places),
             cache=cache.store.data_ptr(),
             capacity=cache.capacity,
-            source=source.data_ptr(),
+            source_kv=source.data_ptr(),
             source_mask=native.pointer(source_mask),
             source_length=source.size(3),
         )

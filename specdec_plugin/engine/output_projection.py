@@ -40,7 +40,7 @@ class Screen(NamedTuple):
     rounded: NativeLinear
     weight: Tensor
     bias: Optional[Tensor]
-    certainty: native.Certainty
+    certainty: native.ErrorBound
 
 
 class OutputProjection:
@@ -158,7 +158,7 @@ class OutputProjection:
         return Scores(values.view(*shape, -1), normalisers.view(shape))
 
 
-def _certainty(weight: Tensor) -> native.Certainty:
+def _certainty(weight: Tensor) -> native.ErrorBound:
     """What 8-bit rounding and float32's own do to (vocabulary, dim) weights, at most."""
     step = weight.abs().amax(1, keepdim=True) / 127
     levels = torch.where(step > 0, 1 / step, 0)
@@ -167,7 +167,7 @@ def _certainty(weight: Tensor) -> native.Certainty:
     unit = torch.finfo(torch.float32).eps
     sums = (weight.size(1) + 8) * unit * weight.norm(dim=1).max()
     apart = (weight - rounded).norm(dim=1).max() + sums
-    return native.Certainty(float(apart), float(rounded.norm(dim=1).max()))
+    return native.ErrorBound(float(apart), float(rounded.norm(dim=1).max()))
 
 
 def _native(weight: Tensor, dtype: torch.dtype) -> bool:

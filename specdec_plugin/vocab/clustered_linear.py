@@ -9,11 +9,27 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..engine import native
+from ..engine.native.interface import Header
 from ..engine.native_layers import scores_by
 from .clusters import Clusters, nearest
 
 #: Gathered weights are read, written and read again, where a full product reads all of them once.
 _GATHERING = 3
+
+_CLUSTERED = (
+    "(const float* weight, const float* bias, int vocabulary, int width, const float* centroids, "
+    "const float* norms, int clusters, const int64_t* offsets, const int32_t* tokens)"
+)
+Header(
+    __file__,
+    "gather.h",
+    [
+        "void gather_run(Gather* gather, const float* in, int rows, int suppressed_id, "
+        "float* out, float* normalisers, int threads)"
+    ],
+    [f"Gather gather{_CLUSTERED}"],
+)
+Header(__file__, "shortlist.h", owned=[f"Shortlist shortlist{_CLUSTERED}"])
 
 
 class ClusteredLinear:

@@ -174,4 +174,23 @@ class Gather {
   }
 };
 
+// in: (rows, width); out: (rows, vocabulary); normalisers: (rows) the log of the sum of exponentials of
+// each row. Afterwards the output `suppressed_id` is ruled out, unless it is negative.
+extern "C" void gather_run(Gather* gather, const float* in, int rows, int suppressed_id, float* out,
+                           float* normalisers, int threads) {
+  gather->prepare(rows);
+  Barrier barrier(threads);
+#pragma omp parallel num_threads(threads)
+  {
+    const Team team(barrier);
+    gather->run(team, in, rows, out);
+    team.wait();
+    for (int row = team.begin(rows); row < team.end(rows); ++row) {
+      float* scores = out + size_t(row) * gather->vocabulary();
+      normalisers[row] = gather->normaliser(row, scores);
+      if (suppressed_id >= 0) scores[suppressed_id] = -std::numeric_limits<float>::infinity();
+    }
+  }
+}
+
 }  // namespace native

@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from specdec_plugin.engine import CachedDecoder, native
-from specdec_plugin.engine.native import build
+from specdec_plugin.engine.native import build, interface
 from tests.support.architectures import (
     build_model,
     encode,
@@ -57,9 +57,22 @@ def test_other_sources_are_compiled_again(tmp_path, folder, monkeypatch):
     assert len(list(folder.iterdir())) == 3
 
 
-def test_every_source_counts():
-    here = {path.name for path in build.HERE.iterdir() if path.suffix in (".h", ".cpp")}
-    assert here == set(build.SOURCES)
+def test_every_header_counts(tmp_path, monkeypatch):
+    here = {path.name for path in build.ROOT.rglob("*.h")}
+    assert here == {path.name for path in build.sources()} and "linear.h" in here
+    before = build.fingerprint("c++")
+    declare(tmp_path, monkeypatch, "own.h")
+    assert build.fingerprint("c++") != before
+    before = build.fingerprint("c++")
+    (tmp_path / "included.h").write_text("// by own.h")
+    assert build.fingerprint("c++") != before
+
+
+def declare(folder, monkeypatch, name):
+    """A header outside of the package."""
+    monkeypatch.setattr(interface, "_headers", dict(interface._headers))
+    (folder / name).write_text("")
+    interface.Header(str(folder / "module.py"), name)
 
 
 def test_flags_that_the_compiler_does_not_know(tmp_path, folder, monkeypatch):

@@ -8,21 +8,16 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import List, Optional
+from typing import List, Optional, Sequence
+
+from .interface import ROOT, header_text, headers, unit_text
 
 logger = logging.getLogger(__name__)
 
-HERE = Path(__file__).resolve().parent
-#: The package: headers lie beside what they belong to.
-ROOT = HERE.parents[1]
 FLAGS = ["-O3", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
+WARNINGS = ["-Wall", "-Wextra", "-Wmissing-declarations"]
 #: Tried in this order: some compilers know no -march=native, some have no OpenMP.
 VARIANTS = ("-march=native -fopenmp", "-fopenmp", "-march=native", "")
-
-
-def sources() -> List[Path]:
-    """All C++ of the package, in a fixed order."""
-    return sorted([*ROOT.rglob("*.h"), *ROOT.rglob("*.cpp")])
 
 
 def library_path() -> Optional[Path]:
@@ -59,11 +54,17 @@ def cache_folder() -> Path:
 
 def fingerprint(compiler: str) -> str:
     """Differs with sources, flags, compiler and processor: a home may serve several machines."""
-    digest = hashlib.sha256()
+    digest = hashlib.sha256((header_text() + unit_text()).encode())
     for source in sources():
         digest.update(source.read_bytes())
     digest.update(repr((FLAGS, VARIANTS, shutil.which(compiler), _processor())).encode())
     return digest.hexdigest()[:16]
+
+
+def sources() -> List[Path]:
+    """All C++ headers of the package, and those beside headers that others declared."""
+    folders = {header.path.parent for header in headers() if ROOT not in header.path.parents}
+    return sorted([*ROOT.rglob("*.h"), *(path for each in folders for path in each.glob("*.h"))])
 
 
 def _processor() -> str:
@@ -77,17 +78,26 @@ def _processor() -> str:
 def compile_to(path: Path, compiler: str) -> bool:
     """Compile into ``path``, whole or not at all; tells whether it worked."""
     message = ""
-    for variant in VARIANTS:
-        # Other processes may compile the same: each writes a file of its own, the last one stays.
-        handle, name = tempfile.mkstemp(suffix=".so", dir=path.parent)
-        os.close(handle)
-        source = str(HERE / "interface.cpp")
-        command = [compiler, *FLAGS, *variant.split(), f"-I{ROOT}", source, "-o", name]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode == 0:
-            os.replace(name, path)
-            return True
-        os.unlink(name)
-        message = message or done.stderr
+    # Other processes may compile the same: each has a folder of its own, the last library stays.
+    with tempfile.TemporaryDirectory(dir=path.parent) as name:
+        folder = Path(name)
+        for variant in VARIANTS:
+            done = compile_in(folder, compiler, variant.split())
+            if done.returncode == 0:
+                os.replace(folder / "library.so", path)
+                return True
+            message = message or done.stderr
     logger.info(f"the native kernels do not compile:\n{message}")
     return False
+
+
+def compile_in(
+    folder: Path, compiler: str, flags: Sequence[str]
+) -> "subprocess.CompletedProcess[str]":
+    """Write what is generated into ``folder``, and compile it to ``library.so`` there."""
+    unit = folder / "unit.cpp"
+    unit.write_text(unit_text(), encoding="utf-8")
+    (folder / "interface.h").write_text(header_text(), encoding="utf-8")
+    paths = [f"-I{ROOT}", f"-I{folder}", str(unit), "-o", str(folder / "library.so")]
+    command = [compiler, *FLAGS, *WARNINGS, *flags, *paths]
+    return subprocess.run(command, capture_output=True, text=True, check=False)

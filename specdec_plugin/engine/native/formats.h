@@ -7,10 +7,9 @@
 #include <type_traits>
 
 #include "engine/native/vector.h"
+#include "interface.h"
 
 namespace native {
-
-enum class Format { float32, bfloat16, int8, int4 };
 
 constexpr int packed(Format format) {
   return format == Format::float32 ? 1 : format == Format::bfloat16 ? 2 : format == Format::int8 ? 4 : 8;

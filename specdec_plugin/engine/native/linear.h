@@ -10,8 +10,6 @@
 
 namespace native {
 
-enum class Activation { none, relu, gelu };
-
 // Where a product goes.
 struct Target {
   float* out;             // (rows, stride)
@@ -172,5 +170,67 @@ class Linear {
     }
   }
 };
+
+extern "C" {
+
+// in: (rows, inputs); out: (rows, outputs)
+void linear_run(const Linear* linear, const float* in, int rows, float* out, int threads) {
+  std::vector<uint32_t> narrow(linear->room(rows));
+  Barrier barrier(threads);
+#pragma omp parallel num_threads(threads)
+  linear->run(Team(barrier), in, linear->inputs, rows, narrow.data(),
+              {out, size_t(linear->outputs), nullptr, Activation::none});
+}
+
+// As `linear_run`, and the log of the sum of exponentials of each row of `out`: (rows). Afterwards
+// the output `suppressed_id` is ruled out, unless it is negative.
+void linear_scores(const Linear* linear, const float* in, int rows, int suppressed_id, float* out,
+                   float* normalisers, int threads) {
+  std::vector<uint32_t> narrow(linear->room(rows));
+  Barrier barrier(threads);
+#pragma omp parallel num_threads(threads)
+  {
+    const Team team(barrier);
+    const size_t outputs = linear->outputs;
+    linear->run(team, in, linear->inputs, rows, narrow.data(),
+                {out, outputs, nullptr, Activation::none});
+    team.wait();
+    for (int row = team.begin(rows); row < team.end(rows); ++row) {
+      normalisers[row] = log_sum_exp(out + row * outputs, linear->outputs);
+      if (suppressed_id >= 0)
+        out[row * outputs + suppressed_id] = -std::numeric_limits<float>::infinity();
+    }
+  }
+}
+
+// Cross-attention keys and values of several layers. in: (rows, length, inputs). The outputs are
+// `count` vectors of `heads` parts each; out: (count, rows, heads, length, size of a part).
+void linear_source_kv(const Linear* linear, const float* in, int rows, int length, int count,
+                      int heads, float* out, int threads) {
+  const int inputs = length * rows, parts = count * heads, size = linear->outputs / parts;
+  static thread_local std::vector<float> values;
+  static thread_local std::vector<uint32_t> narrow;
+  values.resize(size_t(inputs) * linear->outputs);
+  narrow.resize(linear->room(inputs));
+  float* flat = values.data();  // the caller's, also in other threads
+  uint32_t* scratch = narrow.data();
+  Barrier barrier(threads);
+#pragma omp parallel num_threads(threads)
+  {
+    const Team team(barrier);
+    linear->run(team, in, linear->inputs, inputs, scratch,
+                {flat, size_t(linear->outputs), nullptr, Activation::none});
+    team.wait();
+    for (int part = team.begin(parts); part < team.end(parts); ++part)
+      for (int input = 0; input < inputs; ++input) {
+        const int vector = part / heads, head = part % heads, row = input / length;
+        const size_t target = (size_t(vector) * rows + row) * heads + head;
+        std::memcpy(out + (target * length + input % length) * size,
+                    flat + (size_t(input) * parts + part) * size, sizeof(float) * size);
+      }
+  }
+}
+
+}  // extern "C"
 
 }  // namespace native

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "engine/native/vector.h"
+#include "interface.h"
 
 namespace native {
 
@@ -59,5 +60,22 @@ class Probabilities {
   const int count_, whole_;
   std::vector<float> values_;
 };
+
+// scores: (rows, count) bfloat16, replaced; targets: (rows); see `Probabilities`. wrong: (rows)
+// log Σ exp(z) - z_target; totals: (rows) log Σ exp(z).
+extern "C" void probabilities_run(uint16_t* scores, int rows, int count, const int64_t* targets,
+                                  float added, float* wrong, float* totals, int threads) {
+#pragma omp parallel num_threads(threads)
+  {
+    Probabilities row_of(count);
+#pragma omp for
+    for (int row = 0; row < rows; ++row) {
+      uint16_t* own = scores + size_t(row) * count;
+      const float wanted = widened(own[targets[row]]);
+      totals[row] = row_of.replace(own, int(targets[row]), added);
+      wrong[row] = totals[row] - wanted;
+    }
+  }
+}
 
 }  // namespace native

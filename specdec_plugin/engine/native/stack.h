@@ -37,44 +37,29 @@ struct Norm {
   }
 };
 
-// What a call works on. All tensors are contiguous; floats are float32.
-struct Call {
-  int rows, width;         // new inputs a row
-  const float* in;         // (rows, width, dim) their vectors; or null, then they are embedded:
-  const int64_t* tokens;   // row r begins at tokens + r * token_stride, or `starts[r]` behind
-  int token_stride, behind;
-  const float* positions;  // (position_limit, dim) by place in the sentence, or null; places
-  int position_limit;      // beyond share the last
-  const int64_t* counts;   // (rows) tokens of each row, `block` masks behind; null: all are tokens
-  int block;
-  float* out;              // (rows, width, dim), or the masks' only: (rows, block, dim)
-  const int64_t* starts;   // (rows) slots of the cache that are taken; null without a cache
-  const int64_t* limits;   // (rows, width) slots that an input sees; null: those up to its own
-                           // (masks: the whole block), or without a cache all
-  const float* own_mask;   // (rows, width) added to self-attention scores; null: nothing
-  // Of all rows that a batch began with, `places` of which are left; null: all are.
-  int places_in_all;
-  const int64_t* places;     // (rows)
-  float* cache;              // (layers, 2, places_in_all, capacity, dim); null: the inputs see each
-  int capacity;              // other
-  const float* source;       // (layers, 2, places_in_all, heads, source_length, head dim), or null
-  const float* source_mask;  // (places_in_all, source_length) added to the scores; null: nothing
-  int source_length;
+// The index of a row in the cache and the source.
+static inline size_t row_index(const StackCall& call, int row) {
+  return call.row_index ? size_t(call.row_index[row]) : size_t(row);
+}
 
-  size_t place(int row) const { return places ? size_t(places[row]) : size_t(row); }
+// Slots of the cache that a row has taken: the position of its first new input.
+static inline int start_of(const StackCall& call, int row) {
+  return call.cache ? int(call.starts[row]) : 0;
+}
 
-  int start(int row) const { return cache ? int(starts[row]) : 0; }
+// Which mask an input is; negative for a token.
+static inline int mask_of(const StackCall& call, int row, int i) {
+  return call.counts ? i - int(call.counts[row]) : -1;
+}
 
-  // Which mask an input is; negative for a token.
-  int mask(int row, int i) const { return counts ? i - int(counts[row]) : -1; }
-
-  int seen(int row, int i) const {
-    if (limits) return int(limits[size_t(row) * width + i]);
-    if (!cache) return width;
-    if (mask(row, i) < 0) return start(row) + i + 1;
-    return start(row) + std::min(int(counts[row]) + block, width);
-  }
-};
+// How many slots an input attends to: those up to its own, of a mask the whole block; without a
+// cache all.
+static inline int visible_slots(const StackCall& call, int row, int i) {
+  if (call.limits) return int(call.limits[size_t(row) * call.width + i]);
+  if (!call.cache) return call.width;
+  if (mask_of(call, row, i) < 0) return start_of(call, row) + i + 1;
+  return start_of(call, row) + std::min(int(call.counts[row]) + call.block, call.width);
+}
 
 // How tokens and masks become vectors.
 struct Embedding {
@@ -98,15 +83,18 @@ struct Layer {
 
 class Stack {
  public:
-  int dim, heads;
-  bool norm_first;
-  Activation activation;
+  Stack(int dim, int heads, bool norm_first, Activation activation)
+      : dim(dim), heads(heads), norm_first(norm_first), activation(activation) {}
+
+  const int dim, heads;
+  const bool norm_first;
+  const Activation activation;
   Embedding embedding;
   std::optional<Norm> final_norm;
   std::vector<Layer> layers;
 
   // Makes room for a call, before its threads start.
-  void prepare(const Call& call, int threads) {
+  void prepare(const StackCall& call, int threads) {
     const int inputs = call.rows * call.width, slots = call.cache ? call.capacity : call.width;
     size_t wide = 3 * dim, narrow_room = 0;
     for (const Layer& layer : layers) {
@@ -126,7 +114,7 @@ class Stack {
   }
 
   // By all threads; the caller waits before it reads `call.out`.
-  void run(const Team& team, const Call& call) {
+  void run(const Team& team, const StackCall& call) {
     embed(team, call);
     team.wait();
     for (size_t index = 0; index < layers.size(); ++index) run_layer(team, call, index);
@@ -155,30 +143,30 @@ class Stack {
     if (buffer.size() < size) buffer.resize(size + size / 2);
   }
 
-  void embed(const Team& team, const Call& call) {
+  void embed(const Team& team, const StackCall& call) {
     const int inputs = call.rows * call.width;
     const bool few = inputs <= FEW && !norm_first;
     const int begin = few ? 0 : team.begin(inputs), end = few ? inputs : team.end(inputs);
     for (int input = begin; input < end; ++input) {
       float* out = hidden(team, inputs) + input * size_t(dim);
-      if (call.in) {
-        std::memcpy(out, call.in + input * size_t(dim), 4 * dim);
+      if (call.vectors) {
+        std::memcpy(out, call.vectors + input * size_t(dim), 4 * dim);
         continue;
       }
-      const int row = input / call.width, i = input % call.width, mask = call.mask(row, i);
+      const int row = input / call.width, i = input % call.width, mask = mask_of(call, row, i);
       // Beyond its masks a row has nothing to say; any vector will do.
       const bool token = mask < 0 || mask >= call.block;
       if (token) {
         const size_t place = mask < 0 ? i : 0;
         const int64_t id = call.tokens[row * size_t(call.token_stride) +
-                                       (call.behind ? call.start(row) : 0) + place];
+                                       (call.from_starts ? start_of(call, row) : 0) + place];
         const float* vector = embedding.weight + id * dim;
         for (int k = 0; k < dim; ++k) out[k] = embedding.scale * vector[k];
       } else {
         std::memcpy(out, &embedding.masks[size_t(mask) * dim], 4 * dim);
       }
       if (call.positions) {
-        const int place = std::min(call.start(row) + i, call.position_limit - 1);
+        const int place = std::min(start_of(call, row) + i, call.position_limit - 1);
         const float* vector = call.positions + size_t(place) * dim;
         for (int k = 0; k < dim; ++k) out[k] += vector[k];
       }
@@ -187,7 +175,7 @@ class Stack {
   }
 
   // The last norm, and out.
-  void emit(const Team& team, const Call& call) {
+  void emit(const Team& team, const StackCall& call) {
     const int width = call.counts ? call.block : call.width, outputs = call.rows * width;
     for (int output = team.begin(outputs); output < team.end(outputs); ++output) {
       const int row = output / width;
@@ -208,7 +196,7 @@ class Stack {
 
   // Sub-layers end with `hidden_` complete and everyone having waited; of few inputs, with the
   // thread's own complete. Between two products that write to one place everyone waits.
-  void run_layer(const Team& team, const Call& call, size_t index) {
+  void run_layer(const Team& team, const StackCall& call, size_t index) {
     const int inputs = call.rows * call.width;
     const Layer& layer = layers[index];
     const float* before = enter(team, layer.own.norm, inputs);
@@ -274,18 +262,18 @@ class Stack {
 
   // wide_ holds queries, keys and values of the new inputs side by side. Those of one head of
   // one row are one thread's: it puts the keys and values into the cache and reads them there.
-  void attend_own(const Team& team, const Call& call, size_t index) {
+  void attend_own(const Team& team, const StackCall& call, size_t index) {
     const int head_dim = dim / heads, width = call.width;
     const float factor = 1.0f / std::sqrt(float(head_dim));
     float* scores = &scores_[team.index * score_room_];
     for (int item = team.begin(call.rows * heads); item < team.end(call.rows * heads); ++item) {
       const int row = item / heads, shift = item % heads * head_dim;
-      const int start = call.start(row);
+      const int start = start_of(call, row);
       const float* parts = &wide_[size_t(row) * width * 3 * dim + shift];
       Slots keys = {parts + dim, size_t(3 * dim)}, values = {parts + 2 * dim, size_t(3 * dim)};
       if (call.cache) {
-        const size_t one = size_t(call.capacity) * dim, plane = call.places_in_all * one;
-        float* place = call.cache + 2 * index * plane + call.place(row) * one + shift;
+        const size_t one = size_t(call.capacity) * dim, plane = call.total_rows * one;
+        float* place = call.cache + 2 * index * plane + row_index(call, row) * one + shift;
         for (int i = 0; i < width; ++i) {
           float* slot = place + size_t(start + i) * dim;
           std::memcpy(slot, keys.first + i * keys.stride, 4 * head_dim);
@@ -300,25 +288,25 @@ class Stack {
         keys = gathered(keys, slots, head_dim, near);
         values = gathered(values, slots, head_dim, near + near_room_);
       }
-      const float* mask = call.own_mask ? call.own_mask + size_t(row) * width : nullptr;
+      const float* mask = call.self_mask ? call.self_mask + size_t(row) * width : nullptr;
       for (int i = 0; i < width; ++i) {
         const int input = row * width + i;
-        attend(parts + size_t(i) * 3 * dim, factor, keys, values, call.seen(row, i), mask, head_dim, scores,
+        attend(parts + size_t(i) * 3 * dim, factor, keys, values, visible_slots(call, row, i), mask, head_dim, scores,
                &found_[size_t(input) * dim + shift]);
       }
     }
   }
 
-  void attend_source(const Team& team, const Call& call, size_t index) {
+  void attend_source(const Team& team, const StackCall& call, size_t index) {
     const int head_dim = dim / heads, width = call.width, length = call.source_length;
     const float factor = 1.0f / std::sqrt(float(head_dim));
-    const size_t plane = size_t(call.places_in_all) * length * dim;
+    const size_t plane = size_t(call.total_rows) * length * dim;
     float* scores = &scores_[team.index * score_room_];
     for (int item = team.begin(call.rows * heads); item < team.end(call.rows * heads); ++item) {
       const int row = item / heads, head = item % heads, shift = head * head_dim;
-      const size_t place = call.place(row);
+      const size_t place = row_index(call, row);
       const float* first =
-          call.source + 2 * index * plane + (place * heads + head) * length * head_dim;
+          call.source_kv + 2 * index * plane + (place * heads + head) * length * head_dim;
       const Slots keys = {first, size_t(head_dim)}, values = {first + plane, size_t(head_dim)};
       const float* mask = call.source_mask ? call.source_mask + place * length : nullptr;
       for (int i = 0; i < width; ++i) {
@@ -329,5 +317,56 @@ class Stack {
     }
   }
 };
+
+static inline Norm norm_of(const float* weight, const float* bias, int dim, float epsilon) {
+  return {{weight, weight + dim}, {bias, bias + dim}, epsilon};
+}
+
+extern "C" {
+
+// weight: (vocabulary, dim), which stays the caller's. masks: (count, dim). norm: null for none.
+void stack_embedding(Stack* stack, const float* weight, float scale, const float* masks, int count,
+                     const float* norm, const float* norm_bias, float epsilon) {
+  Embedding& embedding = stack->embedding;
+  embedding.weight = weight;
+  embedding.scale = scale;
+  embedding.masks.assign(masks, masks + size_t(count) * stack->dim);
+  if (norm) embedding.norm = norm_of(norm, norm_bias, stack->dim, epsilon);
+}
+
+void stack_final_norm(Stack* stack, const float* weight, const float* bias, float epsilon) {
+  stack->final_norm = norm_of(weight, bias, stack->dim, epsilon);
+}
+
+// The linear maps belong to the layer from now on; those of the source are null in an encoder.
+// norms: weight and bias of each of three norms (of self-attention, cross-attention, the last).
+void stack_layer(Stack* stack, Linear* self_in, Linear* self_out, Linear* source_in,
+                 Linear* source_out, Linear* inner, Linear* outer, const float* const* norms,
+                 const float* epsilons) {
+  Layer layer;
+  const int dim = stack->dim;
+  layer.own.norm = norm_of(norms[0], norms[1], dim, epsilons[0]);
+  layer.own.in.reset(self_in);
+  layer.own.out.reset(self_out);
+  if (source_in) {
+    layer.source.emplace();
+    layer.source->norm = norm_of(norms[2], norms[3], dim, epsilons[1]);
+    layer.source->in.reset(source_in);
+    layer.source->out.reset(source_out);
+  }
+  layer.last_norm = norm_of(norms[4], norms[5], dim, epsilons[2]);
+  layer.inner.reset(inner);
+  layer.outer.reset(outer);
+  stack->layers.push_back(std::move(layer));
+}
+
+void stack_run(Stack* stack, const StackCall* call, int threads) {
+  stack->prepare(*call, threads);
+  Barrier barrier(threads);
+#pragma omp parallel num_threads(threads)
+  stack->run(Team(barrier), *call);
+}
+
+}  // extern "C"
 
 }  // namespace native

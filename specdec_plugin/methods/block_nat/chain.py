@@ -1,19 +1,44 @@
 """Choosing the tokens of drafted blocks one place after another, with a trained chain head."""
 
 import ctypes
-import weakref
 from typing import Any, Callable, Optional, Tuple
 
 import torch
 from torch import Tensor
 
 from ...engine import native as kernels
+from ...engine.native.interface import Header, field, structure
 from ...engine.native_layers import NativeLinear
 from ...engine.output_projection import OutputProjection, Scores
 from ...models.chain_head import ChainHead
 
 #: Applied to the scores of a place, (rows, 1, vocabulary), before its tokens are chosen.
 Rules = Callable[[Tensor, int], Any]
+
+Header(
+    __file__,
+    "chain.h",
+    ["void chain_run(Chain* chain, const ChainCall* call, int threads)"],
+    [
+        "Chain chain(Linear* from_state, Linear* from_before, Linear* out, "
+        "const Linear* projection, const float* weight, const float* bias, "
+        "const float* embedding, int token_dim, float scale)"
+    ],
+)
+
+
+@structure
+class ChainCall(ctypes.Structure):
+    """The tokens of drafted blocks, chosen one after another."""
+
+    rows = field("int")
+    block = field("int", "tokens of a draft")
+    hidden = field("const float*", "(rows, block, dim) h")
+    last = field("const int64_t*", "(rows) the token before the block")
+    suppressed_id = field("int", "a symbol that is not drafted, or -1")
+    confidence = field("float", "a row stops before its tokens are all right with less probability")
+    tokens = field("int64_t*", "(rows, block) result, undefined beyond the lengths")
+    lengths = field("int64_t*", "(rows) result: tokens before the stop")
 
 
 class Chain:
@@ -47,7 +72,7 @@ class Chain:
             self.native = self._build(projection.native, dtype)
 
     def _build(self, projection: NativeLinear, dtype: torch.dtype) -> int:
-        head, library = self._head, kernels.library()
+        head = self._head
         before = torch.cat([head.from_token.weight, head.from_chain.weight], dim=1)
         self._symbols, self._bias = self._projection.rows()
         maps = [
@@ -55,7 +80,9 @@ class Chain:
             NativeLinear([before], None, dtype),
             NativeLinear([head.out.weight], [head.out.bias], dtype),
         ]
-        chain: int = library.chain_new(
+        return kernels.own(
+            self,
+            "chain",
             *(each.give_away() for each in maps),
             projection.handle,
             self._symbols.data_ptr(),
@@ -64,8 +91,6 @@ class Chain:
             self._embedding.size(1),
             self._scale,
         )
-        weakref.finalize(self, library.chain_free, chain)
-        return chain
 
     def release(self) -> None:
         """Free the head's weights where the kernels have packed them; ends :meth:`choose`."""
@@ -95,13 +120,13 @@ class Chain:
         rows, block, _ = states.shape
         tokens = torch.zeros(rows, block, dtype=torch.long)
         lengths = torch.empty(rows, dtype=torch.long)
-        links = kernels.Links(
+        links = ChainCall(
             rows=rows,
             block=block,
-            states=states.data_ptr(),
+            hidden=states.data_ptr(),
             last=last.data_ptr(),
-            never=never,
-            floor=floor,
+            suppressed_id=never,
+            confidence=floor,
             tokens=tokens.data_ptr(),
             lengths=lengths.data_ptr(),
         )

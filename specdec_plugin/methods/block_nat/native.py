@@ -1,14 +1,38 @@
 """A block of the trained drafter in one call of the native kernels."""
 
 import ctypes
-import weakref
 
 import torch
 
 from ...decoding.native_rows import DraftBuffer, describe_rows
 from ...decoding.state import Draft, Rows
 from ...engine import CachedDecoder, DecoderState, native
+from ...engine.native.interface import Header, field, structure
 from .chain import Chain
+
+Header(
+    __file__,
+    "block_draft.h",
+    [
+        "void block_draft_run(BlockDraft* block_draft, Stack* stack, Chain* chain, "
+        "const BlockDraftCall* call, int threads)"
+    ],
+    ["BlockDraft block_draft()"],
+)
+
+
+@structure
+class BlockDraftCall(ctypes.Structure):
+    """A draft of the block-NAT model."""
+
+    rows = field("Rows")
+    stack = field("StackCall", "of the drafter's decoder: positions, cache and source")
+    block = field("int", "tokens of a draft")
+    suppressed_id = field("int", "a symbol that is not drafted")
+    confidence = field("float", "see ChainCall")
+    fed = field("int64_t*", "(count) tokens in the cache; afterwards all that are chosen")
+    draft = field("int64_t*", "(count, block) result, undefined beyond the lengths")
+    draft_lengths = field("int64_t*", "(count) result")
 
 
 class NativeBlockDraft:
@@ -26,9 +50,8 @@ class NativeBlockDraft:
     ) -> None:
         self._engine, self._chain = engine, chain
         self._library = native.library()
-        self._scratch: int = self._library.proposer_new()
-        weakref.finalize(self, self._library.proposer_free, self._scratch)
-        self._proposal = native.Proposal(block=block_size, floor=confidence)
+        self._scratch = native.own(self, "block_draft")
+        self._call = BlockDraftCall(block=block_size, confidence=confidence)
         self._buffer = DraftBuffer(block_size)
 
     def propose(self, rows: Rows, state: DecoderState, new: int) -> Draft:
@@ -39,13 +62,13 @@ class NativeBlockDraft:
             state: the drafter's; its lengths are changed in place.
             new: the greatest number of tokens that a row has not been fed yet.
         """
-        call = self._proposal
+        call = self._call
         self._buffer.fit(rows.size, call)
-        self._engine.describe(state, new + call.block, call.call)
+        self._engine.describe(state, new + call.block, call.stack)
         describe_rows(rows, call.rows)
-        call.never = rows.constraints.pad
+        call.suppressed_id = rows.constraints.pad
         call.fed = state.lengths.data_ptr()
-        self._library.proposer_run(
+        self._library.block_draft_run(
             self._scratch,
             self._engine.stack,
             self._chain.native,

@@ -10,22 +10,6 @@
 
 namespace native {
 
-// What a call works on.
-struct Foresight {
-  int rows, block;      // heads to ask at most: the first of those that are there
-  const float* states;  // (rows, dim) h
-  const float* source;  // (2, places_in_all, readers, source_length, head dim) keys and values, or null
-  const float* source_mask;  // (places_in_all, source_length) added to the scores; null: nothing
-  int source_length, places_in_all;
-  const int64_t* places;  // (rows) where each row's source is; null: all are there, in order
-  int never;            // a symbol that is not drafted, or -1
-  int64_t eos;          // ends a draft
-  float floor;          // a draft stops before its tokens are all right with less probability,
-  int least;            // but not before it has so many
-  int64_t* draft;          // (rows, block) what comes of it, rubbish beyond the lengths
-  int64_t* draft_lengths;  // (rows)
-};
-
 // A few heads at a time: the next ones are asked if some draft goes on.
 class Heads {
  public:
@@ -38,7 +22,7 @@ class Heads {
 
   Heads(int dim, bool joint, int readers) : dim(dim), joint(joint), readers(readers) {}
 
-  void run(const Linear& projection, const Foresight& call, int threads) {
+  void run(const Linear& projection, const HeadsCall& call, int threads) {
     prepare(projection, call, threads);
     Barrier barrier(threads);
 #pragma omp parallel num_threads(threads)
@@ -78,7 +62,7 @@ class Heads {
   size_t stride_, room_;
   int going_;
 
-  void prepare(const Linear& projection, const Foresight& call, int threads) {
+  void prepare(const Linear& projection, const HeadsCall& call, int threads) {
     size_t width = 0;
     room_ = projection.room(TOGETHER * call.rows);
     for (const auto& each : inner) {
@@ -107,23 +91,23 @@ class Heads {
   }
 
   // known_ of some heads.
-  void read(const Team& team, const Foresight& call, int first, int heads) {
+  void read(const Team& team, const HeadsCall& call, int first, int heads) {
     const int source_dim = query[0]->outputs, head_dim = source_dim / readers;
     for (int i = 0; i < heads; ++i)
-      query[first + i]->run(team, call.states, dim, call.rows, narrow_.data() + i * room_,
+      query[first + i]->run(team, call.hidden, dim, call.rows, narrow_.data() + i * room_,
                             {&queries_[size_t(i) * call.rows * source_dim], size_t(source_dim),
                              nullptr, Activation::none});
     team.wait();
     const float factor = 1.0f / std::sqrt(float(head_dim));
     const size_t one = size_t(call.source_length) * head_dim;
-    const size_t plane = call.places_in_all * readers * one;
+    const size_t plane = call.total_rows * readers * one;
     const int items = heads * call.rows * readers;
     for (int item = team.begin(items); item < team.end(items); ++item) {
       const size_t input = item / readers, reader = item % readers, row = input % call.rows;
-      const size_t place = call.places ? call.places[row] : row;
+      const size_t place = call.row_index ? call.row_index[row] : row;
       float* known = &known_[input * (dim + source_dim)];
-      if (reader == 0) std::memcpy(known, call.states + row * dim, sizeof(float) * dim);
-      const float* keys = call.source + (place * readers + reader) * one;
+      if (reader == 0) std::memcpy(known, call.hidden + row * dim, sizeof(float) * dim);
+      const float* keys = call.source_kv + (place * readers + reader) * one;
       const float* mask = call.source_mask ? call.source_mask + place * call.source_length : nullptr;
       attend(&queries_[input * source_dim + reader * head_dim], factor, {keys, size_t(head_dim)},
              {keys + plane, size_t(head_dim)}, call.source_length, mask, head_dim,
@@ -133,7 +117,7 @@ class Heads {
   }
 
   // z = h + B relu(A h) of some heads. The caller waits.
-  void look(const Team& team, const Foresight& call, int first, int heads) {
+  void look(const Team& team, const HeadsCall& call, int first, int heads) {
     if (readers) read(team, call, first, heads);
     if (!joint || first == 0) {
       size_t shift = 0;
@@ -141,7 +125,7 @@ class Heads {
       for (int i = 0; i < first && !joint; ++i) shift += inner[i]->outputs;
       for (int i = 0; i < count; ++i) {
         const Linear& map = *inner[joint ? 0 : first + i];
-        const float* in = readers ? &known_[size_t(i) * call.rows * map.inputs] : call.states;
+        const float* in = readers ? &known_[size_t(i) * call.rows * map.inputs] : call.hidden;
         map.run(team, in, map.inputs, call.rows, narrow_.data() + i * room_,
                 {&inner_[shift], stride_, nullptr, Activation::relu});
         shift += map.outputs;
@@ -153,13 +137,13 @@ class Heads {
     for (int i = 0; i < heads; ++i) {
       const Linear& map = *outer[first + i];
       map.run(team, &inner_[shift], stride_, call.rows, narrow_.data() + i * room_,
-              {&states_[size_t(i) * call.rows * dim], size_t(dim), call.states, Activation::none});
+              {&states_[size_t(i) * call.rows * dim], size_t(dim), call.hidden, Activation::none});
       if (!joint) shift += map.inputs;
     }
   }
 
   // Each thread looks through the scores that it computes. The caller waits.
-  void score(const Team& team, const Linear& projection, const Foresight& call, int heads) {
+  void score(const Team& team, const Linear& projection, const HeadsCall& call, int heads) {
     const int vocabulary = projection.outputs, inputs = heads * call.rows;
     projection.run(team, states_.data(), dim, inputs, narrow_.data(),
                    {values_.data(), size_t(vocabulary), nullptr, Activation::none});
@@ -170,29 +154,29 @@ class Heads {
       Part& part = parts_[size_t(input) * team.size + team.index];
       part = {begin, nothing, nothing};
       if (begin == end) continue;
-      if (call.floor > 0) part.sum = log_sum_exp(values + begin, end - begin);
-      if (begin <= call.never && call.never < end) values[call.never] = nothing;
+      if (call.confidence > 0) part.sum = log_sum_exp(values + begin, end - begin);
+      if (begin <= call.suppressed_id && call.suppressed_id < end) values[call.suppressed_id] = nothing;
       part.best = begin + argmax(values + begin, end - begin);
       part.greatest = values[part.best];
     }
   }
 
-  void decide(const Foresight& call, int first, int heads, int threads) {
+  void decide(const HeadsCall& call, int first, int heads, int threads) {
     for (int row = 0; row < call.rows; ++row)
       for (int i = 0; i < heads && call.draft_lengths[row] < 0; ++i)
         add(call, row, first + i, &parts_[(size_t(i) * call.rows + row) * threads], threads);
   }
 
   // The token of one head, if the draft goes on.
-  void add(const Foresight& call, int row, int place, const Part* parts, int threads) {
+  void add(const HeadsCall& call, int row, int place, const Part* parts, int threads) {
     const Part* best = std::max_element(
         parts, parts + threads, [](const Part& a, const Part& b) { return a.greatest < b.greatest; });
     bool unsure = false;
-    if (call.floor > 0) {
+    if (call.confidence > 0) {
       float total = 0;
       for (int i = 0; i < threads; ++i) total += std::exp(parts[i].sum - best->greatest);
       sure_[row] /= total;
-      unsure = sure_[row] < call.floor && place >= call.least;
+      unsure = sure_[row] < call.confidence && place >= call.min_draft;
     }
     if (!unsure) call.draft[size_t(row) * call.block + place] = best->best;
     const int length = unsure ? place : place + 1;
@@ -202,5 +186,20 @@ class Heads {
     }
   }
 };
+
+extern "C" {
+
+// The linear maps belong to the heads from now on.
+void heads_query(Heads* heads, Linear* query) { heads->query.emplace_back(query); }
+
+void heads_inner(Heads* heads, Linear* inner) { heads->inner.emplace_back(inner); }
+
+void heads_outer(Heads* heads, Linear* outer) { heads->outer.emplace_back(outer); }
+
+void heads_run(Heads* heads, const Linear* projection, const HeadsCall* call, int threads) {
+  heads->run(*projection, *call, threads);
+}
+
+}  // extern "C"
 
 }  // namespace native

@@ -7,7 +7,43 @@ import torch
 from ...decoding.native_rows import DraftBuffer
 from ...decoding.state import Draft, Rows
 from ...engine import DecoderState, native
+from ...engine.native.interface import Header, field, structure
 from .proposals import Proposals
+
+Header(
+    __file__,
+    "heads.h",
+    [
+        "void heads_query(Heads* heads, Linear* query)",
+        "void heads_inner(Heads* heads, Linear* inner)",
+        "void heads_outer(Heads* heads, Linear* outer)",
+        "void heads_run(Heads* heads, const Linear* projection, const HeadsCall* call, "
+        "int threads)",
+    ],
+    ["Heads heads(int dim, int joint, int readers)"],
+)
+
+
+@structure
+class HeadsCall(ctypes.Structure):
+    """A draft of proposal heads."""
+
+    rows = field("int")
+    block = field("int", "how many heads may be run, the first ones")
+    hidden = field("const float*", "(rows, dim) h")
+    source_kv = field(
+        "const float*", "(2, total_rows, readers, source_length, head dim) keys and values, or null"
+    )
+    source_mask = field("const float*", "(total_rows, source_length) added to scores, or null")
+    source_length = field("int")
+    total_rows = field("int", "rows of the source")
+    row_index = field("const int64_t*", "(rows) which of them these rows are; null: the first")
+    suppressed_id = field("int", "a symbol that is not drafted, or -1")
+    eos = field("int64_t", "ends a draft")
+    confidence = field("float", "a draft ends before it is all right with less probability")
+    min_draft = field("int", "but not before it has so many tokens")
+    draft = field("int64_t*", "(rows, block) result, undefined beyond the lengths")
+    draft_lengths = field("int64_t*", "(rows) result")
 
 
 class NativeProposalHeads:
@@ -24,7 +60,7 @@ class NativeProposalHeads:
         self._proposals = proposals
         self._library = native.library()
         block = len(proposals.numbers)
-        self._foresight = native.Foresight(block=block, floor=confidence, least=least, eos=eos)
+        self._call = HeadsCall(block=block, confidence=confidence, min_draft=least, eos=eos)
         self._buffer = DraftBuffer(block)
 
     def propose(self, rows: Rows, state: DecoderState) -> Draft:
@@ -34,11 +70,11 @@ class NativeProposalHeads:
             rows: the rows, with the verifier's last states.
             state: the verifier's.
         """
-        call = self._foresight
+        call = self._call
         assert rows.states is not None
         self._buffer.fit(rows.size, call)
-        call.rows, call.never = rows.size, rows.constraints.pad
-        call.states = rows.states.data_ptr()
+        call.rows, call.suppressed_id = rows.size, rows.constraints.pad
+        call.hidden = rows.states.data_ptr()
         self._proposals.describe_source(state, call)
         self._library.heads_run(
             self._proposals.native,

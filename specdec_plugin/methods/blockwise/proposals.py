@@ -1,7 +1,6 @@
 """Reading drafts off a decoder's states with trained proposal heads."""
 
 import copy
-import weakref
 from typing import Any, Optional
 
 import torch
@@ -106,8 +105,7 @@ class Proposals:
 
     def _build(self) -> int:
         heads, library = self.heads, kernels.library()
-        built: int = library.heads_new(heads.dim, int(heads.joint), heads.readers)
-        weakref.finalize(self, library.heads_free, built)
+        built = kernels.own(self, "heads", heads.dim, int(heads.joint), heads.readers)
         inner = [heads.inner_of(head) for head in self.numbers]
         outer = [heads.outer_of(head) for head in self.numbers]
         queries = [heads.query_of(head) for head in self.numbers] if heads.readers else []
@@ -120,15 +118,15 @@ class Proposals:
                 add(built, NativeLinear([weight], [bias], self._dtype).give_away())
         return built
 
-    def describe_source(self, state: DecoderState, foresight: Any) -> None:
-        """Point ``foresight``, a :class:`native.Foresight`, to the source, if heads read it."""
+    def describe_source(self, state: DecoderState, call: Any) -> None:
+        """Point ``call``, a :class:`.HeadsCall`, to the source, if heads read it."""
         if not self.heads.readers:
             return
         last = state.planes[-2:]
-        foresight.source, foresight.source_length = last.data_ptr(), last.size(3)
-        foresight.source_mask = kernels.pointer(state.source_mask)
-        foresight.places_in_all = last.size(1)
-        foresight.places = kernels.pointer(state.cache.places)
+        call.source_kv, call.source_length = last.data_ptr(), last.size(3)
+        call.source_mask = kernels.pointer(state.source_mask)
+        call.total_rows = last.size(1)
+        call.row_index = kernels.pointer(state.cache.places)
 
     def scores(self, states: Tensor, never: int, state: DecoderState) -> Scores:
         """What each head says, on PyTorch's operators.

@@ -1,13 +1,39 @@
 """A self-draft in one call of the native kernels."""
 
 import ctypes
-import weakref
 
 import torch
 
 from ...decoding.native_rows import DraftBuffer, describe_rows
 from ...decoding.state import Draft, Rows
 from ...engine import CachedDecoder, DecoderState, native
+from ...engine.native.interface import Header, field, structure
+
+Header(
+    __file__,
+    "self_draft.h",
+    [
+        "void self_draft_run(SelfDraft* self_draft, Stack* stack, const Linear* projection, "
+        "const SelfDraftCall* call, int threads)"
+    ],
+    ["SelfDraft self_draft()"],
+)
+
+
+@structure
+class SelfDraftCall(ctypes.Structure):
+    """A draft of the verifier with rounded weights."""
+
+    rows = field("Rows")
+    stack = field("StackCall", "of the verifier's decoder: positions, cache and source")
+    block = field("int", "the most tokens of a draft")
+    suppressed_id = field("int", "a symbol that is not drafted")
+    eos = field("int64_t", "ends a draft")
+    min_len = field("int64_t", "tokens before which no end may come")
+    max_len = field("int64_t", "tokens after which an end must come")
+    shortlist = field("Shortlist*", "scores the symbols that are likely; null: all are scored")
+    draft = field("int64_t*", "(count, block) result, undefined beyond the lengths")
+    draft_lengths = field("int64_t*", "(count) result")
 
 
 class NativeSelfDraft:
@@ -22,9 +48,8 @@ class NativeSelfDraft:
     def __init__(self, copy: CachedDecoder, block_size: int) -> None:
         self._copy = copy
         self._library = native.library()
-        self._scratch: int = self._library.speaker_new()
-        weakref.finalize(self, self._library.speaker_free, self._scratch)
-        self._monologue = native.Monologue(block=block_size)
+        self._scratch = native.own(self, "self_draft")
+        self._call = SelfDraftCall(block=block_size)
         self._buffer = DraftBuffer(block_size)
 
     def propose(self, rows: Rows, state: DecoderState) -> Draft:
@@ -34,14 +59,14 @@ class NativeSelfDraft:
             rows: the rows.
             state: the verifier's, where all tokens of ``rows`` but the newest are cached.
         """
-        call, constraints, projection = self._monologue, rows.constraints, self._copy.projection
+        call, constraints, projection = self._call, rows.constraints, self._copy.projection
         call.shortlist = projection.shortlist
         self._buffer.fit(rows.size, call)
-        self._copy.describe(state, call.block, call.call)
+        self._copy.describe(state, call.block, call.stack)
         describe_rows(rows, call.rows)
-        call.never, call.eos = constraints.pad, constraints.eos
+        call.suppressed_id, call.eos = constraints.pad, constraints.eos
         call.min_len, call.max_len = constraints.min_len, constraints.max_len
-        self._library.speaker_run(
+        self._library.self_draft_run(
             self._scratch,
             self._copy.stack,
             None if projection.native is None else projection.native.handle,

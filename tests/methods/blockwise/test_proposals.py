@@ -7,6 +7,7 @@ import torch
 
 from specdec_plugin.engine import build_engine, native
 from specdec_plugin.methods.block_nat.chain import confident
+from specdec_plugin.methods.blockwise.native import HeadsCall
 from specdec_plugin.methods.blockwise.proposals import Proposals
 from tests.support import tiny
 from tests.support.heads import BLOCKWISE, FORMS, blockwise_model
@@ -30,9 +31,10 @@ def by_kernels(proposals, states, never=1, floor=0.0, least=0, state=None):
     rows, block = states.size(0), len(proposals.numbers)
     tokens = torch.zeros(rows, block, dtype=torch.long)
     lengths = torch.empty(rows, dtype=torch.long)
-    call = native.Foresight(
-        rows=rows, block=block, states=states.data_ptr(), never=never, eos=EOS, floor=floor,
-        least=least, draft=tokens.data_ptr(), draft_lengths=lengths.data_ptr(),
+    call = HeadsCall(
+        rows=rows, block=block, hidden=states.data_ptr(), suppressed_id=never, eos=EOS,
+        confidence=floor, min_draft=least, draft=tokens.data_ptr(),
+        draft_lengths=lengths.data_ptr(),
     )  # fmt: skip
     if state is not None:
         proposals.describe_source(state, call)

@@ -1,0 +1,97 @@
+"""What the kernels of this folder take: linear maps, stacks of layers, a softmax for training."""
+
+import ctypes
+
+import torch
+
+from .interface import Header, enumeration, field, structure
+
+#: Types that weights are packed in, by the number of their C++ name. Results are float32.
+WEIGHT_TYPES = {
+    torch.float32: 0,
+    torch.bfloat16: 1,
+    torch.int8: 2,
+    torch.int4: 3,  # type: ignore[attr-defined]
+}
+#: Activations behind a linear map, by the number of their C++ name.
+ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2}
+
+enumeration("Format", {str(dtype).split(".")[1]: n for dtype, n in WEIGHT_TYPES.items()})
+enumeration("Activation", ACTIVATIONS)
+
+
+@structure
+class StackCall(ctypes.Structure):
+    """New inputs of a stack of layers. All tensors are contiguous; floats are float32."""
+
+    rows = field("int")
+    width = field("int", "new inputs of each row")
+    vectors = field("const float*", "(rows, width, dim); null: tokens are embedded")
+    tokens = field("const int64_t*", "those of row r begin at tokens + r * token_stride")
+    token_stride = field("int")
+    from_starts = field("int", "1: those of row r begin starts[r] behind that")
+    positions = field("const float*", "(position_limit, dim) vectors of positions, or null")
+    position_limit = field("int", "later positions have the last vector")
+    counts = field("const int64_t*", "(rows) tokens of each row, before masks; null: no masks")
+    block = field("int", "masks of each row, with counts")
+    out = field("float*", "(rows, width, dim), or with counts of the masks: (rows, block, dim)")
+    starts = field("const int64_t*", "(rows) slots of the cache that are taken")
+    limits = field("const int64_t*", "(rows, width) slots that an input attends to, or null")
+    self_mask = field("const float*", "(rows, width) added to self-attention's scores, or null")
+    total_rows = field("int", "rows of cache and source")
+    row_index = field("const int64_t*", "(rows) which of them these rows are; null: the first")
+    cache = field("float*", "(layers, 2, total_rows, capacity, dim), or null")
+    capacity = field("int")
+    source_kv = field(
+        "const float*", "(layers, 2, total_rows, heads, source_length, head dim), or null"
+    )
+    source_mask = field("const float*", "(total_rows, source_length) added to scores, or null")
+    source_length = field("int")
+
+
+@structure
+class ErrorBound(ctypes.Structure):
+    """What bounds the error of scores that 8-bit weights and inputs give; see error_bound.h."""
+
+    weight_error = field("float", "the greatest |w - v| of all symbols, float32's error included")
+    weight_norm = field("float", "the greatest |v|")
+
+
+Header(
+    __file__,
+    "linear.h",
+    [
+        "void linear_run(const Linear* linear, const float* in, int rows, float* out, int threads)",
+        "void linear_scores(const Linear* linear, const float* in, int rows, int suppressed_id, "
+        "float* out, float* normalisers, int threads)",
+        "void linear_source_kv(const Linear* linear, const float* in, int rows, int length, "
+        "int count, int heads, float* out, int threads)",
+    ],
+    [
+        "Linear linear(const float* weight, const float* bias, int outputs, int inputs, "
+        "Format format)"
+    ],
+)
+Header(
+    __file__,
+    "stack.h",
+    [
+        "void stack_embedding(Stack* stack, const float* weight, float scale, const float* masks, "
+        "int count, const float* norm, const float* norm_bias, float epsilon)",
+        "void stack_final_norm(Stack* stack, const float* weight, const float* bias, "
+        "float epsilon)",
+        "void stack_layer(Stack* stack, Linear* self_in, Linear* self_out, Linear* source_in, "
+        "Linear* source_out, Linear* inner, Linear* outer, const float* const* norms, "
+        "const float* epsilons)",
+        "void stack_run(Stack* stack, const StackCall* call, int threads)",
+    ],
+    ["Stack stack(int dim, int heads, int norm_first, Activation activation)"],
+)
+Header(
+    __file__,
+    "probabilities.h",
+    [
+        "void probabilities_run(uint16_t* scores, int rows, int count, const int64_t* targets, "
+        "float added, float* wrong, float* totals, int threads)"
+    ],
+)

@@ -1,0 +1,160 @@
+"""One declaration in Python for what crosses to C++: sizes, offsets and signatures are checked."""
+
+import ctypes
+import random
+
+import pytest
+
+from specdec_plugin.engine import native
+from specdec_plugin.engine.native import build, interface
+
+HEADER = """
+#pragma once
+#include "interface.h"
+namespace native {
+class Counter {
+ public:
+  explicit Counter(int64_t start) : count(start) {}
+  int64_t count;
+};
+extern "C" double counter_add(Counter* counter, const Given* given) {
+  for (int i = 0; i < given->inner.size; ++i) counter->count += given->inner.values[i];
+  if (given->kind == Kind::twice) counter->count *= TWO;
+  *given->out = float(counter->count);
+  return counter->count * HALF;
+}
+}  // namespace native
+"""
+FUNCTION = "double counter_add(Counter* counter, const Given* given)"
+
+
+@pytest.fixture
+def operators():
+    """No engine is tested here."""
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    """Nothing is declared but what a test declares."""
+    for name in ("_headers", "_structures", "_constants"):
+        monkeypatch.setattr(interface, name, {})
+    monkeypatch.setattr(interface, "_enums", set())
+
+
+def declare_structures():
+    @interface.structure
+    class Inner(ctypes.Structure):
+        """Held by the other."""
+
+        size = interface.field("int")
+        values = interface.field("const int64_t*", "(size)")
+
+    interface.enumeration("Kind", {"once": 0, "twice": 3})
+    interface.constants(TWO=2, HALF=0.5, MUCH=1 << 40)
+
+    @interface.structure
+    class Given(ctypes.Structure):
+        """What is added."""
+
+        flag = interface.field("int32_t")
+        inner = interface.field("Inner")
+        kind = interface.field("Kind")
+        out = interface.field("float*")
+
+    return Inner, Given
+
+
+def compiled(folder, flags=()):
+    compiler = build.find_compiler()
+    assert compiler is not None, "the tests need a C++ compiler"
+    return build.compile_in(folder, compiler, flags)
+
+
+def test_a_kernel_of_ones_own(registry, tmp_path):
+    (tmp_path / "counter.h").write_text(HEADER)
+    inner, given = declare_structures()
+    interface.Header(
+        str(tmp_path / "module.py"), "counter.h", [FUNCTION], ["Counter counter(int64_t start)"]
+    )
+    done = compiled(tmp_path, ["-Werror"])
+    assert done.returncode == 0, done.stderr
+    library = ctypes.CDLL(str(tmp_path / "library.so"))
+    interface.bind(library)
+    values, out = (ctypes.c_int64 * 3)(1, 1 << 40, 5), ctypes.c_float()
+    counter = library.counter_new(4)
+    call = given(inner=inner(3, ctypes.addressof(values)), kind=3, out=ctypes.addressof(out))
+    total = 2 * (10 + (1 << 40))
+    assert library.counter_add(counter, ctypes.byref(call)) == total / 2
+    assert out.value == ctypes.c_float(total).value
+    with pytest.raises(ctypes.ArgumentError):
+        library.counter_add(counter, ctypes.byref(inner()))
+    library.counter_free(counter)
+
+
+@pytest.mark.parametrize(
+    "prototype",
+    [
+        "double counter_add(Counter* counter, Given* given)",
+        "double counter_add(Counter* counter, const Given* given, int more)",
+        "float counter_add(Counter* counter, const Given* given)",
+    ],
+)
+def test_another_signature_does_not_compile(registry, tmp_path, prototype):
+    (tmp_path / "counter.h").write_text(HEADER)
+    declare_structures()
+    interface.Header(str(tmp_path / "module.py"), "counter.h", [prototype])
+    done = compiled(tmp_path)
+    assert done.returncode != 0 and "counter_add" in done.stderr
+
+
+def test_a_function_that_is_not_declared_is_a_warning(registry, tmp_path):
+    (tmp_path / "counter.h").write_text(HEADER)
+    declare_structures()
+    interface.Header(str(tmp_path / "module.py"), "counter.h")
+    done = compiled(tmp_path, ["-Werror"])
+    assert done.returncode != 0 and "missing-declarations" in done.stderr
+
+
+def test_another_layout_does_not_compile(registry, tmp_path):
+    @interface.structure
+    class Packed(ctypes.Structure):
+        """Laid out as C++ does not."""
+
+        _pack_ = 1
+        size = interface.field("int")
+        values = interface.field("int64_t*")
+
+    (tmp_path / "packed.h").write_text('#include "interface.h"\n')
+    interface.Header(str(tmp_path / "module.py"), "packed.h")
+    done = compiled(tmp_path)
+    assert done.returncode != 0 and "offsetof(Packed, values) == 4" in done.stderr
+
+
+def test_the_text_does_not_depend_on_the_order_of_declarations(monkeypatch):
+    wanted = interface.header_text(), interface.unit_text()
+    for name in ("_headers", "_structures", "_constants"):
+        entries = list(getattr(interface, name).items())
+        random.Random(1).shuffle(entries)
+        monkeypatch.setattr(interface, name, dict(entries))
+    assert (interface.header_text(), interface.unit_text()) == wanted
+
+
+def test_objects_of_the_kernels_live_as_long_as_their_owners(monkeypatch):
+    class Library:
+        freed = []
+
+        def toy_new(self, *arguments):
+            return sum(arguments)
+
+        def toy_free(self, handle):
+            self.freed.append(handle)
+
+    class Owner:
+        pass
+
+    library, owner = Library(), Owner()
+    monkeypatch.setattr(native, "library", lambda: library)
+    assert native.own(owner, "toy", 3, 4) == 7
+    assert library.freed == []
+    del owner
+    assert library.freed == [7]
