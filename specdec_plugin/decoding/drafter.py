@@ -1,32 +1,44 @@
 """The contract between the loop and whoever proposes tokens."""
 
 from abc import ABC, abstractmethod
+from typing import ClassVar, FrozenSet
 
 from torch import Tensor
 
-from .state import Batch, Draft, Rows
+from .state import Batch, Draft, Outcome, Rows
 
 
 class Drafter(ABC):
-    """Proposes tokens; whatever they are, only speed depends on them.
+    """Proposes tokens; with exact acceptance, only speed depends on them.
 
-    What became of a draft can be seen in the rows when the next one is wanted. A drafter that
-    also wants the verifier's word on each drafted place makes ``rows.iterate`` in its first
-    :meth:`propose`.
+    The loop calls :meth:`start` once a batch, and then in each iteration :meth:`propose` (unless
+    too many rows are left, or a prefix is forced), :meth:`accept`, and, when rows have ended,
+    :meth:`select`.
+
+    Attributes:
+        needs: what :meth:`accept` must be told besides the counts: ``argmax`` and ``hidden``, the
+            fields of :class:`.state.Outcome`.
     """
 
+    needs: ClassVar[FrozenSet[str]] = frozenset()
+
     def start(self, batch: Batch) -> None:  # noqa: B027 - some prepare nothing
-        """Begin a batch; forget the one before."""
+        """Begin a batch, and forget the one before."""
 
     @abstractmethod
     def propose(self, rows: Rows) -> Draft:
         """Tokens that may follow each row."""
 
-    def ending(self, rows: Rows) -> None:  # noqa: B027 - most need not know
-        """See the rows for the last time before those that have ended leave."""
+    def accept(self, rows: Rows, outcome: Outcome) -> None:  # noqa: B027 - some learn nothing
+        """Learn how an iteration turned out, whoever drafted in it.
 
-    def forget(self) -> None:  # noqa: B027 - most remember nothing
-        """Forget what was learned from the batches before, as if this were new."""
+        Args:
+            rows: all rows of the iteration, those that have ended among them, with the new tokens.
+            outcome: what was drafted, kept and added.
+        """
 
     def select(self, rows: Tensor) -> None:  # noqa: B027 - some hold nothing of the rows
-        """Go on with these rows only: (rows,) indices into the current ones."""
+        """Continue with these rows only: (rows,) indices into the current ones."""
+
+    def forget(self) -> None:  # noqa: B027 - most remember nothing
+        """Forget what was learned from the batches before."""

@@ -8,7 +8,7 @@ iterations and then leave the batch. The host waits for the device once an itera
 """
 
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, FrozenSet, List, Optional
 
 import torch
 from torch import Tensor
@@ -33,9 +33,15 @@ class VerifiedStep:
     def __init__(self, verifier: Verifier, rule: Rule, one_call: bool = True) -> None:
         self.verifier = verifier
         self.rule = rule
+        self._one_call = one_call
+        self.inform(frozenset())
+
+    def inform(self, needs: FrozenSet[str]) -> None:
+        """Tell in each outcome what a drafter needs; see :class:`.drafter.Drafter`."""
+        self._needs = needs
         self._at_once: Optional[NativeVerification] = None
-        if one_call and NativeVerification.supports(verifier):
-            self._at_once = NativeVerification(verifier, rule)
+        if self._one_call and NativeVerification.supports(self.verifier):
+            self._at_once = NativeVerification(self.verifier, self.rule, needs)
 
     def start(self, batch: Batch) -> None:
         """Begin a batch."""
@@ -53,9 +59,7 @@ class VerifiedStep:
         scores = self.verifier.scores(fed, constraints.pad)
         constraints.apply(scores.values, rows.lengths, rows.shortest, rows.longest)
         emission = judge(scores, draft, self.rule, constraints.eos)
-        rows.record_argmax(emission.best, draft.lengths + 1)
-        rows.record_hidden(self.verifier.hidden, emission.counts)
-        return settle(rows, draft, emission)
+        return settle(rows, draft, emission, self._needs, self.verifier.hidden)
 
     def keep(self, rows: Rows) -> None:
         """Roll the caches back to what was accepted."""
@@ -68,6 +72,9 @@ class VerifiedStep:
 
 class UnverifiedStep:
     """Accept every draft: the drafter alone (``--decoding nat``)."""
+
+    def inform(self, needs: FrozenSet[str]) -> None:
+        """There is no verifier that could tell anything."""
 
     def start(self, batch: Batch) -> None:
         """Nothing to prepare."""
@@ -89,16 +96,56 @@ class UnverifiedStep:
         """Nothing to keep."""
 
 
-def settle(rows: Rows, draft: Draft, emission: Emission) -> Outcome:
-    """Append what is emitted, and bring the outcome to the host: an iteration's one wait."""
+def settle(
+    rows: Rows,
+    draft: Draft,
+    emission: Emission,
+    needs: FrozenSet[str] = frozenset(),
+    states: Optional[Tensor] = None,
+) -> Outcome:
+    """Append what is emitted, and bring the outcome to the host: an iteration's one wait.
+
+    Args:
+        rows: the rows.
+        draft: m tokens a row.
+        emission: what is added to each row.
+        needs: what the outcome tells besides the counts.
+        states: (rows, m + 1, dim) of the verifier, where ``needs`` holds ``hidden``.
+    """
     rows.append(emission.tokens, emission.scores, emission.counts)
     facts = [rows.lengths, draft.lengths, emission.kept, emission.counts, emission.ended]
     if rows.lengths.device.type == "cpu":
-        lengths, *outcome = [each.tolist() for each in facts]
+        tokens, argmax = [], emission.best
+        counts = [each.tolist() for each in facts]
     else:
-        lengths, *outcome = torch.stack(facts).tolist()
-    rows.sync_lengths(lengths)
-    return Outcome(*outcome)
+        table = torch.cat([torch.stack(facts, 1), emission.tokens, emission.best], dim=1).cpu()
+        argmax = table[:, -emission.best.size(1) :]
+        tokens = table[:, len(facts) :].tolist()
+        counts = table[:, : len(facts)].t().tolist()
+    lengths, drafted, kept, added, ended = counts
+    rows.sync_lengths(lengths, tokens)
+    return Outcome(
+        drafted,
+        kept,
+        added,
+        ended,
+        _drafted_argmax(argmax, drafted) if "argmax" in needs else None,
+        _newest(states, emission.counts) if "hidden" in needs else None,
+    )
+
+
+def _drafted_argmax(argmax: Tensor, drafted: List[int]) -> Tensor:
+    """(rows, m + 1) the argmax, -1 beyond each row's draft."""
+    beyond = torch.arange(argmax.size(1)) > torch.tensor(drafted).unsqueeze(1)
+    return argmax.masked_fill(beyond, -1)
+
+
+def _newest(states: Optional[Tensor], counts: Tensor) -> Optional[Tensor]:
+    """(rows, dim) float32, the state that predicted the last of ``counts`` (rows,) new tokens."""
+    if states is None:
+        return None
+    index = (counts - 1).view(-1, 1, 1).expand(-1, 1, states.size(2))
+    return states.gather(1, index).squeeze(1).float()
 
 
 class DecodingLoop:
@@ -122,6 +169,8 @@ class DecodingLoop:
     ) -> None:
         self.drafter = drafter
         self.step = step
+        if drafter is not None:
+            step.inform(drafter.needs)
         self.statistics = statistics
         self.keep_history = keep_history
         self._max_rows = sys.maxsize if max_rows is None else max_rows
@@ -144,6 +193,8 @@ class DecodingLoop:
             draft = self._draft(rows)
             outcome = self.step.take(rows, draft)
             self.statistics.count(outcome.drafted, outcome.kept, outcome.added)
+            if self.drafter is not None:
+                self.drafter.accept(rows, outcome)
             if self.keep_history:
                 _remember(history, rows, draft, outcome)
             if any(outcome.ended):
@@ -170,8 +221,6 @@ class DecodingLoop:
         self, rows: Rows, ended: List[int], finished: List[Optional[Dict[str, Any]]]
     ) -> None:
         """Take finished rows out of the batch."""
-        if self.drafter is not None:
-            self.drafter.ending(rows)
         for row, place in enumerate(rows.order):
             if ended[row]:
                 hypothesis: Dict[str, Any] = dict(rows.hypothesis(row))

@@ -6,7 +6,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..engine.native import pointer
 from ..engine.native.interface import field, structure
 from . import state
 from .state import Draft
@@ -21,9 +20,6 @@ class Rows(ctypes.Structure):
     tokens = field("int64_t*", "(count, capacity) the first symbol, then the chosen ones")
     scores = field("float*", "(count, capacity) log-probabilities of the chosen symbols")
     lengths = field("int64_t*", "(count) how many are chosen")
-    hidden = field("float*", "(count, dim) the state that predicted the newest token, or null")
-    argmax_table = field("int64_t*", "(count, argmax_capacity) last argmax of positions, or null")
-    argmax_capacity = field("int")
 
 
 class DraftBuffer:
@@ -49,6 +45,3 @@ def describe_rows(rows: state.Rows, target: Any) -> None:
     target.tokens = inputs.data_ptr()
     target.scores = rows.scores.data_ptr()
     target.lengths = rows.lengths.data_ptr()
-    target.hidden = pointer(rows.states)
-    target.argmax_table = pointer(rows.iterate)
-    target.argmax_capacity = 0 if rows.iterate is None else rows.iterate.size(1)

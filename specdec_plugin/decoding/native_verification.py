@@ -8,9 +8,10 @@ operators would take as long as the arithmetic. The kernels compute what
 import ctypes
 import time
 from ctypes import c_int64
-from typing import Any, List, Optional
+from typing import Any, FrozenSet, List, Optional
 
 import torch
+from torch import Tensor
 
 from ..engine import CachedDecoder, native
 from ..engine.native import pointer
@@ -61,6 +62,10 @@ class VerifyCall(ctypes.Structure):
     ended = field("int64_t*", "(count) result: 1 where the last one ends the sentence")
     rescored = field("int64_t", "result: symbols scored exactly because they might be the best")
     certain = field("int64_t", "result: positions where only one symbol might be the best")
+    argmax = field("int64_t*", "(count, block + 1) result, -1 beyond a row's draft; or null")
+    hidden = field(
+        "float*", "(count, dim) result: states that predicted the newest tokens; or null"
+    )
     scoring_seconds = field("double", "result: time from hidden states to scores")
 
 
@@ -75,9 +80,10 @@ class NativeVerification:
     Args:
         verifier: one for which :meth:`supports` is true.
         rule: the acceptance rule.
+        needs: what the outcome tells; see :class:`.drafter.Drafter`.
     """
 
-    def __init__(self, verifier: Verifier, rule: Rule) -> None:
+    def __init__(self, verifier: Verifier, rule: Rule, needs: FrozenSet[str]) -> None:
         engine = verifier.engines[0]
         assert isinstance(engine, CachedDecoder)
         self._verifier, self._engine = verifier, engine
@@ -87,6 +93,9 @@ class NativeVerification:
         self._call = VerifyCall()
         rule.describe(self._call)
         self._facts: List[Any] = []
+        self._needs = needs
+        self._argmax: Optional[Tensor] = None
+        self._hidden: Optional[Tensor] = None
 
     @staticmethod
     def supports(verifier: Verifier) -> bool:
@@ -140,6 +149,7 @@ class NativeVerification:
             screen = projection.screen
             call.prefilter, call.weight = screen.rounded.handle, pointer(screen.weight)
             call.bias, call.error_bound = pointer(screen.bias), screen.certainty
+        self._make_results(rows.size, width + 1)
         call.block = width
         call.draft, call.draft_lengths = tokens.data_ptr(), lengths.data_ptr()
         self._library.verification_run(
@@ -149,13 +159,22 @@ class NativeVerification:
             ctypes.byref(call),
             torch.get_num_threads(),
         )
-        now, *outcome = [fact[: rows.size] for fact in self._facts]
+        now, drafted, kept, added, ended = [fact[: rows.size] for fact in self._facts]
         rows.sync_lengths(now)
         self._verifier.spent(time.perf_counter() - begin, call.scoring_seconds)
         if self._verifier.certified:
-            places = rows.size * (1 + max(outcome[0]))
+            places = rows.size * (1 + max(drafted))
             self._verifier.statistics.certify(places, call.certain, call.rescored)
-        return Outcome(*outcome)
+        return Outcome(drafted, kept, added, ended, self._argmax, self._hidden)
+
+    def _make_results(self, rows: int, width: int) -> None:
+        """Tensors for what the drafter needs besides the counts."""
+        if "argmax" in self._needs:
+            self._argmax = torch.empty(rows, width, dtype=torch.long)
+            self._call.argmax = self._argmax.data_ptr()
+        if "hidden" in self._needs and (self._hidden is None or self._hidden.size(0) != rows):
+            self._hidden = torch.empty(rows, self._engine.embedding.size(1))
+            self._call.hidden = self._hidden.data_ptr()
 
     def _describe_limits(self, rows: Rows) -> None:
         call, constraints = self._call, rows.constraints

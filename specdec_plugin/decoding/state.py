@@ -49,10 +49,6 @@ class Rows:
         host_lengths: the same on the host.
         constraints: what may not be chosen.
         steps: iterations so far.
-        iterate: (rows, …) what the verifier last said of each place, for a drafter that
-            wants to know: it makes the table, with room for a whole row. Else None.
-        states: (rows, dim) float32, the verifier's state that said each row's newest token,
-            for a drafter that wants to know: it makes the tensor. Else None.
     """
 
     def __init__(self, batch: Batch) -> None:
@@ -64,8 +60,8 @@ class Rows:
         self.host_lengths = [0] * size
         self.constraints = batch.constraints
         self.steps = 0
-        self.iterate: Optional[Tensor] = None
-        self.states: Optional[Tensor] = None
+        # Elsewhere than on a CPU, tokens are kept on the host too, so that no one waits for them.
+        self._lines = None if device.type == "cpu" else [[batch.bos] for _ in range(size)]
         self._empty: Optional[Draft] = None
 
     @property
@@ -110,37 +106,26 @@ class Rows:
         self.inputs.scatter_(1, place + 1, tokens)
         self.lengths = self.lengths + counts
 
-    def record_argmax(self, said: Tensor, counts: Tensor) -> None:
-        """Note what the verifier says of the places to come, if anybody wants to know.
+    def sync_lengths(self, lengths: List[int], added: Sequence[Sequence[int]] = ()) -> None:
+        """Tell the host the outcome of an iteration.
 
         Args:
-            said: (rows, width) the best token of each place from ``lengths`` on.
-            counts: (rows,) at how many places it is meant.
+            lengths: how many tokens each row has now.
+            added: by row, tokens that begin with those that were added; read elsewhere than on a
+                CPU.
         """
-        if self.iterate is None:
-            return
-        place = torch.arange(said.size(1), device=said.device)
-        index = (self.lengths.unsqueeze(1) + place).clamp(max=self.iterate.size(1) - 1)
-        meant = place < counts.unsqueeze(1)
-        kept = torch.where(meant, said, self.iterate.gather(1, index))
-        self.iterate.scatter_(1, index, kept)
-
-    def record_hidden(self, hidden: Optional[Tensor], counts: Tensor) -> None:
-        """Keep the state that said the last of the new tokens, if anybody wants to know.
-
-        Args:
-            hidden: (rows, width, dim) the verifier's states; None if it has none.
-            counts: (rows,) how many tokens are added.
-        """
-        if self.states is None or hidden is None:
-            return
-        index = (counts - 1).view(-1, 1, 1).expand(-1, 1, hidden.size(2))
-        self.states = hidden.gather(1, index).squeeze(1).to(self.states)
-
-    def sync_lengths(self, lengths: List[int]) -> None:
-        """Tell the host the lengths after an iteration."""
+        if self._lines is not None:
+            for line, tokens, end, begin in zip(self._lines, added, lengths, self.host_lengths):
+                line.extend(tokens[: end - begin])
         self.host_lengths = lengths
         self.steps += 1
+
+    def line(self, row: int) -> List[int]:
+        """What the decoder is fed of a row: ``bos``, then the chosen tokens."""
+        if self._lines is not None:
+            return self._lines[row]
+        tokens: List[int] = self.inputs[row, : self.host_lengths[row] + 1].tolist()
+        return tokens
 
     def hypothesis(self, row: int) -> Dict[str, Tensor]:
         """The tokens of a row and their log-probabilities, (length,) each.
@@ -161,8 +146,8 @@ class Rows:
         kept = torch.tensor(rows, dtype=torch.long, device=self.inputs.device)
         self.inputs = self.inputs[kept]
         self.scores = self.scores[kept]
-        self.iterate = None if self.iterate is None else self.iterate[kept]
-        self.states = None if self.states is None else self.states[kept]
+        if self._lines is not None:
+            self._lines = [self._lines[row] for row in rows]
         self.lengths = self.lengths[kept]
         self.constraints = self.constraints.select(kept)
         self.host_lengths = [self.host_lengths[row] for row in rows]
@@ -185,12 +170,18 @@ class Outcome(NamedTuple):
         kept: how many of them stand.
         added: how many tokens were appended.
         ended: 1 where the last one ends the sentence, else 0.
+        argmax: (rows, m + 1) on the CPU, the verifier's best token behind the newest accepted
+            token and behind each drafted one, -1 beyond the row's draft; for a drafter that needs
+            it, else None.
+        hidden: (rows, dim) float32, the verifier's state that predicted the newest token; likewise.
     """
 
     drafted: List[int]
     kept: List[int]
     added: List[int]
     ended: List[int]
+    argmax: Optional[Tensor] = None
+    hidden: Optional[Tensor] = None
 
 
 class Draft(NamedTuple):
@@ -205,6 +196,17 @@ class Draft(NamedTuple):
     tokens: Tensor
     lengths: Tensor
     scores: Optional[Tensor] = None
+
+    @classmethod
+    def of(cls, drafts: Sequence[Sequence[int]], device: torch.device) -> "Draft":
+        """Drafts of several rows, given as lists."""
+        width = max(map(len, drafts), default=0)
+        tokens = [[*draft, *[0] * (width - len(draft))] for draft in drafts]
+        lengths = [len(draft) for draft in drafts]
+        return cls(
+            torch.tensor(tokens, dtype=torch.long, device=device).view(len(drafts), width),
+            torch.tensor(lengths, dtype=torch.long, device=device),
+        )
 
     def within(self, rows: Rows, room: int) -> "Draft":
         """Cut to ``room`` tokens beyond which a row would pass its length limit.

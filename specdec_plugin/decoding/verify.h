@@ -165,9 +165,10 @@ class Verification {
     const Rows& rows = call.rows;
     const int first = row * width_;
     const size_t end = size_t(row) * rows.capacity + rows.lengths[row];
-    if (rows.argmax_table) {
-      int64_t* said = rows.argmax_table + size_t(row) * rows.argmax_capacity + rows.lengths[row];
-      std::copy_n(&best_[first], call.drafted[row] + 1, said);
+    if (call.argmax) {
+      int64_t* argmax = call.argmax + size_t(row) * (call.block + 1);
+      int64_t* undrafted = std::copy_n(&best_[first], call.drafted[row] + 1, argmax);
+      std::fill(undrafted, argmax + call.block + 1, int64_t(-1));
     }
     int added = 0, kept = 0;
     bool over = false;
@@ -182,8 +183,8 @@ class Verification {
       ++added;
       over = token == call.eos || !stood;
     }
-    if (rows.hidden)
-      std::copy_n(&hidden_[size_t(first + added - 1) * dim_], dim_, rows.hidden + size_t(row) * dim_);
+    if (call.hidden)
+      std::copy_n(&hidden_[size_t(first + added - 1) * dim_], dim_, call.hidden + size_t(row) * dim_);
     rows.lengths[row] += added;
     call.added[row] = added;
     call.kept[row] = kept;

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...decoding.drafter import Drafter
-from ...decoding.state import Batch, Draft, Rows
+from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.statistics import Statistics
 from ...decoding.verifier import Verifier
 from ..block_nat.chain import confident
@@ -32,6 +32,8 @@ class BlockwiseDrafter(Drafter):
         statistics: where it is counted how often heads were asked.
     """
 
+    needs = frozenset(["hidden"])
+
     def __init__(
         self,
         proposals: Proposals,
@@ -44,6 +46,7 @@ class BlockwiseDrafter(Drafter):
         self.proposals, self._verifier = proposals, verifier
         self.statistics = Statistics() if statistics is None else statistics
         self._eos, self._confidence, self._least = eos, confidence, least
+        self._hidden: Optional[Tensor] = None
         self._at_once: Optional[NativeProposalHeads] = None
         if proposals.native is not None:
             self._at_once = NativeProposalHeads(proposals, eos, confidence, least)
@@ -55,19 +58,26 @@ class BlockwiseDrafter(Drafter):
 
     def start(self, batch: Batch) -> None:
         """Take over weights that changed."""
+        self._hidden = None
         self.proposals.refresh()
 
     def propose(self, rows: Rows) -> Draft:
         """Up to k - 1 tokens a row, an end of sentence the last."""
-        if rows.states is None:
-            device = rows.lengths.device
-            # What was chosen until now was said by states that are gone.
-            rows.states = torch.empty(rows.size, self.proposals.dim, device=device)
+        if self._hidden is None:
             return rows.empty_draft()
         self.statistics.drafter_blocks += rows.size
         if self._at_once is not None and self.proposals.native is not None:
-            return self._at_once.propose(rows, self._verifier.states[0])
-        return self._propose(rows.states, rows.constraints.pad)
+            return self._at_once.propose(rows, self._hidden, self._verifier.states[0])
+        return self._propose(self._hidden, rows.constraints.pad)
+
+    def accept(self, rows: Rows, outcome: Outcome) -> None:
+        """Keep the states that the heads read."""
+        self._hidden = outcome.hidden
+
+    def select(self, rows: Tensor) -> None:
+        """Continue with these rows."""
+        if self._hidden is not None:
+            self._hidden = self._hidden[rows]
 
     def _propose(self, states: Tensor, never: int) -> Draft:
         scores = self.proposals.scores(states, never, self._verifier.states[0])

@@ -3,6 +3,7 @@
 import ctypes
 
 import torch
+from torch import Tensor
 
 from ...decoding.native_rows import DraftBuffer
 from ...decoding.state import Draft, Rows
@@ -63,18 +64,18 @@ class NativeProposalHeads:
         self._call = HeadsCall(block=block, confidence=confidence, min_draft=least, eos=eos)
         self._buffer = DraftBuffer(block)
 
-    def propose(self, rows: Rows, state: DecoderState) -> Draft:
+    def propose(self, rows: Rows, hidden: Tensor, state: DecoderState) -> Draft:
         """Up to k - 1 tokens a row, an end of sentence the last; the next draft overwrites it.
 
         Args:
-            rows: the rows, with the verifier's last states.
+            rows: the rows.
+            hidden: (rows, dim) the verifier's states that predicted the newest tokens.
             state: the verifier's.
         """
         call = self._call
-        assert rows.states is not None
         self._buffer.fit(rows.size, call)
         call.rows, call.suppressed_id = rows.size, rows.constraints.pad
-        call.hidden = rows.states.data_ptr()
+        call.hidden = hidden.data_ptr()
         self._proposals.describe_source(state, call)
         self._library.heads_run(
             self._proposals.native,

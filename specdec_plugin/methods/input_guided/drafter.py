@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...decoding.drafter import Drafter
-from ...decoding.state import Batch, Draft, Rows
+from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.symbols import Symbols
 from ...engine import native
 from .native import NativeSourceCopy
@@ -56,7 +56,8 @@ class InputGuidedDrafter(Drafter):
         starts = padding.long().cumprod(1).sum(1)  # fairseq pads on the left
         one_call = tokens.device.type == "cpu" and native.library() is not None
         make: Any = NativeSourceCopy if one_call else SourceCopy
-        source = self._symbols.source(tokens)
+        # The search needs single symbols, which a CPU reads faster.
+        source, starts = self._symbols.source(tokens).cpu(), starts.cpu()
         self._copies = make(source, starts, self._block_size, self._symbols.eos, self._longest)
         if self._fallback is not None:
             self._fallback.start(batch)
@@ -71,10 +72,10 @@ class InputGuidedDrafter(Drafter):
             return draft
         return _or_else(draft, self._fallback.propose(rows))
 
-    def ending(self, rows: Rows) -> None:
-        """Only the fallback may want to know."""
+    def accept(self, rows: Rows, outcome: Outcome) -> None:
+        """Only the fallback may learn from it."""
         if self._fallback is not None:
-            self._fallback.ending(rows)
+            self._fallback.accept(rows, outcome)
 
     def forget(self) -> None:
         """Only the fallback may remember anything."""

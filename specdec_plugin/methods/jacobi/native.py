@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ...decoding.native_rows import DraftBuffer, describe_rows
-from ...decoding.state import Draft, Rows
+from ...decoding.state import Draft, Outcome, Rows
 from ...engine import native
 from ...engine.native import pointer
 from ...engine.native.interface import Header, field, structure
@@ -18,7 +18,7 @@ Header(
     "ngram_lookup.h",
     [
         "void ngram_lookup_draft(NgramLookup* lookup, const NgramLookupCall* call)",
-        "void ngram_lookup_learn(NgramLookup* lookup, const NgramLookupCall* call)",
+        "void ngram_lookup_accept(NgramLookup* lookup, const NgramLookupCall* call)",
     ],
     ["NgramLookup ngram_lookup()"],
 )
@@ -28,7 +28,7 @@ Header(
 class NgramLookupCall(ctypes.Structure):
     """A draft of a Jacobi solver, and what is learned from the last one."""
 
-    rows = field("Rows", "with a table of argmax")
+    rows = field("Rows")
     block = field("int", "the most tokens of a draft")
     window = field("int", "drafts end where a window of so many positions ends; 0: no windows")
     confidence = field("double", "drafts end before they are all right with less probability")
@@ -40,6 +40,10 @@ class NgramLookupCall(ctypes.Structure):
     entries = field("int64_t")
     tries = field("double*", "(ORIGINS) how often a token of each origin was judged")
     hits = field("double*", "(ORIGINS) how often it was right")
+    iterates = field("int64_t*", "(count, positions) the argmax of positions, or initial guesses")
+    positions = field("int")
+    argmax = field("const int64_t*", "(count, argmax_width) of the last iteration, then -1")
+    argmax_width = field("int")
     known = field("int64_t*", "(count) positions with an argmax; later ones are initial guesses")
     judged = field("int64_t*", "(count) lengths when the last draft was made")
     draft = field("int64_t*", "(count, block) result, undefined beyond the lengths")
@@ -48,14 +52,23 @@ class NgramLookupCall(ctypes.Structure):
 
 
 class NativeNgramLookup:
-    """What :class:`.guesses.NgramLookup` does, a call of the kernels each; its arguments."""
+    """What :class:`.ngram_lookup.NgramLookup` does, in one native call for all rows each time.
+
+    The arguments are those of :class:`.ngram_lookup.NgramLookup`.
+    """
 
     def __init__(
-        self, window: Window, record: Record, eos: int, source: Optional[Tensor], rows: int
+        self,
+        window: Window,
+        record: Record,
+        eos: int,
+        source: Optional[Tensor],
+        initial: Tensor,
     ) -> None:
+        rows = initial.size(0)
         self._library = native.library()
         self._scratch = native.own(self, "ngram_lookup")
-        self._record, self._source = record, source
+        self._record, self._source, self._iterates = record, source, initial
         self._known = torch.zeros(rows, dtype=torch.long)
         self._judged = torch.zeros(rows, dtype=torch.long)
         self._origins = torch.empty(0, dtype=torch.long)
@@ -63,14 +76,14 @@ class NativeNgramLookup:
         call = NgramLookupCall(
             block=window.block, window=window.size, confidence=window.floor, eos=eos
         )
-        call.tries, call.hits = record.tries.data_ptr(), record.hits.data_ptr()
-        call.pool = pointer(record.pool)
-        call.entries = 0 if record.pool is None else record.pool.size(1)
+        call.tries, call.hits = record.tries.ctypes.data, record.hits.ctypes.data
+        if record.pool is not None:
+            call.pool, call.entries = record.pool.ctypes.data, record.pool.shape[1]
         self._call = call
         self._fit(rows)
 
     def _fit(self, rows: int) -> None:
-        """Room for what is noted of so many rows."""
+        """Make room for so many rows."""
         call, block = self._call, self._call.block
         self._buffer.fit(rows, call)
         if self._origins.size(0) != rows:
@@ -78,22 +91,27 @@ class NativeNgramLookup:
         call.judged, call.origins = self._judged.data_ptr(), self._origins.data_ptr()
         call.known, call.source = self._known.data_ptr(), pointer(self._source)
         call.source_length = 0 if self._source is None else self._source.size(1)
+        call.iterates, call.positions = self._iterates.data_ptr(), self._iterates.size(1)
 
-    def guess(self, rows: Rows, until: int) -> Draft:
-        """A draft, which the next one overwrites; see :meth:`.guesses.NgramLookup.guess`."""
+    def draft(self, rows: Rows, until: int) -> Draft:
+        """A draft, which the next one overwrites; see :meth:`.ngram_lookup.NgramLookup.draft`."""
         describe_rows(rows, self._call.rows)
         self._call.until = until
         self._library.ngram_lookup_draft(self._scratch, ctypes.byref(self._call))
         return self._buffer.draft
 
-    def learn(self, rows: Rows) -> None:
-        """See :meth:`.guesses.NgramLookup.learn`."""
+    def accept(self, rows: Rows, outcome: Outcome) -> None:
+        """See :meth:`.ngram_lookup.NgramLookup.accept`."""
+        assert outcome.argmax is not None
+        argmax = outcome.argmax.contiguous()
         describe_rows(rows, self._call.rows)
-        self._library.ngram_lookup_learn(self._scratch, ctypes.byref(self._call))
+        self._call.argmax, self._call.argmax_width = argmax.data_ptr(), argmax.size(1)
+        self._library.ngram_lookup_accept(self._scratch, ctypes.byref(self._call))
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows."""
+        """Continue with these rows."""
         self._known, self._judged = self._known[rows], self._judged[rows]
+        self._iterates = self._iterates[rows]
         if self._source is not None:
             self._source = self._source[rows]
         self._fit(len(rows))

@@ -1,16 +1,13 @@
-// Guesses of tokens to come from what was seen before: a Jacobi solver's drafts. What this does is
-// what specdec_plugin/decoding/guesses.py does on PyTorch's operators, which is the reference.
+// Tokens to come from what was seen before: a Jacobi solver's drafts. The reference in plain Python
+// is ngram_lookup.py.
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "interface.h"
 
 namespace native {
-
-// Where a guess comes from; matches of three lengths and more, and n-grams of three orders, are
-// sources of their own.
-enum Origin { INITIAL = 0, ITERATE = 1, MATCH = 2, POOL = 6, ORIGINS = 9 };
 
 static inline double hit_rate(const NgramLookupCall& call, int origin) {
   return call.hits[origin] / call.tries[origin];
@@ -22,35 +19,31 @@ class Entry {
   // Of the symbols that end before `end`.
   Entry(const NgramLookupCall& call, const int64_t* end, int order) {
     int64_t hash = 0;
-    for (const int64_t* symbol = end - order; symbol < end; ++symbol) hash = hash * 1000003 + *symbol;
+    for (const int64_t* symbol = end - order; symbol < end; ++symbol) hash = hash * HASH_FACTOR + *symbol;
     place_ = call.pool + (order - 1) * call.entries + hash % call.entries;
-    tag_ = hash / call.entries % TAGS;
+    tag_ = hash / call.entries % POOL_TAGS;
   }
 
   // -1 if nothing is known of them.
   int64_t follower() const {
-    return *place_ >= 0 && *place_ / SYMBOLS == tag_ ? *place_ % SYMBOLS : -1;
+    return *place_ >= 0 && *place_ / POOL_SYMBOLS == tag_ ? *place_ % POOL_SYMBOLS : -1;
   }
 
-  void follow(int64_t symbol) { *place_ = tag_ * SYMBOLS + symbol; }
+  void follow(int64_t symbol) { *place_ = tag_ * POOL_SYMBOLS + symbol; }
 
  private:
-  static constexpr int64_t SYMBOLS = int64_t(1) << 24, TAGS = int64_t(1) << 32;
-
   int64_t* place_;
   int64_t tag_;
 };
 
 class NgramLookup {
  public:
-  // Learns how the last draft turned out, and makes the next one.
   void draft(const NgramLookupCall& call) {
-    learn(call);
     for (int row = 0; row < call.rows.count; ++row) draft(call, row);
   }
 
-  // Notes which origins were right since the last draft was made, and what follows what.
-  void learn(const NgramLookupCall& call) const {
+  // Notes which origins were right, what follows what, and the argmax.
+  void accept(const NgramLookupCall& call) const {
     const Rows& rows = call.rows;
     for (int row = 0; row < rows.count; ++row) {
       judge(call, row);
@@ -58,6 +51,7 @@ class NgramLookup {
       for (int64_t place = call.judged[row] + 1; call.pool && place <= rows.lengths[row]; ++place)
         for (int order = 1; order <= ORDERS && order <= place; ++order)
           Entry(call, tokens + place, order).follow(tokens[place]);
+      note(call, row);
       call.judged[row] = rows.lengths[row];
       call.draft_lengths[row] = 0;
     }
@@ -69,9 +63,6 @@ class NgramLookup {
   }
 
  private:
-  static constexpr int LONGEST_MATCH = 4, ORDERS = 3;
-  static constexpr double MEMORY = 500;
-
   struct Guess {
     int64_t token;
     int origin;
@@ -84,7 +75,7 @@ class NgramLookup {
     const int64_t length = rows.lengths[row], most = length + call.block + 1;
     const int64_t end = call.window > 0 ? (length / call.window + 1) * call.window : most;
     const int64_t wanted = std::min({end, most, call.until}) - length - 1;
-    const int64_t* iterate = rows.argmax_table + size_t(row) * rows.argmax_capacity;
+    const int64_t* iterate = call.iterates + size_t(row) * call.positions;
     const int64_t* tokens = rows.tokens + size_t(row) * rows.capacity;
     const size_t first = size_t(row) * call.block;
     line_.assign(tokens, tokens + length + 1);
@@ -102,8 +93,16 @@ class NgramLookup {
       if (guess.token == call.eos) break;
     }
     call.draft_lengths[row] = count;
-    call.judged[row] = length;
-    call.known[row] = length + count + 1;
+  }
+
+  // The argmax of the positions from the judged length on.
+  void note(const NgramLookupCall& call, int row) const {
+    const int64_t* argmax = call.argmax + size_t(row) * call.argmax_width;
+    int64_t* iterate = call.iterates + size_t(row) * call.positions;
+    int64_t position = call.judged[row];
+    for (int i = 0; i < call.argmax_width && argmax[i] >= 0 && position < call.positions; ++i)
+      iterate[position++] = argmax[i];
+    call.known[row] = position;
   }
 
   // The guess whose origin was right most often so far.
@@ -159,7 +158,7 @@ extern "C" {
 
 void ngram_lookup_draft(NgramLookup* lookup, const NgramLookupCall* call) { lookup->draft(*call); }
 
-void ngram_lookup_learn(NgramLookup* lookup, const NgramLookupCall* call) { lookup->learn(*call); }
+void ngram_lookup_accept(NgramLookup* lookup, const NgramLookupCall* call) { lookup->accept(*call); }
 
 }  // extern "C"
 

@@ -18,6 +18,7 @@ from specdec_plugin.methods.input_guided.native import NativeSourceCopy
 from specdec_plugin.methods.input_guided.source_copy import NEAR, SourceCopy
 from specdec_plugin.methods.registry import check_method_flags, config_class
 from tests.support import tiny
+from tests.support.hostile import HostileDrafter
 from tests.support.search import MODELS, SYMBOLS, assert_same, ours, reference
 
 EOS = SYMBOLS.eos()
@@ -51,7 +52,7 @@ def test_lossless(
         prefix = torch.randint(4, 16, (len(sources), prefix_size))
     expected = reference(chosen, sample, prefix, max_len_b=max_len)
     truth = [row["tokens"].tolist() for row in expected]
-    fallback = tiny.HostileDrafter(truth, 0.5, 4, seed) if hostile else None
+    fallback = HostileDrafter(truth, 0.5, 4, seed) if hostile else None
     with pytest.MonkeyPatch.context() as patch:
         if not kernels:
             patch.setattr(native, "library", lambda: None)
