@@ -16,6 +16,7 @@ from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import CachedDecoder, build_engine, native, native_layers
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
+from specdec_plugin.methods.blockwise import method as blockwise_method
 from specdec_plugin.methods.blockwise.drafter import BlockwiseDrafter
 from specdec_plugin.methods.blockwise.proposals import Proposals
 from specdec_plugin.methods.registry import config_class
@@ -335,7 +336,7 @@ class TestHeadsAlone:
     @pytest.fixture
     def built(self, monkeypatch):
         def make(base, heads, **flags):
-            monkeypatch.setattr(build, "load_model", lambda *paths: heads)
+            monkeypatch.setattr(blockwise_method, "load_model", lambda *paths: heads)
             return TestFlags().built([base], drafter_path="heads.pt", **flags)
 
         return make
