@@ -1,4 +1,4 @@
-"""Speed-up against accepted tokens, from several runs of specdec-bench (paper 003, Figure 4)."""
+"""Speed-up against accepted tokens, from runs of specdec-bench (Stern et al., 2018, Figure 4)."""
 
 import argparse
 import os

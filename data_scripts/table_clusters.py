@@ -1,4 +1,4 @@
-"""Tables and plots of clustered projections, from runs of specdec-bench (paper 004)."""
+"""Tables and plots of clustered projections, from runs of specdec-bench (Amer et al., 2022)."""
 
 import argparse
 import os

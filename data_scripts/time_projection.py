@@ -1,4 +1,4 @@
-"""How long a projection on a vocabulary takes, in full and by clusters (paper 004, section 3)."""
+"""The time of a vocabulary projection, in full and by clusters (Amer et al., 2022, section 3)."""
 
 import argparse
 import itertools

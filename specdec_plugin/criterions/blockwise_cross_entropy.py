@@ -1,4 +1,4 @@
-"""The loss of proposal heads (paper 003, section 6), and the block size that they will reach."""
+"""The loss of proposal heads (Stern et al., 2018, section 6), and the block size they reach."""
 
 import math
 from bisect import bisect

@@ -1,4 +1,4 @@
-"""Which tokens a drafter sees and which it must predict (paper 001, section 3.1).
+"""Which tokens a drafter sees and which it must predict (Xia et al., 2023, section 3.1).
 
 A training example is a prefix of the target and the k tokens after it, hidden.
 The papers train one such block a sentence.  When prefix tokens see only the

@@ -45,7 +45,7 @@ class Rule(ABC):
 
 
 class TopBeta(Rule):
-    """Keep drafted tokens that are the verifier's best, or almost (paper 001, eq. 6 and 7).
+    """Keep drafted tokens that are the verifier's best, or almost (Xia et al., 2023, eq. 6, 7).
 
     A drafted token may stand when the verifier ranks it among its β best and
     gives it a log-probability within τ of its best. β = 1 is exact acceptance
@@ -79,7 +79,7 @@ class TopBeta(Rule):
 
 
 class Distance(Rule):
-    """Keep drafted numbers that are near the verifier's (paper 003, section 5.2).
+    """Keep drafted numbers that are near the verifier's (Stern et al., 2018, section 5.2).
 
     For targets whose symbols are numbers, such as the brightness of pixels: a drafted symbol
     may stand when its number is at most ε away from that of the verifier's best symbol. Symbols
@@ -110,7 +110,7 @@ class Distance(Rule):
 
 
 class AtLeast(Rule):
-    """Add ℓ tokens an iteration at least, right or wrong (paper 003, section 5.3).
+    """Add ℓ tokens an iteration at least, right or wrong (Stern et al., 2018, section 5.3).
 
     The first ℓ - 1 drafted tokens stand, and the verifier's own next one makes ℓ; what follows
     is for another rule to say. No mask is broken, and no sentence is ended or continued against

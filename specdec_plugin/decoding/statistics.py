@@ -1,4 +1,4 @@
-"""What a run spent and accepted: the figures of paper 001, tables 2 and 18."""
+"""What a run spent and accepted: the figures of Xia et al. (2023), Tables 2 and 18."""
 
 import time
 from collections import Counter

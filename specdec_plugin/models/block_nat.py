@@ -1,4 +1,4 @@
-"""The drafter: a block non-autoregressive Transformer (papers 001 and 002, section 3).
+"""The drafter: a block non-autoregressive Transformer (Xia et al., 2023, section 3).
 
 The decoder reads [prefix ; k mask vectors] and predicts the k hidden tokens at
 once.  It is fairseq's own decoder with one parameter more, so that the engine

@@ -1,4 +1,4 @@
-"""A Transformer that proposes the next k tokens itself (paper 003, sections 4 and 6).
+"""A Transformer that proposes the next k tokens itself (Stern et al., 2018, sections 4, 6).
 
 It is fairseq's own Transformer and, behind its decoder, :class:`.proposal_heads.ProposalHeads`.
 The base may be a trained model that stays as it is: then only the heads are trained and

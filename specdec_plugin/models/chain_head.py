@@ -11,7 +11,7 @@ class ChainHead(nn.Module):
 
     A block-NAT drafter chooses each token of a block for itself: where two
     translations are as good, it takes a word of one and a word of the other
-    (paper 001, section 1), and the verifier stops there. Here the state of position i
+    (Xia et al., 2023, section 1), and the verifier stops there. Here the state of position i
     also learns which tokens were chosen before it in the block:
 
         u_i = relu(A h_i + B e(y_{i-1}) + C u_{i-1}),   z_i = h_i + D u_i,

@@ -1,4 +1,4 @@
-"""Proposal heads: what a Transformer says of the tokens behind the next one (paper 003)."""
+"""Proposal heads, which predict the tokens behind the next one (Stern et al., 2018)."""
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
@@ -30,7 +30,7 @@ class Source(NamedTuple):
 
 
 class ProposalHeads(nn.Module):
-    """A feed-forward layer with k outputs behind the decoder (paper 003, section 6, figure 3).
+    """A feed-forward layer with k outputs behind the decoder (Stern et al., 2018, Figure 3).
 
     From the decoder's state h behind y_1 … y_j, head i says what y_{j+i} is: its state
 

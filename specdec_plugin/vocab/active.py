@@ -21,7 +21,7 @@ def build_clusters(
     neighbours: int = 1,
     progress: bool = True,
 ) -> Clusters:
-    """The union of the K likeliest tokens of each cluster's states (paper 004, figure 1).
+    """The union of the K likeliest tokens of each cluster's states (Amer et al., 2022, Figure 1).
 
     States are assigned as in decoding, to centroids in half precision. What is likely after a
     state becomes active in the nearest clusters around it, in as many as ``neighbours`` says (the

@@ -1,4 +1,4 @@
-// The cluster that each state is nearest to (paper 004, equation 2).
+// The cluster that each state is nearest to (Amer et al., 2022, equation 2).
 #pragma once
 
 #include <algorithm>

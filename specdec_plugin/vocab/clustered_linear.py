@@ -1,4 +1,4 @@
-"""A vocabulary projection that computes what is likely after each state only (paper 004)."""
+"""A vocabulary projection that computes only what is likely after a state (Amer et al., 2022)."""
 
 import math
 import weakref

@@ -1,4 +1,4 @@
-"""Which symbols are likely after which states of a decoder (paper 004, section 2.2)."""
+"""Which symbols are likely after which states of a decoder (Amer et al., 2022, section 2.2)."""
 
 from typing import NamedTuple
 
@@ -40,7 +40,7 @@ class Clusters(NamedTuple):
 
 
 def distances(states: Tensor, centroids: Tensor, norms: Tensor) -> Tensor:
-    """|C|² - 2 h·C, which rises with the distance from a state (paper 004, equation 2).
+    """|C|² - 2 h·C, which rises with the distance from a state (Amer et al., 2022, equation 2).
 
     Args:
         states: (rows, dim).

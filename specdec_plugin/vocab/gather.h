@@ -1,4 +1,4 @@
-// A vocabulary projection at the active tokens of each state's cluster (paper 004, section 2.3).
+// A projection on the active tokens of each state's cluster (Amer et al., 2022, section 2.3).
 #pragma once
 
 #include <algorithm>

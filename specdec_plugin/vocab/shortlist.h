@@ -1,4 +1,4 @@
-// The best of the active tokens of a state's cluster, for drafts (paper 004, section 2.3).
+// The best of the active tokens of a state's cluster, for drafts (Amer et al., 2022, section 2.3).
 #pragma once
 
 #include <algorithm>

@@ -14,7 +14,7 @@ _AT_ONCE = 256
 
 
 class StateReader:
-    """Feeds targets to a model, or what it said itself (paper 004, section 2.2).
+    """Feeds targets, or its own output, to a model (Amer et al., 2022, section 2.2).
 
     Args:
         model: fairseq's encoder-decoder model.

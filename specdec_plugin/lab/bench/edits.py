@@ -1,4 +1,4 @@
-"""How much of a sentence is changed, and how fast it is decoded (paper 002, Figure 5).
+"""How much of a sentence is changed, and how fast it is decoded (Ge et al., 2022, Figure 5).
 
 The edit ratio is the edit distance between a sentence and what greedy decoding makes of it,
 divided by the length of the sentence. Here both are counted in the model's tokens (the paper's

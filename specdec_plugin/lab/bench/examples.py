@@ -1,6 +1,6 @@
 """Sentences as they were decoded: what was drafted, and what was chosen token by token.
 
-After paper 002's Table 2, for every method that drafts.
+After Table 2 of Ge et al. (2022), for every method that drafts.
 """
 
 import html

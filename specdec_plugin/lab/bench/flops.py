@@ -1,4 +1,4 @@
-"""Floating point operations a sentence, by a formula (paper 000, Table 3 and appendix C).
+"""Floating point operations a sentence, by a formula (Santilli et al., 2023, Table 3, appendix C).
 
 PyTorch's own counter does not see the native kernels. What is counted are matrix products, a
 multiplication and an addition each, whatever the type of their numbers. With

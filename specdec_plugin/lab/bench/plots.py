@@ -1,4 +1,7 @@
-"""The figures of papers 000, 001 and 002, drawn from the report's rows."""
+"""Figures drawn from the rows of a report.
+
+After Santilli et al. (2023), Xia et al. (2023) and Ge et al. (2022).
+"""
 
 import math
 import os
@@ -31,7 +34,7 @@ STYLE: Any = {
 def plot_distribution(
     seconds: Mapping[str, Sequence[float]], folder: str, unit: str = "sentences"
 ) -> List[str]:
-    """Speed-ups batch by batch as one histogram for each method (paper 001, Figure 4).
+    """Speed-ups by batch, as one histogram for each method (Xia et al., 2023, Figure 4).
 
     Args:
         seconds: by method, of the same batches.
@@ -81,7 +84,7 @@ def _histogram(axis: Any, name: str, ratios: Sequence[float], edges: Any, colour
 def plot_edit_ratios(
     ratios: Sequence[float], seconds: Mapping[str, Sequence[float]], folder: str
 ) -> List[str]:
-    """Each sentence's speed-up against its edit ratio (paper 002, Figure 5), and medians by bin.
+    """Each sentence's speed-up against its edit ratio (Ge et al., 2022, Figure 5), with medians.
 
     Args:
         ratios: of each sentence.
@@ -127,7 +130,7 @@ def _cloud(axis: Any, ratios: Sequence[float], ups: Sequence[float], name: str, 
 
 
 def plot_block_sizes(rows: Sequence[Row], folder: str) -> List[str]:
-    """Accepted tokens, BLEU and speed-up against k (paper 001, Table 2).
+    """Accepted tokens, BLEU and speed-up against k (Xia et al., 2023, Table 2).
 
     Args:
         rows: of a report with ``--sweep k``.
@@ -149,7 +152,7 @@ def plot_block_sizes(rows: Sequence[Row], folder: str) -> List[str]:
 
 
 def plot_grid(rows: Sequence[Row], folder: str) -> List[str]:
-    """Accepted tokens, BLEU and speed-up by β and τ (paper 001, Table 3).
+    """Accepted tokens, BLEU and speed-up by β and τ (Xia et al., 2023, Table 3).
 
     Args:
         rows: of a report with ``--sweep beta-tau``.
@@ -189,7 +192,9 @@ def _heat(axis: Any, values: Dict[int, Dict[float, float]], title: str, form: st
 
 
 def plot_batch_sizes(rows: Sequence[Row], folder: str) -> List[str]:
-    """Time, speed-ups and memory against the batch size (papers 001, Figure 5; 002, Figure 6).
+    """Time, speed-ups and memory against the batch size.
+
+    After Figure 5 of Xia et al. (2023) and Figure 6 of Ge et al. (2022).
 
     Args:
         rows: of a report with ``--sweep batch``.
@@ -205,7 +210,7 @@ def plot_batch_sizes(rows: Sequence[Row], folder: str) -> List[str]:
 
 
 def plot_threads(rows: Sequence[Row], folder: str) -> List[str]:
-    """Time a sentence and speed-ups against the number of threads (paper 000, Figure 3).
+    """Time a sentence and speed-ups by the number of threads (Santilli et al., 2023, Figure 3).
 
     Args:
         rows: of a report with ``--sweep threads``.

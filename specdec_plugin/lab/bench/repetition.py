@@ -1,4 +1,4 @@
-"""Token repetition: the trace that drafting in parallel leaves in bad output (paper 001, B.3)."""
+"""Repeated tokens, a sign of bad output after parallel drafting (Xia et al., 2023, B.3)."""
 
 from typing import Iterable, Sequence
 

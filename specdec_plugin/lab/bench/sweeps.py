@@ -151,7 +151,7 @@ def grid(rows: Sequence[Row], key: str) -> Dict[int, Dict[float, float]]:
 
 
 def grid_table(rows: Sequence[Row]) -> str:
-    """Accepted tokens and BLEU by β and τ, as in paper 001's Table 3."""
+    """Accepted tokens and BLEU by β and τ, as in Table 3 of Xia et al. (2023)."""
     accepted, bleu = grid(rows, "accepted tokens"), grid(rows, "bleu")
     betas = list(accepted)
     cells = []
@@ -185,7 +185,7 @@ def guess_table(rows: Sequence[Row]) -> str:
 
 
 def batch_tables(rows: Sequence[Row]) -> str:
-    """Latency, speed-ups and peak memory by batch size, as in paper 001's Figure 5, Table 14."""
+    """Latency, speed-ups and memory by batch size (Xia et al., 2023, Figure 5, Table 14)."""
     peak = _across(
         rows, "batch size", "peak memory, MB", lambda row: f"{row['memory in MB']['peak']:.1f}"
     )
@@ -193,7 +193,7 @@ def batch_tables(rows: Sequence[Row]) -> str:
 
 
 def thread_tables(rows: Sequence[Row]) -> str:
-    """Latency and speed-ups by the number of threads, as in paper 000's Figure 3."""
+    """Latency and speed-ups by the number of threads, as in Figure 3 of Santilli et al. (2023)."""
     return "\n\n".join([*_speed_tables(rows, "threads"), THREADS_NOTE])
 
 

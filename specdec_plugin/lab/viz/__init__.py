@@ -1,1 +1,1 @@
-"""DDGviz: which tokens are decoded in parallel, drawn iteration by iteration (paper 000, 3.5)."""
+"""DDGviz: which tokens are decoded in parallel, by iteration (Santilli et al., 2023, 3.5)."""

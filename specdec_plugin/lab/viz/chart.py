@@ -147,7 +147,7 @@ def jacobi_chart(name: str, source: Sequence[int], recording: Recording, reader:
 def speculation_chart(
     name: str, source: Sequence[int], iterations: Sequence[Iteration], reader: Reader
 ) -> Chart:
-    """Drafts and what became of them, as in Table 19 of paper 001.
+    """Drafts and what became of them, as in Table 19 of Xia et al. (2023).
 
     Args:
         name: of the sentence's files.

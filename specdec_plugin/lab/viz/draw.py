@@ -1,4 +1,6 @@
-"""The matrix and the graph as a figure (paper 000, Figures 4 and 6; paper 001, Table 19).
+"""The matrix and the graph as a figure.
+
+After Santilli et al. (2023), Figures 4 and 6, and Xia et al. (2023), Table 19.
 
 Everything is drawn on one plane in inches, x to the right and y downwards, so that the
 graph's nodes, the matrix's columns and the texts' widths fit each other.

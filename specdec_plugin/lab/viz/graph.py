@@ -1,4 +1,4 @@
-"""The decoding dependency graph (paper 000, sections 3.5 and 4.3, Figure 4).
+"""The decoding dependency graph (Santilli et al., 2023, sections 3.5, 4.3, Figure 4).
 
 A token *settles* in the first iteration from which on it equals the final output. Tokens
 that settle in the same iteration were decoded in parallel: none of them had to wait for

@@ -1,4 +1,4 @@
-"""Parallel Jacobi decoding, written down iteration by iteration (paper 000, Algorithm 1)."""
+"""A record of parallel Jacobi decoding by iteration (Santilli et al., 2023, Algorithm 1)."""
 
 import logging
 from typing import Any, Dict, NamedTuple

@@ -1,6 +1,6 @@
 """What became of each draft: accepted, accepted as almost the best, rejected, discarded.
 
-Paper 001 shows this in Table 19: at each iteration the drafter's block, the bifurcation
+Xia et al. (2023) show this in Table 19: at each iteration the drafter's block, the bifurcation
 where the verifier wants another token, and in SpecDec++ the tokens that stand though they
 are not its best.
 """

@@ -1,4 +1,4 @@
-"""Drafts of a block-NAT model (papers 001 and 002)."""
+"""Drafts of a block-NAT model (Xia et al., 2023; Ge et al., 2022)."""
 
 from typing import Any, List, Optional
 

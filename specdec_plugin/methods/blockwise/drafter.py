@@ -1,4 +1,4 @@
-"""Blockwise parallel decoding (paper 003): the model drafts for itself.
+"""Blockwise parallel decoding (Stern et al., 2018): the model drafts for itself.
 
 Proposal heads say what follows the next token, from the state that said the next token. That
 state comes out of the verification of the draft before, so that verifying a draft and making

@@ -1,4 +1,4 @@
-"""Input-guided aggressive decoding (paper 002, section 3.1): the source is the draft.
+"""Input-guided aggressive decoding (Ge et al., 2022, section 3.1): the source is the draft.
 
 For tasks whose input and output are nearly equal, such as correcting grammar: as long as both
 agree, what follows in the source is drafted, to its end. Where the model decides otherwise, it goes

@@ -1,4 +1,4 @@
-// Drafts that copy the source (paper 002, Algorithm 1). What this does is what
+// Drafts that copy the source (Ge et al., 2022, Algorithm 1). What this does is what
 // specdec_plugin/decoding/copies.py does on PyTorch's operators, which is the reference.
 #pragma once
 

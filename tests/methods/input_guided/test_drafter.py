@@ -72,8 +72,8 @@ def places(text, part):
 
 
 def algorithm_1(source, output, longest, replacing):
-    """Where the draft begins: behind the shortest end that occurs only once (paper 002, algorithm
-    1, line 3); with ``longest`` behind the nearest longest, or else at ``replacing``."""
+    """Where the draft begins: behind the shortest end that occurs only once (Ge et al., 2022,
+    Algorithm 1, line 3); with ``longest`` behind the nearest longest, or else at ``replacing``."""
     text, line = ["start", *source], ["start", *output]
     ends = [places(text, line[-width:]) for width in range(1, len(line) + 1)]
     if not longest:

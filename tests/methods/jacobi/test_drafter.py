@@ -132,7 +132,7 @@ def greedily(model, encoded, tokens):
 
 
 def gauss_seidel(model, sample, size, guess):
-    """Paper 000, algorithm 2, where what is settled is kept: the output, and the iterates.
+    """Santilli et al. (2023), Algorithm 2, keeping what is settled: the output and the iterates.
 
     Nothing is guessed beyond the limit, nor behind an end of sentence.
     """
