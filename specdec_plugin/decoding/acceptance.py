@@ -1,4 +1,4 @@
-"""Which drafted tokens are kept, given what the verifier says at each position.
+"""Which drafted tokens are accepted, given the verifier's scores at each position.
 
 Every rule gets scores whose masks are already applied, so no rule can
 accept padding, an early end of sentence, or a token against a forced prefix.
@@ -16,7 +16,7 @@ from .state import Draft
 
 
 class Ranking(NamedTuple):
-    """The verifier's word on a draft of m tokens.
+    """The verifier's scores for a draft of m tokens.
 
     Attributes:
         scores: (rows, m + 1, …) masked scores; position i is what follows the first i
@@ -33,7 +33,7 @@ class Ranking(NamedTuple):
 
 
 class Rule(ABC):
-    """Says which drafted tokens may stand."""
+    """Decides which drafted tokens may be accepted."""
 
     @abstractmethod
     def agrees(self, ranking: Ranking) -> Tensor:
@@ -109,35 +109,34 @@ class Distance(Rule):
         return ((ranking.draft == best) | near) & ranking.real
 
 
-class AtLeast(Rule):
+class MinBlock(Rule):
     """Add ℓ tokens an iteration at least, right or wrong (Stern et al., 2018, section 5.3).
 
-    The first ℓ - 1 drafted tokens stand, and the verifier's own next one makes ℓ; what follows
-    is for another rule to say. No mask is broken, and no sentence is ended or continued against
-    the verifier's word: where a drafted token or the verifier's best ends the sentence, the other
-    rule decides.
+    The first ℓ - 1 drafted tokens stand, and the verifier's own next token makes ℓ; another rule
+    decides about the rest. Every mask holds. Where a drafted token or the verifier's best ends the
+    sentence, the other rule decides.
 
     Args:
         rule: the other rule.
-        least: ℓ ≥ 1.
+        min_block: ℓ ≥ 1.
         eos: ends a sentence.
     """
 
-    def __init__(self, rule: Rule, least: int, eos: int) -> None:
+    def __init__(self, rule: Rule, min_block: int, eos: int) -> None:
         self.rule = rule
-        self.least = least
+        self.min_block = min_block
         self.eos = eos
 
     def describe(self, call: Any) -> None:
         """The other rule and ℓ."""
         self.rule.describe(call)
-        call.min_block = self.least
+        call.min_block = self.min_block
 
     def agrees(self, ranking: Ranking) -> Tensor:
         """See :class:`Rule`."""
-        goes_on = ranking.draft.ne(self.eos) & ranking.best[:, :-1].ne(self.eos)
-        place = torch.arange(ranking.draft.size(1), device=ranking.draft.device)
-        forced = (place < self.least - 1) & goes_on & allowed(ranking) & ranking.real
+        unended = ranking.draft.ne(self.eos) & ranking.best[:, :-1].ne(self.eos)
+        position = torch.arange(ranking.draft.size(1), device=ranking.draft.device)
+        forced = (position < self.min_block - 1) & unended & allowed(ranking) & ranking.real
         return self.rule.agrees(ranking) | forced
 
 
@@ -157,7 +156,7 @@ class Emission(NamedTuple):
         counts: (rows,) how many are added, from 1 to m + 1.
         kept: (rows,) how many of those were drafted.
         ended: (rows,) 1 where the last one ends the sentence, else 0.
-        best: (rows, m + 1) the verifier's best token of each place.
+        best: (rows, m + 1) the verifier's best token of each position.
     """
 
     tokens: Tensor
@@ -177,17 +176,17 @@ def judge(scores: Scores, draft: Draft, rule: Rule, eos: int) -> Emission:
     Args:
         scores: (rows, m + 1, …) the verifier's scores, limits applied.
         draft: m tokens a row.
-        rule: says which drafted tokens may stand.
+        rule: decides which drafted tokens may be accepted.
         eos: the symbol that ends a sentence.
     """
     ranking = Ranking(scores, scores.values.argmax(2), draft.tokens, draft.real())
     agrees = rule.agrees(ranking)
     kept = agrees.long().cumprod(1).sum(1)
     width = ranking.best.size(1)
-    place = torch.arange(width, device=kept.device)
+    position = torch.arange(width, device=kept.device)
     proposed = torch.cat([draft.tokens, ranking.best[:, -1:]], dim=1)
-    tokens = torch.where(place < kept.unsqueeze(1), proposed, ranking.best)
-    ends = tokens.eq(eos) & (place <= kept.unsqueeze(1))
+    tokens = torch.where(position < kept.unsqueeze(1), proposed, ranking.best)
+    ends = tokens.eq(eos) & (position <= kept.unsqueeze(1))
     ended = ends.any(1)
     first = ends.int().argmax(1)
     counts = torch.where(ended, first, kept) + 1

@@ -6,8 +6,8 @@ from typing import NamedTuple, Optional
 import torch
 from torch import Tensor
 
-#: What a forced token is worth where a clustered projection left it out: it is still the best.
-LEAST = -1e9
+#: The least score of a forced token: a clustered projection may have left it out.
+FORCED_SCORE = -1e9
 
 
 class Constraints(NamedTuple):
@@ -39,7 +39,7 @@ class Constraints(NamedTuple):
     def apply(self, lprobs: Tensor, starts: Tensor, shortest: int, longest: int) -> Tensor:
         """Apply the rules in fairseq's order: unknown, limit, then prefix or minimum.
 
-        ``pad`` is ruled out before, where the scores are made.
+        ``pad`` is suppressed before, where the scores are computed.
 
         Args:
             lprobs: (rows, width, vocabulary) log-probabilities, changed in place.
@@ -83,7 +83,7 @@ class Constraints(NamedTuple):
         """Leave one choice at the positions ``where``; its log-probability stays."""
         index = tokens.unsqueeze(2)
         kept = lprobs.gather(2, index)
-        kept = torch.where(where.unsqueeze(2), kept.clamp(min=LEAST), kept)
+        kept = torch.where(where.unsqueeze(2), kept.clamp(min=FORCED_SCORE), kept)
         lprobs.masked_fill_(where.unsqueeze(2), -math.inf)
-        # Elsewhere the scatter writes back what is there.
+        # Elsewhere the scatter writes back the existing score.
         lprobs.scatter_(2, index, kept)

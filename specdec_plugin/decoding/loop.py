@@ -1,6 +1,6 @@
 """Draft, verify, accept, repeat: the loop that every method shares.
 
-With n tokens accepted, the verifier is fed ``[last accepted, d_1 … d_m]`` and says
+With n tokens accepted, the verifier is fed ``[last accepted, d_1 … d_m]`` and predicts
 what follows each. The accepted prefix of the draft and the verifier's next token
 are appended, and its cache keeps exactly what was accepted. So an iteration adds
 1 to m + 1 tokens to a row. Rows accept different counts, finish at different

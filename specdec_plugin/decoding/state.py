@@ -41,9 +41,9 @@ class Rows:
     """Tokens and scores of unfinished rows; finished ones leave.
 
     Attributes:
-        order: each row's place in the batch, on the host.
+        order: each row's index in the batch, on the host.
         inputs: (rows, …) what the decoder is fed: ``bos``, then the tokens chosen so
-            far; beyond them rubbish.
+            far; undefined beyond them.
         scores: (rows, …) log-probabilities of the chosen tokens.
         lengths: (rows,) how many tokens are chosen.
         host_lengths: the same on the host.
@@ -95,15 +95,15 @@ class Rows:
         """Add the first ``counts`` of ``tokens`` to each row; :meth:`sync_lengths` must follow.
 
         Args:
-            tokens: (rows, width) chosen tokens, rubbish beyond ``counts``.
+            tokens: (rows, width) chosen tokens, undefined beyond ``counts``.
             scores: (rows, width) their log-probabilities.
             counts: (rows,).
         """
         width = tokens.size(1)
         self.make_room(width)
-        place = self.lengths.unsqueeze(1) + torch.arange(width, device=tokens.device)
-        self.scores.scatter_(1, place, scores)
-        self.inputs.scatter_(1, place + 1, tokens)
+        position = self.lengths.unsqueeze(1) + torch.arange(width, device=tokens.device)
+        self.scores.scatter_(1, position, scores)
+        self.inputs.scatter_(1, position + 1, tokens)
         self.lengths = self.lengths + counts
 
     def sync_lengths(self, lengths: List[int], added: Sequence[Sequence[int]] = ()) -> None:
@@ -188,7 +188,7 @@ class Draft(NamedTuple):
     """What a drafter proposes.
 
     Attributes:
-        tokens: (rows, m) the tokens to come; rubbish beyond ``lengths``.
+        tokens: (rows, m) the tokens to come; undefined beyond ``lengths``.
         lengths: (rows,) how many tokens each row proposes, at most m.
         scores: (rows, m) the drafter's log-probabilities, if it was asked for them.
     """
@@ -224,5 +224,5 @@ class Draft(NamedTuple):
 
     def real(self) -> Tensor:
         """(rows, m) true where a token is proposed."""
-        place = torch.arange(self.tokens.size(1), device=self.tokens.device)
-        return place < self.lengths.unsqueeze(1)
+        position = torch.arange(self.tokens.size(1), device=self.tokens.device)
+        return position < self.lengths.unsqueeze(1)

@@ -23,9 +23,9 @@ class Statistics:
         drafter_sources: sentences whose source a trained drafter read.
         drafter_tokens: chosen tokens that it was fed.
         drafter_blocks: blocks of masks that it was fed behind them.
-        certified: places whose best symbol 8-bit scores were asked for, of a certified verifier.
+        certified: positions that a certified verifier scored.
         certain: of these, how many had one symbol that might be the best.
-        exact_scores: symbols that might be, which float32 decided between.
+        rescored: symbols that might be the best, which float32 scored again.
         seconds: time by part; ``total`` includes everything.
     """
 
@@ -39,7 +39,7 @@ class Statistics:
     drafter_blocks: int = 0
     certified: int = 0
     certain: int = 0
-    exact_scores: int = 0
+    rescored: int = 0
     seconds: Dict[str, float] = field(default_factory=lambda: dict.fromkeys((*PARTS, "total"), 0.0))
 
     def reset(self) -> None:
@@ -51,7 +51,7 @@ class Statistics:
         """Add the time of the block to ``part``.
 
         On a CUDA device work is queued, not done, when a block ends: there only
-        ``total`` means what it says.
+        ``total`` is right.
         """
         begin = time.perf_counter()
         yield
@@ -66,11 +66,11 @@ class Statistics:
         self.tokens += sum(emitted)
         self.iterations += len(emitted)
 
-    def certify(self, places: int, certain: int, asked: int) -> None:
+    def certify(self, positions: int, certain: int, rescored: int) -> None:
         """Add one call of a certified verifier."""
-        self.certified += places
+        self.certified += positions
         self.certain += certain
-        self.exact_scores += asked
+        self.rescored += rescored
 
     @property
     def accepted_tokens(self) -> float:
@@ -82,7 +82,7 @@ class Statistics:
         longest = max(self.draft_lengths, default=0)
         drafted, kept = self.draft_lengths, self.kept_lengths
         return [
-            _reaching(kept, place) / _reaching(drafted, place) for place in range(1, longest + 1)
+            _reaching(kept, length) / _reaching(drafted, length) for length in range(1, longest + 1)
         ]
 
     def lines(self) -> List[str]:
@@ -97,13 +97,13 @@ class Statistics:
         if shares:
             lines.append(
                 "accepted by position in the block: "
-                + " ".join(f"{place}:{100 * share:.0f}%" for place, share in enumerate(shares, 1))
+                + " ".join(f"{number}:{100 * share:.0f}%" for number, share in enumerate(shares, 1))
             )
         if self.certified:
             lines.append(
                 f"certified projection: one symbol in question at "
-                f"{100 * self.certain / self.certified:.1f}% of {self.certified:,} places, "
-                f"{self.exact_scores / self.certified:.2f} on average"
+                f"{100 * self.certain / self.certified:.1f}% of {self.certified:,} positions, "
+                f"{self.rescored / self.certified:.2f} on average"
             )
         total = self.seconds["total"]
         parts = {part: self.seconds[part] for part in PARTS}
@@ -115,5 +115,5 @@ class Statistics:
         return lines
 
 
-def _reaching(lengths: "Counter[int]", place: int) -> int:
-    return sum(times for length, times in lengths.items() if length >= place)
+def _reaching(lengths: "Counter[int]", least: int) -> int:
+    return sum(times for length, times in lengths.items() if length >= least)

@@ -19,7 +19,7 @@ class Verifier:
         engines: one for each model.
         statistics: where time is counted.
         temperature: divides the logits, as fairseq's ``--temperature``.
-        certified: let 8-bit scores say which symbols might be the best, and score those in
+        certified: let 8-bit scores find the symbols that might be the best, and score those in
             float32, wherever the kernels verify a draft in one call.
 
     Attributes:

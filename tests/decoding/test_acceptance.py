@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.decoding.acceptance import AtLeast, Distance, TopBeta, judge
+from specdec_plugin.decoding.acceptance import Distance, MinBlock, TopBeta, judge
 from specdec_plugin.decoding.state import Draft
 from specdec_plugin.engine.output_projection import Scores
 
@@ -67,8 +67,8 @@ def naive_rule(values, token, rule, place):
         return True
     if not math.isfinite(values[token]):
         return False
-    if isinstance(rule, AtLeast):
-        if place < rule.least - 1 and EOS not in (token, best):
+    if isinstance(rule, MinBlock):
+        if place < rule.min_block - 1 and EOS not in (token, best):
             return True
         return naive_rule(values, token, rule.rule, place)
     if isinstance(rule, Distance):
@@ -99,7 +99,7 @@ def test_numbers_that_are_near_and_the_least_block(data):
         )
     )
     if data.draw(st.booleans()):
-        rule = AtLeast(rule, data.draw(st.integers(1, 7)), EOS)
+        rule = MinBlock(rule, data.draw(st.integers(1, 7)), EOS)
     normalisers = torch.zeros(rows, width + 1)
     found = judge(Scores(values, normalisers), Draft(tokens, lengths), rule, EOS)
     for row in range(rows):

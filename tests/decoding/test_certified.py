@@ -8,7 +8,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.decoding.acceptance import AtLeast, Distance, TopBeta
+from specdec_plugin.decoding.acceptance import Distance, MinBlock, TopBeta
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.native_verification import NativeVerification
@@ -123,7 +123,7 @@ def test_what_is_in_question_is_what_the_bound_leaves(model):
         counts = [naive_count(model, state) for state in states]
     assert statistics.certified == len(tokens)
     # The kernels allow for what float32 loses, and so may ask for one more now and then.
-    assert sum(counts) <= statistics.exact_scores <= sum(counts) * 1.02 + 1
+    assert sum(counts) <= statistics.rescored <= sum(counts) * 1.02 + 1
     assert abs(statistics.certain - counts.count(1)) <= 1
     assert "certified projection" in "\n".join(statistics.lines())
 
@@ -134,14 +134,14 @@ def test_symbols_that_rounding_cannot_tell_apart_are_in_question():
     plain = decode(MODELS[1], sample, None, max_len_b=20)[1]
     doubled = decode(DOUBLES[1], sample, None, max_len_b=20)[1]
     assert plain.certain > 0 and doubled.certain == 0
-    assert doubled.exact_scores >= 4 * doubled.certified
+    assert doubled.rescored >= 4 * doubled.certified
 
 
 @pytest.mark.parametrize("rule", ["distance", "least"])
 def test_other_rules_are_certified_too(rule):
     model, sample = DOUBLES[0], tiny.sample([5, 3], 9, WORDS)
     numbers = torch.arange(4.0 + WORDS)
-    rules = {"distance": Distance(numbers, 2.0), "least": AtLeast(TopBeta(), 2, SYMBOLS.eos())}
+    rules = {"distance": Distance(numbers, 2.0), "least": MinBlock(TopBeta(), 2, SYMBOLS.eos())}
     truth = tokens_of(reference(model, sample, max_len_b=20))
     found = [
         decode(model, sample, tiny.HostileDrafter(truth, 0.7, 4, 5), rules[rule], certified)[0]

@@ -5,7 +5,7 @@ import math
 import torch
 from fairseq.data import Dictionary
 
-from specdec_plugin.decoding.acceptance import AtLeast, Distance, TopBeta
+from specdec_plugin.decoding.acceptance import Distance, MinBlock, TopBeta
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.statistics import Statistics
@@ -71,16 +71,16 @@ RULES = {
     "exact": TopBeta(),
     "top-k": TopBeta(3),
     "distance": Distance(NUMBERS, 6.0),
-    "least": AtLeast(TopBeta(), 3, EOS),
-    "least top-k": AtLeast(TopBeta(2), K, EOS),
-    "least distance": AtLeast(Distance(NUMBERS, 3.0), 2, EOS),
+    "least": MinBlock(TopBeta(), 3, EOS),
+    "least top-k": MinBlock(TopBeta(2), K, EOS),
+    "least distance": MinBlock(Distance(NUMBERS, 3.0), 2, EOS),
 }
 
 
 def generator(model, rule, k=K, floor=0.0, one_call=True, dtype=None, **lengths):
     statistics = Statistics()
     engine = build_engine(model)
-    least = rule.least - 1 if isinstance(rule, AtLeast) else 0
+    least = rule.min_block - 1 if isinstance(rule, MinBlock) else 0
     proposals, verifier = Proposals(model.heads, engine, k, dtype), Verifier([engine], statistics)
     drafter = BlockwiseDrafter(proposals, verifier, EOS, floor, least, statistics)
     step = VerifiedStep(verifier, rule, one_call)

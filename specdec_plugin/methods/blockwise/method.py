@@ -7,7 +7,7 @@ from typing import Any, Optional
 import torch
 from fairseq.dataclass import ChoiceEnum
 
-from ...decoding.acceptance import AtLeast, Distance, Rule, TopBeta
+from ...decoding.acceptance import Distance, MinBlock, Rule, TopBeta
 from ...decoding.drafter import Drafter
 from ...decoding.symbols import numbers_of
 from ...engine import CachedDecoder
@@ -98,7 +98,7 @@ class Blockwise(Method):
                     "dictionary is one: give --acceptance top-k, or leave it out."
                 )
             rule = Distance(numbers, cfg.epsilon)
-        return AtLeast(rule, cfg.min_block, setup.eos) if cfg.min_block > 1 else rule
+        return MinBlock(rule, cfg.min_block, setup.eos) if cfg.min_block > 1 else rule
 
     @classmethod
     def max_rows(cls, setup: Setup) -> Optional[int]:

@@ -8,7 +8,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.decoding.acceptance import AtLeast, Distance, TopBeta
+from specdec_plugin.decoding.acceptance import Distance, MinBlock, TopBeta
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.statistics import Statistics
@@ -46,8 +46,8 @@ def stands(scores, token, rule, place):
         return True
     if not math.isfinite(scores[token]):
         return False
-    if isinstance(rule, AtLeast):
-        if place < rule.least - 1 and EOS not in (token, best):
+    if isinstance(rule, MinBlock):
+        if place < rule.min_block - 1 and EOS not in (token, best):
             return True
         rule = rule.rule
     if isinstance(rule, Distance):
@@ -59,7 +59,7 @@ def stands(scores, token, rule, place):
 def naive(model, encoder_out, rule, k, floor, min_len, max_len):
     """Sections 3 to 5 of the paper for one sentence: drafts, and what each iteration added."""
     project = model.decoder.output_projection
-    least = rule.least - 1 if isinstance(rule, AtLeast) else 0
+    least = rule.min_block - 1 if isinstance(rule, MinBlock) else 0
     output, steps, state = [], [], None
     while True:
         draft, sure = [], 1.0
@@ -204,7 +204,7 @@ def test_a_least_block_is_added_whatever_it_is(least):
     model = blockwise_model(1)
     with torch.no_grad():
         model.heads.outer.bias.normal_(std=3.0)  # nonsense
-    ours = generator(model, AtLeast(TopBeta(), least, EOS), max_len_b=24)
+    ours = generator(model, MinBlock(TopBeta(), least, EOS), max_len_b=24)
     for seed in range(6):
         for row, *_ in ours.generate([model], tiny.sample([5, 2], seed)):
             added = [step["tokens"].tolist() for step in row["history"][1::2]]
@@ -261,7 +261,7 @@ class TestFlags:
             ({}, TopBeta),
             ({"acceptance": "top-k", "top_beta": 3}, TopBeta),
             ({"acceptance": "distance", "epsilon": 1.0}, Distance),
-            ({"min_block": 3}, AtLeast),
+            ({"min_block": 3}, MinBlock),
         ],
     )
     def test_rules(self, flags, kind):
