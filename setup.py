@@ -60,6 +60,7 @@ setup(
             "specdec-bench = specdec_plugin.lab.bench.__main__:main",
             "specdec-cluster-vocab = specdec_plugin.cli.cluster_vocab:main",
             "specdec-ddgviz = specdec_plugin.lab.viz.__main__:main",
+            "specdec-demo = specdec_plugin.cli.demo:main",
             "specdec-gec-score = specdec_plugin.cli.gec_score:main",
             "specdec-init-drafter = specdec_plugin.cli.init_drafter:main",
         ]

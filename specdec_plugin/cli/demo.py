@@ -1,20 +1,23 @@
-"""``python -m specdec_plugin.demo``: translate English text with the shipped models, five ways."""
+"""``specdec-demo``: translate English text with the shipped models, five ways."""
 
 import argparse
+import math
 import os
 import statistics
-from typing import Any, Dict, List, Optional, Sequence
+import time
+from typing import Dict, List, Optional, Sequence, Tuple
 
-import sentencepiece
 import torch
+from tqdm import tqdm
 
+from ..api import Session, Translator, load_session
 from ..errors import PluginError
-from ..lab.bench.methods import Method, Session, build_methods, open_session
-from ..lab.bench.timing import Timing, batches_of, run_interleaved
 from ..methods.options import DRAFTER_DTYPES
 from ..textfiles import read_lines
 
 METHODS = ("fairseq beam 5", "fairseq beam 1", "greedy", "specdec", "specdec self")
+#: Sentences that each method decodes before it is timed.
+WARM_UP = 3
 
 SENTENCES = """\
 The function returns a list of all the words in the file, sorted by length.
@@ -31,11 +34,11 @@ You can pass any number of keyword arguments, and they are stored in a dictionar
 def build_parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(
-        prog="python -m specdec_plugin.demo",
+        prog="specdec-demo",
         description="Translate English text about programming into Spanish with the shipped "
         "models: fairseq's beam search, our greedy decoding, and speculative decoding with the "
-        "trained drafter and with a copy of the model (self).",
-        epilog="example:\n  echo 'The file is closed.' | python -m specdec_plugin.demo --input -",
+        "trained drafter and with the model's own drafts (self).",
+        epilog="example:\n  echo 'The file is closed.' | specdec-demo --input -",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
@@ -76,20 +79,69 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     for path in files.values():
         if not os.path.exists(path):
             raise PluginError(f"{path} does not exist. Run this in the project's folder.")
-    session = open_session(options.models, "en", "es", files["verifier.pt"])
-    pieces = sentencepiece.SentencePieceProcessor(model_file=files["spm.model"])
+    session = load_session(
+        files["verifier.pt"], source_lang="en", target_lang="es", subwords=files["spm.model"]
+    )
     lines = sentences_of(options.input)
-    batches = batches_of(session, dataset_of(session, pieces, lines), batch_size=1)
-    flags = {
+    translators = build(session, options)
+    seconds, texts = race(translators, session, lines, options.repeats)
+    show(lines, texts)
+    show_times(seconds, translators)
+
+
+def build(session: Session, options: argparse.Namespace) -> Dict[str, Translator]:
+    """The methods by name."""
+    drafter = {
         "drafter_path": os.path.join(options.models, "drafter.pt"),
         "block_size": options.block_size,
         "draft_confidence": options.draft_confidence,
         "drafter_dtype": options.drafter_dtype,
     }
-    methods = build_methods(session, METHODS, flags, {})
-    timings = run_interleaved(session, methods, batches, options.repeats)
-    show(lines, {name: texts_of(session, pieces, timings[name]) for name in METHODS})
-    show_times(timings, methods)
+    built = (
+        session.translator(None, beam=5),
+        session.translator(None, beam=1),
+        session.translator("greedy"),
+        session.translator("specdec", **drafter),
+        session.translator("specdec"),
+    )
+    return dict(zip(METHODS, built))
+
+
+def race(
+    translators: Dict[str, Translator], session: Session, lines: Sequence[str], repeats: int
+) -> Tuple[Dict[str, List[float]], Dict[str, List[str]]]:
+    """Translate the lines one by one with each method.
+
+    Args:
+        translators: by name; they take turns, and the first turn rotates.
+        session: what they share.
+        lines: raw text.
+        repeats: times each line is timed; the least time counts.
+
+    Returns:
+        by method, the seconds of each line and its translation.
+    """
+    batches = session.batches(session.dataset(session.pieces(lines)), batch_size=1)
+    for translator in translators.values():
+        for batch in batches[:WARM_UP]:
+            translator.decode(batch)
+    seconds = {name: [math.inf] * len(batches) for name in translators}
+    texts = {name: [""] * len(batches) for name in translators}
+    names = list(translators)
+    for turn in tqdm(range(repeats * len(names)), unit="turn"):
+        # Each repeat begins one method later.
+        name = names[(turn + turn // len(names)) % len(names)]
+        counted = translators[name].statistics
+        if counted is not None:
+            counted.reset()
+        for batch in batches:
+            number = int(batch["id"])
+            begin = time.perf_counter()
+            ((best, *_),) = translators[name].decode(batch)
+            spent = time.perf_counter() - begin
+            seconds[name][number] = min(seconds[name][number], spent)
+            texts[name][number] = session.hypothesis(best).text
+    return seconds, texts
 
 
 def sentences_of(path: Optional[str]) -> List[str]:
@@ -98,27 +150,6 @@ def sentences_of(path: Optional[str]) -> List[str]:
     if not lines:
         raise PluginError("There is nothing to translate. Give a sentence a line.")
     return lines
-
-
-def dataset_of(session: Session, pieces: Any, lines: Sequence[str]) -> Any:
-    """fairseq's data set of the lines."""
-    dictionary = session.task.source_dictionary
-    encoded = [
-        dictionary.encode_line(
-            " ".join(pieces.encode(line, out_type=str)), add_if_not_exist=False
-        ).long()
-        for line in lines
-    ]
-    return session.task.build_dataset_for_inference(encoded, [len(each) for each in encoded])
-
-
-def texts_of(session: Session, pieces: Any, timing: Timing) -> List[str]:
-    """Translations in the order of the input."""
-    dictionary = session.task.target_dictionary
-    return [
-        pieces.decode(dictionary.string(timing.hypotheses[number]["tokens"]).split())
-        for number in sorted(timing.hypotheses)
-    ]
 
 
 def show(lines: Sequence[str], texts: Dict[str, List[str]]) -> None:
@@ -133,19 +164,17 @@ def show(lines: Sequence[str], texts: Dict[str, List[str]]) -> None:
     print(f"\n{same} of {len(lines)} translations by SpecDec equal fairseq's greedy decoding.\n")
 
 
-def show_times(timings: Dict[str, Timing], methods: Sequence[Method]) -> None:
+def show_times(seconds: Dict[str, List[float]], translators: Dict[str, Translator]) -> None:
     """Print the time of each method and the speed-up over fairseq's beam 5."""
-    slowest = statistics.median(timings[METHODS[0]].seconds)
+    medians = {name: statistics.median(each) for name, each in seconds.items()}
     print(f"{'method':16} {'ms a sentence':>13} {'times as fast':>13}   (medians, batch size 1)")
-    for name in METHODS:
-        median = statistics.median(timings[name].seconds)
-        print(f"{name:16} {1000 * median:13.1f} {slowest / median:13.2f}")
+    for name, median in medians.items():
+        print(f"{name:16} {1000 * median:13.1f} {medians[METHODS[0]] / median:13.2f}")
     print()
-    for method in methods[3:]:
-        assert method.statistics is not None
-        print(
-            f"{method.name} accepted {method.statistics.accepted_tokens:.2f} tokens an iteration."
-        )
+    for name in METHODS[3:]:
+        counted = translators[name].statistics
+        assert counted is not None
+        print(f"{name} accepted {counted.accepted_tokens:.2f} tokens an iteration.")
 
 
 if __name__ == "__main__":
