@@ -320,12 +320,3 @@ def _check_certified(cfg: Any) -> None:
 def typed(flag: str, value: Any) -> str:
     """A flag and its value as on the command line."""
     return flag_of(flag) if value is True else f"{flag_of(flag)} {value}"
-
-
-def check_top_beta(cfg: Any) -> None:
-    """Refuse a tolerance where only the best token is accepted."""
-    if cfg.tolerance != float("inf") and cfg.top_beta == 1:
-        raise PluginError(
-            f"--tolerance {cfg.tolerance} would have no effect, since only the verifier's best "
-            "token is accepted: add --top-beta with 2 or more, or leave --tolerance out."
-        )

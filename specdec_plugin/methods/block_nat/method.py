@@ -6,7 +6,6 @@ from typing import Any, Optional, Sequence
 
 from fairseq.models.transformer import TransformerEncoderBase
 
-from ...decoding.acceptance import Rule, TopBeta
 from ...decoding.drafter import Drafter
 from ...engine import CachedDecoder
 from ...errors import PluginError
@@ -22,7 +21,8 @@ from ..options import (
     ToleranceOptions,
     VerifierOptions,
 )
-from ..registry import Method, Variant, check_top_beta, register_method
+from ..registry import Method, Variant, register_method
+from ..self_draft.method import SelfDraft
 from ..setup import Setup, warn_of_drafter_dtype
 from .drafter import NATDrafter, learned_positions
 
@@ -42,7 +42,7 @@ class BlockNATOptions(
 
 
 @register_method("specdec")
-class BlockNAT(Method):
+class BlockNAT(SelfDraft):
     """Speculative decoding with a trained drafter (Xia et al., 2023)."""
 
     summary = ""  # that of the self-draft says it
@@ -54,16 +54,6 @@ class BlockNAT(Method):
     def applies(cls, cfg: Any) -> bool:
         """With a drafter."""
         return cfg.drafter_path is not None
-
-    @classmethod
-    def check(cls, cfg: Any) -> None:
-        """See :class:`..registry.Method`."""
-        check_top_beta(cfg)
-
-    @classmethod
-    def rule(cls, setup: Setup) -> Rule:
-        """SpecDec, or SpecDec++ with β above 1."""
-        return TopBeta(setup.cfg.top_beta, setup.cfg.tolerance)
 
     @classmethod
     def build(cls, setup: Setup) -> Drafter:

@@ -1,10 +1,12 @@
 """``--decoding specdec`` without a drafter: the model drafts for itself, its weights rounded."""
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ...decoding.acceptance import Rule, TopBeta
 from ...decoding.drafter import Drafter
+from ...errors import PluginError
 from ..options import (
     BlockSizeOptions,
     DrafterOptions,
@@ -12,7 +14,7 @@ from ..options import (
     ToleranceOptions,
     VerifierOptions,
 )
-from ..registry import Method, Variant, check_top_beta, register_method
+from ..registry import Method, Variant, register_method
 from ..setup import Setup, dtype_of
 from .drafter import BLOCK_SIZE, RELAXED_BLOCK_SIZE, SelfDrafter
 
@@ -32,7 +34,7 @@ class SelfDraft(Method):
         "a drafter proposes a block and the model verifies it (without --drafter-path, the model "
         "drafts with its own rounded weights)"
     )
-    Config = SelfDraftOptions
+    Config: ClassVar[Any] = SelfDraftOptions
     variants = (
         Variant("specdec self", frozenset(["top_beta", "tolerance"])),
         Variant("specdec++ self"),
@@ -45,8 +47,12 @@ class SelfDraft(Method):
 
     @classmethod
     def check(cls, cfg: Any) -> None:
-        """See :class:`..registry.Method`."""
-        check_top_beta(cfg)
+        """Refuse a tolerance where only the best token is accepted."""
+        if cfg.tolerance != math.inf and cfg.top_beta == 1:
+            raise PluginError(
+                f"--tolerance {cfg.tolerance} would have no effect, since only the verifier's best "
+                "token is accepted: add --top-beta with 2 or more, or leave --tolerance out."
+            )
 
     @classmethod
     def rule(cls, setup: Setup) -> Rule:
