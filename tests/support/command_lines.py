@@ -6,10 +6,13 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Callable, List, Sequence
+from types import MappingProxyType
+from typing import Any, Callable, List, Mapping, Sequence
 
 import pytest
 from filelock import FileLock
+
+from .fork_server import ForkServer
 
 #: The project's folder, so that ``import specdec_plugin`` finds this package anywhere.
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -45,8 +48,21 @@ class Corpus:
         return (Path(self.raw_dir) / f"{split}.{language}").read_text("utf-8").splitlines()
 
 
+#: Of every program that the tests start.
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ROOT}
+_SERVER = ForkServer(ENVIRONMENT)
+
+
 def run_cli(
-    args: Sequence[Any], *, check: bool = True, **kwargs: Any
+    args: Sequence[Any],
+    *,
+    check: bool = True,
+    fresh: bool = False,
+    env: Mapping[str, str] = MappingProxyType({}),
+    cwd: Any = None,
+    input: str = "",
+    errors: str = "strict",
+    timeout: float = 240,
 ) -> "subprocess.CompletedProcess[str]":
     """Run a command line of the environment that the tests run in.
 
@@ -54,7 +70,12 @@ def run_cli(
         args: the program and its arguments.  ``python`` is this interpreter;
             others (``fairseq-generate``, ``specdec-bench``) are those installed beside it.
         check: fail the test, showing what was printed, unless the exit code is 0.
-        kwargs: for :func:`subprocess.run`; ``env`` is added to the environment.
+        fresh: start a new process, and not a copy of one that has imported fairseq.
+        env: is added to the environment.
+        cwd: the working directory; by default the test's own.
+        input: what the program reads.
+        errors: how input and output are encoded where they are no UTF-8.
+        timeout: seconds after which it is killed, with :class:`subprocess.TimeoutExpired`.
 
     Returns:
         the finished process with ``stdout`` and ``stderr`` as text.
@@ -63,17 +84,21 @@ def run_cli(
     beside = os.path.dirname(sys.executable)
     found = sys.executable if program == "python" else shutil.which(program, path=beside)
     assert found, f"{program} is not installed in the environment of the tests"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": ROOT}
-    environment.update(kwargs.pop("env", {}))
-    kwargs.setdefault("timeout", 240)
-    if "input" not in kwargs:
-        kwargs.setdefault("stdin", subprocess.DEVNULL)
-    done = subprocess.run(
-        [found, *rest], env=environment, capture_output=True, encoding="utf-8", **kwargs
+    command, environment, given = (
+        [found, *rest],
+        {**ENVIRONMENT, **env},
+        input.encode(errors=errors),
     )
+    if fresh or sys.platform != "linux":
+        done = subprocess.run(
+            command, env=environment, cwd=cwd, input=given, timeout=timeout, capture_output=True
+        )
+    else:
+        done = _SERVER.run(command, environment, cwd, given, timeout)
+    stdout, stderr = (text.decode(errors=errors) for text in (done.stdout, done.stderr))
     if check:
-        assert done.returncode == 0, f"{' '.join(map(str, args))}\n{done.stdout}\n{done.stderr}"
-    return done
+        assert done.returncode == 0, f"{' '.join(map(str, args))}\n{stdout}\n{stderr}"
+    return subprocess.CompletedProcess(done.args, done.returncode, stdout, stderr)
 
 
 def generate_args(data_dir: Any, checkpoint: Any, *more: Any) -> List[str]:
