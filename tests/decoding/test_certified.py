@@ -18,6 +18,7 @@ from specdec_plugin.engine import build_engine, native
 from specdec_plugin.methods.build import build_generator
 from specdec_plugin.methods.registry import config_class
 from tests.support import tiny
+from tests.support.hostile import HostileDrafter
 
 DecodingConfig = config_class()
 
@@ -84,7 +85,7 @@ def test_the_output_is_fairseqs(
         prefix = torch.randint(4, 4 + WORDS, (len(sources), prefix_size))
     lengths = {"min_len": min_len, "max_len_b": max_len, "unk_penalty": unk_penalty}
     expected = reference(model, sample, prefix, **lengths)
-    drafter = tiny.HostileDrafter(tokens_of(expected), honesty, 6, seed)
+    drafter = HostileDrafter(tokens_of(expected), honesty, 6, seed)
     found, _ = decode(model, sample, drafter, prefix=prefix, **lengths)
     assert tokens_of(found) == tokens_of(expected)
     for mine, theirs in zip(found, expected):
@@ -144,7 +145,7 @@ def test_other_rules_are_certified_too(rule):
     rules = {"distance": Distance(numbers, 2.0), "least": MinBlock(TopBeta(), 2, SYMBOLS.eos())}
     truth = tokens_of(reference(model, sample, max_len_b=20))
     found = [
-        decode(model, sample, tiny.HostileDrafter(truth, 0.7, 4, 5), rules[rule], certified)[0]
+        decode(model, sample, HostileDrafter(truth, 0.7, 4, 5), rules[rule], certified)[0]
         for certified in (False, True)
     ]
     assert tokens_of(found[0]) == tokens_of(found[1])

@@ -30,6 +30,7 @@ from tests.support import made, tiny
 from tests.support.architectures import build_model
 from tests.support.drafters import drafter_model
 from tests.support.heads import TinyBlockwise
+from tests.support.hostile import HostileDrafter
 from tests.support.search import MODELS, SYMBOLS, assert_same, reference
 
 DecodingConfig = config_class()
@@ -200,7 +201,7 @@ def test_one_call_is_the_loop_on_operators(drawn, sources, beta, tolerance, min_
         statistics = Statistics()
         verifier = Verifier([build_engine(model, None, clusters)], statistics)
         step = VerifiedStep(verifier, TopBeta(beta, tolerance), one_call)
-        loop = DecodingLoop(tiny.HostileDrafter(truth, 0.5, 5, seed), step, statistics)
+        loop = DecodingLoop(HostileDrafter(truth, 0.5, 5, seed), step, statistics)
         generator = ParallelGenerator([model], SYMBOLS, loop, statistics, limits)
         with mock.patch.object(Verifier, "scores", None if one_call else Verifier.scores):
             both.append([row[0] for row in generator.generate([model], sample)])

@@ -1,6 +1,7 @@
 """Which verifier, drafter and types belong together, and what is refused."""
 
 import logging
+from argparse import Namespace
 
 import pytest
 import torch
@@ -26,7 +27,7 @@ def built(monkeypatch):
         monkeypatch.setattr(method, "load_model", lambda *paths: drafter)
         task = tiny.task()
         task.cfg = DecodingConfig(decoding="specdec", drafter_path="drafter.pt", **flags)
-        options = tiny.Namespace(beam=1, max_len_a=0, max_len_b=12)
+        options = Namespace(beam=1, max_len_a=0, max_len_b=12)
         return build.build_generator(task, verifiers, options)
 
     return make

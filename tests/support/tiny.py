@@ -1,4 +1,4 @@
-"""Tiny random Transformers that say many different things, and drafters that try to mislead."""
+"""Tiny random Transformers whose outputs vary, and batches for them."""
 
 from argparse import Namespace
 from typing import List

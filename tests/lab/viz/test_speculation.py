@@ -9,6 +9,7 @@ from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.lab.viz.kinds import Kind
 from specdec_plugin.lab.viz.speculation import classify, judge, observe
 from tests.support import tiny
+from tests.support.hostile import HostileDrafter
 from tests.support.observed import MODELS, decode, full_pass
 
 A, T, B, D = Kind.ACCEPTED, Kind.TOP_BETA, Kind.BIFURCATION, Kind.DISCARDED
@@ -53,7 +54,7 @@ def test_hostile_drafts(source, seed, beta, honesty):
     tolerance, max_len, model = 2.0, 14, MODELS[seed % 3]
     sample = tiny.sample([source], seed)
     truth, _ = decode([model], sample, lambda *_: None, max_len_b=max_len)
-    drafter = tiny.HostileDrafter([truth["tokens"].tolist()], honesty, 5, seed)
+    drafter = HostileDrafter([truth["tokens"].tolist()], honesty, 5, seed)
     rule = TopBeta(beta, tolerance)
     found, trace = decode([model], sample, observe, drafter, rule, max_len_b=max_len)
     iterations, output = found["observed"], found["tokens"].tolist()

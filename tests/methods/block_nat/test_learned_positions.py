@@ -1,5 +1,7 @@
 """A drafter whose learned positions end before the verifier's: only speed may suffer."""
 
+from argparse import Namespace
+
 import pytest
 import torch
 
@@ -84,7 +86,7 @@ def generator(monkeypatch, drafter, method, verifier=MODELS[1], **flags):
     monkeypatch.setattr(block_nat_method, "load_model", lambda *paths: drafter)
     task = tiny.task()
     task.cfg = DecodingConfig(decoding=method, drafter_path="drafter.pt", **flags)
-    options = tiny.Namespace(beam=1, max_len_a=0, max_len_b=40)
+    options = Namespace(beam=1, max_len_a=0, max_len_b=40)
     return build.build_generator(task, [verifier], options)
 
 

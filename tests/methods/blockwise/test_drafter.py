@@ -1,6 +1,7 @@
 """Blockwise decoding against the paper's algorithm, one sentence and one token at a time."""
 
 import math
+from argparse import Namespace
 
 import pytest
 import torch
@@ -252,7 +253,7 @@ class TestFlags:
     def built(self, models, symbols=SYMBOLS, **flags):
         task = tiny.task(symbols)
         task.cfg = DecodingConfig(**{"decoding": "blockwise", **flags})
-        options = tiny.Namespace(beam=1, max_len_a=0, max_len_b=12)
+        options = Namespace(beam=1, max_len_a=0, max_len_b=12)
         return build.build_generator(task, models, options)
 
     @pytest.mark.parametrize(

@@ -1,5 +1,7 @@
 """SourceCopy of the source as drafts, against the paper's algorithm and fairseq's greedy search."""
 
+from argparse import Namespace
+
 import pytest
 import torch
 from fairseq.data import Dictionary
@@ -210,7 +212,7 @@ class TestFlags:
         task = tiny.task()
         task.cfg = config_class()(decoding="input-guided", **flags)
         check_method_flags(task.cfg)
-        options = tiny.Namespace(beam=1, max_len_a=0, max_len_b=12)
+        options = Namespace(beam=1, max_len_a=0, max_len_b=12)
         return build.build_generator(task, MODELS[:1], options)
 
     @pytest.mark.parametrize("flags", [{}, {"fallback": "ngram"}, {"block_size": 2}])

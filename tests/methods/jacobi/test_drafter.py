@@ -2,6 +2,7 @@
 
 import math
 import sys
+from argparse import Namespace
 
 import pytest
 import torch
@@ -339,7 +340,7 @@ class TestFlags:
         task = tiny.task()
         task.cfg = config_class()(decoding=method, **flags)
         check_method_flags(task.cfg)
-        options = tiny.Namespace(beam=1, max_len_a=0, max_len_b=12)
+        options = Namespace(beam=1, max_len_a=0, max_len_b=12)
         return build.build_generator(task, MODELS[:1], options)
 
     @pytest.mark.parametrize("method", JACOBI)

@@ -1,6 +1,7 @@
 """Drafts of a rounded copy of the verifier: losslessness, and that the copy is a copy."""
 
 import math
+from argparse import Namespace
 
 import pytest
 import torch
@@ -144,7 +145,7 @@ class TestFlags:
     def built(self, models, **flags):
         task = tiny.task()
         task.cfg = DecodingConfig(decoding="specdec", **flags)
-        options = tiny.Namespace(beam=1, max_len_a=0, max_len_b=12)
+        options = Namespace(beam=1, max_len_a=0, max_len_b=12)
         return build.build_generator(task, models, options)
 
     @pytest.mark.parametrize("beta, dtype", [(1, torch.int8), (4, torch.int4)])
