@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.drafter import Drafter
+from specdec_plugin.decoding.state import Draft
 from tests.support import tiny
+from tests.support.hostile import HostileDrafter
 from tests.support.search import MODELS, SYMBOLS, assert_same, ours, reference, settings_of_search
 
 
@@ -37,7 +39,7 @@ def test_hostile_drafters_change_nothing(
         prefix = prefix.masked_fill(torch.arange(prefix_size) >= real, SYMBOLS.pad())
     expected = reference(chosen, sample, prefix, **options)
     truth = [row["tokens"].tolist() for row in expected]
-    drafter = tiny.HostileDrafter(truth, honesty, most, seed)
+    drafter = HostileDrafter(truth, honesty, most, seed)
     found, _ = ours(chosen, sample, drafter, TopBeta(), prefix, one_call=one_call, **options)
     assert_same(found, expected)
 
@@ -57,7 +59,7 @@ def test_one_call_is_the_loop_on_operators(sources, beta, tolerance, min_len, ma
     truth = [row["tokens"].tolist() for row in reference(MODELS[:1], sample, **lengths)]
     both = []
     for one_call in (False, True):
-        drafter = tiny.HostileDrafter(truth, 0.7, 6, seed)
+        drafter = HostileDrafter(truth, 0.7, 6, seed)
         both.append(ours(MODELS[:1], sample, drafter, rule, one_call=one_call, **lengths))
     (expected, counted), (found, counts) = both
     assert_same(found, expected)
@@ -75,7 +77,7 @@ def test_top_one_is_exact(sources, seed):
     sample = tiny.sample(sources, seed)
     expected = reference(MODELS[:1], sample, max_len_b=12)
     truth = [row["tokens"].tolist() for row in expected]
-    drafter = tiny.HostileDrafter(truth, 0.6, 5, seed)
+    drafter = HostileDrafter(truth, 0.6, 5, seed)
     found, _ = ours(MODELS[:1], sample, drafter, TopBeta(1, 9.0), max_len_b=12)
     assert_same(found, expected)
 
@@ -93,7 +95,7 @@ def test_perfect_drafts_save_iterations_and_history_adds_up():
     expected = reference(MODELS[:1], sample, max_len_b=12)
     truth = [row["tokens"].tolist() for row in expected]
 
-    class Honest(tiny.HostileDrafter):
+    class Honest(HostileDrafter):
         def propose(self, rows):
             draft = super().propose(rows)
             return draft._replace(lengths=torch.full_like(draft.lengths, draft.tokens.size(1)))
@@ -156,7 +158,7 @@ def test_relaxed_rule_against_one_by_one(beta, tolerance):
                 self.drafts = iter(drafts)
 
             def propose(self, rows):
-                return tiny.Draft(torch.tensor([next(self.drafts)]), torch.tensor([4]))
+                return Draft(torch.tensor([next(self.drafts)]), torch.tensor([4]))
 
         expected = naive_relaxed(MODELS[0], sample, drafts, beta, tolerance, 15)
         rule = TopBeta(beta, tolerance)

@@ -1,5 +1,6 @@
 """Every method of ``--decoding`` with tiny models, as the command line would build it."""
 
+from argparse import Namespace
 from unittest import mock
 
 from specdec_plugin.methods import build
@@ -56,6 +57,6 @@ def generator(method, model, **flags):
     given = {} if drafter is None else {"drafter_path": "drafter.pt"}
     task = tiny.task(SYMBOLS)
     task.cfg = DecodingConfig(**{**METHODS[method], **given, **flags})
-    options = tiny.Namespace(beam=1, max_len_a=0, max_len_b=12)
+    options = Namespace(beam=1, max_len_a=0, max_len_b=12)
     with mock.patch.object(method_module, "load_model", lambda *paths: drafter):
         return build.build_generator(task, [model], options)

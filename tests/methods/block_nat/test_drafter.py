@@ -16,6 +16,7 @@ from specdec_plugin.methods.block_nat.drafter import NATDrafter
 from tests.support import tiny
 from tests.support.architectures import build_model
 from tests.support.drafters import K, drafter_model, one_by_one
+from tests.support.hostile import HostileDrafter
 from tests.support.search import SYMBOLS, assert_same, reference
 
 
@@ -111,7 +112,7 @@ def test_every_method_with_decoders_that_cannot_be_cached(arch, method):
     expected = [row[0] for row in search.generate([verifier], sample)]
     drafter = {
         "greedy": None,
-        "hostile": tiny.HostileDrafter([row["tokens"].tolist() for row in expected], 0.7, 5, 1),
+        "hostile": HostileDrafter([row["tokens"].tolist() for row in expected], 0.7, 5, 1),
     }.get(method, NATDrafter(model, K))
     rule = TopBeta(1, 2.0) if method == "specdec++" else TopBeta()
     statistics = Statistics()
