@@ -70,7 +70,7 @@ class Noise:
             if kind:
                 made[kind] += 1
         wrong = " ".join(_changed(sentence.words, changes))
-        if not wrong:  # a line for every line: this one stays as it was
+        if wrong in ("", right):  # every line stays a line, and errors may undo each other
             return Pair(right, right, Counter(), plain)
         return Pair(wrong, right, made, plain)
 

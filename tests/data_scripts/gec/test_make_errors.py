@@ -17,7 +17,7 @@ import noise
 import prepare_subwords
 import pytest
 from error_types import ERROR_TYPES, PUNCTUATION, Sentence
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from linestreams import clean
 from make_errors import chunks, main, make_pairs, map_in_order, parse_mix, start_worker
@@ -98,6 +98,7 @@ LINES = st.lists(
 
 
 @given(LINES, st.integers(0, 2**70))
+@example("the the the", 6267)
 def test_no_line_is_lost_or_split(line: str, number: int) -> None:
     pair = make_noise(rate=0.45).pair(0, number, line)
     assert pair.right == clean(line)
