@@ -9,7 +9,7 @@ usage: distill.sh -d DATA -p TEACHER -x PIECES -s LANG -t LANG -o DIR [options] 
 
 Decode the training source with a teacher in shards, merge them, filter the
 pairs, and binarise them with the teacher's dictionaries for fairseq-train.
-A killed run goes on where it was when the same command is run again.
+A killed run resumes when the same command is run again.
 
   -d DATA     folder with the teacher's dict.LANG.txt files
   -p TEACHER  checkpoint, or a.pt:b.pt for an ensemble
@@ -66,7 +66,7 @@ echo "== decoding $shards shards, $jobs at a time"
 seq 0 $((shards - 1)) | xargs -P "$jobs" -I '{}' \
     "$python" "$here/distill_shard.py" "$data" --path "$teacher" -s "$source" -t "$target" \
     --source "$train.$source" --output-dir "$output/shards" --shard '{}' --shards "$shards" "$@" ||
-    fail "a shard failed (see above); run the same command again to go on."
+    fail "a shard failed (see above); run the same command again to resume."
 
 echo "== merging"
 "$python" "$here/merge_shards.py" "$output/shards" --source "$train.$source" \

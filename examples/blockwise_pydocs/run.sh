@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From raw text to a table and a curve: models, proposal heads for several k, decoding, time.
-# Every step is skipped when its output is there, and resumes when it was killed.
+# Every step is skipped when its output exists, and resumes when it was killed.
 set -euo pipefail
 
 usage() {
@@ -9,7 +9,7 @@ usage: run.sh CORPUS OUTPUT [TEACHER]
 
   CORPUS   folder with train, dev and test .en and .es (plain or .gz)
   OUTPUT   where everything goes; may be that of translation_pydocs/run.sh
-  TEACHER  folder of a teacher that is there (teacher.pt, spm.model, dict.en.txt):
+  TEACHER  folder of an existing teacher (teacher.pt, spm.model, dict.en.txt):
            its subwords are used and no teacher is trained
 
 Settings, as variables:
@@ -64,7 +64,7 @@ train() {  # FOLDER DATA BASE K UPDATES OPTIONS: what it leaves is FOLDER.pt
 # FOLDER DATA BASE
 frozen() { train "$1" "$2" "$3" "$largest" "$updates" --frozen-base --lr 2e-3 --disable-validation; }
 
-# Beside heads that foresee nothing yet, the model would forget what it knows.
+# Beside heads that predict nothing yet, the model would forget what it knows.
 tuned() {  # FOLDER DATA BASE K UPDATES HEADS OPTIONS
     train "$1" "$2" "$3" "$4" "$5" --heads-path "$6" --lr 3e-4 "${@:7}"
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From clean English text to a table: pairs, a model that rewrites, scores and speed of decoding.
-# Every step is skipped when its output is there, and resumes when it was killed.
+# Every step is skipped when its output exists, and resumes when it was killed.
 set -euo pipefail
 
 usage() {
@@ -10,7 +10,7 @@ usage: run.sh CORPUS OUTPUT [MODEL]
   CORPUS   folder with train, dev and test .en (plain or .gz), a sentence a line; files of
            these names in folders below it are read one after the other. Several: A:B
   OUTPUT   where everything goes
-  MODEL    folder of a model that is there (model.pt, spm.model, dict.err.txt): none is trained,
+  MODEL    folder of an existing model (model.pt, spm.model, dict.err.txt): none is trained,
            and no pairs to train one are made
 
 Settings, as variables:

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Jacobi decoding of the shipped model: table of methods, grid of guesses, threads, pictures.
-# A benchmark that was interrupted goes on where it was.
+# An interrupted benchmark resumes.
 set -euo pipefail
 
 usage() {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From two photographs to a table and a picture: patches, a model, proposal heads, decoding.
-# Every step is skipped when its output is there, and resumes when it was killed.
+# Every step is skipped when its output exists, and resumes when it was killed.
 set -euo pipefail
 
 usage() {
@@ -79,7 +79,7 @@ train_heads() {  # FOLDER K OPTIONS
 decode() {  # NAME MODEL FLAGS: the held-out patches, a line for every line
     local name=$output/$1
     [ ! -e "$name.hyp" ] || return 0
-    # All patches are equally long, so that no end of sentence need be foreseen.
+    # All patches are equally long, so that no end of sentence need be predicted.
     fairseq-generate "$data" -s low -t high --user-dir "$plugin" --task specdec_translation \
         --path "$2" --beam 1 --batch-size 32 --required-batch-size-multiple 1 \
         --min-len "$pixels" --max-len-a 0 --max-len-b "$pixels" ${device:+"$device"} "${@:3}" \
@@ -124,7 +124,7 @@ step "heads for the model as it is, k=$largest"
 train_heads "$output/frozen" "$largest" --frozen-base --lr 1e-3
 for k in "${sizes[@]}"; do
     step "heads and model together, k=$k"
-    # Beside heads that foresee nothing yet, the model would forget what it knows.
+    # Beside heads that predict nothing yet, the model would forget what it knows.
     train_heads "$output/tuned$k" "$k" --heads-path "$output/frozen.pt" --lr 3e-4
 done
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # From raw text to a table of results: teacher, distilled data, verifier, drafter, benchmark.
-# Every step is skipped when its output is there, and resumes when it was killed.
+# Every step is skipped when its output exists, and resumes when it was killed.
 set -euo pipefail
 
 usage() {
@@ -9,7 +9,7 @@ usage: run.sh CORPUS OUTPUT [TEACHER]
 
   CORPUS   folder with train, dev and test .en and .es (plain or .gz)
   OUTPUT   where everything goes
-  TEACHER  folder of a teacher that is there (teacher.pt, spm.model, dict.en.txt):
+  TEACHER  folder of an existing teacher (teacher.pt, spm.model, dict.en.txt):
            its subwords are used and no teacher is trained
 
 Settings, as variables: SRC=en TGT=es, DEVICE (--cpu by default; empty for a GPU),
@@ -91,7 +91,7 @@ updates=${UPDATES_VERIFIER:-852}
         --output "$verifier" --half
 }
 
-step "the verifier's own greedy output, which the drafter is to foresee"
+step "the verifier's own greedy output, which the drafter learns to predict"
 if [ ! -e "$output/greedy/bin/dict.$tgt.txt" ]; then
     PYTHON=$python "$root/data_scripts/distill.sh" -d "$data" -p "$verifier" \
         -x "$output/distilled/filtered/train" -v "$output/data/pieces/valid" \

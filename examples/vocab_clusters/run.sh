@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # From raw text in several directions to tables and plots: one multilingual model, clusters of
 # its states for each direction, quality, time and memory with and without them.
-# Every step is skipped when its output is there, and resumes when it was killed.
+# Every step is skipped when its output exists, and resumes when it was killed.
 set -euo pipefail
 
 usage() {
@@ -100,7 +100,7 @@ cluster() {  # LANGUAGE FILE N K NEIGHBOURS
         --clusters "$3" --top-k "$4" --neighbours "$5" --output "$2"
 }
 
-# A word that no state was followed by is active nowhere, and translations of few sentences leave
+# A token that followed no recorded state is active nowhere, and translations of few sentences leave
 # out many: clusters need no references, so the model translates more.
 translate_others() {  # LANGUAGE; the states alone are used, not this one cluster of them
     local pieces=$data/$1/pieces/others.src
