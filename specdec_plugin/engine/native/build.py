@@ -15,7 +15,9 @@ from .interface import ROOT, header_text, headers, unit_text
 logger = logging.getLogger(__name__)
 
 FLAGS = ["-O3", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
-WARNINGS = ["-Wall", "-Wextra", "-Wmissing-declarations"]
+WARNINGS = ["-Wall", "-Wextra", "-Wmissing-declarations", "-Wno-unknown-pragmas"]
+#: With SPECDEC_SANITIZE=1, what finds wrong addresses and undefined behaviour.
+SANITIZE = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
 #: Tried in this order: some compilers know no -march=native, some have no OpenMP.
 VARIANTS = ("-march=native -fopenmp", "-fopenmp", "-march=native", "")
 
@@ -57,7 +59,7 @@ def fingerprint(compiler: str) -> str:
     digest = hashlib.sha256((header_text() + unit_text()).encode())
     for source in sources():
         digest.update(source.read_bytes())
-    digest.update(repr((FLAGS, VARIANTS, shutil.which(compiler), _processor())).encode())
+    digest.update(repr((_flags(), VARIANTS, shutil.which(compiler), _processor())).encode())
     return digest.hexdigest()[:16]
 
 
@@ -99,5 +101,10 @@ def compile_in(
     unit.write_text(unit_text(), encoding="utf-8")
     (folder / "interface.h").write_text(header_text(), encoding="utf-8")
     paths = [f"-I{ROOT}", f"-I{folder}", str(unit), "-o", str(folder / "library.so")]
-    command = [compiler, *FLAGS, *WARNINGS, *flags, *paths]
+    command = [compiler, *_flags(), *flags, *paths]
     return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def _flags() -> List[str]:
+    sanitize = os.environ.get("SPECDEC_SANITIZE", "0") != "0"
+    return [*FLAGS, *WARNINGS, *(SANITIZE if sanitize else ())]

@@ -64,7 +64,8 @@ class Probabilities {
 // scores: (rows, count) bfloat16, replaced; targets: (rows); see `Probabilities`. wrong: (rows)
 // log Σ exp(z) - z_target; totals: (rows) log Σ exp(z).
 extern "C" void probabilities_run(uint16_t* scores, int rows, int count, const int64_t* targets,
-                                  float added, float* wrong, float* totals, int threads) {
+                                  float added, float* wrong, float* totals,
+                                  [[maybe_unused]] int threads) {
 #pragma omp parallel num_threads(threads)
   {
     Probabilities row_of(count);

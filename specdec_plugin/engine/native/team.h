@@ -52,7 +52,7 @@ struct Team {
   explicit Team(Barrier& barrier)
       : index(omp_get_thread_num()), size(omp_get_num_threads()), barrier_(&barrier) {}
 #else
-  explicit Team(Barrier& barrier) : index(0), size(1), barrier_(&barrier) {}
+  explicit Team(Barrier&) : Team() {}
 #endif
 
   // Everyone's work before is seen by everyone after.
