@@ -16,6 +16,8 @@ from torch import Tensor
 from ..engine import CachedDecoder, native
 from ..engine.native import pointer
 from ..engine.native.interface import Header, field, structure
+from ..engine.output_projection import OutputProjection
+from ..vocab.prefilter import Prefilter
 from .acceptance import Rule
 from .native_rows import describe_rows
 from .state import Draft, Outcome, Rows
@@ -96,6 +98,7 @@ class NativeVerification:
         self._needs = needs
         self._argmax: Optional[Tensor] = None
         self._hidden: Optional[Tensor] = None
+        self._prefilter: Optional[Prefilter] = None
 
     @staticmethod
     def supports(verifier: Verifier) -> bool:
@@ -146,9 +149,7 @@ class NativeVerification:
         self._describe_limits(rows)
         call.gather = projection.gather
         if projection.native is not None and (call.beta > 1 or self._verifier.certified):
-            screen = projection.screen
-            call.prefilter, call.weight = screen.rounded.handle, pointer(screen.weight)
-            call.bias, call.error_bound = pointer(screen.bias), screen.certainty
+            self._describe_prefilter(projection)
         self._make_results(rows.size, width + 1)
         call.block = width
         call.draft, call.draft_lengths = tokens.data_ptr(), lengths.data_ptr()
@@ -175,6 +176,13 @@ class NativeVerification:
         if "hidden" in self._needs and (self._hidden is None or self._hidden.size(0) != rows):
             self._hidden = torch.empty(rows, self._engine.embedding.size(1))
             self._call.hidden = self._hidden.data_ptr()
+
+    def _describe_prefilter(self, projection: OutputProjection) -> None:
+        call, prefilter = self._call, self._prefilter
+        if prefilter is None or prefilter.version != projection.version:
+            prefilter = self._prefilter = Prefilter(projection)
+        call.prefilter, call.weight = prefilter.rounded.handle, pointer(prefilter.weight)
+        call.bias, call.error_bound = pointer(prefilter.bias), prefilter.error_bound
 
     def _describe_limits(self, rows: Rows) -> None:
         call, constraints = self._call, rows.constraints

@@ -1,18 +1,17 @@
 """How a fairseq decoder is run fast on several new tokens at once; knows nothing of drafting."""
 
 import logging
-from typing import Optional, Union
+from typing import Callable, Optional, Union
 
 import torch
 from fairseq.models import BaseFairseqModel
 
-from ..vocab.clusters import Clusters
 from .cached_decoder import CachedDecoder, DecoderState
+from .output_projection import OutputProjection
 from .uncached_decoder import TokenState, UncachedDecoder
 
 __all__ = [
     "CachedDecoder",
-    "Clusters",
     "DecoderState",
     "Engine",
     "TokenState",
@@ -28,19 +27,18 @@ Engine = Union[CachedDecoder, UncachedDecoder]
 def build_engine(
     model: BaseFairseqModel,
     dtype: Optional[torch.dtype] = None,
-    clusters: Optional[Clusters] = None,
+    project: Callable[..., OutputProjection] = OutputProjection,
 ) -> Engine:
     """The fastest engine that gives what ``model``'s decoder gives.
 
     Args:
         model: a fairseq encoder-decoder model.
         dtype: type to run the decoder in; ``None`` is the model's own.
-        clusters: of its states, where the decoder is one that can be cached; see
-            :class:`.output_projection.OutputProjection`.
+        project: makes the output projection, where the decoder is one that can be cached.
     """
     reason = CachedDecoder.supports(model.decoder)
     if reason is None:
-        return CachedDecoder(model.decoder, dtype, clusters=clusters)
+        return CachedDecoder(model.decoder, dtype, project=project)
     logger.info(
         f"the decoder runs without a cache, in full for every step, because {reason}"
         + ("" if dtype is None else f"; {dtype} is ignored")

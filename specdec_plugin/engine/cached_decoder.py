@@ -1,6 +1,6 @@
 """A fairseq Transformer decoder that takes several new tokens a call for each ragged row."""
 
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple, Union
 
 import torch
 import torch.nn.functional as F
@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from ..models.blockwise_transformer import LearnedFirstDecoder
 from ..models.proposal_heads import Source
-from ..vocab.clusters import Clusters
 from .decoder_layer import DecoderLayer, Norm, linear_of
 from .kv_cache import KVCache
 from .linear import Linear
@@ -18,7 +17,7 @@ from .native_layers import NativeLayers, NativeLinear
 from .native_layers import linear_of as native_linear_of
 from .output_projection import OutputProjection
 from .positions import PositionTable
-from .weights import WeightWatch
+from .weights import WeightWatch, packing
 
 EncoderOut = Dict[str, List[Tensor]]
 
@@ -95,7 +94,7 @@ class CachedDecoder:
         dtype: type to run in, the fairseq model staying as it is; ``None`` is the model's.
         masks: (count, dim) a parameter of ``decoder``: vectors that may be fed where there
             is no token yet, scaled as token vectors are.
-        clusters: of the states that are projected; see :class:`OutputProjection`.
+        project: makes the output projection of what :class:`OutputProjection` takes.
 
     Attributes:
         layouts: how often the weights were laid out.
@@ -106,12 +105,12 @@ class CachedDecoder:
         decoder: TransformerDecoderBase,
         dtype: Optional[torch.dtype] = None,
         masks: Optional[Tensor] = None,
-        clusters: Optional[Clusters] = None,
+        project: Callable[..., OutputProjection] = OutputProjection,
     ) -> None:
         self.decoder = decoder
         self._mask_weights = masks
         first_head = getattr(decoder, "first_head", None)
-        self.projection = OutputProjection(decoder, dtype, first_head, clusters)
+        self.projection = project(decoder, dtype, first_head)
         self._dtype = dtype
         # The whole decoder is watched: in training, it may call its projection in other ways.
         self._watch: Optional[WeightWatch] = WeightWatch(decoder)
@@ -147,7 +146,7 @@ class CachedDecoder:
 
     def lay_out(self) -> None:
         """Lay the weights out again, as they are now."""
-        self.projection.refresh()
+        self.projection.pack()
         self._lay_out_anew()
 
     def release(self) -> None:
@@ -163,9 +162,8 @@ class CachedDecoder:
             parameter.data = parameter.new_empty(0)
 
     def _lay_out_anew(self) -> None:
-        # Tensors made in inference mode could not be used outside of it later.
         self.layouts += 1
-        with torch.inference_mode(False), torch.no_grad():
+        with packing():
             self._lay_out(self.decoder)
 
     def _lay_out(self, decoder: TransformerDecoderBase) -> None:

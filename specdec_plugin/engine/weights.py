@@ -1,8 +1,17 @@
 """Noticing that a model's weights changed after they were copied or fused."""
 
-from typing import Any, List, Optional, Tuple
+import contextlib
+from typing import Any, Iterator, List, Optional, Tuple
 
+import torch
 from torch import nn
+
+
+@contextlib.contextmanager
+def packing() -> Iterator[None]:
+    """Where weights are packed: tensors made in inference mode could not be used outside of it."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield
 
 
 class WeightWatch:

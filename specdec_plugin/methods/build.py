@@ -12,6 +12,7 @@ from ..decoding.verifier import Verifier
 from ..engine import build_engine
 from ..errors import PluginError
 from ..fairseq_compat.generation import check_generation
+from ..vocab.clustered_projection import projection_by
 from ..vocab.flags import verifier_clusters
 from .registry import check_method_flags, decoding_config, method_of
 from .setup import Setup, dtype_of
@@ -58,7 +59,8 @@ def _verifier(setup: Setup, temperature: float) -> Verifier:
             "softmax; leave it out, or leave out --decoding."
         )
     clusters = verifier_clusters(cfg.vocab_clusters, models, setup.task.target_dictionary)
-    engines = [build_engine(each, dtype_of(cfg.verifier_dtype), clusters) for each in models]
+    project, dtype = projection_by(clusters), dtype_of(cfg.verifier_dtype)
+    engines = [build_engine(each, dtype, project) for each in models]
     verifier = Verifier(engines, setup.statistics, temperature)
     if cfg.certified_projection:
         reason = NativeVerification.certifies(verifier)

@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from ..engine import CachedDecoder
-from ..engine.output_projection import OutputProjection
 from ..engine.weights import WeightWatch
 from ..errors import PluginError
 from .cluster_file import check_clusters, load_clusters
+from .clustered_projection import ClusteredProjection
 from .clusters import Clusters
 
 
@@ -78,7 +78,7 @@ def cluster_search(generator: Any, decoder: Any, clusters: Clusters) -> Any:
     """
     search, module = generator.generate, decoder.output_projection
     # What enters the module has gone through a first head already.
-    projection, watch = OutputProjection(decoder, clusters=clusters), WeightWatch(module)
+    projection, watch = ClusteredProjection(clusters, decoder), WeightWatch(module)
     watch.changed()
 
     def forward(features: Tensor) -> Tensor:
@@ -87,7 +87,7 @@ def cluster_search(generator: Any, decoder: Any, clusters: Clusters) -> Any:
     @torch.no_grad()
     def generate(*args: Any, **kwargs: Any) -> Any:
         if watch.changed():
-            projection.refresh()
+            projection.pack()
         module.forward = forward
         try:
             return search(*args, **kwargs)

@@ -6,8 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from specdec_plugin.engine.output_projection import OutputProjection
 from specdec_plugin.vocab.clustered_linear import ClusteredLinear
+from specdec_plugin.vocab.clustered_projection import ClusteredProjection
 from tests.support import made
 from tests.support.architectures import VOCABULARY, build_model
 
@@ -79,7 +79,7 @@ def test_on_the_kernels_not_a_bit_depends_on_the_neighbours(operators):
 def test_as_a_decoders_projection(dtype, temperature):
     decoder = build_model().decoder
     clusters = made.random_clusters(4, 16, VOCABULARY, 0.4, always=[2], never=[1])
-    projection = OutputProjection(decoder, dtype, clusters=clusters)
+    projection = ClusteredProjection(clusters, decoder, dtype)
     assert projection.native is None
     hidden = torch.randn(2, 3, 16)
     for _ in range(2):
@@ -92,4 +92,4 @@ def test_as_a_decoders_projection(dtype, temperature):
             torch.testing.assert_close(found.normalisers.flatten(), expected.logsumexp(1))
         with torch.no_grad():
             decoder.output_projection.weight.mul_(2)
-        projection.refresh()
+        projection.pack()

@@ -74,7 +74,7 @@ class Chain:
     def _build(self, projection: NativeLinear, dtype: torch.dtype) -> int:
         head = self._head
         before = torch.cat([head.from_token.weight, head.from_chain.weight], dim=1)
-        self._symbols, self._bias = self._projection.rows()
+        self._symbols, self._bias = self._projection.float_weights()
         maps = [
             NativeLinear([head.from_state.weight], [head.from_state.bias], dtype),
             NativeLinear([before], None, dtype),

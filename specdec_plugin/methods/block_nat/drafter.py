@@ -9,9 +9,11 @@ from torch import Tensor
 from ...decoding.drafter import Drafter
 from ...decoding.state import Batch, Draft, Rows
 from ...decoding.statistics import Statistics
-from ...engine import CachedDecoder, Clusters
+from ...engine import CachedDecoder
 from ...engine.encoder import build_encoder
 from ...models.block_nat import BlockNATModel
+from ...vocab.clustered_projection import projection_by
+from ...vocab.clusters import Clusters
 from .chain import Chain, confident
 from .native import NativeBlockDraft
 
@@ -55,7 +57,8 @@ class NATDrafter(Drafter):
         self.with_scores = with_scores
         self.confidence = confidence
         self.causal = model.decoder.causal_prefix
-        self.engine = CachedDecoder(model.decoder, dtype, model.decoder.mask_vectors, clusters)
+        masks, project = model.decoder.mask_vectors, projection_by(clusters)
+        self.engine = CachedDecoder(model.decoder, dtype, masks, project)
         self._encode = build_encoder(model)
         self._chain = self._make_chain()
         self._at_once = self._make_one_call()

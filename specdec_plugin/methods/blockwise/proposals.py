@@ -9,9 +9,10 @@ from torch import Tensor
 from ...engine import native as kernels
 from ...engine.cached_decoder import CachedDecoder, DecoderState
 from ...engine.native_layers import WEIGHT_TYPES, NativeLinear
-from ...engine.output_projection import OutputProjection, Scores
-from ...engine.weights import WeightWatch
+from ...engine.output_projection import Scores
+from ...engine.weights import WeightWatch, packing
 from ...models.proposal_heads import ProposalHeads
+from ...vocab.clustered_projection import projection_by
 from ...vocab.clusters import Clusters
 
 
@@ -25,7 +26,7 @@ class Proposals:
         engine: of the model whose states they read and whose projection they share.
         block_size: k, at most what the heads were trained with.
         dtype: the type of weights, of heads and projection; ``None`` is the heads' own.
-        clusters: of what enters the projection; see :class:`OutputProjection`.
+        clusters: of what enters the projection, or None.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Proposals:
         own = heads.inner.weight.dtype
         wanted = own if dtype is None else dtype
         self._dtype = wanted if wanted.is_floating_point or self._has_kernels(wanted) else own
-        self._projection = OutputProjection(engine.decoder, self._dtype, clusters=clusters)
+        self._projection = projection_by(clusters)(engine.decoder, self._dtype)
         self._layouts = engine.layouts
         self._watch: Optional[WeightWatch] = WeightWatch(heads)
         self._watch.changed()
@@ -82,7 +83,7 @@ class Proposals:
     def refresh(self) -> None:
         """Lay the weights out again if the model's changed."""
         if self._layouts != self._engine.layouts:
-            self._projection.refresh()
+            self._projection.pack()
             self._layouts = self._engine.layouts
         if self._watch is not None and self._watch.changed():
             self._lay_out()
@@ -97,7 +98,7 @@ class Proposals:
 
     def _lay_out(self) -> None:
         self._modules, self._native = self.heads, None
-        with torch.inference_mode(False), torch.no_grad():
+        with packing():
             if self._has_kernels(self._dtype) and self._projection.native is not None:
                 self._native = self._build()
             elif self._dtype != self.heads.inner.weight.dtype:

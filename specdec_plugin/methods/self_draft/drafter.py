@@ -7,9 +7,11 @@ import torch
 from ...decoding.drafter import Drafter
 from ...decoding.state import Batch, Draft, Rows
 from ...decoding.verifier import Verifier
-from ...engine import CachedDecoder, Clusters
+from ...engine import CachedDecoder
 from ...engine.native_layers import WEIGHT_TYPES
 from ...errors import PluginError
+from ...vocab.clustered_projection import projection_by
+from ...vocab.clusters import Clusters
 from .native import NativeSelfDraft
 
 #: k where none is given, for exact acceptance and for others: what is accepted is so seldom too
@@ -58,7 +60,7 @@ class SelfDrafter(Drafter):
         engine = verifier.engines[0]
         if not isinstance(engine, CachedDecoder):
             raise PluginError(_NO_KERNELS)
-        copy = CachedDecoder(engine.decoder, dtype, clusters=clusters)
+        copy = CachedDecoder(engine.decoder, dtype, project=projection_by(clusters))
         self._verifier, self._engine, self._copy = verifier, engine, copy
         self.dtype = dtype
         self._layouts = engine.layouts

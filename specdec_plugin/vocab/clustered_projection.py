@@ -1,0 +1,48 @@
+"""Output projections that score what is likely after each state only."""
+
+import functools
+from typing import Any, Callable, Optional
+
+from ..engine.output_projection import OutputProjection
+from ..engine.weights import packing
+from .clustered_linear import ClusteredLinear, NativeGather, Shortlist
+from .clusters import Clusters
+
+
+def projection_by(clusters: Optional[Clusters]) -> Callable[..., OutputProjection]:
+    """What makes the projection of a decoder: by clusters of its states, or in full for None."""
+    if clusters is None:
+        return OutputProjection
+    return functools.partial(ClusteredProjection, clusters)
+
+
+class ClusteredProjection(OutputProjection):
+    """An output projection that scores the active tokens of each state; others have -inf.
+
+    Args:
+        clusters: of the states that are projected (those behind a first head).
+        arguments: see :class:`OutputProjection`.
+    """
+
+    def __init__(self, clusters: Clusters, *arguments: Any) -> None:
+        self._clusters = clusters
+        super().__init__(*arguments)
+
+    def _make(self) -> ClusteredLinear:
+        self._shortlist: Optional[Shortlist] = None
+        return ClusteredLinear(*self._converted(), self._clusters)
+
+    @property
+    def gather(self) -> Optional[int]:
+        """The kernels' handle, where they run it."""
+        handle: Optional[int] = self._linear.native if self._first_head is None else None
+        return handle
+
+    @property
+    def shortlist(self) -> Optional[int]:
+        """The kernels' handle of the clusters' symbols in 8 bits, packed when first wanted."""
+        fits = self._first_head is None and NativeGather.supports(self._source.weight)
+        if self._shortlist is None and fits:
+            with packing():
+                self._shortlist = Shortlist(*self.float_weights(), self._clusters)
+        return None if self._shortlist is None else self._shortlist.handle
