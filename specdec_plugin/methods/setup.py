@@ -9,7 +9,7 @@ import torch
 from ..decoding.statistics import Statistics
 from ..decoding.symbols import Symbols
 from ..decoding.verifier import Verifier
-from ..engine import Clusters
+from ..vocab.clusters import Clusters
 from ..vocab.flags import drafter_clusters
 
 logger = logging.getLogger(__name__)
