@@ -11,6 +11,8 @@ TORCH_VERSION ?= 2.13.0
 TORCH ?=
 PIP_FLAGS ?=
 PYTEST_FLAGS ?= -n 2 --dist loadfile
+# The tests that `make sanitize` runs.
+SANITIZED ?= tests/engine tests/decoding tests/conformance
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS)
@@ -18,12 +20,12 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS)
 BUILD_TOOLS := "cython" "numpy" "setuptools>=64" "wheel"
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test lint clean
+.PHONY: help venv demo test test-all lint sanitize clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
 	@echo "Targets:"
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-8s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-9s %s\n", $$1, $$2 }'
 	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) TORCH_VERSION=$(TORCH_VERSION) PYTEST_FLAGS=\"$(PYTEST_FLAGS)\""
 	@echo "           TORCH=\"torch==X.Y.Z\" (a requirement of your own) PIP_FLAGS=\"...\" (options for pip)"
 
@@ -32,17 +34,32 @@ venv: $(VENV)/.specdec-package  ## set up the virtual environment: PyTorch, fair
 
 demo: venv  ## translate with the trained models: speculative against greedy and fairseq
 	@echo "== demo"
-	@$(BIN)/python -m specdec_plugin.cli.demo
+	@$(BIN)/specdec-demo
 
-test: $(VENV)/.specdec-test  ## run the tests
+test: $(VENV)/.specdec-test  ## run the tests, but for the slow ones
 	@echo "== tests"
+	@$(BIN)/python -m pytest -m "not slow" $(PYTEST_FLAGS)
+
+test-all: $(VENV)/.specdec-test  ## run all tests
+	@echo "== all tests"
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
-lint: $(VENV)/.specdec-lint  ## style (ruff) and types (mypy)
+lint: $(VENV)/.specdec-lint  ## style (ruff), types (mypy), warnings of the compiler
 	@echo "== ruff"
 	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
 	@echo "== mypy"
 	@$(BIN)/mypy
+	@echo "== the kernels with warnings as errors"
+	@$(BIN)/python -m specdec_plugin.engine.native
+
+# The interpreter knows nothing of the sanitizers, so that their libraries are loaded before it.
+# Memory that it never frees is not ours.
+sanitize: $(VENV)/.specdec-test  ## run tests of the kernels under sanitizers
+	@echo "== sanitizers"
+	@SPECDEC_SANITIZE=1 ASAN_OPTIONS=detect_leaks=0 \
+	    LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
+	    $(BIN)/python -m pytest -p no:cacheprovider $(PYTEST_FLAGS) $(SANITIZED)
 
 clean:  ## remove the virtual environment, build outputs and caches
 	@echo "== removing $(VENV), build outputs and caches"

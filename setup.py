@@ -7,14 +7,8 @@ from setuptools import find_packages, setup
 HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
 
-# fairseq 0.12.2 does not import under Python 3.11; fairseq-fixed is the same
-# code with that mended, and is published for Python 3.11 and newer only.
-FAIRSEQ = [
-    'fairseq-fixed==0.12.3.1; python_version >= "3.11"',
-    'fairseq==0.12.2; python_version < "3.11"',
-]
-# It also uses names that NumPy 1.24 took away.
-NUMPY = ['numpy; python_version >= "3.11"', 'numpy<1.24; python_version < "3.11"']
+# fairseq 0.12.2 does not import under Python 3.11; fairseq-fixed is the same code with that mended.
+FAIRSEQ = "fairseq-fixed==0.12.3.1"
 # Photographs to cut patches out of, and what reads others.
 PHOTOS = ["pillow>=9.1", "scikit-learn"]
 
@@ -26,7 +20,7 @@ setup(
     long_description_content_type="text/markdown",
     license="MIT",
     author="the specdec_plugin authors",
-    python_requires=">=3.9",
+    python_requires=">=3.11",
     packages=find_packages(include=["specdec_plugin", "specdec_plugin.*"]),
     package_data={
         "specdec_plugin": ["**/*.h"],
@@ -34,8 +28,8 @@ setup(
     },
     install_requires=[
         "torch>=2.6",  # the first whose torch.load reads weights only unless told otherwise
-        *FAIRSEQ,
-        *NUMPY,
+        FAIRSEQ,
+        "numpy",
         "matplotlib>=3.6",  # the first that looks for a glyph in several fonts
         "sacrebleu",
         "sentencepiece",
@@ -48,7 +42,7 @@ setup(
             *["filelock", "hypothesis", "pytest>=8", "pytest-timeout", "pytest-xdist"],
             *PHOTOS,
         ],
-        "lint": ["mypy>=1.11", "ruff>=0.6"],
+        "lint": ["clang-format==19.1.7", "mypy>=1.11", "ruff>=0.6"],
         "peers": ["ctranslate2"],
         "superres": PHOTOS,
         # Right-to-left text in figures; matplotlib draws it by itself from version 3.11 on.
@@ -67,7 +61,8 @@ setup(
     },
     classifiers=[
         "License :: OSI Approved :: MIT License",
-        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
         "Topic :: Scientific/Engineering :: Artificial Intelligence",
     ],
 )

@@ -1,5 +1,7 @@
 """Clusters made up at random."""
 
+import itertools
+
 import torch
 from fairseq.data import Dictionary
 
@@ -32,7 +34,7 @@ def random_clusters(count, dim, vocabulary, share, seed=0, always=(), never=(), 
 def sets_of(found):
     """The token sets, as lists."""
     bounds = found.offsets.tolist()
-    return [found.tokens[begin:end].tolist() for begin, end in zip(bounds, bounds[1:])]
+    return [found.tokens[begin:end].tolist() for begin, end in itertools.pairwise(bounds)]
 
 
 def file_for(corpus, checkpoint, path, share):

@@ -1,5 +1,6 @@
 """Repeated tokens, a sign of bad output after parallel drafting (Xia et al., 2023, B.3)."""
 
+import itertools
 from typing import Iterable, Sequence
 
 
@@ -18,5 +19,5 @@ def repetition_percent(hypotheses: Iterable[Sequence[int]]) -> float:
     repeated = tokens = 0
     for each in hypotheses:
         tokens += len(each)
-        repeated += sum(one == before for before, one in zip(each, each[1:]))
+        repeated += sum(one == before for before, one in itertools.pairwise(each))
     return 100 * repeated / max(1, tokens)

@@ -1,9 +1,9 @@
 """What a cell of the matrix can be, in the words of the legend."""
 
-from enum import Enum
+from enum import StrEnum
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """The kinds; their values are the names of the page's CSS classes."""
 
     # Parallel Jacobi

@@ -1,5 +1,6 @@
 """Parallel text to M2: its edits make the correction of the source again."""
 
+import itertools
 from pathlib import Path
 from typing import List, Tuple
 
@@ -32,7 +33,7 @@ def test_edits_are_few_and_apart(wrong: List[str], right: List[str]) -> None:
     edits = find_edits(wrong, right)
     steps = sum(max(edit.end - edit.start, len(edit.replacement.split())) for edit in edits)
     assert steps == levenshtein(wrong, right, substitution=1)[-1][-1]
-    assert all(edit.end < after.start for edit, after in zip(edits, edits[1:]))
+    assert all(edit.end < after.start for edit, after in itertools.pairwise(edits))
     assert not edits or wrong != right
 
 
