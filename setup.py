@@ -55,7 +55,7 @@ setup(
             "specdec-cluster-vocab = specdec_plugin.cli.cluster_vocab:main",
             "specdec-ddgviz = specdec_plugin.lab.viz.__main__:main",
             "specdec-demo = specdec_plugin.cli.demo:main",
-            "specdec-gec-score = specdec_plugin.cli.gec_score:main",
+            "specdec-gec-score = specdec_plugin.lab.gec.__main__:main",
             "specdec-init-drafter = specdec_plugin.cli.init_drafter:main",
         ]
     },

@@ -8,8 +8,8 @@ from typing import Any, Dict, List
 
 import pytest
 
-from specdec_plugin.cli.gec_score import main
 from specdec_plugin.errors import PluginError
+from specdec_plugin.lab.gec.__main__ import main
 from tests.support.command_lines import run_cli
 
 SOURCE = ["my sister live at city .", "these house .", "big cats is a fast runner .", ""]
@@ -62,7 +62,7 @@ def test_command_line(files: Dict[str, Path]) -> None:
     """All metrics in a process of its own, as a table; the same seed, the same intervals."""
     references = ["--references", files["r0"], files["r1"]]
     args = arguments(files, "--m2", files["m2"], *references, "--metrics", "m2,gleu,sari")
-    command = ["python", "-m", "specdec_plugin.cli.gec_score", *args, "--samples", "200"]
+    command = ["python", "-m", "specdec_plugin.lab.gec", *args, "--samples", "200"]
     heading, *lines = run_cli(command).stdout.splitlines()
     assert heading == "4 sentences; 95 % intervals of 200 resamples"
     names = [line.split("  ")[0] for line in lines]

@@ -7,15 +7,15 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from tqdm import tqdm
 
-from ..errors import PluginError
-from ..lab.gec.annotators import EditCounts
-from ..lab.gec.bootstrap import Estimate, Metric, estimate
-from ..lab.gec.errant import errant_counts, load_errant
-from ..lab.gec.gleu import Gleu
-from ..lab.gec.m2 import Annotations, Edit, read_m2_file
-from ..lab.gec.maxmatch import count_sentence
-from ..lab.gec.sari import Sari
-from ..textfiles import read_lines
+from ...errors import PluginError
+from ...textfiles import read_lines
+from .annotators import EditCounts
+from .bootstrap import Estimate, Metric, estimate
+from .errant import errant_counts, load_errant
+from .gleu import Gleu
+from .m2 import Annotations, Edit, read_m2_file
+from .maxmatch import count_sentence
+from .sari import Sari
 
 DESCRIPTION = """\
 Score hypotheses, a tokenised sentence a line, tokens separated by spaces as in the references:
