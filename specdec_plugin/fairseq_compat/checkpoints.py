@@ -25,6 +25,7 @@ from fairseq.dataclass import constants
 from fairseq.distributed import utils as distributed_utils
 
 from ..errors import PluginError
+from .hub import keep_task_overrides
 
 Allowed = Union[Callable[..., Any], Tuple[Callable[..., Any], str]]
 
@@ -173,9 +174,13 @@ def _broadcast_between_workers(obj: Any, src_rank: int, group: Any, dist_device:
 
 def _reading_safely(load: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(load)
-    def load_checkpoint_to_cpu(path: str, *args: Any, **kwargs: Any) -> Any:
+    def load_checkpoint_to_cpu(
+        path: str, arg_overrides: Optional[Dict[str, Any]] = None, *args: Any, **kwargs: Any
+    ) -> Any:
         with _weights_only(), explained(path):
-            return load(path, *args, **kwargs)
+            state = load(path, arg_overrides, *args, **kwargs)
+        keep_task_overrides(state, arg_overrides or {})
+        return state
 
     return load_checkpoint_to_cpu
 

@@ -1,70 +1,150 @@
 """fairseq's own generation flags beside ``--decoding``: kept, or refused in a sentence."""
 
 from dataclasses import MISSING, fields
-from typing import Any, Dict
+from typing import Any, Callable, Dict, Mapping, Optional
 
 from fairseq.dataclass.configs import GenerationConfig
 
 from ..errors import PluginError
 from .options import flag_of
 
-#: Flags of fairseq that keep their meaning, or have none for any greedy search.
+#: Options of fairseq that keep their meaning, or have none for any greedy search.
 HONOURED = frozenset(
     [
         "max_len_a", "max_len_b", "min_len", "unnormalized", "lenpen", "unkpen", "prefix_size",
-        "temperature", "print_step", "retain_iter_history", "sacrebleu", "score_reference",
-        "no_early_stop", "no_beamable_mm",
+        "temperature", "print_step", "print_alignment", "retain_iter_history", "sacrebleu",
+        "score_reference", "no_early_stop", "no_beamable_mm", "no_seed_provided",
     ]
 )  # fmt: skip
 
-#: Flags that parallel greedy decoding cannot keep: what to do instead.
-REFUSED: Dict[str, str] = {
-    "beam": "add --beam 1 (each method here speeds up greedy decoding)",
-    "nbest": "greedy decoding has one hypothesis; leave it out",
-    "replace_unk": "it needs attention weights, which are not computed; leave it out",
-    "match_source_len": "leave it out, or leave out --decoding",
-    "no_repeat_ngram_size": "leave it out, or leave out --decoding",
-    "constraints": "leave it out, or leave out --decoding",
-    "print_alignment": "it needs attention weights, which are not computed; leave it out",
-    "lm_path": "a language model is not verified in parallel; leave it out",
-    "lm_weight": "a language model is not verified in parallel; leave it out",
-    "retain_dropout": "with dropout no two passes agree; leave it out",
-    "retain_dropout_modules": "with dropout no two passes agree; leave it out",
-}
-_SAMPLING = "decoding here is deterministic; leave it out, or leave out --decoding"
-_DIVERSE = "diverse search needs a beam; leave it out, or leave out --decoding"
-_SPEECH = "it belongs to speech translation in two passes; leave it out"
+_LEAVE = "leave it out, or leave out {decoding}"
+_LANGUAGE_MODEL = "a language model is not verified in parallel; leave it out"
+_DROPOUT = "with dropout no two passes agree; leave it out"
+_SAMPLING = f"decoding is deterministic there; {_LEAVE}"
+_DIVERSE = f"diverse search needs a beam; {_LEAVE}"
+_SPEECH = "it belongs to speech translation; leave it out"
 _ITERATIVE = "it belongs to fairseq's iterative refinement; leave it out"
-REFUSED.update(dict.fromkeys(["sampling", "sampling_topk", "sampling_topp"], _SAMPLING))
-REFUSED.update(
-    dict.fromkeys(["diverse_beam_groups", "diverse_beam_strength", "diversity_rate"], _DIVERSE)
-)
-REFUSED.update(dict.fromkeys(["beam_mt", "max_len_a_mt", "max_len_b_mt", "lenpen_mt"], _SPEECH))
-REFUSED.update(
-    dict.fromkeys(
+
+#: Options that parallel greedy decoding cannot keep: why, and what to do instead.
+REFUSED: Dict[str, str] = {
+    "beam": "the method speeds up greedy search; {beam}",
+    "nbest": "greedy decoding has one hypothesis; leave it out",
+    "replace_unk": "no attention tells which source word to put there; leave it out",
+    "match_source_len": _LEAVE,
+    "no_repeat_ngram_size": _LEAVE,
+    "constraints": _LEAVE,
+    **dict.fromkeys(["lm_path", "lm_weight"], _LANGUAGE_MODEL),
+    **dict.fromkeys(["retain_dropout", "retain_dropout_modules"], _DROPOUT),
+    **dict.fromkeys(["sampling", "sampling_topk", "sampling_topp"], _SAMPLING),
+    **dict.fromkeys(["diverse_beam_groups", "diverse_beam_strength", "diversity_rate"], _DIVERSE),
+    **dict.fromkeys(["beam_mt", "max_len_a_mt", "max_len_b_mt", "lenpen_mt", "eos_token"], _SPEECH),
+    **dict.fromkeys(
         [
             "iter_decode_eos_penalty", "iter_decode_max_iter", "iter_decode_force_max_iter",
-            "iter_decode_with_beam", "iter_decode_with_external_reranker",
+            "iter_decode_with_beam", "iter_decode_with_external_reranker", "decoding_format",
         ],
         _ITERATIVE,
-    )
-)  # fmt: skip
+    ),
+}  # fmt: skip
 
 
-def check_generation(args: Any, method: str) -> None:
-    """Refuse fairseq's flags that would be ignored; PluginError says which and what to do.
+def check_generation(
+    options: Any, method: str, beam: Optional[int] = 1, typed: bool = False
+) -> None:
+    """Refuse options of fairseq that would be ignored.
 
     Args:
-        args: fairseq's generation options (dataclass, OmegaConf or Namespace).
+        options: fairseq's generation options (dataclass, OmegaConf or Namespace).
         method: the value of ``--decoding``.
+        beam: the beam that the method takes; None: any.
+        typed: they come from a command line; else from a program, such as fairseq's hub.
+
+    Raises:
+        PluginError: names the option as it was given, and the cure.
     """
     for item in fields(GenerationConfig):
-        if item.name not in REFUSED:
+        if item.name not in REFUSED or (item.name == "beam" and beam is None):
             continue
-        default = 1 if item.name == "beam" else item.default
-        value = getattr(args, item.name, default)
+        default = beam if item.name == "beam" else item.default
+        value = getattr(options, item.name, default)
         if default is not MISSING and value != default and value is not None:
-            raise PluginError(
-                f"{flag_of(item.name)} {value} cannot be kept with --decoding {method}: "
-                f"{REFUSED[item.name]}."
+            cure = REFUSED[item.name].format(
+                decoding="--decoding" if typed else "decoding",
+                beam=f"give --beam {beam}" if typed else f"pass beam={beam}",
             )
+            beside = f"--decoding {method}" if typed else f"decoding={method!r}"
+            given = _typed(item.name, value) if typed else f"{item.name}={value!r}"
+            raise PluginError(f"{given} cannot be kept with {beside}: {cure}.")
+
+
+def check_call(options: Any, arguments: Mapping[str, Any], config: Any) -> None:
+    """Refuse what a program, such as fairseq's hub, gives and decoding would ignore.
+
+    Args:
+        options: fairseq's generation options, to which the hub adds all that ``translate`` got.
+        arguments: others of ``build_generator``.
+        config: a dataclass: the task's decoding options.
+
+    Raises:
+        PluginError: names the argument, and the cure.
+    """
+    for name in ("prefix_allowed_tokens_fn", "seq_gen_cls"):
+        if arguments.get(name) is not None:
+            raise PluginError(
+                f"{name} cannot be kept with decoding={str(config.decoding)!r}: leave it out, or "
+                "leave out decoding."
+            )
+    for item in fields(config):
+        value = getattr(options, item.name, None)
+        if value is not None and value != getattr(config, item.name) and item.name != "_name":
+            raise PluginError(
+                f"{item.name}={value!r} is an option of the task, not of a search: pass it to "
+                "from_pretrained."
+            )
+
+
+def _typed(name: str, value: Any) -> str:
+    """A flag as on the command line; a value only where it cannot be one that fairseq filled in."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return f"{flag_of(name)} {value}" if number else flag_of(name)
+
+
+def check_when_parsed(parser: Any, beam_of: Callable[[Any], Optional[int]]) -> None:
+    """Let a parser of fairseq-generate or fairseq-interactive check what it parsed at once.
+
+    fairseq itself would load data and models first. Where ``--beam`` is not typed, it takes the
+    method's beam instead of fairseq's 5.
+
+    Args:
+        parser: fairseq's, to which a task adds its flags; others are left as they are.
+        beam_of: the beam that the method in the parsed options takes; None: any.
+    """
+    default = parser.get_default("beam")
+    if default is None:
+        return
+    parse = parser.parse_known_args
+
+    def parse_known_args(args: Any = None, namespace: Any = None) -> Any:
+        parser.set_defaults(beam=None)
+        try:
+            found, rest = parse(args, namespace)
+        finally:
+            parser.set_defaults(beam=default)
+        beam = None if found.decoding is None else beam_of(found)
+        if found.beam is None:
+            found.beam = beam or default
+        if found.decoding is not None and not found.score_reference:
+            check_generation(found, str(found.decoding), beam, typed=True)
+            _check_printing(found)
+        return found, rest
+
+    parser.parse_known_args = parse_known_args
+
+
+def _check_printing(options: Any) -> None:
+    """fairseq-interactive raises a ``ValueError`` when it prints soft alignments."""
+    if hasattr(options, "buffer_size") and str(options.print_alignment) == "soft":
+        raise PluginError(
+            "fairseq-interactive cannot print soft alignments: give --print-alignment hard, or "
+            "use fairseq-generate."
+        )

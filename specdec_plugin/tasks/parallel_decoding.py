@@ -10,12 +10,14 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from ..errors import PluginError
 from ..fairseq_compat.autocast import AutocastConfig, AutocastMixin
 from ..fairseq_compat.every_line import keep_every_line
+from ..fairseq_compat.generation import check_call, check_when_parsed
 from ..fairseq_compat.task_options import set_task_dataclass
 from ..methods.build import build_generator
 from ..methods.registry import (
     check_method_flags,
     config_class,
     decoding_config,
+    method_of,
     when_registered,
 )
 from ..vocab.flags import cluster_search, verifier_clusters
@@ -40,6 +42,13 @@ class ParallelDecodingMixin(AutocastMixin, FairseqTask):
         super().add_args(parser)
         if getattr(cls, "__dataclass", None) is None:
             gen_parser_from_dataclass(parser, config_class("LegacyConfig", AutocastConfig)())
+        check_when_parsed(parser, lambda options: method_of(options).default_beam)
+
+    @classmethod
+    def setup_task(cls, cfg: Any, **kwargs: Any) -> Any:
+        """Refuse flags that contradict each other before anything is loaded."""
+        check_method_flags(config_class().from_namespace(cfg))
+        return super().setup_task(cfg, **kwargs)
 
     def build_criterion(self, *args: Any, **kwargs: Any) -> Any:
         """Remember it: only who trains or validates builds a criterion."""
@@ -68,6 +77,7 @@ class ParallelDecodingMixin(AutocastMixin, FairseqTask):
         check_method_flags(config)
         scores = getattr(args, "score_reference", False)
         if config.decoding is not None and not scores:
+            check_call(args, kwargs, config)
             return self._build_parallel_generator(models, args)
         path = config.vocab_clusters
         if path is not None and scores:

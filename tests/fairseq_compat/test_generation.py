@@ -1,40 +1,131 @@
-"""Every field of fairseq's generation options is honoured or refused, never ignored."""
+"""fairseq's generation options beside ``--decoding``: honoured or refused, never ignored."""
 
 from argparse import Namespace
 from dataclasses import fields
 
 import pytest
+from fairseq import options
 from fairseq.dataclass.configs import GenerationConfig
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.fairseq_compat.generation import HONOURED, REFUSED, check_generation
+from specdec_plugin.fairseq_compat.generation import (
+    HONOURED,
+    REFUSED,
+    check_call,
+    check_generation,
+)
+from specdec_plugin.methods.greedy.method import Greedy
+from specdec_plugin.methods.registry import config_class
+from tests.support.command_lines import PLUGIN, TRACEBACK, run_cli
+
+DEFAULTS = {item.name: item.default for item in fields(GenerationConfig) if item.name != "_name"}
 
 
-def names():
-    return {item.name for item in fields(GenerationConfig)} - {"_name"}
+def test_no_option_is_forgotten_and_none_is_on_both_lists():
+    assert {*DEFAULTS} == HONOURED | {*REFUSED}
+    assert not HONOURED & {*REFUSED}
 
 
-#: Read by fairseq's iterative refinement or its simultaneous decoding, not by greedy search.
-NO_SEARCH = {"decoding_format", "no_seed_provided", "eos_token"}
-
-
-def test_no_field_is_forgotten_and_none_is_on_both_lists():
-    assert names() == (HONOURED | set(REFUSED) | NO_SEARCH) & names()
-    assert not HONOURED & set(REFUSED)
-    assert (HONOURED | set(REFUSED)) <= names()
-
-
+@pytest.mark.parametrize("typed", [True, False])
 @pytest.mark.parametrize("name", sorted(REFUSED))
-def test_refused_fields_raise_one_sentence(name):
-    default = {item.name: item.default for item in fields(GenerationConfig)}[name]
-    value = 5 if name == "beam" else {bool: True}.get(type(default), 7)
+def test_refused_options_raise_one_sentence(name, typed):
+    value = 5 if name == "beam" else {bool: True}.get(type(DEFAULTS[name]), 7)
     with pytest.raises(PluginError) as error:
-        check_generation(Namespace(**{"beam": 1, name: value}), "greedy")
-    assert str(error.value).startswith("--" + name.replace("_", "-"))
+        check_generation(Namespace(**{"beam": 1, name: value}), "greedy", typed=typed)
+    begin = "--" + name.replace("_", "-") + " " if typed else f"{name}={value}"
+    assert str(error.value).startswith(begin)
     assert len(str(error.value)) > 60
+    assert "{" not in str(error.value)
 
 
 def test_defaults_with_beam_one_pass():
     options = GenerationConfig()
     options.beam = 1
     check_generation(options, "specdec")
+
+
+def test_a_method_with_a_beam_takes_any():
+    check_generation(Namespace(beam=7), "greedy", beam=None)
+
+
+class TestParsing:
+    """fairseq's parsers refuse at once, and take the method's beam where none is typed."""
+
+    @pytest.fixture(params=["", "_from_pretrained_bart", "_multi_simple_epoch"])
+    def parse(self, request):
+        def parse(*more, interactive=False):
+            parser = options.get_generation_parser(interactive)
+            args = ["data", "--user-dir", PLUGIN, "--path", "model.pt"]
+            args += ["--task", "specdec_translation" + request.param, *more]
+            found = options.parse_args_and_arch(parser, args)
+            assert parser.get_default("beam") == 5
+            return found
+
+        return parse
+
+    def test_beam(self, parse, monkeypatch):
+        assert parse().beam == 5
+        assert parse("--beam", "3").beam == 3
+        assert parse("--decoding", "greedy").beam == 1
+        assert parse("--decoding", "greedy", "--beam", "1").beam == 1
+        monkeypatch.setattr(Greedy, "default_beam", None)
+        assert parse("--decoding", "greedy").beam == 5
+        assert parse("--decoding", "greedy", "--beam", "4").beam == 4
+
+    def test_scores_of_references_are_fairseqs(self, parse):
+        assert parse("--decoding", "greedy", "--score-reference", "--beam", "2").beam == 2
+
+    @pytest.mark.parametrize(
+        "flags, sentence",
+        [
+            (["--beam", "5"], r"^--beam 5 cannot .* --decoding greedy: .*; give --beam 1\.$"),
+            (["--sampling"], "^--sampling cannot .* leave it out, or leave out --decoding"),
+            (["--constraints"], "^--constraints cannot be kept"),
+            (["--nbest", "2"], "^--nbest 2 cannot be kept"),
+        ],
+    )
+    @pytest.mark.parametrize("interactive", [True, False])
+    def test_refusals_name_flags_as_typed(self, parse, flags, sentence, interactive):
+        with pytest.raises(PluginError, match=sentence):
+            parse("--decoding", "greedy", *flags, interactive=interactive)
+
+    def test_soft_alignments_cannot_be_printed_interactively(self, parse):
+        flags = ["--decoding", "greedy", "--print-alignment"]
+        assert parse(*flags, "soft").print_alignment == "soft"
+        assert parse(*flags, interactive=True).print_alignment == "hard"
+        with pytest.raises(PluginError, match="fairseq-interactive cannot print soft alignments"):
+            parse(*flags, "soft", interactive=True)
+
+
+@pytest.mark.parametrize("program", ["fairseq-generate", "fairseq-interactive"])
+@pytest.mark.parametrize(
+    "flags, sentence",
+    [
+        (["--decoding", "greedy", "--beam", 5], "--beam 5 cannot be kept with --decoding greedy"),
+        (["--drafter-path", "drafter.pt"], "without --decoding"),
+    ],
+)
+def test_command_lines_refuse_before_they_load(program, flags, sentence):
+    """Neither the data nor the model exists, and nothing tells so."""
+    args = [program, "nowhere", "-s", "en", "-t", "es", "--user-dir", PLUGIN, "--cpu"]
+    args += ["--task", "specdec_translation", "--path", "nowhere.pt", *flags]
+    done = run_cli(args, check=False)
+    assert done.returncode != 0 and TRACEBACK not in done.stderr
+    assert sentence in done.stderr.strip().splitlines()[-1]
+
+
+class TestCalls:
+    """What a program gives to ``build_generator``."""
+
+    config = config_class()(decoding="greedy")
+
+    def test_arguments(self):
+        check_call(Namespace(), {"prefix_allowed_tokens_fn": None}, self.config)
+        for name in ("prefix_allowed_tokens_fn", "seq_gen_cls"):
+            with pytest.raises(PluginError, match=f"^{name} cannot be kept with decoding='greedy'"):
+                check_call(Namespace(), {name: max}, self.config)
+
+    def test_decoding_options_among_those_of_the_search(self):
+        check_call(Namespace(beam=1, decoding="greedy", top_beta=1), {}, self.config)
+        with pytest.raises(PluginError, match=r"^block_size=4 is an option of the task"):
+            check_call(Namespace(block_size=4), {}, self.config)

@@ -1,0 +1,83 @@
+"""fairseq's hub decodes as asked, or refuses like the command line."""
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+import torch
+from fairseq.models.transformer import TransformerModel
+from fairseq.tasks.translation import TranslationConfig
+
+from specdec_plugin.decoding.generator import ParallelGenerator
+from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.checkpoints import load_weights
+
+LINES = ["one two three", "nine and two"]
+TASK = "specdec_translation"
+
+
+@pytest.fixture(scope="module", params=["cfg", "args"])
+def checkpoint(request, tiny_verifier, tmp_path_factory):
+    """A checkpoint of fairseq's own task, with the configuration of its day."""
+    path = tmp_path_factory.mktemp(request.param) / "model.pt"
+    state = load_weights(tiny_verifier)
+    if request.param == "args":
+        state.update(args=state["cfg"]["model"], cfg=None)
+        state["args"].task = "translation"
+        del state["args"].decoding
+    else:
+        known = {item.name for item in fields(TranslationConfig)}
+        task = {key: value for key, value in state["cfg"]["task"].items() if key in known}
+        state["cfg"]["task"] = {**task, "_name": "translation"}
+    torch.save(state, path)
+    return path
+
+
+@pytest.fixture
+def load(corpus, checkpoint):
+    def load(**options):
+        folder, name = Path(checkpoint).parent, Path(checkpoint).name
+        return TransformerModel.from_pretrained(str(folder), name, corpus.data_dir, **options)
+
+    return load
+
+
+def test_it_decodes_with_the_method_that_was_asked_for(load, tiny_drafter, monkeypatch):
+    expected = load().translate(LINES, beam=1)
+    batches = []
+    generate = ParallelGenerator.generate
+
+    def counted(self, *args, **kwargs):
+        batches.append(self.loop.drafter)
+        return generate(self, *args, **kwargs)
+
+    monkeypatch.setattr(ParallelGenerator, "generate", counted)
+    hub = load(task=TASK, decoding="specdec", drafter_path=tiny_drafter)
+    assert hub.translate(LINES, beam=1) == expected
+    assert hub.sample(LINES) == expected
+    assert len(batches) == 2 and None not in batches
+    assert load(task=TASK).translate(LINES, beam=1) == expected
+    assert len(batches) == 2
+
+
+@pytest.mark.parametrize(
+    "options, sentence",
+    [
+        ({}, r"^beam=5 cannot be kept with decoding='greedy': .*; pass beam=1\.$"),
+        ({"beam": 1, "sampling": True}, "^sampling=True cannot be kept with decoding='greedy'"),
+        ({"beam": 1, "nbest": 2}, "^nbest=2 cannot be kept"),
+        ({"beam": 1, "prefix_allowed_tokens_fn": max}, "^prefix_allowed_tokens_fn cannot be kept"),
+        ({"beam": 1, "decoding": "jacobi"}, "^decoding='jacobi' is an option of the task"),
+    ],
+)
+def test_it_refuses_what_cannot_be_kept(load, options, sentence):
+    hub = load(task=TASK, decoding="greedy")
+    with pytest.raises(PluginError, match=sentence):
+        hub.translate(LINES, **options)
+
+
+def test_it_refuses_before_models_are_built(load):
+    with pytest.raises(PluginError, match="--block-size 3 would have no effect"):
+        load(task=TASK, decoding="greedy", block_size=3)
+    with pytest.raises(PluginError, match=r"has no effect with task='translation'.*: pass task="):
+        load(decoding="greedy")
