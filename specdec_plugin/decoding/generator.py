@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..engine.encoder import build_encoder
 from ..errors import PluginError
+from .alignment import Aligner
 from .constraints import Constraints
 from .loop import DecodingLoop
 from .state import Batch
@@ -55,6 +56,7 @@ class ParallelGenerator:
         lengths: fairseq's options.
         eos: the symbol that is fed first and ends a sentence (default: the dictionary's).
         symbols_to_strip_from_output: fairseq leaves these out when it prints.
+        alignment: ``"hard"`` or ``"soft"`` to align hypotheses to their sources; None: neither.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class ParallelGenerator:
         lengths: Lengths,
         eos: Optional[int] = None,
         symbols_to_strip_from_output: Sequence[int] = (),
+        alignment: Any = None,
     ) -> None:
         self.models = models
         self._encoders = [build_encoder(model) for model in models]
@@ -75,6 +78,7 @@ class ParallelGenerator:
         self.statistics = statistics
         self.lengths = lengths
         self.symbols_to_strip_from_output = {*symbols_to_strip_from_output, self.eos}
+        self._aligner = Aligner(models, alignment, self.pad, self.eos) if alignment else None
         weakref.finalize(self, _report, statistics)
 
     @torch.no_grad()
@@ -98,14 +102,17 @@ class ParallelGenerator:
         Returns:
             for each row a list of one hypothesis: ``tokens`` and
             ``positional_scores`` (length,), ``score``, ``steps`` (iterations),
-            ``history`` and empty ``attention`` and ``alignment``.
+            ``history``, ``alignment`` where asked for, and empty ``attention``.
         """
         if constraints is not None:
             raise PluginError("Constraints cannot be kept with --decoding; leave one of them out.")
         with self.statistics.timed("total"):
             batch = self._batch(sample["net_input"], prefix_tokens, bos_token)
-            hypotheses = self.loop.decode(batch)
-        return [[self._finished(hypothesis)] for hypothesis in hypotheses]
+            found = self.loop.decode(batch)
+        hypotheses = [self._finished(hypothesis) for hypothesis in found]
+        if self._aligner is not None:
+            self._aligner.align(batch, hypotheses)
+        return [[hypothesis] for hypothesis in hypotheses]
 
     def forget(self) -> None:
         """Decode as if nothing had been decoded before; only speed depends on it."""

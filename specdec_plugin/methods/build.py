@@ -36,8 +36,8 @@ def build_generator(
     """
     cfg = decoding_config(task)
     check_method_flags(cfg)
-    check_generation(args, str(cfg.decoding))
     method, target = method_of(cfg), task.target_dictionary
+    check_generation(args, method.name, method.default_beam)
     statistics = Statistics()
     setup = Setup(cfg, task, models, statistics, target.eos() if eos is None else eos)
     step: Any = UnverifiedStep()
@@ -48,7 +48,8 @@ def build_generator(
     history = bool(getattr(args, "retain_iter_history", False))
     loop = DecodingLoop(drafter, step, statistics, history, method.max_rows(setup))
     lengths = _lengths(args, models, method.max_positions(drafter))
-    return ParallelGenerator(models, target, loop, statistics, lengths, eos)
+    alignment = getattr(args, "print_alignment", None)
+    return ParallelGenerator(models, target, loop, statistics, lengths, eos, alignment=alignment)
 
 
 def _verifier(setup: Setup, temperature: float) -> Verifier:
