@@ -27,7 +27,7 @@ class VerifiedStep:
     Args:
         verifier: what is accelerated.
         rule: which drafted tokens may stand.
-        one_call: let the kernels do it in one call wherever they can.
+        one_call: use the native step wherever it can run.
     """
 
     def __init__(self, verifier: Verifier, rule: Rule, one_call: bool = True) -> None:
@@ -39,9 +39,9 @@ class VerifiedStep:
     def inform(self, needs: FrozenSet[str]) -> None:
         """Tell in each outcome what a drafter needs; see :class:`.drafter.Drafter`."""
         self._needs = needs
-        self._at_once: Optional[NativeVerification] = None
+        self._native: Optional[NativeVerification] = None
         if self._one_call and NativeVerification.supports(self.verifier):
-            self._at_once = NativeVerification(self.verifier, self.rule, needs)
+            self._native = NativeVerification(self.verifier, self.rule, needs)
 
     def start(self, batch: Batch) -> None:
         """Begin a batch."""
@@ -49,8 +49,8 @@ class VerifiedStep:
 
     def take(self, rows: Rows, draft: Draft) -> Outcome:
         """Append to each row what stands of its draft, and the verifier's next token."""
-        if self._at_once is not None and self._at_once.fits(rows):
-            return self._at_once.take(rows, draft)
+        if self._native is not None and self._native.fits(rows):
+            return self._native.take(rows, draft)
         constraints = rows.constraints
         draft = draft.within(rows, constraints.max_len)
         fed = rows.last()
@@ -66,7 +66,7 @@ class VerifiedStep:
         self.verifier.keep(rows)
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows."""
+        """Continue with these rows."""
         self.verifier.select(rows)
 
 
@@ -221,11 +221,11 @@ class DecodingLoop:
         self, rows: Rows, ended: List[int], finished: List[Optional[Dict[str, Any]]]
     ) -> None:
         """Take finished rows out of the batch."""
-        for row, place in enumerate(rows.order):
+        for row, index in enumerate(rows.order):
             if ended[row]:
                 hypothesis: Dict[str, Any] = dict(rows.hypothesis(row))
                 hypothesis["steps"] = rows.steps
-                finished[place] = hypothesis
+                finished[index] = hypothesis
         unfinished = [row for row, end in enumerate(ended) if not end]
         kept = rows.select(unfinished)
         if kept is not None:
@@ -236,7 +236,7 @@ class DecodingLoop:
 
 def _remember(history: List[List[Tensor]], rows: Rows, draft: Draft, outcome: Outcome) -> None:
     """Store the draft and what was added, row by row (only when asked for)."""
-    for row, place in enumerate(rows.order):
+    for row, index in enumerate(rows.order):
         end = rows.host_lengths[row] + 1
-        history[place].append(draft.tokens[row, : outcome.drafted[row]].clone())
-        history[place].append(rows.inputs[row, end - outcome.added[row] : end].clone())
+        history[index].append(draft.tokens[row, : outcome.drafted[row]].clone())
+        history[index].append(rows.inputs[row, end - outcome.added[row] : end].clone())

@@ -139,7 +139,7 @@ class Rows:
         }
 
     def select(self, rows: List[int]) -> Optional[Tensor]:
-        """Go on with these rows; their indices as a tensor, (rows,), or None for no row."""
+        """Continue with these rows; their indices as a tensor, (rows,), or None for no row."""
         self.order = [self.order[row] for row in rows]
         if not rows:
             return None

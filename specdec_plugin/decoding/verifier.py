@@ -95,6 +95,6 @@ class Verifier:
             state.keep(rows.lengths, rows.longest)
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows."""
+        """Continue with these rows."""
         for state in self.states:
             state.select(rows)

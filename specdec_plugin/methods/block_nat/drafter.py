@@ -61,10 +61,10 @@ class NATDrafter(Drafter):
         self.engine = CachedDecoder(model.decoder, dtype, masks, project)
         self._encode = build_encoder(model)
         self._chain = self._make_chain()
-        self._at_once = self._make_one_call()
+        self._native = self._make_native()
         self._batch: Any = None
         self._state: Any = None
-        self._fed: List[int] = []  # inputs in the cache, by place in the batch
+        self._fed: List[int] = []  # inputs in the cache, by index in the batch
 
     def release(self) -> None:
         """Free what the kernels have packed, for a model that serves this drafter alone."""
@@ -78,7 +78,7 @@ class NATDrafter(Drafter):
             return None
         return Chain(head, engine.embedding, engine.scale, engine.projection, engine.weight_type)
 
-    def _make_one_call(self) -> Optional[NativeBlockDraft]:
+    def _make_native(self) -> Optional[NativeBlockDraft]:
         if not self.causal or self.with_scores or not self.engine.takes_tokens:
             return None
         if self._chain is None or self._chain.native is None:
@@ -87,7 +87,7 @@ class NATDrafter(Drafter):
 
     @property
     def stops_early(self) -> bool:
-        """Whether hardly anything is computed of a block behind the place where its draft ends."""
+        """Whether positions behind the end of a draft cost hardly anything."""
         chained = self._chain is not None and self._chain.native is not None
         return chained and not self.with_scores and self.confidence > 0
 
@@ -134,13 +134,13 @@ class NATDrafter(Drafter):
             self._read(self._batch, rows)
         state = self._state
         # Rows were fed different counts, and some of them may have left since.
-        fed = [self._fed[place] for place in rows.order]
+        fed = [self._fed[index] for index in rows.order]
         new = max(length + 1 - before for length, before in zip(rows.host_lengths, fed))
         state.keep(state.lengths, max(fed))
         self.statistics.drafter_tokens += sum(rows.host_lengths) + rows.size - sum(fed)
         self.statistics.drafter_blocks += rows.size
-        if self._at_once is not None and self._fits(new):
-            draft = self._at_once.propose(rows, state, new)
+        if self._native is not None and self._fits(new):
+            draft = self._native.propose(rows, state, new)
             self._note_fed(rows, state.lengths)
             return draft
         hidden = self._feed(rows, new)
@@ -157,11 +157,11 @@ class NATDrafter(Drafter):
     def _note_fed(self, rows: Rows, lengths: Tensor) -> None:
         """All tokens of ``rows`` are in the cache, ``lengths`` of each."""
         self._state.keep(lengths, rows.longest + 1)
-        for place, length in zip(rows.order, rows.host_lengths):
-            self._fed[place] = length + 1
+        for index, length in zip(rows.order, rows.host_lengths):
+            self._fed[index] = length + 1
 
     def _fits(self, new: int) -> bool:
-        """Whether a learned position is there for each input, masks too, as the kernels want."""
+        """Whether each input, masks too, has a learned position, as the kernels need."""
         return self.positions is None or new + self.block_size <= self.positions
 
     def _stopped(self, draft: Draft) -> Draft:
@@ -182,9 +182,9 @@ class NATDrafter(Drafter):
                 Draft(*self._chain.draft(hidden, last, self.confidence, rows.constraints.pad))
             )
 
-        def rules(values: Tensor, place: int) -> None:
+        def rules(values: Tensor, position: int) -> None:
             rows.constraints.apply(
-                values, rows.lengths + place, rows.shortest + place, rows.longest + place
+                values, rows.lengths + position, rows.shortest + position, rows.longest + position
             )
 
         tokens, scores = self._chain.choose(hidden, last, rows.constraints.pad, rules)
@@ -214,9 +214,9 @@ class NATDrafter(Drafter):
         """Rows with different numbers of new tokens. (rows, k, dim)."""
         state, k = self._state, self.block_size
         counts = (rows.lengths + 1 - state.lengths).unsqueeze(1)  # (rows, 1) new tokens
-        # The widest row decides; others feed rubbish after their masks.
-        place = torch.arange(new + k, device=counts.device)
-        source = (state.lengths.unsqueeze(1) + place[:new]).clamp(max=rows.inputs.size(1) - 1)
+        # The widest row decides; behind their masks, others feed undefined values.
+        slot = torch.arange(new + k, device=counts.device)
+        source = (state.lengths.unsqueeze(1) + slot[:new]).clamp(max=rows.inputs.size(1) - 1)
         tokens = self.engine.embed(rows.inputs.gather(1, source), state.lengths, state.longest)
         masks = self.engine.embed_vectors(
             self._masks().expand(rows.size, -1, -1), rows.lengths + 1, rows.longest + 1
@@ -225,8 +225,8 @@ class NATDrafter(Drafter):
         where = where.unsqueeze(2).expand(-1, -1, masks.size(2))
         x = torch.cat([tokens, masks], dim=1).scatter(1, where, masks)
         seen = (rows.lengths + 1 + k).unsqueeze(1)
-        own = state.lengths.unsqueeze(1) + place + 1
-        token = (place < counts) if self.causal else torch.zeros_like(place < counts)
+        own = state.lengths.unsqueeze(1) + slot + 1
+        token = (slot < counts) if self.causal else torch.zeros_like(slot < counts)
         limits = torch.where(token, own, seen)
         return self.engine.forward(state, x, limits).gather(1, where)
 
@@ -236,7 +236,7 @@ class NATDrafter(Drafter):
         return self.engine.masks[: self.block_size].unsqueeze(0)
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows."""
+        """Continue with these rows."""
         if self._state is not None:
             self._state.select(rows)
 

@@ -1,8 +1,8 @@
 """Blockwise parallel decoding (Stern et al., 2018): the model drafts for itself.
 
-Proposal heads say what follows the next token, from the state that said the next token. That
-state comes out of the verification of the draft before, so that verifying a draft and making
-the next is one call of the model (section 4); heads are asked at that one place alone.
+Proposal heads predict the tokens behind the next one, from the state that predicted the next one.
+Verification of the draft before computed that state. So one pass of the model verifies a draft and
+allows the next one (section 4), and the heads read that one position alone.
 """
 
 from typing import Optional
@@ -20,7 +20,7 @@ from .proposals import Proposals
 
 
 class BlockwiseDrafter(Drafter):
-    """Drafts what heads 2 to k say; the first iteration of a row has nothing to read yet.
+    """Drafts what heads 2 to k predict; in the first iteration they have no state to read.
 
     Args:
         proposals: the heads.
@@ -28,7 +28,7 @@ class BlockwiseDrafter(Drafter):
         eos: ends a draft.
         confidence: a draft stops where the heads' probability that all of it is right
             would fall below this; 0 drafts k - 1 tokens, or up to an end of sentence.
-        least: tokens that are drafted however unlikely they are.
+        min_draft: tokens that are drafted however unlikely they are.
         statistics: where it is counted how often heads were asked.
     """
 
@@ -40,21 +40,21 @@ class BlockwiseDrafter(Drafter):
         verifier: Verifier,
         eos: int,
         confidence: float = 0.0,
-        least: int = 0,
+        min_draft: int = 0,
         statistics: Optional[Statistics] = None,
     ) -> None:
         self.proposals, self._verifier = proposals, verifier
         self.statistics = Statistics() if statistics is None else statistics
-        self._eos, self._confidence, self._least = eos, confidence, least
+        self._eos, self._confidence, self._min_draft = eos, confidence, min_draft
         self._hidden: Optional[Tensor] = None
-        self._at_once: Optional[NativeProposalHeads] = None
+        self._native: Optional[NativeProposalHeads] = None
         if proposals.native is not None:
-            self._at_once = NativeProposalHeads(proposals, eos, confidence, least)
+            self._native = NativeProposalHeads(proposals, eos, confidence, min_draft)
 
     @property
     def stops_early(self) -> bool:
         """Whether heads behind the end of a draft need not be asked."""
-        return self._at_once is not None and self.proposals.native is not None
+        return self._native is not None and self.proposals.native is not None
 
     def start(self, batch: Batch) -> None:
         """Take over weights that changed."""
@@ -66,8 +66,8 @@ class BlockwiseDrafter(Drafter):
         if self._hidden is None:
             return rows.empty_draft()
         self.statistics.drafter_blocks += rows.size
-        if self._at_once is not None and self.proposals.native is not None:
-            return self._at_once.propose(rows, self._hidden, self._verifier.states[0])
+        if self._native is not None and self.proposals.native is not None:
+            return self._native.propose(rows, self._hidden, self._verifier.states[0])
         return self._propose(self._hidden, rows.constraints.pad)
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:
@@ -79,11 +79,11 @@ class BlockwiseDrafter(Drafter):
         if self._hidden is not None:
             self._hidden = self._hidden[rows]
 
-    def _propose(self, states: Tensor, never: int) -> Draft:
-        scores = self.proposals.scores(states, never, self._verifier.states[0])
+    def _propose(self, states: Tensor, suppressed_id: int) -> Draft:
+        scores = self.proposals.scores(states, suppressed_id, self._verifier.states[0])
         best, tokens = scores.values.max(2)
         lengths = confident(best - scores.normalisers, self._confidence)
-        lengths = lengths.clamp(min=min(self._least, tokens.size(1)))
+        lengths = lengths.clamp(min=min(self._min_draft, tokens.size(1)))
         ends = tokens.eq(self._eos)
         to_end = torch.where(ends.any(1), ends.int().argmax(1) + 1, tokens.size(1))
         lengths = torch.minimum(lengths, to_end)

@@ -1,8 +1,8 @@
 """Input-guided aggressive decoding (Ge et al., 2022, section 3.1): the source is the draft.
 
-For tasks whose input and output are nearly equal, such as correcting grammar: as long as both
-agree, what follows in the source is drafted, to its end. Where the model decides otherwise, it goes
-on token by token until an end of the output occurs in the source only once.
+It serves tasks whose input and output are nearly equal, such as grammatical error correction.
+While both agree, the rest of the source is drafted. Where the model decides otherwise, tokens are
+decoded one by one until an end of the output occurs in the source exactly once.
 """
 
 import sys
@@ -54,8 +54,8 @@ class InputGuidedDrafter(Drafter):
         tokens = batch.net_input["src_tokens"]
         padding = tokens.eq(self._symbols.source_pad)
         starts = padding.long().cumprod(1).sum(1)  # fairseq pads on the left
-        one_call = tokens.device.type == "cpu" and native.library() is not None
-        make: Any = NativeSourceCopy if one_call else SourceCopy
+        has_kernel = tokens.device.type == "cpu" and native.library() is not None
+        make: Any = NativeSourceCopy if has_kernel else SourceCopy
         # The search needs single symbols, which a CPU reads faster.
         source, starts = self._symbols.source(tokens).cpu(), starts.cpu()
         self._copies = make(source, starts, self._block_size, self._symbols.eos, self._longest)
@@ -83,7 +83,7 @@ class InputGuidedDrafter(Drafter):
             self._fallback.forget()
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows."""
+        """Continue with these rows."""
         self._copies.select(rows)
         if self._fallback is not None:
             self._fallback.select(rows)

@@ -60,8 +60,8 @@ class JacobiDrafter(Drafter):
         initial = initial_guesses(self._initial, batch, self._symbols.ordinary, room, source)
         matched = source if self._initial == "ngram" else None
         window = self._window._replace(block=min(self._window.block, self._limit))
-        one_call = batch.device.type == "cpu" and native.library() is not None
-        make: Any = NativeNgramLookup if one_call else NgramLookup
+        has_kernel = batch.device.type == "cpu" and native.library() is not None
+        make: Any = NativeNgramLookup if has_kernel else NgramLookup
         self._lookup = make(window, self._record, self._symbols.eos, matched, initial)
 
     def propose(self, rows: Rows) -> Draft:

@@ -65,7 +65,7 @@ class SelfDrafter(Drafter):
         self.dtype = dtype
         self._layouts = engine.layouts
         self._check()
-        self._at_once = NativeSelfDraft(copy, block_size)
+        self._native = NativeSelfDraft(copy, block_size)
 
     def start(self, batch: Batch) -> None:
         """Round the weights again if the verifier has noticed that they changed."""
@@ -88,8 +88,8 @@ class SelfDrafter(Drafter):
             )
 
     def propose(self, rows: Rows) -> Draft:
-        """What the copy says next, up to k tokens a row."""
-        return self._at_once.propose(rows, self._verifier.states[0])
+        """What the rounded decoder predicts next, up to k tokens a row."""
+        return self._native.propose(rows, self._verifier.states[0])
 
 
 def _is_scored(copy: CachedDecoder) -> bool:
