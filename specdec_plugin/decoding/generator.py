@@ -79,7 +79,7 @@ class ParallelGenerator:
         self.lengths = lengths
         self.symbols_to_strip_from_output = {*symbols_to_strip_from_output, self.eos}
         self._aligner = Aligner(models, alignment, self.pad, self.eos) if alignment else None
-        weakref.finalize(self, _report, statistics)
+        weakref.finalize(self, _report, statistics, loop.max_rows)
 
     @torch.no_grad()
     def generate(
@@ -168,6 +168,9 @@ class ParallelGenerator:
         }
 
 
-def _report(statistics: Statistics) -> None:
+def _report(statistics: Statistics, max_rows: int) -> None:
     for line in statistics.lines():
         logger.info(line)
+    reason = statistics.why_hardly_drafted(max_rows)
+    if reason is not None:
+        logger.warning(reason)

@@ -173,7 +173,7 @@ class DecodingLoop:
             step.inform(drafter.needs)
         self.statistics = statistics
         self.keep_history = keep_history
-        self._max_rows = sys.maxsize if max_rows is None else max_rows
+        self.max_rows = sys.maxsize if max_rows is None else max_rows
 
     def decode(self, batch: Batch) -> List[Dict[str, Any]]:
         """Decode a batch.
@@ -205,6 +205,7 @@ class DecodingLoop:
             assert hypothesis is not None
             hypothesis["history"] = steps
         self.statistics.sentences += batch.size
+        self.statistics.batches += 1
         return [hypothesis for hypothesis in finished if hypothesis is not None]
 
     def _draft(self, rows: Rows) -> Draft:
@@ -212,7 +213,10 @@ class DecodingLoop:
         prefix = rows.constraints.prefix
         if rows.steps == 0 and prefix is not None and isinstance(self.step, VerifiedStep):
             return Draft(prefix, prefix.ne(rows.constraints.pad).sum(1))
-        if self.drafter is None or rows.size > self._max_rows:
+        if self.drafter is None:
+            return rows.empty_draft()
+        if rows.size > self.max_rows:
+            self.statistics.gated += rows.size
             return rows.empty_draft()
         with self.statistics.timed("drafter"):
             return self.drafter.propose(rows)

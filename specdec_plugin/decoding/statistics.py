@@ -4,8 +4,10 @@ import time
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Dict, Iterator, List, Sequence
+from typing import Dict, Iterator, List, Optional, Sequence
 
+#: The share of iterations without drafts, from which on a run says so.
+_HARDLY = 0.75
 PARTS = ("encoder", "drafter", "verifier", "projection")
 
 
@@ -15,9 +17,11 @@ class Statistics:
 
     Attributes:
         sentences: finished hypotheses.
+        batches: that they were decoded in.
         tokens: output tokens, ends of sentence included.
         iterations: one for each row of each loop iteration, so that
             ``tokens / iterations`` is the papers' accepted tokens at any batch size.
+        gated: iterations in which nothing was drafted, because too many rows were unfinished.
         draft_lengths: how often a row drafted so many tokens.
         kept_lengths: how often a row kept so many of them.
         drafter_sources: sentences whose source a trained drafter read.
@@ -30,8 +34,10 @@ class Statistics:
     """
 
     sentences: int = 0
+    batches: int = 0
     tokens: int = 0
     iterations: int = 0
+    gated: int = 0
     draft_lengths: "Counter[int]" = field(default_factory=Counter)
     kept_lengths: "Counter[int]" = field(default_factory=Counter)
     drafter_sources: int = 0
@@ -84,6 +90,21 @@ class Statistics:
         return [
             _reaching(kept, length) / _reaching(drafted, length) for length in range(1, longest + 1)
         ]
+
+    def why_hardly_drafted(self, max_rows: int) -> Optional[str]:
+        """A sentence about a run whose drafts the gate kept off, and the cure; else None.
+
+        Args:
+            max_rows: the gate: unfinished rows up to which anything is drafted.
+        """
+        if self.gated < _HARDLY * max(1, self.iterations):
+            return None
+        size = self.sentences / max(1, self.batches)
+        return (
+            f"Hardly anything was drafted: batches had {size:.0f} sentences, and nothing is "
+            f"drafted while more than {max_rows} of them still run. Give --batch-size {max_rows}, "
+            "or --draft-rows 0 to draft always."
+        )
 
     def lines(self) -> List[str]:
         """The summary, a line each; none before anything was decoded."""

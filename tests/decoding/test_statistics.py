@@ -1,0 +1,44 @@
+"""What a run says about itself when it ends."""
+
+import logging
+
+import pytest
+
+from specdec_plugin.methods.build import build_generator
+from specdec_plugin.methods.registry import config_class
+from tests.support import tiny
+
+
+@pytest.fixture
+def warned(caplog):
+    """The warnings of a run over one batch of so many sentences."""
+
+    def run(sentences, decoding, **flags):
+        task, models = tiny.task(), [tiny.model(1)]
+        task.cfg = config_class()(decoding=decoding, **flags)
+        generator = build_generator(task, models, tiny.Namespace(beam=1, max_len_b=12))
+        generator.generate(models, tiny.sample([4] * sentences))
+        statistics = generator.statistics
+        with caplog.at_level(logging.WARNING, logger="specdec_plugin.decoding"):
+            del generator
+        return statistics, caplog.text
+
+    return run
+
+
+def test_a_run_without_drafts_says_why(warned):
+    statistics, text = warned(8, "jacobi", draft_rows=2)
+    assert statistics.gated == statistics.iterations == statistics.tokens
+    assert "batches had 8 sentences, and nothing is drafted while more than 2 of them" in text
+    assert "Give --batch-size 2, or --draft-rows 0 to draft always." in text
+    assert text.count("Hardly anything") == 1
+
+
+@pytest.mark.parametrize(
+    "sentences, decoding, flags",
+    [(8, "greedy", {}), (8, "jacobi", {"draft_rows": 0}), (1, "jacobi", {"draft_rows": 1})],
+)
+def test_other_runs_say_nothing(warned, sentences, decoding, flags):
+    statistics, text = warned(sentences, decoding, **flags)
+    assert statistics.gated == 0 and text == ""
+    assert (statistics.batches, statistics.sentences) == (1, sentences)
