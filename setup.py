@@ -43,6 +43,7 @@ setup(
             *PHOTOS,
         ],
         "lint": ["clang-format==19.1.7", "mypy>=1.11", "ruff>=0.6"],
+        "moses": ["sacremoses"],  # fairseq's --tokenizer moses
         "peers": ["ctranslate2"],
         "superres": PHOTOS,
         # Right-to-left text in figures; matplotlib draws it by itself from version 3.11 on.
@@ -55,6 +56,7 @@ setup(
             "specdec-cluster-vocab = specdec_plugin.cli.cluster_vocab:main",
             "specdec-ddgviz = specdec_plugin.lab.viz.__main__:main",
             "specdec-demo = specdec_plugin.cli.demo:main",
+            "specdec-generate = specdec_plugin.cli.generate:main",
             "specdec-gec-score = specdec_plugin.lab.gec.__main__:main",
             "specdec-init-drafter = specdec_plugin.cli.init_drafter:main",
         ]

@@ -115,7 +115,7 @@ class Session:
         unknown = {*searching} - {*SEARCH_OPTIONS}
         if unknown:
             raise PluginError(
-                f"There is no option {min(unknown)}. `python -m specdec_plugin.cli.options` lists "
+                f"There is no option {min(unknown)}. `specdec-generate --help` lists "
                 f"the decoding options; those of fairseq are {', '.join(SEARCH_OPTIONS)}."
             )
         args = Namespace(**{"beam": 5 if decoding is None else 1, **searching})

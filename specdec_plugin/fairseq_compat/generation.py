@@ -1,5 +1,6 @@
 """fairseq's own generation flags beside ``--decoding``: kept, or refused in a sentence."""
 
+import importlib.util
 from dataclasses import MISSING, fields
 from typing import Any, Callable, Dict, Mapping, Optional
 
@@ -130,6 +131,7 @@ def check_when_parsed(parser: Any, beam_of: Callable[[Any], Optional[int]]) -> N
             found, rest = parse(args, namespace)
         finally:
             parser.set_defaults(beam=default)
+        _check_tokenizer(found)
         beam = None if found.decoding is None else beam_of(found)
         if found.beam is None:
             found.beam = beam or default
@@ -139,6 +141,14 @@ def check_when_parsed(parser: Any, beam_of: Callable[[Any], Optional[int]]) -> N
         return found, rest
 
     parser.parse_known_args = parse_known_args
+
+
+def _check_tokenizer(options: Any) -> None:
+    """fairseq asks for sacremoses in a traceback, after it has loaded data and models."""
+    if options.tokenizer == "moses" and importlib.util.find_spec("sacremoses") is None:
+        raise PluginError(
+            "--tokenizer moses needs the package sacremoses: pip install 'specdec-plugin[moses]'."
+        )
 
 
 def _check_printing(options: Any) -> None:

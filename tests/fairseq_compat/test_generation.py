@@ -1,7 +1,10 @@
 """fairseq's generation options beside ``--decoding``: honoured or refused, never ignored."""
 
+import sys
 from argparse import Namespace
 from dataclasses import fields
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 
 import pytest
 from fairseq import options
@@ -88,6 +91,15 @@ class TestParsing:
     def test_refusals_name_flags_as_typed(self, parse, flags, sentence, interactive):
         with pytest.raises(PluginError, match=sentence):
             parse("--decoding", "greedy", *flags, interactive=interactive)
+
+    def test_moses_needs_a_package(self, parse, monkeypatch):
+        package = ModuleType("sacremoses")
+        package.__spec__ = ModuleSpec("sacremoses", None)
+        monkeypatch.setitem(sys.modules, "sacremoses", package)
+        assert parse("--tokenizer", "moses").tokenizer == "moses"
+        monkeypatch.setitem(sys.modules, "sacremoses", None)
+        with pytest.raises(PluginError, match=r"sacremoses: pip install 'specdec-plugin\[moses\]"):
+            parse("--tokenizer", "moses")
 
     def test_soft_alignments_cannot_be_printed_interactively(self, parse):
         flags = ["--decoding", "greedy", "--print-alignment"]
