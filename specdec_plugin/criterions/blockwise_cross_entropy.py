@@ -1,4 +1,4 @@
-"""The loss of proposal heads (Stern et al., 2018, section 6), and the block size they reach."""
+"""The loss of proposal heads (Stern et al., 2018, section 6) and their mean accepted block."""
 
 import math
 from bisect import bisect
@@ -26,7 +26,7 @@ except ImportError:
     from fairseq import metrics
 
 HEAD_LOSS_CHOICES = ChoiceEnum(["random", "mean"])
-# Purpose of random numbers; see counter_uniform.
+# Purpose of the random numbers; see counter_uniform.
 _HEAD = 3
 
 
@@ -41,15 +41,16 @@ class BlockwiseCrossEntropyConfig(FairseqDataclass):
     head_loss: HEAD_LOSS_CHOICES = field(
         default="random",
         metadata={
-            "help": "random: each update trains one head, drawn at random, as in the paper; mean: "
-            "the mean of all heads, whose expectation the former is, for more time and memory"
+            "help": "random: each update trains one randomly drawn head, as in Stern et al. 2018; "
+            "mean: each update trains all heads, which has the same expected gradient but takes "
+            "more time and memory"
         },
     )
     head_decay: float = field(
         default=1.0,
         metadata={
-            "help": "weight of a head's loss, as a part of that of the head before it: 1, as in "
-            "the paper, counts all alike; 0.8 counts those more that are asked more often"
+            "help": "ratio of a head's loss weight to that of the head before it: 1 weights all "
+            "heads alike, as in Stern et al. 2018; 0.8 favours the heads that decoding uses more"
         },
     )
     seed: int = II("common.seed")
@@ -57,18 +58,19 @@ class BlockwiseCrossEntropyConfig(FairseqDataclass):
 
 @register_criterion("blockwise_cross_entropy", dataclass=BlockwiseCrossEntropyConfig)
 class BlockwiseCrossEntropy(FairseqCriterion):
-    """Label-smoothed cross entropy of one head, or the mean of all that are trained.
+    """Label-smoothed cross entropy of one head, or the mean over all trained heads.
 
-    With S_i the sum of head i's losses over the tokens that it can predict (those that are
-    i - 1 or more behind another of their sentence) and n all tokens, the mean is
-    (1/k) Σ S_i / n, and a drawn head's loss S_i / n. Sums and n add up over workers, who all draw
-    the same head, so that the expected gradient is that of the mean on any number of them.
+    Let S_i be the sum of head i's losses over the tokens that it can predict, and n the number of
+    all tokens. Head i cannot predict the first i - 1 tokens of a sentence. The mean is
+    (1/k) Σ S_i / n, and the loss of a drawn head is S_i / n. All workers draw the same head, and
+    sums and n add up over them. So the expected gradient is that of the mean for any number of
+    workers.
 
-    A draft ends at its first wrong token, so that the first heads decide most of what is accepted,
-    and head 1 the translation. With a decay γ the mean is Σ γ^i S_i / (n Σ γ^i), and heads are
-    drawn as often as they count there (an addition to the paper).
+    A draft ends at its first wrong token, so the first heads decide most of the acceptance.
+    Head 1 decides the translation. With a decay γ the mean is Σ γ^i S_i / (n Σ γ^i), and heads are
+    drawn with these weights. The decay is not in Stern et al. 2018.
 
-    In pytorch_ddp, an update that draws head 1 leaves the heads' weights without a gradient: with
+    In pytorch_ddp, an update that draws head 1 leaves the heads' weights without a gradient. With
     several workers, add ``--find-unused-parameters`` or ``--ddp-backend legacy_ddp``.
     """
 
@@ -78,8 +80,8 @@ class BlockwiseCrossEntropy(FairseqCriterion):
         super().__init__(task)
         if not 0 < head_decay <= 1:
             raise PluginError(
-                f"--head-decay {head_decay}: each head's loss counts as much as that of the head "
-                "before it (1), or less. Give a number above 0, and 1 at most."
+                f"--head-decay {head_decay}: a head's loss weighs at most as much as that of the "
+                "head before it. Give a number above 0 and at most 1."
             )
         self.label_smoothing = label_smoothing
         self.draws = str(head_loss) == "random"
@@ -87,7 +89,7 @@ class BlockwiseCrossEntropy(FairseqCriterion):
         self.seed = seed
 
     def shares(self, heads: Sequence[int]) -> List[float]:
-        """What part of the mean each of these heads is; 1 in all."""
+        """The weight of each of these heads in the mean; the weights sum to 1."""
         weights = [self.head_decay ** (head - heads[0]) for head in heads]
         return [weight / sum(weights) for weight in weights]
 
@@ -95,8 +97,8 @@ class BlockwiseCrossEntropy(FairseqCriterion):
         """The heads that an update trains.
 
         Args:
-            trained: all that have weights to train.
-            update: its number.
+            trained: all heads that have weights to train.
+            update: the number of the update.
         """
         if not self.draws:
             return trained
@@ -112,7 +114,7 @@ class BlockwiseCrossEntropy(FairseqCriterion):
         Args:
             model: a :class:`BlockwiseTransformerModel`, perhaps wrapped for several workers.
             sample: fairseq's batch.
-            reduce: always summed; fairseq passes it.
+            reduce: ignored, the loss is always summed; fairseq passes it.
 
         Returns:
             the sum of the losses, the number of tokens (the gradient's denominator), and sums
@@ -129,15 +131,15 @@ class BlockwiseCrossEntropy(FairseqCriterion):
         weight = model.decoder.output_projection.weight
         sums = []
         for head, states in zip(heads, model(**sample["net_input"], heads=heads)):
-            wanted = _targets(sample["target"], head, self.padding_idx)
-            sums.append(projected_loss(states, weight, wanted, self.label_smoothing))
+            targets = _targets(sample["target"], head, self.padding_idx)
+            sums.append(projected_loss(states, weight, targets, self.label_smoothing))
         loss, nll = self._mean(heads, sums)
         return loss, sample["ntokens"], _log(sample, loss, nll)
 
     def _mean(
         self, heads: Sequence[int], sums: Sequence[Tuple[Tensor, Tensor]]
     ) -> Tuple[Tensor, Tensor]:
-        """Loss and negative log likelihood of all heads, from those of each."""
+        """Weighted means of the heads' losses and negative log likelihoods."""
         shares = self.shares(heads)
         loss, nll = (sum(map(mul, shares, part)) for part in zip(*sums))
         return loss, nll
@@ -146,28 +148,29 @@ class BlockwiseCrossEntropy(FairseqCriterion):
     def _validate(
         self, model: BlockwiseTransformerModel, sample: Dict[str, Any]
     ) -> Tuple[Tensor, Any, Dict[str, Any]]:
-        """The mean of all heads, what each says, and the blocks that would be accepted."""
+        """The mean over all heads, and sums of their accuracies and accepted blocks for the log."""
         net_input, target = sample["net_input"], sample["target"]
         shifted = net_input["prev_output_tokens"]
-        read = model.features(**net_input)
-        sums, said = [], []
+        inputs = model.features(**net_input)
+        sums, predictions = [], []
         counts: Dict[str, Any] = {}
         for head in range(1, model.block_size + 1):
-            (states,) = model.states(*read, shifted, [head])
-            logits = model.decoder.output_projection(states)  # one at a time: they are large
-            places = model.places(shifted, head)
-            wanted = _targets(target, head, self.padding_idx)
+            (states,) = model.states(*inputs, shifted, [head])
+            logits = model.decoder.output_projection(states)  # one head at a time saves memory
+            positions = model.positions(shifted, head)
+            targets = _targets(target, head, self.padding_idx)
             lprobs = utils.log_softmax(logits, dim=-1)
-            sums.append(label_smoothed_nll_loss(lprobs, wanted.unsqueeze(-1), self.label_smoothing))
+            smoothing = self.label_smoothing
+            sums.append(label_smoothed_nll_loss(lprobs, targets.unsqueeze(-1), smoothing))
             logits[:, self.padding_idx] = -math.inf
-            best = logits.argmax(-1)
-            right = best == wanted
+            argmax = logits.argmax(-1)
+            right = argmax == targets
             counts[f"nll_{head}"], counts[f"right_{head}"] = sums[-1][1].data, right.sum()
-            counts[f"count_{head}"] = places.sum()
-            said.append(torch.full_like(target, -1).masked_scatter(places, best))
+            counts[f"count_{head}"] = positions.sum()
+            predictions.append(torch.full_like(target, -1).masked_scatter(positions, argmax))
         loss, nll = self._mean(range(1, model.block_size + 1), sums)
         ends = target.ne(self.padding_idx).sum(1)
-        counts["iterations"] = iterations(torch.stack(said), ends).sum()
+        counts["iterations"] = iterations(torch.stack(predictions), ends).sum()
         return loss, sample["ntokens"], {**_log(sample, loss, nll), **counts}
 
     @classmethod
@@ -201,48 +204,50 @@ class BlockwiseCrossEntropy(FairseqCriterion):
         return True
 
 
-def iterations(said: Tensor, ends: Tensor) -> Tensor:
-    """How many iterations blockwise decoding would take, were its output the target.
+def iterations(predictions: Tensor, ends: Tensor) -> Tensor:
+    """The number of iterations of blockwise decoding if its output were the target.
 
-    Let s be the place whose state the heads read. Head 1 says the token behind it, and heads 2
-    to k draft those that follow. A draft stands as long as each token of it is what head 1 says at
-    its own place, given the target before; then head 1's next token is added, and the heads read
-    the state that said it. So from s a block of 1 + (leading drafts that agree with head 1)
-    tokens is accepted, the next s is as much further, and the mean accepted block size is tokens
-    divided by iterations. Where greedy decoding says the target, these are exactly the iterations
-    of ``--decoding blockwise`` with exact acceptance and full blocks, the first of which drafts
-    nothing; elsewhere head 1 is asked as if the target had been said until then.
+    Let s be the position whose state the heads read. Head 1 predicts the token after s, and heads
+    2 to k draft the following tokens. A drafted token is accepted while it is head 1's argmax at
+    its own position, given the target before. Then head 1's next token is added, and the heads
+    read the state that predicted it. So the block from s has 1 + (leading drafts that agree with
+    head 1) tokens, and the next s is that much further. The mean accepted block size is tokens
+    divided by iterations.
+
+    Where greedy decoding yields the target, these are exactly the iterations of ``--decoding
+    blockwise`` with exact acceptance and full blocks. Its first iteration drafts nothing.
+    Elsewhere head 1 is evaluated as if the prefix were the target's.
 
     Args:
-        said: (k, rows, length) what each head says at each place; anything where the sentence
-            has no token for the head.
-        ends: (rows,) tokens of each sentence, its end included.
+        predictions: (k, rows, length) argmax of each head at each position; any value where the
+            sentence has no token for the head.
+        ends: (rows,) number of tokens of each sentence, its end included.
 
     Returns:
-        (rows,).
+        (rows,) iterations.
     """
-    heads, rows, length = said.shape
-    places = torch.arange(length, device=said.device)
-    agrees = torch.zeros(heads - 1, rows, length, dtype=torch.bool, device=said.device)
+    heads, rows, length = predictions.shape
+    positions = torch.arange(length, device=predictions.device)
+    agrees = positions.new_zeros((heads - 1, rows, length), dtype=torch.bool)
     for ahead in range(1, min(heads, length)):
         short = length - ahead
-        agrees[ahead - 1, :, :short] = said[ahead, :, :short] == said[0, :, ahead:]
-        agrees[ahead - 1] &= places + ahead < ends.unsqueeze(1)
+        agrees[ahead - 1, :, :short] = predictions[ahead, :, :short] == predictions[0, :, ahead:]
+        agrees[ahead - 1] &= positions + ahead < ends.unsqueeze(1)
     blocks = 1 + agrees.long().cumprod(0).sum(0)  # (rows, length)
-    # The first iteration gives the first token, and the state to read at place 0. A block that
-    # ends the sentence is accepted in one more, unless it is of one token, which is there already.
-    place = torch.zeros_like(ends)
+    # The first iteration yields the first token and the state at position 0. A last block of
+    # one token needs no further iteration, because the one before has already predicted it.
+    position = torch.zeros_like(ends)
     count = torch.ones_like(ends)
     for _ in range(length):
-        going = place < ends - 1
-        count = count + going.long()
-        step = blocks.gather(1, place.clamp(max=length - 1).unsqueeze(1)).squeeze(1)
-        place = place + step * going.long()
+        unfinished = (position < ends - 1).long()
+        count = count + unfinished
+        step = blocks.gather(1, position.clamp(max=length - 1).unsqueeze(1)).squeeze(1)
+        position = position + step * unfinished
     return count
 
 
 def _targets(target: Tensor, head: int, pad: int) -> Tensor:
-    """(n,) what a head is to say, at the places of :meth:`BlockwiseTransformerModel.places`."""
+    """(n,) targets of a head, at :meth:`BlockwiseTransformerModel.positions`, in order."""
     ahead = target[:, min(head - 1, target.size(1)) :]
     return ahead[ahead.ne(pad)]
 

@@ -24,7 +24,7 @@ except ImportError:
 
 # Purposes of random numbers; see counter_uniform.
 _STARTS, _REVEALED = 1, 2
-# Validation hides the same blocks at every epoch, so that its figures compare.
+# Validation hides the same blocks in every epoch, so its figures are comparable.
 _VALIDATION_EPOCH = 0
 
 
@@ -39,37 +39,37 @@ class GlancingBlockLossConfig(FairseqDataclass):
     glancing_start: float = field(
         default=0.5,
         metadata={
-            "help": "λ at the first update: the share of wrongly predicted positions whose "
-            "reference the second pass may see; 0 with --glancing-end 0 turns glancing off"
+            "help": "λ at the first update: reference tokens that the second pass may see, as a "
+            "share of the wrong predictions; 0 with --glancing-end 0 turns glancing off"
         },
     )
     glancing_end: float = field(
         default=0.3,
-        metadata={"help": "λ after --glancing-updates updates; it falls linearly"},
+        metadata={"help": "λ after --glancing-updates updates; λ changes linearly until then"},
     )
     glancing_updates: int = field(
         default=0,
-        metadata={"help": "updates over which λ falls; 0 means --max-update"},
+        metadata={"help": "updates over which λ changes; 0 means --max-update"},
     )
     block_rate: float = field(
         default=0.25,
         metadata={
-            "help": "hidden blocks a target token, all trained in one pass; 0 hides one block a "
-            "sentence, as the papers do. --prefix-attention full always hides one"
+            "help": "hidden blocks per target token, all trained in one pass; 0 hides one block "
+            "per sentence, as in Xia et al. 2023. --prefix-attention full always hides one"
         },
     )
     position_decay: float = field(
         default=1.0,
         metadata={
-            "help": "weight of the i-th position of a block is this to the power i - 1; below 1 "
-            "favours the first tokens, without which the later ones cannot be accepted"
+            "help": "the i-th position of a block has this weight to the power i - 1; below 1 "
+            "favours the first tokens, without which later ones cannot be accepted"
         },
     )
     teacher_weight: float = field(
         default=0.5,
         metadata={
-            "help": "with --teacher-path: share of the loss that is the divergence from the "
-            "teacher's distributions; the rest is the label-smoothed loss of the target"
+            "help": "with --teacher-path: weight of the divergence from the teacher's "
+            "distributions in the loss; the rest is the label-smoothed loss of the target"
         },
     )
     teacher_temperature: float = field(
@@ -82,7 +82,7 @@ class GlancingBlockLossConfig(FairseqDataclass):
 
 @register_criterion("glancing_block_loss", dataclass=GlancingBlockLossConfig)
 class GlancingBlockLoss(FairseqCriterion):
-    """Sums of weighted token losses and of weights, so that workers add up exactly."""
+    """Sums of weighted token losses and of weights, which add up exactly over workers."""
 
     def __init__(
         self,
@@ -126,11 +126,11 @@ class GlancingBlockLoss(FairseqCriterion):
         Args:
             model: a :class:`BlockNATModel`, perhaps wrapped for several workers.
             sample: fairseq's batch.
-            reduce: always summed; fairseq passes it.
+            reduce: ignored, the loss is always summed; fairseq passes it.
 
         Returns:
-            the weighted sum of the losses, the sum of the weights (the gradient's
-            denominator; both count tokens with ``position_decay`` 1), and sums for the log.
+            the weighted sum of the losses, the sum of the weights (the gradient's denominator, the
+            number of tokens with ``position_decay`` 1), and sums for the log.
         """
         epoch = self.task.epoch if model.training else _VALIDATION_EPOCH
         blocks = self._blocks(model, sample, epoch)
@@ -146,12 +146,12 @@ class GlancingBlockLoss(FairseqCriterion):
             lprobs, target.unsqueeze(-1), self.label_smoothing, reduce=False
         )
         if self.task.teacher is not None and model.training:
-            apart = self._divergence(model, sample, blocks, prediction)
+            divergence = self._divergence(model, sample, blocks, prediction)
             share = self.teacher_weight
-            losses = (1 - share) * losses + share * apart
-        places = torch.arange(blocks.scored.size(2), device=target.device)
-        weights = (self.position_decay**places).expand_as(blocks.scored)[prediction.scored]
-        # Not a dot product: under --cpu-autocast that would be summed in bfloat16.
+            losses = (1 - share) * losses + share * divergence
+        positions = torch.arange(blocks.scored.size(2), device=target.device)
+        weights = (self.position_decay**positions).expand_as(blocks.scored)[prediction.scored]
+        # Under --cpu-autocast a dot product would be summed in bfloat16.
         loss, nll, size = (losses * weights).sum(), (nlls * weights).sum(), weights.sum()
         logging_output = {
             "loss": loss.data,
@@ -169,22 +169,22 @@ class GlancingBlockLoss(FairseqCriterion):
     ) -> Tensor:
         """T² · KL(teacher ‖ drafter) at each scored position (Hinton et al. 2015), (scored,).
 
-        The teacher reads the whole target before a token; the drafter only the
-        prefix of its block. What it cannot know widens its distribution.
+        The teacher reads all target tokens before a position. The drafter reads only the prefix
+        of its block, so its distribution is wider.
         """
         temperature = self.teacher_temperature
-        slots = blocks.starts.unsqueeze(2) + torch.arange(
+        positions = blocks.starts.unsqueeze(2) + torch.arange(
             blocks.scored.size(2), device=blocks.starts.device
         )
-        rows = torch.arange(slots.size(0), device=slots.device).view(-1, 1, 1).expand_as(slots)
+        rows = torch.arange(positions.size(0), device=positions.device)
+        rows = rows.view(-1, 1, 1).expand_as(positions)
         scored = prediction.scored
-        said = self.task.teacher.logits(sample["net_input"], model.encoder, prediction.encoder_out)[
-            rows[scored], slots[scored]
-        ]
-        known = utils.log_softmax(said / temperature, dim=-1)
+        teacher = self.task.teacher
+        logits = teacher.logits(sample["net_input"], model.encoder, prediction.encoder_out)
+        wanted = utils.log_softmax(logits[rows[scored], positions[scored]] / temperature, dim=-1)
         drafted = utils.log_softmax(prediction.logits / temperature, dim=-1)
-        apart = torch.nn.functional.kl_div(drafted, known, reduction="none", log_target=True)
-        return temperature**2 * apart.sum(-1)
+        divergence = torch.nn.functional.kl_div(drafted, wanted, reduction="none", log_target=True)
+        return temperature**2 * divergence.sum(-1)
 
     def _blocks(self, model: Any, sample: Dict[str, Any], epoch: int) -> Blocks:
         target = sample["target"]
@@ -217,10 +217,10 @@ class GlancingBlockLoss(FairseqCriterion):
 
 
 def _acceptance(prediction: BlockPrediction, blocks: Blocks) -> Dict[str, Tensor]:
-    """How many leading tokens of each block agree with the reference, and how many blocks.
+    """The number of leading tokens that agree with the reference, and the number of blocks.
 
-    The mean is the accepted prefix length that exact verification would give if
-    the verifier said the reference.
+    Their ratio is the mean accepted length of exact verification if the verifier predicted the
+    reference.
     """
     right = torch.zeros_like(blocks.scored)
     right[prediction.scored] = prediction.logits.argmax(-1) == blocks.targets[prediction.scored]

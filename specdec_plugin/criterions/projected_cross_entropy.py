@@ -1,4 +1,4 @@
-"""fairseq's label-smoothed cross entropy without its logits, for large vocabularies."""
+"""fairseq's label-smoothed cross entropy in chunks of logits, for large vocabularies."""
 
 from typing import Any, Dict, Tuple
 
@@ -17,8 +17,8 @@ from .projected_loss import projected_loss
 class ProjectedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
     """Loss, gradient and log of ``label_smoothed_cross_entropy``, in less time and memory.
 
-    Logits of a batch of 3,500 tokens over 32,000 symbols are 0.45 GB, and fairseq's loss makes
-    several tensors of that size; here a part of them is there at a time.
+    The logits of a batch of 3,500 tokens over 32,000 symbols take 0.45 GB. fairseq's loss
+    allocates several tensors of that size; this loss holds one chunk at a time.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class ProjectedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         if report_accuracy:
             raise PluginError(
                 "--report-accuracy needs all logits, which --criterion projected_cross_entropy "
-                "does without: leave it out, or use --criterion label_smoothed_cross_entropy."
+                "does not keep: leave it out, or use --criterion label_smoothed_cross_entropy."
             )
 
     def forward(
@@ -44,13 +44,13 @@ class ProjectedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         Args:
             model: a fairseq Transformer, perhaps wrapped for several workers.
             sample: fairseq's batch.
-            reduce: always summed; fairseq passes it.
+            reduce: ignored, the loss is always summed; fairseq passes it.
 
         Returns:
             the sum of the losses, the gradient's denominator, and sums for the log.
 
         Raises:
-            PluginError: the model does more than multiply its states with a matrix.
+            PluginError: the model's output projection is more than one matrix product.
         """
         weight = _projection_of(model.decoder).weight
         states = model(**sample["net_input"], features_only=True)[0][:, self.ignore_prefix_size :]
@@ -68,7 +68,7 @@ def _projection_of(decoder: Any) -> nn.Linear:
     if isinstance(projection, nn.Linear) and projection._parameters["bias"] is None:
         return projection
     raise PluginError(
-        "--criterion projected_cross_entropy is for Transformers whose states are multiplied "
-        "with a matrix, without a bias or an adaptive softmax: use --criterion "
+        "--criterion projected_cross_entropy needs a Transformer whose output projection is one "
+        "matrix, without a bias or an adaptive softmax: use --criterion "
         "label_smoothed_cross_entropy for this model."
     )

@@ -1,8 +1,8 @@
-"""Label-smoothed cross entropy of states that are still to be projected on the vocabulary.
+"""Label-smoothed cross entropy of states before their projection on the vocabulary.
 
-Logits of all states at once fill gigabytes (8 heads, 3,400 tokens and 8,000 symbols: 0.9 GB, and as
-much for each step to their gradient), and going through them over and over takes longer than
-the products. So they are computed a chunk at a time, with their gradient, and dropped.
+The logits of all states take gigabytes: 0.9 GB for 8 heads, 3,400 tokens and 8,000 symbols. Each
+step to their gradient takes as much again. Reading them repeatedly takes longer than the matrix
+products. So logits and gradient are computed one chunk at a time, and the logits are dropped.
 """
 
 from typing import Any, Tuple
@@ -14,15 +14,15 @@ from torch.autograd.function import once_differentiable
 
 from ..engine import native
 
-#: States that are projected at a time. On two cores 512 was fastest (twice as fast at
-#: 27,000 states and 8,000 symbols as 64, where starting each operation costs more than it does).
+#: States per chunk. On two cores 512 was fastest for 27,000 states and 8,000 symbols. Chunks of
+#: 64 took twice the time, because the overhead of each operation dominated.
 CHUNK = 512
 
 
 def projected_loss(
     states: Tensor, weight: Tensor, targets: Tensor, smoothing: float
 ) -> Tuple[Tensor, Tensor]:
-    """What fairseq's label-smoothed loss gives for ``states @ weight.T``, without keeping that.
+    """fairseq's label-smoothed loss of the logits ``states @ weight.T``, which are not kept.
 
     With n = logsumexp(z) - z_t for logits z, V symbols and ε_V = ε / (V - 1), a state's loss is
 
@@ -37,8 +37,7 @@ def projected_loss(
         smoothing: ε.
 
     Returns:
-        the sum over all states, which has a gradient, and the same without smoothing, which has
-        none.
+        the loss summed over all states, and the sum without smoothing, which has no gradient.
     """
     loss, nll = _ProjectedLoss.apply(states, weight, targets, smoothing)
     return loss, nll
@@ -49,9 +48,9 @@ class _ProjectedLoss(torch.autograd.Function):
     def forward(
         ctx: Any, states: Tensor, weight: Tensor, targets: Tensor, smoothing: float
     ) -> Tuple[Tensor, Tensor]:
-        kind = F.linear(states[:0], weight).dtype  # the type that autocast computes in, if any
+        kind = F.linear(states[:0], weight).dtype  # autocast's type, if it is on
         low_states, low_weight = states.to(kind), weight.to(kind)
-        # Half precision would lose what is small in a gradient that is not scaled yet.
+        # Half precision would lose small values of a gradient that is not scaled yet.
         exact = low_weight.float() if kind == torch.float16 else low_weight
         of_states = torch.empty_like(states) if ctx.needs_input_grad[0] else None
         of_weight = torch.zeros_like(weight).float() if ctx.needs_input_grad[1] else None
@@ -62,7 +61,7 @@ class _ProjectedLoss(torch.autograd.Function):
             for begin in range(0, len(states), CHUNK):
                 part = slice(begin, begin + CHUNK)
                 h, target = low_states[part], targets[part].unsqueeze(1)
-                # What is the same for all symbols, -ε_V, is added to the products.
+                # The term -ε_V, the same for all symbols, is added to the products below.
                 logits, added = F.linear(h, low_weight), spread + smoothing - 1
                 wrong, total, slope = _compare(logits, target, added)
                 nll += wrong.sum()
@@ -93,21 +92,21 @@ def _compare(z: Tensor, target: Tensor, added: float) -> Tuple[Tensor, Tensor, T
     Args:
         z: (rows, vocabulary) of any type; may be overwritten.
         target: (rows, 1).
-        added: to what the target's symbol has.
+        added: a number that is added to the target's probability.
 
     Returns:
-        (rows, 1) and (rows, 1) float32, and (rows, vocabulary) float32, or bfloat16 as z is.
+        (rows, 1) and (rows, 1) float32, and (rows, vocabulary) float32, or z's bfloat16.
     """
     if z.dtype == torch.bfloat16 and z.device.type == "cpu" and native.library() is not None:
         return _compare_natively(z, target, added)
-    scores = z.float().log_softmax(1)  # one reading of memory; the parts of it would be five
+    scores = z.float().log_softmax(1)  # one pass over memory instead of five
     wrong = -scores.gather(1, target)
     total = z.gather(1, target) + wrong
     return wrong, total, scores.exp_().scatter_add_(1, target, torch.full_like(wrong, added))
 
 
 def _compare_natively(z: Tensor, target: Tensor, added: float) -> Tuple[Tensor, Tensor, Tensor]:
-    """See :func:`_compare`; by a kernel, in a fifth of the time."""
+    """See :func:`_compare`; the native kernel takes a fifth of the time."""
     wrong, total = (torch.empty(target.shape) for _ in range(2))
     target = target.contiguous()
     native.library().probabilities_run(

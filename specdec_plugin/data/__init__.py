@@ -1,1 +1,1 @@
-"""What training feeds to the models of the plugin."""
+"""Training inputs of the plugin's models."""

@@ -1,13 +1,12 @@
-"""Which tokens a drafter sees and which it must predict (Xia et al., 2023, section 3.1).
+"""Prefixes and hidden blocks of a drafter's training examples (Xia et al., 2023, section 3.1).
 
-A training example is a prefix of the target and the k tokens after it, hidden.
-The papers train one such block a sentence.  When prefix tokens see only the
-prefix (``--prefix-attention causal``), many blocks can share one pass over the
-sentence: all prefixes are read off the same causal states.
+A training example is a prefix of the target and the k hidden tokens after it. Xia et al. train
+one such block per sentence. With ``--prefix-attention causal`` prefix tokens attend only to the
+prefix. Then many blocks share one pass, because all prefixes have the same causal states.
 
-The decoder's input is laid out as ``[prefix (length) ; block 1 (k) ; block 2 (k) …]``.
-A block that starts after s tokens predicts tokens s … s+k-1 of the target, each
-at the position that the token itself will take when it is fed to the verifier.
+The decoder's input is ``[prefix (length) ; block 1 (k) ; block 2 (k) …]``. A block that starts
+after s tokens predicts tokens s … s+k-1 of the target. Each token is predicted at the position
+that it will have as the verifier's input.
 """
 
 import math
@@ -23,10 +22,10 @@ class Blocks(NamedTuple):
     """The hidden blocks of a batch.
 
     Attributes:
-        starts: (rows, blocks) how many target tokens precede the block.
-        targets: (rows, blocks, k) the hidden tokens; pad where the sentence has
-            ended, or where the row has fewer blocks than others.
-        scored: (rows, blocks, k) true where there is a token to predict.
+        starts: (rows, blocks) number of target tokens before the block.
+        targets: (rows, blocks, k) the hidden tokens; pad after the end of the sentence, and in
+            rows with fewer blocks than others.
+        scored: (rows, blocks, k) true at the tokens to predict.
     """
 
     starts: Tensor
@@ -35,18 +34,18 @@ class Blocks(NamedTuple):
 
 
 def sample_blocks(target: Tensor, pad: int, block_size: int, rate: float, noise: Tensor) -> Blocks:
-    """Hide blocks at random places, uniformly among those that hide a token.
+    """Hide blocks at random starts, drawn uniformly from the positions of tokens.
 
     Args:
         target: (rows, length) with the end of sentence, padded on the right.
         pad: the padding symbol.
         block_size: k.
-        rate: blocks a target token; at least one block a sentence is drawn, so 0
-            means one.  Blocks of one sentence start at different places.
-        noise: (rows, length) uniform random numbers that choose the places.
+        rate: blocks per target token. Each sentence has at least one block, so 0 means one.
+            Blocks of one sentence start at different positions.
+        noise: (rows, length) uniform random numbers that select the starts.
 
     Returns:
-        the blocks, ``ceil(rate · longest)`` or 1 a row.
+        the blocks, ``ceil(rate · longest)`` but at least 1 per row.
     """
     rows, length = target.shape
     real = target.ne(pad)
@@ -57,25 +56,25 @@ def sample_blocks(target: Tensor, pad: int, block_size: int, rate: float, noise:
     starts = order[:, :blocks]  # (rows, blocks)
     present = torch.arange(starts.size(1), device=target.device) < wanted.unsqueeze(1)
 
-    slots = starts.unsqueeze(2) + torch.arange(block_size, device=target.device)
-    inside = slots < lengths.view(rows, 1, 1)
+    positions = starts.unsqueeze(2) + torch.arange(block_size, device=target.device)
+    inside = positions < lengths.view(rows, 1, 1)
     scored = inside & present.unsqueeze(2)
-    flat = slots.clamp(max=length - 1).view(rows, -1)
-    targets = target.gather(1, flat).view_as(slots).masked_fill(~scored, pad)
+    flat = positions.clamp(max=length - 1).view(rows, -1)
+    targets = target.gather(1, flat).view_as(positions).masked_fill(~scored, pad)
     return Blocks(starts, targets, scored)
 
 
-def input_slots(blocks: Blocks, length: int) -> Tensor:
-    """Where each input of the layout stands in its sentence.
+def input_positions(blocks: Blocks, length: int) -> Tensor:
+    """The position of each decoder input in its sentence.
 
-    Slot 0 holds the start symbol, so the hidden token t stands at slot t + 1.
+    Position 0 holds the start symbol, so the hidden token t has position t + 1.
 
     Args:
         blocks: the hidden blocks.
-        length: how many prefix inputs the layout begins with.
+        length: number of prefix inputs.
 
     Returns:
-        (rows, length + blocks · k) slots.
+        (rows, length + blocks · k) positions.
     """
     rows, _, block_size = blocks.targets.shape
     device = blocks.starts.device
@@ -85,32 +84,32 @@ def input_slots(blocks: Blocks, length: int) -> Tensor:
 
 
 def may_attend(blocks: Blocks, length: int, causal_prefix: bool) -> Tensor:
-    """Who sees whom in the layout.
+    """The self-attention mask of the decoder's inputs.
 
-    A masked position sees the prefix before its block and its whole block, also
-    the masks past the end of the sentence: hiding those would tell its length.
-    A prefix token sees the prefix up to itself (``causal``), or everything that
-    its only block sees (``full``, the papers' form).
+    A masked position attends to the prefix before its block and to its whole block. That includes
+    the masks past the end of the sentence, whose absence would reveal its length. A prefix token
+    attends to the prefix up to itself (``causal``), or to all inputs that its only block attends
+    to (``full``, as in Xia et al. 2023).
 
     Args:
-        blocks: the hidden blocks; exactly one a row unless ``causal_prefix``.
-        length: how many prefix inputs the layout begins with.
-        causal_prefix: whether prefix tokens see only the prefix.
+        blocks: the hidden blocks; exactly one per row unless ``causal_prefix``.
+        length: number of prefix inputs.
+        causal_prefix: whether prefix tokens attend only to the prefix.
 
     Returns:
-        (rows, layout, layout) true where the query (second axis) sees the key.
+        (rows, inputs, inputs) true where the query (second axis) attends to the key.
     """
     rows, count, block_size = blocks.targets.shape
     device = blocks.starts.device
-    slot = torch.arange(length, device=device)
+    position = torch.arange(length, device=device)
     owner = torch.arange(count, device=device).repeat_interleave(block_size)
 
-    before = slot <= blocks.starts.unsqueeze(2)  # (rows, blocks, length)
+    before = position <= blocks.starts.unsqueeze(2)  # (rows, blocks, length)
     block_rows = torch.cat(
         [before[:, owner], (owner.unsqueeze(1) == owner).expand(rows, -1, -1)], dim=2
     )
     if causal_prefix:
-        own = (slot <= slot.unsqueeze(1)).expand(rows, length, length)
+        own = (position <= position.unsqueeze(1)).expand(rows, length, length)
         prefix_rows = torch.cat([own, own.new_zeros(rows, length, owner.numel())], dim=2)
     else:
         prefix_rows = block_rows[:, :1].expand(rows, length, -1)
@@ -120,12 +119,12 @@ def may_attend(blocks: Blocks, length: int, causal_prefix: bool) -> Tensor:
 def glance(wrong: Tensor, scored: Tensor, ratio: float, noise: Tensor) -> Tensor:
     """Choose reference tokens to reveal (glancing, Qian et al. 2021).
 
-    With H wrong predictions in a block, ⌊ratio · H⌋ of its tokens are revealed,
-    drawn uniformly from the block.
+    In a block with H wrong predictions, ⌊ratio · H⌋ tokens are revealed. They are drawn uniformly
+    from the block.
 
     Args:
         wrong: (rows, blocks, k) true where the first pass was wrong.
-        scored: (rows, blocks, k) true where there is a token to predict.
+        scored: (rows, blocks, k) true at the tokens to predict.
         ratio: λ.
         noise: (rows, blocks, k) uniform random numbers.
 

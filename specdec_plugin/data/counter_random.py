@@ -1,10 +1,10 @@
 """Random numbers that depend on the example, not on the worker that draws them.
 
-A drafter's random prefix must be the same whichever worker, batch or order the
-sentence comes in, so that training is reproducible and the gradient does not
-depend on the number of workers.  A counter-based generator gives that without
-a loop over the batch: the number is a hash of (seed, epoch, sentence, counter).
-The hash is the finaliser of SplitMix64 (Steele, Lea & Flood 2014).
+A drafter's random prefix must not depend on the worker, batch or order of its sentence. Then
+training is reproducible, and the gradient does not depend on the number of workers. A
+counter-based generator achieves that without a loop over the batch: each number is a hash of
+(seed, epoch, sentence, counter). The hash is the finaliser of SplitMix64 (Steele, Lea & Flood
+2014).
 """
 
 import torch
@@ -19,17 +19,16 @@ def counter_uniform(ids: Tensor, width: int, *stream: int) -> Tensor:
     """Uniform numbers in [0, 1), one row for each sentence.
 
     Args:
-        ids: (rows,) whole numbers that name the sentences.
-        width: how many numbers a row.
-        stream: further whole numbers (seed, epoch, purpose); each choice gives an
-            independent sequence.
+        ids: (rows,) integers that identify the sentences.
+        width: number of random numbers per row.
+        stream: further integers (seed, epoch, purpose), which select independent sequences.
 
     Returns:
         (rows, width) float32.
     """
     state = ids.to(torch.int64)
-    for word in stream:
-        state = _mix(state * _GOLDEN + word)
+    for number in stream:
+        state = _mix(state * _GOLDEN + number)
     counter = torch.arange(1, width + 1, device=ids.device)
     mixed = _mix(state.unsqueeze(1) + counter * _GOLDEN)
     return _shifted(mixed, 40).to(torch.float32) / 2**24

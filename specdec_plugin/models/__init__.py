@@ -1,1 +1,1 @@
-"""What fairseq trains: the models of the plugin."""
+"""The models that fairseq trains."""

@@ -1,4 +1,4 @@
-"""A module of another model: read, never trained, and stored nowhere."""
+"""A module borrowed from another model: it is read, but neither trained nor stored."""
 
 from typing import Any, List
 
@@ -8,14 +8,14 @@ from ..errors import PluginError
 
 
 class Attached(nn.Module):
-    """Stands where a module of the verifier's is used; the base of such a place."""
+    """Base class of stand-ins for a module of the verifier or base model."""
 
-    #: What is told where nothing is attached.
+    #: The error when no module is attached.
     MISSING = "The verifier is missing."
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        # A list hides the module: it is in no state dict, it has no trained
+        # A list hides the module from PyTorch. It is in no state dict, it has no trained
         # parameters, and train() does not switch its dropout on.
         self._attached: List[Any] = []
 

@@ -1,8 +1,8 @@
 """The drafter: a block non-autoregressive Transformer (Xia et al., 2023, section 3).
 
-The decoder reads [prefix ; k mask vectors] and predicts the k hidden tokens at
-once.  It is fairseq's own decoder with one parameter more, so that the engine
-which runs verifiers fast runs drafters too.
+The decoder reads [prefix ; k mask vectors] and predicts the k hidden tokens at once.
+It is fairseq's decoder with one additional parameter, so the engine runs verifiers and
+drafters alike.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -18,7 +18,7 @@ from fairseq.models.transformer.transformer_legacy import base_architecture
 from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
 from torch import Tensor, nn
 
-from ..data.block_masking import Blocks, glance, input_slots, may_attend
+from ..data.block_masking import Blocks, glance, input_positions, may_attend
 from ..errors import PluginError
 from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
 from .chain_head import ChainHead
@@ -38,30 +38,30 @@ class BlockNATConfig(FairseqDataclass):
     prefix_attention: PREFIX_ATTENTION_CHOICES = field(
         default="causal",
         metadata={
-            "help": "causal: prefix tokens see only the prefix, so that the drafter keeps them in "
-            "a cache and trains on many blocks a sentence; full: they see the masks too, as in "
-            "the papers, and are computed again for each block"
+            "help": "causal: prefix tokens attend only to the prefix, so the drafter caches them "
+            "and trains on many blocks per sentence; full: prefix tokens attend to the masks too, "
+            "as in Xia et al. 2023, and are recomputed for each block"
         },
     )
     share_encoder: bool = field(
         default=False,
         metadata={
-            "help": "use the verifier's encoder, frozen: the drafter stores, trains and runs only "
-            "its decoder; needs --verifier-path in training"
+            "help": "use the verifier's frozen encoder: the drafter stores, trains and runs only "
+            "its decoder; training needs --verifier-path"
         },
     )
     chain_units: int = field(
         default=0,
         metadata={
-            "help": "choose the tokens of a block one after another, each knowing those before it "
-            "in the block, by a recurrent layer of so many units behind the decoder; 0: choose "
-            "each for itself, as the papers do"
+            "help": "units of a recurrent layer after the decoder, which conditions each token of "
+            "a block on the tokens before it; 0: predict all tokens independently, as Xia et al. "
+            "2023 do"
         },
     )
 
 
 class Glancing(NamedTuple):
-    """How many reference tokens the second pass may see: λ, and (rows, blocks, k) noise."""
+    """The ratio λ of revealed reference tokens, and (rows, blocks, k) noise that selects them."""
 
     ratio: float
     noise: Tensor
@@ -73,7 +73,7 @@ class BlockPrediction(NamedTuple):
     Attributes:
         logits: (scored positions, vocabulary).
         scored: (rows, blocks, k) true at those positions, in the same order.
-        encoder_out: what was predicted from.
+        encoder_out: the encoder output that the predictions used.
     """
 
     logits: Tensor
@@ -89,8 +89,8 @@ class BlockNATDecoder(TransformerDecoderBase):
         _check_options(self, cfg)
         self.block_size = int(cfg.block_size)
         self.causal_prefix = str(cfg.prefix_attention) == "causal"
-        # One vector for each distance from the prefix. They are weights of the drafter, not
-        # symbols of the dictionary: a symbol would make drafter and verifier unlike.
+        # One vector for each distance from the prefix. The vectors are weights of the drafter:
+        # mask symbols would make its dictionary differ from the verifier's.
         self.mask_vectors = nn.Parameter(torch.empty(self.block_size, self.embed_dim))
         nn.init.normal_(self.mask_vectors, std=self.embed_dim**-0.5)
         self.chain: Optional[ChainHead] = None
@@ -104,12 +104,12 @@ class BlockNATDecoder(TransformerDecoderBase):
         blocks: Blocks,
         revealed: Optional[Tensor] = None,
     ) -> Tensor:
-        """Decoder states at the hidden positions, from which the tokens are chosen.
+        """Decoder states at the hidden positions, from which the tokens are predicted.
 
         Args:
             prev_output_tokens: (rows, length) the shifted target.
             encoder_out: fairseq's encoder output.
-            blocks: what is hidden.
+            blocks: the hidden blocks.
             revealed: (rows, blocks, k) true where the reference replaces the mask.
 
         Returns:
@@ -117,9 +117,9 @@ class BlockNATDecoder(TransformerDecoderBase):
         """
         rows, length = prev_output_tokens.shape
         x = self._embedded(prev_output_tokens, blocks, revealed).transpose(0, 1)
-        seen = may_attend(blocks, length, self.causal_prefix)
-        hidden = torch.zeros(seen.shape, dtype=x.dtype, device=x.device)
-        hidden.masked_fill_(~seen, float("-inf"))
+        allowed = may_attend(blocks, length, self.causal_prefix)
+        mask = torch.zeros(allowed.shape, dtype=x.dtype, device=x.device)
+        mask.masked_fill_(~allowed, float("-inf"))
         padding = encoder_out["encoder_padding_mask"]
         for layer in self.layers:
             heads = layer.self_attn.num_heads
@@ -127,7 +127,7 @@ class BlockNATDecoder(TransformerDecoderBase):
                 x,
                 encoder_out["encoder_out"][0],
                 padding[0] if padding else None,
-                self_attn_mask=hidden.repeat_interleave(heads, dim=0),
+                self_attn_mask=mask.repeat_interleave(heads, dim=0),
             )
         x = x[length:].transpose(0, 1).reshape(*blocks.targets.shape, -1)
         if self.layer_norm is not None:
@@ -150,8 +150,9 @@ class BlockNATDecoder(TransformerDecoderBase):
             hidden = torch.where(revealed.unsqueeze(-1), reference, hidden)
         x = torch.cat([x, hidden.reshape(rows, -1, self.embed_dim)], dim=1)
         if self.embed_positions is not None:
-            slots = input_slots(blocks, length)
-            x = x + position_vectors(self.embed_positions, slots, self.padding_idx).to(x.dtype)
+            positions = input_positions(blocks, length)
+            vectors = position_vectors(self.embed_positions, positions, self.padding_idx)
+            x = x + vectors.to(x.dtype)
         if self.layernorm_embedding is not None:
             x = self.layernorm_embedding(x)
         return self.dropout_module(x)
@@ -164,58 +165,58 @@ class BlockNATDecoder(TransformerDecoderBase):
 
 
 def _check_options(decoder: TransformerDecoderBase, cfg: Any) -> None:
-    """Refuse what a drafter could not be trained or run with; PluginError says which."""
+    """Raise PluginError for options that a drafter cannot be trained or run with."""
     if decoder.adaptive_softmax is not None:
         raise PluginError(
-            "A drafter cannot have an adaptive softmax, because whole blocks are projected at "
+            "A drafter cannot have an adaptive softmax, because it projects whole blocks at "
             "once: leave --adaptive-softmax-cutoff out. (A drafter for a verifier that has one "
             "cannot be warm-started from it.)"
         )
     if decoder.cross_self_attention:
         raise PluginError(
             "A drafter cannot attend to source and target at once, because its masks would see "
-            "the target to come: leave --cross-self-attention out. (A drafter for a verifier that "
-            "does so cannot be warm-started from it.)"
+            "future target tokens: leave --cross-self-attention out. (A drafter for a verifier "
+            "that does so cannot be warm-started from it.)"
         )
     if cfg.block_size < 1 or cfg.chain_units < 0:
         raise PluginError(
-            f"--block-size {cfg.block_size} --chain-units {cfg.chain_units}: a drafter has a "
-            "block size of 1 or more, and 0 chain units or more."
+            f"--block-size {cfg.block_size} --chain-units {cfg.chain_units}: a drafter needs "
+            "a block size of 1 or more, and 0 or more chain units."
         )
 
 
-def position_vectors(table: nn.Module, slots: Tensor, padding_idx: int) -> Tensor:
-    """Position embeddings by slot (fairseq's own forward counts non-padding tokens).
+def position_vectors(table: nn.Module, positions: Tensor, padding_idx: int) -> Tensor:
+    """Position embeddings by position index (fairseq's own forward counts non-padding tokens).
 
-    Masks past the end of a learned table are never scored; they share its last vector.
+    Masks past the end of a learned table share its last vector. They are never scored.
 
     Args:
         table: fairseq's learned or sinusoidal position embedding.
-        slots: (rows, inputs) places in the sentence, from 0.
-        padding_idx: fairseq's positions start after it.
+        positions: (rows, inputs) positions in the sentence, from 0.
+        padding_idx: fairseq's position indices start after it.
 
     Returns:
         (rows, inputs, dim).
     """
-    index = slots + padding_idx + 1
+    index = positions + padding_idx + 1
     if isinstance(table, LearnedPositionalEmbedding):
         return nn.functional.embedding(index.clamp(max=table.num_embeddings - 1), table.weight)
     assert isinstance(table, SinusoidalPositionalEmbedding)
-    # One token past the table makes fairseq's module extend it.
+    # fairseq's module extends its table for an input one token longer.
     needed = int(index.max()) - padding_idx
     if needed + padding_idx >= table.weights.size(0):
-        table(slots.new_full((1, needed), padding_idx + 1))
+        table(positions.new_full((1, needed), padding_idx + 1))
     return table.weights[index]
 
 
 @register_model("block_nat")
 class BlockNATModel(TransformerModel):
-    """Encoder and block-NAT decoder, with the fingerprints of what they belong to."""
+    """Encoder and block-NAT decoder, with fingerprints of the dictionaries and shared encoder."""
 
     def __init__(self, args: Any, encoder: Any, decoder: Any) -> None:
         super().__init__(args, encoder, decoder)
-        # Part of the checkpoint, so that a drafter is never paired with another dictionary
-        # unnoticed; see specdec_plugin.pairing.
+        # The checkpoint holds the fingerprints, so that pairing a drafter with another
+        # dictionary is an error; see fairseq_compat.pairing.
         self.register_buffer("source_symbols", fingerprint_of_dictionary(encoder.dictionary))
         self.register_buffer("target_symbols", fingerprint_of_dictionary(decoder.dictionary))
         self.register_buffer("shared_encoder", torch.zeros(1, dtype=torch.int64))
@@ -226,12 +227,12 @@ class BlockNATModel(TransformerModel):
         self.encoder.attach(encoder)
 
     def fingerprints(self) -> Dict[str, Tensor]:
-        """What it was trained for, by kind; 0 where that is unknown. Copies, (1,) each."""
+        """Fingerprints of the training setup by name, (1,) each, copied; 0 where unknown."""
         names = ("source_symbols", "target_symbols", "shared_encoder")
         return {name: getattr(self, name).cpu().clone() for name in names}
 
     def shares_encoder_of(self, verifier: Any) -> bool:
-        """Whether it was trained with the encoder of this model."""
+        """Whether the drafter was trained with the encoder of ``verifier``."""
         return torch.equal(self.shared_encoder.cpu(), fingerprint_of_module(verifier.encoder))
 
     @classmethod
@@ -242,7 +243,7 @@ class BlockNATModel(TransformerModel):
 
     @classmethod
     def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: Any) -> Any:
-        """fairseq's encoder, or a place for the verifier's."""
+        """fairseq's encoder, or a stand-in for the verifier's."""
         if args.share_encoder:
             return FrozenEncoder(src_dict)
         return super().build_encoder(args, src_dict, embed_tokens)
@@ -252,7 +253,7 @@ class BlockNATModel(TransformerModel):
         """The decoder with mask vectors."""
         return BlockNATDecoder(args, tgt_dict, embed_tokens)
 
-    def forward(  # the arguments of training differ from an autoregressive model's
+    def forward(  # training arguments differ from those of an autoregressive model
         self,
         src_tokens: Tensor,
         src_lengths: Tensor,
@@ -260,17 +261,17 @@ class BlockNATModel(TransformerModel):
         blocks: Blocks,
         glancing: Optional[Glancing] = None,
     ) -> BlockPrediction:
-        """Predict hidden blocks, after one glance at the reference if ``glancing``.
+        """Predict hidden blocks, with one glancing pass before if ``glancing`` is given.
 
         Args:
             src_tokens: (rows, source) source tokens.
             src_lengths: (rows,) their number.
             prev_output_tokens: (rows, length) the shifted target.
-            blocks: what is hidden.
+            blocks: the hidden blocks.
             glancing: λ and noise; None in validation.
 
         Returns:
-            predictions at the positions that stayed hidden.
+            predictions at the positions that remain hidden.
         """
         encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
         scored = blocks.scored
@@ -289,7 +290,7 @@ class BlockNATModel(TransformerModel):
 
 @register_model_architecture("block_nat", "block_nat")
 def block_nat(args: Namespace) -> None:
-    """Transformer base, with the drafter's defaults."""
+    """Transformer base with the drafter's defaults."""
     defaults = BlockNATConfig()
     args.block_size = getattr(args, "block_size", defaults.block_size)
     args.prefix_attention = getattr(args, "prefix_attention", defaults.prefix_attention)

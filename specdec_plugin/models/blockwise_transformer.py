@@ -1,8 +1,8 @@
 """A Transformer that proposes the next k tokens itself (Stern et al., 2018, sections 4, 6).
 
-It is fairseq's own Transformer and, behind its decoder, :class:`.proposal_heads.ProposalHeads`.
-The base may be a trained model that stays as it is: then only the heads are trained and
-stored, and serve it as a drafter does.
+The model is fairseq's Transformer with :class:`.proposal_heads.ProposalHeads` after its decoder.
+The base may be a frozen trained model. Then only the heads are trained and stored, and they
+draft for that model.
 """
 
 from argparse import ArgumentParser, Namespace
@@ -38,41 +38,42 @@ class BlockwiseTransformerConfig(FairseqDataclass):
 
     block_size: int = field(
         default=8,
-        metadata={"help": "k: heads, each for one of the next k tokens; decoding may use fewer"},
+        metadata={"help": "k: heads, one for each of the next k tokens; decoding may use fewer"},
     )
     heads: HEADS_CHOICES = field(
         default="joint",
         metadata={
-            "help": "joint: each head reads the hidden layer of all heads, as in the paper; "
-            "separate: its own alone, which has about k times fewer weights and is faster; source: "
-            "its own, and what an attention of its own finds in the source, which foresees more"
+            "help": "joint: each head reads the hidden layer of all heads, as in Stern et al. "
+            "2018; separate: each head reads only its own, which is faster and has about k times "
+            "fewer weights; source: separate heads that also attend to the source, which predict "
+            "better"
         },
     )
     head_units: int = field(
         default=0,
-        metadata={"help": "size of the hidden layer for each head; 0: as --decoder-ffn-embed-dim"},
+        metadata={"help": "hidden units of each head; 0: as --decoder-ffn-embed-dim"},
     )
     learned_first_head: bool = field(
         default=False,
         metadata={
-            "help": "head 1 has weights as the others do, as in the paper; else it is the base "
-            "model itself, whose output decoding then keeps"
+            "help": "head 1 has weights like the others, as in Stern et al. 2018; otherwise head 1 "
+            "is the base model itself, whose output decoding then preserves"
         },
     )
     frozen_base: bool = field(
         default=False,
         metadata={
-            "help": "train the heads alone, for the model in --verifier-path. Unless "
-            "--learned-first-head, they alone are stored, for --drafter-path"
+            "help": "train only the heads, for the model in --verifier-path. Without "
+            "--learned-first-head, the checkpoint stores only the heads, for --drafter-path"
         },
     )
 
 
 class LearnedFirstDecoder(TransformerDecoderBase):
-    """fairseq's decoder whose output goes through head 1 before it is projected."""
+    """fairseq's decoder, whose output passes through head 1 before the projection."""
 
     def lend(self, heads: ProposalHeads) -> None:
-        """Use head 1 of these, which stay the model's (a list hides them from the decoder)."""
+        """Use head 1 of ``heads``, which the model owns: a list hides them from the decoder."""
         self._lent = [heads]
 
     def first_head(self, features: Tensor) -> Tensor:
@@ -88,12 +89,12 @@ class LearnedFirstDecoder(TransformerDecoderBase):
 
 @register_model("blockwise_transformer")
 class BlockwiseTransformerModel(TransformerModel):
-    """Base model and heads, with the fingerprints of what they belong to.
+    """Base model and heads, with fingerprints of the dictionaries and base.
 
     Attributes:
-        heads: the heads.
+        heads: the proposal heads.
         block_size: k.
-        frozen: whether the base is not trained.
+        frozen: whether the base is frozen.
     """
 
     def __init__(self, args: Any, encoder: Any, decoder: Any) -> None:
@@ -118,15 +119,15 @@ class BlockwiseTransformerModel(TransformerModel):
         if self.frozen:
             encoder.requires_grad_(False)
             decoder.requires_grad_(False)
-        # Part of the checkpoint, so that heads are never paired with another dictionary
-        # or base unnoticed; see specdec_plugin.pairing.
+        # The checkpoint holds the fingerprints, so that pairing the heads with another
+        # dictionary or base is an error; see fairseq_compat.pairing.
         self.register_buffer("source_symbols", fingerprint_of_dictionary(encoder.dictionary))
         self.register_buffer("target_symbols", fingerprint_of_dictionary(decoder.dictionary))
         self.register_buffer("base_weights", torch.zeros(1, dtype=torch.int64))
 
     @property
     def alone(self) -> bool:
-        """Whether it holds the heads only."""
+        """Whether the model holds only the heads."""
         return isinstance(self.decoder, FrozenDecoder)
 
     @property
@@ -135,29 +136,29 @@ class BlockwiseTransformerModel(TransformerModel):
         return range(self.heads.first if self.frozen else 1, self.block_size + 1)
 
     def fingerprints(self) -> Dict[str, Tensor]:
-        """What it was trained for, by kind; 0 where that is unknown. Copies, (1,) each."""
+        """Fingerprints of the training setup by name, (1,) each, copied; 0 where unknown."""
         names = ("source_symbols", "target_symbols", "base_weights")
         return {name: getattr(self, name).cpu().clone() for name in names}
 
     def belongs_to(self, base: Any) -> bool:
-        """Whether it was trained with this model, or is not bound to one."""
+        """Whether the heads were trained for ``base``, or for no particular base."""
         own = self.base_weights.cpu()
         return not own.any() or torch.equal(own, fingerprint_of_module(base.decoder))
 
     def start_from(self, path: str, base: Any) -> None:
-        """Take over the weights of a Transformer; where only heads are kept, read them there.
+        """Take over the weights of a Transformer, or attach it if the model holds only heads.
 
         Args:
-            path: its checkpoint, for messages.
+            path: the checkpoint of ``base``, for messages.
             base: a model of the same shape.
 
         Raises:
-            PluginError: it is of another shape, or has a learned first head.
+            PluginError: ``base`` has another shape or a learned first head.
         """
         if isinstance(base.decoder, LearnedFirstDecoder):
             raise PluginError(
-                f"{path} has a learned first head, which cannot be a part of another model: go on "
-                "training it with --finetune-from-model, or start from a plain Transformer."
+                f"{path} has a learned first head, which cannot be part of another model: continue "
+                "its training with --finetune-from-model, or start from a plain Transformer."
             )
         if self.frozen:
             self.base_weights = fingerprint_of_module(base.decoder)
@@ -167,12 +168,12 @@ class BlockwiseTransformerModel(TransformerModel):
             return
         own = {name: value for name, value in self.state_dict().items() if _of_base(name)}
         given = {name: value for name, value in base.state_dict().items() if _of_base(name)}
-        odd = {name for name in {*own, *given} if _shape(own, name) != _shape(given, name)}
-        if odd:
+        unlike = {name for name in {*own, *given} if _shape(own, name) != _shape(given, name)}
+        if unlike:
             raise PluginError(
-                f"{path} has not the weights of a plain Transformer ({min(odd)} differs), so a "
-                "blockwise Transformer cannot start from it. Give one that was trained with "
-                "--arch transformer."
+                f"{path} does not have the weights of a plain Transformer ({min(unlike)} differs), "
+                "so a blockwise Transformer cannot start from it. Give a model that was trained "
+                "with --arch transformer."
             )
         self.load_state_dict({**self.state_dict(), **given})
 
@@ -180,11 +181,11 @@ class BlockwiseTransformerModel(TransformerModel):
         """Take over trained proposal heads, or the first of them.
 
         Args:
-            path: their checkpoint, for messages.
-            other: the model there.
+            path: the checkpoint of ``other``, for messages.
+            other: a model with proposal heads.
 
         Raises:
-            PluginError: it has none, or of another shape.
+            PluginError: ``other`` has no proposal heads, or heads of another shape.
         """
         if not isinstance(other, BlockwiseTransformerModel):
             raise PluginError(
@@ -195,13 +196,13 @@ class BlockwiseTransformerModel(TransformerModel):
             self.heads.start_as(other.heads)
         except ValueError as error:
             raise PluginError(
-                f"The proposal heads of {path} are of another form: {error}. Give the same "
-                "--heads, --head-units and base as theirs, and at most their --block-size, or "
-                "leave --heads-path out."
+                f"The proposal heads of {path} have another form: {error}. Give their --heads and "
+                "--head-units, their base, and at most their --block-size, or leave --heads-path "
+                "out."
             ) from None
 
     def train(self, mode: bool = True) -> "BlockwiseTransformerModel":
-        """A frozen base has no dropout: its states are those of decoding."""
+        """Set the mode; a frozen base runs without dropout, as in decoding."""
         super().train(mode)
         if self.frozen:
             self.encoder.eval()
@@ -216,14 +217,14 @@ class BlockwiseTransformerModel(TransformerModel):
 
     @classmethod
     def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: Any) -> Any:
-        """fairseq's encoder, or a place for the base model's."""
+        """fairseq's encoder, or a stand-in for the base model's."""
         if _alone(args):
             return FrozenEncoder(src_dict)
         return super().build_encoder(args, src_dict, embed_tokens)
 
     @classmethod
     def build_decoder(cls, args: Any, tgt_dict: Any, embed_tokens: Any) -> Any:
-        """fairseq's decoder, with a learned first head behind it, or a place for the base's."""
+        """fairseq's decoder, perhaps with a learned first head, or a stand-in for the base's."""
         if _alone(args):
             return FrozenDecoder(tgt_dict)
         if args.learned_first_head:
@@ -234,8 +235,12 @@ class BlockwiseTransformerModel(TransformerModel):
     def features(
         self, src_tokens: Tensor, src_lengths: Tensor, prev_output_tokens: Tensor
     ) -> Tuple[Tensor, Optional[Source]]:
-        """What heads read: the decoder's states behind each token of the shifted target,
-        (rows, length, dim), and the source, if they read it."""
+        """The inputs of the heads.
+
+        Returns:
+            the decoder's states at each token of the shifted target, (rows, length, dim), and
+            the source for heads that read it.
+        """
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             encoder_out = self.encoder(src_tokens, src_lengths=src_lengths)
             found: Tensor = self.decoder.extract_features(
@@ -260,22 +265,24 @@ class BlockwiseTransformerModel(TransformerModel):
         prev_output_tokens: Tensor,
         heads: Sequence[int],
     ) -> List[Tensor]:
-        """The states of heads wherever the sentence has a token for them.
+        """The states of heads at the positions where the sentence has a token to predict.
 
         Args:
-            features: (rows, length, dim), from :meth:`features`, as is
-            source: what they read.
+            features: (rows, length, dim), from :meth:`features`.
+            source: from there too.
             prev_output_tokens: (rows, length) the shifted target.
             heads: numbers from 1 to k.
 
         Returns:
-            of each head (n, dim), for the n places that :meth:`places` marks, in order.
+            (n, dim) of each head, for the n positions that :meth:`positions` marks, in order.
         """
         found = self.heads(features, heads, source)
-        return [state[self.places(prev_output_tokens, head)] for head, state in zip(heads, found)]
+        return [
+            state[self.positions(prev_output_tokens, head)] for head, state in zip(heads, found)
+        ]
 
-    def places(self, prev_output_tokens: Tensor, head: int) -> Tensor:
-        """(rows, length) true at slots whose next ``head`` tokens the sentence has."""
+    def positions(self, prev_output_tokens: Tensor, head: int) -> Tensor:
+        """(rows, length) true at positions that ``head`` or more tokens of the sentence follow."""
         real = prev_output_tokens.ne(self.decoder.dictionary.pad())
         ahead = min(head - 1, real.size(1))
         return F.pad(real[:, ahead:], (0, ahead))
@@ -288,17 +295,17 @@ class BlockwiseTransformerModel(TransformerModel):
         heads: Optional[Sequence[int]] = None,
         **kwargs: Any,
     ) -> Any:
-        """fairseq's own, which is head 1; or the states of some heads, to be projected.
+        """fairseq's forward (head 1), or the unprojected states of some heads.
 
         Args:
             src_tokens: (rows, source) source tokens.
             src_lengths: (rows,) their number.
             prev_output_tokens: (rows, length) the shifted target.
-            heads: numbers from 1 to k, or None.
-            kwargs: fairseq's.
+            heads: numbers from 1 to k, or None for fairseq's forward.
+            kwargs: further arguments of fairseq's forward.
 
         Returns:
-            as fairseq's, or :meth:`states`.
+            fairseq's output, or that of :meth:`states`.
         """
         if heads is None:
             return super().forward(src_tokens, src_lengths, prev_output_tokens, **kwargs)
@@ -307,7 +314,7 @@ class BlockwiseTransformerModel(TransformerModel):
 
 
 def _alone(args: Any) -> bool:
-    """Whether only heads are kept. Learned first heads change what the base says, and need it."""
+    """Whether the model holds only heads. A learned first head changes the base and needs it."""
     return bool(args.frozen_base) and not args.learned_first_head
 
 
@@ -320,7 +327,7 @@ def _shape(weights: Dict[str, Tensor], name: str) -> Optional[torch.Size]:
 
 
 def _check_options(args: Any, decoder: Any) -> None:
-    """Refuse what could not be trained or run; PluginError says which."""
+    """Raise PluginError for options that cannot be trained or run."""
     if isinstance(decoder, TransformerDecoderBase) and decoder.adaptive_softmax is not None:
         raise PluginError(
             "A blockwise Transformer cannot have an adaptive softmax, because all heads share its "
@@ -328,23 +335,23 @@ def _check_options(args: Any, decoder: Any) -> None:
         )
     if str(args.heads) == "source" and (args.learned_first_head or args.no_cross_attention):
         raise PluginError(
-            "--heads source reads the source with a model that reads it, whose own output is head "
-            "1: leave --learned-first-head and --no-cross-attention out, or give --heads separate."
+            "--heads source needs a base model with cross-attention, whose own output is head 1: "
+            "leave --learned-first-head and --no-cross-attention out, or give --heads separate."
         )
     if args.trained_block_size < 2 or args.head_units < 0:
         raise PluginError(
             f"--block-size {args.trained_block_size} --head-units {args.head_units}: a blockwise "
-            "Transformer has a block size of 2 or more, and heads of 0 units (the default) or more."
+            "Transformer needs a block size of 2 or more, and 0 (the default) or more head units."
         )
 
 
 @register_model_architecture("blockwise_transformer", "blockwise_transformer")
 def blockwise_transformer(args: Namespace) -> None:
-    """Transformer base, with the heads' defaults."""
+    """Transformer base with the heads' defaults."""
     for item, default in vars(BlockwiseTransformerConfig()).items():
         if not item.startswith("_"):
             setattr(args, item, getattr(args, item, default))
-    # Decoding has a --block-size too, which may be less, and fairseq's hub gives it to the model.
+    # Decoding has its own, perhaps smaller --block-size, which fairseq's hub passes to the model.
     args.trained_block_size = getattr(args, "trained_block_size", args.block_size)
     base_architecture(args)
 
@@ -362,7 +369,7 @@ def blockwise_transformer_small(args: Namespace) -> None:
 
 @register_model_architecture("blockwise_transformer", "blockwise_transformer_base")
 def blockwise_transformer_base(args: Namespace) -> None:
-    """The paper's: Transformer base (d=512, 6+6 layers)."""
+    """Transformer base (d=512, 6+6 layers), as in Stern et al. 2018."""
     blockwise_transformer(args)
 
 

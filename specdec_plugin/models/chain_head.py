@@ -1,4 +1,4 @@
-"""Dependence between the tokens of a block, without which a drafter mixes translations."""
+"""A recurrent head that conditions each token of a drafted block on those before it."""
 
 from typing import List
 
@@ -9,15 +9,14 @@ from torch import Tensor, nn
 class ChainHead(nn.Module):
     """A small recurrent layer over the states of a block.
 
-    A block-NAT drafter chooses each token of a block for itself: where two
-    translations are as good, it takes a word of one and a word of the other
-    (Xia et al., 2023, section 1), and the verifier stops there. Here the state of position i
-    also learns which tokens were chosen before it in the block:
+    A block-NAT drafter predicts each token of a block independently. Where two translations
+    are equally good, it mixes tokens of both (Xia et al., 2023, section 1), and the verifier
+    rejects the mixture. This layer conditions the state of position i on the tokens before it:
 
         u_i = relu(A h_i + B e(y_{i-1}) + C u_{i-1}),   z_i = h_i + D u_i,
 
-    and z_i is projected on the vocabulary. D starts at zero. It costs three small
-    products a token; the layers of the decoder still run once a block.
+    and z_i is projected on the vocabulary. D starts at zero. The layer costs three small
+    products per token; the decoder's layers still run once per block.
 
     Args:
         dim: size of the decoder's output h.
@@ -35,7 +34,7 @@ class ChainHead(nn.Module):
         nn.init.zeros_(self.out.bias)
 
     def forward(self, states: Tensor, before: Tensor) -> Tensor:
-        """The states of whole blocks when it is known which tokens were chosen.
+        """The states of whole blocks whose tokens are known (teacher forcing).
 
         Args:
             states: (…, k, dim) h.
@@ -46,6 +45,6 @@ class ChainHead(nn.Module):
         """
         inputs = self.from_state(states) + self.from_token(before)
         chain: List[Tensor] = [torch.relu(inputs[..., 0, :])]
-        for place in range(1, inputs.size(-2)):
-            chain.append(torch.relu(inputs[..., place, :] + self.from_chain(chain[-1])))
+        for position in range(1, inputs.size(-2)):
+            chain.append(torch.relu(inputs[..., position, :] + self.from_chain(chain[-1])))
         return states + self.out(torch.stack(chain, dim=-2))

@@ -10,19 +10,19 @@ from .attached import Attached
 
 
 class FrozenDecoder(Attached, FairseqDecoder):
-    """Stands where the base model's decoder would; stores no weights and trains none."""
+    """Stand-in for the base model's decoder; it neither stores nor trains weights."""
 
     MISSING = (
-        "These proposal heads read the states of the model that they were trained for, and hold "
-        "nothing of it. Train them with --verifier-path MODEL.pt, and decode with --path MODEL.pt "
-        "--drafter-path HEADS.pt."
+        "These proposal heads read the states of the model that they were trained for, and do not "
+        "contain that model. Train them with --verifier-path MODEL.pt, and decode with --path "
+        "MODEL.pt --drafter-path HEADS.pt."
     )
 
     def forward(self, *args: Any, **kwargs: Any) -> Tuple[Tensor, Any]:
         """See :meth:`fairseq.models.FairseqDecoder.forward`."""
         with torch.no_grad():
-            said: Tuple[Tensor, Any] = self.attached(*args, **kwargs)
-        return said
+            output: Tuple[Tensor, Any] = self.attached(*args, **kwargs)
+        return output
 
     def extract_features(self, *args: Any, **kwargs: Any) -> Tuple[Tensor, Any]:
         """See :meth:`fairseq.models.FairseqDecoder.extract_features`."""
@@ -32,15 +32,15 @@ class FrozenDecoder(Attached, FairseqDecoder):
 
     @property
     def output_projection(self) -> nn.Module:
-        """The vocabulary projection, through which the gradient of the heads passes."""
+        """The vocabulary projection; the gradient of the heads passes through it."""
         projection: nn.Module = self.attached.output_projection
         return projection
 
     @property
     def layers(self) -> Any:
-        """The base model's layers, the last of which says what heads may read of the source."""
+        """The base's layers; heads may read the last one's cross-attention keys and values."""
         return self.attached.layers
 
     def max_positions(self) -> int:
-        """The base model's limit; without it the heads set none."""
+        """The base model's limit; without a base model the heads set no limit."""
         return self._attached[0].max_positions() if self._attached else int(1e6)

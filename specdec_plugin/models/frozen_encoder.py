@@ -1,4 +1,4 @@
-"""The verifier's encoder, serving the drafter too (``--share-encoder``)."""
+"""The verifier's encoder, shared with the drafter (``--share-encoder``)."""
 
 from typing import Any, Dict, List, Optional
 
@@ -10,10 +10,10 @@ from .attached import Attached
 
 
 class FrozenEncoder(Attached, FairseqEncoder):
-    """Stands where the drafter's encoder would; stores no weights and trains none.
+    """Stand-in for the drafter's encoder; it neither stores nor trains weights.
 
-    In training :meth:`attach` gives it the verifier's encoder.  In decoding the
-    drafter is handed the verifier's encoder output and nothing is attached.
+    In training :meth:`attach` gives it the verifier's encoder. In decoding nothing is attached,
+    because the drafter receives the verifier's encoder output.
     """
 
     MISSING = (
@@ -37,5 +37,5 @@ class FrozenEncoder(Attached, FairseqEncoder):
         return self.attached.reorder_encoder_out(encoder_out, new_order)
 
     def max_positions(self) -> int:
-        """The verifier's limit; without a verifier the drafter sets none."""
+        """The verifier's limit; without a verifier the drafter sets no limit."""
         return self._attached[0].max_positions() if self._attached else int(1e6)

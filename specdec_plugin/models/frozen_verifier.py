@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class FrozenVerifier:
-    """A trained encoder-decoder model that is read and never trained.
+    """A trained encoder-decoder model, evaluated without training it.
 
     Args:
         model: a fairseq model, in evaluation mode from now on.
@@ -18,12 +18,12 @@ class FrozenVerifier:
 
     @torch.no_grad()
     def logits(self, net_input: Dict[str, Any], encoder: Any, encoder_out: Any) -> Tensor:
-        """Scores of what follows each token of the shifted target.
+        """Logits of the next token after each token of the shifted target.
 
         Args:
             net_input: fairseq's ``src_tokens``, ``src_lengths`` and ``prev_output_tokens``.
             encoder: the drafter's encoder.
-            encoder_out: what it returned; taken over when it is this model's own.
+            encoder_out: the output of ``encoder``; reused when ``encoder`` is this model's own.
 
         Returns:
             (rows, length, vocabulary).

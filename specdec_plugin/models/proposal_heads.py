@@ -1,4 +1,4 @@
-"""Proposal heads, which predict the tokens behind the next one (Stern et al., 2018)."""
+"""Proposal heads, which predict tokens beyond the next one (Stern et al., 2018)."""
 
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
@@ -15,13 +15,13 @@ class Product(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What the base's last decoder layer knows of the source.
+    """Cross-attention keys and values of the base's last decoder layer.
 
     Attributes:
         keys: (rows, attention heads, source, head dim).
-        values: likewise.
-        mask: (rows, 1, 1, source) true where there is a token, or 0 there and -inf elsewhere;
-            None: all are tokens.
+        values: of the same shape.
+        mask: (rows, 1, 1, source) true at tokens and false at padding, or 0 and -inf;
+            None: there is no padding.
     """
 
     keys: Tensor
@@ -30,39 +30,39 @@ class Source(NamedTuple):
 
 
 class ProposalHeads(nn.Module):
-    """A feed-forward layer with k outputs behind the decoder (Stern et al., 2018, Figure 3).
+    """A feed-forward layer with k outputs after the decoder (Stern et al., 2018, Figure 3).
 
-    From the decoder's state h behind y_1 … y_j, head i says what y_{j+i} is: its state
+    From the decoder's state h after y_1 … y_j, head i predicts y_{j+i}. Its state
 
         z_i = h + B_i relu(A h)
 
-    goes through the model's own vocabulary projection. A has d_hidden outputs for each head, and
-    each B_i reads those of all heads (*joint*, as in the paper) or its own alone (*separate*: the
-    same shape without the weights between heads, k times fewer in the B_i). The B_i start at zero,
-    so that every head starts as the model's next-token prediction.
+    passes through the model's own vocabulary projection. A has d_hidden outputs for each head.
+    Each B_i reads the outputs of all heads (*joint*, as in Stern et al.) or only its own
+    (*separate*). Separate heads have no weights between heads, so their B_i are k times smaller.
+    The B_i start at zero, so every head starts as the model's next-token prediction.
 
-    One state says little of what comes later: the place of the source that will be translated then
-    is not where the model looked. Separate heads may look there themselves (an addition to the
-    paper): A reads h and, beside it, what an attention of the head's own finds in the source,
+    One state carries little about later tokens, because the model attended to the source of the
+    next token. Separate heads may attend to the source themselves, which Stern et al. do not do.
+    A then reads h and the result of the head's own attention:
 
         z_i = h + B_i relu(A_i [h; attention(Q_i h, keys, values)])
 
-    with the keys and values of the base's last layer, which are there in any case.
+    with the cross-attention keys and values of the base's last layer.
 
-    Head 1 is the model itself, z_1 = h, unless it is learned too, as in the paper, whose heads
-    change the model's own predictions thereby (footnote 1). It has no weights then, and heads
-    that have none take no part in the sizes of A and B.
+    By default head 1 is the model itself, z_1 = h. It has no weights then, and A and B have no
+    part for it. Stern et al. learn head 1 too, which changes the model's own predictions
+    (footnote 1).
 
     Args:
         dim: size of h.
         hidden: d_hidden.
         block_size: k, at least 2.
-        joint: B_i reads all of A h.
+        joint: each B_i reads the whole of A h.
         learned_first: head 1 has weights too.
         dropout: of z_i - h, in training.
         inner_dropout: of relu(A h), in training.
         readers: attention heads of each Q_i; 0: heads do not read the source.
-        source_dim: size of keys and values, all attention heads together.
+        source_dim: size of keys and values over all attention heads.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class ProposalHeads(nn.Module):
         if readers and (joint or learned_first):
             raise ValueError("joint heads, or a learned first one, cannot read the source")
         self.dim, self.hidden, self.block_size, self.joint = dim, hidden, block_size, joint
-        #: The first head that has weights.
+        #: Number of the first head that has weights.
         self.first = 1 if learned_first else 2
         count = block_size - self.first + 1
         self._dropout, self._inner_dropout = dropout, inner_dropout
@@ -91,7 +91,7 @@ class ProposalHeads(nn.Module):
             nn.init.normal_(self.query.weight, std=dim**-0.5)
             nn.init.zeros_(self.query.bias)
         self.inner = nn.Linear(dim + self.source_dim, count * hidden)
-        # Of separate heads, the outputs of one below those of the other: (count * dim, hidden).
+        # The weights of separate heads are stacked by rows: (count * dim, hidden).
         self.outer = nn.Linear(count * hidden if joint else hidden, count * dim)
         nn.init.xavier_uniform_(self.inner.weight, gain=2**0.5)
         nn.init.zeros_(self.inner.bias)
@@ -104,9 +104,9 @@ class ProposalHeads(nn.Module):
         """The states of some heads.
 
         Args:
-            states: (…, dim) h; (rows, places, dim) if the heads read the source.
+            states: (…, dim) h; (rows, positions, dim) if the heads read the source.
             heads: numbers from 1 to k.
-            source: for heads that read it.
+            source: keys and values, for heads that read the source.
 
         Returns:
             (…, dim) z_i of each.
@@ -121,16 +121,16 @@ class ProposalHeads(nn.Module):
                 continue
             inner = shared
             if inner is None:
-                inner = self._inner(self._known(states, head, source), self.inner_of(head))
+                inner = self._inner(self._inputs(states, head, source), self.inner_of(head))
             change = F.linear(inner, *self.outer_of(head))
             found.append(states + F.dropout(change, self._dropout, self.training))
         return found
 
     def start_as(self, other: "ProposalHeads") -> None:
-        """Take over the weights of other heads, of separate ones the first.
+        """Take over the weights of other heads; separate heads may take only the first of them.
 
         Raises:
-            ValueError: they have another form, or are fewer.
+            ValueError: the other heads have another form, or are fewer.
         """
         fewer = self.block_size < other.block_size and not self.joint
         if self._form() != other._form() or (self.block_size != other.block_size and not fewer):
@@ -149,13 +149,13 @@ class ProposalHeads(nn.Module):
     def _form(self) -> Tuple[int, int, bool, int, int, int]:
         return self.dim, self.hidden, self.joint, self.first, self.readers, self.source_dim
 
-    def _known(self, states: Tensor, head: int, source: Optional[Source]) -> Tensor:
-        """What A of a head reads: (…, dim + source_dim)."""
+    def _inputs(self, states: Tensor, head: int, source: Optional[Source]) -> Tensor:
+        """The inputs of a head's A: (…, dim + source_dim)."""
         if not self.readers:
             return states
         assert source is not None
-        rows, places, _ = states.shape
-        queries = F.linear(states, *self.query_of(head)).view(rows, places, self.readers, -1)
+        rows, positions, _ = states.shape
+        queries = F.linear(states, *self.query_of(head)).view(rows, positions, self.readers, -1)
         found = F.scaled_dot_product_attention(queries.transpose(1, 2), *source)
         return torch.cat([states, found.transpose(1, 2).flatten(2)], dim=2)
 
@@ -167,7 +167,7 @@ class ProposalHeads(nn.Module):
         return Product(*self._part(self.query, head, self.source_dim))
 
     def inner_of(self, head: int) -> Product:
-        """The rows of A that a head reads; all of them if the heads are joint."""
+        """The rows of A that belong to a head; all rows if the heads are joint."""
         if self.joint:
             return Product(self.inner.weight, self.inner.bias)
         return Product(*self._part(self.inner, head, self.hidden))

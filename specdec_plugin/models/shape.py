@@ -1,4 +1,4 @@
-"""The shape of a Transformer, as options of ``fairseq-train``."""
+"""The shape of a Transformer as options of ``fairseq-train``."""
 
 from argparse import Namespace
 from typing import Any, Dict
@@ -14,7 +14,7 @@ SIZES = (
     "encoder_ffn_embed_dim", "decoder_ffn_embed_dim", "encoder_attention_heads",
     "decoder_attention_heads", "activation_fn", "max_source_positions", "max_target_positions",
 )  # fmt: skip
-#: Options that are given or not.
+#: Options without a value.
 SWITCHES = (
     "share_all_embeddings", "share_decoder_input_output_embed", "encoder_normalize_before",
     "decoder_normalize_before", "encoder_learned_pos", "decoder_learned_pos",
@@ -24,15 +24,15 @@ SWITCHES = (
 
 
 def arguments_of(path: str, model: Any, purpose: str) -> Dict[str, Any]:
-    """The options that a Transformer was built with, by their command-line names.
+    """The options of a trained Transformer by their command-line names.
 
     Args:
-        path: its checkpoint, for the message.
+        path: the checkpoint of ``model``, for the message.
         model: the model.
-        purpose: what starts from it, and the cure, for the message.
+        purpose: the end of the message: what the model is needed for, and the remedy.
 
     Raises:
-        PluginError: it is no Transformer.
+        PluginError: the model is not a Transformer.
     """
     if not isinstance(model, TransformerModelBase):
         raise PluginError(f"{path} is a {type(model).__name__}, and {purpose}.")

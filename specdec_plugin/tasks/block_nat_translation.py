@@ -17,26 +17,24 @@ from .drafter_training import DrafterTrainingTask
 
 @dataclass
 class BlockNATTranslationConfig(AutocastConfig, TranslationConfig):
-    """fairseq's translation options and the verifier that the drafter works for."""
+    """fairseq's translation options and the drafter's verifier and teacher."""
 
     verifier_path: Optional[str] = field(
         default=None,
-        metadata={
-            "help": "the verifier's checkpoint; --share-encoder takes its encoder from there"
-        },
+        metadata={"help": "the verifier's checkpoint, whose encoder --share-encoder uses"},
     )
     teacher_path: Optional[str] = field(
         default=None,
         metadata={
-            "help": "a model, as a rule the verifier, whose distributions the drafter learns "
-            "beside the target; see --teacher-weight and --teacher-temperature"
+            "help": "a model, usually the verifier, whose distributions the drafter learns besides "
+            "the target; see --teacher-weight and --teacher-temperature"
         },
     )
 
 
 @register_task("block_nat_translation", dataclass=BlockNATTranslationConfig)
 class BlockNATTranslationTask(DrafterTrainingTask):
-    """Trains a drafter, beside the models that it reads."""
+    """Trains a drafter, and loads its verifier and teacher."""
 
     def __init__(self, cfg: BlockNATTranslationConfig, src_dict: Any, tgt_dict: Any) -> None:
         super().__init__(cfg, src_dict, tgt_dict)
@@ -44,11 +42,11 @@ class BlockNATTranslationTask(DrafterTrainingTask):
         self.teacher: Optional[FrozenVerifier] = None
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the drafter and lend it what it shares with the verifier."""
+        """Build the drafter, attach a shared encoder, and load the teacher."""
         model = super().build_model(cfg, from_checkpoint)
         if not isinstance(model, BlockNATModel):
             raise PluginError(
-                f"--task block_nat_translation trains drafters, and this is a "
+                f"--task block_nat_translation trains drafters, but this model is a "
                 f"{type(model).__name__}: add --arch block_nat, or leave --task out."
             )
         verifier: Optional[FrozenVerifier] = None
@@ -70,6 +68,6 @@ class BlockNATTranslationTask(DrafterTrainingTask):
         return FrozenVerifier(load_model(path, self.src_dict, self.tgt_dict))
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
-        """Remember the epoch: each epoch hides other blocks. See :class:`DrafterTrainingTask`."""
+        """Record the epoch, as each epoch hides other blocks. See :class:`DrafterTrainingTask`."""
         super().begin_epoch(epoch, model)
         self.epoch = epoch

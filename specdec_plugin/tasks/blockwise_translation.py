@@ -21,26 +21,26 @@ class BlockwiseTranslationConfig(AutocastConfig, TranslationConfig):
     verifier_path: Optional[str] = field(
         default=None,
         metadata={
-            "help": "a trained Transformer to start from: its shape and its weights are taken "
-            "over, the latter for good with --frozen-base"
+            "help": "a trained Transformer, from which shape and initial weights of the base are "
+            "taken; with --frozen-base its weights stay unchanged"
         },
     )
     heads_path: Optional[str] = field(
         default=None,
         metadata={
-            "help": "proposal heads to start from, trained with --frozen-base or not; of separate "
-            "ones the first are taken. A base that is trained together with heads that foresee "
-            "nothing yet forgets much of what it knew"
+            "help": "proposal heads to start from, trained with or without --frozen-base; of "
+            "separate heads, the first --block-size are used. A trained base loses quality if "
+            "it is trained together with untrained heads"
         },
     )
 
 
 @register_task("blockwise_translation", dataclass=BlockwiseTranslationConfig)
 class BlockwiseTranslationTask(DrafterTrainingTask):
-    """Trains proposal heads, with their base or for one that is there."""
+    """Trains proposal heads, with their base or for an existing one."""
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build heads and base; with ``--verifier-path`` the base is that model, or begins as it.
+        """Build heads and base; with ``--verifier-path`` the base is or starts as that model.
 
         Raises:
             PluginError: the options contradict each other, or the model cannot be a base.
@@ -51,13 +51,13 @@ class BlockwiseTranslationTask(DrafterTrainingTask):
             take_shape(cfg, arguments_of(path, base, _NO_BASE))
         elif getattr(cfg, "frozen_base", False):
             raise PluginError(
-                "--frozen-base trains heads for a model that is there: add --verifier-path "
+                "--frozen-base trains heads for an existing model: add --verifier-path "
                 "MODEL.pt, or leave --frozen-base out."
             )
         model = super().build_model(cfg, from_checkpoint)
         if not isinstance(model, BlockwiseTransformerModel):
             raise PluginError(
-                f"--task blockwise_translation trains blockwise Transformers, and this is a "
+                f"--task blockwise_translation trains blockwise Transformers, but this model is a "
                 f"{type(model).__name__}: add --arch blockwise_transformer, or leave --task out."
             )
         if base is not None:
@@ -70,6 +70,6 @@ class BlockwiseTranslationTask(DrafterTrainingTask):
 
 
 _NO_BASE = (
-    "proposal heads read the states of a Transformer: give one that was trained with --arch "
-    "transformer"
+    "proposal heads read the states of a Transformer: give a model that was trained with "
+    "--arch transformer"
 )

@@ -1,4 +1,4 @@
-"""What the tasks that train drafters and proposal heads have in common."""
+"""The common base of the tasks that train drafters and proposal heads."""
 
 from typing import Any, Dict
 
@@ -10,11 +10,11 @@ from ..fairseq_compat.pairing import check_resumed
 
 
 class DrafterTrainingTask(AutocastMixin, TranslationTask):
-    """fairseq's translation task, telling the criterion where training stands.
+    """fairseq's translation task, which gives the criterion the number of updates.
 
     Attributes:
-        updates: how many there were.
-        fingerprints: of what the model that was built belongs to.
+        updates: number of updates so far.
+        fingerprints: those of the model when it was built.
     """
 
     def __init__(self, cfg: Any, src_dict: Any, tgt_dict: Any) -> None:
@@ -23,11 +23,11 @@ class DrafterTrainingTask(AutocastMixin, TranslationTask):
         self.fingerprints: Dict[str, Tensor] = {}
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
-        """Check what was loaded.
+        """Check that a loaded checkpoint matches the model.
 
         Raises:
             PluginError: the checkpoint belongs to another model or other dictionaries.
-                (Raised while fairseq loads it, the sentence would be lost in a traceback.)
+                (While fairseq loads it, the message would be lost in a traceback.)
         """
         check_resumed(self.fingerprints, model.fingerprints())
         super().begin_epoch(epoch, model)
@@ -41,6 +41,6 @@ class DrafterTrainingTask(AutocastMixin, TranslationTask):
         update_num: int,
         **kwargs: Any,
     ) -> Any:
-        """Remember the update; see :meth:`fairseq.tasks.FairseqTask.train_step`."""
+        """Record the update; see :meth:`fairseq.tasks.FairseqTask.train_step`."""
         self.updates = update_num
         return super().train_step(sample, model, criterion, optimizer, update_num, **kwargs)

@@ -11,7 +11,7 @@ from specdec_plugin.data.block_masking import (
     Blocks,
     block_noise,
     glance,
-    input_slots,
+    input_positions,
     may_attend,
     sample_blocks,
 )
@@ -74,7 +74,7 @@ def test_attention_and_slots_agree_with_one_by_one(lengths, block_size, causal, 
     noise = counter_uniform(torch.arange(len(lengths)), length, seed)
     blocks = sample_blocks(target, PAD, block_size, 0.5 if causal else 0.0, noise)
     seen = may_attend(blocks, length, causal)
-    slots = input_slots(blocks, length)
+    slots = input_positions(blocks, length)
     for row in range(len(lengths)):
         starts = blocks.starts[row].tolist()
         # (kind, block or None, slot) of each input of the layout
