@@ -25,8 +25,8 @@ One session holds the models once, for as many methods as are compared::
 import copy
 import os
 from argparse import Namespace
-from dataclasses import Field, fields
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Type
+from dataclasses import fields
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, get_args, get_type_hints
 
 import sentencepiece
 import torch
@@ -37,8 +37,7 @@ from torch import Tensor
 
 from .decoding.statistics import Statistics
 from .errors import PluginError
-from .methods.options import choices_of
-from .methods.registry import Method, decoding_config, method_of
+from .methods.registry import decoding_config
 
 #: fairseq's task whose dictionaries and batches are used.
 TASK = "specdec_translation"
@@ -105,12 +104,14 @@ class Session:
         """
         task, config = copy.copy(self.task), decoding_config(self.task)
         task.cfg = copy.copy(task.cfg)
-        known = {item.name: item for item in fields(config) if item.name != "_name"}
-        searching = {name: value for name, value in flags.items() if name not in known}
+        kinds, searching = get_type_hints(type(config)), {}
+        known = {item.name for item in fields(config)} - {"_name"}
         for name, value in {"decoding": decoding, **flags}.items():
             if name in known:
-                _check_choice(known[name], value)
+                _check_choice(name, value, kinds[name])
                 setattr(task.cfg, name, value)
+            else:
+                searching[name] = value
         unknown = {*searching} - {*SEARCH_OPTIONS}
         if unknown:
             raise PluginError(
@@ -118,8 +119,7 @@ class Session:
                 f"the decoding options; those of fairseq are {', '.join(SEARCH_OPTIONS)}."
             )
         args = Namespace(**{"beam": 5 if decoding is None else 1, **searching})
-        generator = task.build_generator(self.models, args)
-        return Translator(self, generator, None if decoding is None else method_of(task.cfg))
+        return Translator(self, task.build_generator(self.models, args))
 
     def dataset(self, lines: Sequence[str]) -> Any:
         """fairseq's data set of lines of subword pieces, with spaces between the pieces."""
@@ -204,19 +204,15 @@ class Translator:
     Args:
         session: the models.
         generator: has fairseq's ``generate``.
-        method: what ``--decoding`` means; None for fairseq's own search.
 
     Attributes:
         statistics: counters over all batches since the last ``reset()``; None for fairseq's own
             search.
     """
 
-    def __init__(
-        self, session: Session, generator: Any, method: Optional[Type[Method]] = None
-    ) -> None:
+    def __init__(self, session: Session, generator: Any) -> None:
         self.session = session
         self.generator = generator
-        self.method = method
         self.statistics: Optional[Statistics] = getattr(generator, "statistics", None)
 
     def decode(self, batch: Any) -> List[List[Dict[str, Any]]]:
@@ -346,8 +342,11 @@ def _check_lines(lines: Any) -> None:
         raise PluginError("Give a list of lines, such as ['The file is closed.'], not a text.")
 
 
-def _check_choice(option: "Field[Any]", value: Any) -> None:
+def _check_choice(name: str, value: Any, kind: Any) -> None:
     """Refuse a value that the command line would not take."""
-    choices = choices_of(option)
-    if choices and value is not None and str(value) not in choices:
-        raise PluginError(f"{option.name}={value!r}: choose one of {', '.join(choices)}.")
+    kinds = [each for each in get_args(kind) or (kind,) if hasattr(each, "__members__")]
+    if not kinds or value is None:
+        return
+    choices = [str(each.value) for each in kinds[0]]
+    if str(value) not in choices:
+        raise PluginError(f"{name}={value!r}: choose one of {', '.join(choices)}.")

@@ -1,23 +1,24 @@
-// Verification of a draft: feeds it, scores it, accepts a prefix of it. The reference on PyTorch's
-// operators is specdec_plugin/decoding/loop.py.
+// Verification of a draft: feeds it, scores it and accepts a prefix. The reference on PyTorch's
+// operators is `VerifiedStep` in loop.py.
 #pragma once
 
 #include <chrono>
 #include <numeric>
 #include <utility>
 
-#include "engine/native/error_bound.h"
 #include "engine/native/stack.h"
+#include "vocab/best.h"
 #include "vocab/candidates.h"
+#include "vocab/error_bound.h"
 #include "vocab/gather.h"
 
 namespace native {
 
-// Feeds the newest token and the draft of each row, and appends what stands of the draft and the
-// verifier's own next token.
+// Feeds the newest token and the draft of each row. Appends the accepted tokens of the draft and
+// the verifier's own next token.
 class Verification {
  public:
-  // projection: of all symbols, exactly; not read with a screen or a gather.
+  // projection: scores all symbols exactly; not used with a prefilter or a gather.
   void run(Stack& stack, const Linear* projection, VerifyCall& call, int threads) {
     const Rows& rows = call.rows;
     const Linear* first = call.prefilter ? call.prefilter : projection;
@@ -30,48 +31,49 @@ class Verification {
       width_ = std::max(width_, 1 + int(call.drafted[row]));
     }
     const int inputs = rows.count * width_;
-    fed_.assign(inputs, call.eos);  // some symbol where a row drafted less than another
+    fed_.assign(inputs, call.eos);  // any symbol will do behind the draft of a row
     for (int row = 0; row < rows.count; ++row) {
-      int64_t* fed = &fed_[size_t(row) * width_];
-      fed[0] = rows.tokens[size_t(row) * rows.capacity + rows.lengths[row]];
+      int64_t* inputs_of = &fed_[size_t(row) * width_];
+      inputs_of[0] = rows.tokens[size_t(row) * rows.capacity + rows.lengths[row]];
       const int64_t* draft = call.draft + size_t(row) * call.block;
-      std::copy(draft, draft + call.drafted[row], fed + 1);
+      std::copy(draft, draft + call.drafted[row], inputs_of + 1);
     }
     hidden_.resize(size_t(inputs) * dim_);
     values_.resize(size_t(inputs) * vocabulary_);
     if (call.gather) {
       call.gather->prepare(inputs);
     } else {
-      narrow_.resize(first->room(inputs));
+      scratch_.resize(first->scratch_size(inputs));
     }
     normalisers_.resize(inputs);
-    best_.resize(inputs);
+    argmax_.resize(inputs);
     rescored_.resize(inputs);
-    StackCall inputs_of = call.stack;
-    inputs_of.rows = rows.count;
-    inputs_of.width = inputs_of.token_stride = width_;
-    inputs_of.tokens = fed_.data();
-    inputs_of.starts = rows.lengths;
-    inputs_of.out = hidden_.data();
-    stack.prepare(inputs_of, threads);
+    StackCall fed = call.stack;
+    fed.rows = rows.count;
+    fed.width = fed.token_stride = width_;
+    fed.tokens = fed_.data();
+    fed.starts = rows.lengths;
+    fed.out = hidden_.data();
+    stack.prepare(fed, threads);
     Barrier barrier(threads);
     std::chrono::steady_clock::time_point layers_done;
 #pragma omp parallel num_threads(threads)
     {
       const Team team(barrier);
-      stack.run(team, inputs_of);
+      stack.run(team, fed);
       team.wait();
       if (team.index == 0) layers_done = std::chrono::steady_clock::now();
       if (call.gather) {
         call.gather->run(team, hidden_.data(), inputs, values_.data());
       } else {
-        first->run(team, hidden_.data(), dim_, inputs, narrow_.data(),
+        first->run(team, hidden_.data(), dim_, inputs, scratch_.data(),
                    {values_.data(), size_t(vocabulary_), nullptr, Activation::none});
       }
       team.wait();
       for (int input = team.begin(inputs); input < team.end(inputs); ++input) rank(call, input);
     }
-    call.scoring_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - layers_done).count();
+    call.scoring_seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - layers_done).count();
     for (int row = 0; row < rows.count; ++row) append(call, row);
     if (call.prefilter) {
       call.rescored = std::accumulate(rescored_.begin(), rescored_.end(), int64_t(0));
@@ -80,77 +82,79 @@ class Verification {
   }
 
  private:
-  static constexpr int CHUNK = 128;  // scores that are looked at together
+  static constexpr int CHUNK = 128;  // scores that are compared with a bound at once
 
   int width_, vocabulary_, dim_;
-  std::vector<int64_t> fed_, best_, rescored_;
+  std::vector<int64_t> fed_, argmax_, rescored_;
   std::vector<float> hidden_, values_, normalisers_;
-  std::vector<uint32_t> narrow_;
+  std::vector<uint32_t> scratch_;
 
-  // The normaliser of one place, and then its best symbol among those that may be chosen.
+  // The normaliser of one input's scores, and then the argmax of the symbols that may be chosen.
   void rank(const VerifyCall& call, int input) {
     float* values = &values_[size_t(input) * vocabulary_];
-    const int64_t place = call.rows.lengths[input / width_] + input % width_;
-    if (call.prefilter && call.beta > 1) refine(call, input, values);
-    if (call.prefilter && call.beta == 1) certify(call, input, values, place < call.min_len);
-    normalisers_[input] = call.gather ? call.gather->normaliser(input, values)
-                                       : log_sum_exp(values, vocabulary_);
-    values[call.suppressed_id] = -std::numeric_limits<float>::infinity();
-    if (place >= call.max_len) {
-      best_[input] = call.eos;
+    const int64_t position = call.rows.lengths[input / width_] + input % width_;
+    if (call.prefilter && call.beta > 1) rescore_best(call, input, values);
+    if (call.prefilter && call.beta == 1)
+      rescore_possible(call, input, values, position < call.min_len);
+    normalisers_[input] =
+        call.gather ? call.gather->normaliser(input, values) : log_sum_exp(values, vocabulary_);
+    values[call.suppressed_id] = NOTHING;
+    if (position >= call.max_len) {
+      argmax_[input] = call.eos;
       return;
     }
-    if (place < call.min_len) values[call.eos] = -std::numeric_limits<float>::infinity();
-    best_[input] = argmax(values, vocabulary_);
+    if (position < call.min_len) values[call.eos] = NOTHING;
+    argmax_[input] = argmax(values, vocabulary_);
   }
 
-  // Scores exactly what has a great score, what was drafted, and the end of a sentence. Rounded
-  // scores are off by some tenths, so several times as many symbols are asked for as may stand.
-  void refine(const VerifyCall& call, int input, float* values) {
+  // Scores the best symbols exactly, the drafted one and the end of a sentence too. Rounded scores
+  // are off by some tenths, so these are several times as many symbols as may be accepted.
+  void rescore_best(const VerifyCall& call, int input, float* values) {
     Candidates candidates;
     candidates.find(values, vocabulary_, -1, std::clamp(4 * call.beta, 32, 96));
-    for (int i = 0; i < candidates.count; ++i) score(call, input, candidates.symbols[i], values);
-    score_known(call, input, values);
+    for (int i = 0; i < candidates.count; ++i) rescore(call, input, candidates.symbols[i], values);
+    rescore_known(call, input, values);
   }
 
-  // Scores exactly whatever may be the best, which no other symbol can be then. `early`: the end
-  // of a sentence may not come yet.
-  void certify(const VerifyCall& call, int input, float* values, bool early) {
-    // What may not be chosen must not raise the bar.
-    const float nothing = -std::numeric_limits<float>::infinity();
-    const float never = std::exchange(values[call.suppressed_id], nothing), end = values[call.eos];
-    if (early) values[call.eos] = nothing;
+  // Scores all symbols exactly that might be the best. early: whether the end of a sentence may not
+  // come yet.
+  void rescore_possible(const VerifyCall& call, int input, float* values, bool early) {
+    // Symbols that may not be chosen must not raise the bound.
+    const float suppressed = std::exchange(values[call.suppressed_id], NOTHING),
+                end = values[call.eos];
+    if (early) values[call.eos] = NOTHING;
     const float greatest = greatest_of(values, vocabulary_);
     const float* state = &hidden_[size_t(input) * dim_];
-    const float bar = greatest - 2 * error_of(call.error_bound, state, dim_, greatest);
+    const float bound = greatest - 2 * error_of(call.error_bound, state, dim_, greatest);
     rescored_[input] = 0;
     for (int first = 0; first < vocabulary_; first += CHUNK) {
       const int count = std::min(CHUNK, vocabulary_ - first);
-      if (greatest_of(values + first, count) < bar) continue;
+      if (greatest_of(values + first, count) < bound) continue;
       for (int symbol = first; symbol < first + count; ++symbol) {
-        if (values[symbol] < bar) continue;
-        score(call, input, symbol, values);
+        if (values[symbol] < bound) continue;
+        rescore(call, input, symbol, values);
         ++rescored_[input];
       }
     }
-    values[call.suppressed_id] = never;
+    values[call.suppressed_id] = suppressed;
     values[call.eos] = end;
-    score_known(call, input, values);
+    rescore_known(call, input, values);
   }
 
-  // What will be asked for by its name: a drafted token, and the end of a sentence.
-  void score_known(const VerifyCall& call, int input, float* values) const {
-    score(call, input, call.eos, values);
-    if (input % width_ + 1 < width_) score(call, input, fed_[input + 1], values);
+  // Scores the symbols exactly that are read in any case: the drafted one, the end of a sentence.
+  void rescore_known(const VerifyCall& call, int input, float* values) const {
+    rescore(call, input, call.eos, values);
+    if (input % width_ + 1 < width_) rescore(call, input, fed_[input + 1], values);
   }
 
-  void score(const VerifyCall& call, int input, int64_t symbol, float* values) const {
+  void rescore(const VerifyCall& call, int input, int64_t symbol, float* values) const {
     values[symbol] = dot(&hidden_[size_t(input) * dim_], call.weight + symbol * dim_, dim_) +
                      (call.bias ? call.bias[symbol] : 0.0f);
   }
 
-  bool stands(const VerifyCall& call, int input, int64_t token) const {
-    const int64_t best = best_[input];
+  // Whether a drafted token may stand in place of the argmax.
+  bool accepts(const VerifyCall& call, int input, int64_t token) const {
+    const int64_t best = argmax_[input];
     if (token == best) return true;
     const float* values = &values_[size_t(input) * vocabulary_];
     if (!std::isfinite(values[token])) return false;
@@ -160,31 +164,32 @@ class Verification {
            count_above(values, vocabulary_, values[token]) < call.beta;
   }
 
-  // Nothing follows an end of sentence, drafted or not.
+  // Appends the accepted tokens and the verifier's own, up to an end of the sentence.
   void append(VerifyCall& call, int row) const {
     const Rows& rows = call.rows;
     const int first = row * width_;
     const size_t end = size_t(row) * rows.capacity + rows.lengths[row];
     if (call.argmax) {
       int64_t* argmax = call.argmax + size_t(row) * (call.block + 1);
-      int64_t* undrafted = std::copy_n(&best_[first], call.drafted[row] + 1, argmax);
+      int64_t* undrafted = std::copy_n(&argmax_[first], call.drafted[row] + 1, argmax);
       std::fill(undrafted, argmax + call.block + 1, int64_t(-1));
     }
     int added = 0, kept = 0;
     bool over = false;
     while (!over) {
-      const bool stood = added < call.drafted[row] &&
-                         stands(call, first + added, fed_[first + added + 1]);
-      const int64_t token = stood ? fed_[first + added + 1] : best_[first + added];
+      const bool accepted =
+          added < call.drafted[row] && accepts(call, first + added, fed_[first + added + 1]);
+      const int64_t token = accepted ? fed_[first + added + 1] : argmax_[first + added];
       rows.tokens[end + added + 1] = token;
       rows.scores[end + added] =
           values_[size_t(first + added) * vocabulary_ + token] - normalisers_[first + added];
-      kept += stood;
+      kept += accepted;
       ++added;
-      over = token == call.eos || !stood;
+      over = token == call.eos || !accepted;
     }
     if (call.hidden)
-      std::copy_n(&hidden_[size_t(first + added - 1) * dim_], dim_, call.hidden + size_t(row) * dim_);
+      std::copy_n(&hidden_[size_t(first + added - 1) * dim_], dim_,
+                  call.hidden + size_t(row) * dim_);
     rows.lengths[row] += added;
     call.added[row] = added;
     call.kept[row] = kept;
@@ -193,8 +198,8 @@ class Verification {
   }
 };
 
-extern "C" void verification_run(Verification* verification, Stack* stack,
-                                 const Linear* projection, VerifyCall* call, int threads) {
+extern "C" void verification_run(Verification* verification, Stack* stack, const Linear* projection,
+                                 VerifyCall* call, int threads) {
   verification->run(*stack, projection, *call, threads);
 }
 

@@ -1,4 +1,4 @@
-"""Replacing the options of a registered task, when another decoding method brings more."""
+"""Giving a registered task its options anew, when another decoding method brings more of them."""
 
 from typing import Any
 

@@ -1,5 +1,4 @@
-// The symbols of a large vocabulary that come into question somewhere: those with the greatest
-// scores, a hundred or less.
+// The symbols of a vocabulary with the greatest scores, about a hundred of them.
 #pragma once
 
 #include <algorithm>
@@ -12,25 +11,22 @@ struct Candidates {
   static constexpr int MOST = 512;
 
   int count;
-  int symbols[MOST + 2];
-  float scores[MOST + 2];  // room for what is made of them
+  int symbols[MOST];
+  float scores[MOST];  // room for what is computed of them
 
-  // One symbol besides those that are found; room is left for two.
-  void add(int symbol) { symbols[count++] = symbol; }
-
-  // Whether a vocabulary is so small that all of it is in question; then no scores are read.
+  // Whether a vocabulary is so small that all symbols are candidates; then no scores are read.
   static bool all(int vocabulary) { return vocabulary <= MOST; }
 
-  // values: (vocabulary) scores. never: a symbol to leave out, or -1. best: about how many of the
-  // best chunks are looked through; as many symbols at least are found.
-  void find(const float* values, int vocabulary, int never, int best) {
+  // values: (vocabulary) scores. suppressed_id: a symbol to leave out, or -1. best: about how many
+  // chunks of the vocabulary are searched, and the least number of candidates.
+  void find(const float* values, int vocabulary, int suppressed_id, int best) {
     count = 0;
     if (all(vocabulary)) {
       for (int symbol = 0; symbol < vocabulary; ++symbol)
-        if (symbol != never) symbols[count++] = symbol;
+        if (symbol != suppressed_id) symbols[count++] = symbol;
       return;
     }
-    // The best chunks, by their greatest scores, hold the best symbols: those above the bound.
+    // The chunks with the greatest maxima hold the best symbols, those above the bound.
     const int chunk = (vocabulary + CHUNKS - 1) / CHUNKS;
     float greatest[CHUNKS];
     for (int i = 0; i < CHUNKS; ++i) {
@@ -42,14 +38,14 @@ struct Candidates {
       if (greatest[i] <= bound) continue;
       const int end = std::min(vocabulary, (i + 1) * chunk);
       for (int symbol = i * chunk; symbol < end && count < MOST; ++symbol)
-        if (values[symbol] > bound && symbol != never) symbols[count++] = symbol;
+        if (values[symbol] > bound && symbol != suppressed_id) symbols[count++] = symbol;
     }
   }
 
  private:
   static constexpr int CHUNKS = 128;
 
-  // A number that about `best` of the chunks exceed, by bisection.
+  // A number that the maxima of about `best` chunks exceed, by bisection.
   static float bound_of(const float* greatest, int best) {
     float high = greatest_of(greatest, CHUNKS), low = high - 40;
     for (int step = 0; step < 12; ++step) {

@@ -10,8 +10,8 @@
 
 namespace native {
 
-// The products of one vector with N others. Each is one chain of sums, so that it does not depend
-// on N; the others keep the processor busy in the meantime.
+// The products of one vector with N others. Each product is one chain of sums, so that it does not
+// depend on N; the other chains keep the processor busy.
 template <int N>
 static inline void products(const float* one, const float* const* others, int width, float* out) {
   Vec sums[N] = {};
@@ -28,7 +28,7 @@ static inline void products(const float* one, const float* const* others, int wi
   }
 }
 
-// A matrix whose rows are wanted one by one, in memory that few translations of addresses reach.
+// A matrix whose rows are read one by one, in memory of few large pages.
 struct RowTable {
   RowTable(const float* values, int rows, int width) : rows(rows), width(width) {
     values_.allocate(size_t(rows) * width);
@@ -37,8 +37,8 @@ struct RowTable {
 
   const float* operator[](int row) const { return &values_[size_t(row) * width]; }
 
-  // Rows far apart are not what the processor looks ahead for by itself.
-  void fetch(int row) const {
+  // The processor does not prefetch rows that are far apart by itself.
+  void prefetch(int row) const {
     const float* from = (*this)[row];
     for (int i = 0; i < width; i += 16) __builtin_prefetch(from + i);
   }
@@ -49,7 +49,7 @@ struct RowTable {
   Pooled<float> values_;
 };
 
-// Groups of states, and which of their tokens are active.
+// Clusters of states, and their active tokens.
 class Centroids {
  public:
   // centroids: (clusters, width); norms: (clusters). Cluster c has tokens[offsets[c]] to
@@ -64,11 +64,11 @@ class Centroids {
       largest_ = std::max(largest_, size(cluster));
   }
 
-  // Makes room for so many rows, before threads call `measure`.
+  // To be called before the threads call `measure`.
   void prepare(int rows) { distances_.resize(size_t(rows) * centroids_.rows); }
 
-  // |C|² - 2 h·C of this thread's share of centroids. in: (rows, width). The caller waits before it
-  // asks for the nearest.
+  // |C|² - 2 h·C of this thread's share of the centroids. in: (rows, width). The caller waits
+  // before it calls `nearest`.
   void measure(const Team& team, const float* in, int rows) {
     const int clusters = centroids_.rows, end = team.end(clusters);
     for (int row = 0; row < rows; ++row) {
@@ -85,12 +85,13 @@ class Centroids {
     }
   }
 
+  // The cluster of a row.
   int nearest(int row) const {
     const float* distances = &distances_[size_t(row) * centroids_.rows];
     return int(std::min_element(distances, distances + centroids_.rows) - distances);
   }
 
-  // The active tokens of a cluster.
+  // The active tokens of a cluster: [begin, end).
   const int32_t* begin(int cluster) const { return tokens_ + offsets_[cluster]; }
   const int32_t* end(int cluster) const { return tokens_ + offsets_[cluster + 1]; }
   int size(int cluster) const { return int(end(cluster) - begin(cluster)); }
@@ -104,8 +105,33 @@ class Centroids {
   std::vector<float> norms_;
   const int64_t* offsets_;
   const int32_t* tokens_;
-  int largest_ = 0;               // most active tokens of any cluster
+  int largest_ = 0;               // the most active tokens of a cluster
   std::vector<float> distances_;  // (rows, clusters)
+};
+
+// A projection whose weights are read row by row, at the active tokens of clusters.
+template <class Weights>
+class Clustered {
+ public:
+  // weight: (vocabulary, width); bias: (vocabulary) or null. The rest: see `Centroids`.
+  Clustered(const float* weight, const float* bias, int vocabulary, int width,
+            const float* centroids, const float* norms, int clusters, const int64_t* offsets,
+            const int32_t* tokens)
+      : weights_(weight, vocabulary, width),
+        centroids_(centroids, norms, clusters, width, offsets, tokens),
+        bias_(vocabulary, 0.0f) {
+    if (bias) bias_.assign(bias, bias + vocabulary);
+  }
+
+  int vocabulary() const { return int(bias_.size()); }
+  int width() const { return weights_.width; }
+
+ protected:
+  static constexpr int AT_ONCE = 4;  // products that are computed at once
+
+  const Weights weights_;
+  Centroids centroids_;
+  std::vector<float> bias_;
 };
 
 }  // namespace native

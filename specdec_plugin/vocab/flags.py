@@ -1,13 +1,13 @@
 """``--vocab-clusters`` and ``--drafter-vocab-clusters``: which clusters belong to which decoder."""
 
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Optional, Sequence
 
+import torch
 from torch import Tensor
 
 from ..engine import CachedDecoder
 from ..engine.weights import WeightWatch
 from ..errors import PluginError
-from ..fairseq_compat.search import search_with
 from .cluster_file import check_clusters, load_clusters
 from .clustered_projection import ClusteredProjection
 from .clusters import Clusters
@@ -76,7 +76,7 @@ def cluster_search(generator: Any, decoder: Any, clusters: Clusters) -> Any:
     Returns:
         the generator.
     """
-    module = decoder.output_projection
+    search, module = generator.generate, decoder.output_projection
     # What enters the module has gone through a first head already.
     projection, watch = ClusteredProjection(clusters, decoder), WeightWatch(module)
     watch.changed()
@@ -84,9 +84,15 @@ def cluster_search(generator: Any, decoder: Any, clusters: Clusters) -> Any:
     def forward(features: Tensor) -> Tensor:
         return projection.scores(features).values.to(features.dtype)
 
-    def packed() -> Callable[[Tensor], Tensor]:
+    @torch.no_grad()
+    def generate(*args: Any, **kwargs: Any) -> Any:
         if watch.changed():
             projection.pack()
-        return forward
+        module.forward = forward
+        try:
+            return search(*args, **kwargs)
+        finally:
+            del module.forward
 
-    return search_with(generator, module, packed)
+    generator.generate = generate
+    return generator

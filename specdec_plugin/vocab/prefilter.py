@@ -1,12 +1,22 @@
 """Ruling symbols out with 8-bit scores before the others are scored in float32."""
 
+import ctypes
+
 import torch
 from torch import Tensor
 
-from ..engine import native
+from ..engine.native.interface import field, structure
 from ..engine.native_layers import NativeLinear
 from ..engine.output_projection import OutputProjection
 from ..engine.weights import packing
+
+
+@structure
+class ErrorBound(ctypes.Structure):
+    """What bounds the error of scores that 8-bit weights and inputs give; see error_bound.h."""
+
+    weight_error = field("float", "the greatest |w - v| of all symbols, float32's error included")
+    weight_norm = field("float", "the greatest |v|")
 
 
 class Prefilter:
@@ -32,7 +42,7 @@ class Prefilter:
             self.error_bound = error_bound(self.weight)
 
 
-def error_bound(weight: Tensor) -> native.ErrorBound:
+def error_bound(weight: Tensor) -> ErrorBound:
     """What 8-bit rounding and float32's own do to (vocabulary, dim) weights, at most."""
     step = weight.abs().amax(1, keepdim=True) / 127
     levels = torch.where(step > 0, 1 / step, 0)
@@ -41,4 +51,4 @@ def error_bound(weight: Tensor) -> native.ErrorBound:
     unit = torch.finfo(torch.float32).eps
     sums = (weight.size(1) + 8) * unit * weight.norm(dim=1).max()
     apart = (weight - rounded).norm(dim=1).max() + sums
-    return native.ErrorBound(float(apart), float(rounded.norm(dim=1).max()))
+    return ErrorBound(float(apart), float(rounded.norm(dim=1).max()))

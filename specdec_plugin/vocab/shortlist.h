@@ -2,38 +2,34 @@
 #pragma once
 
 #include <algorithm>
-#include <limits>
 #include <vector>
 
-#include "vocab/centroids.h"
 #include "engine/native/formats.h"
+#include "vocab/best.h"
+#include "vocab/centroids.h"
 
 namespace native {
 
-struct Best {
-  int symbol;
-  float score;
-};
-
-// Weights of 8 bits a row of which is wanted now and then: where `Linear` has panels, each row is
-// by itself here.
+// 8-bit weights whose rows are read one by one. `Linear` stores them in panels, here each row is
+// one piece of memory.
 class RoundedRows {
  public:
   RoundedRows(const float* values, int rows, int width)
       : width(width), words_((width + 4 * LANES - 1) / (4 * LANES) * LANES), steps_(rows) {
     data_.allocate(size_t(rows) * words_);
     for (int row = 0; row < rows; ++row)
-      steps_[row] = Whole<8>::pack_weight(values + size_t(row) * width, width, &data_[row * words_]);
+      steps_[row] =
+          Integers<8>::pack_weight(values + size_t(row) * width, width, &data_[row * words_]);
   }
 
-  void fetch(int row) const {
+  void prefetch(int row) const {
     for (size_t i = 0; i < words_; i += 16) __builtin_prefetch(&data_[row * words_ + i]);
   }
 
-  // A vector that is multiplied with rows; what is behind its end is nothing.
+  // Rounds a vector that is multiplied with rows. Zeros fill its last words.
   Rounding pack(const float* values, std::vector<uint32_t>& input) const {
     input.assign(words_, 0);
-    return Whole<8>::pack_input(values, width, input.data());
+    return Integers<8>::pack_input(values, width, input.data());
   }
 
   // Its products with N rows.
@@ -44,10 +40,10 @@ class RoundedRows {
     for (size_t i = 0; i < words_; i += LANES) {
       const Ints values = load_ints(&input[i]);
       for (int n = 0; n < N; ++n)
-        Whole<8>::add_products(sums[n], load_ints(&data_[rows[n] * words_ + i]), values);
+        Integers<8>::add_products(sums[n], load_ints(&data_[rows[n] * words_ + i]), values);
     }
     for (int n = 0; n < N; ++n)
-      out[n] = Whole<8>::value(sum(sums[n]), rounding.sum) * steps_[rows[n]] * rounding.step;
+      out[n] = Integers<8>::value(sum(sums[n]), rounding.sum) * steps_[rows[n]] * rounding.step;
   }
 
   const int width;
@@ -58,55 +54,43 @@ class RoundedRows {
   Pooled<uint32_t> data_;  // (rows, words)
 };
 
-class Shortlist {
+class Shortlist : public Clustered<RoundedRows> {
  public:
-  // As of `Gather`.
-  Shortlist(const float* weight, const float* bias, int vocabulary, int width,
-            const float* centroids, const float* norms, int clusters, const int64_t* offsets,
-            const int32_t* tokens)
-      : weights_(weight, vocabulary, width),
-        centroids_(centroids, norms, clusters, width, offsets, tokens),
-        bias_(vocabulary, 0.0f) {
-    if (bias) bias_.assign(bias, bias + vocabulary);
-  }
-
-  int width() const { return weights_.width; }
+  using Clustered::Clustered;
 
   void prepare(int rows) { centroids_.prepare(rows); }
 
   // To be called before `best`; the caller waits in between.
   void measure(const Team& team, const float* in, int rows) { centroids_.measure(team, in, rows); }
 
-  // The best of this thread's share of what is active after a state, without two symbols.
-  Best best(const Team& team, const float* state, int row, int64_t never, int64_t nor) const {
+  // The best of this thread's share of the active tokens after a state, two symbols excluded.
+  Best best(const Team& team, const float* state, int row, int64_t excluded,
+            int64_t also_excluded) const {
     const int cluster = centroids_.nearest(row), size = centroids_.size(cluster);
     const int32_t* tokens = centroids_.begin(cluster);
     static thread_local std::vector<uint32_t> input;
     const Rounding rounding = weights_.pack(state, input);
-    Best found = {0, -std::numeric_limits<float>::infinity()};
+    Best found;
     const int end = team.end(size);
     for (int i = team.begin(size); i < end; i += AT_ONCE) {
       int rows[AT_ONCE];
       float scores[AT_ONCE];
       for (int n = 0; n < AT_ONCE; ++n) {
         rows[n] = tokens[std::min(i + n, end - 1)];
-        if (i + n + AHEAD < end) weights_.fetch(tokens[i + n + AHEAD]);
+        if (i + n + AHEAD < end) weights_.prefetch(tokens[i + n + AHEAD]);
       }
       weights_.multiply(input, rounding, rows, scores);
       for (int n = 0; n < AT_ONCE; ++n) {
         const float score = scores[n] + bias_[rows[n]];
-        if (score > found.score && rows[n] != never && rows[n] != nor) found = {rows[n], score};
+        if (score > found.score && rows[n] != excluded && rows[n] != also_excluded)
+          found = {rows[n], score};
       }
     }
     return found;
   }
 
  private:
-  static constexpr int AT_ONCE = 4, AHEAD = 16;
-
-  const RoundedRows weights_;
-  Centroids centroids_;
-  std::vector<float> bias_;
+  static constexpr int AHEAD = 16;  // rows that are prefetched
 };
 
 }  // namespace native

@@ -1,4 +1,4 @@
-"""Kernels of our own for CPUs: a whole Transformer stack in one call.
+"""Kernels of our own for CPUs: a whole Transformer stack in one native call.
 
 At the sizes of translation models, the arithmetic of one decoding step takes a
 fraction of the time of the operators that PyTorch starts for it. These kernels
@@ -19,12 +19,11 @@ from torch import Tensor
 
 from .build import library_path
 from .interface import bind
-from .kernels import ACTIVATIONS, WEIGHT_TYPES, ErrorBound, StackCall
+from .kernels import ACTIVATIONS, WEIGHT_TYPES, StackCall
 
 __all__ = [
     "ACTIVATIONS",
     "WEIGHT_TYPES",
-    "ErrorBound",
     "StackCall",
     "float_weight",
     "library",

@@ -1,4 +1,4 @@
-// Softmax attention of one query, over keys and values that lie at a fixed distance.
+// Softmax attention of one query to keys and values that follow each other at a fixed distance.
 #pragma once
 
 #include "engine/native/vector.h"
@@ -13,7 +13,7 @@ struct Slots {
   const float* at(int slot) const { return first + slot * stride; }
 };
 
-// The sums that attention consists of, for heads of any size.
+// The sums of attention, for heads of any size.
 struct AnyHead {
   static void scores(const float* query, Slots keys, int count, int dim, float* out) {
     for (int slot = 0; slot < count; ++slot) out[slot] = dot(query, keys.at(slot), dim);
@@ -25,19 +25,20 @@ struct AnyHead {
   }
 };
 
-// The same for heads of N vectors, the query or the sums kept in registers.
+// The sums for heads of N vectors. Registers hold the query or the sums.
 template <int N>
 struct Head {
   static void scores(const float* query, Slots keys, int count, int, float* out) {
-    constexpr int TOGETHER = 4;  // so that no sum waits for another
+    constexpr int AT_ONCE = 4;  // so that no sum waits for another
     Vec parts[N];
     for (int n = 0; n < N; ++n) parts[n] = load(query + n * LANES);
     int slot = 0;
-    for (; slot + TOGETHER <= count; slot += TOGETHER) {
-      Vec totals[TOGETHER] = {};
+    for (; slot + AT_ONCE <= count; slot += AT_ONCE) {
+      Vec totals[AT_ONCE] = {};
       for (int n = 0; n < N; ++n)
-        for (int i = 0; i < TOGETHER; ++i) totals[i] += parts[n] * load(keys.at(slot + i) + n * LANES);
-      for (int i = 0; i < TOGETHER; ++i) out[slot + i] = sum(totals[i]);
+        for (int i = 0; i < AT_ONCE; ++i)
+          totals[i] += parts[n] * load(keys.at(slot + i) + n * LANES);
+      for (int i = 0; i < AT_ONCE; ++i) out[slot + i] = sum(totals[i]);
     }
     for (; slot < count; ++slot) {
       Vec total = Vec{};
@@ -64,7 +65,8 @@ template <class Sums>
 static inline void attend_with(const float* query, float scale, Slots keys, Slots values, int count,
                                const float* mask, int dim, float* scores, float* out) {
   Sums::scores(query, keys, count, dim, scores);
-  for (int slot = 0; slot < count; ++slot) scores[slot] = scale * scores[slot] + (mask ? mask[slot] : 0);
+  for (int slot = 0; slot < count; ++slot)
+    scores[slot] = scale * scores[slot] + (mask ? mask[slot] : 0);
   const float share = 1.0f / exponentials(scores, count).sum;
   for (int slot = 0; slot < count; ++slot) scores[slot] *= share;
   Sums::mix(scores, values, count, dim, out);

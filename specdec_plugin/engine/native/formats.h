@@ -1,6 +1,5 @@
-// How weights are stored, and one step of a product with each kind: inputs of some rows times the
-// weights of one panel. Words of 4 bytes hold one float32, two bfloat16, four int8
-// or eight int4.
+// Formats of packed weights, and one step of a product with each: the inputs of some rows times the
+// weights of one panel. A word of 4 bytes holds one float32, two bfloat16, four int8 or eight int4.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +10,14 @@
 
 namespace native {
 
-constexpr int packed(Format format) {
-  return format == Format::float32 ? 1 : format == Format::bfloat16 ? 2 : format == Format::int8 ? 4 : 8;
+constexpr int numbers_per_word(Format format) {
+  constexpr int COUNTS[] = {1, 2, 4, 8};
+  return COUNTS[int(format)];
 }
 
-constexpr bool whole(Format format) { return format == Format::int8 || format == Format::int4; }
+constexpr bool is_integer(Format format) {
+  return format == Format::int8 || format == Format::int4;
+}
 
 // A panel is what one thread computes at once: PANEL outputs for up to TILE rows, all sums in
 // registers, every weight read once. Panels follow each other in memory as they are read.
@@ -23,9 +25,9 @@ constexpr int VECTORS = 2;
 constexpr int PANEL = VECTORS * LANES;
 constexpr int TILE = LANES == 16 ? 12 : 6;
 
-// Between two calls other weights pass through the caches, so these come from far away, and with
-// several rows a step is too long for the processor to look ahead by itself.
-static inline void fetch_ahead(const uint32_t* weights) {
+// Other weights pass through the caches between two calls, so these come from memory. With several
+// rows a step is too long for the processor to prefetch by itself.
+static inline void prefetch(const uint32_t* weights) {
   constexpr int STEPS = 64, LINE = 16;
   for (int i = 0; i < PANEL; i += LINE) __builtin_prefetch(weights + STEPS * PANEL + i);
 }
@@ -38,7 +40,7 @@ struct Float32 {
   template <int ROWS>
   static void add(const float* in, size_t stride, const uint32_t* words,
                   Vec (&sums)[ROWS][VECTORS]) {
-    fetch_ahead(words);
+    prefetch(words);
     Vec weight[VECTORS];
     for (int v = 0; v < VECTORS; ++v) {
       std::memcpy(&weight[v], words + v * LANES, sizeof(Vec));
@@ -71,7 +73,7 @@ struct Bfloat16 {
   template <int ROWS>
   static void add(const uint32_t* in, size_t stride, const uint32_t* words,
                   Vec (&sums)[ROWS][VECTORS]) {
-    fetch_ahead(words);
+    prefetch(words);
 #ifdef __AVX512BF16__
     __m512bh weight[VECTORS];
     for (int v = 0; v < VECTORS; ++v) {
@@ -102,29 +104,30 @@ struct Bfloat16 {
   }
 };
 
-static inline float largest_of(const float* row, int count) {
+static inline float largest_magnitude(const float* row, int count) {
   Vec most = Vec{};
   int i = 0;
   for (; i + LANES <= count; i += LANES) most = larger(most, larger(load(row + i), -load(row + i)));
-  float found = largest(most);
+  float found = greatest(most);
   for (; i < count; ++i) found = std::max(found, std::fabs(row[i]));
   return found;
 }
 
-// What an input vector is multiplied with in the end, and the sum of its rounded numbers.
+// How an input vector is rounded.
 struct Rounding {
-  float step;
-  int32_t sum;
+  float step;   // between two levels
+  int32_t sum;  // of the levels of its numbers
 };
 
-// Weights are rounded to 2^BITS - 1 levels a row, and stored around a zero point; inputs to 255.
+// Weights are rounded to 2^BITS - 1 levels a row and stored around a zero point. Inputs are rounded
+// to 255 levels.
 template <int BITS>
-struct Whole {
+struct Integers {
   using Number = uint32_t;
   using Total = Ints;
   static constexpr int WORDS = 8 / BITS, ZERO = 1 << (BITS - 1), LEVELS = ZERO - 1;
 
-  // Gives the step between two levels.
+  // Returns the step between two levels.
   static float pack_weight(const float* row, int count, uint32_t* words) {
     const float step = step_of(row, count), levels = step > 0 ? 1 / step : 0;
     std::memset(words, 0, sizeof(uint32_t) * ((count + 4 * WORDS - 1) / (4 * WORDS)));
@@ -136,7 +139,7 @@ struct Whole {
   }
 
   static Rounding pack_input(const float* row, int count, uint32_t* words) {
-    const float step = largest_of(row, count) / 127, levels = step > 0 ? 1 / step : 0;
+    const float step = largest_magnitude(row, count) / 127, levels = step > 0 ? 1 / step : 0;
     auto* bytes = reinterpret_cast<int8_t*>(words);
     // Adding 1.5 * 2^23 rounds to a whole number, which the lowest bits then hold.
     const float shift = 12582912.0f;
@@ -163,7 +166,7 @@ struct Whole {
   template <int ROWS>
   static void add(const uint32_t* in, size_t stride, const uint32_t* words,
                   Ints (&sums)[ROWS][VECTORS]) {
-    fetch_ahead(words);
+    prefetch(words);
     Ints weight[VECTORS];
     for (int v = 0; v < VECTORS; ++v) std::memcpy(&weight[v], words + v * LANES, sizeof(Ints));
     for (int word = 0; word < WORDS; ++word) {
@@ -179,14 +182,15 @@ struct Whole {
     }
   }
 
-  // Without what the zero point of the weights added.
+  // Subtracts what the zero point of the weights added.
   static Vec value(Ints total, int32_t input_sum) {
     return __builtin_convertvector(total - ZERO * input_sum, Vec);
   }
   static float value(int32_t total, int32_t input_sum) { return float(total - ZERO * input_sum); }
 
-  // sum += the products of four unsigned bytes of each lane with four signed ones.
-  static inline __attribute__((always_inline)) void add_products(Ints& sum, Ints weights, Ints values) {
+  // sum += the products of each lane's four unsigned bytes with four signed ones.
+  static inline __attribute__((always_inline)) void add_products(Ints& sum, Ints weights,
+                                                                 Ints values) {
 #ifdef __AVX512VNNI__
     sum = (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, (__m512i)values);
 #else
@@ -196,19 +200,22 @@ struct Whole {
   }
 
  private:
-  static int level_of(float x) { return std::max(-LEVELS, std::min(LEVELS, int(std::nearbyint(x)))); }
+  static int level_of(float x) {
+    return std::max(-LEVELS, std::min(LEVELS, int(std::nearbyint(x))));
+  }
 
-  // With few levels it pays to cut the greatest weights off: the step with the least squared error.
+  // With few levels it is better to clip the greatest weights: the step with the least squared
+  // error.
   static float step_of(const float* row, int count) {
-    const float largest = largest_of(row, count) / LEVELS;
+    const float largest = largest_magnitude(row, count) / LEVELS;
     if (BITS == 8 || largest == 0) return largest;
     float best = largest, least = std::numeric_limits<float>::infinity();
     for (int cut = 20; cut >= 12; --cut) {
       const float step = largest * float(cut) / 20;
       float error = 0;
       for (int i = 0; i < count; ++i) {
-        const float apart = row[i] - step * float(level_of(row[i] / step));
-        error += apart * apart;
+        const float lost = row[i] - step * float(level_of(row[i] / step));
+        error += lost * lost;
       }
       if (error < least) best = step, least = error;
     }

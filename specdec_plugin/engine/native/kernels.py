@@ -49,14 +49,6 @@ class StackCall(ctypes.Structure):
     source_length = field("int")
 
 
-@structure
-class ErrorBound(ctypes.Structure):
-    """What bounds the error of scores that 8-bit weights and inputs give; see error_bound.h."""
-
-    weight_error = field("float", "the greatest |w - v| of all symbols, float32's error included")
-    weight_norm = field("float", "the greatest |v|")
-
-
 Header(
     __file__,
     "linear.h",

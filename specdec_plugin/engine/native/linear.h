@@ -1,4 +1,4 @@
-// Products with fixed weights for few rows, the weights packed once.
+// Linear maps of few rows, with weights that are packed once.
 #pragma once
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 
 namespace native {
 
-// Where a product goes.
+// Where a product is written.
 struct Target {
-  float* out;             // (rows, stride)
+  float* out;  // (rows, stride)
   size_t stride;
   const float* residual;  // added, laid out like `out`; or null
   Activation activation;
@@ -26,11 +26,11 @@ class Linear {
         inputs(inputs),
         format(format),
         panels((outputs + PANEL - 1) / PANEL),
-        steps((inputs + packed(format) - 1) / packed(format)) {
+        steps((inputs + numbers_per_word(format) - 1) / numbers_per_word(format)) {
     bias_.assign(size_t(panels) * PANEL, 0.0f);
     if (bias) std::copy(bias, bias + outputs, bias_.begin());
     words_.allocate(size_t(panels) * steps * PANEL);
-    if (whole(format)) scales_.assign(size_t(panels) * PANEL, 0.0f);
+    if (is_integer(format)) scales_.assign(size_t(panels) * PANEL, 0.0f);
     std::vector<uint32_t> row(steps);
     for (int output = 0; output < outputs; ++output) {
       pack(weight + size_t(output) * inputs, output, row);
@@ -39,39 +39,41 @@ class Linear {
     }
   }
 
-  // Numbers of 4 bytes that narrow inputs of so many rows take; see `run`.
-  size_t room(int rows) const {
+  // Words of scratch that `run` needs.
+  size_t scratch_size(int rows) const {
     return format == Format::float32 ? 0 : size_t(rows) * (input_words() + 2);
   }
 
-  // in: (rows, inputs) with `stride` from row to row. narrow: room(rows) numbers of scratch.
-  // The caller waits before it reads the target.
-  void run(const Team& team, const float* in, size_t stride, int rows, uint32_t* narrow,
+  // in: (rows, inputs) with `stride` from row to row. scratch: scratch_size(rows) words, for inputs
+  // in the weights' format. The caller waits before it reads the target.
+  void run(const Team& team, const float* in, size_t stride, int rows, uint32_t* scratch,
            const Target& target) const {
     if (format == Format::float32) {
       multiply<Float32>(team, in, stride, rows, nullptr, target);
       return;
     }
-    // A single row is narrowed by every thread for itself, sooner than they could wait for one.
+    // Every thread packs a single row by itself, which takes less time than to wait for another.
     static thread_local std::vector<uint32_t> own;
     if (rows == 1) {
-      if (own.size() < room(1)) own.resize(room(1));
-      narrow = own.data();
+      if (own.size() < scratch_size(1)) own.resize(scratch_size(1));
+      scratch = own.data();
     }
     const size_t words = input_words();
-    auto* roundings = reinterpret_cast<Rounding*>(narrow + rows * words);
+    auto* roundings = reinterpret_cast<Rounding*>(scratch + rows * words);
     const int begin = rows == 1 ? 0 : team.begin(rows), end = rows == 1 ? 1 : team.end(rows);
     for (int row = begin; row < end; ++row) {
       const float* from = in + row * stride;
-      uint32_t* to = narrow + row * words;
+      uint32_t* to = scratch + row * words;
       if (format == Format::bfloat16) Bfloat16::pack(from, inputs, to);
-      if (format == Format::int8) roundings[row] = Whole<8>::pack_input(from, inputs, to);
-      if (format == Format::int4) roundings[row] = Whole<4>::pack_input(from, inputs, to);
+      if (format == Format::int8) roundings[row] = Integers<8>::pack_input(from, inputs, to);
+      if (format == Format::int4) roundings[row] = Integers<4>::pack_input(from, inputs, to);
     }
     if (rows > 1) team.wait();
-    if (format == Format::bfloat16) multiply<Bfloat16>(team, narrow, words, rows, nullptr, target);
-    if (format == Format::int8) multiply<Whole<8>>(team, narrow, words, rows, roundings, target);
-    if (format == Format::int4) multiply<Whole<4>>(team, narrow, words, rows, roundings, target);
+    if (format == Format::bfloat16) multiply<Bfloat16>(team, scratch, words, rows, nullptr, target);
+    if (format == Format::int8)
+      multiply<Integers<8>>(team, scratch, words, rows, roundings, target);
+    if (format == Format::int4)
+      multiply<Integers<4>>(team, scratch, words, rows, roundings, target);
   }
 
   // The outputs that a thread computes in `run`: [begin, end).
@@ -91,8 +93,10 @@ class Linear {
   void pack(const float* weight, int output, std::vector<uint32_t>& row) {
     if (format == Format::float32) std::memcpy(row.data(), weight, sizeof(float) * inputs);
     if (format == Format::bfloat16) Bfloat16::pack(weight, inputs, row.data());
-    if (format == Format::int8) scales_[output] = Whole<8>::pack_weight(weight, inputs, row.data());
-    if (format == Format::int4) scales_[output] = Whole<4>::pack_weight(weight, inputs, row.data());
+    if (format == Format::int8)
+      scales_[output] = Integers<8>::pack_weight(weight, inputs, row.data());
+    if (format == Format::int4)
+      scales_[output] = Integers<4>::pack_weight(weight, inputs, row.data());
   }
 
   template <class F>
@@ -106,7 +110,7 @@ class Linear {
                            panel, roundings, target);
   }
 
-  // The number of rows of a tile as a constant, so that its sums are registers.
+  // Makes the number of rows of a tile a constant, so that its sums are registers.
   template <class F, int ROWS>
   void by_height(int rows, const typename F::Number* in, size_t stride, int first, int panel,
                  const Rounding* roundings, const Target& target) const {
@@ -117,7 +121,7 @@ class Linear {
     }
   }
 
-  // One row alone would wait for each sum before the next; several sums a lane keep it busy.
+  // With few rows several sums a lane keep the processor busy; one would wait for the sum before.
   template <class F, int ROWS>
   void tile(const typename F::Number* in, size_t stride, int first, int panel,
             const Rounding* roundings, const Target& target) const {
@@ -150,14 +154,14 @@ class Linear {
   }
 
   void finish(Vec (&sums)[VECTORS], int row, int panel, const Target& target) const {
-    const size_t place = row * target.stride + size_t(panel) * PANEL;
+    const size_t first = row * target.stride + size_t(panel) * PANEL;
     const int width = std::min(PANEL, outputs - panel * PANEL);
     if (target.activation == Activation::relu)
       for (Vec& each : sums) each = larger(each, Vec{});
     if (width == PANEL && target.activation != Activation::gelu) {
       for (int v = 0; v < VECTORS; ++v) {
-        if (target.residual) sums[v] += load(target.residual + place + v * LANES);
-        store(target.out + place + v * LANES, sums[v]);
+        if (target.residual) sums[v] += load(target.residual + first + v * LANES);
+        store(target.out + first + v * LANES, sums[v]);
       }
       return;
     }
@@ -166,7 +170,7 @@ class Linear {
     for (int i = 0; i < width; ++i) {
       if (target.activation == Activation::gelu)
         values[i] *= 0.5f * (1.0f + std::erf(values[i] * 0.70710678f));
-      target.out[place + i] = values[i] + (target.residual ? target.residual[place + i] : 0.0f);
+      target.out[first + i] = values[i] + (target.residual ? target.residual[first + i] : 0.0f);
     }
   }
 };
@@ -175,24 +179,24 @@ extern "C" {
 
 // in: (rows, inputs); out: (rows, outputs)
 void linear_run(const Linear* linear, const float* in, int rows, float* out, int threads) {
-  std::vector<uint32_t> narrow(linear->room(rows));
+  std::vector<uint32_t> scratch(linear->scratch_size(rows));
   Barrier barrier(threads);
 #pragma omp parallel num_threads(threads)
-  linear->run(Team(barrier), in, linear->inputs, rows, narrow.data(),
+  linear->run(Team(barrier), in, linear->inputs, rows, scratch.data(),
               {out, size_t(linear->outputs), nullptr, Activation::none});
 }
 
-// As `linear_run`, and the log of the sum of exponentials of each row of `out`: (rows). Afterwards
-// the output `suppressed_id` is ruled out, unless it is negative.
+// As `linear_run`. normalisers: (rows) log Σ exp of each row of `out`. Afterwards the score of
+// `suppressed_id` is -inf, unless `suppressed_id` is negative.
 void linear_scores(const Linear* linear, const float* in, int rows, int suppressed_id, float* out,
                    float* normalisers, int threads) {
-  std::vector<uint32_t> narrow(linear->room(rows));
+  std::vector<uint32_t> scratch(linear->scratch_size(rows));
   Barrier barrier(threads);
 #pragma omp parallel num_threads(threads)
   {
     const Team team(barrier);
     const size_t outputs = linear->outputs;
-    linear->run(team, in, linear->inputs, rows, narrow.data(),
+    linear->run(team, in, linear->inputs, rows, scratch.data(),
                 {out, outputs, nullptr, Activation::none});
     team.wait();
     for (int row = team.begin(rows); row < team.end(rows); ++row) {
@@ -209,11 +213,11 @@ void linear_source_kv(const Linear* linear, const float* in, int rows, int lengt
                       int heads, float* out, int threads) {
   const int inputs = length * rows, parts = count * heads, size = linear->outputs / parts;
   static thread_local std::vector<float> values;
-  static thread_local std::vector<uint32_t> narrow;
+  static thread_local std::vector<uint32_t> words;
   values.resize(size_t(inputs) * linear->outputs);
-  narrow.resize(linear->room(inputs));
-  float* flat = values.data();  // the caller's, also in other threads
-  uint32_t* scratch = narrow.data();
+  words.resize(linear->scratch_size(inputs));
+  float* flat = values.data();  // of the calling thread, for all threads
+  uint32_t* scratch = words.data();
   Barrier barrier(threads);
 #pragma omp parallel num_threads(threads)
   {

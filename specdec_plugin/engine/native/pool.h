@@ -1,5 +1,5 @@
-// Memory for weights in few large pieces, which the system can map by huge pages: a decoding step
-// reads all weights once, and with pages of 4 KiB it would wait for the address translation.
+// Memory for weights, in few large pieces that the system can map by huge pages. A decoding step
+// reads all weights once, and with pages of 4 KiB it would wait for the translation of addresses.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// The softmax of scores in bfloat16, for training: a row at a time, which stays in the cache, where
-// PyTorch's goes through memory several times.
+// The softmax of scores in bfloat16, for training. It computes row by row within the cache, where
+// PyTorch's passes through memory several times.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +26,7 @@ static inline Vec widened(const uint16_t* from) {
   return (Vec)(__builtin_convertvector(words, Ints) << 16);
 }
 
-// To the nearest, halves to even. Numbers only: no infinity and no NaN.
+// Rounds to the nearest, halves to even. For finite numbers only.
 static inline void narrow(uint16_t* to, Vec values) {
   const Ints bits = (Ints)values;
   const Words words = __builtin_convertvector((bits + 0x7fff + ((bits >> 16) & 1)) >> 16, Words);
@@ -35,10 +35,11 @@ static inline void narrow(uint16_t* to, Vec values) {
 
 class Probabilities {
  public:
-  explicit Probabilities(int count) : count_(count), whole_(count / LANES * LANES), values_(count + LANES) {}
+  explicit Probabilities(int count)
+      : count_(count), whole_(count / LANES * LANES), values_(count + LANES) {}
 
-  // Replaces the scores z of `count` symbols by softmax(z), to which `added` is added at `target`.
-  // Gives log Σ exp(z).
+  // Replaces the scores z of `count` symbols by softmax(z), with `added` more at `target`. Returns
+  // log Σ exp(z).
   float replace(uint16_t* scores, int target, float added) {
     float* values = values_.data();
     for (int i = 0; i < whole_; i += LANES) store(values + i, widened(scores + i));

@@ -21,15 +21,15 @@ struct Norm {
     for (int i = even; i < dim; ++i) mean += in[i];
     mean /= dim;
     for (int i = 0; i < even; i += LANES) {
-      const Vec apart = load(in + i) - splat(mean);
-      squares += apart * apart;
+      const Vec centred = load(in + i) - splat(mean);
+      squares += centred * centred;
     }
     for (int i = even; i < dim; ++i) spread += (in[i] - mean) * (in[i] - mean);
     const float scale = 1.0f / std::sqrt((sum(squares) + spread) / dim + epsilon);
     for (int i = 0; i < dim; ++i) out[i] = (in[i] - mean) * scale * weight[i] + bias[i];
   }
 
-  // rows of (dim), each thread its share; the caller waits.
+  // in, out: (rows, dim). Each thread computes its share; the caller waits.
   void apply(const Team& team, const float* in, int rows, float* out) const {
     const size_t dim = weight.size();
     for (int row = team.begin(rows); row < team.end(rows); ++row)
@@ -42,18 +42,18 @@ static inline size_t row_index(const StackCall& call, int row) {
   return call.row_index ? size_t(call.row_index[row]) : size_t(row);
 }
 
-// Slots of the cache that a row has taken: the position of its first new input.
+// The slots of the cache that a row has taken, which is the position of its first new input.
 static inline int start_of(const StackCall& call, int row) {
   return call.cache ? int(call.starts[row]) : 0;
 }
 
-// Which mask an input is; negative for a token.
+// The index of an input among the masks; negative for a token.
 static inline int mask_of(const StackCall& call, int row, int i) {
   return call.counts ? i - int(call.counts[row]) : -1;
 }
 
-// How many slots an input attends to: those up to its own, of a mask the whole block; without a
-// cache all.
+// How many slots an input attends to: without limits, tokens attend to those up to their own, masks
+// to the whole row, and inputs without a cache to all.
 static inline int visible_slots(const StackCall& call, int row, int i) {
   if (call.limits) return int(call.limits[size_t(row) * call.width + i]);
   if (!call.cache) return call.width;
@@ -75,9 +75,9 @@ struct Attention {
 };
 
 struct Layer {
-  Attention own;
-  std::optional<Attention> source;
-  Norm last_norm;
+  Attention self;
+  std::optional<Attention> cross;
+  Norm feed_forward_norm;
   std::unique_ptr<Linear> inner, outer;
 };
 
@@ -93,24 +93,24 @@ class Stack {
   std::optional<Norm> final_norm;
   std::vector<Layer> layers;
 
-  // Makes room for a call, before its threads start.
+  // To be called before the threads call `run`.
   void prepare(const StackCall& call, int threads) {
     const int inputs = call.rows * call.width, slots = call.cache ? call.capacity : call.width;
-    size_t wide = 3 * dim, narrow_room = 0;
+    size_t wide = 3 * dim, scratch_size = 0;
     for (const Layer& layer : layers) {
-      wide = std::max(wide, apart(layer.inner->outputs));
-      narrow_room = std::max(narrow_room, layer.outer->room(inputs));
-      narrow_room = std::max(narrow_room, layer.own.in->room(inputs));
+      wide = std::max(wide, stride_of(layer.inner->outputs));
+      scratch_size = std::max(scratch_size, layer.outer->scratch_size(inputs));
+      scratch_size = std::max(scratch_size, layer.self.in->scratch_size(inputs));
     }
     grow(hidden_, size_t(std::max(inputs, threads * FEW)) * dim);
     grow(normed_, size_t(std::max(inputs, threads * FEW)) * dim);
-    grow(found_, size_t(inputs) * dim);
+    grow(attended_, size_t(inputs) * dim);
     grow(wide_, inputs * wide);
-    grow(narrow_inputs_, narrow_room);
-    score_room_ = std::max(call.source_length, slots) + 2 * LANES;
-    grow(scores_, score_room_ * threads);
-    near_room_ = size_t(slots) * (dim / heads);
-    grow(near_, 2 * near_room_ * threads);
+    grow(scratch_, scratch_size);
+    score_stride_ = std::max(call.source_length, slots) + 2 * LANES;
+    grow(scores_, score_stride_ * threads);
+    gathered_size_ = size_t(slots) * (dim / heads);
+    grow(gathered_, 2 * gathered_size_ * threads);
   }
 
   // By all threads; the caller waits before it reads `call.out`.
@@ -118,17 +118,17 @@ class Stack {
     embed(team, call);
     team.wait();
     for (size_t index = 0; index < layers.size(); ++index) run_layer(team, call, index);
-    emit(team, call);
+    write_out(team, call);
   }
 
  private:
-  std::vector<float> hidden_, normed_, wide_, found_, scores_;
-  std::vector<float> near_;  // (threads, 2, near_room_) keys and values of one head of one row
-  std::vector<uint32_t> narrow_inputs_;
-  size_t score_room_ = 0, near_room_ = 0;
+  std::vector<float> hidden_, normed_, wide_, attended_, scores_;
+  std::vector<float> gathered_;  // (threads, 2, gathered_size_) keys and values of one head
+  std::vector<uint32_t> scratch_;
+  size_t score_stride_ = 0, gathered_size_ = 0;
 
-  // So few inputs are embedded and normalised by every thread for itself, sooner than they could
-  // wait for each other: then these are the thread's own. What products add up to is everyone's.
+  // Every thread embeds and normalises so few inputs by itself, which takes less time than to wait
+  // for others: `hidden` or `normed` is the thread's own then. The sums of products are shared.
   static constexpr int FEW = 4;
 
   float* hidden(const Team& team, int inputs) {
@@ -154,28 +154,28 @@ class Stack {
         continue;
       }
       const int row = input / call.width, i = input % call.width, mask = mask_of(call, row, i);
-      // Beyond its masks a row has nothing to say; any vector will do.
+      // What follows the masks of a row is not read; any vector will do.
       const bool token = mask < 0 || mask >= call.block;
       if (token) {
-        const size_t place = mask < 0 ? i : 0;
+        const size_t index = mask < 0 ? i : 0;
         const int64_t id = call.tokens[row * size_t(call.token_stride) +
-                                       (call.from_starts ? start_of(call, row) : 0) + place];
+                                       (call.from_starts ? start_of(call, row) : 0) + index];
         const float* vector = embedding.weight + id * dim;
         for (int k = 0; k < dim; ++k) out[k] = embedding.scale * vector[k];
       } else {
         std::memcpy(out, &embedding.masks[size_t(mask) * dim], 4 * dim);
       }
       if (call.positions) {
-        const int place = std::min(start_of(call, row) + i, call.position_limit - 1);
-        const float* vector = call.positions + size_t(place) * dim;
+        const int position = std::min(start_of(call, row) + i, call.position_limit - 1);
+        const float* vector = call.positions + size_t(position) * dim;
         for (int k = 0; k < dim; ++k) out[k] += vector[k];
       }
       if (embedding.norm) embedding.norm->apply(out, out);
     }
   }
 
-  // The last norm, and out.
-  void emit(const Team& team, const StackCall& call) {
+  // Applies the last norm and writes the outputs.
+  void write_out(const Team& team, const StackCall& call) {
     const int width = call.counts ? call.block : call.width, outputs = call.rows * width;
     for (int output = team.begin(outputs); output < team.end(outputs); ++output) {
       const int row = output / width;
@@ -190,40 +190,40 @@ class Stack {
     }
   }
 
-  // From one row of that many numbers to the next: not a whole number of pages, or the rows of a
-  // tile would fall on the same few places of the cache.
-  static size_t apart(int count) { return size_t(count) + LANES; }
+  // The distance of rows with `count` numbers. It is no whole number of pages, or the rows of a
+  // tile would share few sets of the processor's cache.
+  static size_t stride_of(int count) { return size_t(count) + LANES; }
 
-  // Sub-layers end with `hidden_` complete and everyone having waited; of few inputs, with the
-  // thread's own complete. Between two products that write to one place everyone waits.
+  // After a sub-layer `hidden` is complete, of few inputs the thread's own, and all threads have
+  // waited. They wait between two products that write to the same memory.
   void run_layer(const Team& team, const StackCall& call, size_t index) {
     const int inputs = call.rows * call.width;
     const Layer& layer = layers[index];
-    const float* before = enter(team, layer.own.norm, inputs);
-    layer.own.in->run(team, before, dim, inputs, narrow_inputs_.data(),
-                      {wide_.data(), size_t(3 * dim), nullptr, Activation::none});
+    const float* input = normed_input(team, layer.self.norm, inputs);
+    layer.self.in->run(team, input, dim, inputs, scratch_.data(),
+                       {wide_.data(), size_t(3 * dim), nullptr, Activation::none});
     team.wait();
-    attend_own(team, call, index);
+    attend_self(team, call, index);
     team.wait();
-    leave(team, *layer.own.out, layer.own.norm, found_.data(), dim, inputs);
-    if (layer.source) {
-      before = enter(team, layer.source->norm, inputs);
-      layer.source->in->run(team, before, dim, inputs, narrow_inputs_.data(),
-                            {wide_.data(), size_t(dim), nullptr, Activation::none});
+    add_residual(team, *layer.self.out, layer.self.norm, attended_.data(), dim, inputs);
+    if (layer.cross) {
+      input = normed_input(team, layer.cross->norm, inputs);
+      layer.cross->in->run(team, input, dim, inputs, scratch_.data(),
+                           {wide_.data(), size_t(dim), nullptr, Activation::none});
       team.wait();
-      attend_source(team, call, index);
+      attend_cross(team, call, index);
       team.wait();
-      leave(team, *layer.source->out, layer.source->norm, found_.data(), dim, inputs);
+      add_residual(team, *layer.cross->out, layer.cross->norm, attended_.data(), dim, inputs);
     }
-    before = enter(team, layer.last_norm, inputs);
-    const size_t wide = apart(layer.inner->outputs);
-    layer.inner->run(team, before, dim, inputs, narrow_inputs_.data(),
+    input = normed_input(team, layer.feed_forward_norm, inputs);
+    const size_t wide = stride_of(layer.inner->outputs);
+    layer.inner->run(team, input, dim, inputs, scratch_.data(),
                      {wide_.data(), wide, nullptr, activation});
     team.wait();
-    leave(team, *layer.outer, layer.last_norm, wide_.data(), wide, inputs);
+    add_residual(team, *layer.outer, layer.feed_forward_norm, wide_.data(), wide, inputs);
   }
 
-  const float* enter(const Team& team, const Norm& norm, int inputs) {
+  const float* normed_input(const Team& team, const Norm& norm, int inputs) {
     if (!norm_first) return hidden(team, inputs);
     if (inputs <= FEW) {
       norm.apply(Team(), hidden_.data(), inputs, normed(team, inputs));
@@ -235,10 +235,10 @@ class Stack {
   }
 
   // hidden = [norm](hidden + linear(in))
-  void leave(const Team& team, const Linear& linear, const Norm& norm, const float* in,
-             size_t stride, int inputs) {
+  void add_residual(const Team& team, const Linear& linear, const Norm& norm, const float* in,
+                    size_t stride, int inputs) {
     float* out = norm_first ? hidden_.data() : normed_.data();
-    linear.run(team, in, stride, inputs, narrow_inputs_.data(),
+    linear.run(team, in, stride, inputs, scratch_.data(),
                {out, size_t(dim), hidden(team, inputs), Activation::none});
     team.wait();
     if (norm_first) return;
@@ -250,69 +250,69 @@ class Stack {
     }
   }
 
-  // So many queries pay for putting keys and values side by side: as they lie, a few kilobytes
-  // apart, they share a few places of the cache.
+  // With so many queries it pays to gather keys and values: in the cache they are kilobytes apart
+  // and share few sets of the processor's cache.
   static constexpr int MANY = 4;
 
-  static Slots gathered(const Slots& slots, int count, int head_dim, float* room) {
+  static Slots gather(const Slots& slots, int count, int head_dim, float* room) {
     for (int i = 0; i < count; ++i)
       std::memcpy(room + size_t(i) * head_dim, slots.at(i), sizeof(float) * head_dim);
     return {room, size_t(head_dim)};
   }
 
-  // wide_ holds queries, keys and values of the new inputs side by side. Those of one head of
-  // one row are one thread's: it puts the keys and values into the cache and reads them there.
-  void attend_own(const Team& team, const StackCall& call, size_t index) {
+  // wide_ holds queries, keys and values of the new inputs side by side. One thread computes one
+  // head of one row: it writes the keys and values into the cache and reads them there.
+  void attend_self(const Team& team, const StackCall& call, size_t index) {
     const int head_dim = dim / heads, width = call.width;
     const float factor = 1.0f / std::sqrt(float(head_dim));
-    float* scores = &scores_[team.index * score_room_];
+    float* scores = &scores_[team.index * score_stride_];
     for (int item = team.begin(call.rows * heads); item < team.end(call.rows * heads); ++item) {
       const int row = item / heads, shift = item % heads * head_dim;
       const int start = start_of(call, row);
       const float* parts = &wide_[size_t(row) * width * 3 * dim + shift];
       Slots keys = {parts + dim, size_t(3 * dim)}, values = {parts + 2 * dim, size_t(3 * dim)};
       if (call.cache) {
-        const size_t one = size_t(call.capacity) * dim, plane = call.total_rows * one;
-        float* place = call.cache + 2 * index * plane + row_index(call, row) * one + shift;
+        const size_t one = size_t(call.capacity) * dim, all = call.total_rows * one;
+        float* first = call.cache + 2 * index * all + row_index(call, row) * one + shift;
         for (int i = 0; i < width; ++i) {
-          float* slot = place + size_t(start + i) * dim;
+          float* slot = first + size_t(start + i) * dim;
           std::memcpy(slot, keys.first + i * keys.stride, 4 * head_dim);
-          std::memcpy(slot + plane, values.first + i * values.stride, 4 * head_dim);
+          std::memcpy(slot + all, values.first + i * values.stride, 4 * head_dim);
         }
-        keys = {place, size_t(dim)};
-        values = {place + plane, size_t(dim)};
+        keys = {first, size_t(dim)};
+        values = {first + all, size_t(dim)};
       }
       if (width >= MANY) {
-        float* near = &near_[2 * team.index * near_room_];
+        float* room = &gathered_[2 * team.index * gathered_size_];
         const int slots = call.cache ? start + width : width;
-        keys = gathered(keys, slots, head_dim, near);
-        values = gathered(values, slots, head_dim, near + near_room_);
+        keys = gather(keys, slots, head_dim, room);
+        values = gather(values, slots, head_dim, room + gathered_size_);
       }
       const float* mask = call.self_mask ? call.self_mask + size_t(row) * width : nullptr;
       for (int i = 0; i < width; ++i) {
         const int input = row * width + i;
-        attend(parts + size_t(i) * 3 * dim, factor, keys, values, visible_slots(call, row, i), mask, head_dim, scores,
-               &found_[size_t(input) * dim + shift]);
+        attend(parts + size_t(i) * 3 * dim, factor, keys, values, visible_slots(call, row, i), mask,
+               head_dim, scores, &attended_[size_t(input) * dim + shift]);
       }
     }
   }
 
-  void attend_source(const Team& team, const StackCall& call, size_t index) {
+  void attend_cross(const Team& team, const StackCall& call, size_t index) {
     const int head_dim = dim / heads, width = call.width, length = call.source_length;
     const float factor = 1.0f / std::sqrt(float(head_dim));
-    const size_t plane = size_t(call.total_rows) * length * dim;
-    float* scores = &scores_[team.index * score_room_];
+    const size_t all = size_t(call.total_rows) * length * dim;
+    float* scores = &scores_[team.index * score_stride_];
     for (int item = team.begin(call.rows * heads); item < team.end(call.rows * heads); ++item) {
       const int row = item / heads, head = item % heads, shift = head * head_dim;
-      const size_t place = row_index(call, row);
+      const size_t source_row = row_index(call, row);
       const float* first =
-          call.source_kv + 2 * index * plane + (place * heads + head) * length * head_dim;
-      const Slots keys = {first, size_t(head_dim)}, values = {first + plane, size_t(head_dim)};
-      const float* mask = call.source_mask ? call.source_mask + place * length : nullptr;
+          call.source_kv + 2 * index * all + (source_row * heads + head) * length * head_dim;
+      const Slots keys = {first, size_t(head_dim)}, values = {first + all, size_t(head_dim)};
+      const float* mask = call.source_mask ? call.source_mask + source_row * length : nullptr;
       for (int i = 0; i < width; ++i) {
         const size_t input = size_t(row) * width + i;
         attend(&wide_[input * dim + shift], factor, keys, values, length, mask, head_dim, scores,
-               &found_[input * dim + shift]);
+               &attended_[input * dim + shift]);
       }
     }
   }
@@ -324,7 +324,7 @@ static inline Norm norm_of(const float* weight, const float* bias, int dim, floa
 
 extern "C" {
 
-// weight: (vocabulary, dim), which stays the caller's. masks: (count, dim). norm: null for none.
+// weight: (vocabulary, dim), which the caller owns. masks: (count, dim). norm: null for none.
 void stack_embedding(Stack* stack, const float* weight, float scale, const float* masks, int count,
                      const float* norm, const float* norm_bias, float epsilon) {
   Embedding& embedding = stack->embedding;
@@ -338,23 +338,23 @@ void stack_final_norm(Stack* stack, const float* weight, const float* bias, floa
   stack->final_norm = norm_of(weight, bias, stack->dim, epsilon);
 }
 
-// The linear maps belong to the layer from now on; those of the source are null in an encoder.
-// norms: weight and bias of each of three norms (of self-attention, cross-attention, the last).
+// The layer owns the linear maps from now on; those of the source are null in an encoder. norms:
+// weight and bias of the norms of self-attention, cross-attention and feed-forward layers.
 void stack_layer(Stack* stack, Linear* self_in, Linear* self_out, Linear* source_in,
                  Linear* source_out, Linear* inner, Linear* outer, const float* const* norms,
                  const float* epsilons) {
   Layer layer;
   const int dim = stack->dim;
-  layer.own.norm = norm_of(norms[0], norms[1], dim, epsilons[0]);
-  layer.own.in.reset(self_in);
-  layer.own.out.reset(self_out);
+  layer.self.norm = norm_of(norms[0], norms[1], dim, epsilons[0]);
+  layer.self.in.reset(self_in);
+  layer.self.out.reset(self_out);
   if (source_in) {
-    layer.source.emplace();
-    layer.source->norm = norm_of(norms[2], norms[3], dim, epsilons[1]);
-    layer.source->in.reset(source_in);
-    layer.source->out.reset(source_out);
+    layer.cross.emplace();
+    layer.cross->norm = norm_of(norms[2], norms[3], dim, epsilons[1]);
+    layer.cross->in.reset(source_in);
+    layer.cross->out.reset(source_out);
   }
-  layer.last_norm = norm_of(norms[4], norms[5], dim, epsilons[2]);
+  layer.feed_forward_norm = norm_of(norms[4], norms[5], dim, epsilons[2]);
   layer.inner.reset(inner);
   layer.outer.reset(outer);
   stack->layers.push_back(std::move(layer));

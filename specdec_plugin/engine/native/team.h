@@ -1,4 +1,4 @@
-// The threads of one call, inside an OpenMP parallel region; one thread without OpenMP.
+// The threads of an OpenMP parallel region; one thread without OpenMP.
 #pragma once
 
 #include <atomic>
@@ -10,11 +10,10 @@
 
 namespace native {
 
-// Threads that wait for each other many times in one call. Waits last microseconds, so they spin;
-// OpenMP's own barrier takes ten times as long. Each thread says how often it has arrived in a
-// cache line of its own, and looks at the others': one line travels where a common counter and a
-// signal would be two. Where there are fewer processors than threads, a waiting thread soon lets
-// the others run.
+// Threads wait here for each other, many times in a call. Waits last microseconds, so threads spin;
+// OpenMP's own barrier takes ten times as long. Each thread counts its arrivals in a cache line of
+// its own, and reads the others' lines: a common counter and a signal would move two lines. A
+// thread that waits long yields, because there may be fewer processors than threads.
 class Barrier {
  public:
   explicit Barrier(int threads) : arrivals_(threads) {}
@@ -48,14 +47,14 @@ struct Team {
   // One thread alone.
   Team() : index(0), size(1), barrier_(nullptr) {}
 #ifdef _OPENMP
-  // To be made by every thread of a parallel region, with one barrier for all of them.
+  // Every thread of a parallel region makes its own, with one barrier for all of them.
   explicit Team(Barrier& barrier)
       : index(omp_get_thread_num()), size(omp_get_num_threads()), barrier_(&barrier) {}
 #else
   explicit Team(Barrier&) : Team() {}
 #endif
 
-  // Everyone's work before is seen by everyone after.
+  // Each thread sees afterwards what all threads did before.
   void wait() const {
     if (size > 1) barrier_->wait(index, size);
   }

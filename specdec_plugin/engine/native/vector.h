@@ -1,4 +1,4 @@
-// Vectors of the width that this processor has, by the compiler's own vector types.
+// Vectors as wide as the processor's, by the compiler's vector types.
 #pragma once
 
 #include <cmath>
@@ -47,11 +47,11 @@ static inline Ints load_ints(const uint32_t* from) {
 
 static inline void store(float* to, Vec v) { std::memcpy(to, &v, sizeof v); }
 
-// Less nothing, because x + 0 is not x where x is -0, and the compiler would add.
+// Zero is subtracted: the compiler would compute x + 0, which is not x where x is -0.
 static inline Vec splat(float x) { return x - Vec{}; }
 
-// Keeps a vector in its register: compilers rather read it again from memory for each use, and
-// then the products wait for the loads.
+// Keeps a vector in its register. Else compilers read it from memory for each use, and the products
+// wait for the loads.
 template <class V>
 static inline void hold(V& vector) {
 #if defined(__AVX512F__)
@@ -84,7 +84,7 @@ static inline int32_t sum(Ints v) {
 #endif
 }
 
-static inline float largest(Vec v) {
+static inline float greatest(Vec v) {
 #ifdef __AVX512F__
   return _mm512_reduce_max_ps((__m512)v);
 #else
@@ -128,7 +128,8 @@ static inline float dot(const float* a, const float* b, int count) {
 // sums += factor * values
 static inline void add_scaled(float* sums, float factor, const float* values, int count) {
   int i = 0;
-  for (; i + LANES <= count; i += LANES) store(sums + i, load(sums + i) + splat(factor) * load(values + i));
+  for (; i + LANES <= count; i += LANES)
+    store(sums + i, load(sums + i) + splat(factor) * load(values + i));
   for (; i < count; ++i) sums[i] += factor * values[i];
 }
 
@@ -136,7 +137,7 @@ static inline float greatest_of(const float* values, int count) {
   Vec most = splat(-std::numeric_limits<float>::infinity());
   int i = 0;
   for (; i + LANES <= count; i += LANES) most = larger(most, load(values + i));
-  float found = largest(most);
+  float found = greatest(most);
   for (; i < count; ++i) found = values[i] > found ? values[i] : found;
   return found;
 }
@@ -159,12 +160,12 @@ static inline int count_above(const float* values, int count, float bound) {
   return total;
 }
 
-// Replaces values[0 … count) by their exponentials relative to the greatest, and gives the
-// greatest and the sum. The room behind, up to a multiple of LANES, is overwritten.
 struct Exponentials {
   float greatest, sum;
 };
 
+// Replaces values[0 … count) by their exponentials relative to the greatest. What follows them, up
+// to a multiple of LANES, is overwritten.
 static inline Exponentials exponentials(float* values, int count) {
   const float greatest = greatest_of(values, count);
   for (int i = count; i % LANES != 0; ++i) values[i] = -std::numeric_limits<float>::infinity();

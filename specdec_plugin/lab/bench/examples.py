@@ -7,10 +7,9 @@ import html
 import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence
 
-from ...api import Session
 from ...decoding.history import Step, steps_of
 from .edits import places_by_bin
-from .methods import Method
+from .methods import Method, Session
 from .report import Row, speed_ups, table
 from .timing import Timing, decode
 

@@ -8,9 +8,8 @@ import torch
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
 from torch import Tensor
 
-from ...api import Session
 from ...errors import PluginError
-from .methods import Method
+from .methods import Method, Session
 
 
 def build_peer(session: Session, name: str, generation: Dict[str, Any]) -> Method:

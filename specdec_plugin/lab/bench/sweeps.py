@@ -6,9 +6,8 @@ import math
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from ...errors import PluginError
-from ...methods.options import choices_of
-from ...methods.registry import all_flags
-from .methods import reads
+from ...methods.jacobi.method import INIT_CHOICES, WINDOW_CHOICES
+from .methods import RELAXED, reads
 from .report import AGAINST, MEMORY_NOTE, Row, table
 
 #: What ``--sweep`` takes.
@@ -107,8 +106,8 @@ def _guesses(block_sizes: Sequence[int], entries: int) -> List[Dict[str, Any]]:
     """Every window, initial guess and b, without n-grams of other sentences and with them."""
     fields = ("jacobi_window", "jacobi_init", "jacobi_pool", "block_size")
     values = (
-        choices_of(all_flags()["jacobi_window"]),
-        choices_of(all_flags()["jacobi_init"]),
+        [str(each.value) for each in WINDOW_CHOICES],
+        [str(each.value) for each in INIT_CHOICES],
         sorted({0, entries}),
         block_sizes,
     )
@@ -142,7 +141,7 @@ def swept_rows(rows: Sequence[Row], field: str) -> Dict[str, List[Row]]:
 
 def grid(rows: Sequence[Row], key: str) -> Dict[int, Dict[float, float]]:
     """A figure by β and τ; β = 1, which needs no τ, is repeated for every τ."""
-    cells = [row for row in rows if "top_beta" in row and key in row]
+    cells = [row for row in rows if RELAXED[0] in row and key in row]
     taus = sorted({row["tolerance"] for row in cells} - {math.inf})
     values: Dict[int, Dict[float, float]] = {}
     for row in cells:

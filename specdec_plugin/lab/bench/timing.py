@@ -7,12 +7,12 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
+from fairseq import utils
 from tqdm import tqdm
 
-from ...api import Session
 from ...decoding.statistics import Statistics
 from . import counters
-from .methods import Method
+from .methods import Method, Session
 from .resume import Finished, Journal, Record
 
 #: Batches that a method decodes before the next one's turn.
@@ -26,12 +26,17 @@ class Timing:
     Attributes:
         seconds: of each batch, the same batches in the same order for every method.
         hypotheses: by sentence number: the best hypothesis, its ``tokens`` (length,).
-        statistics: of each batch; None for a record that has none.
+        traces: of each batch; None for a record that counts nothing.
     """
 
     seconds: List[float] = field(default_factory=list)
     hypotheses: Dict[int, Dict[str, Any]] = field(default_factory=dict)
-    statistics: List[Optional[Statistics]] = field(default_factory=list)
+    traces: List[Optional[Statistics]] = field(default_factory=list)
+
+
+def batches_of(session: Session, dataset: Any, batch_size: int) -> List[Any]:
+    """fairseq's batches of a data set: similar lengths together, every sentence once."""
+    return list(_iterator(session, dataset, batch_size).next_epoch_itr(shuffle=False))
 
 
 def batches_by_size(
@@ -49,7 +54,7 @@ def batches_by_size(
     Returns:
         by size.
     """
-    iterator = session.iterator(dataset, max(sizes))
+    iterator = _iterator(session, dataset, max(sizes))
     groups = list(iterator.frozen_batches)
     if sentences is not None:
         wanted = min(len(groups), max(1, sentences // max(sizes)))
@@ -63,6 +68,16 @@ def batches_by_size(
         ]
         for size in sizes
     }
+
+
+def _iterator(session: Session, dataset: Any, batch_size: int) -> Any:
+    limits = [session.task.max_positions(), *(model.max_positions() for model in session.models)]
+    return session.task.get_batch_iterator(
+        dataset,
+        max_sentences=batch_size,
+        max_positions=utils.resolve_max_positions(*limits),
+        disable_iterator_cache=True,  # else the first batch size is kept for ever
+    )
 
 
 def seed_everything(seed: int) -> None:
@@ -92,8 +107,8 @@ def run_interleaved(
 
     Args:
         session: what is loaded.
-        methods: what is timed; afterwards their statistics are those of all batches, each of its
-            fastest repeat.
+        methods: what is timed; afterwards each trace has the counters of all batches,
+            of the fastest repeat.
         batches: fairseq's batches.
         repeats: times each batch is decoded; the least time counts.
         warm_up: batches decoded beforehand, untimed and uncounted.
@@ -182,9 +197,10 @@ def _timed(session: Session, method: Method, batch: Any) -> Record:
     tokens = {
         number: rows[0]["tokens"].cpu() for number, rows in zip(batch["id"].tolist(), hypotheses)
     }
-    counted = method.statistics
-    counted = _searched(hypotheses) if counted is None else counters.total([counted])
-    return Record(seconds, tokens, counted)
+    trace = (
+        _searched(hypotheses) if method.statistics is None else counters.total([method.statistics])
+    )
+    return Record(seconds, tokens, trace)
 
 
 def _searched(hypotheses: Sequence[Any]) -> Statistics:
@@ -210,11 +226,16 @@ def _collect(methods: Sequence[Method], finished: Sequence[Dict[str, Record]]) -
             [record.statistics for record in records],
         )
         if method.statistics is not None:
-            known = [record.statistics for record in records if record.statistics is not None]
-            method.statistics.__dict__.update(counters.total(known).__dict__)
+            traces = [record.statistics for record in records if record.statistics is not None]
+            method.statistics.__dict__.update(counters.total(traces).__dict__)
     return timings
 
 
 def decode(session: Session, method: Method, batch: Any) -> Any:
     """fairseq's hypotheses of a batch, when the device is done with it."""
-    return session.decode(method.generator, batch)
+    device = session.device
+    batch = utils.move_to_cuda(batch, device) if device.type == "cuda" else batch
+    hypotheses = session.task.inference_step(method.generator, session.models, batch)
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return hypotheses

@@ -1,4 +1,4 @@
-// A block of the trained drafter: feeds what is new of each row, and chooses the tokens at the masks.
+// A draft of the block-NAT model.
 #pragma once
 
 #include "engine/native/stack.h"
@@ -6,7 +6,8 @@
 
 namespace native {
 
-// Feeds what is new of each row and `block` masks behind it, and chooses the tokens there.
+// Feeds the new tokens of each row and `block` masks behind them, and chooses the tokens at the
+// masks.
 class BlockDraft {
  public:
   void run(Stack& stack, Chain& chain, const BlockDraftCall& call, int threads) {
@@ -19,7 +20,7 @@ class BlockDraft {
       last_[row] = rows.tokens[size_t(row) * rows.capacity + rows.lengths[row]];
       most = std::max(most, int(counts_[row]));
     }
-    states_.resize(size_t(rows.count) * call.block * stack.dim);
+    hidden_.resize(size_t(rows.count) * call.block * stack.dim);
     StackCall inputs = call.stack;
     inputs.rows = rows.count;
     inputs.width = most + call.block;
@@ -29,25 +30,32 @@ class BlockDraft {
     inputs.counts = counts_.data();
     inputs.block = call.block;
     inputs.starts = call.fed;
-    inputs.out = states_.data();
-    const ChainCall links = {rows.count,     call.block, states_.data(), last_.data(),
-                         call.suppressed_id, call.confidence, call.draft, call.draft_lengths};
+    inputs.out = hidden_.data();
+    ChainCall choices;
+    choices.rows = rows.count;
+    choices.block = call.block;
+    choices.hidden = hidden_.data();
+    choices.last = last_.data();
+    choices.suppressed_id = call.suppressed_id;
+    choices.confidence = call.confidence;
+    choices.tokens = call.draft;
+    choices.lengths = call.draft_lengths;
     stack.prepare(inputs, threads);
-    chain.prepare(links, threads);
+    chain.prepare(choices, threads);
     Barrier barrier(threads);
 #pragma omp parallel num_threads(threads)
     {
       const Team team(barrier);
       stack.run(team, inputs);
       team.wait();
-      chain.run(team, links);
+      chain.run(team, choices);
     }
     for (int row = 0; row < rows.count; ++row) call.fed[row] = rows.lengths[row] + 1;
   }
 
  private:
   std::vector<int64_t> counts_, last_;
-  std::vector<float> states_;
+  std::vector<float> hidden_;
 };
 
 extern "C" void block_draft_run(BlockDraft* block_draft, Stack* stack, Chain* chain,

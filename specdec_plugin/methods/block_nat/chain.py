@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ...engine import native as kernels
-from ...engine.native.interface import Header, field, structure
+from ...engine.native.interface import Header, constants, field, structure
 from ...engine.native_layers import NativeLinear
 from ...engine.output_projection import OutputProjection, Scores
 from ...models.chain_head import ChainHead
@@ -15,6 +15,9 @@ from ...models.chain_head import ChainHead
 #: Applied to the scores of a place, (rows, 1, vocabulary), before its tokens are chosen.
 Rules = Callable[[Tensor, int], Any]
 
+#: Positions whose candidates the kernels find at once: few drafts are longer.
+CHAIN_POSITIONS = 8
+constants(CHAIN_POSITIONS=CHAIN_POSITIONS)
 Header(
     __file__,
     "chain.h",

@@ -1,4 +1,4 @@
-"""A block of the trained drafter in one call of the native kernels."""
+"""A draft of the block-NAT model as a native step."""
 
 import ctypes
 

@@ -1,5 +1,5 @@
-// The next tokens of each row, read off a state of the verifier by proposal heads
-// (specdec_plugin/models/proposal_heads.py).
+// The next tokens of each row, predicted from a state of the verifier (proposal_heads.py,
+// `ProposalHeads`).
 #pragma once
 
 #include <algorithm>
@@ -7,18 +7,19 @@
 
 #include "engine/native/attention.h"
 #include "engine/native/linear.h"
+#include "vocab/best.h"
 
 namespace native {
 
-// A few heads at a time: the next ones are asked if some draft goes on.
+// Proposal heads run a few at a time; the next ones run if a draft has not ended.
 class Heads {
  public:
   const int dim;
   const bool joint;
-  const int readers;  // attention heads of each head; 0: they do not read the source
-  std::vector<std::unique_ptr<Linear>> query;  // Q_i, if they do
-  std::vector<std::unique_ptr<Linear>> inner;  // A: one for all if joint, else each head's own
-  std::vector<std::unique_ptr<Linear>> outer;  // B_i of each head
+  const int readers;  // attention heads of each proposal head; 0: they do not read the source
+  std::vector<std::unique_ptr<Linear>> query;  // Q_i, with readers
+  std::vector<std::unique_ptr<Linear>> inner;  // A_i; one for all heads if joint
+  std::vector<std::unique_ptr<Linear>> outer;  // B_i
 
   Heads(int dim, bool joint, int readers) : dim(dim), joint(joint), readers(readers) {}
 
@@ -28,9 +29,9 @@ class Heads {
 #pragma omp parallel num_threads(threads)
     {
       const Team team(barrier);
-      for (int first = 0; first < call.block && going_ > 0; first += TOGETHER) {
-        const int heads = std::min(TOGETHER, call.block - first);
-        look(team, call, first, heads);
+      for (int first = 0; first < call.block && unfinished_ > 0; first += HEADS_AT_ONCE) {
+        const int heads = std::min(HEADS_AT_ONCE, call.block - first);
+        run_heads(team, call, first, heads);
         team.wait();
         score(team, projection, call, heads);
         team.wait();
@@ -41,92 +42,86 @@ class Heads {
   }
 
  private:
-  // Heads at a time: all of them share one pass over the weights of the projection.
-  static constexpr int TOGETHER = 4;
-
-  // What one thread found: its best symbol, the score of it, the log of the sum of exponentials.
-  struct Part {
-    int best;
-    float greatest, sum;
-  };
-
-  std::vector<float> queries_;  // (heads at a time, rows, source dim) Q h
-  std::vector<float> known_;    // (heads at a time, rows, dim + source dim) h, and what they found
-  std::vector<float> scores_;   // (threads, score_room_)
-  size_t score_room_;
+  std::vector<float> queries_;  // (heads at once, rows, source dim) Q h
+  std::vector<float> joined_;   // (heads at once, rows, dim + source dim) h and what was read
+  std::vector<float> scores_;   // (threads, score_stride_)
+  size_t score_stride_;
   std::vector<float> inner_;   // (rows, stride_) relu(A h)
-  std::vector<float> states_;  // (heads at a time, rows, dim) z
-  std::vector<float> values_, sure_;
-  std::vector<Part> parts_;  // (heads at a time, rows, threads)
-  std::vector<uint32_t> narrow_;
-  size_t stride_, room_;
-  int going_;
+  std::vector<float> states_;  // (heads at once, rows, dim) z
+  std::vector<float> values_, confidence_;
+  std::vector<Best> parts_;  // (heads at once, rows, threads)
+  std::vector<uint32_t> scratch_;
+  size_t stride_, scratch_size_;
+  int unfinished_;
 
   void prepare(const Linear& projection, const HeadsCall& call, int threads) {
     size_t width = 0;
-    room_ = projection.room(TOGETHER * call.rows);
+    scratch_size_ = projection.scratch_size(HEADS_AT_ONCE * call.rows);
     for (const auto& each : inner) {
       width += each->outputs;
-      room_ = std::max(room_, each->room(call.rows));
+      scratch_size_ = std::max(scratch_size_, each->scratch_size(call.rows));
     }
-    for (const auto& each : outer) room_ = std::max(room_, each->room(call.rows));
-    for (const auto& each : query) room_ = std::max(room_, each->room(call.rows));
+    for (const auto& each : outer)
+      scratch_size_ = std::max(scratch_size_, each->scratch_size(call.rows));
+    for (const auto& each : query)
+      scratch_size_ = std::max(scratch_size_, each->scratch_size(call.rows));
     if (readers) {
-      const size_t inputs = size_t(TOGETHER) * call.rows, source_dim = query[0]->outputs;
+      const size_t inputs = size_t(HEADS_AT_ONCE) * call.rows, source_dim = query[0]->outputs;
       queries_.resize(inputs * source_dim);
-      known_.resize(inputs * (dim + source_dim));
-      score_room_ = call.source_length + 2 * LANES;
-      scores_.resize(score_room_ * threads);
+      joined_.resize(inputs * (dim + source_dim));
+      score_stride_ = call.source_length + 2 * LANES;
+      scores_.resize(score_stride_ * threads);
     }
     stride_ = width + LANES;
     inner_.resize(call.rows * stride_);
-    states_.resize(size_t(TOGETHER) * call.rows * dim);
-    values_.resize(size_t(TOGETHER) * call.rows * projection.outputs);
-    parts_.resize(size_t(TOGETHER) * call.rows * threads);
-    // Products that nobody waits between have inputs of their own.
-    narrow_.resize(TOGETHER * room_);
-    sure_.assign(call.rows, 1.0f);
-    going_ = call.rows;
+    states_.resize(size_t(HEADS_AT_ONCE) * call.rows * dim);
+    values_.resize(size_t(HEADS_AT_ONCE) * call.rows * projection.outputs);
+    parts_.resize(size_t(HEADS_AT_ONCE) * call.rows * threads);
+    // Products that threads compute without waiting in between have scratch of their own.
+    scratch_.resize(HEADS_AT_ONCE * scratch_size_);
+    confidence_.assign(call.rows, 1.0f);
+    unfinished_ = call.rows;
     std::fill_n(call.draft_lengths, call.rows, int64_t(-1));
   }
 
-  // known_ of some heads.
-  void read(const Team& team, const HeadsCall& call, int first, int heads) {
+  // Lets some heads read the source, and writes joined_.
+  void read_source(const Team& team, const HeadsCall& call, int first, int heads) {
     const int source_dim = query[0]->outputs, head_dim = source_dim / readers;
     for (int i = 0; i < heads; ++i)
-      query[first + i]->run(team, call.hidden, dim, call.rows, narrow_.data() + i * room_,
+      query[first + i]->run(team, call.hidden, dim, call.rows, scratch_.data() + i * scratch_size_,
                             {&queries_[size_t(i) * call.rows * source_dim], size_t(source_dim),
                              nullptr, Activation::none});
     team.wait();
     const float factor = 1.0f / std::sqrt(float(head_dim));
     const size_t one = size_t(call.source_length) * head_dim;
-    const size_t plane = call.total_rows * readers * one;
+    const size_t all = call.total_rows * readers * one;
     const int items = heads * call.rows * readers;
     for (int item = team.begin(items); item < team.end(items); ++item) {
       const size_t input = item / readers, reader = item % readers, row = input % call.rows;
-      const size_t place = call.row_index ? call.row_index[row] : row;
-      float* known = &known_[input * (dim + source_dim)];
-      if (reader == 0) std::memcpy(known, call.hidden + row * dim, sizeof(float) * dim);
-      const float* keys = call.source_kv + (place * readers + reader) * one;
-      const float* mask = call.source_mask ? call.source_mask + place * call.source_length : nullptr;
+      const size_t source_row = call.row_index ? call.row_index[row] : row;
+      float* joined = &joined_[input * (dim + source_dim)];
+      if (reader == 0) std::memcpy(joined, call.hidden + row * dim, sizeof(float) * dim);
+      const float* keys = call.source_kv + (source_row * readers + reader) * one;
+      const float* mask =
+          call.source_mask ? call.source_mask + source_row * call.source_length : nullptr;
       attend(&queries_[input * source_dim + reader * head_dim], factor, {keys, size_t(head_dim)},
-             {keys + plane, size_t(head_dim)}, call.source_length, mask, head_dim,
-             &scores_[team.index * score_room_], known + dim + reader * head_dim);
+             {keys + all, size_t(head_dim)}, call.source_length, mask, head_dim,
+             &scores_[team.index * score_stride_], joined + dim + reader * head_dim);
     }
     team.wait();
   }
 
   // z = h + B relu(A h) of some heads. The caller waits.
-  void look(const Team& team, const HeadsCall& call, int first, int heads) {
-    if (readers) read(team, call, first, heads);
+  void run_heads(const Team& team, const HeadsCall& call, int first, int heads) {
+    if (readers) read_source(team, call, first, heads);
     if (!joint || first == 0) {
       size_t shift = 0;
       const int count = joint ? 1 : heads;
       for (int i = 0; i < first && !joint; ++i) shift += inner[i]->outputs;
       for (int i = 0; i < count; ++i) {
         const Linear& map = *inner[joint ? 0 : first + i];
-        const float* in = readers ? &known_[size_t(i) * call.rows * map.inputs] : call.hidden;
-        map.run(team, in, map.inputs, call.rows, narrow_.data() + i * room_,
+        const float* in = readers ? &joined_[size_t(i) * call.rows * map.inputs] : call.hidden;
+        map.run(team, in, map.inputs, call.rows, scratch_.data() + i * scratch_size_,
                 {&inner_[shift], stride_, nullptr, Activation::relu});
         shift += map.outputs;
       }
@@ -136,28 +131,28 @@ class Heads {
     for (int i = 0; i < first && !joint; ++i) shift += outer[i]->inputs;
     for (int i = 0; i < heads; ++i) {
       const Linear& map = *outer[first + i];
-      map.run(team, &inner_[shift], stride_, call.rows, narrow_.data() + i * room_,
+      map.run(team, &inner_[shift], stride_, call.rows, scratch_.data() + i * scratch_size_,
               {&states_[size_t(i) * call.rows * dim], size_t(dim), call.hidden, Activation::none});
       if (!joint) shift += map.inputs;
     }
   }
 
-  // Each thread looks through the scores that it computes. The caller waits.
+  // Each thread finds the best of the symbols that it scores. The caller waits.
   void score(const Team& team, const Linear& projection, const HeadsCall& call, int heads) {
     const int vocabulary = projection.outputs, inputs = heads * call.rows;
-    projection.run(team, states_.data(), dim, inputs, narrow_.data(),
+    projection.run(team, states_.data(), dim, inputs, scratch_.data(),
                    {values_.data(), size_t(vocabulary), nullptr, Activation::none});
     const int begin = projection.begin(team), end = projection.end(team);
-    const float nothing = -std::numeric_limits<float>::infinity();
     for (int input = 0; input < inputs; ++input) {
       float* values = &values_[size_t(input) * vocabulary];
-      Part& part = parts_[size_t(input) * team.size + team.index];
-      part = {begin, nothing, nothing};
+      Best& part = parts_[size_t(input) * team.size + team.index];
+      part = Best();
       if (begin == end) continue;
-      if (call.confidence > 0) part.sum = log_sum_exp(values + begin, end - begin);
-      if (begin <= call.suppressed_id && call.suppressed_id < end) values[call.suppressed_id] = nothing;
-      part.best = begin + argmax(values + begin, end - begin);
-      part.greatest = values[part.best];
+      if (call.confidence > 0) part.log_sum = log_sum_exp(values + begin, end - begin);
+      if (begin <= call.suppressed_id && call.suppressed_id < end)
+        values[call.suppressed_id] = NOTHING;
+      part.symbol = begin + argmax(values + begin, end - begin);
+      part.score = values[part.symbol];
     }
   }
 
@@ -167,22 +162,19 @@ class Heads {
         add(call, row, first + i, &parts_[(size_t(i) * call.rows + row) * threads], threads);
   }
 
-  // The token of one head, if the draft goes on.
-  void add(const HeadsCall& call, int row, int place, const Part* parts, int threads) {
-    const Part* best = std::max_element(
-        parts, parts + threads, [](const Part& a, const Part& b) { return a.greatest < b.greatest; });
-    bool unsure = false;
+  // Adds the token of one head to a draft that has not ended.
+  void add(const HeadsCall& call, int row, int index, const Best* parts, int threads) {
+    const Best& best = best_of(parts, threads);
+    bool uncertain = false;
     if (call.confidence > 0) {
-      float total = 0;
-      for (int i = 0; i < threads; ++i) total += std::exp(parts[i].sum - best->greatest);
-      sure_[row] /= total;
-      unsure = sure_[row] < call.confidence && place >= call.min_draft;
+      confidence_[row] /= inverse_probability(parts, threads, best);
+      uncertain = confidence_[row] < call.confidence && index >= call.min_draft;
     }
-    if (!unsure) call.draft[size_t(row) * call.block + place] = best->best;
-    const int length = unsure ? place : place + 1;
-    if (unsure || best->best == call.eos || length == call.block) {
+    if (!uncertain) call.draft[size_t(row) * call.block + index] = best.symbol;
+    const int length = uncertain ? index : index + 1;
+    if (uncertain || best.symbol == call.eos || length == call.block) {
       call.draft_lengths[row] = length;
-      --going_;
+      --unfinished_;
     }
   }
 };

@@ -1,4 +1,4 @@
-"""Proposal heads in one call of the native kernels."""
+"""Proposal heads as a native step."""
 
 import ctypes
 
@@ -8,9 +8,12 @@ from torch import Tensor
 from ...decoding.native_rows import DraftBuffer
 from ...decoding.state import Draft, Rows
 from ...engine import DecoderState, native
-from ...engine.native.interface import Header, field, structure
+from ...engine.native.interface import Header, constants, field, structure
 from .proposals import Proposals
 
+#: Heads that the kernels run at once, for which the projection's weights are read once.
+HEADS_AT_ONCE = 4
+constants(HEADS_AT_ONCE=HEADS_AT_ONCE)
 Header(
     __file__,
     "heads.h",
@@ -48,12 +51,12 @@ class HeadsCall(ctypes.Structure):
 
 
 class NativeProposalHeads:
-    """Read a draft off the verifier's last states with proposal heads.
+    """Draft from the verifier's last states with proposal heads.
 
     Args:
         proposals: run by the kernels.
         eos: ends a draft.
-        confidence: see :class:`.drafters.blockwise.BlockwiseDrafter`.
+        confidence: see :class:`.drafter.BlockwiseDrafter`.
         least: likewise.
     """
 

@@ -1,4 +1,4 @@
-"""SourceCopy of the source in one call of the native kernels."""
+"""Copies of the source as a native step."""
 
 import ctypes
 
@@ -37,7 +37,7 @@ class SourceCopyCall(ctypes.Structure):
 
 
 class NativeSourceCopy:
-    """What :class:`.copies.SourceCopy` does, in one call of the kernels; its arguments."""
+    """What :class:`.source_copy.SourceCopy` does, as one native step; its arguments."""
 
     def __init__(
         self, source: Tensor, starts: Tensor, block_size: int, eos: int, longest: bool
@@ -64,7 +64,7 @@ class NativeSourceCopy:
         return self._buffer.draft
 
     def select(self, rows: Tensor) -> None:
-        """Go on with these rows."""
+        """Continue with these rows."""
         self._source, self._matches = self._source[rows], self._matches[rows]
         self._matched, self._starts = self._matched[rows], self._starts[rows]
         self._describe()

@@ -1,5 +1,5 @@
-// Drafts that copy the source (Ge et al., 2022, Algorithm 1). What this does is what
-// specdec_plugin/decoding/copies.py does on PyTorch's operators, which is the reference.
+// Drafts that copy the source (Ge et al., 2022, Algorithm 1). The reference in plain Python is
+// source_copy.py.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace native {
 
-// Follows what was added to a row, token by token.
+// Lengthens the matches of a row by the tokens that were added to it.
 static inline void follow(const SourceCopyCall& call, int row) {
   const int length = call.source_length;
   const int64_t* source = call.source + size_t(row) * length;
@@ -23,7 +23,7 @@ static inline void follow(const SourceCopyCall& call, int row) {
   }
 }
 
-// Where the source goes on after the only longest match; its end if there is none.
+// The position behind the only longest match; the end of the source if there is none.
 static inline int after_match(const SourceCopyCall& call, int row) {
   const int64_t* matches = call.matches + size_t(row) * (call.source_length + 1);
   const int64_t* end = matches + call.source_length + 1;
@@ -32,19 +32,19 @@ static inline int after_match(const SourceCopyCall& call, int row) {
   return follows ? int(most - matches) : call.source_length;
 }
 
-// Where it goes on after the longest match, of several the nearest to `replacing`: there it goes
-// on if each chosen symbol replaced one of the source, or if nothing matches but single symbols
-// that are far away.
+// The position behind the longest match, of several the one nearest to `replacing`. There the
+// source continues if each chosen symbol repositiond one of its own. The result is `replacing` too
+// if nothing matches but single symbols further than `near` from it.
 static inline int near_match(const SourceCopyCall& call, int row, int64_t replacing) {
   const int length = call.source_length;
   const int64_t* matches = call.matches + size_t(row) * (length + 1);
   const int64_t most = *std::max_element(matches, matches + length + 1);
-  int64_t found = -1, least = most > 1 ? INT64_MAX : most > 0 ? call.near + 1 : 0;
-  for (int place = 0; place <= length; ++place) {
-    const int64_t apart = std::abs(place - replacing);
-    if (matches[place] != most || apart >= least) continue;
-    found = place;
-    least = apart;
+  int64_t found = -1, limit = most > 1 ? INT64_MAX : most > 0 ? call.near + 1 : 0;
+  for (int position = 0; position <= length; ++position) {
+    const int64_t distance = std::abs(position - replacing);
+    if (matches[position] != most || distance >= limit) continue;
+    found = position;
+    limit = distance;
   }
   return int(found >= 0 ? found : std::min<int64_t>(replacing, length));
 }
@@ -54,15 +54,16 @@ extern "C" void source_copy_draft(const SourceCopyCall* pointer) {
   for (int row = 0; row < call.rows.count; ++row) {
     const int64_t replacing = call.starts[row] + call.rows.lengths[row] - call.matched[row];
     follow(call, row);
-    const int begin = call.follow_nearest ? near_match(call, row, replacing) : after_match(call, row);
+    const int begin =
+        call.follow_nearest ? near_match(call, row, replacing) : after_match(call, row);
     call.starts[row] = begin;
     const int64_t* source = call.source + size_t(row) * call.source_length;
     int64_t* draft = call.draft + size_t(row) * call.block;
     int count = 0;
-    for (int place = begin; place < call.source_length; ++place) {
-      if (count == call.block || source[place] < 0) break;
-      draft[count++] = source[place];
-      if (source[place] == call.eos) break;
+    for (int position = begin; position < call.source_length; ++position) {
+      if (count == call.block || source[position] < 0) break;
+      draft[count++] = source[position];
+      if (source[position] == call.eos) break;
     }
     call.draft_lengths[row] = count;
   }

@@ -1,4 +1,4 @@
-"""N-gram lookup in one call of the native kernels."""
+"""N-gram lookup as a native step."""
 
 import ctypes
 from typing import Optional
@@ -52,10 +52,7 @@ class NgramLookupCall(ctypes.Structure):
 
 
 class NativeNgramLookup:
-    """What :class:`.ngram_lookup.NgramLookup` does, in one native call for all rows each time.
-
-    The arguments are those of :class:`.ngram_lookup.NgramLookup`.
-    """
+    """What :class:`.ngram_lookup.NgramLookup` does, as native steps; its arguments."""
 
     def __init__(
         self,
@@ -83,7 +80,7 @@ class NativeNgramLookup:
         self._fit(rows)
 
     def _fit(self, rows: int) -> None:
-        """Make room for so many rows."""
+        """Point the call to tensors for ``rows`` rows."""
         call, block = self._call, self._call.block
         self._buffer.fit(rows, call)
         if self._origins.size(0) != rows:

@@ -1,5 +1,5 @@
-// Tokens to come from what was seen before: a Jacobi solver's drafts. The reference in plain Python
-// is ngram_lookup.py.
+// Drafts of Jacobi solvers, from symbols that were seen before. The reference in plain Python is
+// ngram_lookup.py.
 #pragma once
 
 #include <algorithm>
@@ -13,26 +13,27 @@ static inline double hit_rate(const NgramLookupCall& call, int origin) {
   return call.hits[origin] / call.tries[origin];
 }
 
-// An entry of the pool: what followed `order` symbols. It also says which symbols, nearly.
+// An entry of the pool: what followed `order` symbols, and a tag that nearly identifies them.
 class Entry {
  public:
   // Of the symbols that end before `end`.
   Entry(const NgramLookupCall& call, const int64_t* end, int order) {
     int64_t hash = 0;
-    for (const int64_t* symbol = end - order; symbol < end; ++symbol) hash = hash * HASH_FACTOR + *symbol;
-    place_ = call.pool + (order - 1) * call.entries + hash % call.entries;
+    for (const int64_t* symbol = end - order; symbol < end; ++symbol)
+      hash = hash * HASH_FACTOR + *symbol;
+    entry_ = call.pool + (order - 1) * call.entries + hash % call.entries;
     tag_ = hash / call.entries % POOL_TAGS;
   }
 
-  // -1 if nothing is known of them.
+  // The symbol that followed, or -1.
   int64_t follower() const {
-    return *place_ >= 0 && *place_ / POOL_SYMBOLS == tag_ ? *place_ % POOL_SYMBOLS : -1;
+    return *entry_ >= 0 && *entry_ / POOL_SYMBOLS == tag_ ? *entry_ % POOL_SYMBOLS : -1;
   }
 
-  void follow(int64_t symbol) { *place_ = tag_ * POOL_SYMBOLS + symbol; }
+  void follow(int64_t symbol) { *entry_ = tag_ * POOL_SYMBOLS + symbol; }
 
  private:
-  int64_t* place_;
+  int64_t* entry_;
   int64_t tag_;
 };
 
@@ -42,15 +43,16 @@ class NgramLookup {
     for (int row = 0; row < call.rows.count; ++row) draft(call, row);
   }
 
-  // Notes which origins were right, what follows what, and the argmax.
+  // Learns how the last draft turned out, which symbols follow which, and the argmax.
   void accept(const NgramLookupCall& call) const {
     const Rows& rows = call.rows;
     for (int row = 0; row < rows.count; ++row) {
       judge(call, row);
       const int64_t* tokens = rows.tokens + size_t(row) * rows.capacity;
-      for (int64_t place = call.judged[row] + 1; call.pool && place <= rows.lengths[row]; ++place)
-        for (int order = 1; order <= ORDERS && order <= place; ++order)
-          Entry(call, tokens + place, order).follow(tokens[place]);
+      for (int64_t position = call.judged[row] + 1; call.pool && position <= rows.lengths[row];
+           ++position)
+        for (int order = 1; order <= ORDERS && order <= position; ++order)
+          Entry(call, tokens + position, order).follow(tokens[position]);
       note(call, row);
       call.judged[row] = rows.lengths[row];
       call.draft_lengths[row] = 0;
@@ -63,12 +65,12 @@ class NgramLookup {
   }
 
  private:
-  struct Guess {
+  struct Offer {
     int64_t token;
     int origin;
   };
 
-  std::vector<int64_t> line_;  // the symbols of a row, then its guesses
+  std::vector<int64_t> line_;  // the symbols of a row, then its draft
 
   void draft(const NgramLookupCall& call, int row) {
     const Rows& rows = call.rows;
@@ -82,15 +84,16 @@ class NgramLookup {
     double chance = 1;
     int count = 0;
     while (count < wanted) {
-      const int64_t place = length + count;
-      const Guess guess = best(call, row, {iterate[place], place < call.known[row] ? ITERATE : INITIAL});
-      chance *= hit_rate(call, guess.origin);
+      const int64_t position = length + count;
+      const Offer offer =
+          best(call, row, {iterate[position], position < call.known[row] ? ITERATE : INITIAL});
+      chance *= hit_rate(call, offer.origin);
       if (chance < call.confidence) break;
-      call.draft[first + count] = guess.token;
-      call.origins[first + count] = guess.origin;
-      line_.push_back(guess.token);
+      call.draft[first + count] = offer.token;
+      call.origins[first + count] = offer.origin;
+      line_.push_back(offer.token);
       ++count;
-      if (guess.token == call.eos) break;
+      if (offer.token == call.eos) break;
     }
     call.draft_lengths[row] = count;
   }
@@ -105,10 +108,11 @@ class NgramLookup {
     call.known[row] = position;
   }
 
-  // The guess whose origin was right most often so far.
-  Guess best(const NgramLookupCall& call, int row, Guess found) const {
-    auto consider = [&](const Guess& other) {
-      if (other.token >= 0 && hit_rate(call, other.origin) > hit_rate(call, found.origin)) found = other;
+  // The token whose origin was right most often so far.
+  Offer best(const NgramLookupCall& call, int row, Offer found) const {
+    auto consider = [&](const Offer& other) {
+      if (other.token >= 0 && hit_rate(call, other.origin) > hit_rate(call, found.origin))
+        found = other;
     };
     if (call.source) consider(longest_match(call, row));
     if (!call.pool) return found;
@@ -118,9 +122,9 @@ class NgramLookup {
     return found;
   }
 
-  // What follows the longest end of the line that the source or the output has too; of several,
-  // the last in the output, else in the source.
-  Guess longest_match(const NgramLookupCall& call, int row) const {
+  // The symbol behind the longest match of the line's end in the source or the output; of several
+  // the last one in the output, else in the source.
+  Offer longest_match(const NgramLookupCall& call, int row) const {
     const Rows& rows = call.rows;
     int64_t token = -1;
     int longest = 1;
@@ -139,14 +143,14 @@ class NgramLookup {
     return {token, MATCH + longest - 1};
   }
 
-  // Guesses count up to the first that is wrong: what the later ones rest on is wrong too.
+  // Counts drafted tokens up to the first wrong one, on which the later ones rest.
   void judge(const NgramLookupCall& call, int row) const {
     const Rows& rows = call.rows;
     const int64_t* tokens = rows.tokens + size_t(row) * rows.capacity + call.judged[row] + 1;
     const int64_t added = rows.lengths[row] - call.judged[row];
-    for (int place = 0; place < call.draft_lengths[row] && place < added; ++place) {
-      const size_t at = size_t(row) * call.block + place;
-      const bool right = call.draft[at] == tokens[place];
+    for (int position = 0; position < call.draft_lengths[row] && position < added; ++position) {
+      const size_t at = size_t(row) * call.block + position;
+      const bool right = call.draft[at] == tokens[position];
       call.tries[call.origins[at]] += 1;
       call.hits[call.origins[at]] += right;
       if (!right) break;
@@ -158,7 +162,9 @@ extern "C" {
 
 void ngram_lookup_draft(NgramLookup* lookup, const NgramLookupCall* call) { lookup->draft(*call); }
 
-void ngram_lookup_accept(NgramLookup* lookup, const NgramLookupCall* call) { lookup->accept(*call); }
+void ngram_lookup_accept(NgramLookup* lookup, const NgramLookupCall* call) {
+  lookup->accept(*call);
+}
 
 }  // extern "C"
 

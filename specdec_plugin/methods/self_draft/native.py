@@ -1,4 +1,4 @@
-"""A self-draft in one call of the native kernels."""
+"""A self-draft as a native step."""
 
 import ctypes
 
@@ -37,11 +37,11 @@ class SelfDraftCall(ctypes.Structure):
 
 
 class NativeSelfDraft:
-    """Draft token by token with a copy of the verifier, in the verifier's own cache.
+    """Draft token by token with rounded weights, in the verifier's own cache.
 
     Args:
-        copy: the verifier's decoder with other weights, which takes tokens; its projection is
-            the kernels', in full or by clusters.
+        copy: the verifier's decoder with rounded weights, which takes tokens. The kernels run its
+            projection, in full or by clusters.
         block_size: k, the most tokens of a draft.
     """
 

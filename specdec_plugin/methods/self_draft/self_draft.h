@@ -1,4 +1,4 @@
-// Drafts of the verifier itself, with its weights rounded.
+// Drafts of the verifier with rounded weights.
 #pragma once
 
 #include <algorithm>
@@ -8,11 +8,11 @@
 
 namespace native {
 
-// Drafts token by token with a copy of the verifier whose weights are rounded. It reads the
-// verifier's cache, and puts its own entries where the verifier will put the right ones.
+// Drafts token by token with a stack of rounded weights. It reads the verifier's cache, and writes
+// entries to slots that the verifier will overwrite.
 class SelfDraft {
  public:
-  // projection: of all symbols; not read with a shortlist.
+  // projection: scores all symbols; not used with a shortlist.
   void run(Stack& stack, const Linear* projection, const SelfDraftCall& call, int threads) {
     const Rows& rows = call.rows;
     const int count = rows.count;
@@ -27,7 +27,7 @@ class SelfDraft {
       call.shortlist->prepare(count);
     } else {
       values_.resize(size_t(count) * projection->outputs);
-      narrow_.resize(projection->room(count));
+      scratch_.resize(projection->scratch_size(count));
     }
     best_.resize(size_t(count) * threads);
     StackCall inputs = call.stack;
@@ -37,44 +37,44 @@ class SelfDraft {
     inputs.starts = starts_.data();
     inputs.out = hidden_.data();
     stack.prepare(inputs, threads);
-    speaking_ = true;
+    unfinished_ = true;
     Barrier barrier(threads);
 #pragma omp parallel num_threads(threads)
     {
       const Team team(barrier);
-      for (int place = 0; place < call.block; ++place) {
+      for (int position = 0; position < call.block; ++position) {
         stack.run(team, inputs);
         team.wait();
         if (call.shortlist) {
-          look_up(team, call, place);
+          score_shortlist(team, call, position);
         } else {
-          look_through(team, *projection, call, place);
+          score_all(team, *projection, call, position);
         }
         team.wait();
         if (team.index == 0) {
-          speaking_ = false;
-          for (int row = 0; row < count; ++row) add(call, row, place, team.size);
+          unfinished_ = false;
+          for (int row = 0; row < count; ++row) add(call, row, position, team.size);
         }
         team.wait();
-        if (!speaking_) break;
+        if (!unfinished_) break;
       }
     }
   }
 
  private:
-  bool speaking_;
+  bool unfinished_;
   std::vector<int64_t> tokens_, starts_;
   std::vector<float> hidden_, values_;
   std::vector<Best> best_;  // (rows, threads)
-  std::vector<uint32_t> narrow_;
+  std::vector<uint32_t> scratch_;
 
-  // An end may not come yet.
-  static bool early(const SelfDraftCall& call, int row, int place) {
-    return call.rows.lengths[row] + place < call.min_len;
+  // Whether no end may come yet.
+  static bool early(const SelfDraftCall& call, int row, int position) {
+    return call.rows.lengths[row] + position < call.min_len;
   }
 
-  // Each thread scores a part of the shortlist, and notes the best.
-  void look_up(const Team& team, const SelfDraftCall& call, int place) {
+  // Each thread scores a part of the shortlist and notes the best.
+  void score_shortlist(const Team& team, const SelfDraftCall& call, int position) {
     Shortlist& shortlist = *call.shortlist;
     const int count = call.rows.count;
     shortlist.measure(team, hidden_.data(), count);
@@ -82,43 +82,41 @@ class SelfDraft {
     for (int row = 0; row < count; ++row)
       best_[size_t(row) * team.size + team.index] =
           shortlist.best(team, &hidden_[size_t(row) * shortlist.width()], row, call.suppressed_id,
-                         early(call, row, place) ? call.eos : -1);
+                         early(call, row, position) ? call.eos : -1);
   }
 
-  // Each thread scores a part of all symbols, and notes the best.
-  void look_through(const Team& team, const Linear& projection, const SelfDraftCall& call, int place) {
+  // Each thread scores a part of all symbols and notes the best.
+  void score_all(const Team& team, const Linear& projection, const SelfDraftCall& call,
+                 int position) {
     const int vocabulary = projection.outputs, count = call.rows.count;
-    projection.run(team, hidden_.data(), projection.inputs, count, narrow_.data(),
+    projection.run(team, hidden_.data(), projection.inputs, count, scratch_.data(),
                    {values_.data(), size_t(vocabulary), nullptr, Activation::none});
     const int begin = projection.begin(team), size = projection.end(team) - begin;
-    const float nothing = -std::numeric_limits<float>::infinity();
     for (int row = 0; row < count; ++row) {
       float* values = &values_[size_t(row) * vocabulary + begin];
-      const auto rule_out = [&](int64_t symbol) {
-        if (begin <= symbol && symbol < begin + size) values[symbol - begin] = nothing;
+      const auto exclude = [&](int64_t symbol) {
+        if (begin <= symbol && symbol < begin + size) values[symbol - begin] = NOTHING;
       };
-      rule_out(call.suppressed_id);
-      if (early(call, row, place)) rule_out(call.eos);
+      exclude(call.suppressed_id);
+      if (early(call, row, position)) exclude(call.eos);
       const int best = argmax(values, size);
-      best_[size_t(row) * team.size + team.index] = {begin + best, size > 0 ? values[best] : nothing};
+      best_[size_t(row) * team.size + team.index] = {begin + best,
+                                                     size > 0 ? values[best] : NOTHING};
     }
   }
 
-  // A row that has ended goes on with rubbish while others speak.
-  void add(const SelfDraftCall& call, int row, int place, int threads) {
-    const Best* first = &best_[size_t(row) * threads];
-    const int64_t symbol = std::max_element(first, first + threads, [](const Best& a, const Best& b) {
-                             return a.score < b.score;
-                           })->symbol;
-    const bool ended = call.draft_lengths[row] < place ||
-                       (place > 0 && tokens_[row] == call.eos) ||
-                       call.rows.lengths[row] + place >= call.max_len;
+  // Adds a token to a row. A row that has ended is fed undefined tokens until all have ended.
+  void add(const SelfDraftCall& call, int row, int position, int threads) {
+    const int64_t symbol = best_of(&best_[size_t(row) * threads], threads).symbol;
+    const bool ended = call.draft_lengths[row] < position ||
+                       (position > 0 && tokens_[row] == call.eos) ||
+                       call.rows.lengths[row] + position >= call.max_len;
     tokens_[row] = symbol;
     ++starts_[row];
     if (ended) return;
-    call.draft[size_t(row) * call.block + place] = symbol;
+    call.draft[size_t(row) * call.block + position] = symbol;
     ++call.draft_lengths[row];
-    if (symbol != call.eos) speaking_ = true;
+    if (symbol != call.eos) unfinished_ = true;
   }
 };
 

@@ -1,4 +1,4 @@
-// How far scores of rounded weights and inputs may be from those that float32 gives.
+// How far scores of 8-bit weights and inputs may be from those of float32.
 #pragma once
 
 #include <cmath>
@@ -7,34 +7,34 @@
 
 namespace native {
 
-// |h - g|, with h rounded as for a product with 8-bit weights.
+// |h - g| of a state h and what a product with 8-bit weights rounds it to, g.
 static inline float rounding_error(const float* state, int count) {
-  const float step = largest_of(state, count) / 127, levels = step > 0 ? 1 / step : 0;
+  const float step = largest_magnitude(state, count) / 127, levels = step > 0 ? 1 / step : 0;
   const float shift = 12582912.0f;  // 1.5 * 2^23: adding it rounds to a whole number
   Vec total = Vec{};
   int i = 0;
   for (; i + LANES <= count; i += LANES) {
     const Vec value = load(state + i);
     const Vec level = (value * splat(levels) + splat(shift)) - splat(shift);
-    const Vec apart = value - level * splat(step);
-    total += apart * apart;
+    const Vec error = value - level * splat(step);
+    total += error * error;
   }
   float rest = 0;
   for (; i < count; ++i) {
-    const float apart = state[i] - std::nearbyint(state[i] * levels) * step;
-    rest += apart * apart;
+    const float error = state[i] - std::nearbyint(state[i] * levels) * step;
+    rest += error * error;
   }
   return std::sqrt(sum(total) + rest);
 }
 
-// The greatest error of the score of any symbol, after a state whose greatest rounded score is known.
+// Bounds the error of every symbol's score after a state. greatest: the greatest rounded score.
 // With weights w of a symbol, rounded to v, and a state h, rounded to g,
 //   w h - v g = (w - v) h + v (h - g)  <=  |w - v| |h| + |v| |h - g|.
 static inline float error_of(const ErrorBound& bound, const float* state, int count,
                              float greatest) {
-  const float own = std::sqrt(dot(state, state, count));
-  // Less than a ten-thousandth: what is lost where these lengths and the scores are computed.
-  return 1.0001f * (own * bound.weight_error + rounding_error(state, count) * bound.weight_norm) +
+  const float norm = std::sqrt(dot(state, state, count));
+  // A ten-thousandth is more than what the computation of these norms and scores loses.
+  return 1.0001f * (norm * bound.weight_error + rounding_error(state, count) * bound.weight_norm) +
          1e-6f * std::fabs(greatest);
 }
 
