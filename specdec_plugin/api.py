@@ -25,8 +25,8 @@ One session holds the models once, for as many methods as are compared::
 import copy
 import os
 from argparse import Namespace
-from dataclasses import fields
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, get_args, get_type_hints
+from dataclasses import Field, fields
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Type
 
 import sentencepiece
 import torch
@@ -37,7 +37,8 @@ from torch import Tensor
 
 from .decoding.statistics import Statistics
 from .errors import PluginError
-from .methods.registry import decoding_config
+from .methods.options import choices_of
+from .methods.registry import Method, decoding_config, method_of
 
 #: fairseq's task whose dictionaries and batches are used.
 TASK = "specdec_translation"
@@ -104,14 +105,12 @@ class Session:
         """
         task, config = copy.copy(self.task), decoding_config(self.task)
         task.cfg = copy.copy(task.cfg)
-        kinds, searching = get_type_hints(type(config)), {}
-        known = {item.name for item in fields(config)} - {"_name"}
+        known = {item.name: item for item in fields(config) if item.name != "_name"}
+        searching = {name: value for name, value in flags.items() if name not in known}
         for name, value in {"decoding": decoding, **flags}.items():
             if name in known:
-                _check_choice(name, value, kinds[name])
+                _check_choice(known[name], value)
                 setattr(task.cfg, name, value)
-            else:
-                searching[name] = value
         unknown = {*searching} - {*SEARCH_OPTIONS}
         if unknown:
             raise PluginError(
@@ -119,7 +118,8 @@ class Session:
                 f"the decoding options; those of fairseq are {', '.join(SEARCH_OPTIONS)}."
             )
         args = Namespace(**{"beam": 5 if decoding is None else 1, **searching})
-        return Translator(self, task.build_generator(self.models, args))
+        generator = task.build_generator(self.models, args)
+        return Translator(self, generator, None if decoding is None else method_of(task.cfg))
 
     def dataset(self, lines: Sequence[str]) -> Any:
         """fairseq's data set of lines of subword pieces, with spaces between the pieces."""
@@ -204,15 +204,19 @@ class Translator:
     Args:
         session: the models.
         generator: has fairseq's ``generate``.
+        method: what ``--decoding`` means; None for fairseq's own search.
 
     Attributes:
         statistics: counters over all batches since the last ``reset()``; None for fairseq's own
             search.
     """
 
-    def __init__(self, session: Session, generator: Any) -> None:
+    def __init__(
+        self, session: Session, generator: Any, method: Optional[Type[Method]] = None
+    ) -> None:
         self.session = session
         self.generator = generator
+        self.method = method
         self.statistics: Optional[Statistics] = getattr(generator, "statistics", None)
 
     def decode(self, batch: Any) -> List[List[Dict[str, Any]]]:
@@ -342,11 +346,8 @@ def _check_lines(lines: Any) -> None:
         raise PluginError("Give a list of lines, such as ['The file is closed.'], not a text.")
 
 
-def _check_choice(name: str, value: Any, kind: Any) -> None:
+def _check_choice(option: "Field[Any]", value: Any) -> None:
     """Refuse a value that the command line would not take."""
-    kinds = [each for each in get_args(kind) or (kind,) if hasattr(each, "__members__")]
-    if not kinds or value is None:
-        return
-    choices = [str(each.value) for each in kinds[0]]
-    if str(value) not in choices:
-        raise PluginError(f"{name}={value!r}: choose one of {', '.join(choices)}.")
+    choices = choices_of(option)
+    if choices and value is not None and str(value) not in choices:
+        raise PluginError(f"{option.name}={value!r}: choose one of {', '.join(choices)}.")

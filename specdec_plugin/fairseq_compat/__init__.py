@@ -1,1 +1,32 @@
-"""The one room that touches fairseq's internals."""
+"""The one room that touches fairseq's internals: what is wrapped, replaced and repaired, and why.
+
+Importing the plugin changes, for the whole process:
+
+- ``checkpoint_utils.load_checkpoint_to_cpu`` reads weights only, and tells its errors in a sentence
+  (:mod:`.checkpoints`). It keeps ``decoding`` and ``task`` of a hub's ``from_pretrained``, which
+  fairseq drops when the checkpoint does not have them (:mod:`.hub`).
+- ``checkpoint_utils.load_model_ensemble_and_task`` tells its errors in a sentence.
+- ``distributed.utils._broadcast_object_slow`` sends objects between training processes without
+  ``torch.load``, which refuses the configurations among them (:mod:`.checkpoints`).
+- PyTorch's list of safe globals gets the classes that fairseq's checkpoints hold, and
+  ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD`` is out of the environment while a checkpoint is read.
+- ``specdec_plugin.__path__`` answers for every copy of the plugin, so that ``--user-dir`` may name
+  any of them (:mod:`.user_dir`).
+- The options of ``specdec_translation`` are registered anew whenever another decoding method is
+  (:mod:`.task_options`).
+- The logger of matplotlib is set to warnings, because fairseq lets every logger speak.
+
+Single objects of fairseq are changed in two places:
+
+- The parser of a command line checks generation options when it has parsed them, and takes the
+  method's beam where none is typed; fairseq would load data and models first (:mod:`.generation`).
+- ``generate`` of fairseq's own search with ``--vocab-clusters`` puts another projection in the
+  model's place while it runs (:mod:`.search`).
+
+Our tasks override methods of fairseq's:
+
+- ``get_batch_iterator`` and others, because fairseq loses lines (:mod:`.every_line`);
+- ``train_step``, because fairseq's mixed precision needs CUDA (:mod:`.autocast`);
+- in :mod:`..tasks`, mBART's ``args``, which fairseq reads and never sets, and
+  ``--keep-inference-langtok``, which fairseq looks for where it never is.
+"""

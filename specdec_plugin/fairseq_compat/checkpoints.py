@@ -1,10 +1,10 @@
-"""Loading checkpoints without running code in them, and saying clearly why one does not load.
+"""Loading checkpoints without running code in them, and a clear sentence where one does not load.
 
-fairseq calls ``torch.load`` with its defaults.  Since PyTorch 2.6 the default
-is *weights only*, which refuses fairseq's own checkpoints because they hold an
+fairseq calls ``torch.load`` with its defaults. Since PyTorch 2.6 the default
+is *weights only*. It refuses fairseq's own checkpoints, because they hold an
 ``argparse.Namespace`` and, after ``--eval-bleu``, NumPy arrays of counts.
 :func:`install_safe_loading` puts the few harmless classes that fairseq
-checkpoints hold on PyTorch's allow-list; everything else stays refused, and
+checkpoints hold on PyTorch's allow-list. Everything else stays refused, and
 nothing of a refused file is executed.
 """
 
@@ -31,7 +31,7 @@ Allowed = Union[Callable[..., Any], Tuple[Callable[..., Any], str]]
 
 
 def _numpy_parts() -> List[Allowed]:
-    """What a pickled array or scalar of numbers is made of, by its names in NumPy 1 and 2."""
+    """The parts of a pickled array or scalar of numbers, by their names in NumPy 1 and 2."""
     module = importlib.import_module(np.array(0).__reduce__()[0].__module__)
     parts: List[Allowed] = [np.ndarray, np.dtype]
     for name in ("_reconstruct", "scalar"):
@@ -41,9 +41,8 @@ def _numpy_parts() -> List[Allowed]:
     return parts + sorted({type(np.dtype(code)) for code in codes}, key=str)
 
 
-#: Classes without side effects that fairseq stores beside the weights: the old
-#: style arguments, the string enumerations of the new style configuration, and
-#: the arrays of its BLEU counts.
+#: Classes without side effects that fairseq stores beside the weights. They are the arguments of
+#: old checkpoints, the string enumerations of new ones, and the arrays of its BLEU counts.
 ALLOWED_CLASSES: List[Allowed] = [
     argparse.Namespace,
     *(
@@ -56,7 +55,7 @@ ALLOWED_CLASSES: List[Allowed] = [
 
 
 def load_weights(path: str) -> Dict[str, Any]:
-    """Read a checkpoint file onto the CPU, weights and plain configuration only.
+    """Read the weights and the plain configuration of a checkpoint file onto the CPU.
 
     Args:
         path: a fairseq checkpoint.
@@ -65,7 +64,7 @@ def load_weights(path: str) -> Dict[str, Any]:
         the dictionary that fairseq saved (``model``, ``cfg`` or ``args``, …).
 
     Raises:
-        PluginError: the file is missing, truncated, or holds other objects.
+        PluginError: the file is missing or truncated, or it holds other objects.
     """
     torch.serialization.add_safe_globals(ALLOWED_CLASSES)
     with explained(path):
@@ -107,7 +106,7 @@ class explained:
 
 
 #: How PyTorch names what its weights-only reader refuses.
-REFUSED = re.compile(
+_REFUSED = re.compile(
     r"GLOBAL (\S+)|unrecognized function (.+)|add_safe_globals`,? but got (.+)|(TorchScript)"
 )
 
@@ -124,7 +123,7 @@ def _sentence(path: str, error: BaseException, kind: str, maker: str) -> Optiona
         return None
     if not _raised_in_torch_load(error):
         return None
-    refused = REFUSED.search(str(error))
+    refused = _REFUSED.search(str(error))
     if refused:
         return (
             f"{path} was refused: it holds {refused.group(refused.lastindex or 0)}, which is not "
@@ -138,7 +137,7 @@ def _sentence(path: str, error: BaseException, kind: str, maker: str) -> Optiona
 
 
 def _raised_in_torch_load(error: BaseException) -> bool:
-    """Whether reading the file failed, whose errors are of many kinds, and not what came after."""
+    """Whether the error, which may be of any kind, came from reading the file, not from later."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(frame.f_globals.get("__name__") == torch.serialization.__name__ for frame in frames)
 
@@ -146,7 +145,7 @@ def _raised_in_torch_load(error: BaseException) -> bool:
 def install_safe_loading() -> None:
     """Make every checkpoint that fairseq reads load safely (idempotent).
 
-    fairseq offers no hook here, so its two functions that open checkpoints are
+    fairseq offers no hook here. So the two functions that open checkpoints are
     wrapped: they do the same, and tell their errors in a sentence.
     """
     torch.serialization.add_safe_globals(ALLOWED_CLASSES)
@@ -161,7 +160,7 @@ def install_safe_loading() -> None:
 
 
 def _broadcast_between_workers(obj: Any, src_rank: int, group: Any, dist_device: Any) -> Any:
-    """What one worker sends to the others, without ``torch.load``.
+    """Send an object from one worker to the others, without ``torch.load``.
 
     The first worker reads a checkpoint safely and sends what it read, OmegaConf
     objects among it, which weights-only loading refuses. A message of our own
@@ -200,7 +199,7 @@ def _naming_what_is_wrong(load: Callable[..., Any]) -> Callable[..., Any]:
             other = _OTHER_WEIGHTS.search(str(error))
             if sizes is not None:
                 sentence = (
-                    f"{' or '.join(filenames)} knows {int(sizes[1]):,} symbols, but the dictionary "
+                    f"{' or '.join(filenames)} has {int(sizes[1]):,} symbols, but the dictionary "
                     f"of the data has {int(sizes[2]):,}. Use the data folder (dictionaries) that "
                     "the model was trained with."
                 )
@@ -217,7 +216,7 @@ def _naming_what_is_wrong(load: Callable[..., Any]) -> Callable[..., Any]:
     return load_model_ensemble_and_task
 
 
-#: How PyTorch says that a model was trained with another dictionary.
+#: PyTorch's message where a model was trained with another dictionary.
 _EMBEDDING_SIZES = re.compile(
     r"size mismatch for (?:en|de)coder\.embed_tokens\.weight: .*?torch\.Size\(\[(\d+), .*?"
     r"torch\.Size\(\[(\d+), ",
@@ -225,13 +224,13 @@ _EMBEDDING_SIZES = re.compile(
 )
 
 
-#: How PyTorch says that weights and options do not belong together: of what, and the first why.
+#: PyTorch's message where weights and options do not fit: the model, and the first reason.
 _OTHER_WEIGHTS = re.compile(r"Error\(s\) in loading state_dict for (\w+):\s*(.{1,90})")
 
 
 @contextlib.contextmanager
 def _weights_only() -> Iterator[None]:
-    """Weights only even where the environment says otherwise, as recipes for fairseq advise."""
+    """Load weights only, even where the environment forbids it, as recipes for fairseq advise."""
     override = os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
     try:
         yield

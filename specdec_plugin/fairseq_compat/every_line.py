@@ -1,15 +1,84 @@
-"""A hypothesis for every line: what fairseq would drop or refuse is kept."""
+"""A hypothesis for every line, of those too that fairseq would drop or refuse."""
 
 import copy
 import logging
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import torch
 from fairseq.data import SampledMultiDataset
+from fairseq.tasks import FairseqTask
 from torch import Tensor
 
 logger = logging.getLogger(__name__)
+
+
+class EveryLineMixin(FairseqTask):
+    """A translation task, legacy or not, that decodes a hypothesis for every line."""
+
+    #: Whether losses are computed: by fairseq-train and its validation, and fairseq-validate.
+    _measures_loss = False
+    #: Lines that :meth:`build_dataset_for_inference` was given so far.
+    _lines_given = 0
+    #: Tokens at the end of every source, which stay when it is cut.
+    _source_ending = 1
+
+    def build_criterion(self, *args: Any, **kwargs: Any) -> Any:
+        """Remember it: only training and validation build a criterion."""
+        self._measures_loss = True
+        return super().build_criterion(*args, **kwargs)
+
+    def build_dataset_for_inference(
+        self, src_tokens: Any, src_lengths: Any, *rest: Any, **kwargs: Any
+    ) -> Any:
+        """Count the lines, of which fairseq-interactive gives a buffer at a time, and their tokens.
+
+        fairseq's multilingual tasks add a language symbol to each source, but do not count it. A
+        source could then be longer than the model takes.
+        """
+        dataset = super().build_dataset_for_inference(src_tokens, src_lengths, *rest, **kwargs)
+        pairs = getattr(dataset, "dataset", dataset)
+        sources = (pairs.src[line] for line in range(len(pairs.src)))
+        pairs.src_sizes = pairs.sizes = np.array([len(source) for source in sources])
+        dataset.lines_before = self._lines_given
+        self._lines_given += len(src_tokens)
+        return dataset
+
+    def get_batch_iterator(
+        self,
+        dataset: Any,
+        max_tokens: Optional[int] = None,
+        max_sentences: Optional[int] = None,
+        max_positions: Any = None,
+        ignore_invalid_inputs: bool = False,
+        required_batch_size_multiple: int = 1,
+        **kwargs: Any,
+    ) -> Any:
+        """Like fairseq's, but in generation no sentence of any subset is dropped.
+
+        fairseq drops the last batch when its size is no multiple of
+        ``--required-batch-size-multiple``, and raises for sentences over the limit. Where losses
+        are computed, both stay, because the model has to read whole references then.
+        """
+        if not self._measures_loss:
+            source_limit = _source_limit(max_positions)
+            dataset = keep_every_line(dataset, source_limit, max_tokens, self._source_ending)
+            max_positions, required_batch_size_multiple = None, 1
+        return super().get_batch_iterator(
+            dataset,
+            max_tokens,
+            max_sentences,
+            max_positions,
+            ignore_invalid_inputs,
+            required_batch_size_multiple,
+            **kwargs,
+        )
+
+
+def _source_limit(max_positions: Any) -> int:
+    """The source's part of fairseq's ``max_positions``: a number, a pair, or None."""
+    first = max_positions[0] if isinstance(max_positions, (tuple, list)) else max_positions
+    return int(1e9) if first is None else int(first)
 
 
 def keep_every_line(
@@ -17,18 +86,18 @@ def keep_every_line(
 ) -> Any:
     """A view of a translation data set that fairseq's batching cannot drop sentences from.
 
-    Sources over the limit are cut, with a warning that names the line, counted from
-    the first that was read where the data set comes in parts (fairseq-interactive). References
-    are only printed and scored in decoding, so their length never counts. A
-    sentence longer than ``--max-tokens`` gets a batch of its own.
+    Sources over the limit are cut, with a warning that names the line. Where the data set comes in
+    parts (fairseq-interactive), lines are counted from the first that was read. References are only
+    printed and scored in decoding, so their length never counts. A sentence longer than
+    ``--max-tokens`` gets a batch of its own.
 
     Args:
         dataset: fairseq's ``LanguagePairDataset``, or what multilingual tasks wrap it in.
         max_source: source tokens that the models take, those that end a sentence included.
         max_tokens: fairseq's ``--max-tokens``, or None.
         ending: how many tokens end every source, such as the end of sentence.
-        lines_before: how many lines were read before the data set; its own attribute of this
-            name, if it has that, goes first.
+        lines_before: how many lines were read before the data set, unless it has an attribute of
+            this name.
 
     Returns:
         ``dataset`` itself if it needs no change.
@@ -41,8 +110,8 @@ def keep_every_line(
     kept = [keep_every_line(each, *rest) for each in dataset.datasets]
     if not isinstance(dataset, SampledMultiDataset):  # ConcatDataset
         return _changed(dataset, datasets=kept)
-    # Of one data set it would give the same batches, but it cannot order sentences
-    # without references. Sizes that it remembers are those before.
+    # For one data set its batches are the same, but it cannot order sentences without references.
+    # It remembers the sizes from before.
     return kept[0] if len(kept) == 1 else _changed(dataset, datasets=kept, _sizes=None)
 
 
@@ -62,7 +131,7 @@ def _keep_every_pair(
     target_sizes = np.asarray(dataset.tgt_sizes) if references else np.zeros_like(sizes)
     if not bool((np.maximum(sizes, target_sizes) > room).any()):
         return dataset
-    # Sizes only decide order and batching; what is longer counts as what fits a batch.
+    # Sizes only decide order and batching; a longer sentence counts as one that fits a batch.
     source_sizes, target_sizes = np.minimum(sizes, room), np.minimum(target_sizes, room)
     return _changed(
         dataset,
@@ -84,8 +153,7 @@ def _changed(dataset: Any, /, **attributes: Any) -> Any:
 class CutSentences:
     """Sentences of at most ``limit`` tokens; the last ``ending`` tokens of each stay.
 
-    Unlike fairseq's ``TruncateDataset`` it takes a plain list too, which is what
-    fairseq-interactive gives.
+    Unlike fairseq's ``TruncateDataset`` it takes a plain list too, as fairseq-interactive gives.
     """
 
     def __init__(self, sentences: Any, limit: int, ending: int = 1) -> None:

@@ -1,8 +1,8 @@
 """Loading models that must fit together: one dictionary, one verifier, one drafter.
 
 A fairseq checkpoint does not hold its dictionaries, so a wrong pair would run
-and say nonsense.  What the plugin trains carries fingerprints; of other models
-the vocabulary size is checked.
+and give nonsense. Models that the plugin trains carry fingerprints; for others
+the size of the vocabulary is compared.
 """
 
 import hashlib
@@ -34,7 +34,7 @@ def load_model(path: str, source_dictionary: Any, target_dictionary: Any) -> Any
     """
     check_vocabulary(path, load_weights(path)["model"], source_dictionary, target_dictionary)
     task = TranslationTask(TranslationConfig(), source_dictionary, target_dictionary)
-    # By its module: there it tells mistakes in a sentence, once checkpoints.py has seen to it.
+    # Looked up in its module, where checkpoints.py has wrapped it.
     models, _, _ = checkpoint_utils.load_model_ensemble_and_task([path], task=task)
     return models[0].float().eval()
 
@@ -47,7 +47,7 @@ def check_vocabulary(path: str, weights: Dict[str, Tensor], source: Any, target:
     ):
         if name in weights and weights[name].size(0) != len(dictionary):
             raise PluginError(
-                f"{path} knows {weights[name].size(0):,} {side} symbols, but the {side} dictionary "
+                f"{path} has {weights[name].size(0):,} {side} symbols, but the {side} dictionary "
                 f"of the data, with the task's own symbols such as languages, has "
                 f"{len(dictionary):,}. Use the data folder (dictionaries) that this model was "
                 "trained with."
@@ -70,12 +70,12 @@ def check_pair(path: str, drafter: Any, source_dictionary: Any, target_dictionar
         if not torch.equal(stored.cpu(), fingerprint_of_dictionary(dictionary)):
             raise PluginError(
                 f"{path} was trained with another {side} dictionary than the data's: the same "
-                "numbers mean other symbols. Use the dictionaries that it was trained with, or "
-                "train a drafter for these."
+                "indices mean other symbols. Use the dictionaries that it was trained with, or "
+                "train a drafter for these dictionaries."
             )
 
 
-#: How fingerprints are called in a sentence about training, and what mends it.
+#: By fingerprint: the part of a sentence that names the mismatch, and what to give instead.
 _KINDS = {
     "source_symbols": ("another source dictionary than the data's", "the data folder"),
     "target_symbols": ("another target dictionary than the data's", "the data folder"),
@@ -85,7 +85,7 @@ _KINDS = {
 
 
 def check_resumed(own: Dict[str, Tensor], loaded: Dict[str, Tensor]) -> None:
-    """Check that a loaded drafter belongs to what it is trained with from now on.
+    """Check that a loaded drafter fits what it is trained with from now on.
 
     Args:
         own: fingerprints of the dictionaries and of what the drafter shares with the verifier,
@@ -115,8 +115,8 @@ def fingerprint_of_dictionary(dictionary: Any) -> Tensor:
 def fingerprint_of_module(module: nn.Module) -> Tensor:
     """(1,) int64 that differs when the weights differ.
 
-    Weights are compared in half precision, so that a model and its shipped half
-    are the same.
+    Weights are compared in half precision, so that a model and its copy in half
+    precision are the same.
     """
     weights = module.state_dict()
     return _fingerprint(

@@ -1,4 +1,4 @@
-"""Giving a registered task its options anew, when another decoding method brings more of them."""
+"""Replacing the options of a registered task, when another decoding method brings more."""
 
 from typing import Any
 

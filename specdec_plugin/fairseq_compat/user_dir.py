@@ -1,10 +1,10 @@
 """The plugin's folder, and fairseq's check that it is imported once.
 
-fairseq imports ``--user-dir`` as a package named after the folder.  When a
-package of that name is loaded already, it accepts the flag only if the folder
-is listed in the package's ``__path__``, and otherwise says "not globally
-unique": so ``--user-dir ./specdec_plugin`` fails beside an installed plugin.
-Another copy of the plugin is no reason to stop.  The one that is loaded serves.
+fairseq imports ``--user-dir`` as a package named after the folder. When a
+package of that name is loaded already, the folder must be listed in the
+package's ``__path__``. Otherwise fairseq stops with "not globally unique", so
+``--user-dir ./specdec_plugin`` would fail beside an installed plugin. Another
+copy of the plugin is no reason to stop: the loaded one serves.
 """
 
 import logging

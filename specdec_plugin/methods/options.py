@@ -1,8 +1,8 @@
 """Options that several methods share; an option of one method stands in its own folder."""
 
 import math
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Optional
+from dataclasses import Field, dataclass, field
+from typing import Any, List, NamedTuple, Optional, get_args
 
 from fairseq.dataclass import ChoiceEnum
 
@@ -40,6 +40,18 @@ def option(default: Any, text: str, valid: Optional[Range] = None) -> Any:
         valid: the values that a number may have; None for any.
     """
     return field(default=default, metadata={"help": text, "valid": valid})
+
+
+def kind_of(declared: "Field[Any]") -> Any:
+    """The type of an option's values, None aside."""
+    kinds = [each for each in get_args(declared.type) if each is not type(None)]
+    return kinds[0] if kinds else declared.type
+
+
+def choices_of(declared: "Field[Any]") -> List[str]:
+    """The values of an option that is a choice; else none."""
+    members: Any = getattr(kind_of(declared), "__members__", {})
+    return [str(each.value) for each in members.values()]
 
 
 @dataclass

@@ -33,6 +33,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from ..decoding.acceptance import Rule, TopBeta
 from ..decoding.drafter import Drafter
+from ..decoding.operations import Work
 from ..errors import PluginError
 from ..fairseq_compat.options import flag_of, task_options
 from .options import VerifierOptions, option
@@ -120,8 +121,8 @@ class Method(ABC):
         return None
 
     @classmethod
-    def cost(cls, drafter: Any, work: Any) -> float:
-        """Operations that the drafter spends on a batch; see :mod:`..decoding.operations`."""
+    def cost(cls, drafter: Any, work: Work) -> float:
+        """Operations that the drafter spends on a batch, for the FLOPs of ``specdec-bench``."""
         return 0.0
 
 

@@ -1,13 +1,13 @@
 """``--vocab-clusters`` and ``--drafter-vocab-clusters``: which clusters belong to which decoder."""
 
-from typing import Any, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
-import torch
 from torch import Tensor
 
 from ..engine import CachedDecoder
 from ..engine.weights import WeightWatch
 from ..errors import PluginError
+from ..fairseq_compat.search import search_with
 from .cluster_file import check_clusters, load_clusters
 from .clustered_projection import ClusteredProjection
 from .clusters import Clusters
@@ -76,7 +76,7 @@ def cluster_search(generator: Any, decoder: Any, clusters: Clusters) -> Any:
     Returns:
         the generator.
     """
-    search, module = generator.generate, decoder.output_projection
+    module = decoder.output_projection
     # What enters the module has gone through a first head already.
     projection, watch = ClusteredProjection(clusters, decoder), WeightWatch(module)
     watch.changed()
@@ -84,15 +84,9 @@ def cluster_search(generator: Any, decoder: Any, clusters: Clusters) -> Any:
     def forward(features: Tensor) -> Tensor:
         return projection.scores(features).values.to(features.dtype)
 
-    @torch.no_grad()
-    def generate(*args: Any, **kwargs: Any) -> Any:
+    def packed() -> Callable[[Tensor], Tensor]:
         if watch.changed():
             projection.pack()
-        module.forward = forward
-        try:
-            return search(*args, **kwargs)
-        finally:
-            del module.forward
+        return forward
 
-    generator.generate = generate
-    return generator
+    return search_with(generator, module, packed)

@@ -171,7 +171,7 @@ def test_foreign_dictionary_is_told(
         write(tmp_path / "other" / f"dict.{language}.txt", ["one 1"])
     args = shard_args(source, tmp_path / "out")
     args[0] = str(tmp_path / "other")
-    with pytest.raises(PluginError, match="knows 32 symbols, but the dictionary of the data has 5"):
+    with pytest.raises(PluginError, match="has 32 symbols, but the dictionary of the data has 5"):
         distill_shard.main(args)
 
 

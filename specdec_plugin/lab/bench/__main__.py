@@ -7,14 +7,15 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 
+from ...api import Session, load_session
 from ...errors import PluginError
 from ...textfiles import read_lines
-from .command_line import build_parser, check_options, method_names
+from .command_line import build_parser, check_options, import_user_dir, method_names
 from .edits import Edits, edit_ratios, ratio_rows
 from .examples import chosen, drafting, example_rows
 from .flops import gflops
 from .lineup import Built, build, measure_memory
-from .methods import Method, Session, open_session
+from .methods import Method
 from .publish import publish
 from .report import Row, summarise
 from .resume import Journal, file_state
@@ -25,14 +26,21 @@ from .timing import Timing, batches_by_size, run_interleaved, seed_everything
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     argv = sys.argv[1:] if argv is None else argv
+    import_user_dir(argv)
     options = build_parser().parse_args(argv)
     check_options(options)
     names = method_names(options)
     every = conditions(options)
     torch.set_num_threads(every[0].threads)
     seed_everything(options.seed)
-    session = load(options)
-    dataset = session.task.dataset(options.subset)
+    session = load_session(
+        options.path,
+        options.data,
+        source_lang=options.source_lang,
+        target_lang=options.target_lang,
+        device=options.device,
+    )
+    dataset = session.split(options.subset)
     batches = batches_by_size(session, dataset, [each.size for each in every], options.sentences)
     first = batches[every[0].size]
     references = None
@@ -87,20 +95,6 @@ def study_edits(
     places = chosen(ratios, options.examples or 0)
     args = drafting(methods), batches, timings, ratios, places, options.post_process
     return Edits(ratios, rows, example_rows(session, *args))
-
-
-def load(options: argparse.Namespace) -> Session:
-    """Verifier, dictionaries and data; PluginError where files are missing."""
-    try:
-        session = open_session(
-            options.data, options.source_lang, options.target_lang, options.path, options.device
-        )
-        session.task.load_dataset(options.subset)
-    except FileNotFoundError as error:
-        raise PluginError(
-            f"{error}. Name a folder that fairseq-preprocess wrote, and a split."
-        ) from error
-    return session
 
 
 def open_journal(options: argparse.Namespace, where: Conditions, batches: int) -> Optional[Journal]:

@@ -2,14 +2,23 @@
 
 import argparse
 import logging
-from dataclasses import fields
-from typing import Any, Callable, Dict, List, get_args, get_type_hints
+from typing import Any, Callable, Dict, List, Sequence
 
+from fairseq.utils import import_user_module
 from sacrebleu.metrics import BLEU
 
 from ...errors import PluginError
-from ...methods.registry import config_class
-from .methods import BASELINES, CLUSTERED, CLUSTERED_DRAFTS, HEADS, METHODS, OF_THE_NAME, VARIANTS
+from ...methods.options import choices_of, kind_of
+from ...methods.registry import all_flags
+from .methods import (
+    BASELINES,
+    CLUSTERED,
+    CLUSTERED_DRAFTS,
+    HEADS,
+    OF_THE_NAME,
+    SUFFIXES,
+    entries,
+)
 from .peers import PEERS
 from .report import EQUAL, processors
 from .sweeps import SWEEPS
@@ -31,6 +40,17 @@ EXAMPLE = """examples:
 """
 #: SpecDec++ as the papers run it for speed.
 SPECDEC_PP = {"top_beta": 5, "tolerance": 3.0}
+
+
+def import_user_dir(argv: Sequence[str]) -> None:
+    """Register the methods of ``--user-dir``, which have options of their own."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--user-dir")
+    options, _ = parser.parse_known_args(argv)
+    try:
+        import_user_module(options)
+    except FileNotFoundError:
+        raise PluginError(f"--user-dir {options.user_dir} does not exist. Name a folder.") from None
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -60,7 +80,10 @@ def _add_models(parser: Any) -> None:
         "--" + HEADS.replace("_", "-"),
         help="proposal heads alone, for blockwise; default: those of the model in --path",
     )
-    names = ", ".join([*BASELINES, *METHODS])
+    parser.add_argument(
+        "--user-dir", help="folder with methods of your own, as in fairseq-generate"
+    )
+    names = ", ".join([*BASELINES, *entries()])
     parser.add_argument(
         "--methods",
         default="fairseq beam 5,fairseq beam 1,greedy,specdec,specdec++",
@@ -83,24 +106,24 @@ def _add_models(parser: Any) -> None:
 
 
 def _add_decoding(group: Any) -> None:
-    """A flag for each field of :class:`DecodingConfig`, so that new methods find theirs."""
-    types = get_type_hints(config_class())
-    for item in fields(config_class()):
-        if item.name in OF_THE_NAME or item.name.startswith("_"):
+    """An option for each flag of the registered methods."""
+    for name, item in all_flags().items():
+        if name in OF_THE_NAME:
             continue
-        default = SPECDEC_PP.get(item.name, item.default)
-        plain = [one for one in get_args(types[item.name]) if one is not type(None)]
-        kind = plain[0] if plain else types[item.name]
-        text = str(item.metadata.get("help", "")).replace("%", "%%")
-        given: Dict[str, Any] = {"type": kind, "default": default, "help": text}
-        if hasattr(kind, "__members__"):
-            choices = [str(each.value) for each in kind]
-            given.update(type=str, choices=choices)
-        if item.name in SPECDEC_PP:
-            given["help"] += "; here for specdec++, and the first for --acceptance top-k"
+        default = SPECDEC_PP.get(name, item.default)
+        text = str(item.metadata["help"]).replace("%", "%%")
+        if name in SPECDEC_PP:
+            text += "; here for specdec++, and the first for --acceptance top-k"
+        given: Dict[str, Any] = {"default": default, "help": text}
+        if kind_of(item) is bool:
+            given["action"] = "store_true"
+        elif choices_of(item):
+            given["choices"] = choices_of(item)
+        else:
+            given["type"] = kind_of(item)
         if default is not None:
             given["help"] += " (default: %(default)s)"
-        group.add_argument("--" + item.name.replace("_", "-"), **given)
+        group.add_argument("--" + name.replace("_", "-"), **given)
     group.add_argument("--max-len-a", type=float, default=0, help="(default: %(default)s)")
     group.add_argument("--max-len-b", type=int, default=200, help="(default: %(default)s)")
     group.add_argument("--post-process", default="sentencepiece", help="(default: %(default)s)")
@@ -191,9 +214,9 @@ def values_of(kind: Callable[[str], Any]) -> Callable[[str], List[Any]]:
 def method_names(options: argparse.Namespace) -> List[str]:
     """What ``--methods`` names; PluginError for what does not exist or comes twice."""
     names = [name.strip() for name in options.methods.split(",")]
-    unknown = sorted({*names} - {*BASELINES, *METHODS})
+    unknown = sorted({*names} - {*BASELINES, *entries()})
     if unknown:
-        known = ", ".join([*BASELINES, *METHODS])
+        known = ", ".join([*BASELINES, *entries()])
         raise PluginError(f"--methods {unknown[0]}: there is no such method. Known: {known}.")
     if len({*names}) < len(names):
         raise PluginError(f"--methods {options.methods} names a method twice; name each once.")
@@ -251,8 +274,8 @@ def _check_edits(options: argparse.Namespace, flag: str) -> None:
 
 def _check_clusters(options: argparse.Namespace) -> None:
     for suffix, plain in ((CLUSTERED, "greedy"), (CLUSTERED_DRAFTS, "specdec self")):
-        path = getattr(options, VARIANTS[suffix])
-        flag = "--" + VARIANTS[suffix].replace("_", "-")
+        path = getattr(options, SUFFIXES[suffix])
+        flag = "--" + SUFFIXES[suffix].replace("_", "-")
         named = [name for name in method_names(options) if name.endswith(suffix)]
         if named and path is None:
             raise PluginError(

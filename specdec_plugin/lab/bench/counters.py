@@ -1,4 +1,4 @@
-"""Traces as data: added up, stored and read back, whatever counters a trace has."""
+"""Statistics as data: added up, stored and read back, whatever counters they have."""
 
 from collections import Counter
 from dataclasses import fields
@@ -6,35 +6,38 @@ from typing import Any, Dict, Iterable
 
 from ...decoding.statistics import Statistics
 
+#: Counters that had other names in older journals.
+_OLD_NAMES = {"rescored": "exact_scores"}
 
-def to_json(trace: Statistics) -> Dict[str, Any]:
+
+def to_json(statistics: Statistics) -> Dict[str, Any]:
     """The counters as numbers and dictionaries; the keys of the latter become strings in JSON."""
-    values = {item.name: getattr(trace, item.name) for item in fields(Statistics)}
+    values = {item.name: getattr(statistics, item.name) for item in fields(Statistics)}
     return {
         name: dict(value) if isinstance(value, dict) else value for name, value in values.items()
     }
 
 
 def from_json(data: Dict[str, Any]) -> Statistics:
-    """The trace that :func:`to_json` stored; counters that it lacks are zero."""
-    trace = Statistics()
-    for item in fields(Statistics):
-        value = data.get(item.name, getattr(trace, item.name))
-        if isinstance(getattr(trace, item.name), Counter):
+    """The statistics that :func:`to_json` stored; counters that ``data`` lacks are zero."""
+    statistics = Statistics()
+    for name, default in vars(statistics).items():
+        value = data.get(name, data.get(_OLD_NAMES.get(name, name), default))
+        if isinstance(default, Counter):
             value = Counter({int(length): times for length, times in value.items()})
-        setattr(trace, item.name, value)
-    return trace
+        setattr(statistics, name, value)
+    return statistics
 
 
-def total(traces: Iterable[Statistics]) -> Statistics:
+def total(every: Iterable[Statistics]) -> Statistics:
     """The sum, counter by counter."""
-    trace = Statistics()
-    for each in traces:
+    summed = Statistics()
+    for each in every:
         for item in fields(Statistics):
-            value, more = getattr(trace, item.name), getattr(each, item.name)
+            value, more = getattr(summed, item.name), getattr(each, item.name)
             if isinstance(value, dict):
                 for key, amount in more.items():
                     value[key] = value.get(key, 0) + amount
             else:
-                setattr(trace, item.name, value + more)
-    return trace
+                setattr(summed, item.name, value + more)
+    return summed

@@ -8,10 +8,11 @@ that the output has no symbol for is a change.
 
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
+from ...api import Session
 from ...decoding.symbols import Symbols
 from ..gec.maxmatch import levenshtein
 from . import counters
-from .methods import Method, Session
+from .methods import Method
 from .report import ACCEPTED, EQUAL, MEDIAN, METHOD, SPEED_UPS, Column, Row, speed, table_of
 from .timing import Timing
 
@@ -110,18 +111,18 @@ def ratio_rows(
     return rows
 
 
-def _part(timing: Timing, places: Sequence[int]) -> Timing:
+def _part(timing: Timing, indices: Sequence[int]) -> Timing:
     """Some batches of a timing, without their hypotheses."""
     return Timing(
-        [timing.seconds[place] for place in places],
-        traces=[timing.traces[place] for place in places],
+        [timing.seconds[index] for index in indices],
+        statistics=[timing.statistics[index] for index in indices],
     )
 
 
 def _accepted(timing: Timing) -> Optional[float]:
-    """Accepted tokens; None where a journal lacks a trace."""
-    traces = [trace for trace in timing.traces if trace is not None]
-    return counters.total(traces).accepted_tokens if len(traces) == len(timing.traces) else None
+    """Accepted tokens; None where a journal lacks the statistics of a batch."""
+    known = [each for each in timing.statistics if each is not None]
+    return counters.total(known).accepted_tokens if len(known) == len(timing.seconds) else None
 
 
 _COLUMNS: List[Column] = [

@@ -7,9 +7,10 @@ import html
 import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence
 
+from ...api import Session
 from ...decoding.history import Step, steps_of
 from .edits import places_by_bin
-from .methods import Method, Session
+from .methods import Method
 from .report import Row, speed_ups, table
 from .timing import Timing, decode
 

@@ -4,10 +4,11 @@ import argparse
 import functools
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
+from ...api import Session
 from ...methods.registry import readers
 from . import sweeps
 from .memory import Memory, growth, peak_growth, weight_bytes
-from .methods import HEADS, Method, Session, build_method
+from .methods import HEADS, Method, build_method
 from .peers import PEERS, build_peer
 from .report import Row
 from .sweeps import Setting

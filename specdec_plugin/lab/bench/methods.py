@@ -1,128 +1,111 @@
-"""What is timed: fairseq's own search and the plugin's methods, over one loaded verifier."""
+"""What is timed: fairseq's own search and the plugin's methods, over the same loaded models."""
 
-import copy
-from argparse import Namespace
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Type
 
-import torch
-from fairseq.checkpoint_utils import load_model_ensemble
-from fairseq.tasks.translation import TranslationTask
-
+from ...api import Session
 from ...decoding.statistics import Statistics
-from ...methods.registry import names, readers
-from ...tasks.parallel_decoding import SpecdecTranslationTask, translation_config
+from ...methods import registry
 
-#: fairseq's generation flags of each baseline.
+#: fairseq's own search with these beams.
 BASELINES = {"fairseq beam 5": 5, "fairseq beam 1": 1}
-#: The plugin's methods: all of ``--decoding``; ``specdec++`` is ``specdec`` with β and τ; with
-#: ``self``, a copy of the verifier drafts, though a drafter is given.
-METHODS = {choice: choice for choice in names()}
-METHODS.update(dict.fromkeys(["specdec++", "specdec self", "specdec++ self"], "specdec"))
-#: Behind a method's name: the same with one more flag, to be timed beside that without. Drafts may
-#: be clustered of what is certified, too; otherwise one of them.
+#: Behind a method's name: the same with one more flag, to be timed beside that without.
 CLUSTERED, CERTIFIED, CLUSTERED_DRAFTS = " clustered", " certified", " clustered drafts"
-VARIANTS = {
+SUFFIXES = {
     CLUSTERED: "vocab_clusters",
     CERTIFIED: "certified_projection",
     CLUSTERED_DRAFTS: "drafter_vocab_clusters",
 }
-
-
-def _variants(suffix: str) -> Dict[str, str]:
-    """Those methods with a suffix that can be had with it."""
-    return {
-        name + suffix: choice
-        for name, choice in METHODS.items()
-        if choice in readers()[VARIANTS[suffix]]
-        and not name.endswith(CLUSTERED)
-        # Certified are those who accept the best token alone.
-        and not (suffix == CERTIFIED and name.startswith("specdec++"))
-    }
-
-
-for _suffix in VARIANTS:
-    METHODS.update(_variants(_suffix))
-
-#: Flags that make ``specdec++`` of ``specdec``.
-RELAXED = ("top_beta", "tolerance")
-#: Fields of :class:`DecodingConfig` that a method's name decides.
+#: Flags that a method's name decides.
 OF_THE_NAME = ("decoding", "certified_projection")
-#: What names the proposal heads of ``blockwise``, so that a drafter may be timed beside them.
+#: Names the proposal heads of ``blockwise``, so that a drafter may be timed beside them.
 HEADS = "heads_path"
-#: Flags about a trained drafter.
-_OF_A_DRAFTER = ("drafter_path", "block_size", "draft_confidence", "drafter_dtype")
-#: Those of them that input-guided reads only where such a drafter is its fallback.
-_OF_A_FALLBACK = ("drafter_path", "draft_confidence", "drafter_dtype", "drafter_vocab_clusters")
+
+
+class Entry(NamedTuple):
+    """What a name of ``--methods`` means.
+
+    Attributes:
+        method: the registered method.
+        without: flags that keep their defaults.
+        suffixes: the :data:`SUFFIXES` of the name.
+    """
+
+    method: Type[registry.Method]
+    without: FrozenSet[str] = frozenset()
+    suffixes: FrozenSet[str] = frozenset()
+
+    def reads(self, flag: str, flags: Mapping[str, Any]) -> bool:
+        """Whether output or speed depend on a flag.
+
+        Args:
+            flag: its field.
+            flags: the values of all flags that are given, some of which decide it.
+        """
+        suffixes = {of_it: suffix for suffix, of_it in SUFFIXES.items()}
+        if flag in suffixes:
+            return suffixes[flag] in self.suffixes
+        if flag in self.without or flag not in registry.flags_of(self.method):
+            return False
+        if flag == "drafter_path" and self.method.name == "blockwise":
+            return False  # HEADS stands for it
+        need = self.method.needs.get(flag)
+        if need is None or str(flags.get(need.flag, self._default(need.flag))) == need.value:
+            return True
+        # What no other method reads is refused where it has no effect.
+        return len(registry.readers()[flag]) == 1
+
+    def _default(self, flag: str) -> Any:
+        return registry.flags_of(self.method)[flag].default
+
+    def options(self, flags: Mapping[str, Any]) -> Dict[str, Any]:
+        """Of all flags, those that the method is built with."""
+        given = {flag: value for flag, value in flags.items() if self.reads(flag, flags)}
+        if CERTIFIED in self.suffixes:
+            given["certified_projection"] = True
+        if self.method.name == "blockwise":
+            given["drafter_path"] = flags.get(HEADS)
+        return given
+
+
+def entries() -> Dict[str, Entry]:
+    """What ``--methods`` can name besides :data:`BASELINES`, from the registered methods."""
+    found: Dict[str, Entry] = {}
+    for method in registry.methods():
+        variants = method.variants or (registry.Variant(method.name),)
+        found.update({each.name: Entry(method, each.without) for each in variants})
+    for suffix, flag in SUFFIXES.items():
+        for name, entry in list(found.items()):
+            if flag in registry.flags_of(entry.method) and _takes(entry, suffix):
+                found[name + suffix] = entry._replace(suffixes=entry.suffixes | {suffix})
+    return found
+
+
+def _takes(entry: Entry, suffix: str) -> bool:
+    """Whether an entry can be had with one more suffix.
+
+    Drafts may be clustered where the projection is certified. What is certified is the best
+    token, which other methods than SpecDec++ accept alone.
+    """
+    relaxed = entry.reads("top_beta", {})
+    return CLUSTERED not in entry.suffixes and not (suffix == CERTIFIED and relaxed)
 
 
 class Method(NamedTuple):
-    """One way to decode.
+    """One way to decode, ready to be timed.
 
     Attributes:
         name: as in the report.
         generator: has fairseq's ``generate``.
-        trace: iterations and acceptance; None for fairseq's own search.
-        partial: whether it scores a part of the vocabulary only, somewhere, which states decide.
+        statistics: iterations and acceptance; None for fairseq's own search.
+        partial: whether it scores only a part of the vocabulary somewhere, depending on states.
+        method: the registered method; None for other engines.
     """
 
     name: str
     generator: Any
     statistics: Optional[Statistics]
     partial: bool = False
-
-
-class Session(NamedTuple):
-    """A task with its data and the verifiers, loaded once."""
-
-    task: SpecdecTranslationTask
-    models: Sequence[Any]
-
-    @property
-    def device(self) -> torch.device:
-        """Where the verifiers are."""
-        device: torch.device = next(self.models[0].parameters()).device
-        return device
-
-
-def open_session(
-    data: str, source_lang: str, target_lang: str, path: str, device: Optional[str] = None
-) -> Session:
-    """Load dictionaries and verifiers.
-
-    Args:
-        data: folder with ``dict.LANG.txt`` (and binarised data, if a subset is used).
-        source_lang: source language.
-        target_lang: target language.
-        path: verifier checkpoint, or several joined by ``:``.
-        device: where to decode (default: the CPU).
-    """
-    cfg = translation_config()(data=data, source_lang=source_lang, target_lang=target_lang)
-    # Values that fairseq's command lines would fill in from their other groups.
-    cfg.train_subset, cfg.dataset_impl, cfg.required_seq_len_multiple = "train", None, 1
-    task = SpecdecTranslationTask.setup_task(cfg)
-    models, _ = load_model_ensemble(path.split(":"), task=task)
-    for model in models:
-        model.float().eval()
-        model.prepare_for_inference_(Namespace(generation=Namespace(beam=1, no_beamable_mm=True)))
-        if device is not None:
-            model.to(torch.device(device))
-    return Session(task, models)
-
-
-def build_methods(
-    session: Session, names: Sequence[str], flags: Dict[str, Any], generation: Dict[str, Any]
-) -> List[Method]:
-    """Build generators that share the session's verifiers.
-
-    Args:
-        session: what is loaded.
-        names: keys of :data:`BASELINES` and :data:`METHODS`.
-        flags: fields of :class:`DecodingConfig`, and :data:`HEADS`; ``top_beta`` and
-            ``tolerance`` apply to ``specdec++`` alone, the former also to ``blockwise`` with
-            ``acceptance`` ``top-k``, and ``drafter_path`` not to ``blockwise``.
-        generation: fairseq's generation options, the same for all.
-    """
-    return [build_method(session, name, flags, generation) for name in names]
+    method: Optional[Type[registry.Method]] = None
 
 
 def build_method(
@@ -132,50 +115,25 @@ def build_method(
     generation: Dict[str, Any],
     label: Optional[str] = None,
 ) -> Method:
-    """Build one; arguments as for :func:`build_methods`, ``label`` as in the report."""
-    task = copy.copy(session.task)
+    """Build one generator.
+
+    Args:
+        session: what is loaded.
+        name: a key of :data:`BASELINES` or :func:`entries`.
+        flags: decoding flags, and :data:`HEADS`; each method gets those that it reads.
+        generation: fairseq's generation options, the same for all.
+        label: its name in the report, if it is another.
+    """
     if name in BASELINES:
-        args = Namespace(beam=BASELINES[name], **generation)
-        plain = TranslationTask(task.cfg, task.src_dict, task.tgt_dict)
-        return Method(label or name, plain.build_generator(session.models, args), None)
-    task.cfg = copy.copy(task.cfg)
-    task.cfg.decoding = METHODS[name]
-    for flag, value in flags.items():
-        if reads(name, flag, flags):
-            setattr(task.cfg, flag, value)
-    task.cfg.certified_projection = reads(name, "certified_projection")
-    clustered = {task.cfg.vocab_clusters, task.cfg.drafter_vocab_clusters} != {None}
-    if METHODS[name] == "blockwise":
-        task.cfg.drafter_path = flags.get(HEADS)
-    generator = task.build_generator(session.models, Namespace(beam=1, **generation))
-    partial = clustered or task.cfg.certified_projection
-    return Method(label or name, generator, generator.statistics, partial)
+        plain = session.translator(None, beam=BASELINES[name], **generation)
+        return Method(label or name, plain.generator, None)
+    entry = entries()[name]
+    built = session.translator(entry.method.name, **entry.options(flags), **generation)
+    partial = bool(entry.suffixes)
+    return Method(label or name, built.generator, built.statistics, partial, built.method)
 
 
 def reads(name: str, flag: str, flags: Optional[Mapping[str, Any]] = None) -> bool:
-    """Whether a method's output or speed depends on a field of :class:`DecodingConfig`.
-
-    Args:
-        name: a key of :data:`BASELINES` or :data:`METHODS`.
-        flag: the field.
-        flags: all fields, if some of them decide it.
-    """
-    given = {} if flags is None else flags
-    if name not in METHODS or flag == HEADS:
-        return False
-    for suffix, of_it in reversed(VARIANTS.items()):
-        if flag == of_it and not name.endswith(suffix):
-            return False
-        name = name.removesuffix(suffix)
-    if name == "blockwise" and flag in ("top_beta", "drafter_path"):
-        return flag == "top_beta" and str(given.get("acceptance")) == "top-k"
-    if flag in RELAXED and not name.startswith("specdec++"):
-        return False
-    if flag in _OF_A_DRAFTER and name.endswith(" self"):
-        return False
-    if METHODS[name] == "input-guided" and flag in _OF_A_FALLBACK:
-        return str(given.get("fallback")) == "nat"
-    window = str(given.get("jacobi_window", "adaptive"))
-    if flag == "draft_confidence" and METHODS[name].endswith("jacobi") and window != "adaptive":
-        return False  # a trained drafter's, beside which it is timed
-    return METHODS[name] in readers()[flag]
+    """Whether what a name of ``--methods`` means depends on a flag; see :meth:`Entry.reads`."""
+    known = entries()
+    return name in known and flag != HEADS and known[name].reads(flag, flags or {})

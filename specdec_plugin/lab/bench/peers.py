@@ -8,8 +8,9 @@ import torch
 from fairseq.models.transformer import TransformerDecoderBase, TransformerEncoderBase
 from torch import Tensor
 
+from ...api import Session
 from ...errors import PluginError
-from .methods import Method, Session
+from .methods import Method
 
 
 def build_peer(session: Session, name: str, generation: Dict[str, Any]) -> Method:

@@ -216,12 +216,12 @@ def parts_table(rows: Sequence[Row]) -> Optional[str]:
 
     That of the projection also by itself, for each token.
     """
-    traced = [row for row in rows if row.get("seconds by part", {}).get("total", 0) > 0]
-    if not traced:
+    timed = [row for row in rows if row.get("seconds by part", {}).get("total", 0) > 0]
+    if not timed:
         return None
-    parts = [part for part in traced[0]["seconds by part"] if part != "total"]
+    parts = [part for part in timed[0]["seconds by part"] if part != "total"]
     cells = []
-    for row in traced:
+    for row in timed:
         seconds = row["seconds by part"]
         spent = [seconds[part] for part in parts]
         spent.append(seconds["total"] - sum(spent))

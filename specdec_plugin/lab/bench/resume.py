@@ -18,7 +18,7 @@ class Record(NamedTuple):
     Attributes:
         seconds: what it took.
         tokens: by sentence number: the hypothesis, (length,) on the CPU.
-        trace: counters of this batch; None in journals of older versions, for fairseq's search.
+        statistics: of this batch; None in journals of older versions, for fairseq's search.
     """
 
     seconds: float
@@ -115,11 +115,12 @@ def _line(batch: int, name: str, record: Record) -> Dict[str, Any]:
         "method": name,
         "seconds": record.seconds,
         "tokens": {number: tokens.tolist() for number, tokens in record.tokens.items()},
+        # The key is older than the name.
         "trace": None if record.statistics is None else counters.to_json(record.statistics),
     }
 
 
 def _record(line: Mapping[str, Any]) -> Record:
     tokens = {int(number): torch.tensor(each).long() for number, each in line["tokens"].items()}
-    trace = None if line["trace"] is None else counters.from_json(line["trace"])
-    return Record(line["seconds"], tokens, trace)
+    statistics = None if line["trace"] is None else counters.from_json(line["trace"])
+    return Record(line["seconds"], tokens, statistics)

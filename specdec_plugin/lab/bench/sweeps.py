@@ -6,8 +6,9 @@ import math
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from ...errors import PluginError
-from ...methods.jacobi.method import INIT_CHOICES, WINDOW_CHOICES
-from .methods import RELAXED, reads
+from ...methods.options import choices_of
+from ...methods.registry import all_flags
+from .methods import reads
 from .report import AGAINST, MEMORY_NOTE, Row, table
 
 #: What ``--sweep`` takes.
@@ -106,8 +107,8 @@ def _guesses(block_sizes: Sequence[int], entries: int) -> List[Dict[str, Any]]:
     """Every window, initial guess and b, without n-grams of other sentences and with them."""
     fields = ("jacobi_window", "jacobi_init", "jacobi_pool", "block_size")
     values = (
-        [str(each.value) for each in WINDOW_CHOICES],
-        [str(each.value) for each in INIT_CHOICES],
+        choices_of(all_flags()["jacobi_window"]),
+        choices_of(all_flags()["jacobi_init"]),
         sorted({0, entries}),
         block_sizes,
     )
@@ -141,7 +142,7 @@ def swept_rows(rows: Sequence[Row], field: str) -> Dict[str, List[Row]]:
 
 def grid(rows: Sequence[Row], key: str) -> Dict[int, Dict[float, float]]:
     """A figure by β and τ; β = 1, which needs no τ, is repeated for every τ."""
-    cells = [row for row in rows if RELAXED[0] in row and key in row]
+    cells = [row for row in rows if "top_beta" in row and key in row]
     taus = sorted({row["tolerance"] for row in cells} - {math.inf})
     values: Dict[int, Dict[float, float]] = {}
     for row in cells:

@@ -7,12 +7,12 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
-from fairseq import utils
 from tqdm import tqdm
 
+from ...api import Session
 from ...decoding.statistics import Statistics
 from . import counters
-from .methods import Method, Session
+from .methods import Method
 from .resume import Finished, Journal, Record
 
 #: Batches that a method decodes before the next one's turn.
@@ -26,17 +26,12 @@ class Timing:
     Attributes:
         seconds: of each batch, the same batches in the same order for every method.
         hypotheses: by sentence number: the best hypothesis, its ``tokens`` (length,).
-        traces: of each batch; None for a record that counts nothing.
+        statistics: of each batch; None for a record that has none.
     """
 
     seconds: List[float] = field(default_factory=list)
     hypotheses: Dict[int, Dict[str, Any]] = field(default_factory=dict)
-    traces: List[Optional[Statistics]] = field(default_factory=list)
-
-
-def batches_of(session: Session, dataset: Any, batch_size: int) -> List[Any]:
-    """fairseq's batches of a data set: similar lengths together, every sentence once."""
-    return list(_iterator(session, dataset, batch_size).next_epoch_itr(shuffle=False))
+    statistics: List[Optional[Statistics]] = field(default_factory=list)
 
 
 def batches_by_size(
@@ -54,7 +49,7 @@ def batches_by_size(
     Returns:
         by size.
     """
-    iterator = _iterator(session, dataset, max(sizes))
+    iterator = session.iterator(dataset, max(sizes))
     groups = list(iterator.frozen_batches)
     if sentences is not None:
         wanted = min(len(groups), max(1, sentences // max(sizes)))
@@ -68,16 +63,6 @@ def batches_by_size(
         ]
         for size in sizes
     }
-
-
-def _iterator(session: Session, dataset: Any, batch_size: int) -> Any:
-    limits = [session.task.max_positions(), *(model.max_positions() for model in session.models)]
-    return session.task.get_batch_iterator(
-        dataset,
-        max_sentences=batch_size,
-        max_positions=utils.resolve_max_positions(*limits),
-        disable_iterator_cache=True,  # else the first batch size is kept for ever
-    )
 
 
 def seed_everything(seed: int) -> None:
@@ -107,8 +92,8 @@ def run_interleaved(
 
     Args:
         session: what is loaded.
-        methods: what is timed; afterwards each trace has the counters of all batches,
-            of the fastest repeat.
+        methods: what is timed; afterwards their statistics are those of all batches, each of its
+            fastest repeat.
         batches: fairseq's batches.
         repeats: times each batch is decoded; the least time counts.
         warm_up: batches decoded beforehand, untimed and uncounted.
@@ -197,10 +182,9 @@ def _timed(session: Session, method: Method, batch: Any) -> Record:
     tokens = {
         number: rows[0]["tokens"].cpu() for number, rows in zip(batch["id"].tolist(), hypotheses)
     }
-    trace = (
-        _searched(hypotheses) if method.statistics is None else counters.total([method.statistics])
-    )
-    return Record(seconds, tokens, trace)
+    counted = method.statistics
+    counted = _searched(hypotheses) if counted is None else counters.total([counted])
+    return Record(seconds, tokens, counted)
 
 
 def _searched(hypotheses: Sequence[Any]) -> Statistics:
@@ -226,16 +210,11 @@ def _collect(methods: Sequence[Method], finished: Sequence[Dict[str, Record]]) -
             [record.statistics for record in records],
         )
         if method.statistics is not None:
-            traces = [record.statistics for record in records if record.statistics is not None]
-            method.statistics.__dict__.update(counters.total(traces).__dict__)
+            known = [record.statistics for record in records if record.statistics is not None]
+            method.statistics.__dict__.update(counters.total(known).__dict__)
     return timings
 
 
 def decode(session: Session, method: Method, batch: Any) -> Any:
     """fairseq's hypotheses of a batch, when the device is done with it."""
-    device = session.device
-    batch = utils.move_to_cuda(batch, device) if device.type == "cuda" else batch
-    hypotheses = session.task.inference_step(method.generator, session.models, batch)
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return hypotheses
+    return session.decode(method.generator, batch)

@@ -7,6 +7,7 @@ from typing import Any, Optional, Sequence
 from fairseq.models.transformer import TransformerEncoderBase
 
 from ...decoding.drafter import Drafter
+from ...decoding.operations import Work
 from ...engine import CachedDecoder
 from ...errors import PluginError
 from ...fairseq_compat.pairing import check_pair, load_model
@@ -24,6 +25,7 @@ from ..options import (
 from ..registry import Method, Variant, register_method
 from ..self_draft.method import SelfDraft
 from ..setup import Setup, warn_of_drafter_dtype
+from . import cost
 from .drafter import NATDrafter, learned_positions
 
 logger = logging.getLogger(__name__)
@@ -60,6 +62,11 @@ class BlockNAT(SelfDraft):
         """See :class:`..registry.Method`."""
         return build_drafter(setup, setup.cfg.block_size, setup.cfg.draft_confidence)
 
+    @classmethod
+    def cost(cls, drafter: Any, work: Work) -> float:
+        """See :class:`..registry.Method`."""
+        return cost.operations(drafter, work, drafter.stops_early)
+
 
 @register_method("nat")
 class UnverifiedBlockNAT(Method):
@@ -73,6 +80,11 @@ class UnverifiedBlockNAT(Method):
     def build(cls, setup: Setup) -> Drafter:
         """See :class:`..registry.Method`."""
         return build_drafter(setup, setup.cfg.block_size, with_scores=True)
+
+    @classmethod
+    def cost(cls, drafter: Any, work: Work) -> float:
+        """See :class:`..registry.Method`."""
+        return cost.operations(drafter, work, drafter.stops_early)
 
     @classmethod
     def max_positions(cls, drafter: Any) -> Optional[int]:

@@ -9,6 +9,7 @@ from fairseq.dataclass import ChoiceEnum
 
 from ...decoding.acceptance import Distance, MinBlock, Rule, TopBeta
 from ...decoding.drafter import Drafter
+from ...decoding.operations import Work
 from ...decoding.symbols import numbers_of
 from ...engine import CachedDecoder
 from ...errors import PluginError
@@ -27,6 +28,7 @@ from ..options import (
 )
 from ..registry import Method, Need, register_method
 from ..setup import Setup, warn_of_drafter_dtype
+from . import cost
 from .drafter import BlockwiseDrafter
 from .proposals import Proposals
 
@@ -127,6 +129,11 @@ class Blockwise(Method):
             cfg.min_block - 1,
             setup.statistics,
         )
+
+    @classmethod
+    def cost(cls, drafter: Any, work: Work) -> float:
+        """See :class:`..registry.Method`."""
+        return cost.operations(drafter, work)
 
 
 def _proposals(setup: Setup, model: BlockwiseTransformerModel, engine: CachedDecoder) -> Proposals:

@@ -7,7 +7,10 @@ from typing import Any, Optional
 from fairseq.dataclass import ChoiceEnum
 
 from ...decoding.drafter import Drafter
+from ...decoding.operations import Work
 from ...errors import PluginError
+from ..block_nat import cost
+from ..block_nat.drafter import NATDrafter
 from ..block_nat.method import build_drafter
 from ..options import (
     BlockSizeOptions,
@@ -73,3 +76,10 @@ class InputGuided(Method):
             fallback=fallback,
             fallback_rows=rows_on(setup.on_cpu),
         )
+
+    @classmethod
+    def cost(cls, drafter: Any, work: Work) -> float:
+        """Of a trained fallback all positions: the lengths of its drafts are not told apart."""
+        if not isinstance(drafter.fallback, NATDrafter):
+            return 0.0
+        return cost.operations(drafter.fallback, work, stops_early=False)

@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from ...decoding.acceptance import Rule, TopBeta
 from ...decoding.drafter import Drafter
+from ...decoding.operations import Work, decoder_of
 from ...errors import PluginError
 from ..options import (
     BlockSizeOptions,
@@ -26,6 +27,10 @@ class SelfDraftOptions(
     """The flags of a self-draft."""
 
 
+#: In ``specdec-bench``, which times it beside a trained drafter, these are the drafter's.
+_OF_DRAFTERS = frozenset(["block_size", "drafter_dtype"])
+
+
 @register_method("specdec")
 class SelfDraft(Method):
     """Drafts with rounded weights, verifies with the model's own."""
@@ -36,8 +41,8 @@ class SelfDraft(Method):
     )
     Config: ClassVar[Any] = SelfDraftOptions
     variants = (
-        Variant("specdec self", frozenset(["top_beta", "tolerance"])),
-        Variant("specdec++ self"),
+        Variant("specdec self", _OF_DRAFTERS | {"top_beta", "tolerance"}),
+        Variant("specdec++ self", _OF_DRAFTERS),
     )
 
     @classmethod
@@ -73,3 +78,10 @@ class SelfDraft(Method):
             dtype,
             setup.drafter_clusters(setup.models[0]),
         )
+
+    @classmethod
+    def cost(cls, drafter: Any, work: Work) -> float:
+        """What the verifier's decoder costs for the drafted tokens."""
+        decoder = decoder_of(work.models[0].decoder)
+        run = decoder.layers.run(work.drafted, work.positions + work.source)
+        return run + decoder.projection * work.drafted

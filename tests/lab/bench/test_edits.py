@@ -8,6 +8,7 @@ from fairseq.data import Dictionary
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specdec_plugin.api import Session
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.lab.bench.edits import (
     BINS,
@@ -18,7 +19,7 @@ from specdec_plugin.lab.bench.edits import (
     ratio_rows,
     ratio_table,
 )
-from specdec_plugin.lab.bench.methods import Method, Session
+from specdec_plugin.lab.bench.methods import Method
 from specdec_plugin.lab.bench.timing import Timing
 
 TOKENS = st.lists(st.integers(0, 2), max_size=5)
@@ -108,7 +109,7 @@ def test_edges_of_bins():
     assert places_by_bin([0.1]) == {"[0.07, 0.13]": [0]}
 
 
-def trace(tokens, iterations):
+def spent(tokens, iterations):
     return Statistics(sentences=1, tokens=tokens, iterations=iterations)
 
 
@@ -120,9 +121,9 @@ def rows():
         Method("input-guided", None, Statistics()),
     ]
     timings = {
-        "fairseq beam 5": Timing([6.0, 9.0, 8.0], traces=[trace(5, 5)] * 3),
-        "greedy": Timing([2.0, 3.0, 4.0], traces=[trace(5, 5)] * 3),
-        "input-guided": Timing([1.0, 1.0, 4.0], traces=[trace(5, 1), trace(7, 3), trace(5, 5)]),
+        "fairseq beam 5": Timing([6.0, 9.0, 8.0], statistics=[spent(5, 5)] * 3),
+        "greedy": Timing([2.0, 3.0, 4.0], statistics=[spent(5, 5)] * 3),
+        "input-guided": Timing([1.0, 1.0, 4.0], statistics=[spent(5, 1), spent(7, 3), spent(5, 5)]),
     }
     return ratio_rows([0.0, 0.0, 0.1], methods, timings)
 
@@ -151,8 +152,8 @@ def test_table_by_ratio(rows):
     assert lines[-1] == RATIO_NOTE
 
 
-def test_a_journal_without_traces_has_no_accepted_tokens():
+def test_a_journal_without_statistics_has_no_accepted_tokens():
     (row,) = ratio_rows(
-        [0.5], [Method("x", None, Statistics())], {"x": Timing([1.0], traces=[None])}
+        [0.5], [Method("x", None, Statistics())], {"x": Timing([1.0], statistics=[None])}
     )
     assert "accepted tokens" not in row and row["edit ratio"] == "> 0.3"

@@ -6,17 +6,18 @@ import sys
 import pytest
 import torch
 
+from specdec_plugin.api import Session, load_session
 from specdec_plugin.errors import PluginError
-from specdec_plugin.lab.bench.methods import build_method, open_session
+from specdec_plugin.lab.bench.methods import build_method
 from specdec_plugin.lab.bench.peers import build_peer
 from specdec_plugin.lab.bench.timing import batches_by_size, decode
 
 
 @pytest.fixture
 def session(corpus, tiny_verifier):
-    session = open_session(corpus.data_dir, "en", "es", tiny_verifier)
-    session.task.load_dataset("test")
-    return session
+    found = load_session(tiny_verifier, corpus.data_dir, source_lang="en", target_lang="es")
+    found.split("test")
+    return found
 
 
 def tokens(session, method, batches):
@@ -46,7 +47,7 @@ def test_a_missing_package_is_told(session, monkeypatch):
 
 def test_what_it_cannot_run_is_told(session, monkeypatch):
     monkeypatch.setattr(importlib, "import_module", lambda name: None)
-    two = session._replace(models=[*session.models, *session.models])
+    two = Session(session.task, [*session.models, *session.models])
     with pytest.raises(PluginError, match="--path names several"):
         build_peer(two, "ctranslate2", {})
     session.models[0].decoder.embed_positions = None

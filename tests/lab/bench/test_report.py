@@ -23,13 +23,13 @@ def timing(seconds, *tokens):
 
 @pytest.fixture
 def rows():
-    trace = Statistics()
-    trace.count([4, 4], [4, 1], [5, 2])
-    trace.seconds.update(encoder=0.5, drafter=1.0, verifier=1.5, projection=0.5, total=4.0)
+    counted = Statistics()
+    counted.count([4, 4], [4, 1], [5, 2])
+    counted.seconds.update(encoder=0.5, drafter=1.0, verifier=1.5, projection=0.5, total=4.0)
     methods = [
         Method("fairseq beam 5", None, None),
         Method("fairseq beam 1", None, None),
-        Method("specdec", None, trace),
+        Method("specdec", None, counted),
     ]
     timings = {
         "fairseq beam 5": timing([4.0, 9.0, 8.0], [4, 2], [5, 2], [6, 2]),

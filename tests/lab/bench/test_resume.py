@@ -1,6 +1,7 @@
 """The journal: what it keeps, what it refuses, and what an interrupted run goes on with."""
 
 import json
+from collections import Counter
 
 import pytest
 import torch
@@ -15,21 +16,29 @@ from specdec_plugin.lab.bench.timing import run_interleaved
 OPTIONS = {"--block-size": 6, "--tolerance": float("inf"), "--betas": [1, 3]}
 
 
-def trace_of(drafted, kept, emitted, seconds=0.0):
-    trace = Statistics()
-    trace.count(drafted, kept, emitted)
-    trace.sentences = len(emitted)
-    trace.seconds["total"] = seconds
-    return trace
+def statistics_of(drafted, kept, emitted, seconds=0.0):
+    counted = Statistics()
+    counted.count(drafted, kept, emitted)
+    counted.sentences = len(emitted)
+    counted.seconds["total"] = seconds
+    return counted
 
 
 def record(seconds, *tokens):
-    trace = trace_of([4], [2], [3], seconds)
-    return Record(seconds, {7: torch.tensor(tokens), 9: torch.tensor([2])}, trace)
+    counted = statistics_of([4], [2], [3], seconds)
+    return Record(seconds, {7: torch.tensor(tokens), 9: torch.tensor([2])}, counted)
 
 
-def test_traces_are_stored_and_added_up():
-    one, two = trace_of([4, 4], [4, 1], [5, 2], 0.5), trace_of([4], [0], [1], 0.25)
+def test_statistics_of_older_journals_are_read():
+    old = {**counters.to_json(Statistics(tokens=5, rescored=3)), "draft_lengths": {"4": 2}}
+    old["exact_scores"] = old.pop("rescored")
+    read = counters.from_json(json.loads(json.dumps(old)))
+    assert read == Statistics(tokens=5, rescored=3, draft_lengths=Counter({4: 2}))
+    assert counters.from_json({}) == Statistics()
+
+
+def test_statistics_are_stored_and_added_up():
+    one, two = statistics_of([4, 4], [4, 1], [5, 2], 0.5), statistics_of([4], [0], [1], 0.25)
     both = counters.total([one, two])
     assert (both.sentences, both.tokens, both.iterations) == (3, 8, 3)
     assert both.draft_lengths == {4: 3} and both.kept_lengths == {4: 1, 1: 1, 0: 1}
@@ -121,30 +130,30 @@ def run(monkeypatch):
 
 def test_an_interrupted_run_goes_on(run, tmp_path):
     path = tmp_path / "journal.jsonl"
-    whole, trace, _ = run(Journal(str(path), OPTIONS))
+    whole, counted, _ = run(Journal(str(path), OPTIONS))
     lines = path.read_text("utf-8").splitlines(keepends=True)
     path.write_text("".join(lines[:6]) + lines[6][:20], "utf-8")  # two batches and a half
-    resumed, resumed_trace, asked = run(Journal(str(path), OPTIONS, resume=True), warm_up=1)
+    resumed, resumed_counts, asked = run(Journal(str(path), OPTIONS, resume=True), warm_up=1)
     assert resumed["beam"].seconds[:2] == whole["beam"].seconds[:2]
     assert [len(timing.seconds) for timing in resumed.values()] == [4, 4]
     assert sorted(resumed["greedy"].hypotheses) == [10, 11, 12, 13]
-    assert resumed_trace.iterations == trace.iterations == 4
+    assert resumed_counts.iterations == counted.iterations == 4
     assert [number for name, number in asked if name == "beam"] == [0, 2, 3]  # 0 to warm up
     finished, _, asked = run(Journal(str(path), OPTIONS, resume=True))
     assert asked == [] and finished["beam"].seconds == resumed["beam"].seconds
 
 
 def test_repeats_count_once_and_the_first_place_rotates(run):
-    _, trace, asked = run(None, repeats=2, warm_up=0, turn=3)
-    assert trace.iterations == 4 and trace.tokens == 8
+    _, counted, asked = run(None, repeats=2, warm_up=0, turn=3)
+    assert counted.iterations == 4 and counted.tokens == 8
     turns = [("beam", [0, 1, 2]), ("greedy", [0, 1, 2]), ("greedy", [3]), ("beam", [3])]
     assert asked == [(name, number) for name, numbers in 2 * turns for number in numbers]
 
 
 def test_what_fairseq_did_is_told_by_its_longest_hypothesis():
     rows = [[{"tokens": torch.ones(length)} for length in lengths] for lengths in ([3, 5], [2])]
-    trace = timing._searched(rows)
-    assert (trace.sentences, trace.tokens, trace.iterations) == (2, 7, 7)
+    counted = timing._searched(rows)
+    assert (counted.sentences, counted.tokens, counted.iterations) == (2, 7, 7)
 
 
 class Forgetful:
@@ -187,6 +196,6 @@ def test_an_interrupted_repeat_goes_on(run, tmp_path):
     run(Journal(str(path), OPTIONS), repeats=2)
     lines = path.read_text("utf-8").splitlines(keepends=True)
     path.write_text("".join(lines[: 1 + 2 * 5]), "utf-8")  # a pass, and a batch of the second
-    _, trace, asked = run(Journal(str(path), OPTIONS, resume=True), repeats=2, warm_up=0, turn=2)
-    assert trace.iterations == 4
+    _, counted, asked = run(Journal(str(path), OPTIONS, resume=True), repeats=2, warm_up=0, turn=2)
+    assert counted.iterations == 4
     assert [number for name, number in asked if name == "beam"] == [1, 2, 3]

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 import torch
 
-from specdec_plugin.lab.bench.methods import HEADS, METHODS, VARIANTS, open_session, reads
-from specdec_plugin.lab.bench.timing import batches_by_size, batches_of, seed_everything
+from specdec_plugin.api import load_session
+from specdec_plugin.lab.bench.methods import HEADS, SUFFIXES, entries, reads
+from specdec_plugin.lab.bench.timing import batches_by_size, seed_everything
 from specdec_plugin.methods.registry import names
 
 
 @pytest.fixture(scope="module")
 def session(corpus, tiny_verifier):
-    session = open_session(corpus.data_dir, "en", "es", tiny_verifier)
-    session.task.load_dataset("test")
-    return session
+    found = load_session(tiny_verifier, corpus.data_dir, source_lang="en", target_lang="es")
+    found.split("test")
+    return found
 
 
 def numbers(batches):
@@ -26,7 +27,7 @@ def test_all_sentences_in_batches_of_each_size(session):
     dataset = session.task.dataset("test")
     found = batches_by_size(session, dataset, [1, 4, 8])
     for size, batches in found.items():
-        assert numbers(batches) == numbers(batches_of(session, dataset, size))
+        assert numbers(batches) == numbers(session.batches(dataset, size))
     assert len(found[1]) == 21 and len(found[8]) == 3
 
 
@@ -51,7 +52,7 @@ def test_seeds():
 
 
 def test_every_decoding_method_can_be_timed():
-    assert {*names()} < {*METHODS}
+    assert {*names()} < {*entries()}
     assert reads("specdec", "block_size") and not reads("specdec", "top_beta")
     assert reads("specdec++", "top_beta") and not reads("fairseq beam 5", "block_size")
 
@@ -69,7 +70,7 @@ def test_clusters_are_read_where_the_name_says_so():
     for flag in ("drafter_path", "block_size", "top_beta"):
         for name in ("specdec", "specdec self", "specdec++", "blockwise"):
             assert reads(f"{name} clustered", flag) == reads(name, flag)
-    assert "nat clustered" not in METHODS
+    assert "nat clustered" not in entries()
 
 
 def test_certified_methods_read_what_the_others_do():
@@ -77,7 +78,7 @@ def test_certified_methods_read_what_the_others_do():
         for name in ("specdec", "specdec self", "blockwise", "greedy"):
             assert reads(f"{name} certified", flag) == reads(name, flag)
     never = {"nat certified", "specdec++ certified", "greedy clustered certified"}
-    assert not {*never, "specdec clustered clustered drafts"} & {*METHODS}
+    assert not {*never, "specdec clustered clustered drafts"} & {*entries()}
 
 
 def test_drafts_of_what_is_certified_may_be_clustered():
@@ -87,10 +88,10 @@ def test_drafts_of_what_is_certified_may_be_clustered():
     assert not reads("specdec self clustered drafts", "certified_projection")
 
 
-@pytest.mark.parametrize("suffix, flag", VARIANTS.items())
+@pytest.mark.parametrize("suffix, flag", SUFFIXES.items())
 def test_the_flag_of_a_variant_is_read_by_it_alone(suffix, flag):
     assert reads(f"blockwise{suffix}", flag) and not reads("blockwise", flag)
-    assert not any(reads(f"blockwise{other}", flag) for other in {*VARIANTS} - {suffix})
+    assert not any(reads(f"blockwise{other}", flag) for other in {*SUFFIXES} - {suffix})
 
 
 @pytest.mark.parametrize("flag", ["drafter_path", "draft_confidence", "drafter_dtype"])

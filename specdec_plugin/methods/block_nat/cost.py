@@ -1,0 +1,37 @@
+"""What a block-NAT drafter computes."""
+
+from ...decoding.operations import Work, decoder_of, encode, products
+from .drafter import NATDrafter
+
+#: Positions whose scores the kernels' chain head computes at once (chain.h).
+_TOGETHER = 8
+
+
+def operations(drafter: NATDrafter, work: Work, stops_early: bool) -> float:
+    """Operations of the drafter for a batch.
+
+    Args:
+        drafter: the drafter.
+        work: the batch.
+        stops_early: whether the scores behind the end of a draft were not computed.
+    """
+    statistics, k, blocks = work.statistics, drafter.block_size, work.statistics.drafter_blocks
+    decoder = decoder_of(drafter.model.decoder)
+    total = decoder.source * statistics.drafter_sources * work.source
+    if drafter.shared is None:
+        share = statistics.drafter_sources / len(work.lengths)
+        total += share * encode(drafter.model.encoder, work.lengths)
+    # A full prefix is fed anew for each block, long ones as often as short ones.
+    seen = work.positions if drafter.causal else 4 / 3 * work.positions + k
+    total += decoder.layers.run(statistics.drafter_tokens, seen + work.source)
+    total += decoder.layers.run(k * blocks, work.positions + k + work.source)
+
+    def scored(together: int) -> int:
+        return work.computed(k, together) if stops_early else k * blocks
+
+    total += decoder.projection * scored(_TOGETHER)
+    head = drafter.model.decoder.chain
+    if head is not None:
+        total += products([head.from_state]) * k * blocks
+        total += products([head.from_token, head.from_chain, head.out]) * scored(1)
+    return total
