@@ -30,7 +30,7 @@ _ITERATIVE = "it belongs to fairseq's iterative refinement; leave it out"
 REFUSED: Dict[str, str] = {
     "beam": "the method speeds up greedy search; {beam}",
     "nbest": "greedy decoding has one hypothesis; leave it out",
-    "replace_unk": "no attention tells which source word to put there; leave it out",
+    "replace_unk": "fairseq itself fails at the first unknown word; leave it out",
     "match_source_len": _LEAVE,
     "no_repeat_ngram_size": _LEAVE,
     "constraints": _LEAVE,
