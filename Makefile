@@ -44,12 +44,14 @@ test-all: $(VENV)/.specdec-test  ## run all tests
 	@echo "== all tests"
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
-lint: $(VENV)/.specdec-lint  ## style (ruff), types (mypy), warnings of the compiler
+lint: $(VENV)/.specdec-lint  ## style (ruff, clang-format), types (mypy), compiler warnings
 	@echo "== ruff"
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@echo "== mypy"
 	@$(BIN)/mypy
+	@echo "== clang-format"
+	@find specdec_plugin -name '*.h' -exec $(BIN)/clang-format --dry-run --Werror {} +
 	@echo "== the kernels with warnings as errors"
 	@$(BIN)/python -m specdec_plugin.engine.native
 
