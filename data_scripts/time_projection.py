@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from tqdm import tqdm
 
-from specdec_plugin.engine.native_layers import NativeLinear
+from specdec_plugin.engine.linear import NativeLinear
 from specdec_plugin.errors import PluginError
 from specdec_plugin.vocab.clustered_linear import ClusteredLinear
 from specdec_plugin.vocab.clusters import Clusters

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from specdec_plugin.engine import native
+from specdec_plugin.engine import Backend, NativeBackend, TorchBackend, native
 from tests.support.command_lines import (
     ENGLISH,
     SENTENCES,
@@ -31,14 +31,13 @@ def seeded() -> None:
     torch.manual_seed(1)
 
 
-@pytest.fixture(params=["native", "plain"])
-def operators(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture(scope="module", params=["native", "torch"])
+def backend(request: pytest.FixtureRequest) -> Backend:
     """Run the test twice: on the native kernels and on PyTorch's operators."""
-    if request.param == "plain":
-        monkeypatch.setattr(native, "library", lambda: None)
-    else:
-        assert native.library() is not None, "the tests need a C++ compiler"
-    return str(request.param)
+    if request.param == "torch":
+        return TorchBackend()
+    assert native.library() is not None, "the tests need a C++ compiler"
+    return NativeBackend()
 
 
 def _write_corpus(folder: Path) -> None:

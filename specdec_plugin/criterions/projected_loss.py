@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from ..engine import native
+from ..engine import choose_backend, native
 
 #: States per chunk. On two cores 512 was fastest for 27,000 states and 8,000 symbols. Chunks of
 #: 64 took twice the time, because the overhead of each operation dominated.
@@ -97,7 +97,7 @@ def _compare(z: Tensor, target: Tensor, added: float) -> Tuple[Tensor, Tensor, T
     Returns:
         (rows, 1) and (rows, 1) float32, and (rows, vocabulary) float32, or z's bfloat16.
     """
-    if z.dtype == torch.bfloat16 and z.device.type == "cpu" and native.library() is not None:
+    if z.dtype == torch.bfloat16 and choose_backend(z.device).supports(z) is None:
         return _compare_natively(z, target, added)
     scores = z.float().log_softmax(1)  # one pass over memory instead of five
     wrong = -scores.gather(1, target)

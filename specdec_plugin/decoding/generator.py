@@ -9,6 +9,7 @@ from typing import Any, Dict, List, Optional, Sequence
 import torch
 from torch import Tensor
 
+from ..engine import Backend
 from ..engine.encoder import build_encoder
 from ..errors import PluginError
 from .alignment import Aligner
@@ -57,6 +58,7 @@ class ParallelGenerator:
         eos: the symbol that is fed first and ends a sentence (default: the dictionary's).
         symbols_to_strip_from_output: fairseq leaves these out when it prints.
         alignment: ``"hard"`` or ``"soft"`` to align hypotheses to their sources; None: neither.
+        backend: who computes; None chooses.
     """
 
     def __init__(
@@ -69,9 +71,10 @@ class ParallelGenerator:
         eos: Optional[int] = None,
         symbols_to_strip_from_output: Sequence[int] = (),
         alignment: Any = None,
+        backend: Optional[Backend] = None,
     ) -> None:
         self.models = models
-        self._encoders = [build_encoder(model) for model in models]
+        self._encoders = [build_encoder(model, backend) for model in models]
         self.pad, self.unk = dictionary.pad(), dictionary.unk()
         self.eos = dictionary.eos() if eos is None else eos
         self.loop = loop

@@ -13,6 +13,7 @@ from typing import Any, Dict, FrozenSet, List, Optional
 import torch
 from torch import Tensor
 
+from ..engine import Backend
 from .acceptance import Emission, Rule, judge
 from .drafter import Drafter
 from .native_verification import NativeVerification
@@ -27,20 +28,20 @@ class VerifiedStep:
     Args:
         verifier: what is accelerated.
         rule: which drafted tokens may stand.
-        one_call: use the native step wherever it can run.
+        backend: who verifies; None: whoever runs the verifier.
     """
 
-    def __init__(self, verifier: Verifier, rule: Rule, one_call: bool = True) -> None:
+    def __init__(self, verifier: Verifier, rule: Rule, backend: Optional[Backend] = None) -> None:
         self.verifier = verifier
         self.rule = rule
-        self._one_call = one_call
+        self._backend = backend
         self.inform(frozenset())
 
     def inform(self, needs: FrozenSet[str]) -> None:
         """Tell in each outcome what a drafter needs; see :class:`.drafter.Drafter`."""
         self._needs = needs
         self._native: Optional[NativeVerification] = None
-        if self._one_call and NativeVerification.supports(self.verifier):
+        if NativeVerification.supports(self.verifier, self._backend) is None:
             self._native = NativeVerification(self.verifier, self.rule, needs)
 
     def start(self, batch: Batch) -> None:

@@ -13,7 +13,7 @@ from typing import Any, FrozenSet, List, Optional
 import torch
 from torch import Tensor
 
-from ..engine import CachedDecoder, native
+from ..engine import Backend, CachedDecoder, native
 from ..engine.native import pointer
 from ..engine.native.interface import Header, field, structure
 from ..engine.output_projection import OutputProjection
@@ -80,7 +80,7 @@ class NativeVerification:
     is done for a certified verifier, with all symbols that might be the best in question.
 
     Args:
-        verifier: one for which :meth:`supports` is true.
+        verifier: one that :meth:`supports` allows.
         rule: the acceptance rule.
         needs: what the outcome tells; see :class:`.drafter.Drafter`.
     """
@@ -101,17 +101,14 @@ class NativeVerification:
         self._prefilter: Optional[Prefilter] = None
 
     @staticmethod
-    def supports(verifier: Verifier) -> bool:
-        """Whether the kernels give what this verifier gives, wherever its weights are by then."""
-        if len(verifier.engines) != 1 or verifier.temperature != 1.0:
-            return False
-        return isinstance(verifier.engines[0], CachedDecoder) and native.library() is not None
+    def supports(verifier: Verifier, backend: Optional[Backend] = None) -> Optional[str]:
+        """Why the kernels cannot verify for this verifier, in a few words; None if they can.
 
-    @classmethod
-    def certifies(cls, verifier: Verifier) -> Optional[str]:
-        """Why the kernels cannot be certain of what float32 says, in a few words; None: they can.
+        Its weights may still move to where they cannot; see :meth:`fits`.
 
-        Asked where the weights are now.
+        Args:
+            verifier: the verifier.
+            backend: who computes; None: whoever runs the verifier.
         """
         if len(verifier.engines) != 1:
             return f"--path names {len(verifier.engines)} models"
@@ -120,12 +117,22 @@ class NativeVerification:
         engine = verifier.engines[0]
         if not isinstance(engine, CachedDecoder):
             return "the model's decoder is not a plain Transformer's"
+        return (backend or engine.backend).supports()
+
+    @classmethod
+    def certifies(cls, verifier: Verifier) -> Optional[str]:
+        """Why the kernels cannot be certain of what float32 says, in a few words; None: they can.
+
+        Asked where the weights are now.
+        """
+        reason, engine = cls.supports(verifier), verifier.engines[0]
+        if reason is not None or not isinstance(engine, CachedDecoder):
+            return reason
         if engine.weight_type != torch.float32:
             kept = str(engine.weight_type).removeprefix("torch.")
             return f"the weights are {kept} and not float32 (--fp16, --bf16, --verifier-dtype)"
-        if not engine.takes_tokens or engine.projection.native is None:
-            return "the native kernels do not run this model here (a CPU, a C++ compiler)"
-        return None
+        whole = engine.projection.native is not None
+        return engine.on_torch or (None if whole else "its projection is not a plain one")
 
     def fits(self, rows: Rows) -> bool:
         """Whether no rule is left that the kernels do not know."""
@@ -135,7 +142,7 @@ class NativeVerification:
             return False
         projection = self._engine.projection
         kernels = projection.native is not None or projection.gather is not None
-        return self._engine.takes_tokens and kernels
+        return self._engine.on_torch is None and kernels
 
     def take(self, rows: Rows, draft: Draft) -> Outcome:
         """Append to each row what stands of its draft, and the verifier's next token."""

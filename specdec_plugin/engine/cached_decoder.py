@@ -1,6 +1,6 @@
 """A fairseq Transformer decoder that takes several new tokens a call for each ragged row."""
 
-from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from ..models.blockwise_transformer import LearnedFirstDecoder
 from ..models.proposal_heads import Source
+from .backend import Backend, choose_backend
 from .decoder_layer import DecoderLayer, Norm, linear_of
 from .kv_cache import KVCache
-from .linear import Linear
+from .linear import Linear, NativeLinear, parameters_of
 from .native import pointer
-from .native_layers import NativeLayers, NativeLinear
-from .native_layers import linear_of as native_linear_of
+from .native_layers import NativeLayers
 from .output_projection import OutputProjection
 from .positions import PositionTable
 from .weights import WeightWatch, packing
@@ -95,9 +95,12 @@ class CachedDecoder:
         masks: (count, dim) a parameter of ``decoder``: vectors that may be fed where there
             is no token yet, scaled as token vectors are.
         project: makes the output projection of what :class:`OutputProjection` takes.
+        backend: who computes; ``None`` chooses.
 
     Attributes:
         layouts: how often the weights were laid out.
+        on_torch: why PyTorch's operators run this decoder, in a few words; ``None`` where the
+            native kernels do, from tokens to states.
     """
 
     def __init__(
@@ -106,11 +109,13 @@ class CachedDecoder:
         dtype: Optional[torch.dtype] = None,
         masks: Optional[Tensor] = None,
         project: Callable[..., OutputProjection] = OutputProjection,
+        backend: Optional[Backend] = None,
     ) -> None:
         self.decoder = decoder
+        self.backend = backend or choose_backend(decoder.embed_tokens.weight.device)
         self._mask_weights = masks
         first_head = getattr(decoder, "first_head", None)
-        self.projection = project(decoder, dtype, first_head)
+        self.projection = project(decoder, dtype, first_head, self.backend)
         self._dtype = dtype
         # The whole decoder is watched: in training, it may call its projection in other ways.
         self._watch: Optional[WeightWatch] = WeightWatch(decoder)
@@ -169,7 +174,11 @@ class CachedDecoder:
     def _lay_out(self, decoder: TransformerDecoderBase) -> None:
         embedding = decoder.embed_tokens.weight.detach()
         wanted = self._dtype or embedding.dtype
-        native = NativeLayers.supports(_layers(decoder), embedding.device, embedding.dtype, wanted)
+        layers = _layers(decoder)
+        self.on_torch = NativeLayers.supports(layers, self.backend, wanted)
+        native = self.on_torch is None
+        if native and (decoder.project_in_dim is not None or decoder.project_out_dim is not None):
+            self.on_torch = "its embedding is projected (--decoder-embed-dim, --decoder-output-dim)"
         if not wanted.is_floating_point and not native:
             wanted = embedding.dtype  # PyTorch's operators have no such products
         # The kernels keep weights in the wanted type, and compute in float32.
@@ -185,15 +194,14 @@ class CachedDecoder:
             else PositionTable(decoder.embed_positions, dtype)
         )
         self._embedding_norm = _optional_norm(decoder.layernorm_embedding, dtype)
-        layers = _layers(decoder)
         self._heads = layers[0].self_attn.num_heads
-        sources = [
-            each
-            for layer in layers
-            for each in (layer.encoder_attn.k_proj, layer.encoder_attn.v_proj)
-        ]
-        self._source_in: Union[Linear, NativeLinear]
-        self._native, self._layers = None, []
+        attentions = [layer.encoder_attn for layer in layers]
+        sources = parameters_of(
+            *(each for attention in attentions for each in (attention.k_proj, attention.v_proj))
+        )
+        self._source_in: Any = (NativeLinear if native else Linear.of)(*sources, wanted)
+        self._native: Optional[NativeLayers] = None
+        self._layers: List[DecoderLayer] = []
         self.masks = None
         if self._mask_weights is not None:
             self.masks = (self.scale * self._mask_weights.detach()).to(dtype)
@@ -203,10 +211,8 @@ class CachedDecoder:
                 self._native.embed_with(
                     self.embedding, self.scale, self.masks, decoder.layernorm_embedding
                 )
-            self._source_in = native_linear_of(self.weight_type, *sources)
         else:
             self._layers = [DecoderLayer(layer, dtype) for layer in layers]
-            self._source_in = linear_of(dtype, *sources)
         self._final_norm = None if native else _optional_norm(decoder.layer_norm, dtype)
         self._project_out = _optional_linear(decoder.project_out_dim, dtype)
         self._mask_table = torch.empty(0, 0, dtype=dtype, device=self.device)
@@ -344,11 +350,6 @@ class CachedDecoder:
             hidden = self._project_out(hidden)
         return hidden.view(rows, new, -1)
 
-    @property
-    def takes_tokens(self) -> bool:
-        """Whether :meth:`feed` and :meth:`feed_block` are one call of the kernels."""
-        return self._native is not None and self._project_in is None and self._project_out is None
-
     def feed(self, state: DecoderState, tokens: Tensor) -> Tensor:
         """:meth:`embed` and :meth:`forward`, causally.
 
@@ -362,7 +363,7 @@ class CachedDecoder:
         Raises:
             PluginError: as for :meth:`embed`.
         """
-        if self._native is None or not self.takes_tokens:
+        if self._native is None or self.on_torch is not None:
             return self.forward(state, self.embed(tokens, state.lengths, state.longest))
         new = tokens.size(1)
         state.cache.make_room(new)
@@ -375,7 +376,7 @@ class CachedDecoder:
     ) -> Tensor:
         """Feed new tokens causally and masks behind them that see all of their row.
 
-        Only where :attr:`takes_tokens`.
+        Only where :attr:`on_torch` is None.
 
         Args:
             state: from :meth:`start`.
@@ -402,14 +403,14 @@ class CachedDecoder:
 
     @property
     def stack(self) -> int:
-        """The kernels' handle of the layers, where :attr:`takes_tokens`."""
+        """The kernels' handle of the layers, where :attr:`on_torch` is None."""
         assert self._native is not None
         return self._native.handle
 
     def describe(self, state: DecoderState, new: int, call: Any) -> None:
         """Point ``call``, a :class:`native.StackCall`, to what ``new`` tokens a row are fed with.
 
-        Room for them is made in the cache. Only where :attr:`takes_tokens`.
+        Room for them is made in the cache. Only where :attr:`on_torch` is None.
 
         Raises:
             PluginError: as for :meth:`embed`.

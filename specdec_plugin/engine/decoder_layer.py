@@ -8,7 +8,7 @@ from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
 from .kv_cache import KVCache
-from .linear import Linear
+from .linear import Linear, parameters_of
 
 
 class Norm:
@@ -26,13 +26,10 @@ class Norm:
 
 def linear_of(dtype: torch.dtype, *modules: nn.Linear) -> Linear:
     """One :class:`Linear` that gives the outputs of all ``modules`` side by side."""
-    weight = torch.cat([module.weight.detach().to(dtype) for module in modules])
-    if modules[0]._parameters["bias"] is None:
-        return Linear(weight)
-    return Linear(weight, torch.cat([module.bias.detach().to(dtype) for module in modules]))
+    return Linear.of(*parameters_of(*modules), dtype)
 
 
-def strange_attention(attention: Any, dim: int) -> Optional[str]:
+def unusual_attention(attention: Any, dim: int) -> Optional[str]:
     """What an attention module has that no engine computes, in a few words; ``None``: nothing."""
     if attention.use_xformers or attention.bias_k is not None or attention.add_zero_attn:
         return "its attention is not the plain one"
@@ -41,13 +38,13 @@ def strange_attention(attention: Any, dim: int) -> Optional[str]:
     return None
 
 
-def strange_product(products: Sequence[Any], attentions: Sequence[Any]) -> Optional[str]:
+def unusual_linear(modules: Sequence[Any], attentions: Sequence[Any]) -> Optional[str]:
     """Which linear map of a layer is something else, in a few words; ``None``: none is."""
-    every = list(products)
+    every = list(modules)
     for attention in attentions:
         every += [attention.q_proj, attention.k_proj, attention.v_proj, attention.out_proj]
-    strange = [module for module in every if type(module) is not nn.Linear]
-    return f"it has a {type(strange[0]).__name__} for a linear map" if strange else None
+    unusual = [type(module).__name__ for module in every if type(module) is not nn.Linear]
+    return f"it has a {unusual[0]} for a linear map" if unusual else None
 
 
 class DecoderLayer:
@@ -93,10 +90,10 @@ class DecoderLayer:
             return "it has NormFormer's extra scaling (--scale-attn, -heads, -fc or -resids)"
         attentions = [layer.self_attn, layer.encoder_attn]
         for attention in attentions:
-            reason = strange_attention(attention, layer.embed_dim)
+            reason = unusual_attention(attention, layer.embed_dim)
             if reason is not None:
                 return reason
-        return strange_product([layer.fc1, layer.fc2], attentions)
+        return unusual_linear([layer.fc1, layer.fc2], attentions)
 
     def run(
         self,

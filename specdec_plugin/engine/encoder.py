@@ -8,7 +8,8 @@ from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
 from ..errors import PluginError
-from .decoder_layer import strange_attention, strange_product
+from .backend import Backend, choose_backend
+from .decoder_layer import unusual_attention, unusual_linear
 from .native_layers import NativeLayers
 from .positions import PositionTable
 from .weights import WeightWatch
@@ -17,10 +18,16 @@ from .weights import WeightWatch
 Encoder = Callable[[Dict[str, Any]], Any]
 
 
-def build_encoder(model: Any) -> Encoder:
-    """The fastest way to run the encoder of a fairseq model in evaluation mode."""
+def build_encoder(model: Any, backend: Optional[Backend] = None) -> Encoder:
+    """The fastest way to run the encoder of a fairseq model in evaluation mode.
+
+    Args:
+        model: the model.
+        backend: who computes; ``None`` chooses.
+    """
     encoder = model.encoder
-    if FastEncoder.supports(encoder):
+    backend = backend or choose_backend(next(model.parameters()).device)
+    if FastEncoder.supports(encoder, backend) is None:
         return FastEncoder(encoder)
     run: Encoder = encoder.forward_torchscript
     return run
@@ -46,21 +53,19 @@ class FastEncoder:
         self._symbols: Optional[int] = encoder.embed_tokens.num_embeddings if plain else None
 
     @staticmethod
-    def supports(encoder: nn.Module) -> bool:
-        """Whether the kernels give what this encoder gives."""
+    def supports(encoder: nn.Module, backend: Backend) -> Optional[str]:
+        """Why the kernels cannot give what this encoder gives, in a few words; None if they can."""
         if not isinstance(encoder, TransformerEncoderBase):
-            return False
-        own = [getattr(type(encoder), name) for name in ("forward", "forward_scriptable")]
-        plain = [TransformerEncoderBase.forward, TransformerEncoderBase.forward_scriptable]
-        weight = encoder.embed_tokens.weight
-        layers = _layers(encoder)
-        return (
-            own == plain
-            and len(layers) > 0
-            and all(map(_plain, layers))
-            and weight.dtype == torch.float32
-            and NativeLayers.supports(layers, weight.device, weight.dtype, weight.dtype)
-        )
+            return f"{type(encoder).__name__} is not a Transformer encoder"
+        for name in ("forward", "forward_scriptable"):
+            if getattr(type(encoder), name) is not getattr(TransformerEncoderBase, name):
+                return f"{type(encoder).__name__} has its own {name}()"
+        weight, layers = encoder.embed_tokens.weight, _layers(encoder)
+        if not layers or weight.dtype != torch.float32:
+            return "it has no layers" if not layers else "its weights are not float32"
+        reasons = (_unusual(layer) for layer in layers)
+        unusual = next((reason for reason in reasons if reason is not None), None)
+        return unusual or NativeLayers.supports(layers, backend, weight.dtype)
 
     def __call__(self, net_input: Dict[str, Any]) -> Dict[str, List[Tensor]]:
         """Encode a batch.
@@ -139,15 +144,13 @@ def _layers(encoder: TransformerEncoderBase) -> List[Any]:
     return [encoder.layers[index] for index in range(len(encoder.layers))]
 
 
-def _plain(layer: nn.Module) -> bool:
-    """Whether a layer is fairseq's own, with nothing that the kernels do not know."""
+def _unusual(layer: nn.Module) -> Optional[str]:
+    """What a layer has that the kernels do not know, in a few words; None: nothing."""
     if not isinstance(layer, TransformerEncoderLayerBase) or layer.return_fc:
-        return False
+        return f"it has a layer of type {type(layer).__name__}"
     for name in ("forward", "residual_connection"):
         if getattr(type(layer), name) is not getattr(TransformerEncoderLayerBase, name):
-            return False
+            return f"{type(layer).__name__} has its own {name}()"
     attention = layer.self_attn
-    return (
-        strange_attention(attention, layer.embed_dim) is None
-        and strange_product([layer.fc1, layer.fc2], [attention]) is None
-    )
+    reason = unusual_attention(attention, layer.embed_dim)
+    return reason or unusual_linear([layer.fc1, layer.fc2], [attention])

@@ -1,10 +1,13 @@
-"""A matrix product with fixed weights, laid out once for many small calls."""
+"""Matrix products with fixed weights, packed once for many small calls."""
 
-from typing import Optional
+import weakref
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
+
+from . import native
 
 # In elements, for float32.  Below SMALL the plain layout is as fast and saves the copy; from
 # LARGE on a matrix comes from memory, and the packed layout is as fast for one row too.
@@ -36,6 +39,20 @@ class Linear:
             # A product with one row reads the matrix along its longer side fastest.
             weight = weight.t().contiguous().t()
         self._weight = weight
+
+    @classmethod
+    def of(
+        cls, weights: Sequence[Tensor], biases: Optional[Sequence[Tensor]], dtype: torch.dtype
+    ) -> "Linear":
+        """One that gives the outputs of all ``weights`` side by side.
+
+        Args:
+            weights: (outputs, inputs) each.
+            biases: (outputs,) each, or None for all.
+            dtype: the type to run in; the weights' own, if it is an integer type.
+        """
+        dtype = dtype if dtype.is_floating_point else weights[0].dtype
+        return cls(_joined(weights, dtype), None if biases is None else _joined(biases, dtype))
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Multiply.
@@ -69,3 +86,128 @@ def _pack(weight: Tensor) -> Optional[Tensor]:
     except (RuntimeError, AttributeError):
         return None
     return packed
+
+
+def _joined(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
+    """The tensors one below the other in ``dtype``; a single one is not copied without need."""
+    parts = [each.detach().to(dtype) for each in tensors]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+
+def parameters_of(*modules: nn.Linear) -> Tuple[List[Tensor], Optional[List[Tensor]]]:
+    """Weights of several modules, and their biases: all of them have one, or none has."""
+    weights = [module.weight for module in modules]
+    if modules[0]._parameters["bias"] is None:
+        return weights, None
+    return weights, [module.bias for module in modules]
+
+
+class NativeLinear:
+    """``inputs @ weight.T + bias`` with packed weights.
+
+    Args:
+        weights: (outputs, inputs) each; their outputs are put side by side.
+        biases: (outputs,) each, or None for all.
+        dtype: of :data:`native.WEIGHT_TYPES`.
+    """
+
+    def __init__(
+        self,
+        weights: Sequence[Tensor],
+        biases: Optional[Sequence[Tensor]],
+        dtype: torch.dtype,
+    ) -> None:
+        weight = native.float_weight(torch.cat([each.detach() for each in weights]))
+        bias = None
+        if biases is not None:
+            bias = native.float_weight(torch.cat([each.detach() for each in biases]))
+        self.outputs, self.inputs = weight.shape
+        self._library = native.library()
+        self.handle: Optional[int] = self._library.linear_new(
+            native.pointer(weight),
+            native.pointer(bias),
+            self.outputs,
+            self.inputs,
+            native.WEIGHT_TYPES[dtype],
+        )
+        self._free = weakref.finalize(self, self._library.linear_free, self.handle)
+
+    def give_away(self) -> Optional[int]:
+        """The handle, for an owner that will free it."""
+        self._free.detach()
+        handle, self.handle = self.handle, None
+        return handle
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """(rows, inputs) to (rows, outputs), float32."""
+        inputs = inputs.float().contiguous()
+        out = inputs.new_empty(inputs.size(0), self.outputs)
+        self._library.linear_run(
+            self.handle, inputs.data_ptr(), out.size(0), out.data_ptr(), torch.get_num_threads()
+        )
+        return out
+
+    def planes(self, inputs: Tensor, count: int, heads: int) -> Tensor:
+        """The same, for outputs that are ``count`` vectors of ``heads`` parts each.
+
+        Args:
+            inputs: (rows, length, inputs).
+            count: how many vectors.
+            heads: parts of each.
+
+        Returns:
+            (count, rows, heads, length, size of a part) contiguous.
+        """
+        inputs = inputs.float().contiguous()
+        rows, length, _ = inputs.shape
+        out = inputs.new_empty(count, rows, heads, length, self.outputs // (count * heads))
+        self._library.linear_source_kv(
+            self.handle,
+            inputs.data_ptr(),
+            rows,
+            length,
+            count,
+            heads,
+            out.data_ptr(),
+            torch.get_num_threads(),
+        )
+        return out
+
+    def scores(self, inputs: Tensor, never: int) -> Tuple[Tensor, Tensor]:
+        """:meth:`__call__`, and the log of the sum of exponentials of each row, (rows,).
+
+        Args:
+            inputs: (rows, inputs).
+            never: an output that is -inf afterwards, or -1.
+        """
+        return scores_by(self._library.linear_scores, self.handle, inputs, self.outputs, never)
+
+
+def scores_by(
+    run: Any, handle: Optional[int], inputs: Tensor, outputs: int, never: int
+) -> Tuple[Tensor, Tensor]:
+    """Scores by a function of the kernels, and the log of the sum of exponentials of each row.
+
+    Args:
+        run: the function.
+        handle: what it works with.
+        inputs: (rows, inputs).
+        outputs: how many there are.
+        never: an output that is -inf afterwards, or -1.
+
+    Returns:
+        (rows, outputs) and (rows,), float32.
+    """
+    inputs = inputs.float().contiguous()
+    rows = inputs.size(0)
+    out, normalisers = inputs.new_empty(rows, outputs), inputs.new_empty(rows)
+    run(
+        handle,
+        inputs.data_ptr(),
+        rows,
+        never,
+        out.data_ptr(),
+        normalisers.data_ptr(),
+        torch.get_num_threads(),
+    )
+    return out, normalisers

@@ -3,134 +3,16 @@
 import ctypes
 import weakref
 from ctypes import c_float, c_void_p
-from typing import Any, List, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import native
+from .backend import Backend
 from .kv_cache import KVCache
-from .native import WEIGHT_TYPES
-
-
-class NativeLinear:
-    """``inputs @ weight.T + bias`` with packed weights.
-
-    Args:
-        weights: (outputs, inputs) each; their outputs are put side by side.
-        biases: (outputs,) each, or None for all.
-        dtype: of :data:`WEIGHT_TYPES`.
-    """
-
-    def __init__(
-        self,
-        weights: Sequence[Tensor],
-        biases: Optional[Sequence[Tensor]],
-        dtype: torch.dtype,
-    ) -> None:
-        weight = native.float_weight(torch.cat([each.detach() for each in weights]))
-        bias = None
-        if biases is not None:
-            bias = native.float_weight(torch.cat([each.detach() for each in biases]))
-        self.outputs, self.inputs = weight.shape
-        self._library = native.library()
-        self.handle: Optional[int] = self._library.linear_new(
-            native.pointer(weight),
-            native.pointer(bias),
-            self.outputs,
-            self.inputs,
-            WEIGHT_TYPES[dtype],
-        )
-        self._free = weakref.finalize(self, self._library.linear_free, self.handle)
-
-    def give_away(self) -> Optional[int]:
-        """The handle, for an owner that will free it."""
-        self._free.detach()
-        handle, self.handle = self.handle, None
-        return handle
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """(rows, inputs) to (rows, outputs), float32."""
-        inputs = inputs.float().contiguous()
-        out = inputs.new_empty(inputs.size(0), self.outputs)
-        self._library.linear_run(
-            self.handle, inputs.data_ptr(), out.size(0), out.data_ptr(), torch.get_num_threads()
-        )
-        return out
-
-    def planes(self, inputs: Tensor, count: int, heads: int) -> Tensor:
-        """The same, for outputs that are ``count`` vectors of ``heads`` parts each.
-
-        Args:
-            inputs: (rows, length, inputs).
-            count: how many vectors.
-            heads: parts of each.
-
-        Returns:
-            (count, rows, heads, length, size of a part) contiguous.
-        """
-        inputs = inputs.float().contiguous()
-        rows, length, _ = inputs.shape
-        out = inputs.new_empty(count, rows, heads, length, self.outputs // (count * heads))
-        self._library.linear_source_kv(
-            self.handle,
-            inputs.data_ptr(),
-            rows,
-            length,
-            count,
-            heads,
-            out.data_ptr(),
-            torch.get_num_threads(),
-        )
-        return out
-
-    def scores(self, inputs: Tensor, never: int) -> Tuple[Tensor, Tensor]:
-        """:meth:`__call__`, and the log of the sum of exponentials of each row, (rows,).
-
-        Args:
-            inputs: (rows, inputs).
-            never: an output that is -inf afterwards, or -1.
-        """
-        return scores_by(self._library.linear_scores, self.handle, inputs, self.outputs, never)
-
-
-def scores_by(
-    run: Any, handle: Optional[int], inputs: Tensor, outputs: int, never: int
-) -> Tuple[Tensor, Tensor]:
-    """Scores by a function of the kernels, and the log of the sum of exponentials of each row.
-
-    Args:
-        run: the function.
-        handle: what it works with.
-        inputs: (rows, inputs).
-        outputs: how many there are.
-        never: an output that is -inf afterwards, or -1.
-
-    Returns:
-        (rows, outputs) and (rows,), float32.
-    """
-    inputs = inputs.float().contiguous()
-    rows = inputs.size(0)
-    out, normalisers = inputs.new_empty(rows, outputs), inputs.new_empty(rows)
-    run(
-        handle,
-        inputs.data_ptr(),
-        rows,
-        never,
-        out.data_ptr(),
-        normalisers.data_ptr(),
-        torch.get_num_threads(),
-    )
-    return out, normalisers
-
-
-def linear_of(dtype: torch.dtype, *modules: nn.Linear) -> NativeLinear:
-    """One product for several modules; all of them have a bias, or none has."""
-    biases = None
-    if modules[0]._parameters["bias"] is not None:
-        biases = [module.bias for module in modules]
-    return NativeLinear([module.weight for module in modules], biases, dtype)
+from .linear import NativeLinear, parameters_of
 
 
 class NativeLayers:
@@ -139,7 +21,7 @@ class NativeLayers:
     Args:
         layers: fairseq's layers; see :meth:`supports`.
         final_norm: fairseq's norm behind the last layer, or None.
-        dtype: of :data:`WEIGHT_TYPES`.
+        dtype: of :data:`native.WEIGHT_TYPES`.
     """
 
     def __init__(
@@ -162,32 +44,29 @@ class NativeLayers:
             )
 
     @staticmethod
-    def supports(
-        layers: Sequence[Any], device: torch.device, own_type: torch.dtype, dtype: torch.dtype
-    ) -> bool:
-        """Whether the kernels can run these layers, which fairseq's own engine can.
+    def supports(layers: Sequence[Any], backend: Backend, dtype: torch.dtype) -> Optional[str]:
+        """Why the kernels cannot run these layers, in a few words; None if they can.
 
         Args:
-            layers: fairseq's layers.
-            device: where they are.
-            own_type: the type of their weights.
-            dtype: the type to keep weights in.
+            layers: fairseq's layers, of a kind that the engine runs on PyTorch's operators.
+            backend: who computes.
+            dtype: the type to pack weights in.
         """
-        if device.type != "cpu" or dtype not in WEIGHT_TYPES or own_type == torch.float64:
-            return False
-        return all(_activation(layer) is not None for layer in layers) and (
-            native.library() is not None
-        )
+        for layer in layers:
+            if _activation(layer) is None:
+                name = getattr(layer.activation_fn, "__name__", "another")
+                return f"the native kernels have no activation {name}"
+        return backend.supports(layers[0].fc1.weight, dtype)
 
     def _add(self, layer: Any, dtype: torch.dtype) -> None:
         own, source = layer.self_attn, getattr(layer, "encoder_attn", None)
-        products: List[Optional[NativeLinear]] = [
-            linear_of(dtype, own.q_proj, own.k_proj, own.v_proj),
-            linear_of(dtype, own.out_proj),
-            None if source is None else linear_of(dtype, source.q_proj),
-            None if source is None else linear_of(dtype, source.out_proj),
-            linear_of(dtype, layer.fc1),
-            linear_of(dtype, layer.fc2),
+        parts: List[Sequence[nn.Linear]] = [
+            (own.q_proj, own.k_proj, own.v_proj),
+            (own.out_proj,),
+            () if source is None else (source.q_proj,),
+            () if source is None else (source.out_proj,),
+            (layer.fc1,),
+            (layer.fc2,),
         ]
         own_norm = layer.self_attn_layer_norm
         modules = [own_norm, layer.encoder_attn_layer_norm if source else own_norm]
@@ -199,7 +78,10 @@ class NativeLayers:
         ]
         norms = (c_void_p * 6)(*(vector.data_ptr() for vector in vectors))
         epsilons = (c_float * 3)(*(module.eps for module in modules))
-        handles = [each.give_away() if each is not None else None for each in products]
+        handles = [
+            NativeLinear(*parameters_of(*part), dtype).give_away() if part else None
+            for part in parts
+        ]
         self._library.stack_layer(self.handle, *handles, norms, epsilons)
 
     def encode(

@@ -8,8 +8,8 @@ from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor
 
 from . import native
-from .linear import Linear
-from .native_layers import WEIGHT_TYPES, NativeLinear
+from .backend import Backend, choose_backend
+from .linear import Linear, NativeLinear, parameters_of
 from .weights import packing
 
 
@@ -34,6 +34,7 @@ class OutputProjection:
         dtype: type to run in; ``None`` is the decoder's own.
         first_head: what states go through before, on PyTorch's operators and in the
             decoder's own type.
+        backend: who computes; ``None`` chooses.
 
     Attributes:
         version: moves when the weights are packed again.
@@ -44,10 +45,12 @@ class OutputProjection:
         decoder: TransformerDecoderBase,
         dtype: Optional[torch.dtype] = None,
         first_head: Optional[Callable[[Tensor], Tensor]] = None,
+        backend: Optional[Backend] = None,
     ) -> None:
         self._source = decoder.output_projection
         self._dtype = dtype
         self._first_head = first_head
+        self._backend = backend or choose_backend(self._source.weight.device)
         self.version = 0
         self.pack()
 
@@ -59,18 +62,8 @@ class OutputProjection:
 
     def _make(self) -> Any:
         """What multiplies: a :class:`Linear`, or anything with the methods of NativeLinear."""
-        weight, bias = self._source.weight, self._source.bias
-        dtype = self._dtype or weight.dtype
-        if _native(weight, dtype):
-            return NativeLinear([weight], None if bias is None else [bias], dtype)
-        return Linear(*self._converted())
-
-    def _converted(self) -> Tuple[Tensor, Optional[Tensor]]:
-        """Weights and bias as PyTorch's operators multiply with them."""
-        weight, bias = self._source.weight.detach(), self._source.bias
-        dtype = self._dtype or weight.dtype
-        dtype = dtype if dtype.is_floating_point else weight.dtype
-        return weight.to(dtype), None if bias is None else bias.detach().to(dtype)
+        weights, biases = parameters_of(self._source)
+        return self._backend.linear(weights, biases, self._dtype or weights[0].dtype)
 
     @property
     def native(self) -> Optional[NativeLinear]:
@@ -120,8 +113,3 @@ class OutputProjection:
                 values[..., never] = -math.inf
         shape = hidden.shape[:-1]
         return Scores(values.view(*shape, -1), normalisers.view(shape))
-
-
-def _native(weight: Tensor, dtype: torch.dtype) -> bool:
-    fits = weight.device.type == "cpu" and dtype in WEIGHT_TYPES and weight.dtype != torch.float64
-    return fits and native.library() is not None

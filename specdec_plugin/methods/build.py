@@ -9,7 +9,7 @@ from ..decoding.loop import DecodingLoop, UnverifiedStep, VerifiedStep
 from ..decoding.native_verification import NativeVerification
 from ..decoding.statistics import Statistics
 from ..decoding.verifier import Verifier
-from ..engine import build_engine
+from ..engine import Backend, build_engine, choose_backend
 from ..errors import PluginError
 from ..fairseq_compat.generation import check_generation
 from ..vocab.clustered_projection import projection_by
@@ -21,7 +21,11 @@ logger = logging.getLogger(__name__)
 
 
 def build_generator(
-    task: Any, models: Sequence[Any], args: Any, eos: Optional[int] = None
+    task: Any,
+    models: Sequence[Any],
+    args: Any,
+    eos: Optional[int] = None,
+    backend: Optional[Backend] = None,
 ) -> ParallelGenerator:
     """Build what ``--decoding`` names.
 
@@ -30,6 +34,7 @@ def build_generator(
         models: the verifiers.
         args: fairseq's generation options.
         eos: the symbol that starts and ends sentences, if not the dictionary's.
+        backend: who computes; None chooses.
 
     Raises:
         PluginError: flags contradict each other, or the drafter does not fit.
@@ -39,7 +44,9 @@ def build_generator(
     method, target = method_of(cfg), task.target_dictionary
     check_generation(args, method.name, method.default_beam)
     statistics = Statistics()
-    setup = Setup(cfg, task, models, statistics, target.eos() if eos is None else eos)
+    backend = backend or choose_backend(next(models[0].parameters()).device)
+    ends = target.eos() if eos is None else eos
+    setup = Setup(cfg, task, models, statistics, ends, backend)
     step: Any = UnverifiedStep()
     if method.verifies:
         setup.verifier = _verifier(setup, getattr(args, "temperature", 1.0))
@@ -49,7 +56,16 @@ def build_generator(
     loop = DecodingLoop(drafter, step, statistics, history, method.max_rows(setup))
     lengths = _lengths(args, models, method.max_positions(drafter))
     alignment = getattr(args, "print_alignment", None)
-    return ParallelGenerator(models, target, loop, statistics, lengths, eos, alignment=alignment)
+    return ParallelGenerator(
+        models,
+        target,
+        loop,
+        statistics,
+        lengths,
+        ends,
+        alignment=alignment,
+        backend=backend,
+    )
 
 
 def _verifier(setup: Setup, temperature: float) -> Verifier:
@@ -61,7 +77,7 @@ def _verifier(setup: Setup, temperature: float) -> Verifier:
         )
     clusters = verifier_clusters(cfg.vocab_clusters, models, setup.task.target_dictionary)
     project, dtype = projection_by(clusters), dtype_of(cfg.verifier_dtype)
-    engines = [build_engine(each, dtype, project) for each in models]
+    engines = [build_engine(each, dtype, project, setup.backend) for each in models]
     verifier = Verifier(engines, setup.statistics, temperature)
     if cfg.certified_projection:
         reason = NativeVerification.certifies(verifier)

@@ -9,6 +9,7 @@ import torch
 from ..decoding.statistics import Statistics
 from ..decoding.symbols import Symbols
 from ..decoding.verifier import Verifier
+from ..engine import Backend
 from ..vocab.clusters import Clusters
 from ..vocab.flags import drafter_clusters
 
@@ -29,6 +30,7 @@ class Setup:
         models: the verifiers.
         statistics: the generator's counters.
         eos: the symbol that ends a sentence.
+        backend: who computes.
         verifier: runs the models; None for a method that does not verify.
     """
 
@@ -37,6 +39,7 @@ class Setup:
     models: Sequence[Any]
     statistics: Statistics
     eos: int
+    backend: Backend
     verifier: Optional[Verifier] = None
 
     @property

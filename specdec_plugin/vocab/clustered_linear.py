@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..engine import native
+from ..engine import Backend, choose_backend, native
+from ..engine.linear import scores_by
 from ..engine.native.interface import Header
-from ..engine.native_layers import scores_by
 from .clusters import Clusters, nearest
 
 #: Gathered weights are read, written and read again, where a full product reads all of them once.
@@ -43,13 +43,21 @@ class ClusteredLinear:
         weight: (vocabulary, dim), in the type and on the device to run in.
         bias: (vocabulary,) or None.
         clusters: of the states that come.
+        backend: who computes; ``None`` chooses.
     """
 
-    def __init__(self, weight: Tensor, bias: Optional[Tensor], clusters: Clusters) -> None:
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Optional[Tensor],
+        clusters: Clusters,
+        backend: Optional[Backend] = None,
+    ) -> None:
         self._vocabulary = clusters.vocabulary
         self._weight, self._bias, self._clusters = weight, bias, clusters
         self._kernels: Optional[NativeGather] = None
-        if NativeGather.supports(weight):
+        self._on_torch = (backend or choose_backend(weight.device)).supports(weight)
+        if self._on_torch is None:
             return
         self._largest = clusters.largest
         device = weight.device
@@ -67,7 +75,7 @@ class ClusteredLinear:
 
     def _gather(self) -> Optional["NativeGather"]:
         """The kernels' copy of the weights, made when it is first wanted."""
-        if self._kernels is None and NativeGather.supports(self._weight):
+        if self._kernels is None and self._on_torch is None:
             self._kernels = NativeGather(self._weight, self._bias, self._clusters)
         return self._kernels
 
@@ -119,7 +127,7 @@ class NativeGather:
     """The same by the kernels: a call finds the clusters and reads what is active in any of them.
 
     Args:
-        weight: (vocabulary, dim); see :meth:`supports`.
+        weight: (vocabulary, dim) that the kernels can read.
         bias: (vocabulary,) or None.
         clusters: of the states that come.
     """
@@ -130,12 +138,6 @@ class NativeGather:
         new, free = self._library.gather_new, self._library.gather_free
         self.handle = _handle(self, new, free, weight, bias, clusters)
 
-    @staticmethod
-    def supports(weight: Tensor) -> bool:
-        """Whether the kernels can be had for these weights."""
-        fits = weight.device.type == "cpu" and weight.dtype != torch.float64
-        return fits and native.library() is not None
-
     def scores(self, inputs: Tensor, never: int) -> Tuple[Tensor, Tensor]:
         """See :meth:`ClusteredLinear.scores`."""
         return scores_by(self._library.gather_run, self.handle, inputs, self._vocabulary, never)
@@ -145,7 +147,7 @@ class Shortlist:
     """What the kernels draft from: the active symbols of each state's cluster, in 8 bits each.
 
     Args:
-        weight: (vocabulary, dim); see :meth:`NativeGather.supports`.
+        weight: (vocabulary, dim) that the kernels can read.
         bias: (vocabulary,) or None.
         clusters: of the states that come.
 

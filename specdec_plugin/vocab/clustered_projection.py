@@ -5,7 +5,7 @@ from typing import Any, Callable, Optional
 
 from ..engine.output_projection import OutputProjection
 from ..engine.weights import packing
-from .clustered_linear import ClusteredLinear, NativeGather, Shortlist
+from .clustered_linear import ClusteredLinear, Shortlist
 from .clusters import Clusters
 
 
@@ -22,15 +22,19 @@ class ClusteredProjection(OutputProjection):
     Args:
         clusters: of the states that are projected (those behind a first head).
         arguments: see :class:`OutputProjection`.
+        named: the same.
     """
 
-    def __init__(self, clusters: Clusters, *arguments: Any) -> None:
+    def __init__(self, clusters: Clusters, *arguments: Any, **named: Any) -> None:
         self._clusters = clusters
-        super().__init__(*arguments)
+        super().__init__(*arguments, **named)
 
     def _make(self) -> ClusteredLinear:
         self._shortlist: Optional[Shortlist] = None
-        return ClusteredLinear(*self._converted(), self._clusters)
+        weight, bias = self._source.weight.detach(), self._source.bias
+        dtype = self._dtype if self._dtype and self._dtype.is_floating_point else weight.dtype
+        bias = None if bias is None else bias.detach().to(dtype)
+        return ClusteredLinear(weight.to(dtype), bias, self._clusters, self._backend)
 
     @property
     def gather(self) -> Optional[int]:
@@ -41,7 +45,7 @@ class ClusteredProjection(OutputProjection):
     @property
     def shortlist(self) -> Optional[int]:
         """The kernels' handle of the clusters' symbols in 8 bits, packed when first wanted."""
-        fits = self._first_head is None and NativeGather.supports(self._source.weight)
+        fits = self._first_head is None and self._backend.supports(self._source.weight) is None
         if self._shortlist is None and fits:
             with packing():
                 self._shortlist = Shortlist(*self.float_weights(), self._clusters)

@@ -5,8 +5,8 @@ import ctypes
 import torch
 from torch import Tensor
 
+from ..engine.linear import NativeLinear
 from ..engine.native.interface import field, structure
-from ..engine.native_layers import NativeLinear
 from ..engine.output_projection import OutputProjection
 from ..engine.weights import packing
 

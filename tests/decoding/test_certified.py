@@ -14,7 +14,7 @@ from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.native_verification import NativeVerification
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
-from specdec_plugin.engine import build_engine, native
+from specdec_plugin.engine import TorchBackend, build_engine, native
 from specdec_plugin.methods.build import build_generator
 from specdec_plugin.methods.registry import config_class
 from tests.support import tiny
@@ -175,16 +175,12 @@ def test_only_float32_is_certified():
         assert NativeVerification.certifies(verifier) is not None
 
 
-def test_where_it_has_no_effect_a_warning_says_so(monkeypatch, caplog):
+def test_where_it_has_no_effect_a_warning_says_so(caplog):
     task = tiny.task(SYMBOLS)
     task.cfg = DecodingConfig(decoding="greedy", certified_projection=True)
     arguments = type("Arguments", (), {"beam": 1, "max_len_b": 9})()
     sample = tiny.sample([4, 2], 1, WORDS)
     expected = tokens_of(reference(MODELS[0], sample, max_len_b=9))
-    with monkeypatch.context() as patched:
-        patched.setenv("SPECDEC_NATIVE", "0")
-        native.library.cache_clear()
-        generator = build_generator(task, MODELS[:1], arguments)
-        assert tokens_of(row[0] for row in generator.generate(MODELS[:1], sample)) == expected
-    native.library.cache_clear()
-    assert "--certified-projection has no effect here" in caplog.text
+    generator = build_generator(task, MODELS[:1], arguments, backend=TorchBackend("of a test"))
+    assert tokens_of(row[0] for row in generator.generate(MODELS[:1], sample)) == expected
+    assert "--certified-projection has no effect here, because of a test" in caplog.text

@@ -18,13 +18,14 @@ from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
-from specdec_plugin.engine import build_engine, native
+from specdec_plugin.engine import NativeBackend, TorchBackend, build_engine, native
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
 from specdec_plugin.methods.block_nat import method as block_nat_method
 from specdec_plugin.methods.registry import config_class
 from specdec_plugin.methods.self_draft.drafter import SelfDrafter
 from specdec_plugin.vocab.cluster_file import made_for, save_clusters
+from specdec_plugin.vocab.clustered_projection import projection_by
 from specdec_plugin.vocab.flags import cluster_search, verifier_clusters
 from tests.support import made, tiny
 from tests.support.architectures import build_model
@@ -193,17 +194,17 @@ def test_every_method_says_what_greedy_says(
     min_len=st.integers(0, 3),
     seed=st.integers(0, 10**6),
 )
-def test_one_call_is_the_loop_on_operators(drawn, sources, beta, tolerance, min_len, seed):
+def test_the_native_step_is_the_loop_on_operators(drawn, sources, beta, tolerance, min_len, seed):
     model, sample, clusters = MODELS[0], tiny.sample(sources, seed), clusters_of(drawn)
     limits = Lengths(max_positions=64, max_len_b=12, min_len=min_len)
     truth, both = [[5, 6, 7, 8, 2]] * len(sources), []
-    for one_call in (False, True):
+    for verifying in (TorchBackend(), NativeBackend()):
         statistics = Statistics()
-        verifier = Verifier([build_engine(model, None, clusters)], statistics)
-        step = VerifiedStep(verifier, TopBeta(beta, tolerance), one_call)
+        verifier = Verifier([build_engine(model, None, projection_by(clusters))], statistics)
+        step = VerifiedStep(verifier, TopBeta(beta, tolerance), verifying)
         loop = DecodingLoop(HostileDrafter(truth, 0.5, 5, seed), step, statistics)
         generator = ParallelGenerator([model], SYMBOLS, loop, statistics, limits)
-        with mock.patch.object(Verifier, "scores", None if one_call else Verifier.scores):
+        with mock.patch.object(Verifier, "scores", Verifier.scores if len(both) == 0 else None):
             both.append([row[0] for row in generator.generate([model], sample)])
     assert_same(*reversed(both))
 
@@ -335,5 +336,5 @@ def test_refusals(folder):
         decode("self", MODELS[1], sample, drafter_vocab_clusters=path)
     path = written(folder, clusters, HEADS)
     flags = {"drafter_vocab_clusters": path, "drafter_dtype": "int8"}
-    with pytest.raises(PluginError, match="--drafter-dtype int8 cannot be had for proposal heads"):
+    with pytest.raises(PluginError, match="--drafter-dtype int8 is unavailable for proposal heads"):
         decode("blockwise", HEADS, sample, **flags)

@@ -10,9 +10,18 @@ from hypothesis import strategies as st
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.drafter import Drafter
 from specdec_plugin.decoding.state import Draft
+from specdec_plugin.engine import NativeBackend, TorchBackend
 from tests.support import tiny
 from tests.support.hostile import HostileDrafter
-from tests.support.search import MODELS, SYMBOLS, assert_same, ours, reference, settings_of_search
+from tests.support.search import (
+    MODELS,
+    SYMBOLS,
+    VERIFYING,
+    assert_same,
+    ours,
+    reference,
+    settings_of_search,
+)
 
 
 @settings(max_examples=120, deadline=None)
@@ -24,10 +33,10 @@ from tests.support.search import MODELS, SYMBOLS, assert_same, ours, reference, 
     honesty=st.sampled_from([0.0, 0.5, 0.9, 1.0]),
     most=st.integers(0, 9),
     seed=st.integers(0, 10**6),
-    one_call=st.booleans(),
+    verifying=VERIFYING,
 )
 def test_hostile_drafters_change_nothing(
-    sources, models, options, prefix_size, honesty, most, seed, one_call
+    sources, models, options, prefix_size, honesty, most, seed, verifying
 ):
     chosen = [MODELS[index] for index in models]
     sample = tiny.sample(sources, seed)
@@ -40,7 +49,7 @@ def test_hostile_drafters_change_nothing(
     expected = reference(chosen, sample, prefix, **options)
     truth = [row["tokens"].tolist() for row in expected]
     drafter = HostileDrafter(truth, honesty, most, seed)
-    found, _ = ours(chosen, sample, drafter, TopBeta(), prefix, one_call=one_call, **options)
+    found, _ = ours(chosen, sample, drafter, TopBeta(), prefix, verifying=verifying, **options)
     assert_same(found, expected)
 
 
@@ -53,14 +62,14 @@ def test_hostile_drafters_change_nothing(
     max_len=st.integers(4, 14),
     seed=st.integers(0, 10**6),
 )
-def test_one_call_is_the_loop_on_operators(sources, beta, tolerance, min_len, max_len, seed):
+def test_the_native_step_is_the_loop_on_operators(sources, beta, tolerance, min_len, max_len, seed):
     sample, rule = tiny.sample(sources, seed), TopBeta(beta, tolerance)
     lengths = {"min_len": min_len, "max_len_b": max_len}
     truth = [row["tokens"].tolist() for row in reference(MODELS[:1], sample, **lengths)]
     both = []
-    for one_call in (False, True):
+    for verifying in (TorchBackend(), NativeBackend()):
         drafter = HostileDrafter(truth, 0.7, 6, seed)
-        both.append(ours(MODELS[:1], sample, drafter, rule, one_call=one_call, **lengths))
+        both.append(ours(MODELS[:1], sample, drafter, rule, verifying=verifying, **lengths))
     (expected, counted), (found, counts) = both
     assert_same(found, expected)
     for mine, theirs in zip(found, expected):

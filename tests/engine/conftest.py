@@ -2,5 +2,5 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def on_both_backends(seeded: None, operators: str) -> None:
-    """Every test of the engine runs on the native kernels and on PyTorch's operators."""
+def same_random_numbers(seeded: None) -> None:
+    """Every test of the engine draws the same random numbers in each run."""

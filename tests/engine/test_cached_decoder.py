@@ -51,9 +51,9 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_equals_fairseq(kind):
+def test_equals_fairseq(kind, backend):
     model = build_model(**KINDS[kind])
-    engine = CachedDecoder(model.decoder)
+    engine = CachedDecoder(model.decoder, backend=backend)
     encoder_out, tokens = encode(model), random_tokens(3, 11)
     state = engine.start(encoder_out, 8)
     logits = feed_in_steps(engine, state, tokens, [1, 4, 1, 5])
@@ -64,10 +64,10 @@ def test_equals_fairseq(kind):
 
 @pytest.mark.parametrize("packed_from", [0, linear.SMALL])
 @pytest.mark.parametrize("widths", [[11], [1] * 11, [3, 8]])
-def test_one_row_equals_fairseq(widths, packed_from, monkeypatch):
+def test_one_row_equals_fairseq(widths, packed_from, monkeypatch, backend):
     monkeypatch.setattr(linear, "SMALL", packed_from)
     model = build_model()
-    engine = CachedDecoder(model.decoder)
+    engine = CachedDecoder(model.decoder, backend=backend)
     encoder_out, tokens = encode(model, [5]), random_tokens(1, 11)
     logits = feed_in_steps(engine, engine.start(encoder_out, 4), tokens, widths)
     torch.testing.assert_close(
@@ -75,9 +75,9 @@ def test_one_row_equals_fairseq(widths, packed_from, monkeypatch):
     )
 
 
-def test_source_mask_is_none_when_nothing_is_padded():
+def test_source_mask_is_none_when_nothing_is_padded(backend):
     model = build_model()
-    engine = CachedDecoder(model.decoder)
+    engine = CachedDecoder(model.decoder, backend=backend)
     assert engine.start(encode(model, [6, 6]), 8).source_mask is None
     padded = engine.start(encode(model, [6, 4]), 8).source_mask
     assert padded[1, 0, 0].tolist() == [-float("inf")] * 2 + [0.0] * 4
@@ -87,14 +87,14 @@ def test_source_mask_is_none_when_nothing_is_padded():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_half_precision_leaves_the_model_alone(dtype, operators):
+def test_half_precision_leaves_the_model_alone(dtype, backend):
     model = build_model(decoder_learned_pos=True, decoder_output_dim=10)
-    engine = CachedDecoder(model.decoder, dtype)
+    engine = CachedDecoder(model.decoder, dtype, backend=backend)
     encoder_out, tokens = encode(model), random_tokens(3, 9)
     state = engine.start(encoder_out, 8)
     hidden = engine.forward(state, engine.embed(tokens, state.lengths))
     # The kernels keep weights in bfloat16 and compute in float32; float16 they leave to PyTorch.
-    native = operators == "native" and dtype == torch.bfloat16
+    native = backend.supports() is None and dtype == torch.bfloat16
     assert hidden.dtype == (torch.float32 if native else dtype)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     logits = logits_of(engine, state, tokens)
@@ -104,20 +104,20 @@ def test_half_precision_leaves_the_model_alone(dtype, operators):
     assert 1e-5 < error < 0.05 * expected.abs().max()  # rounded somewhere, wrong nowhere
 
 
-def test_follows_a_model_in_half_precision(operators):
+def test_follows_a_model_in_half_precision(backend):
     model = build_model().bfloat16()
-    engine = CachedDecoder(model.decoder)
+    engine = CachedDecoder(model.decoder, backend=backend)
     encoder_out, tokens = encode(model), random_tokens(3, 9)
     state = engine.start(encoder_out, 16)
-    computed = torch.float32 if operators == "native" else torch.bfloat16
+    computed = torch.float32 if backend.supports() is None else torch.bfloat16
     assert engine.forward(state, engine.embed(tokens, state.lengths)).dtype == computed
     expected = full_logits(model, tokens, encoder_out).float()
     torch.testing.assert_close(logits_of(engine, state, tokens), expected, atol=0.1, rtol=0.05)
 
 
-def test_positions_follow_row_length_not_pad():
+def test_positions_follow_row_length_not_pad(backend):
     model = build_model()
-    engine = CachedDecoder(model.decoder)
+    engine = CachedDecoder(model.decoder, backend=backend)
     tokens = torch.tensor([[2, 1, 7], [1, 1, 7]])
     starts = torch.tensor([0, 3])
     table = engine.embed_vectors(torch.zeros(2, 3, 16), starts)
@@ -128,9 +128,9 @@ def test_positions_follow_row_length_not_pad():
     )
 
 
-def test_vectors_are_placed_and_normalised_but_not_scaled():
+def test_vectors_are_placed_and_normalised_but_not_scaled(backend):
     model = build_model(layernorm_embedding=True, decoder_learned_pos=True)
-    engine = CachedDecoder(model.decoder)
+    engine = CachedDecoder(model.decoder, backend=backend)
     vectors = torch.randn(1, 2, 16)
     before = vectors.clone()
     placed = engine.embed_vectors(vectors, torch.tensor([5]))
@@ -140,10 +140,10 @@ def test_vectors_are_placed_and_normalised_but_not_scaled():
     assert torch.equal(vectors, before)
 
 
-def test_sinusoidal_positions_grow():
+def test_sinusoidal_positions_grow(backend):
     model = build_model(max_target_positions=3)
     model.decoder.embed_positions.weights = model.decoder.embed_positions.weights[:6]
-    engine = CachedDecoder(model.decoder)
+    engine = CachedDecoder(model.decoder, backend=backend)
     encoder_out, tokens = encode(model), random_tokens(3, 30)
     logits = feed_in_steps(engine, engine.start(encoder_out, 4), tokens, [2, 13, 15])
     torch.testing.assert_close(
@@ -153,8 +153,10 @@ def test_sinusoidal_positions_grow():
 
 class TestLearnedPositionsEnd:
     @pytest.fixture
-    def engine(self):
-        return CachedDecoder(build_model(decoder_learned_pos=True, max_target_positions=8).decoder)
+    def engine(self, backend):
+        return CachedDecoder(
+            build_model(decoder_learned_pos=True, max_target_positions=8).decoder, backend=backend
+        )
 
     @pytest.mark.parametrize("starts, new", [([8], 1), ([3, 8], 1), ([0], 9), ([0, 0], 9)])
     def test_refused_past_the_table(self, engine, starts, new):
@@ -188,9 +190,9 @@ def naive_forward(model, embedded, encoder_out, visible):
 
 
 @pytest.mark.parametrize("lengths", [[5, 2, 3], [4, 4, 4], [5]])
-def test_limits_make_a_block_that_sees_itself(lengths):
+def test_limits_make_a_block_that_sees_itself(lengths, backend):
     model = build_model()
-    engine = CachedDecoder(model.decoder)
+    engine = CachedDecoder(model.decoder, backend=backend)
     rows, block = len(lengths), 4
     encoder_out = encode(model, [7, 5, 4][:rows])
     embedded = torch.randn(rows, 12, 16)
@@ -211,9 +213,9 @@ def test_limits_make_a_block_that_sees_itself(lengths):
     torch.testing.assert_close(hidden, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_limits_of_each_query_are_its_own():
+def test_limits_of_each_query_are_its_own(backend):
     model = build_model()
-    engine = CachedDecoder(model.decoder)
+    engine = CachedDecoder(model.decoder, backend=backend)
     encoder_out, embedded = encode(model), torch.randn(3, 4, 16)
     limits = torch.tensor([[1, 4, 2, 3], [4, 4, 4, 4], [3, 1, 1, 2]])
     hidden = engine.forward(engine.start(encoder_out, 4), embedded, limits)
@@ -222,10 +224,10 @@ def test_limits_of_each_query_are_its_own():
     torch.testing.assert_close(hidden, expected, atol=1e-5, rtol=1e-5)
 
 
-def test_input_vectors_are_not_changed():
+def test_input_vectors_are_not_changed(backend):
     for pre_norm in (False, True):
         model = build_model(decoder_normalize_before=pre_norm)
-        engine = CachedDecoder(model.decoder)
+        engine = CachedDecoder(model.decoder, backend=backend)
         embedded = torch.randn(3, 4, 16)
         before = embedded.clone()
         engine.forward(engine.start(encode(model), 4), embedded)
@@ -243,26 +245,26 @@ class TestStaleWeights:
         expected = full_logits(model, tokens, encoder_out).float()
         torch.testing.assert_close(logits, expected, atol=tolerance, rtol=tolerance)
 
-    def test_every_parameter_changed_in_place(self, model):
-        engine = CachedDecoder(model.decoder)
+    def test_every_parameter_changed_in_place(self, model, backend):
+        engine = CachedDecoder(model.decoder, backend=backend)
         for _, parameter in model.decoder.named_parameters():
             with torch.no_grad():
                 parameter.add_(torch.randn_like(parameter), alpha=0.3)
             self.assert_fresh(engine, model)
 
-    def test_load_state_dict(self, model):
-        engine = CachedDecoder(model.decoder)
+    def test_load_state_dict(self, model, backend):
+        engine = CachedDecoder(model.decoder, backend=backend)
         other = build_model(decoder_learned_pos=True, layernorm_embedding=True)
         model.load_state_dict(other.state_dict())
         self.assert_fresh(engine, model)
 
-    def test_parameter_replaced(self, model):
-        engine = CachedDecoder(model.decoder)
+    def test_parameter_replaced(self, model, backend):
+        engine = CachedDecoder(model.decoder, backend=backend)
         model.decoder.layers[1].fc1.weight = torch.nn.Parameter(torch.randn(24, 16))
         self.assert_fresh(engine, model)
 
-    def test_training_step_that_counts_no_version(self, model):
-        engine = CachedDecoder(model.decoder)
+    def test_training_step_that_counts_no_version(self, model, backend):
+        engine = CachedDecoder(model.decoder, backend=backend)
         self.assert_fresh(engine, model)
         model.train()
         model.decoder(random_tokens(3, 5), encoder_out=encode(model))
@@ -271,18 +273,18 @@ class TestStaleWeights:
         model.eval()
         self.assert_fresh(engine, model)
 
-    def test_built_in_training_mode(self, model):
+    def test_built_in_training_mode(self, model, backend):
         model.train()
-        engine = CachedDecoder(model.decoder)
+        engine = CachedDecoder(model.decoder, backend=backend)
         model.eval()
         self.assert_fresh(engine, model)
 
-    def test_other_dtype(self, model):
-        engine = CachedDecoder(model.decoder)
+    def test_other_dtype(self, model, backend):
+        engine = CachedDecoder(model.decoder, backend=backend)
         self.assert_fresh(engine, model.double(), 1e-6)
 
-    def test_refreshed_in_inference_mode_used_outside(self, model):
-        engine = CachedDecoder(model.decoder)
+    def test_refreshed_in_inference_mode_used_outside(self, model, backend):
+        engine = CachedDecoder(model.decoder, backend=backend)
         encoder_out, _tokens = encode(model), random_tokens(3, 5)
         with torch.no_grad():
             model.decoder.layers[0].fc1.bias.add_(1)
@@ -290,16 +292,16 @@ class TestStaleWeights:
             engine.start(encoder_out, 80)
         self.assert_fresh(engine, model)
 
-    def test_unchanged_weights_are_not_laid_out_again(self, model):
-        engine = CachedDecoder(model.decoder)
+    def test_unchanged_weights_are_not_laid_out_again(self, model, backend):
+        engine = CachedDecoder(model.decoder, backend=backend)
         layers, kernels = engine._layers, engine._native
         self.assert_fresh(engine, model)
         assert engine._layers is layers and engine._native is kernels
 
 
-def test_results_carry_no_gradient():
+def test_results_carry_no_gradient(backend):
     model = build_model()
-    engine = CachedDecoder(model.decoder)
+    engine = CachedDecoder(model.decoder, backend=backend)
     encoder_out = model.encoder(torch.randint(4, VOCABULARY, (2, 5)), torch.tensor([5, 5]))
     assert encoder_out["encoder_out"][0].requires_grad
     assert not logits_of(engine, engine.start(encoder_out, 8), random_tokens(2, 3)).requires_grad

@@ -34,10 +34,10 @@ def net_input(lengths, left=True):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lengths", [[9], [7, 5, 1], [4, 4]])
 @pytest.mark.parametrize("left", [True, False])
-def test_equals_fairseq(kind, lengths, left):
+def test_equals_fairseq(kind, lengths, left, backend):
     model = build_model(**KINDS[kind])
     batch = net_input(lengths, left)
-    found = build_encoder(model)(batch)
+    found = build_encoder(model, backend=backend)(batch)
     with torch.no_grad():
         expected = model.encoder.forward_torchscript(batch)
     real = batch["src_tokens"].ne(1).t()
@@ -51,38 +51,40 @@ def test_equals_fairseq(kind, lengths, left):
     assert torch.equal(found["src_lengths"][0], expected["src_lengths"][0])
 
 
-def test_a_pad_symbol_amid_the_text_is_padding():
+def test_a_pad_symbol_amid_the_text_is_padding(backend):
     model = build_model()
     batch = net_input([8])
     batch["src_tokens"][0, 3] = 1
-    found = build_encoder(model)(batch)["encoder_out"][0]
+    found = build_encoder(model, backend=backend)(batch)["encoder_out"][0]
     with torch.no_grad():
         expected = model.encoder.forward_torchscript(batch)["encoder_out"][0]
     real = batch["src_tokens"].ne(1).t()
     torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
 
 
-def test_a_symbol_that_the_model_does_not_know_is_refused(operators):
+def test_a_symbol_that_the_model_does_not_know_is_refused(backend):
     batch = net_input([8, 3])
     batch["src_tokens"][0, 3] = VOCABULARY
-    problem = PluginError if operators == "native" else IndexError
+    problem = PluginError if backend.supports() is None else IndexError
     with pytest.raises(problem, match=r"another dictionary|out of range"):
-        build_encoder(build_model())(batch)
+        build_encoder(build_model(), backend=backend)(batch)
 
 
-def test_used_where_it_can_be(operators):
-    assert isinstance(build_encoder(build_model()), FastEncoder) == (operators == "native")
+def test_used_where_it_can_be(backend):
+    assert isinstance(build_encoder(build_model(), backend=backend), FastEncoder) == (
+        backend.supports() is None
+    )
     for other in (
         build_model("lstm"),
         build_model().half(),
         build_model(activation_fn="tanh"),
     ):
-        assert not isinstance(build_encoder(other), FastEncoder)
+        assert not isinstance(build_encoder(other, backend=backend), FastEncoder)
 
 
-def test_notices_changed_weights():
+def test_notices_changed_weights(backend):
     model = build_model()
-    encode, batch = build_encoder(model), net_input([6])
+    encode, batch = build_encoder(model, backend=backend), net_input([6])
     encode(batch)
     with torch.no_grad():
         model.encoder.layers[0].fc1.weight.add_(1)

@@ -17,11 +17,6 @@ from tests.support.architectures import (
 
 
 @pytest.fixture
-def operators():
-    """Only the kernels are tested here."""
-
-
-@pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"

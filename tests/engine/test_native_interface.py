@@ -29,11 +29,6 @@ FUNCTION = "double counter_add(Counter* counter, const Given* given)"
 
 
 @pytest.fixture
-def operators():
-    """No engine is tested here."""
-
-
-@pytest.fixture
 def registry(monkeypatch):
     """Nothing is declared but what a test declares."""
     for name in ("_headers", "_structures", "_constants"):

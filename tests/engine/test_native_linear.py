@@ -6,15 +6,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from specdec_plugin.engine.native_layers import NativeLinear
+from specdec_plugin.engine.linear import NativeLinear
 
 SIZES = [(1, 1), (33, 16), (64, 30), (23, 65), (7, 3)]
 ROWS = [1, 2, 3, 5, 12, 13, 30]
-
-
-@pytest.fixture
-def operators():
-    """Only the kernels are tested here."""
 
 
 @pytest.fixture(autouse=True, params=[1, 2, 3])

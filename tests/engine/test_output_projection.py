@@ -6,31 +6,31 @@ from tests.support.architectures import VOCABULARY, build_model
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_is_fairseqs_own(shared):
+def test_is_fairseqs_own(shared, backend):
     decoder = build_model(share_decoder_input_output_embed=shared).decoder
     hidden = torch.randn(2, 3, 16)
-    logits = OutputProjection(decoder).scores(hidden).values
+    logits = OutputProjection(decoder, backend=backend).scores(hidden).values
     torch.testing.assert_close(logits, decoder.output_layer(hidden).detach())
 
 
-def test_bias():
+def test_bias(backend):
     decoder = build_model().decoder
     decoder.output_projection.bias = torch.nn.Parameter(torch.randn(VOCABULARY))
     hidden = torch.randn(4, 16)
-    logits = OutputProjection(decoder).scores(hidden).values
+    logits = OutputProjection(decoder, backend=backend).scores(hidden).values
     torch.testing.assert_close(logits, decoder.output_projection(hidden).detach())
 
 
-def test_vocabulary_is_the_projections_even_if_the_dictionary_grew():
+def test_vocabulary_is_the_projections_even_if_the_dictionary_grew(backend):
     decoder = build_model().decoder
-    projection = OutputProjection(decoder)
+    projection = OutputProjection(decoder, backend=backend)
     decoder.dictionary.add_symbol("new")
     assert projection.scores(torch.randn(1, 16)).values.shape == (1, VOCABULARY)
 
 
-def test_runs_in_another_dtype():
+def test_runs_in_another_dtype(backend):
     decoder = build_model().decoder
-    projection = OutputProjection(decoder, torch.bfloat16)
+    projection = OutputProjection(decoder, torch.bfloat16, backend=backend)
     hidden = torch.randn(2, 16)
     logits = projection.scores(hidden.bfloat16()).values
     assert logits.dtype == torch.float32
@@ -38,9 +38,9 @@ def test_runs_in_another_dtype():
     torch.testing.assert_close(logits.float(), expected, atol=0.1, rtol=0.05)
 
 
-def test_notices_changed_weights():
+def test_notices_changed_weights(backend):
     decoder = build_model().decoder
-    projection = OutputProjection(decoder)
+    projection = OutputProjection(decoder, backend=backend)
     hidden = torch.randn(2, 16)
     with torch.no_grad():
         decoder.output_projection.weight.mul_(2)

@@ -45,11 +45,11 @@ def dict_or_tuple(encoder_out):
 @pytest.mark.parametrize("name", MODELS)
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(data=st.data())
-def test_only_accepted_tokens_count(name, data):
+def test_only_accepted_tokens_count(name, data, backend):
     model = model_of(name)
     torch.manual_seed(data.draw(st.integers(0, 99)))
     encoder_out = encode(model)
-    engine = build_engine(model)
+    engine = build_engine(model, backend=backend)
     state = engine.start(encoder_out, data.draw(st.integers(1, 12)))
     rows, texts = list(range(ROWS)), [[] for _ in range(ROWS)]
     for _ in range(data.draw(st.integers(1, 5))):

@@ -26,9 +26,9 @@ def log_probs(model, tokens, encoder_out):
 
 
 @pytest.mark.parametrize("arch, options", KINDS)
-def test_equals_fairseq(arch, options):
+def test_equals_fairseq(arch, options, backend):
     model = build_model(arch, **options)
-    engine = build_engine(model)
+    engine = build_engine(model, backend=backend)
     assert isinstance(engine, UncachedDecoder)
     encoder_out, tokens = encode(model), random_tokens(3, 9)
     found = feed_in_steps(engine, engine.start(encoder_out, 4), tokens, [1, 3, 1, 4])
@@ -72,12 +72,12 @@ def test_float32_from_a_model_in_half_precision():
 
 
 class TestBuildEngine:
-    def test_cached_where_it_can(self):
-        engine = build_engine(build_model(), torch.bfloat16)
+    def test_cached_where_it_can(self, backend):
+        engine = build_engine(build_model(), torch.bfloat16, backend=backend)
         assert isinstance(engine, CachedDecoder)
         assert engine.weight_type == torch.bfloat16
 
-    def test_says_why_not(self, caplog):
+    def test_says_why_not(self, caplog, backend):
         with caplog.at_level(logging.INFO, logger="specdec_plugin.engine"):
-            build_engine(build_model("lstm"), torch.bfloat16)
+            build_engine(build_model("lstm"), torch.bfloat16, backend=backend)
         assert "LSTMDecoder is not a Transformer decoder; torch.bfloat16 is ignored" in caplog.text

@@ -6,7 +6,7 @@ from argparse import Namespace
 import pytest
 import torch
 
-from specdec_plugin.engine import native, native_layers
+from specdec_plugin.engine import TorchBackend
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
 from specdec_plugin.methods.block_nat import method
@@ -23,12 +23,12 @@ DecodingConfig = config_class()
 def built(monkeypatch):
     """Builds what the flags name, with a model in place of the drafter's checkpoint."""
 
-    def make(verifiers, drafter, **flags):
+    def make(verifiers, drafter, backend=None, **flags):
         monkeypatch.setattr(method, "load_model", lambda *paths: drafter)
         task = tiny.task()
         task.cfg = DecodingConfig(decoding="specdec", drafter_path="drafter.pt", **flags)
         options = Namespace(beam=1, max_len_a=0, max_len_b=12)
-        return build.build_generator(task, verifiers, options)
+        return build.build_generator(task, verifiers, options, backend=backend)
 
     return make
 
@@ -71,9 +71,11 @@ def test_a_decoder_that_the_engine_cannot_run_is_no_drafter(built):
 class TestInt8:
     """8-bit weights where there are kernels for them; else a warning, once."""
 
-    def warnings(self, built, caplog, dtype):
+    def warnings(self, built, caplog, dtype, backend=None):
         with caplog.at_level(logging.WARNING, logger="specdec_plugin.methods"):
-            generator = built([tiny.model(1)], drafter_model("causal"), drafter_dtype=dtype)
+            generator = built(
+                [tiny.model(1)], drafter_model("causal"), backend, drafter_dtype=dtype
+            )
         generator.generate([], tiny.sample([3, 6, 1], 2))
         return [
             each.getMessage()
@@ -81,15 +83,12 @@ class TestInt8:
             if each.name.startswith("specdec_plugin.methods")
         ]
 
-    def test_without_kernels_the_models_type_is_named(self, built, caplog, monkeypatch):
-        monkeypatch.setattr(native, "library", lambda: None)
-        monkeypatch.setattr(native_layers.native, "library", lambda: None)
-        (said,) = self.warnings(built, caplog, "int8")
+    def test_without_kernels_the_models_type_is_named(self, built, caplog):
+        (said,) = self.warnings(built, caplog, "int8", TorchBackend())
         assert "--drafter-dtype int8" in said and "its model's own type" in said
 
-    def test_without_kernels_bfloat16_is_no_surprise(self, built, caplog, monkeypatch):
-        monkeypatch.setattr(native, "library", lambda: None)
-        assert self.warnings(built, caplog, "bfloat16") == []
+    def test_without_kernels_bfloat16_is_no_surprise(self, built, caplog):
+        assert self.warnings(built, caplog, "bfloat16", TorchBackend()) == []
 
     def test_with_kernels_nothing_is_said(self, built, caplog):
         assert self.warnings(built, caplog, "int8") == []
@@ -100,7 +99,7 @@ class TestInt8:
     [
         ("adaptive_softmax_cutoff", "5,10", "--adaptive-softmax-cutoff out"),
         ("cross_self_attention", True, "--cross-self-attention out"),
-        ("chain_units", -1, "0 chain units or more"),
+        ("chain_units", -1, "0 or more chain units"),
     ],
 )
 def test_a_drafter_that_could_not_be_trained_is_not_built(option, value, words):

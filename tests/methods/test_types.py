@@ -11,47 +11,47 @@ from tests.support.search import assert_same, reference
 LOW = ["bfloat16", "float16"]
 
 
-def refusal(method, dtype, operators):
+def refusal(method, dtype, backend):
     """What is said where the method cannot draft; None where it decodes."""
     if method not in ("self-draft", "relaxed"):
         return None
-    if operators == "plain":
+    if backend.supports() is not None:
         return r"only the native kernels can run .* Add --drafter-path DRAFTER\.pt"
     if dtype == "float16":
         return r"cannot be shared in float16: leave out --fp16 and --verifier-dtype float16"
     return None
 
 
-def decode(method, model, dtype, operators, **flags):
+def decode(method, model, dtype, backend, **flags):
     """Hypotheses of a small batch; None where they are refused as expected."""
-    sample, words = tiny.sample([5, 3, 6], 2), refusal(method, dtype, operators)
+    sample, words = tiny.sample([5, 3, 6], 2), refusal(method, dtype, backend)
     if words is not None:
         with pytest.raises(PluginError, match=words):
-            generator(method, model, **flags)
+            generator(method, model, backend, **flags)
         return None
-    return [row[0] for row in generator(method, model, **flags).generate([model], sample)]
+    return [row[0] for row in generator(method, model, backend, **flags).generate([model], sample)]
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_float32(method, operators):
+def test_float32(method, backend):
     model = verifier(method)
-    found = decode(method, model, "float32", operators)
+    found = decode(method, model, "float32", backend)
     if found is not None and method not in ("relaxed", "nat", "certified"):
         assert_same(found, reference([model], tiny.sample([5, 3, 6], 2), max_len_b=12))
 
 
 @pytest.mark.parametrize("dtype", LOW)
 @pytest.mark.parametrize("method", METHODS)
-def test_a_model_of_this_type(method, dtype, operators):
+def test_a_model_of_this_type(method, dtype, backend):
     model = verifier(method).to(getattr(torch, dtype))
-    found = decode(method, model, dtype, operators)
+    found = decode(method, model, dtype, backend)
     assert found is None or all(len(row["tokens"]) > 0 for row in found)
 
 
 @pytest.mark.parametrize("dtype", LOW)
 @pytest.mark.parametrize("method", [each for each in METHODS if each not in ("nat", "certified")])
-def test_a_verifier_of_this_type(method, dtype, operators):
-    found = decode(method, verifier(method), dtype, operators, verifier_dtype=dtype)
+def test_a_verifier_of_this_type(method, dtype, backend):
+    found = decode(method, verifier(method), dtype, backend, verifier_dtype=dtype)
     assert found is None or all(len(row["tokens"]) > 0 for row in found)
 
 

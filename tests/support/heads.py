@@ -77,13 +77,13 @@ RULES = {
 }
 
 
-def generator(model, rule, k=K, floor=0.0, one_call=True, dtype=None, **lengths):
+def generator(model, rule, k=K, floor=0.0, verifying=None, dtype=None, backend=None, **lengths):
     statistics = Statistics()
-    engine = build_engine(model)
+    engine = build_engine(model, backend=backend)
     least = rule.min_block - 1 if isinstance(rule, MinBlock) else 0
     proposals, verifier = Proposals(model.heads, engine, k, dtype), Verifier([engine], statistics)
     drafter = BlockwiseDrafter(proposals, verifier, EOS, floor, least, statistics)
-    step = VerifiedStep(verifier, rule, one_call)
+    step = VerifiedStep(verifier, rule, verifying)
     limits = Lengths(max_positions=64, **lengths)
     loop = DecodingLoop(drafter, step, statistics, keep_history=True)
     return ParallelGenerator([model], model.decoder.dictionary, loop, statistics, limits)

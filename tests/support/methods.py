@@ -51,7 +51,7 @@ def verifier(method, seed=1):
     return tiny.model(seed, symbols=SYMBOLS)
 
 
-def generator(method, model, **flags):
+def generator(method, model, backend=None, **flags):
     """What the command line builds for ``method`` and a model of :func:`verifier`."""
     drafter = _DRAFTERS[method]() if method in _DRAFTERS else None
     given = {} if drafter is None else {"drafter_path": "drafter.pt"}
@@ -59,4 +59,4 @@ def generator(method, model, **flags):
     task.cfg = DecodingConfig(**{**METHODS[method], **given, **flags})
     options = Namespace(beam=1, max_len_a=0, max_len_b=12)
     with mock.patch.object(method_module, "load_model", lambda *paths: drafter):
-        return build.build_generator(task, [model], options)
+        return build.build_generator(task, [model], options, backend=backend)

@@ -8,7 +8,7 @@ from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
-from specdec_plugin.engine import build_engine
+from specdec_plugin.engine import TorchBackend, build_engine
 
 from . import tiny
 
@@ -22,10 +22,30 @@ def reference(models, sample, prefix=None, **options):
     return [row[0] for row in generator.generate(models, sample, prefix_tokens=prefix)]
 
 
-def ours(models, sample, drafter, rule, prefix=None, temperature=1.0, one_call=True, **lengths):
+#: Who verifies a draft: whoever runs the decoder, or PyTorch's operators.
+VERIFYING = st.sampled_from([None, TorchBackend()])
+
+
+def ours(
+    models,
+    sample,
+    drafter,
+    rule,
+    prefix=None,
+    temperature=1.0,
+    backend=None,
+    verifying=None,
+    **lengths,
+):
+    """Hypotheses, and what was counted.
+
+    Args:
+        backend: who computes.
+        verifying: who verifies a draft.
+    """
     statistics = Statistics()
-    engines = [build_engine(model) for model in models]
-    step = VerifiedStep(Verifier(engines, statistics, temperature), rule, one_call)
+    engines = [build_engine(model, backend=backend) for model in models]
+    step = VerifiedStep(Verifier(engines, statistics, temperature), rule, verifying)
     loop = DecodingLoop(drafter, step, statistics, keep_history=True)
     positions = min(model.max_decoder_positions() for model in models)
     options = Lengths(max_positions=positions, **lengths)

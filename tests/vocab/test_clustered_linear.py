@@ -11,7 +11,7 @@ from specdec_plugin.vocab.clustered_projection import ClusteredProjection
 from tests.support import made
 from tests.support.architectures import VOCABULARY, build_model
 
-pytestmark = pytest.mark.usefixtures("seeded", "operators")
+pytestmark = pytest.mark.usefixtures("seeded")
 
 
 def naive(inputs, weight, bias, clusters):
@@ -31,20 +31,22 @@ def naive(inputs, weight, bias, clusters):
 @pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
 @pytest.mark.parametrize("vocabulary, dim", [(300, 16), (299, 21)])
 @pytest.mark.parametrize("with_bias", [True, False])
-def test_is_the_masked_full_product(rows, share, vocabulary, dim, with_bias):
+def test_is_the_masked_full_product(rows, share, vocabulary, dim, with_bias, backend):
     weight, inputs = torch.randn(vocabulary, dim), torch.randn(rows, dim)
     bias = torch.randn(vocabulary) if with_bias else None
     clusters = made.random_clusters(9, dim, vocabulary, share, always=[2, 3], never=[1])
     expected = naive(inputs, weight, bias, clusters)
-    found, normalisers = ClusteredLinear(weight, bias, clusters).scores(inputs, never=3)
+    found, normalisers = ClusteredLinear(weight, bias, clusters, backend=backend).scores(
+        inputs, never=3
+    )
     torch.testing.assert_close(normalisers, expected.logsumexp(1), atol=1e-4, rtol=1e-5)
     expected[:, 3] = -math.inf
     torch.testing.assert_close(found, expected, atol=1e-4, rtol=1e-5)
 
 
-def test_what_is_said_does_not_depend_on_the_neighbours():
+def test_what_is_said_does_not_depend_on_the_neighbours(backend):
     weight, inputs = torch.randn(500, 32), torch.randn(40, 32)
-    linear = ClusteredLinear(weight, None, made.random_clusters(7, 32, 500, 0.1))
+    linear = ClusteredLinear(weight, None, made.random_clusters(7, 32, 500, 0.1), backend=backend)
     together = linear(inputs)
     alone = torch.cat([linear(each) for each in inputs.split(1)])
     assert torch.equal(together.isfinite(), alone.isfinite())
@@ -53,33 +55,35 @@ def test_what_is_said_does_not_depend_on_the_neighbours():
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("rows", [1, 3, 40])
-def test_threads_share_the_work(threads, rows):
+def test_threads_share_the_work(threads, rows, backend):
     before = torch.get_num_threads()
     weight, inputs = torch.randn(301, 24), torch.randn(rows, 24)
     clusters = made.random_clusters(5, 24, 301, 0.1)
     torch.set_num_threads(threads)
     try:
-        found = ClusteredLinear(weight, None, clusters)(inputs)
+        found = ClusteredLinear(weight, None, clusters, backend=backend)(inputs)
     finally:
         torch.set_num_threads(before)
     torch.testing.assert_close(found, naive(inputs, weight, None, clusters), atol=1e-4, rtol=1e-5)
 
 
-def test_on_the_kernels_not_a_bit_depends_on_the_neighbours(operators):
+def test_on_the_kernels_not_a_bit_depends_on_the_neighbours(backend):
     weight, inputs = torch.randn(500, 37), torch.randn(70, 37)
-    linear = ClusteredLinear(weight, torch.randn(500), made.random_clusters(7, 37, 500, 0.1))
+    linear = ClusteredLinear(
+        weight, torch.randn(500), made.random_clusters(7, 37, 500, 0.1), backend=backend
+    )
     together, alone = linear(inputs), torch.cat([linear(each) for each in inputs.split(1)])
     # PyTorch's products may round differently with other rows beside them.
-    assert torch.equal(together, alone) or operators == "plain"
+    assert torch.equal(together, alone) or backend.supports() is not None
     torch.testing.assert_close(together, alone)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("temperature", [1.0, 0.7])
-def test_as_a_decoders_projection(dtype, temperature):
+def test_as_a_decoders_projection(dtype, temperature, backend):
     decoder = build_model().decoder
     clusters = made.random_clusters(4, 16, VOCABULARY, 0.4, always=[2], never=[1])
-    projection = ClusteredProjection(clusters, decoder, dtype)
+    projection = ClusteredProjection(clusters, decoder, dtype, backend=backend)
     assert projection.native is None
     hidden = torch.randn(2, 3, 16)
     for _ in range(2):

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ...engine import native as kernels
+from ...engine.linear import NativeLinear
 from ...engine.native.interface import Header, constants, field, structure
-from ...engine.native_layers import NativeLinear
 from ...engine.output_projection import OutputProjection, Scores
 from ...models.chain_head import ChainHead
 

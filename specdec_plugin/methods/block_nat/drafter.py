@@ -9,7 +9,7 @@ from torch import Tensor
 from ...decoding.drafter import Drafter
 from ...decoding.state import Batch, Draft, Rows
 from ...decoding.statistics import Statistics
-from ...engine import CachedDecoder
+from ...engine import Backend, CachedDecoder
 from ...engine.encoder import build_encoder
 from ...models.block_nat import BlockNATModel
 from ...vocab.clustered_projection import projection_by
@@ -36,6 +36,7 @@ class NATDrafter(Drafter):
             right would fall below this; 0 drafts k tokens always.
         statistics: where it is counted what the model is fed.
         clusters: of the states that are projected, or None.
+        backend: who computes; None chooses.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class NATDrafter(Drafter):
         confidence: float = 0.0,
         statistics: Optional[Statistics] = None,
         clusters: Optional[Clusters] = None,
+        backend: Optional[Backend] = None,
     ) -> None:
         self.model = model
         self.statistics = Statistics() if statistics is None else statistics
@@ -58,8 +60,8 @@ class NATDrafter(Drafter):
         self.confidence = confidence
         self.causal = model.decoder.causal_prefix
         masks, project = model.decoder.mask_vectors, projection_by(clusters)
-        self.engine = CachedDecoder(model.decoder, dtype, masks, project)
-        self._encode = build_encoder(model)
+        self.engine = CachedDecoder(model.decoder, dtype, masks, project, backend)
+        self._encode = build_encoder(model, self.engine.backend)
         self._chain = self._make_chain()
         self._native = self._make_native()
         self._batch: Any = None
@@ -79,7 +81,7 @@ class NATDrafter(Drafter):
         return Chain(head, engine.embedding, engine.scale, engine.projection, engine.weight_type)
 
     def _make_native(self) -> Optional[NativeBlockDraft]:
-        if not self.causal or self.with_scores or not self.engine.takes_tokens:
+        if not self.causal or self.with_scores or self.engine.on_torch is not None:
             return None
         if self._chain is None or self._chain.native is None:
             return None
@@ -192,7 +194,7 @@ class NATDrafter(Drafter):
 
     def _feed(self, rows: Rows, new: int) -> Tensor:
         """States at k masks behind the new tokens, at most ``new`` a row. (rows, k, dim)."""
-        if self.causal and self.engine.takes_tokens and self._fits(new):
+        if self.causal and self.engine.on_torch is None and self._fits(new):
             counts = rows.lengths + 1 - self._state.lengths
             return self.engine.feed_block(self._state, rows.inputs, counts, new, self.block_size)
         return self._feed_one(rows, new) if rows.size == 1 else self._feed_many(rows, new)

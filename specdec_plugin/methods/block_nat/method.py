@@ -132,6 +132,7 @@ def build_drafter(
         confidence,
         setup.statistics,
         setup.drafter_clusters(model),
+        setup.backend,
     )
     drafter.release()
     if dtype is not None and not dtype.is_floating_point and drafter.engine.weight_type != dtype:

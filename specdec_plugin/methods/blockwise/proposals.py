@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ...engine import native as kernels
 from ...engine.cached_decoder import CachedDecoder, DecoderState
-from ...engine.native_layers import WEIGHT_TYPES, NativeLinear
+from ...engine.linear import NativeLinear
 from ...engine.output_projection import Scores
 from ...engine.weights import WeightWatch, packing
 from ...models.proposal_heads import ProposalHeads
@@ -42,20 +42,21 @@ class Proposals:
         self.numbers = range(2, block_size + 1)
         own = heads.inner.weight.dtype
         wanted = own if dtype is None else dtype
-        self._dtype = wanted if wanted.is_floating_point or self._has_kernels(wanted) else own
-        self._projection = projection_by(clusters)(engine.decoder, self._dtype)
+        rounds = wanted.is_floating_point or self._supports(wanted) is None
+        self._dtype = wanted if rounds else own
+        project = projection_by(clusters)
+        self._projection = project(engine.decoder, self._dtype, backend=engine.backend)
         self._layouts = engine.layouts
         self._watch: Optional[WeightWatch] = WeightWatch(heads)
         self._watch.changed()
         self._native: Optional[int] = None
         self._lay_out()
 
-    def _has_kernels(self, dtype: torch.dtype) -> bool:
-        weight = self.heads.inner.weight
-        fits = weight.device.type == "cpu" and weight.dtype != torch.float64
+    def _supports(self, dtype: torch.dtype) -> Optional[str]:
+        """Why the kernels cannot run the heads with weights of this type; None if they can."""
         # The kernels read the source where the kernels have put it.
-        fits = fits and (not self.heads.readers or self._engine.takes_tokens)
-        return fits and dtype in WEIGHT_TYPES and kernels.library() is not None
+        source = self._engine.on_torch if self.heads.readers else None
+        return source or self._engine.backend.supports(self.heads.inner.weight, dtype)
 
     @property
     def dim(self) -> int:
@@ -99,7 +100,7 @@ class Proposals:
     def _lay_out(self) -> None:
         self._modules, self._native = self.heads, None
         with packing():
-            if self._has_kernels(self._dtype) and self._projection.native is not None:
+            if self._supports(self._dtype) is None and self._projection.native is not None:
                 self._native = self._build()
             elif self._dtype != self.heads.inner.weight.dtype:
                 self._modules = copy.deepcopy(self.heads).to(self._dtype)

@@ -15,7 +15,7 @@ from torch import Tensor
 from ...decoding.drafter import Drafter
 from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.symbols import Symbols
-from ...engine import native
+from ...engine import Backend, choose_backend
 from .native import NativeSourceCopy
 from .source_copy import SourceCopy
 
@@ -29,6 +29,7 @@ class InputGuidedDrafter(Drafter):
         longest: see :class:`..copies.SourceCopy`.
         fallback: drafts for rows where there is nothing to follow; None: nobody.
         fallback_rows: the fallback is asked only while at most so many rows are left; None: always.
+        backend: who computes; None chooses.
     """
 
     def __init__(
@@ -38,10 +39,12 @@ class InputGuidedDrafter(Drafter):
         longest: bool = False,
         fallback: Optional[Drafter] = None,
         fallback_rows: Optional[int] = None,
+        backend: Optional[Backend] = None,
     ) -> None:
         self._symbols, self._block_size = symbols, block_size
         self._longest, self._fallback = longest, fallback
         self._fallback_rows = sys.maxsize if fallback_rows is None else fallback_rows
+        self._backend = backend
         self._copies: Any = None
 
     @property
@@ -54,8 +57,8 @@ class InputGuidedDrafter(Drafter):
         tokens = batch.net_input["src_tokens"]
         padding = tokens.eq(self._symbols.source_pad)
         starts = padding.long().cumprod(1).sum(1)  # fairseq pads on the left
-        has_kernel = tokens.device.type == "cpu" and native.library() is not None
-        make: Any = NativeSourceCopy if has_kernel else SourceCopy
+        backend = self._backend or choose_backend(tokens.device)
+        make: Any = NativeSourceCopy if backend.supports(tokens) is None else SourceCopy
         # The search needs single symbols, which a CPU reads faster.
         source, starts = self._symbols.source(tokens).cpu(), starts.cpu()
         self._copies = make(source, starts, self._block_size, self._symbols.eos, self._longest)

@@ -75,6 +75,7 @@ class InputGuided(Method):
             longest=str(cfg.fallback) == "ngram",
             fallback=fallback,
             fallback_rows=rows_on(setup.on_cpu),
+            backend=setup.backend,
         )
 
     @classmethod

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...decoding.drafter import Drafter
 from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.symbols import Symbols
-from ...engine import native
+from ...engine import Backend, choose_backend
 from .native import NativeNgramLookup
 from .ngram_lookup import NgramLookup, Record, Window, initial_guesses
 
@@ -29,6 +29,7 @@ class JacobiDrafter(Drafter):
             what the source or the output had before.
         until: positions from here on are decoded one by one (Santilli et al., 2023, Algorithm 3).
         entries: n-grams of each order that are remembered from sentence to sentence.
+        backend: who computes; None chooses.
     """
 
     needs = frozenset(["argmax"])
@@ -40,9 +41,10 @@ class JacobiDrafter(Drafter):
         initial: str = "pad",
         until: int = sys.maxsize,
         entries: int = 0,
+        backend: Optional[Backend] = None,
     ) -> None:
         self._window, self._symbols, self._initial = window, symbols, initial
-        self._until, self._entries = until, entries
+        self._until, self._entries, self._backend = until, entries, backend
         self._record: Optional[Record] = None
         self._lookup: Any = None
         self._limit = 0
@@ -60,8 +62,9 @@ class JacobiDrafter(Drafter):
         initial = initial_guesses(self._initial, batch, self._symbols.ordinary, room, source)
         matched = source if self._initial == "ngram" else None
         window = self._window._replace(block=min(self._window.block, self._limit))
-        has_kernel = batch.device.type == "cpu" and native.library() is not None
-        make: Any = NativeNgramLookup if has_kernel else NgramLookup
+        backend = self._backend or choose_backend(batch.device)
+        by_kernels = backend.supports(batch.net_input["src_tokens"]) is None
+        make: Any = NativeNgramLookup if by_kernels else NgramLookup
         self._lookup = make(window, self._record, self._symbols.eos, matched, initial)
 
     def propose(self, rows: Rows) -> Draft:

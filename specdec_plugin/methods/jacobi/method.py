@@ -92,6 +92,7 @@ class Jacobi(Method):
             str(cfg.jacobi_init),
             hybrid or sys.maxsize,
             cfg.jacobi_pool,
+            setup.backend,
         )
 
 

@@ -8,7 +8,7 @@ from ...decoding.drafter import Drafter
 from ...decoding.state import Batch, Draft, Rows
 from ...decoding.verifier import Verifier
 from ...engine import CachedDecoder
-from ...engine.native_layers import WEIGHT_TYPES
+from ...engine.native import WEIGHT_TYPES
 from ...errors import PluginError
 from ...vocab.clustered_projection import projection_by
 from ...vocab.clusters import Clusters
@@ -60,7 +60,9 @@ class SelfDrafter(Drafter):
         engine = verifier.engines[0]
         if not isinstance(engine, CachedDecoder):
             raise PluginError(_NO_KERNELS)
-        copy = CachedDecoder(engine.decoder, dtype, project=projection_by(clusters))
+        copy = CachedDecoder(
+            engine.decoder, dtype, project=projection_by(clusters), backend=engine.backend
+        )
         self._verifier, self._engine, self._copy = verifier, engine, copy
         self.dtype = dtype
         self._layouts = engine.layouts
@@ -76,9 +78,9 @@ class SelfDrafter(Drafter):
 
     def _check(self) -> None:
         """PluginError where the copy cannot draft into the verifier's cache."""
-        if not self._copy.takes_tokens or not _is_scored(self._copy):
+        if self._copy.on_torch is not None or not _is_scored(self._copy):
             raise PluginError(_NO_KERNELS)
-        if not self._engine.takes_tokens:
+        if self._engine.on_torch is not None:
             own = str(self._engine.dtype).removeprefix("torch.")
             raise PluginError(
                 "Without --drafter-path, --decoding specdec drafts into the cache of the model, "

@@ -14,7 +14,7 @@ from specdec_plugin.decoding.loop import DecodingLoop, UnverifiedStep, VerifiedS
 from specdec_plugin.decoding.operations import Work, decoder_of, layers_of
 from specdec_plugin.decoding.statistics import PARTS, Statistics
 from specdec_plugin.decoding.verifier import Verifier
-from specdec_plugin.engine import build_engine, native
+from specdec_plugin.engine import TorchBackend, build_engine
 from specdec_plugin.lab.bench import flops
 from specdec_plugin.lab.bench.methods import Method
 from specdec_plugin.lab.bench.timing import Timing, _timed
@@ -40,9 +40,7 @@ def attention(queries, keys, values, *rest, **more):
 MISSING = {torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: attention}
 
 
-@pytest.fixture(autouse=True)
-def on_operators(monkeypatch):
-    monkeypatch.setattr(native, "library", lambda: None)
+BACKEND = TorchBackend()  # PyTorch's counter does not see the kernels
 
 
 def counted(action):
@@ -71,12 +69,14 @@ def measured(method, models, lengths=(7,), seed=1):
 def ours(models, drafter=None, step=None, statistics=None, **lengths):
     statistics = Statistics() if statistics is None else statistics
     if step is None:
-        engines = [build_engine(model) for model in models]
+        engines = [build_engine(model, backend=BACKEND) for model in models]
         step = VerifiedStep(Verifier(engines, statistics), TopBeta())
     loop = DecodingLoop(drafter, step, statistics)
     limits = Lengths(max_positions=64, max_len_b=30, **lengths)
     method = METHODS[type(drafter)] if isinstance(step, VerifiedStep) else UnverifiedBlockNAT
-    generator = ParallelGenerator(models, tiny.dictionary(), loop, statistics, limits)
+    generator = ParallelGenerator(
+        models, tiny.dictionary(), loop, statistics, limits, backend=BACKEND
+    )
     return Method("ours", generator, statistics, method=method)
 
 
@@ -123,7 +123,7 @@ def test_the_search_of_fairseq(beam):
 def test_a_trained_drafter(form, more, verified):
     models, statistics = [tiny.model(0)], Statistics()
     model = drafter_model(form, decoder_embed_dim=32, encoder_layers=2, **more)
-    drafter = NATDrafter(model, K, statistics=statistics, with_scores=not verified)
+    drafter = NATDrafter(model, K, statistics=statistics, with_scores=not verified, backend=BACKEND)
     step = None if verified else UnverifiedStep()
     true, spent, statistics = measured(ours(models, drafter, step, statistics, min_len=20), models)
     assert statistics.drafter_blocks == statistics.iterations and statistics.drafter_sources == 1
@@ -134,7 +134,9 @@ def test_a_trained_drafter(form, more, verified):
 
 def test_a_drafter_that_shares_the_encoder_does_not_run_it_again():
     model, statistics = tiny.model(0), Statistics()
-    drafter = NATDrafter(drafter_model("causal", share=True), K, shared=0, statistics=statistics)
+    drafter = NATDrafter(
+        drafter_model("causal", share=True), K, shared=0, statistics=statistics, backend=BACKEND
+    )
     true, spent, _ = measured(ours([model], drafter, statistics=statistics, min_len=20), [model])
     assert sum(spent.values()) == pytest.approx(true, rel=0.03)
 
@@ -142,7 +144,7 @@ def test_a_drafter_that_shares_the_encoder_does_not_run_it_again():
 @pytest.mark.parametrize("form", ["joint", "separate", "source"])
 def test_proposal_heads(form):
     models, statistics = [blockwise_model(21, form)], Statistics()
-    verifier = Verifier([build_engine(models[0])], statistics)
+    verifier = Verifier([build_engine(models[0], backend=BACKEND)], statistics)
     proposals = Proposals(models[0].heads, verifier.engines[0], 4)
     drafter = BlockwiseDrafter(proposals, verifier, 2, statistics=statistics)
     step = VerifiedStep(verifier, TopBeta())

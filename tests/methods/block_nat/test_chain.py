@@ -9,17 +9,17 @@ from specdec_plugin.methods.block_nat.chain import Chain, confident
 from specdec_plugin.models.chain_head import ChainHead
 from tests.support.architectures import build_model
 
-pytestmark = pytest.mark.usefixtures("seeded", "operators")
+pytestmark = pytest.mark.usefixtures("seeded")
 
 UNITS = 20
 
 
 @pytest.fixture
-def parts():
+def parts(backend):
     model = build_model()
     head = ChainHead(16, 16, UNITS)
     nn.init.normal_(head.out.weight)
-    engine = CachedDecoder(model.decoder)
+    engine = CachedDecoder(model.decoder, backend=backend)
     chain = Chain(head.eval(), engine.embedding, engine.scale, engine.projection, engine.dtype)
     return model.decoder, head, chain
 

@@ -17,8 +17,6 @@ from tests.support import tiny
 from tests.support.drafters import K, chained_model
 from tests.support.search import MODELS, SYMBOLS, assert_same, reference
 
-pytestmark = pytest.mark.usefixtures("operators")
-
 
 @torch.no_grad()
 def block_by_training(model, encoder_out, row, chosen):
@@ -39,13 +37,13 @@ def block_by_training(model, encoder_out, row, chosen):
 
 @pytest.mark.parametrize("form", ["full", "causal"])
 @pytest.mark.parametrize("lengths", [[5], [5, 2, 7]])
-def test_proposals_equal_the_training_forward(form, lengths):
+def test_proposals_equal_the_training_forward(form, lengths, backend):
     model = chained_model(form)
     net_input = tiny.sample(lengths, 3)["net_input"]
     # No minimal length: a head that is verified anyway need not know it.
     batch = Batch(net_input, [], 2, Constraints(1, 3, 2, 0.0, 0, 50))
     encoder_out = model.encoder.forward_torchscript(net_input)
-    drafter, rows = NATDrafter(model, K), Rows(batch)
+    drafter, rows = NATDrafter(model, K, backend=backend), Rows(batch)
     drafter.start(batch)
     random = torch.Generator().manual_seed(0)
     for _ in range(5):
@@ -64,10 +62,10 @@ def test_proposals_equal_the_training_forward(form, lengths):
 @pytest.mark.parametrize("form", ["full", "causal"])
 @pytest.mark.parametrize("confidence", [0.0, 0.05, 0.9])
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16, torch.int8])
-def test_lossless_whatever_the_drafter_computes_in(form, confidence, dtype):
+def test_lossless_whatever_the_drafter_computes_in(form, confidence, dtype, backend):
     verifier, model, statistics = tiny.model(1), chained_model(form), Statistics()
-    step = VerifiedStep(Verifier([build_engine(verifier)], statistics), TopBeta())
-    drafter = NATDrafter(model, K, dtype=dtype, confidence=confidence)
+    step = VerifiedStep(Verifier([build_engine(verifier, backend=backend)], statistics), TopBeta())
+    drafter = NATDrafter(model, K, dtype=dtype, confidence=confidence, backend=backend)
     loop = DecodingLoop(drafter, step, statistics)
     lengths = Lengths(max_len_b=15, max_positions=64)
     generator = ParallelGenerator([verifier], SYMBOLS, loop, statistics, lengths)
@@ -79,11 +77,11 @@ def test_lossless_whatever_the_drafter_computes_in(form, confidence, dtype):
     assert confidence < 0.5 or drafted < K * statistics.iterations / 2
 
 
-def generator_that_notes(form, most, noted):
+def generator_that_notes(form, most, noted, backend):
     """Beside a verifier; (rows, width, fewest tokens of a row) of each draft are noted."""
     verifier, model, statistics = MODELS[0], chained_model(form), Statistics()
-    step = VerifiedStep(Verifier([build_engine(verifier)], statistics), TopBeta())
-    drafter = NATDrafter(model, K)
+    step = VerifiedStep(Verifier([build_engine(verifier, backend=backend)], statistics), TopBeta())
+    drafter = NATDrafter(model, K, backend=backend)
     propose = drafter.propose
 
     def counted(rows):
@@ -99,10 +97,10 @@ def generator_that_notes(form, most, noted):
 
 @pytest.mark.parametrize("most", [1, 2, 3])
 @pytest.mark.parametrize("form", ["full", "causal"])
-def test_drafts_begin_when_few_rows_are_left(form, most):
+def test_drafts_begin_when_few_rows_are_left(form, most, backend):
     """Rows that were decoded greedily until then are fed to the drafter all at once."""
     noted = []
-    verifier, generator = generator_that_notes(form, most, noted)
+    verifier, generator = generator_that_notes(form, most, noted, backend)
     for seed in range(20):
         sample = tiny.sample([33, 36, 30, 32], seed)
         found = [row[0] for row in generator.generate([verifier], sample)]
@@ -113,7 +111,7 @@ def test_drafts_begin_when_few_rows_are_left(form, most):
 
 def test_a_drafter_that_would_have_to_read_more_than_is_to_come_stays_silent():
     noted, silent = [], 0
-    verifier, generator = generator_that_notes("causal", 1, noted)
+    verifier, generator = generator_that_notes("causal", 1, noted, None)
     for seed in range(20):
         begin, sample = len(noted), tiny.sample([3, 6, 0, 2], seed)
         source = sample["net_input"]["src_lengths"]

@@ -14,7 +14,7 @@ from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
-from specdec_plugin.engine import CachedDecoder, build_engine, native, native_layers
+from specdec_plugin.engine import CachedDecoder, TorchBackend, build_engine
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
 from specdec_plugin.methods.blockwise import method as blockwise_method
@@ -36,7 +36,7 @@ from tests.support.heads import (
     generator,
     head_state,
 )
-from tests.support.search import MODELS, assert_same
+from tests.support.search import MODELS, VERIFYING, assert_same
 
 DecodingConfig = config_class()
 
@@ -108,20 +108,17 @@ def naive(model, encoder_out, rule, k, floor, min_len, max_len):
     floor=st.sampled_from([0.0, 0.02, 0.3]),
     min_len=st.integers(0, 4),
     max_len=st.integers(4, 25),
-    native_kernels=st.booleans(),
-    one_call=st.booleans(),
+    backend=st.sampled_from([None, TorchBackend()]),
+    verifying=VERIFYING,
     seed=st.integers(0, 10**6),
 )
 def test_every_iteration_is_the_papers(
-    form, rule, sources, k, floor, min_len, max_len, native_kernels, one_call, seed
+    form, rule, sources, k, floor, min_len, max_len, backend, verifying, seed
 ):
     model, sample = BLOCKWISE[form], tiny.sample(sources, seed)
-    with pytest.MonkeyPatch.context() as patch:
-        if not native_kernels:
-            patch.setattr(native, "library", lambda: None)
-        limits = {"min_len": min_len, "max_len_b": max_len}
-        ours = generator(model, RULES[rule], k, floor, one_call, **limits)
-        found = [row[0] for row in ours.generate([model], sample)]
+    limits = {"min_len": min_len, "max_len_b": max_len}
+    ours = generator(model, RULES[rule], k, floor, verifying, backend=backend, **limits)
+    found = [row[0] for row in ours.generate([model], sample)]
     encoded = model.encoder.forward_torchscript(sample["net_input"])
     for row, hypothesis in enumerate(found):
         alone = {
@@ -168,11 +165,11 @@ def test_exact_acceptance_is_fairseqs_greedy_search(
     assert_same([row[0] for row in ours.generate(models, sample, prefix)], expected)
 
 
-@pytest.mark.parametrize("one_call", [True, False])
-def test_one_call_of_the_model_an_iteration(one_call, monkeypatch):
+@pytest.mark.parametrize("verifying", [None, TorchBackend()])
+def test_one_call_of_the_model_an_iteration(verifying, monkeypatch):
     """Verification and the next draft are one call, and some blocks are accepted."""
     calls = []
-    counted = CachedDecoder.feed if not one_call else CachedDecoder.describe
+    counted = CachedDecoder.describe if verifying is None else CachedDecoder.feed
 
     def count(self, *args):
         calls.append(self)
@@ -181,7 +178,7 @@ def test_one_call_of_the_model_an_iteration(one_call, monkeypatch):
     monkeypatch.setattr(CachedDecoder, counted.__name__, count)
     model, iterations, tokens = BLOCKWISE["joint", False], 0, 0
     for seed in range(20):
-        ours = generator(model, TopBeta(), one_call=one_call, max_len_b=20)
+        ours = generator(model, TopBeta(), verifying=verifying, max_len_b=20)
         before = len(calls)
         ((row,),) = ours.generate([model], tiny.sample([5], seed))
         assert len(calls) - before <= row["steps"] + 1
@@ -189,11 +186,10 @@ def test_one_call_of_the_model_an_iteration(one_call, monkeypatch):
     assert len(calls) == iterations < 0.9 * tokens
 
 
-def test_heads_are_asked_at_one_place_an_iteration(monkeypatch):
-    monkeypatch.setattr(native, "library", lambda: None)
+def test_heads_are_asked_at_one_place_an_iteration():
     model, asked = BLOCKWISE["joint", False], []
     model.heads.register_forward_pre_hook(lambda module, inputs: asked.append(inputs[0].shape))
-    ours = generator(model, TopBeta(), max_len_b=15)
+    ours = generator(model, TopBeta(), max_len_b=15, backend=TorchBackend())
     ours.generate([model], tiny.sample([5, 3, 6], 3))
     assert {shape[1:] for shape in asked} == {(1, 16)}
     assert sum(shape[0] for shape in asked) == ours.statistics.drafter_blocks
@@ -250,11 +246,11 @@ def test_a_decoder_with_a_learned_first_head_is_the_models_own():
 class TestFlags:
     """``--decoding blockwise`` from its flags."""
 
-    def built(self, models, symbols=SYMBOLS, **flags):
+    def built(self, models, symbols=SYMBOLS, backend=None, **flags):
         task = tiny.task(symbols)
         task.cfg = DecodingConfig(**{"decoding": "blockwise", **flags})
         options = Namespace(beam=1, max_len_a=0, max_len_b=12)
-        return build.build_generator(task, models, options)
+        return build.build_generator(task, models, options, backend=backend)
 
     @pytest.mark.parametrize(
         "flags, kind",
@@ -276,12 +272,11 @@ class TestFlags:
         named = self.built([model], drafter_dtype="float32").loop.drafter
         assert named.proposals.weight_type == torch.float32
 
-    def test_without_kernels_a_type_that_cannot_be_had_is_told(self, monkeypatch, caplog):
-        monkeypatch.setattr(native, "library", lambda: None)
-        monkeypatch.setattr(native_layers.native, "library", lambda: None)
-        proposals = self.built([BLOCKWISE["joint", False]]).loop.drafter.proposals
+    def test_without_kernels_a_type_that_cannot_be_had_is_told(self, caplog):
+        models, backend = [BLOCKWISE["joint", False]], TorchBackend()
+        proposals = self.built(models, backend=backend).loop.drafter.proposals
         assert proposals.weight_type == torch.float32 and not caplog.records
-        self.built([BLOCKWISE["joint", False]], drafter_dtype="int8")
+        self.built(models, backend=backend, drafter_dtype="int8")
         assert "--drafter-dtype int8 needs a CPU" in caplog.text
 
     @pytest.mark.parametrize("least, drafted", [(1, False), (2, True)])

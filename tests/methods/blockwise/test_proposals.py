@@ -5,7 +5,7 @@ import ctypes
 import pytest
 import torch
 
-from specdec_plugin.engine import build_engine, native
+from specdec_plugin.engine import TorchBackend, build_engine, native
 from specdec_plugin.methods.block_nat.chain import confident
 from specdec_plugin.methods.blockwise.native import HeadsCall
 from specdec_plugin.methods.blockwise.proposals import Proposals
@@ -116,10 +116,9 @@ def test_states_that_are_no_numbers_do_no_harm():
     assert bool(((lengths >= 0) & (lengths <= 4)).all())
 
 
-def test_without_kernels_in_another_type(monkeypatch):
-    monkeypatch.setattr(native, "library", lambda: None)
+def test_without_kernels_in_another_type():
     model, states = BLOCKWISE["separate", False], torch.randn(4, 16)
-    engine = build_engine(model)
+    engine = build_engine(model, backend=TorchBackend())
     plain, half = (Proposals(model.heads, engine, 5, each) for each in (None, torch.bfloat16))
     assert plain.native is None and half.native is None
     assert half.weight_type == torch.bfloat16

@@ -12,7 +12,7 @@ from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.constraints import Constraints
 from specdec_plugin.decoding.state import Batch, Rows
 from specdec_plugin.decoding.symbols import Symbols
-from specdec_plugin.engine import native
+from specdec_plugin.engine import TorchBackend, native
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
 from specdec_plugin.methods.input_guided.drafter import InputGuidedDrafter
@@ -21,14 +21,15 @@ from specdec_plugin.methods.input_guided.source_copy import NEAR, SourceCopy
 from specdec_plugin.methods.registry import check_method_flags, config_class
 from tests.support import tiny
 from tests.support.hostile import HostileDrafter
-from tests.support.search import MODELS, SYMBOLS, assert_same, ours, reference
+from tests.support.search import MODELS, SYMBOLS, VERIFYING, assert_same, ours, reference
 
 EOS = SYMBOLS.eos()
 MAKERS = [SourceCopy, NativeSourceCopy]
 
 
-def drafter(block_size=50, longest=False, fallback=None):
-    return InputGuidedDrafter(Symbols.of(SYMBOLS, SYMBOLS, EOS), block_size, longest, fallback)
+def drafter(block_size=50, longest=False, fallback=None, backend=None):
+    symbols = Symbols.of(SYMBOLS, SYMBOLS, EOS)
+    return InputGuidedDrafter(symbols, block_size, longest, fallback, backend=backend)
 
 
 @settings(max_examples=80, deadline=None)
@@ -40,12 +41,12 @@ def drafter(block_size=50, longest=False, fallback=None):
     hostile=st.booleans(),
     prefix_size=st.integers(0, 3),
     max_len=st.integers(3, 20),
-    one_call=st.booleans(),
-    kernels=st.booleans(),
+    backend=st.sampled_from([None, TorchBackend()]),
+    verifying=VERIFYING,
     seed=st.integers(0, 10**6),
 )
 def test_lossless(
-    sources, models, block_size, longest, hostile, prefix_size, max_len, one_call, kernels, seed
+    sources, models, block_size, longest, hostile, prefix_size, max_len, backend, verifying, seed
 ):
     chosen, sample = [MODELS[index] for index in models], tiny.sample(sources, seed)
     prefix = None
@@ -55,14 +56,9 @@ def test_lossless(
     expected = reference(chosen, sample, prefix, max_len_b=max_len)
     truth = [row["tokens"].tolist() for row in expected]
     fallback = HostileDrafter(truth, 0.5, 4, seed) if hostile else None
-    with pytest.MonkeyPatch.context() as patch:
-        if not kernels:
-            patch.setattr(native, "library", lambda: None)
-        guided = drafter(block_size, longest, fallback)
-        found, _ = ours(
-            chosen, sample, guided, TopBeta(), prefix, one_call=one_call and kernels,
-            max_len_b=max_len,
-        )  # fmt: skip
+    guided = drafter(block_size, longest, fallback, backend)
+    options = {"backend": backend, "verifying": verifying, "max_len_b": max_len}
+    found, _ = ours(chosen, sample, guided, TopBeta(), prefix, **options)
     assert_same(found, expected)
     assert all(row["steps"] <= len(row["tokens"]) for row in found)
 

@@ -14,7 +14,7 @@ from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.constraints import Constraints
 from specdec_plugin.decoding.state import Batch, Outcome, Rows
 from specdec_plugin.decoding.symbols import Symbols
-from specdec_plugin.engine import native
+from specdec_plugin.engine import NativeBackend, TorchBackend, native
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
 from specdec_plugin.methods.jacobi.drafter import JacobiDrafter
@@ -34,7 +34,7 @@ from specdec_plugin.methods.jacobi.ngram_lookup import (
 )
 from specdec_plugin.methods.registry import check_method_flags, config_class
 from tests.support import tiny
-from tests.support.search import MODELS, SYMBOLS, assert_same, ours, reference
+from tests.support.search import MODELS, SYMBOLS, VERIFYING, assert_same, ours, reference
 
 JACOBI = ("jacobi", "gs-jacobi", "hybrid-jacobi")
 
@@ -63,11 +63,11 @@ def drafter(window=WINDOWS[0], initial="pad", **options):
     entries=st.sampled_from([0, 7, 1000]),
     prefix_size=st.integers(0, 3),
     max_len=st.integers(3, 30),
-    one_call=st.booleans(),
+    verifying=VERIFYING,
     seed=st.integers(0, 10**6),
 )
 def test_lossless_in_no_more_iterations_than_tokens(
-    sources, models, window, initial, until, entries, prefix_size, max_len, one_call,
+    sources, models, window, initial, until, entries, prefix_size, max_len, verifying,
     seed,
 ):  # fmt: skip
     chosen, sample = [MODELS[index] for index in models], tiny.sample(sources, seed)
@@ -79,7 +79,7 @@ def test_lossless_in_no_more_iterations_than_tokens(
     solver = drafter(window, initial, until=until, entries=entries)
     for _ in range(2):  # the second time with what the first has taught
         found, _ = ours(
-            chosen, sample, solver, TopBeta(), prefix, one_call=one_call, max_len_b=max_len
+            chosen, sample, solver, TopBeta(), prefix, verifying=verifying, max_len_b=max_len
         )
         assert_same(found, expected)
         assert all(row["steps"] <= len(row["tokens"]) for row in found)
@@ -99,14 +99,11 @@ def test_kernels_guess_what_operators_guess(
     sources, window, initial, until, entries, max_len, seed
 ):
     both = []
-    for library in (None, native.library()):
-        solver = drafter(window, initial, until=until, entries=entries)
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(native, "library", lambda library=library: library)
-            runs = [
-                ours(MODELS[:1], tiny.sample(sources, each), solver, TopBeta(), max_len_b=max_len)
-                for each in (seed, seed + 1, seed)
-            ]
+    for backend in (TorchBackend(), NativeBackend()):
+        solver = drafter(window, initial, until=until, entries=entries, backend=backend)
+        samples = [tiny.sample(sources, each) for each in (seed, seed + 1, seed)]
+        options = {"max_len_b": max_len, "backend": backend}
+        runs = [ours(MODELS[:1], sample, solver, TopBeta(), **options) for sample in samples]
         both.append((runs, solver._record))
     (expected, one), (found, other_record) = both
     for (mine, _), (theirs, _) in zip(found, expected):
@@ -336,12 +333,12 @@ class TestInitialGuesses:
 class TestFlags:
     """``--decoding jacobi``, ``gs-jacobi`` and ``hybrid-jacobi``."""
 
-    def built(self, method, **flags):
+    def built(self, method, backend=None, **flags):
         task = tiny.task()
         task.cfg = config_class()(decoding=method, **flags)
         check_method_flags(task.cfg)
         options = Namespace(beam=1, max_len_a=0, max_len_b=12)
-        return build.build_generator(task, MODELS[:1], options)
+        return build.build_generator(task, MODELS[:1], options, backend=backend)
 
     @pytest.mark.parametrize("method", JACOBI)
     @pytest.mark.parametrize("sources", [[4], [3, 6, 1]])
@@ -379,8 +376,7 @@ class TestFlags:
             self.built("hybrid-jacobi", **flags)
 
     @pytest.mark.parametrize("method", JACOBI)
-    def test_without_kernels(self, method, monkeypatch):
-        monkeypatch.setattr(native, "library", lambda: None)
-        sample = tiny.sample([3, 6, 1], 2)
-        found = [row[0] for row in self.built(method).generate(MODELS[:1], sample)]
+    def test_without_kernels(self, method):
+        sample, ours = tiny.sample([3, 6, 1], 2), self.built(method, TorchBackend())
+        found = [row[0] for row in ours.generate(MODELS[:1], sample)]
         assert_same(found, reference(MODELS[:1], sample, max_len_b=12))

@@ -13,7 +13,7 @@ from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
-from specdec_plugin.engine import build_engine, native
+from specdec_plugin.engine import NativeBackend, TorchBackend, build_engine
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
 from specdec_plugin.methods.registry import config_class
@@ -110,10 +110,10 @@ def test_a_large_vocabulary_is_screened_where_others_than_the_best_count(seed):
     symbols = tiny.dictionary(3000)
     model, sample = tiny.model(seed, symbols=symbols), tiny.sample([5, 3], seed)
     both = []
-    for one_call in (False, True):
+    for verifying in (TorchBackend(), NativeBackend()):
         statistics = Statistics()
         verifier = Verifier([build_engine(model)], statistics)
-        step = VerifiedStep(verifier, TopBeta(5, 3.0), one_call)
+        step = VerifiedStep(verifier, TopBeta(5, 3.0), verifying)
         loop = DecodingLoop(SelfDrafter(verifier, 6, torch.int4), step, statistics)
         ours = ParallelGenerator([model], symbols, loop, statistics, Lengths(max_len_b=25))
         both.append((first_of(ours.generate([model], sample)), statistics))
@@ -142,11 +142,11 @@ def test_new_weights_are_copied_again():
 class TestFlags:
     """``--decoding specdec`` without ``--drafter-path``."""
 
-    def built(self, models, **flags):
+    def built(self, models, backend=None, **flags):
         task = tiny.task()
         task.cfg = DecodingConfig(decoding="specdec", **flags)
         options = Namespace(beam=1, max_len_a=0, max_len_b=12)
-        return build.build_generator(task, models, options)
+        return build.build_generator(task, models, options, backend=backend)
 
     @pytest.mark.parametrize("beta, dtype", [(1, torch.int8), (4, torch.int4)])
     def test_the_type_depends_on_what_is_accepted(self, beta, dtype):
@@ -178,7 +178,6 @@ class TestFlags:
         with pytest.raises(PluginError, match="Add --drafter-path"):
             self.built([build_model(arch)])
 
-    def test_without_kernels_a_drafter_is_needed(self, monkeypatch):
-        monkeypatch.setattr(native, "library", lambda: None)
+    def test_without_kernels_a_drafter_is_needed(self):
         with pytest.raises(PluginError, match=r"C\+\+ compiler.*Add --drafter-path"):
-            self.built(MODELS[:1])
+            self.built(MODELS[:1], TorchBackend())

@@ -1,0 +1,81 @@
+"""Who computes: PyTorch's operators, or native kernels where they can."""
+
+from abc import ABC, abstractmethod
+from typing import Optional, Sequence, Union
+
+import torch
+from torch import Tensor
+
+from . import native
+from .linear import Linear, NativeLinear
+
+
+class Backend(ABC):
+    """Answers what runs each part of a model. It has no state."""
+
+    @abstractmethod
+    def supports(
+        self, tensor: Optional[Tensor] = None, dtype: Optional[torch.dtype] = None
+    ) -> Optional[str]:
+        """Why native kernels do not run here, in a few words; None where they do.
+
+        Args:
+            tensor: what they would read, such as a weight; None asks for no tensor in particular.
+            dtype: the type that the weight would be packed in; None for what is not packed.
+        """
+
+    def linear(
+        self, weights: Sequence[Tensor], biases: Optional[Sequence[Tensor]], dtype: torch.dtype
+    ) -> Union[Linear, NativeLinear]:
+        """A product with packed weights.
+
+        Args:
+            weights: (outputs, inputs) each; their outputs are put side by side.
+            biases: (outputs,) each, or None for all.
+            dtype: the type to pack weights in. PyTorch has no products of integer types:
+                its weights keep their own type then.
+        """
+        if self.supports(weights[0], dtype) is None:
+            return NativeLinear(weights, biases, dtype)
+        return Linear.of(weights, biases, dtype)
+
+
+class TorchBackend(Backend):
+    """PyTorch's operators, for any model on any device.
+
+    Args:
+        reason: why not the kernels, in a few words.
+    """
+
+    def __init__(self, reason: str = "PyTorch's operators were chosen") -> None:
+        self._reason = reason
+
+    def supports(
+        self, tensor: Optional[Tensor] = None, dtype: Optional[torch.dtype] = None
+    ) -> Optional[str]:
+        """See :class:`Backend`."""
+        return self._reason
+
+
+class NativeBackend(Backend):
+    """Native kernels for what they can run, and PyTorch's operators for the rest."""
+
+    def supports(
+        self, tensor: Optional[Tensor] = None, dtype: Optional[torch.dtype] = None
+    ) -> Optional[str]:
+        """See :class:`Backend`."""
+        if tensor is not None and tensor.device.type != "cpu":
+            return f"the model is on {tensor.device.type} and not on a CPU"
+        wanted = torch.float64 if tensor is not None and tensor.dtype == torch.float64 else dtype
+        if wanted is not None and wanted not in native.WEIGHT_TYPES:
+            return f"the native kernels have no {str(wanted).removeprefix('torch.')}"
+        return None
+
+
+def choose_backend(device: torch.device) -> Backend:
+    """The fastest backend of a device."""
+    if device.type != "cpu":
+        return TorchBackend(f"the model is on {device.type} and not on a CPU")
+    if native.library() is None:
+        return TorchBackend("the native kernels are not compiled (a C++ compiler is needed)")
+    return NativeBackend()
