@@ -8,13 +8,13 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.utils import import_user_module
 from fairseq_cli import generate
 
 from ..fairseq_compat.options import flag_of
-from ..fairseq_compat.user_dir import FOLDER
+from ..fairseq_compat.user_dir import FOLDER, import_user_dir
 from ..methods.options import option
 from ..methods.registry import all_flags, methods, names, readers
+from .options import methods_of
 
 DESCRIPTION = """\
 Translate a binarised split. Every option of fairseq-generate is taken (see fairseq-generate
@@ -51,10 +51,8 @@ def build_parser() -> argparse.ArgumentParser:
         group = parser.add_argument_group(f"--decoding {name}", _summary(name, own))
         _add(group, own)
     shared = parser.add_argument_group("options of several methods")
-    for among, found in sorted(flags.items(), key=lambda each: -len(each[0])):
-        others = [name for name in names() if name not in among]
-        short = f"all but {', '.join(others)}" if len(others) < len(among) else ", ".join(among)
-        _add(shared, found, f" [{short if others else 'all'}]")
+    for _, found in sorted(flags.items(), key=lambda each: -len(each[0])):
+        _add(shared, found, f" [{methods_of(found[0])}]")
     return parser
 
 
@@ -83,9 +81,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     argv = sys.argv[1:] if argv is None else argv
     if not argv or "-h" in argv or "--help" in argv:
-        own = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-        own.add_argument("--user-dir")
-        import_user_module(own.parse_known_args(argv)[0])  # it may bring more methods
+        import_user_dir(argv)  # it may bring more methods
         build_parser().print_help()
         return
     # What the user gives comes later, so that it counts.

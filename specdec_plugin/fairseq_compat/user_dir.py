@@ -7,9 +7,14 @@ package's ``__path__``. Otherwise fairseq stops with "not globally unique", so
 copy of the plugin is no reason to stop: the loaded one serves.
 """
 
+import argparse
 import logging
 import os
-from typing import List
+from typing import List, Optional, Sequence
+
+from fairseq.utils import import_user_module
+
+from ..errors import PluginError
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +33,26 @@ class PluginPath(List[str]):
         if not any(os.path.samefile(folder, loaded) for loaded in self):
             logger.warning("%s is loaded already and serves for --user-dir %s", self[0], folder)
         return True
+
+
+def import_user_dir(argv: Optional[Sequence[str]]) -> None:
+    """Import ``--user-dir`` of a command line before its parser is made, which may depend on it.
+
+    Args:
+        argv: the arguments; None for those of this process.
+
+    Raises:
+        PluginError: there is no such folder.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--user-dir")
+    options, _ = parser.parse_known_args(argv)
+    try:
+        import_user_module(options)
+    except FileNotFoundError:
+        raise PluginError(
+            f"--user-dir {options.user_dir} does not exist. Name the folder of a plugin."
+        ) from None
 
 
 def _is_plugin(folder: str) -> bool:

@@ -9,8 +9,9 @@ import torch
 
 from ...api import Session, load_session
 from ...errors import PluginError
+from ...fairseq_compat.user_dir import import_user_dir
 from ...textfiles import read_lines
-from .command_line import build_parser, check_options, import_user_dir, method_names
+from .command_line import build_parser, check_options, method_names
 from .edits import Edits, edit_ratios, ratio_rows
 from .examples import chosen, drafting, example_rows
 from .flops import gflops

@@ -2,14 +2,13 @@
 
 import argparse
 import logging
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, List
 
-from fairseq.utils import import_user_module
 from sacrebleu.metrics import BLEU
 
 from ...errors import PluginError
-from ...methods.options import choices_of, kind_of
 from ...methods.registry import all_flags
+from ..flags import add_flag
 from .methods import (
     BASELINES,
     CLUSTERED,
@@ -40,17 +39,6 @@ EXAMPLE = """examples:
 """
 #: SpecDec++ as the papers run it for speed.
 SPECDEC_PP = {"top_beta": 5, "tolerance": 3.0}
-
-
-def import_user_dir(argv: Sequence[str]) -> None:
-    """Register the methods of ``--user-dir``, which have options of their own."""
-    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    parser.add_argument("--user-dir")
-    options, _ = parser.parse_known_args(argv)
-    try:
-        import_user_module(options)
-    except FileNotFoundError:
-        raise PluginError(f"--user-dir {options.user_dir} does not exist. Name a folder.") from None
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -107,23 +95,11 @@ def _add_models(parser: Any) -> None:
 
 def _add_decoding(group: Any) -> None:
     """An option for each flag of the registered methods."""
-    for name, item in all_flags().items():
-        if name in OF_THE_NAME:
-            continue
-        default = SPECDEC_PP.get(name, item.default)
-        text = str(item.metadata["help"]).replace("%", "%%")
-        if name in SPECDEC_PP:
-            text += "; here for specdec++, and the first for --acceptance top-k"
-        given: Dict[str, Any] = {"default": default, "help": text}
-        if kind_of(item) is bool:
-            given["action"] = "store_true"
-        elif choices_of(item):
-            given["choices"] = choices_of(item)
-        else:
-            given["type"] = kind_of(item)
-        if default is not None:
-            given["help"] += " (default: %(default)s)"
-        group.add_argument("--" + name.replace("_", "-"), **given)
+    for name, declared in all_flags().items():
+        if name not in OF_THE_NAME:
+            default = SPECDEC_PP.get(name, declared.default)
+            note = "; here for specdec++, and the first for --acceptance top-k"
+            add_flag(group, declared, default, note if name in SPECDEC_PP else "", default=default)
     group.add_argument("--max-len-a", type=float, default=0, help="(default: %(default)s)")
     group.add_argument("--max-len-b", type=int, default=200, help="(default: %(default)s)")
     group.add_argument("--post-process", default="sentencepiece", help="(default: %(default)s)")

@@ -4,8 +4,8 @@ import argparse
 from typing import Any, Dict, List
 
 from ...errors import PluginError
-from ...methods.options import DRAFTER_DTYPES
-from ...methods.registry import readers
+from ...methods.registry import all_flags, readers, typed
+from ..flags import add_flag
 
 EXAMPLE = """examples:
   specdec-ddgviz data-bin -s en -t es --path verifier.pt --subset test --ids 3,17 --output ddg/
@@ -14,11 +14,11 @@ EXAMPLE = """examples:
   specdec-ddgviz data-bin -s en -t es --path verifier.pt --drafter-path drafter.pt \\
       --decoding specdec --top-beta 3 --tolerance 1 --subset test --ids 3 --output drafts/
 """
-#: Fields of :class:`~specdec_plugin.methods.registry.config_class` that have a flag here.
-FLAGS = (
-    "drafter_path", "block_size", "draft_confidence", "top_beta", "tolerance", "verifier_dtype",
-    "drafter_dtype",
-)  # fmt: skip
+
+
+def known_flags() -> Dict[str, Any]:
+    """The flags of speculative decoding, by name; Jacobi iterations read those of greedy."""
+    return {name: each for name, each in all_flags().items() if "specdec" in readers()[name]}
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -77,29 +77,25 @@ def _add_decoding(group: Any) -> None:
         help="parallel Jacobi iterations of the whole sentence, or drafts and what the model "
         "accepts of them (default: %(default)s)",
     )
-    group.add_argument("--drafter-path", help="drafter; default: a rounded copy of the model")
-    group.add_argument("--block-size", type=int, help="k, drafted tokens an iteration")
-    group.add_argument("--draft-confidence", type=float, help="adaptive k, for a trained drafter")
-    group.add_argument("--top-beta", type=int, help="accept drafts among the β best (default: 1)")
-    group.add_argument("--tolerance", type=float, help="τ, with --top-beta (default: no limit)")
-    group.add_argument("--drafter-dtype", choices=DRAFTER_DTYPES, help="type of the drafter")
-    group.add_argument("--verifier-dtype", choices=DRAFTER_DTYPES[:3], help="type of the model")
+    for declared in known_flags().values():
+        add_flag(group, declared, declared.default, default=None)
     group.add_argument("--max-len-a", type=float, default=0, help="(default: %(default)s)")
     group.add_argument("--max-len-b", type=int, default=200, help="(default: %(default)s)")
 
 
 def decoding_flags(options: argparse.Namespace) -> Dict[str, Any]:
-    """The decoding flags that were given, by their names in ``DecodingConfig``.
+    """The decoding flags that were given.
 
     Raises:
         PluginError: one would have no effect.
     """
-    given = {name: getattr(options, name) for name in FLAGS if getattr(options, name) is not None}
+    given = {name: getattr(options, name) for name in known_flags()}
+    given = {name: value for name, value in given.items() if value is not None}
     for name, value in given.items():
         # Jacobi iterations are the verifier's alone, as greedy decoding is.
         if options.decoding == "jacobi" and "greedy" not in readers()[name]:
             raise PluginError(
-                f"--{name.replace('_', '-')} {value} would have no effect with --decoding jacobi: "
+                f"{typed(name, value)} would have no effect with --decoding jacobi: "
                 "leave it out, or add --decoding specdec."
             )
     return given

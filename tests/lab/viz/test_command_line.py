@@ -69,7 +69,9 @@ def test_raw_text(corpus, tiny_verifier, tmp_path):
     assert chart["source"] == "<unk> <unk>"  # "▁one ▁two", which this dictionary does not know
 
 
-@pytest.mark.parametrize("relaxed", [[], ["--top-beta", 3, "--tolerance", 3]])
+@pytest.mark.parametrize(
+    "relaxed", [[], ["--top-beta", 3, "--tolerance", 3], ["--certified-projection"]]
+)
 def test_drafts(relaxed, corpus, tiny_verifier, tiny_drafter, tmp_path):
     more = ["--decoding", "specdec", "--drafter-path", tiny_drafter, "--block-size", 3, *relaxed]
     main(arguments(corpus, tiny_verifier, tmp_path, "--ids", ",".join(map(str, range(6))), *more))

@@ -1,0 +1,59 @@
+"""``python -m specdec_plugin.cli.options``: the decoding options as a table in Markdown.
+
+The table follows from the registered methods, those of ``--user-dir`` among them. The README shows
+it.
+"""
+
+import argparse
+import math
+from typing import Any, Optional, Sequence
+
+from ..fairseq_compat.options import flag_of
+from ..fairseq_compat.user_dir import import_user_dir
+from ..methods.options import choices_of
+from ..methods.registry import all_flags, names, readers
+
+
+def options_table() -> str:
+    """A line for each decoding option: the methods that read it, its meaning, its default."""
+    lines = ["| option | methods | meaning | default |", "|---|---|---|---|"]
+    for name, declared in all_flags().items():
+        choices = ", ".join(f"`{each}`" for each in choices_of(declared))
+        option = f"`{flag_of(name)}`" + (f": {choices}" if choices else "")
+        text = declared.metadata["help"].replace("|", "\\|")
+        default = _shown(declared.default)
+        lines.append(f"| {option} | {methods_of(name)} | {text} | {default} |")
+    return "\n".join(lines)
+
+
+def methods_of(flag: str) -> str:
+    """The methods that read a flag, or those that do not, whichever is shorter."""
+    among = readers()[flag]
+    others = [name for name in names() if name not in among]
+    if not others:
+        return "all"
+    return f"all but {', '.join(others)}" if len(others) < len(among) else ", ".join(among)
+
+
+def _shown(default: Any) -> str:
+    """A default as a reader needs it; nothing where the meaning says it."""
+    if default is None or default is False:
+        return ""
+    return "no limit" if default == math.inf else f"`{default}`"
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m specdec_plugin.cli.options",
+        description="Print the decoding options as a table in Markdown.",
+        epilog="example: python -m specdec_plugin.cli.options --user-dir my_methods",
+    )
+    parser.add_argument("--user-dir", help="folder with methods of your own")
+    parser.parse_args(argv)
+    import_user_dir(argv)
+    print(options_table())
+
+
+if __name__ == "__main__":
+    main()
