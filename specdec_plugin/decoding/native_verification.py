@@ -1,8 +1,7 @@
-"""An iteration's verification in one call of the native kernels.
+"""An iteration's verification as one native step.
 
-Between two calls nothing of PyTorch runs: at the sizes of translation models its
-operators would take as long as the arithmetic. The kernels compute what
-:class:`.loop.VerifiedStep` computes on PyTorch's operators.
+None of PyTorch's operators runs in it: at the sizes of translation models they would take as
+long as the arithmetic. The kernels compute what :class:`.loop.VerifiedStep` computes.
 """
 
 import ctypes
@@ -74,10 +73,10 @@ class VerifyCall(ctypes.Structure):
 class NativeVerification:
     """Feed, score, judge and append, for a single verifier without forced prefixes.
 
-    With β above 1 not all of the vocabulary is scored exactly: 8-bit scores say which
-    symbols are in question, about sixty a place, and those are scored in float32, as is what
-    was drafted. The rest only counts in the normaliser of the log-probabilities. With β of 1 this
-    is done for a certified verifier, with all symbols that might be the best in question.
+    With β above 1 an 8-bit prefilter scores the vocabulary. float32 scores the drafted symbol and
+    the best ones again, about sixty at each position. The others only count in the normaliser of
+    the log-probabilities. With β of 1 a certified verifier does this, too. Then float32 scores all
+    symbols again that might be the best.
 
     Args:
         verifier: one that :meth:`supports` allows.
@@ -94,7 +93,7 @@ class NativeVerification:
         self._rule = rule  # its tensors are read by the kernels
         self._call = VerifyCall()
         rule.describe(self._call)
-        self._facts: List[Any] = []
+        self._counts: List[Any] = []
         self._needs = needs
         self._argmax: Optional[Tensor] = None
         self._hidden: Optional[Tensor] = None
@@ -145,7 +144,7 @@ class NativeVerification:
         return self._engine.on_torch is None and kernels
 
     def take(self, rows: Rows, draft: Draft) -> Outcome:
-        """Append to each row what stands of its draft, and the verifier's next token."""
+        """Append to each row the accepted tokens of its draft and the verifier's next token."""
         begin = time.perf_counter()
         call, projection = self._call, self._engine.projection
         tokens, lengths = draft.tokens.contiguous(), draft.lengths.contiguous()
@@ -153,7 +152,7 @@ class NativeVerification:
         rows.make_room(width + 1)
         self._engine.describe(self._verifier.states[0], width + 1, call.stack)
         describe_rows(rows, call.rows)
-        self._describe_limits(rows)
+        self._describe_constraints(rows)
         call.gather = projection.gather
         if projection.native is not None and (call.beta > 1 or self._verifier.certified):
             self._describe_prefilter(projection)
@@ -167,16 +166,16 @@ class NativeVerification:
             ctypes.byref(call),
             torch.get_num_threads(),
         )
-        now, drafted, kept, added, ended = [fact[: rows.size] for fact in self._facts]
+        now, drafted, kept, added, ended = [count[: rows.size] for count in self._counts]
         rows.sync_lengths(now)
         self._verifier.spent(time.perf_counter() - begin, call.scoring_seconds)
         if self._verifier.certified:
-            places = rows.size * (1 + max(drafted))
-            self._verifier.statistics.certify(places, call.certain, call.rescored)
+            positions = rows.size * (1 + max(drafted))
+            self._verifier.statistics.certify(positions, call.certain, call.rescored)
         return Outcome(drafted, kept, added, ended, self._argmax, self._hidden)
 
     def _make_results(self, rows: int, width: int) -> None:
-        """Tensors for what the drafter needs besides the counts."""
+        """Make tensors for what the drafter needs besides the counts."""
         if "argmax" in self._needs:
             self._argmax = torch.empty(rows, width, dtype=torch.long)
             self._call.argmax = self._argmax.data_ptr()
@@ -191,12 +190,12 @@ class NativeVerification:
         call.prefilter, call.weight = prefilter.rounded.handle, pointer(prefilter.weight)
         call.bias, call.error_bound = pointer(prefilter.bias), prefilter.error_bound
 
-    def _describe_limits(self, rows: Rows) -> None:
+    def _describe_constraints(self, rows: Rows) -> None:
         call, constraints = self._call, rows.constraints
         call.suppressed_id, call.eos = constraints.pad, constraints.eos
         call.min_len, call.max_len = constraints.min_len, constraints.max_len
-        if not self._facts or len(self._facts[0]) < rows.size:
-            self._facts = [(c_int64 * rows.size)() for _ in range(5)]
+        if not self._counts or len(self._counts[0]) < rows.size:
+            self._counts = [(c_int64 * rows.size)() for _ in range(5)]
             call.lengths, call.drafted, call.kept, call.added, call.ended = map(
-                ctypes.addressof, self._facts
+                ctypes.addressof, self._counts
             )

@@ -1,10 +1,8 @@
 """What a block-NAT drafter computes."""
 
 from ...decoding.operations import Work, decoder_of, encode, products
+from .chain import CHAIN_POSITIONS
 from .drafter import NATDrafter
-
-#: Positions whose scores the kernels' chain head computes at once (chain.h).
-_TOGETHER = 8
 
 
 def operations(drafter: NATDrafter, work: Work, stops_early: bool) -> float:
@@ -29,7 +27,7 @@ def operations(drafter: NATDrafter, work: Work, stops_early: bool) -> float:
     def scored(together: int) -> int:
         return work.computed(k, together) if stops_early else k * blocks
 
-    total += decoder.projection * scored(_TOGETHER)
+    total += decoder.projection * scored(CHAIN_POSITIONS)
     head = drafter.model.decoder.chain
     if head is not None:
         total += products([head.from_state]) * k * blocks

@@ -40,9 +40,9 @@ class NativeBlockDraft:
 
     Args:
         engine: the drafter's decoder, which takes tokens.
-        chain: run by the kernels.
+        chain: one that the kernels run.
         block_size: k.
-        confidence: see :class:`.drafters.nat.NATDrafter`.
+        confidence: see :class:`.drafter.NATDrafter`.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class NativeBlockDraft:
         self._buffer = DraftBuffer(block_size)
 
     def propose(self, rows: Rows, state: DecoderState, new: int) -> Draft:
-        """The draft, which the next one overwrites; all tokens of ``rows`` are fed afterwards.
+        """Draft; the next draft overwrites this one. All tokens of ``rows`` are fed afterwards.
 
         Args:
             rows: the rows.

@@ -2,9 +2,7 @@
 
 from ...decoding.operations import Work, decoder_of
 from .drafter import BlockwiseDrafter
-
-#: Proposal heads that the kernels run at once (heads.h).
-_TOGETHER = 4
+from .native import HEADS_AT_ONCE
 
 
 def operations(drafter: BlockwiseDrafter, work: Work) -> float:
@@ -17,5 +15,5 @@ def operations(drafter: BlockwiseDrafter, work: Work) -> float:
     if not heads.joint:
         reading = heads.source_dim * (heads.dim + 2 * work.source)  # queries, attention
         joint, each = 0.0, each + 2.0 * (heads.inner.in_features * heads.hidden + reading)
-    ran = work.computed(count, _TOGETHER) if drafter.stops_early else count * blocks
+    ran = work.computed(count, HEADS_AT_ONCE) if drafter.stops_early else count * blocks
     return joint * blocks + each * ran

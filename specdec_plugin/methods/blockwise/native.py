@@ -54,7 +54,7 @@ class NativeProposalHeads:
     """Draft from the verifier's last states with proposal heads.
 
     Args:
-        proposals: run by the kernels.
+        proposals: heads that the kernels run.
         eos: ends a draft.
         confidence: see :class:`.drafter.BlockwiseDrafter`.
         least: likewise.
