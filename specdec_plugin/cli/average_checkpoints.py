@@ -27,7 +27,7 @@ examples:
       --output averaged.pt --half
   specdec-average-checkpoints --inputs a.pt b.pt c.pt --output averaged.pt"""
 
-#: fairseq's names of checkpoint files; the number says how far training was.
+#: fairseq's names of checkpoint files; the number is the epoch or the update.
 EPOCH_FILE = re.compile(r"checkpoint(\d+)\.pt")
 UPDATE_FILE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 
@@ -157,7 +157,7 @@ def average(paths: List[str], half: bool = False) -> State:
 def without_folders(options: Any) -> Any:
     """fairseq's options with absolute paths cut to file names.
 
-    They mean nothing on another machine, and tell strangers about this one.
+    They mean nothing on another machine, and reveal things about this one.
 
     Args:
         options: a Namespace, mapping, list or value, nested.

@@ -36,8 +36,8 @@ examples:
   specdec-cluster-vocab data-bin -s en -t es --path model.pt --cpu --input pieces.en \\
       --top-k 1 --neighbours 16 --output clusters-for-drafts.en-es.pt
 
-When it was interrupted, the same command goes on. With the states that are recorded already,
---clusters, --top-k and --neighbours may be changed at little cost."""
+The same command resumes an interrupted run. With the states that are recorded already,
+--clusters, --top-k and --neighbours can be changed at little cost."""
 
 #: Tokens that are recorded of each state, so that K can be changed afterwards.
 RECORDED = 5
@@ -49,7 +49,7 @@ Batch = Dict[str, Any]
 
 
 def get_parser() -> argparse.ArgumentParser:
-    """The options of its own."""
+    """The program's own options."""
     parser = argparse.ArgumentParser(
         prog="specdec-cluster-vocab",
         description=DESCRIPTION,
@@ -67,7 +67,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--decode",
         action="store_true",
-        help="let the model say the targets itself, greedily, where the split has some; without "
+        help="let the model decode the targets itself, greedily, where the split has some; without "
         "it they are fed to the model, which is faster. Of --input there are none",
     )
     parser.add_argument(
@@ -112,7 +112,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 
 class Session(NamedTuple):
-    """What is loaded."""
+    """Options, task and model."""
 
     cfg: Any
     task: Any
@@ -190,7 +190,7 @@ def always_active(session: Session) -> List[int]:
 
 
 def record(session: Session, own: argparse.Namespace, folder: str) -> str:
-    """Record states until there are enough, or no data; says of what they are."""
+    """Record states until there are enough, or no data; returns what they are of."""
     cfg, model = session.cfg, session.model
     what = os.path.basename(own.input) if own.input else cfg.dataset.gen_subset
     decoded = own.decode or own.input is not None
@@ -222,17 +222,18 @@ def record(session: Session, own: argparse.Namespace, folder: str) -> str:
 
 
 def _fed(batch: Batch) -> Tensor:
-    """What the decoder is fed when it is trained."""
+    """The decoder's inputs in training."""
     fed = batch["net_input"].get("prev_output_tokens")
     if fed is None or batch.get("target") is None:
         raise PluginError(
-            "The split has no targets to feed to the model: add --decode to let the model say them."
+            "The split has no targets to feed to the model: add --decode, so that the model makes "
+            "them."
         )
     return torch.as_tensor(fed)
 
 
 class _Decoded:
-    """What the decoder is fed in greedy decoding. Stands in for a generator of fairseq's."""
+    """The decoder's inputs in greedy decoding; it acts as a generator of fairseq."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -256,7 +257,7 @@ class _Decoded:
 
 
 def _of_split(session: Session) -> Iterator[Batch]:
-    """Batches of a split in random order: the first states shall be like the others."""
+    """Batches of a split in random order: so that the first states are like the others."""
     cfg, task = session.cfg, session.task
     try:
         task.load_dataset(cfg.dataset.gen_subset)

@@ -31,7 +31,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="specdec-init-drafter",
         description="Write a drafter whose encoder, embeddings and decoder layers start as its "
-        "verifier's, and print the options with which fairseq-train goes on from there.",
+        "verifier's, and print the options with which fairseq-train continues from there.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

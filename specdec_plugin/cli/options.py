@@ -36,7 +36,7 @@ def methods_of(flag: str) -> str:
 
 
 def _shown(default: Any) -> str:
-    """A default as a reader needs it; nothing where the meaning says it."""
+    """A default for the table; nothing where the meaning contains it."""
     if default is None or default is False:
         return ""
     return "no limit" if default == math.inf else f"`{default}`"

@@ -14,7 +14,7 @@ def add_flag(group: Any, declared: "Field[Any]", shown: Any, note: str = "", **m
         group: of an argument parser.
         declared: the flag; see :func:`...methods.options.option`.
         shown: the default that its help names; None for none.
-        note: what its help says besides.
+        note: more text for its help.
         more: for ``add_argument``.
     """
     text = str(declared.metadata["help"]) + note

@@ -88,13 +88,13 @@ def study_edits(
     batches: Sequence[Any],
     timings: Mapping[str, Timing],
 ) -> Optional[Edits]:
-    """Figures by edit ratio and examples, each where asked for; None where neither is."""
+    """Figures by edit ratio and examples, each where its option is given; None without both."""
     if not options.edit_ratio and options.examples is None:
         return None
     ratios = edit_ratios(session, batches, timings)
     rows = ratio_rows(ratios, methods, timings) if options.edit_ratio else []
-    places = chosen(ratios, options.examples or 0)
-    args = drafting(methods), batches, timings, ratios, places, options.post_process
+    indices = chosen(ratios, options.examples or 0)
+    args = drafting(methods), batches, timings, ratios, indices, options.post_process
     return Edits(ratios, rows, example_rows(session, *args))
 
 
@@ -104,7 +104,7 @@ def open_journal(options: argparse.Namespace, where: Conditions, batches: int) -
         return None
     os.makedirs(options.output, exist_ok=True)
     known = {f"--{name.replace('_', '-')}": value for name, value in vars(options).items()}
-    for name in ("--output", "--resume", "--edit-ratio", "--examples"):  # nobody's time needs them
+    for name in ("--output", "--resume", "--edit-ratio", "--examples"):  # no time depends on them
         del known[name]
     others = options.drafter_path, options.vocab_clusters, options.drafter_vocab_clusters
     paths = [*options.path.split(":"), *filter(None, others)]
@@ -127,7 +127,7 @@ def read_references(path: str, numbers: Sequence[int], size: int) -> List[str]:
 
     Args:
         path: raw references, a line a sentence of the whole split.
-        numbers: places of the decoded sentences in the split.
+        numbers: of the decoded sentences in the split.
         size: sentences in the split.
 
     Raises:

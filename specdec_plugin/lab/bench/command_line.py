@@ -136,7 +136,7 @@ def _add_measuring(group: Any) -> None:
     group.add_argument(
         "--resume",
         action="store_true",
-        help="go on with the run with the same options that was interrupted in --output",
+        help="resume the run with the same options that was interrupted in --output",
     )
 
 
@@ -163,8 +163,8 @@ def _add_sweeps(group: Any) -> None:
         choices=SWEEPS,
         help="k: every method that drafts blocks with each of --block-sizes; beta-tau: specdec++ "
         "with each pair of --betas and --tolerances; jacobi: gs-jacobi and hybrid-jacobi with "
-        "each window, initial guess, pool or none, and --block-sizes; batch: everything with each "
-        "of --batch-sizes; threads: everything with each of --threads",
+        "each window, initial guess, n-gram pool or none, and --block-sizes; batch: everything "
+        "with each of --batch-sizes; threads: everything with each of --threads",
     )
     for name, kind, default in (
         ("--block-sizes", int, "2,4,6,8,10"),
@@ -203,7 +203,7 @@ def check_options(options: argparse.Namespace) -> None:
     """Refuse what cannot be measured.
 
     Raises:
-        PluginError: says which option and what to do.
+        PluginError: it names the option and the cure.
     """
     for name in ("batch_size", "repeats", "turn", "sentences", "examples"):
         value = getattr(options, name)
@@ -214,7 +214,7 @@ def check_options(options: argparse.Namespace) -> None:
             raise PluginError(f"--{name.replace('_', '-')}: give numbers of at least 1.")
     if options.resume and options.output is None:
         raise PluginError(
-            "--resume goes on with what is in the folder --output; name the folder of the "
+            "--resume continues what is in the folder --output; name the folder of the "
             "interrupted run."
         )
     if options.sweep == "batch" and options.batch_size != 1:

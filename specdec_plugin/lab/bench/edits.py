@@ -1,9 +1,8 @@
 """How much of a sentence is changed, and how fast it is decoded (Ge et al., 2022, Figure 5).
 
-The edit ratio is the edit distance between a sentence and what greedy decoding makes of it,
-divided by the length of the sentence. Here both are counted in the model's tokens (the paper's
-ratios are those of words, as its Table 2 shows), without ends of sentences. A token of the source
-that the output has no symbol for is a change.
+The edit ratio is the edit distance between a source and its greedy output, divided by the length
+of the source. Both are counted in the model's tokens, without ends of sentences. (The paper counts
+words, as its Table 2 shows.) A source token that the target dictionary lacks counts as a change.
 """
 
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
@@ -29,7 +28,7 @@ class Bin(NamedTuple):
     holds: Callable[[float], bool]
 
 
-#: From what needs no correction to what is written anew; learners' sentences are in the third.
+#: From no correction to a rewritten sentence. Learners' sentences are in the third bin.
 BINS = (
     Bin("0", lambda ratio: ratio == 0),
     Bin("(0, 0.07)", lambda ratio: 0 < ratio < 0.07),
@@ -40,7 +39,7 @@ BINS = (
 
 
 class Edits(NamedTuple):
-    """What a run says of edits.
+    """What a run measures about edits.
 
     Attributes:
         ratios: of each batch of one sentence.
@@ -80,13 +79,13 @@ def edit_ratios(
     return ratios
 
 
-def places_by_bin(ratios: Sequence[float]) -> Dict[str, List[int]]:
+def indices_by_bin(ratios: Sequence[float]) -> Dict[str, List[int]]:
     """Which sentences are in each of :data:`BINS` that has any, by its name."""
     found = {
-        each.name: [place for place, ratio in enumerate(ratios) if each.holds(ratio)]
+        each.name: [index for index, ratio in enumerate(ratios) if each.holds(ratio)]
         for each in BINS
     }
-    return {name: places for name, places in found.items() if places}
+    return {name: indices for name, indices in found.items() if indices}
 
 
 def ratio_rows(
@@ -100,11 +99,11 @@ def ratio_rows(
         timings: by method.
     """
     rows = []
-    for name, places in places_by_bin(ratios).items():
-        parts = {method.name: _part(timings[method.name], places) for method in methods}
+    for name, indices in indices_by_bin(ratios).items():
+        parts = {method.name: _part(timings[method.name], indices) for method in methods}
         for method in methods:
             part = parts[method.name]
-            row = {"edit ratio": name, "method": method.name, "sentences": len(places)}
+            row = {"edit ratio": name, "method": method.name, "sentences": len(indices)}
             accepted = None if method.statistics is None else _accepted(part)
             figures = {} if accepted is None else {"accepted tokens": accepted}
             rows.append({**row, **speed(part, parts), **figures})

@@ -1,4 +1,4 @@
-"""Sentences as they were decoded: what was drafted, and what was chosen token by token.
+"""Sentences as they were decoded: what was drafted, and what the verifier chose itself.
 
 After Table 2 of Ge et al. (2022), for every method that drafts.
 """
@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence
 
 from ...api import Session
 from ...decoding.history import Step, steps_of
-from .edits import places_by_bin
+from .edits import indices_by_bin
 from .methods import Method
 from .report import Row, speed_ups, table
 from .timing import Timing, decode
@@ -24,7 +24,7 @@ class Segment(NamedTuple):
     """The text that one iteration added to the output.
 
     Attributes:
-        drafted: of tokens that were drafted and stand.
+        drafted: of drafted tokens that were kept.
         own: of the one that the verifier chose itself, if any.
     """
 
@@ -33,17 +33,17 @@ class Segment(NamedTuple):
 
 
 def chosen(ratios: Sequence[float], count: int) -> List[int]:
-    """Which sentences are shown: as many of each bin of edit ratios, as far as it has them.
+    """Which sentences are shown: equally many of each bin of edit ratios, where it has enough.
 
     Args:
         ratios: of each sentence.
         count: how many are wanted.
 
     Returns:
-        their places, in the order of their ratios.
+        their indices, in the order of their ratios.
     """
-    places = places_by_bin(ratios).values()
-    bins = [sorted(each, key=lambda place: ratios[place]) for each in places]
+    indices = indices_by_bin(ratios).values()
+    bins = [sorted(each, key=lambda index: ratios[index]) for each in indices]
     shares = [0] * len(bins)
     wanted = min(count, len(ratios))
     while sum(shares) < wanted:
@@ -71,10 +71,10 @@ def example_rows(
     batches: Sequence[Any],
     timings: Mapping[str, Timing],
     ratios: Sequence[float],
-    places: Sequence[int],
+    indices: Sequence[int],
     post_process: str,
 ) -> List[Row]:
-    """Decode sentences once more, and tell what each iteration added.
+    """Decode sentences once more, and list what each iteration added.
 
     Args:
         session: what is loaded.
@@ -82,31 +82,31 @@ def example_rows(
         batches: fairseq's, of one sentence each.
         timings: by method, for the speed-up of each sentence.
         ratios: edit ratios of all sentences.
-        places: the sentences.
+        indices: of the sentences.
         post_process: of subwords, as in fairseq-generate.
     """
     base = next(name for name in _BASES if name in timings)
     rows = []
     for method in methods:
         ups = speed_ups(timings[base].seconds, timings[method.name].seconds)
-        for place in places:
-            steps = retold(session, method, batches[place])
+        for index in indices:
+            steps = decoded_again(session, method, batches[index])
             shown = segments(steps, _reader(session.task.target_dictionary, post_process))
             rows.append(
                 {
                     "method": method.name,
-                    "sentence": int(batches[place]["id"]),
-                    "edit ratio": ratios[place],
-                    f"speed-up over {base}": ups[place],
+                    "sentence": int(batches[index]["id"]),
+                    "edit ratio": ratios[index],
+                    f"speed-up over {base}": ups[index],
                     "iterations": len(steps),
-                    "source": _source(session, batches[place], post_process),
+                    "source": _source(session, batches[index], post_process),
                     "output": [segment._asdict() for segment in shown],
                 }
             )
     return rows
 
 
-def retold(session: Session, method: Method, batch: Any) -> List[Step]:
+def decoded_again(session: Session, method: Method, batch: Any) -> List[Step]:
     """The iterations of a sentence, decoded as if it were the first."""
     loop, kept = method.generator.loop, method.generator.loop.keep_history
     method.generator.forget()
@@ -154,7 +154,7 @@ def _source(session: Session, batch: Any, post_process: str) -> str:
 
 
 def examples_tables(rows: Sequence[Row]) -> str:
-    """A table for each method, with what the marks in it mean."""
+    """A table for each method, and the meaning of its marks."""
     by_method: Dict[str, List[Row]] = {}
     for row in rows:
         by_method.setdefault(row["method"], []).append(row)
@@ -192,11 +192,11 @@ def marked(output: Sequence[Segment]) -> str:
 
 
 def _bold(text: str) -> str:
-    """With a tag, since asterisks within a word or beside punctuation may stay asterisks."""
+    """Bold by a tag, since asterisks fail within a word or beside punctuation."""
     bare = text.lstrip(" ")
     return f"{text[: len(text) - len(bare)]}<b>{_escaped(bare)}</b>" if bare else text
 
 
 def _escaped(text: str) -> str:
-    """Text that means nothing in Markdown, and does not end a cell."""
+    """Text without meaning in Markdown, which does not end a cell."""
     return re.sub(r"([\\`*_\[\]|~])", r"\\\1", html.escape(text, quote=False))

@@ -23,7 +23,7 @@ class Built(NamedTuple):
 
     Attributes:
         methods: the settings' methods, then the peer.
-        kept: by name: bytes that the method keeps; None where the system does not tell.
+        kept: by name: bytes that the method keeps; None where the system hides it.
         swept: by name: what belongs into its row besides figures.
     """
 
@@ -49,7 +49,7 @@ def build(session: Session, options: argparse.Namespace, names: Sequence[str], b
     )
     if options.peer is not None:
         settings.append(Setting(options.peer, options.peer, {}, {}))
-    # What PyTorch allocates once for all belongs to nobody.
+    # What PyTorch allocates once, for all methods, is no method's.
     decode(session, build_method(session, "fairseq beam 1", {}, generation), batch)
     built = Built([], {}, {})
     for setting in settings:

@@ -1,18 +1,18 @@
 """Memory of each method, though all of them share one process and one verifier.
 
-The resident size of a process that holds several methods belongs to none of them,
-so it is taken apart:
+The resident size of a process that holds several methods belongs to none of them, so the parts are
+measured separately:
 
 - *verifier*: parameters and buffers of the models in ``--path``, which all methods share;
 - *drafter*: parameters and buffers that only this method reaches;
-- *packed*: what else the method keeps after its first batch, above all copies of weights
-  laid out for its kernels: the growth of the C heap (on CUDA: of allocated device memory)
-  while it was built and decoded one batch, less *drafter*. The kernels take memory in
-  shared pieces of 8 MiB, so on a CPU this is right to 8 MiB;
-- *decoding*: the greatest growth above all that while a batch is decoded: of the resident
-  size on a CPU (freed memory is given back to the system beforehand), of
-  ``torch.cuda.max_memory_allocated`` on CUDA. It is measured before the timed runs,
-  on the batches with the longest sources.
+- *packed*: what else the method keeps after its first batch, above all weights packed
+  for its kernels. It is the growth of the C heap (on CUDA: of allocated device memory) while the
+  method was built and decoded one batch, less *drafter*. The kernels take memory in shared pieces
+  of 8 MiB, so on a CPU this is right to 8 MiB;
+- *decoding*: the greatest growth above the others while a batch is decoded. On a CPU it is that of
+  the resident size, after freed memory was returned to the system; on CUDA that of
+  ``torch.cuda.max_memory_allocated``. It is measured before the timed runs, on the batches with the
+  longest sources.
 
 Their sum, *peak*, is what the method would need alone, without PyTorch itself.
 """
@@ -109,7 +109,7 @@ def _parts(thing: Any) -> Sequence[Any]:
 
 
 def _storage(tensor: Tensor) -> Any:
-    """What tells storages apart; oneDNN's tensors hide theirs and are never views."""
+    """What distinguishes storages; oneDNN's tensors hide theirs and are never views."""
     if tensor.is_mkldnn:
         return id(tensor)
     return tensor.device, tensor.untyped_storage().data_ptr()

@@ -47,7 +47,7 @@ class Entry(NamedTuple):
         if flag in self.without or flag not in registry.flags_of(self.method):
             return False
         if flag == "drafter_path" and self.method.name == "blockwise":
-            return False  # HEADS stands for it
+            return False  # HEADS replaces it
         need = self.method.needs.get(flag)
         if need is None or str(flags.get(need.flag, self._default(need.flag))) == need.value:
             return True
@@ -81,7 +81,7 @@ def entries() -> Dict[str, Entry]:
 
 
 def _takes(entry: Entry, suffix: str) -> bool:
-    """Whether an entry can be had with one more suffix.
+    """Whether an entry may have one more suffix.
 
     Drafts may be clustered where the projection is certified. What is certified is the best
     token, which other methods than SpecDec++ accept alone.

@@ -14,10 +14,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter
 
 from . import sweeps
-from .edits import places_by_bin
+from .edits import indices_by_bin
 from .report import AGAINST, Row, speed_ups
 
-#: Okabe and Ito's colours, which colour-blind readers tell apart; markers tell them apart in grey.
+#: Okabe and Ito's colours, which colour-blind readers can distinguish; the markers are for grey.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 MARKERS = "osD^vPX"
 STYLE: Any = {
@@ -52,10 +52,10 @@ def plot_distribution(
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 0.8 + 1.05 * len(ratios)), layout="constrained")
         axes = figure.subplots(len(ratios), 1, sharex=True, squeeze=False)
-        for place, (name, each) in enumerate(ratios.items()):
-            _histogram(axes[place][0], name, each, edges, COLOURS[place % len(COLOURS)])
+        for index, (name, each) in enumerate(ratios.items()):
+            _histogram(axes[index][0], name, each, edges, COLOURS[index % len(COLOURS)])
         beyond = max(map(max, ratios.values())) > edges[-1]
-        note = "; the last bar stands for all beyond" if beyond else ""
+        note = "; the last bar holds all beyond" if beyond else ""
         axes[-1][0].set_xlabel(f"speed-up over {base} (times as fast{note})")
         figure.supylabel(f"{unit}, %", fontsize=9)
         return _save(figure, folder, "speedup-distribution")
@@ -71,7 +71,7 @@ def _edges(ratios: Sequence[float]) -> Any:
 
 
 def _histogram(axis: Any, name: str, ratios: Sequence[float], edges: Any, colour: str) -> None:
-    shown = np.minimum(ratios, edges[-1] - 1e-9)  # the few beyond the axis stand in the last bin
+    shown = np.minimum(ratios, edges[-1] - 1e-9)  # the few beyond the axis are in the last bin
     axis.hist(shown, edges, weights=np.full(len(ratios), 100 / len(ratios)), color=colour)
     median = statistics.median(ratios)
     axis.axvline(median, color="black", linewidth=1)
@@ -104,9 +104,9 @@ def plot_edit_ratios(
         figure = Figure(figsize=(4.2 * len(bases), 3.6), layout="constrained")
         axes = figure.subplots(1, len(bases), squeeze=False)[0]
         for axis, base in zip(axes, bases):
-            for place, name in enumerate(seconds):
+            for index, name in enumerate(seconds):
                 if name in shown[base]:
-                    _cloud(axis, ratios, speed_ups(seconds[base], seconds[name]), name, place)
+                    _cloud(axis, ratios, speed_ups(seconds[base], seconds[name]), name, index)
             axis.set_xlabel("edit ratio (lines: medians)")
             axis.set_title(f"× {base}", fontsize=9)
             _times(axis)
@@ -118,13 +118,13 @@ def _upto(base: str) -> Sequence[str]:
     return AGAINST[: AGAINST.index(base) + 1]
 
 
-def _cloud(axis: Any, ratios: Sequence[float], ups: Sequence[float], name: str, place: int) -> None:
+def _cloud(axis: Any, ratios: Sequence[float], ups: Sequence[float], name: str, index: int) -> None:
     """A point for each sentence, and a line through the medians of the bins."""
-    look = _look(place)
+    look = _look(index)
     axis.scatter(ratios, ups, s=6, alpha=0.35, linewidths=0, color=look["color"], rasterized=True)
     medians = [
-        [statistics.median(each[one] for one in places) for each in (ratios, ups)]
-        for places in places_by_bin(ratios).values()
+        [statistics.median(each[one] for one in indices) for each in (ratios, ups)]
+        for indices in indices_by_bin(ratios).values()
     ]
     axis.plot(*zip(*medians), **look, markersize=4, label=name)
 
@@ -286,11 +286,11 @@ def _panels(
         figure = Figure(figsize=(3.2 * len(drawn), 3.0), layout="constrained")
         axes = figure.subplots(1, len(drawn), squeeze=False)
         for axis, (key, title, value) in zip(axes[0], drawn):
-            for place, (name, rows) in enumerate(lines.items()):
+            for index, (name, rows) in enumerate(lines.items()):
                 points = [(row[across], value(row)) for row in rows if key in row]
                 axis.plot(
                     *zip(*points),
-                    **_look(place),
+                    **_look(index),
                     markersize=4,
                     label=name,
                 )
@@ -300,9 +300,9 @@ def _panels(
         return figure, list(axes[0])
 
 
-def _look(place: int) -> Dict[str, str]:
+def _look(index: int) -> Dict[str, str]:
     """How a line is drawn; with more lines than colours, other markers go with them, and dashes."""
-    again, colour = divmod(place, len(COLOURS))
+    again, colour = divmod(index, len(COLOURS))
     return {
         "color": COLOURS[colour],
         "marker": MARKERS[(colour + again) % len(MARKERS)],

@@ -50,7 +50,7 @@ def draw(
     edits: Optional[Edits] = None,
 ) -> List[str]:
     """Draw what belongs to the run into ``--output``; returns the files."""
-    # fairseq lets every logger speak, and this one tells of each font.
+    # fairseq shows the messages of every logger, and this one logs each font.
     logging.getLogger("matplotlib").setLevel(logging.WARNING)
     from . import plots
 

@@ -8,7 +8,7 @@ def repetition_percent(hypotheses: Iterable[Sequence[int]]) -> float:
     """How many tokens equal the one before them in the same hypothesis.
 
     Tokens are those of the model (subwords): the paper's Table 9 speaks of tokens and
-    does not say more. Leave out ends of sentences, which would count and never repeat.
+    does not define them further. Leave out ends of sentences, which would count and never repeat.
 
     Args:
         hypotheses: tokens of each.

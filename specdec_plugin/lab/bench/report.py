@@ -1,4 +1,4 @@
-"""From timings to figures: latency, speed-ups, acceptance, BLEU, and what equals greedy."""
+"""From timings to figures: latency, speed-ups, acceptance, BLEU, equality with greedy."""
 
 import os
 import platform
@@ -16,14 +16,15 @@ from .timing import Timing
 #: What speed-ups are given against, where it was timed.
 AGAINST = ("fairseq beam 5", "fairseq beam 1", "greedy")
 PERCENTILES = (50, 90, 99)
-#: Which hypotheses are counted, by the method that says what greedy is; the first that was timed.
+#: The column that counts equal hypotheses, by the method they are compared with: the first of these
+#: that was timed.
 EQUAL = {"fairseq beam 1": "equal to fairseq greedy", "greedy": "equal to greedy"}
 
 Row = Dict[str, Any]
 
 
 def machine() -> Dict[str, Any]:
-    """What a reader must know to compare figures."""
+    """Processor and versions, which figures depend on."""
     return {
         "processor": _processor(),
         "processors": processors(),
@@ -96,7 +97,7 @@ def summarise(
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The value that ``percent`` of the values are at most about: no interpolation.
+    """A percentile, without interpolation.
 
     Args:
         values: at least one, in any order.
@@ -145,7 +146,7 @@ def _output(timing: Timing, timings: Mapping[str, Timing]) -> Row:
     return row
 
 
-#: A column's head, and what stands below it; a KeyError means nothing does.
+#: A column's head, and the text of its cells; a KeyError means an empty cell.
 Column = Tuple[str, Callable[[Row], str]]
 
 
@@ -153,13 +154,13 @@ def table(
     columns: Sequence[str], rows: Sequence[Sequence[str]], texts: Container[int] = (0,)
 ) -> str:
     """A Markdown table; the columns ``texts`` (counted from 0) are text, the others numbers."""
-    aligned = [":---" if place in texts else "---:" for place in range(len(columns))]
+    aligned = [":---" if index in texts else "---:" for index in range(len(columns))]
     lines = [columns, aligned, *rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def table_of(columns: Sequence[Column], rows: Sequence[Row], texts: Container[int] = (0,)) -> str:
-    """The same of rows of figures; columns without any are left out."""
+    """A Markdown table of rows of figures; columns without any figure are left out."""
     known = [column for column in columns if any(_known(column[1], row) for row in rows)]
     cells = [[show(row) if _known(show, row) else "" for _, show in known] for row in rows]
     return table([name for name, _ in known], cells, texts)
@@ -212,9 +213,9 @@ _COLUMNS: List[Column] = [
 
 
 def parts_table(rows: Sequence[Row]) -> Optional[str]:
-    """Time by part in percent, of the methods that run in our loop; None without such.
+    """Time by part in percent, of the methods that run in our loop; None without any.
 
-    That of the projection also by itself, for each token.
+    The time of the projection is also given for each token.
     """
     timed = [row for row in rows if row.get("seconds by part", {}).get("total", 0) > 0]
     if not timed:

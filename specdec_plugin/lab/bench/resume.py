@@ -1,4 +1,4 @@
-"""A journal of finished batches, so that a run that was interrupted can go on."""
+"""A journal of finished batches, so that an interrupted run can be resumed."""
 
 import json
 import os
@@ -26,7 +26,7 @@ class Record(NamedTuple):
     statistics: Optional[Statistics]
 
 
-#: By number (of the batch; in a later repeat the numbers go on) and then by method.
+#: By number (of the batch; later repeats continue the numbers) and then by method.
 Finished = Dict[int, Dict[str, Record]]
 
 
@@ -34,9 +34,9 @@ class Journal:
     """A file of JSON lines: first what the run depends on, then each method's batches.
 
     Args:
-        path: the file. It is begun anew unless ``resume``.
+        path: the file. It is overwritten unless ``resume``.
         options: what figures depend on; must be the same when a run is resumed.
-        resume: go on with what the file has, if there is one.
+        resume: continue the file, if it exists.
 
     Attributes:
         finished: the batches that were read from the file.
@@ -80,7 +80,7 @@ class Journal:
             if then.get(name) != now.get(name):
                 raise PluginError(
                     f"--resume: the run in {self.path} began with {name} {then.get(name)}, but now "
-                    f"it is {now.get(name)}; keep it, or leave --resume out to begin anew."
+                    f"it is {now.get(name)}; keep it, or leave --resume out to start again."
                 )
 
 
@@ -104,7 +104,7 @@ def _whole_lines(path: str) -> List[Dict[str, Any]]:
             lines.append(json.loads(line))
         except ValueError:
             raise PluginError(
-                f"--resume: line {number} of {path} is damaged; leave --resume out to begin anew."
+                f"--resume: line {number} of {path} is damaged; leave --resume out to start again."
             ) from None
     return lines
 

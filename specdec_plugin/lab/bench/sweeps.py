@@ -1,4 +1,4 @@
-"""One figure after another: k, β and τ, guesses, the batch size or the number of threads."""
+"""Settings one after another: k, β and τ, Jacobi guesses, the batch size or the threads."""
 
 import argparse
 import itertools
@@ -104,7 +104,7 @@ def settings(
 
 
 def _guesses(block_sizes: Sequence[int], entries: int) -> List[Dict[str, Any]]:
-    """Every window, initial guess and b, without n-grams of other sentences and with them."""
+    """Every window, initial guess and b, without the n-gram pool and with it."""
     fields = ("jacobi_window", "jacobi_init", "jacobi_pool", "block_size")
     values = (
         choices_of(all_flags()["jacobi_window"]),
@@ -167,7 +167,7 @@ def grid_table(rows: Sequence[Row]) -> str:
 
 
 def guess_table(rows: Sequence[Row]) -> str:
-    """Accepted tokens, which are greedy steps an iteration, and speed-up by guesses and b."""
+    """Accepted tokens and speed-up by the kind of guesses and b."""
     over = "median speed-up over greedy"
     lines: Dict[str, Dict[int, str]] = {}
     for row in rows:
@@ -199,7 +199,7 @@ def thread_tables(rows: Sequence[Row]) -> str:
 
 
 THREADS_NOTE = (
-    "Each number of threads decodes all sentences anew with every method, and speed-ups are over "
+    "Each number of threads decodes all sentences again with every method, and speed-ups are over "
     "the other method with the same number of threads."
 )
 

@@ -21,7 +21,7 @@ TURN = 16
 
 @dataclass
 class Timing:
-    """What one method needed and said.
+    """Times and hypotheses of one method.
 
     Attributes:
         seconds: of each batch, the same batches in the same order for every method.
@@ -53,7 +53,7 @@ def batches_by_size(
     groups = list(iterator.frozen_batches)
     if sentences is not None:
         wanted = min(len(groups), max(1, sentences // max(sizes)))
-        groups = [groups[place * len(groups) // wanted] for place in range(wanted)]
+        groups = [groups[index * len(groups) // wanted] for index in range(wanted)]
     order = [number for group in groups for number in group]
     items = iterator.dataset
     return {
@@ -84,11 +84,11 @@ def run_interleaved(
 ) -> Dict[str, Timing]:
     """Decode every batch with every method, in an order that rotates.
 
-    A noisy machine slows all methods alike when they take turns, and one that always ran
-    first would see another machine than the last. A turn is several batches long, because
-    whoever uses a method uses it alone: its weights are in the processor's cache but for
-    the turn's first batch. The repeats are passes over the whole data set, minutes apart,
-    so that one slow phase does not reach all times of a batch.
+    A noisy machine slows all methods alike when they take turns, and the rotation gives each method
+    every place in the order. A turn has several batches, because in use a method runs alone: its
+    weights stay in the processor's cache after the first batch of a turn. The repeats are passes
+    over the whole data set, minutes apart, so that a slow phase does not affect all times of a
+    batch.
 
     Args:
         session: what is loaded.
@@ -119,36 +119,36 @@ def run_interleaved(
         total=repeats * count,
         disable=not progress or not todo,
     ) as bar:
-        for place, numbers in _turns(repeats, count, turn):
+        for index, numbers in _turns(repeats, count, turn):
             if numbers[0] % count == 0:
                 _forget(methods)
             numbers = [number for number in numbers if number not in finished]
-            order = _rotated(methods, place)
+            order = _rotated(methods, index)
             for number, records in _take_turns(session, order, batches, numbers).items():
                 finished[number] = records
                 if journal is not None:
                     journal.add(number, records)
             bar.update(len(numbers))
-    return _collect(methods, [_fastest(finished, place, count) for place in range(count)])
+    return _collect(methods, [_fastest(finished, index, count) for index in range(count)])
 
 
 def _forget(methods: Sequence[Method]) -> None:
-    """At the beginning of a pass nobody may know its sentences from the pass before."""
+    """Begin a pass: no method may remember the sentences of the pass before."""
     for method in methods:
         if method.statistics is not None and method.generator is not None:
             method.generator.forget()
 
 
 def _turns(repeats: int, count: int, turn: int) -> Iterator[Tuple[int, List[int]]]:
-    """Each turn's place, and its numbers: ``repeat * count + batch``."""
+    """Each turn's index, and its numbers: ``repeat * count + batch``."""
     starts = ((repeat, first) for repeat in range(repeats) for first in range(0, count, turn))
-    for place, (repeat, first) in enumerate(starts):
+    for index, (repeat, first) in enumerate(starts):
         last = min(first + turn, count)
-        yield place, [repeat * count + batch for batch in range(first, last)]
+        yield index, [repeat * count + batch for batch in range(first, last)]
 
 
-def _rotated(methods: Sequence[Method], place: int) -> Sequence[Method]:
-    first = place % len(methods)
+def _rotated(methods: Sequence[Method], turn: int) -> Sequence[Method]:
+    first = turn % len(methods)
     return (*methods[first:], *methods[:first])
 
 

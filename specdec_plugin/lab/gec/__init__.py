@@ -1,1 +1,1 @@
-"""Grammatical error correction: what its files say."""
+"""Grammatical error correction: its files and its scores."""

@@ -114,7 +114,7 @@ def _add_scoring(group: Any) -> None:
 
 
 def metric_names(options: argparse.Namespace) -> List[str]:
-    """The metrics asked for, or those that the files allow.
+    """The metrics of ``--metrics``, or those that the files allow.
 
     Raises:
         PluginError: a metric does not exist, or its files are not given.
@@ -139,7 +139,7 @@ def metric_names(options: argparse.Namespace) -> List[str]:
 
 
 def check_numbers(options: argparse.Namespace) -> None:
-    """Refuse numbers that mean nothing; PluginError says which."""
+    """Refuse numbers out of range; PluginError names them."""
     for name, least in (("samples", 0), ("max_unchanged_words", 0), ("gleu_iterations", 1)):
         value = getattr(options, name)
         if value < least:
@@ -153,7 +153,7 @@ def check_numbers(options: argparse.Namespace) -> None:
 
 
 def read_corpus(options: argparse.Namespace) -> Corpus:
-    """All files; PluginError where they do not belong together line by line."""
+    """All files; PluginError where their numbers of lines differ."""
     if not (options.source or options.m2):
         raise PluginError("The source is missing. Give --source, or --m2, which has it too.")
     m2 = list(read_m2_file(options.m2)) if options.m2 else []

@@ -1,10 +1,10 @@
 """Precision, recall and F over a corpus whose sentences several annotators corrected.
 
-A hypothesis is compared with each annotator's edits, and the annotator that suits it best
-counts for the sentence.  "Best" means: the highest F of the corpus so far, this sentence
-included (Dahlmeier & Ng 2012 and the CoNLL-2014 shared task, Ng et al. 2014).  So the choice
-depends on what came before, and a resampled corpus has to choose anew, which is why
-:meth:`EditCounts.scores` goes through all resamples at once.
+A hypothesis is compared with each annotator's edits, and the annotator whose edits fit it best
+counts for the sentence.  "Best" means the highest F of the corpus so far, this sentence included
+(Dahlmeier & Ng 2012 and the CoNLL-2014 shared task, Ng et al. 2014).  The choice thus depends on
+the sentences before, and each resampled corpus has to choose again.  :meth:`EditCounts.scores`
+therefore handles all resamples at once.
 """
 
 from dataclasses import dataclass
@@ -85,7 +85,7 @@ class EditCounts:
         return {name: 100 * score for name, score in named.items()}
 
     def totals(self, samples: np.ndarray) -> np.ndarray:
-        """Counts over each sample, ``(samples, 3)``, of the annotators that suit best."""
+        """Counts over each sample, ``(samples, 3)``, of the annotators that fit best."""
         if self.counts.shape[1] == 1:
             one: np.ndarray = self.counts[samples, 0].sum(1)
             return one

@@ -14,7 +14,7 @@ SAMPLES_AT_ONCE = 100
 
 
 class Metric(Protocol):
-    """What has scores: a set of sentences with its statistics."""
+    """A set of sentences with statistics, from which scores follow."""
 
     def scores(self, samples: np.ndarray) -> Dict[str, np.ndarray]:
         """Each score by name, ``(samples,)``, of samples given as ``(samples, sentences)``."""

@@ -25,7 +25,7 @@ DRAWS_AT_ONCE = 50
 
 
 def sentence_statistics(source: Tokens, hypothesis: Tokens, reference: Tokens) -> List[int]:
-    """What a corpus sums up: both lengths, then matches and n-grams for n = 1 … 4.
+    """Statistics that a corpus sums: both lengths, then matches and n-grams for n = 1 … 4.
 
     Matches are the n-grams that hypothesis and reference share, less those that the hypothesis
     shares with the source and that the reference lacks altogether; never below 0.

@@ -121,7 +121,7 @@ def _replacement(text: str) -> str:
 def without_overlaps(edits: Iterable[Edit]) -> List[Edit]:
     """The edits from left to right; of two that overlap, the one that begins first.
 
-    Several insertions at one place do not overlap, and keep the order of the file.
+    Several insertions at one position do not overlap, and keep the order of the file.
 
     >>> [edit[:3] for edit in without_overlaps(
     ...     [Edit(2, 3, "c", "", 0), Edit(0, 2, "a", "", 0), Edit(1, 2, "b", "", 0)])]

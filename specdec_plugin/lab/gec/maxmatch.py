@@ -1,12 +1,12 @@
-"""MaxMatch, the M2 scorer: edits read off a hypothesis in the way that suits the gold edits most.
+"""MaxMatch, the M2 scorer: a hypothesis' edits, chosen so that most of them equal gold edits.
 
 Daniel Dahlmeier and Hwee Tou Ng (2012): Better Evaluation for Grammatical Error Correction.
-A hypothesis does not say which edits made it from the source: "a b" → "c d" is one edit or
+A hypothesis does not show which edits made it from the source: "a b" → "c d" is one edit or
 two.  MaxMatch takes the edits, among all that explain the hypothesis, which have most in
 common with the annotator's:
 
 * Every shortest alignment of source and hypothesis is a path through a **lattice**, whose
-  vertex (i, j) stands for i source tokens turned into j hypothesis tokens.  As in the CoNLL-2014
+  vertex (i, j) means i source tokens turned into j hypothesis tokens.  As in the CoNLL-2014
   scorer there are two kinds of shortest, a substitution counting 1 or 2, in one lattice.
 * A piece of a path with at most ``max_unchanged_words`` unchanged tokens, and at least one
   changed, may be one edit.  The paper adds an edge for each such piece ("transitive edges").
@@ -14,9 +14,9 @@ common with the annotator's:
   those; then the fewest other edits.
 
 The paper finds it with Bellman-Ford over all transitive edges, of which a rewritten sentence of
-40 tokens has hundreds of thousands.  The lattice has no circles, so here one pass from left to
-right suffices, which keeps in mind how many unchanged tokens the edit in progress has; only
-edges that match gold edits are written out.
+40 tokens has hundreds of thousands.  The lattice has no circles, so one pass from left to right
+suffices here.  It tracks how many unchanged tokens the edit in progress has, and lists only the
+edges that match gold edits.
 """
 
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
@@ -34,7 +34,7 @@ class GoldEdge(NamedTuple):
     """An edge of the lattice that equals a gold edit."""
 
     end: Vertex
-    #: How many gold insertions at this place come before it; 0 for other edits.
+    #: How many gold insertions at this position come before it; 0 for other edits.
     rank: int
 
 
@@ -103,7 +103,7 @@ def gold_edges(
 ) -> Dict[Vertex, List[GoldEdge]]:
     """The edges of the lattice that equal a gold edit, by the vertex where they begin."""
     edges: Dict[Vertex, List[GoldEdge]] = {}
-    insertions = [0] * (len(source) + 1)  # gold insertions so far at each place
+    insertions = [0] * (len(source) + 1)  # gold insertions so far at each position
     for edit in gold:
         rank = 0
         if edit.start == edit.end:
@@ -154,8 +154,8 @@ def best_path(
 ) -> Tuple[int, int]:
     """Edits of the best path that match gold edits, and all its edits.
 
-    A path's state at a vertex is how many gold insertions at this place are behind it (each
-    gold edit matches once, and insertions at one place match in their order), and how many
+    A path's state at a vertex is how many gold insertions at this position are behind it (each
+    gold edit matches once, and insertions at one position match in their order), and how many
     unchanged tokens the edit in progress has, or ``CLOSED`` between edits.  A cost is one
     number that orders paths as the three criteria do, one after the other.
     """

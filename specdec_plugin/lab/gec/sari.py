@@ -1,4 +1,4 @@
-"""SARI, the metric of text simplification: is the right thing kept, deleted and added?
+"""SARI, the metric of text simplification: are the right n-grams kept, deleted and added?
 
 Wei Xu, Courtney Napoles, Ellie Pavlick, Quanze Chen and Chris Callison-Burch (2016):
 Optimizing Statistical Machine Translation for Text Simplification.  For n-grams of 1 to 4
@@ -55,13 +55,13 @@ def operations(
 
 
 def corpus_statistics(done: Sequence[CounterType[NGram]]) -> List[float]:
-    """What a corpus sums up of an operation: n-grams right, done, right, wanted."""
+    """Statistics of an operation that a corpus sums: n-grams right, done, right, wanted."""
     did, wanted, right = (sum(each.values()) for each in done)
     return [right, did, right, wanted]
 
 
 def sentence_statistics(done: Sequence[CounterType[NGram]]) -> List[float]:
-    """The same four for a sentence by itself, where every n-gram type weighs the same."""
+    """The same four for a sentence by itself, where every n-gram type has the same weight."""
     did, wanted, right = done
     of_done = sum(count / did[gram] for gram, count in right.items())
     of_wanted = sum(count / wanted[gram] for gram, count in right.items())

@@ -1,4 +1,4 @@
-"""What the figure and the page show of a sentence, whichever way it was decoded."""
+"""The content of the figure and the page of a sentence, for both ways to decode it."""
 
 from dataclasses import dataclass
 from typing import Any, List, NamedTuple, Optional, Sequence
@@ -15,7 +15,7 @@ class Cell(NamedTuple):
 
     Attributes:
         text: readable.
-        kind: what became of it.
+        kind: its fate.
         probability: the model's; None where it has no meaning.
     """
 
@@ -29,7 +29,7 @@ class Line(NamedTuple):
 
     Attributes:
         iteration: counted from 1.
-        label: what stands before it.
+        label: the text before it.
         cells: one for each column; None is empty.
     """
 
@@ -62,17 +62,17 @@ class Chart:
 
     @property
     def parallel(self) -> List[bool]:
-        """Which output tokens have a colour in common with others; without a graph, none."""
+        """Which output tokens share a colour with others; without a graph, none."""
         return [self.edges is not None and each for each in parallel(self.settled)]
 
     @property
     def iterations(self) -> int:
-        """How many."""
+        """The number of iterations."""
         return self.lines[-1].iteration
 
     @property
     def summary(self) -> str:
-        """The sentence in figures."""
+        """Tokens, iterations and their ratio, in words."""
         tokens, iterations = len(self.settled), self.iterations
         counts = f"{_counted(tokens, 'token')} in {_counted(iterations, 'iteration')}"
         return f"{counts}: {tokens / iterations:.2f} an iteration"
@@ -83,7 +83,7 @@ def _counted(number: int, thing: str) -> str:
 
 
 class Reader:
-    """Makes symbols and sentences of the two dictionaries' indices.
+    """Turns indices of the two dictionaries into symbols and sentences.
 
     Args:
         source: fairseq's dictionary.
@@ -147,7 +147,7 @@ def jacobi_chart(name: str, source: Sequence[int], recording: Recording, reader:
 def speculation_chart(
     name: str, source: Sequence[int], iterations: Sequence[Iteration], reader: Reader
 ) -> Chart:
-    """Drafts and what became of them, as in Table 19 of Xia et al. (2023).
+    """Drafts and their fates, as in Table 19 of Xia et al. (2023).
 
     Args:
         name: of the sentence's files.
@@ -175,7 +175,7 @@ def speculation_chart(
 def _speculation_lines(
     number: int, each: Iteration, columns: Sequence[str], width: int, reader: Reader
 ) -> List[Line]:
-    """The draft of an iteration behind what was there, and the verifier's own token below."""
+    """The draft of an iteration behind the earlier output, and the verifier's own token below."""
     before = [Cell(text, Kind.BEFORE, None) for text in columns[: each.begin]]
     texts = reader.tokens([one.token for one in each.draft])
     drafted = [Cell(text, one.kind, one.probability) for text, one in zip(texts, each.draft)]

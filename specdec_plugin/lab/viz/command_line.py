@@ -102,7 +102,7 @@ def decoding_flags(options: argparse.Namespace) -> Dict[str, Any]:
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Refuse sentences that are named twice, or not at all; PluginError says what to do."""
+    """Refuse sentences that are named twice, or not at all; PluginError names the cure."""
     if (options.input is None) == (options.ids is None):
         raise PluginError(
             "Which sentences? Give either --input FILE (or - for standard input), or --ids with "

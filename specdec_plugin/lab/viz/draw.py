@@ -24,7 +24,7 @@ from .text import END, JOIN, SPACE, cells, fitted
 
 #: Text sizes in points, and the width of a cell (a Latin letter) of that size in inches.
 SIZE, LETTER = 8.0, 0.073
-#: Cells that a token may be wide; what is longer is cut.
+#: Cells that a token may be wide; longer ones are cut.
 WIDEST = 14
 #: The greatest figure, in pixels: longer sentences get fewer dots an inch.
 PIXELS, DOTS = 40_000_000, 150
@@ -48,7 +48,7 @@ def draw(chart: Chart, folder: str) -> List[str]:
     """Draw a sentence.
 
     Args:
-        chart: what is drawn.
+        chart: its content.
         folder: where ``NAME.png`` and ``NAME.svg`` go.
 
     Returns:
@@ -104,15 +104,15 @@ class _Sheet:
     def _column_widths(self) -> List[float]:
         """In inches: the widest text of each column, up to a limit."""
         widths = []
-        for place, label in enumerate(self.chart.columns):
-            shown = [line.cells[place] for line in self.chart.lines]
+        for column, label in enumerate(self.chart.columns):
+            shown = [line.cells[column] for line in self.chart.lines]
             texts = [label, *(cell.text for cell in shown if cell is not None and cell.text)]
             widest = max(cells(text) for text in texts)
             widths.append(min(max(widest, 4), WIDEST) * LETTER + 0.1)
         return widths
 
-    def _middle(self, place: int) -> float:
-        return (self.edges[place] + self.edges[place + 1]) / 2
+    def _middle(self, column: int) -> float:
+        return (self.edges[column] + self.edges[column + 1]) / 2
 
     def _text(self, x: float, y: float, text: str, **style: Any) -> None:
         given = {"ha": "center", "va": "center_baseline", "color": INK, **style}
@@ -125,7 +125,7 @@ class _Sheet:
         self.boxes.append(_Box(corners, fill, strong))
 
     def _add_boxes(self) -> None:
-        """All boxes at once, which is a hundred times as fast, those with strong edges on top."""
+        """All boxes at once, a hundred times faster; those with strong edges are on top."""
         for strong in (False, True):
             boxes = [box for box in self.boxes if box.strong == strong]
             self.axis.add_collection(
@@ -168,15 +168,15 @@ class _Sheet:
         return min(0.12 + 0.13 * (end - start), 2.2)
 
     def _nodes(self) -> None:
-        """The output's tokens; those decoded in parallel have a colour in common."""
+        """The output's tokens; those decoded in parallel share a colour."""
         colours = self._group_colours()
         self._text(MARGIN, self.y + NODE / 2, "output", ha="left", color=GREY)
-        for place, label in enumerate(self.chart.columns):
+        for column, label in enumerate(self.chart.columns):
             if label:
-                width = self.edges[place + 1] - self.edges[place]
-                box = self.edges[place] + 0.02, self.y, width - 0.04, NODE
-                self._box(*box, colours[place], False)
-                self._text(self._middle(place), self.y + NODE / 2, fitted(label, WIDEST))
+                width = self.edges[column + 1] - self.edges[column]
+                box = self.edges[column] + 0.02, self.y, width - 0.04, NODE
+                self._box(*box, colours[column], False)
+                self._text(self._middle(column), self.y + NODE / 2, fitted(label, WIDEST))
         self.y += NODE + 0.1
 
     def _group_colours(self) -> List[str]:
@@ -193,17 +193,17 @@ class _Sheet:
         for line in self.chart.lines:
             label = line.label if self.chart.edges is None else f"iteration {line.label}"
             if line.iteration != last and self.chart.edges is None:
-                self.y += 0.06  # drafts and verdicts of an iteration stand together
+                self.y += 0.06  # the draft and the result of an iteration are drawn together
             last = line.iteration
             self._text(MARGIN, self.y + ROW / 2, label, ha="left", color=GREY)
-            for place, cell in enumerate(line.cells):
+            for column, cell in enumerate(line.cells):
                 if cell is not None:
-                    self._cell(place, cell)
+                    self._cell(column, cell)
             self.y += ROW
         self.y += 0.12
 
-    def _cell(self, place: int, cell: Cell) -> None:
-        x, width = self.edges[place], self.edges[place + 1] - self.edges[place]
+    def _cell(self, column: int, cell: Cell) -> None:
+        x, width = self.edges[column], self.edges[column + 1] - self.edges[column]
         settles = cell.kind is Kind.SETTLES
         self._box(x, self.y, width, ROW, _fill(cell), settles)
         if settles or self.chart.edges is None or not self.crowded:
@@ -239,7 +239,7 @@ class _Sheet:
 
 
 def _fill(cell: Cell) -> Any:
-    """The colour of a cell: for right ones the deeper, the more probable they were."""
+    """The colour of a cell; the more probable a right token was, the deeper its colour."""
     if cell.kind in FILLS:
         return FILLS[cell.kind]
     if cell.kind is Kind.WRONG:
@@ -249,7 +249,7 @@ def _fill(cell: Cell) -> Any:
 
 
 def _writing(cell: Cell) -> Tuple[str, Dict[str, Any]]:
-    """What stands in a cell, and how: a number if the column says the token already."""
+    """The text of a cell and its form: a number if the column names the token already."""
     if cell.kind in (Kind.SETTLES, Kind.RIGHT):
         return f"{cell.probability:.2f}", {"weight": "bold"} if cell.kind is Kind.SETTLES else {}
     colour = GREY if cell.kind in (Kind.WRONG, Kind.DISCARDED, Kind.BEFORE) else INK

@@ -1,4 +1,4 @@
-"""Fonts that have what a text needs, and the order in which matplotlib draws it."""
+"""Fonts with the characters of a text, and the order in which matplotlib draws them."""
 
 import functools
 import importlib
@@ -83,11 +83,11 @@ def _warn(missing: Set[str]) -> None:
 
 
 def in_drawing_order(text: str) -> str:
-    """The text as matplotlib must be given it, so that it is drawn as it is read.
+    """The text in the order that matplotlib needs, so that it is drawn as it is read.
 
     Newer versions need no help. For older ones right-to-left text is joined and reordered
     here, if the packages for that are there (``pip install 'specdec-plugin[viz]'``); if
-    not, a warning says so once.
+    not, one warning names the cure.
     """
     if SHAPES or not any(_right_to_left(each) for each in text):
         return text

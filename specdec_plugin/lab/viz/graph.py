@@ -12,7 +12,7 @@ from typing import List, Sequence, Tuple
 
 from torch import Tensor
 
-#: From and to, places counted from 0.
+#: From and to: positions counted from 0.
 Edge = Tuple[int, int]
 
 
@@ -23,7 +23,7 @@ def settling_iterations(right: Tensor) -> List[int]:
         right: (iterations, m) true where a token equals the final output; the last row is true.
 
     Returns:
-        m numbers; that of place i (from 0) is at most i + 1 in a Jacobi iteration.
+        m numbers; that of position i (from 0) is at most i + 1 in a Jacobi iteration.
     """
     wrong_after = (~right).flip(0).long().cumsum(0).flip(0) > 0  # (iterations, m)
     return [count + 1 for count in wrong_after.sum(0).tolist()]
@@ -40,9 +40,9 @@ def dependencies(settled: Sequence[int]) -> List[Edge]:
         source alone.
     """
     return [
-        (earlier, place)
-        for place, when in enumerate(settled)
-        for earlier in range(place)
+        (earlier, position)
+        for position, when in enumerate(settled)
+        for earlier in range(position)
         if settled[earlier] < when
     ]
 
@@ -62,13 +62,13 @@ def drawn_edges(settled: Sequence[int]) -> List[Edge]:
         (i, j) sorted by j, then i: the transitive reduction of :func:`dependencies`.
     """
     edges: List[Edge] = []
-    for place, when in enumerate(settled):
+    for position, when in enumerate(settled):
         latest = 0  # the latest settling iteration, before `when`, right of `earlier`
         found = []
-        for earlier in range(place - 1, -1, -1):
+        for earlier in range(position - 1, -1, -1):
             if latest <= settled[earlier] < when:
                 # Nothing between settled later than it and earlier than `when`.
-                found.append((earlier, place))
+                found.append((earlier, position))
                 latest = settled[earlier]
         edges += reversed(found)
     return edges

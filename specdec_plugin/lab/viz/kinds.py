@@ -1,4 +1,4 @@
-"""What a cell of the matrix can be, in the words of the legend."""
+"""The kinds of cells in the matrix, with their legends."""
 
 from enum import StrEnum
 

@@ -1,10 +1,11 @@
-"""What the verifier says of a whole output at once, asked when the output is known."""
+"""The verifier's scores of a whole output, computed in one pass when the output is known."""
 
 from typing import Any, Callable, Dict, List
 
 import torch
 from torch import Tensor
 
+from ...decoding.loop import DecodingLoop
 from ...decoding.state import Batch
 from ...decoding.verifier import Verifier
 from ...engine.output_projection import Scores
@@ -14,7 +15,7 @@ Observer = Callable[[Verifier, Batch, Dict[str, Any]], Any]
 
 
 def predict(verifier: Verifier, batch: Batch, tokens: Tensor) -> Scores:
-    """One pass over a sentence: scores of the token at each place, given those before it.
+    """One pass over a sentence: scores of the token at each position, given those before it.
 
     Nothing is accepted, so it may be called again and again. The rules of decoding apply
     (never padding, no end of sentence too early, an end at the limit), as in the loop.
@@ -26,7 +27,7 @@ def predict(verifier: Verifier, batch: Batch, tokens: Tensor) -> Scores:
             a cache, and as fairseq feeds it, masked, by one without.
 
     Returns:
-        (m, vocabulary), and normalisers (m,): place i given ``tokens[:i]``.
+        (m, vocabulary), and normalisers (m,): position i given ``tokens[:i]``.
     """
     start = tokens.new_full((1,), batch.bos)
     fed = torch.cat([start, tokens[:-1]]).unsqueeze(0)  # (1, m)
@@ -36,30 +37,30 @@ def predict(verifier: Verifier, batch: Batch, tokens: Tensor) -> Scores:
 
 
 def probabilities(scores: Scores, tokens: Tensor) -> Tensor:
-    """The model's probability of a token at each place, (m,), from scores of m places."""
+    """The model's probability of a token at each position, (m,), from the scores of m positions."""
     chosen = scores.values.gather(1, tokens.unsqueeze(1)).squeeze(1)
     return (chosen - scores.normalisers).exp()
 
 
-class ObservingLoop:
-    """Stands where a generator's loop stood: decodes as that does, then looks at the output.
+class ObservingLoop(DecodingLoop):
+    """Decodes as another loop, then looks at the output.
 
     The encoder's output, the limits and the verifiers of an ensemble are thus those
     that the output was decoded with.
 
     Args:
-        loop: a :class:`~specdec_plugin.decoding.loop.DecodingLoop` that verifies.
-        observe: what it returns becomes ``observed`` of the hypothesis.
+        loop: a loop that verifies.
+        observe: its result becomes ``observed`` of the hypothesis.
     """
 
-    def __init__(self, loop: Any, observe: Observer) -> None:
-        self.loop = loop
+    def __init__(self, loop: DecodingLoop, observe: Observer) -> None:
+        super().__init__(loop.drafter, loop.step, loop.statistics, loop.keep_history, loop.max_rows)
         self.observe = observe
 
     def decode(self, batch: Batch) -> List[Dict[str, Any]]:
         """Decode a batch of one sentence."""
-        (hypothesis,) = self.loop.decode(batch)
-        verifier = self.loop.step.verifier
+        (hypothesis,) = super().decode(batch)
+        verifier = self.step.verifier
         verifier.start(batch)
         hypothesis["observed"] = self.observe(verifier, batch, hypothesis)
         return [hypothesis]

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Sequence
 from .chart import Cell, Chart
 from .kinds import Kind
 
-#: What the data takes the place of.
+#: The data replaces this.
 MARKER = "{{DATA}}"
 
 

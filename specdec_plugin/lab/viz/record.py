@@ -42,8 +42,8 @@ def record(verifier: Verifier, batch: Batch, output: Tensor) -> Recording:
     Args:
         verifier: started with ``batch``.
         batch: of one sentence.
-        output: (m,) what greedy decoding says; the algorithm takes its length as known,
-            and a warning tells if the fixed point is another output.
+        output: (m,) the output of greedy decoding. The algorithm takes its length as known. A
+            warning is logged if the fixed point is another output.
     """
     tokens, chances = [], []
     iterate = torch.full_like(output, batch.constraints.pad)

@@ -1,7 +1,7 @@
-"""What became of each draft: accepted, accepted as almost the best, rejected, discarded.
+"""The fate of each draft: accepted, accepted as almost the best, rejected, discarded.
 
 Xia et al. (2023) show this in Table 19: at each iteration the drafter's block, the bifurcation
-where the verifier wants another token, and in SpecDec++ the tokens that stand though they
+where the verifier predicts another token, and in SpecDec++ the tokens that are kept though they
 are not its best.
 """
 
@@ -37,8 +37,8 @@ class Iteration(NamedTuple):
     Attributes:
         begin: tokens that were accepted before.
         draft: the drafted tokens.
-        added: what was added: the drafted tokens that stand, then the verifier's own,
-            unless a drafted end of sentence stands.
+        added: what was added: the drafted tokens that are kept, then the verifier's own, unless
+            a drafted end of sentence is kept.
         own: the probability of the verifier's own token; None if there is none.
     """
 
@@ -49,7 +49,7 @@ class Iteration(NamedTuple):
 
     @property
     def kept(self) -> int:
-        """Drafted tokens that stand."""
+        """Drafted tokens that are kept."""
         return len(self.added) - (self.own is not None)
 
 
@@ -59,7 +59,7 @@ def classify(draft: Sequence[int], added: Sequence[int], best: Sequence[int]) ->
     Args:
         draft: drafted tokens.
         added: the tokens that the iteration added to the output.
-        best: (len(added),) the verifier's best tokens in their places.
+        best: (len(added),) the verifier's best tokens at their positions.
     """
     kept = count_kept(draft, added)
     kinds = [
@@ -85,13 +85,15 @@ def judge(
         begin: tokens that were accepted before.
         draft: drafted tokens.
         added: the tokens that the iteration added to the output.
-        best: (m,) the verifier's best token in each place of the output.
-        probabilities: (m, vocabulary) the verifier's, in each place of the output.
+        best: (m,) the verifier's best token at each position of the output.
+        probabilities: (m, vocabulary) the verifier's, at each position of the output.
     """
     kinds = classify(draft, added, best[begin : begin + len(added)])
     drafted = [
-        Drafted(token, kind, None if kind is Kind.DISCARDED else float(probabilities[place, token]))
-        for place, (token, kind) in enumerate(zip(draft, kinds), begin)
+        Drafted(
+            token, kind, None if kind is Kind.DISCARDED else float(probabilities[position, token])
+        )
+        for position, (token, kind) in enumerate(zip(draft, kinds), begin)
     ]
     kept = count_kept(draft, added)
     own = float(probabilities[begin + kept, added[kept]]) if kept < len(added) else None
@@ -101,8 +103,8 @@ def judge(
 def observe(verifier: Verifier, batch: Batch, hypothesis: Dict[str, Any]) -> List[Iteration]:
     """The iterations of a speculatively decoded sentence, as an observer.
 
-    One pass over the output tells which token the verifier thinks best in each place, and
-    how probable the drafted ones are.
+    One pass over the output finds the verifier's best token at each position, and the
+    probabilities of the drafted tokens.
 
     Args:
         verifier: started with ``batch``.

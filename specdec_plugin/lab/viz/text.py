@@ -13,7 +13,7 @@ _DIRECTIONS = frozenset(["LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI",
 
 
 class Marks(Enum):
-    """How a vocabulary marks where words begin or go on."""
+    """How a vocabulary marks where words begin or continue."""
 
     SENTENCEPIECE = "\u2581"  # before a word
     BPE = "@@"  # behind a piece that the next one continues
@@ -31,7 +31,7 @@ def marks_of(dictionary: Any) -> Marks:
 
 
 def readable(symbol: str, marks: Marks, end: str = "</s>") -> str:
-    """One symbol, with its marks replaced by such as need no explanation.
+    """One symbol, with its marks replaced by readable ones.
 
     Args:
         symbol: of the dictionary.
@@ -48,10 +48,10 @@ def readable(symbol: str, marks: Marks, end: str = "</s>") -> str:
 
 
 def visible(text: str) -> str:
-    """The text with what cannot be seen made visible.
+    """The text with invisible characters made visible.
 
     Control characters and changes of direction get their number. A combining mark that
-    has nothing to stand on gets a dotted circle.
+    has no base character gets a dotted circle.
     """
     shown = _escaped(text)
     bare = shown.lstrip(SPACE)
@@ -70,7 +70,7 @@ def _hidden(character: str) -> bool:
 
 
 def sentence(symbols: Sequence[str], marks: Marks) -> str:
-    """The text that symbols, without the end of sentence, stand for."""
+    """The text of symbols, without the end of sentence."""
     if marks is Marks.SENTENCEPIECE:
         text = "".join(symbols).replace(marks.value, " ").strip()
     elif marks is Marks.BPE:

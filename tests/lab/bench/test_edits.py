@@ -15,7 +15,7 @@ from specdec_plugin.lab.bench.edits import (
     RATIO_NOTE,
     edit_ratio,
     edit_ratios,
-    places_by_bin,
+    indices_by_bin,
     ratio_rows,
     ratio_table,
 )
@@ -102,11 +102,11 @@ def test_every_ratio_is_in_one_bin(edits, length):
 
 def test_edges_of_bins():
     ratios = [0.0, 0.069, 7 / 100, 13 / 100, 0.131, 3 / 10, 0.31, 2.0, 0.0]
-    assert places_by_bin(ratios) == {
+    assert indices_by_bin(ratios) == {
         "0": [0, 8], "(0, 0.07)": [1], "[0.07, 0.13]": [2, 3], "(0.13, 0.3]": [4, 5],
         "> 0.3": [6, 7],
     }  # fmt: skip
-    assert places_by_bin([0.1]) == {"[0.07, 0.13]": [0]}
+    assert indices_by_bin([0.1]) == {"[0.07, 0.13]": [0]}
 
 
 def spent(tokens, iterations):
