@@ -1,12 +1,12 @@
-"""What documents name exists, and the README names every decoding option."""
+"""What documents name exists, and they name every decoding method and option."""
 
 import re
 from pathlib import Path
 
 import pytest
 
-from specdec_plugin.fairseq_compat.options import flag_of
-from specdec_plugin.methods.registry import all_flags, names
+from specdec_plugin.cli.options import main
+from specdec_plugin.methods.registry import names
 
 ROOT = Path(__file__).resolve().parent.parent
 #: No results of tests or virtual environments that lie beside.
@@ -18,14 +18,15 @@ DOCUMENTS = sorted(
 )
 
 
-@pytest.fixture(scope="module")
-def readme():
-    return (ROOT / "README.md").read_text("utf-8")
+def test_the_readme_names_every_method():
+    readme = (ROOT / "README.md").read_text("utf-8")
+    assert not set(names()) - set(re.findall(r"[\w-]+", readme))
 
 
-def test_the_readme_names_every_method_and_option(readme):
-    named = set(re.findall(r"[\w-]+", readme))
-    assert not {*map(flag_of, all_flags()), *names()} - named
+def test_the_table_of_options_is_that_of_the_methods(capsys):
+    main([])
+    # Else: python -m specdec_plugin.cli.options >docs/options.md
+    assert (ROOT / "docs" / "options.md").read_text("utf-8") == capsys.readouterr().out
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))

@@ -1,7 +1,7 @@
 """``python -m specdec_plugin.cli.options``: the decoding options as a table in Markdown.
 
-The table follows from the registered methods, those of ``--user-dir`` among them. The README shows
-it.
+The table follows from the registered methods, those of ``--user-dir`` among them.
+``docs/options.md`` is what it prints.
 """
 
 import argparse
@@ -52,7 +52,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("--user-dir", help="folder with methods of your own")
     parser.parse_args(argv)
     import_user_dir(argv)
-    print(options_table())
+    print(f"# Decoding options\n\n{options_table()}")
 
 
 if __name__ == "__main__":
