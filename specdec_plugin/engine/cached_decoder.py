@@ -17,7 +17,7 @@ from .native import pointer
 from .native_layers import NativeLayers
 from .output_projection import OutputProjection
 from .positions import PositionTable
-from .weights import WeightWatch, packing
+from .weights import Packed
 
 EncoderOut = Dict[str, List[Tensor]]
 
@@ -82,7 +82,7 @@ class DecoderState:
             self.source_mask = self.source_mask.index_select(0, rows)
 
 
-class CachedDecoder:
+class CachedDecoder(Packed):
     """Runs a fairseq Transformer decoder over its own weights, in evaluation mode always.
 
     A call takes ``new`` tokens for each row and computes them only: the keys and
@@ -92,13 +92,12 @@ class CachedDecoder:
     Args:
         decoder: fairseq's decoder; see :meth:`supports`.
         dtype: type to run in, the fairseq model staying as it is; ``None`` is the model's.
-        masks: (count, dim) a parameter of ``decoder``: vectors that may be fed where there
-            is no token yet, scaled as token vectors are.
         project: makes the output projection of what :class:`OutputProjection` takes.
         backend: who computes; ``None`` chooses.
 
     Attributes:
-        layouts: how often the weights were laid out.
+        masks: (count, dim) what may be fed where there is no token yet, the ``mask_vectors``
+            of the decoder scaled as token vectors are; ``None`` where it has none.
         on_torch: why PyTorch's operators run this decoder, in a few words; ``None`` where the
             native kernels do, from tokens to states.
     """
@@ -107,21 +106,17 @@ class CachedDecoder:
         self,
         decoder: TransformerDecoderBase,
         dtype: Optional[torch.dtype] = None,
-        masks: Optional[Tensor] = None,
         project: Callable[..., OutputProjection] = OutputProjection,
         backend: Optional[Backend] = None,
     ) -> None:
+        # The whole decoder is looked at: in training, it may call its projection in other ways.
+        super().__init__(decoder)
         self.decoder = decoder
         self.backend = backend or choose_backend(decoder.embed_tokens.weight.device)
-        self._mask_weights = masks
         first_head = getattr(decoder, "first_head", None)
         self.projection = project(decoder, dtype, first_head, self.backend)
         self._dtype = dtype
-        # The whole decoder is watched: in training, it may call its projection in other ways.
-        self._watch: Optional[WeightWatch] = WeightWatch(decoder)
-        self._watch.changed()
-        self.layouts = 0
-        self._lay_out_anew()
+        self.follow()
 
     @staticmethod
     def supports(decoder: nn.Module) -> Optional[str]:
@@ -144,15 +139,10 @@ class CachedDecoder:
         reasons = (DecoderLayer.supports(layer) for layer in _layers(decoder))
         return next((reason for reason in reasons if reason is not None), None)
 
-    def refresh(self) -> None:
-        """Lay the weights out again if the model's changed (:meth:`start` calls this)."""
-        if self._watch is not None and self._watch.changed():
-            self.lay_out()
-
-    def lay_out(self) -> None:
-        """Lay the weights out again, as they are now."""
-        self.projection.pack()
-        self._lay_out_anew()
+    def follow(self) -> None:
+        """See :class:`Packed`; the projection does so too."""
+        self.projection.follow()
+        super().follow()
 
     def release(self) -> None:
         """Free the model's layers where the kernels have packed them: they are not read again.
@@ -160,21 +150,13 @@ class CachedDecoder:
         For a model that serves this engine alone; it cannot be run or trained otherwise
         afterwards.
         """
-        if self._native is None:
-            return
-        self._watch = None
-        for parameter in self.decoder.layers.parameters():
-            parameter.data = parameter.new_empty(0)
+        if self._native is not None:
+            self.weights.release(self.decoder.layers)
 
-    def _lay_out_anew(self) -> None:
-        self.layouts += 1
-        with packing():
-            self._lay_out(self.decoder)
-
-    def _lay_out(self, decoder: TransformerDecoderBase) -> None:
+    def _pack(self) -> None:
+        decoder, layers = self.decoder, _layers(self.decoder)
         embedding = decoder.embed_tokens.weight.detach()
         wanted = self._dtype or embedding.dtype
-        layers = _layers(decoder)
         self.on_torch = NativeLayers.supports(layers, self.backend, wanted)
         native = self.on_torch is None
         if native and (decoder.project_in_dim is not None or decoder.project_out_dim is not None):
@@ -202,9 +184,8 @@ class CachedDecoder:
         self._source_in: Any = (NativeLinear if native else Linear.of)(*sources, wanted)
         self._native: Optional[NativeLayers] = None
         self._layers: List[DecoderLayer] = []
-        self.masks = None
-        if self._mask_weights is not None:
-            self.masks = (self.scale * self._mask_weights.detach()).to(dtype)
+        masks = getattr(decoder, "mask_vectors", None)
+        self.masks = None if masks is None else (self.scale * masks.detach()).to(dtype)
         if native:
             self._native = NativeLayers(layers, decoder.layer_norm, self.weight_type)
             if self._project_in is None:

@@ -12,7 +12,7 @@ from .backend import Backend, choose_backend
 from .decoder_layer import unusual_attention, unusual_linear
 from .native_layers import NativeLayers
 from .positions import PositionTable
-from .weights import WeightWatch
+from .weights import Packed
 
 #: Takes fairseq's ``net_input`` and gives what fairseq's encoder returns.
 Encoder = Callable[[Dict[str, Any]], Any]
@@ -28,12 +28,12 @@ def build_encoder(model: Any, backend: Optional[Backend] = None) -> Encoder:
     encoder = model.encoder
     backend = backend or choose_backend(next(model.parameters()).device)
     if FastEncoder.supports(encoder, backend) is None:
-        return FastEncoder(encoder)
+        return FastEncoder(encoder, backend)
     run: Encoder = encoder.forward_torchscript
     return run
 
 
-class FastEncoder:
+class FastEncoder(Packed):
     """Runs the layers in one call, and embeds in it too unless something is padded.
 
     Positions are counted over what is not padding, so fairseq's own module embeds
@@ -41,11 +41,12 @@ class FastEncoder:
 
     Args:
         encoder: fairseq's encoder; see :meth:`supports`.
+        backend: who computes.
     """
 
-    def __init__(self, encoder: TransformerEncoderBase) -> None:
-        self.encoder = encoder
-        self._watch = WeightWatch(encoder)
+    def __init__(self, encoder: TransformerEncoderBase, backend: Backend) -> None:
+        super().__init__(encoder)
+        self.encoder, self._backend = encoder, backend
         self._layers: Optional[NativeLayers] = None
         self._positions: Optional[PositionTable] = None
         # The kernels look vectors up in a table, scale, add positions and normalise.
@@ -80,10 +81,9 @@ class FastEncoder:
         Raises:
             PluginError: a symbol is not in the model's dictionary.
         """
-        if self.encoder.embed_tokens.weight.device.type != "cpu":
-            return self.encoder.forward_torchscript(net_input)  # moved since
-        if self._watch.changed() or self._layers is None:
-            self._lay_out()
+        self.refresh()
+        if self._layers is None:
+            return self.encoder.forward_torchscript(net_input)
         tokens = net_input["src_tokens"]
         padding = self._padding(tokens)
         if padding is not None or self._symbols is None:
@@ -100,8 +100,10 @@ class FastEncoder:
             "src_lengths": [net_input["src_lengths"].view(-1, 1).int()],
         }
 
-    def _lay_out(self) -> None:
-        encoder = self.encoder
+    def _pack(self) -> None:
+        encoder, self._layers = self.encoder, None
+        if self.supports(encoder, self._backend) is not None:
+            return  # moved since, or of another type
         self._layers = NativeLayers(_layers(encoder), encoder.layer_norm, torch.float32)
         self._positions = None
         if encoder.embed_positions is not None:

@@ -1,7 +1,6 @@
 """The layers of a Transformer run by the native kernels, one call for all of them."""
 
 import ctypes
-import weakref
 from ctypes import c_float, c_void_p
 from typing import Any, List, Optional, Sequence
 
@@ -30,10 +29,8 @@ class NativeLayers:
         self._library = native.library()
         first = layers[0]
         self._dim = first.embed_dim
-        self.handle: int = self._library.stack_new(
-            self._dim, first.self_attn.num_heads, int(first.normalize_before), _activation(first)
-        )
-        weakref.finalize(self, self._library.stack_free, self.handle)
+        heads, norm_first = first.self_attn.num_heads, int(first.normalize_before)
+        self.handle = native.own(self, "stack", self._dim, heads, norm_first, _activation(first))
         for layer in layers:
             self._add(layer, dtype)
         if final_norm is not None:

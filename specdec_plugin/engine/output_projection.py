@@ -10,7 +10,7 @@ from torch import Tensor
 from . import native
 from .backend import Backend, choose_backend
 from .linear import Linear, NativeLinear, parameters_of
-from .weights import packing
+from .weights import Packed
 
 
 class Scores(NamedTuple):
@@ -26,7 +26,7 @@ class Scores(NamedTuple):
     normalisers: Tensor
 
 
-class OutputProjection:
+class OutputProjection(Packed):
     """The output projection of a fairseq decoder, shared with the embedding or not.
 
     Args:
@@ -35,9 +35,6 @@ class OutputProjection:
         first_head: what states go through before, on PyTorch's operators and in the
             decoder's own type.
         backend: who computes; ``None`` chooses.
-
-    Attributes:
-        version: moves when the weights are packed again.
     """
 
     def __init__(
@@ -47,23 +44,17 @@ class OutputProjection:
         first_head: Optional[Callable[[Tensor], Tensor]] = None,
         backend: Optional[Backend] = None,
     ) -> None:
+        super().__init__(decoder)
         self._source = decoder.output_projection
         self._dtype = dtype
         self._first_head = first_head
         self._backend = backend or choose_backend(self._source.weight.device)
-        self.version = 0
-        self.pack()
+        self.follow()
 
-    def pack(self) -> None:
-        """Pack the weights as they are; whoever owns the decoder knows when they changed."""
-        self.version += 1
-        with packing():
-            self._linear = self._make()
-
-    def _make(self) -> Any:
-        """What multiplies: a :class:`Linear`, or anything with the methods of NativeLinear."""
+    def _pack(self) -> None:
         weights, biases = parameters_of(self._source)
-        return self._backend.linear(weights, biases, self._dtype or weights[0].dtype)
+        # A Linear, or anything with the methods of NativeLinear.
+        self._linear: Any = self._backend.linear(weights, biases, self._dtype or weights[0].dtype)
 
     @property
     def native(self) -> Optional[NativeLinear]:

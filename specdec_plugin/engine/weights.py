@@ -1,10 +1,139 @@
-"""Noticing that a model's weights changed after they were copied or fused."""
+"""Who owns packed weights, and when they are packed again.
+
+Packed weights belong to one object, a :class:`Packed`, which knows the version of the module's
+weights that it packed. Others hold that object. They read its handles and tensors when they use
+them, and never keep them across a batch.
+"""
 
 import contextlib
-from typing import Any, Iterator, List, Optional, Tuple
+import functools
+import weakref
+from abc import ABC, abstractmethod
+from typing import Any, Iterator, List, Sequence, Tuple
 
 import torch
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from . import native
+
+
+class Weights:
+    """The weights of a module, and how often they changed.
+
+    Every change that PyTorch counts is seen by the addresses and version counters of the
+    parameters: in-place operations, ``load_state_dict``, another parameter, device or type.
+    fairseq's optimizers write through ``parameter.data``, which counts nothing; but a forward
+    pass in training mode goes before each of their steps, so such a pass counts as a change too.
+
+    Use :meth:`of`: all that pack a module's weights share its version.
+
+    Attributes:
+        version: moves where :meth:`look` finds that the weights may have changed.
+    """
+
+    _of: "weakref.WeakKeyDictionary[nn.Module, Weights]" = weakref.WeakKeyDictionary()
+
+    def __init__(self, module: nn.Module) -> None:
+        # Walking the module tree costs more than all the rest, so it is walked once.
+        self._tables = [part._parameters for part in module.modules() if part._parameters]
+        self._seen: List[Tuple[int, int]] = []
+        # An address may be used again for other weights; storages tell that theirs is gone.
+        self._storages: List[StorageWeakRef] = []
+        self._trained = self._released = False
+        self.version = 0
+        hook = functools.partial(_note_training, weakref.ref(self))
+        # In training a model may call parts of the module alone, such as its layers.
+        for part in module.modules():
+            if next(part.children(), None) is not None:
+                part.register_forward_pre_hook(hook)
+
+    @classmethod
+    def of(cls, module: nn.Module) -> "Weights":
+        """Those of ``module``, compared with what is there now."""
+        if module not in cls._of:
+            cls._of[module] = cls(module)
+        weights = cls._of[module]
+        weights.look()
+        return weights
+
+    def look(self) -> None:
+        """Compare the weights with those that were last seen."""
+        if self._released:
+            return
+        now = [(each.data_ptr(), each._version) for each in self._parameters()]
+        gone = any(storage.expired() for storage in self._storages)
+        if self._trained or gone or now != self._seen:
+            self.version += 1
+            self._seen, self._trained = now, False
+            self._storages = [StorageWeakRef(each.untyped_storage()) for each in self._parameters()]
+
+    def release(self, part: nn.Module) -> None:
+        """Free the parameters of a part of the module: packed ones are read instead.
+
+        The module serves whoever packed them, and nobody else. Its version stands still.
+        """
+        self._released = True
+        for parameter in part.parameters():
+            parameter.data = parameter.new_empty(0)
+
+    def _parameters(self) -> Iterator[nn.Parameter]:
+        return (each for table in self._tables for each in table.values() if each is not None)
+
+
+def _note_training(weights: "weakref.ref[Weights]", module: nn.Module, inputs: Any) -> None:
+    found = weights()
+    if found is not None and module.training:
+        found._trained = True
+
+
+class Packed(ABC):
+    """Owns what was packed of a module's weights.
+
+    Args:
+        module: whose weights they are.
+
+    Attributes:
+        weights: the module's, with their version.
+        version: that of the packed ones; -1 before any are.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.weights = Weights.of(module)
+        self.version = -1
+
+    def refresh(self) -> None:
+        """Pack the weights again if they changed."""
+        self.weights.look()
+        self.follow()
+
+    def follow(self) -> None:
+        """Pack the weights again if somebody saw that they changed."""
+        if self.version != self.weights.version:
+            self.version = self.weights.version
+            with packing():
+                self._pack()
+
+    @abstractmethod
+    def _pack(self) -> None:
+        """Pack the weights as they are now, and drop what was packed before."""
+
+
+class NativeObject:
+    """An object of the native kernels, freed with this one, and the memory that it reads.
+
+    Args:
+        name: see :func:`native.own`.
+        arguments: the same.
+        reads: tensors and other owners whose memory the arguments point to.
+
+    Attributes:
+        handle: its address, for as long as this object is held.
+    """
+
+    def __init__(self, name: str, *arguments: Any, reads: Sequence[Any] = ()) -> None:
+        self.handle = native.own(self, name, *arguments)
+        self._reads = reads
 
 
 @contextlib.contextmanager
@@ -12,40 +141,3 @@ def packing() -> Iterator[None]:
     """Where weights are packed: tensors made in inference mode could not be used outside of it."""
     with torch.inference_mode(False), torch.no_grad():
         yield
-
-
-class WeightWatch:
-    """Answers one question: may the weights of ``module`` differ from when they were last read?
-
-    Every change that PyTorch counts is seen by the version counters and data
-    pointers of the parameters: in-place operations, ``load_state_dict``, another
-    device or dtype.  fairseq's optimizers write through ``parameter.data``, which
-    counts nothing; but a forward pass in training mode goes before each of their
-    steps, so such a pass counts as a change too.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        # Walking the module tree costs more than all the rest, so it is walked once.
-        self._parameters = [part._parameters for part in module.modules() if part._parameters]
-        self._seen: Optional[List[Tuple[int, int]]] = None
-        self._trained = False
-        module.register_forward_pre_hook(self._note_training)
-
-    def _note_training(self, module: nn.Module, inputs: Any) -> None:
-        if module.training:
-            self._trained = True
-
-    def changed(self) -> bool:
-        """Whether to read the weights again; what is there now counts as read.
-
-        ``True`` on the first call.
-        """
-        now = [
-            (parameter.data_ptr(), parameter._version)
-            for table in self._parameters
-            for parameter in table.values()
-            if parameter is not None
-        ]
-        changed = self._trained or now != self._seen
-        self._seen, self._trained = now, False
-        return changed

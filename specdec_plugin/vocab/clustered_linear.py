@@ -1,8 +1,7 @@
 """A vocabulary projection that computes only what is likely after a state (Amer et al., 2022)."""
 
 import math
-import weakref
-from typing import Any, Optional, Tuple
+from typing import Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -11,6 +10,7 @@ from torch import Tensor
 from ..engine import Backend, choose_backend, native
 from ..engine.linear import scores_by
 from ..engine.native.interface import Header
+from ..engine.weights import NativeObject
 from .clusters import Clusters, nearest
 
 #: Gathered weights are read, written and read again, where a full product reads all of them once.
@@ -55,7 +55,7 @@ class ClusteredLinear:
     ) -> None:
         self._vocabulary = clusters.vocabulary
         self._weight, self._bias, self._clusters = weight, bias, clusters
-        self._kernels: Optional[NativeGather] = None
+        self._gather: Optional[NativeObject] = None
         self._on_torch = (backend or choose_backend(weight.device)).supports(weight)
         if self._on_torch is None:
             return
@@ -70,14 +70,10 @@ class ClusteredLinear:
     @property
     def native(self) -> Optional[int]:
         """The kernels' handle, where they compute it; None where PyTorch does."""
-        gather = self._gather()
-        return None if gather is None else gather.handle
-
-    def _gather(self) -> Optional["NativeGather"]:
-        """The kernels' copy of the weights, made when it is first wanted."""
-        if self._kernels is None and self._on_torch is None:
-            self._kernels = NativeGather(self._weight, self._bias, self._clusters)
-        return self._kernels
+        # The weights are packed when they are first wanted.
+        if self._gather is None and self._on_torch is None:
+            self._gather = native_clusters("gather", self._weight, self._bias, self._clusters)
+        return None if self._gather is None else self._gather.handle
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """(rows, dim) to (rows, vocabulary), float32."""
@@ -90,9 +86,9 @@ class ClusteredLinear:
             inputs: (rows, dim).
             never: an output that is -inf afterwards, or -1.
         """
-        gather = self._gather()
-        if gather is not None:
-            return gather.scores(inputs, never)
+        if self.native is not None:
+            run = native.library().gather_run
+            return scores_by(run, self.native, inputs, self._vocabulary, never)
         own = nearest(inputs.float(), self._centroids, self._norms)
         active, real = self._active(own)
         if _GATHERING * active.numel() < self._vocabulary:
@@ -123,53 +119,23 @@ class ClusteredLinear:
         return values if self._bias is None else values + self._bias[active].float()
 
 
-class NativeGather:
-    """The same by the kernels: a call finds the clusters and reads what is active in any of them.
+def native_clusters(
+    name: str, weight: Tensor, bias: Optional[Tensor], clusters: Clusters
+) -> NativeObject:
+    """An object of the kernels that is made of weights and clusters.
 
     Args:
+        name: ``gather`` or ``shortlist``.
         weight: (vocabulary, dim) that the kernels can read.
         bias: (vocabulary,) or None.
         clusters: of the states that come.
     """
-
-    def __init__(self, weight: Tensor, bias: Optional[Tensor], clusters: Clusters) -> None:
-        self._vocabulary = clusters.vocabulary
-        self._library = native.library()
-        new, free = self._library.gather_new, self._library.gather_free
-        self.handle = _handle(self, new, free, weight, bias, clusters)
-
-    def scores(self, inputs: Tensor, never: int) -> Tuple[Tensor, Tensor]:
-        """See :meth:`ClusteredLinear.scores`."""
-        return scores_by(self._library.gather_run, self.handle, inputs, self._vocabulary, never)
-
-
-class Shortlist:
-    """What the kernels draft from: the active symbols of each state's cluster, in 8 bits each.
-
-    Args:
-        weight: (vocabulary, dim) that the kernels can read.
-        bias: (vocabulary,) or None.
-        clusters: of the states that come.
-
-    Attributes:
-        handle: the kernels'.
-    """
-
-    def __init__(self, weight: Tensor, bias: Optional[Tensor], clusters: Clusters) -> None:
-        library = native.library()
-        new, free = library.shortlist_new, library.shortlist_free
-        self.handle = _handle(self, new, free, weight, bias, clusters)
-
-
-def _handle(
-    owner: Any, new: Any, free: Any, weight: Tensor, bias: Optional[Tensor], clusters: Clusters
-) -> int:
-    """What ``new`` of the kernels makes of weights and clusters, as long as the owner lives."""
-    kept = clusters.offsets.contiguous(), clusters.tokens.contiguous()  # the kernels read them
+    kept = clusters.offsets.contiguous(), clusters.tokens.contiguous()
     weight, centroids = native.float_weight(weight), native.float_weight(clusters.centroids)
     bias = None if bias is None else native.float_weight(bias)
     norms = native.float_weight(clusters.norms)
-    handle: int = new(
+    return NativeObject(
+        name,
         weight.data_ptr(),
         native.pointer(bias),
         *weight.shape,
@@ -177,10 +143,5 @@ def _handle(
         norms.data_ptr(),
         clusters.size,
         *map(native.pointer, kept),
+        reads=kept,
     )
-
-    def end(*_: Tensor) -> None:
-        free(handle)
-
-    weakref.finalize(owner, end, *kept)
-    return handle

@@ -4,8 +4,8 @@ import functools
 from typing import Any, Callable, Optional
 
 from ..engine.output_projection import OutputProjection
-from ..engine.weights import packing
-from .clustered_linear import ClusteredLinear, Shortlist
+from ..engine.weights import NativeObject, packing
+from .clustered_linear import ClusteredLinear, native_clusters
 from .clusters import Clusters
 
 
@@ -29,12 +29,12 @@ class ClusteredProjection(OutputProjection):
         self._clusters = clusters
         super().__init__(*arguments, **named)
 
-    def _make(self) -> ClusteredLinear:
-        self._shortlist: Optional[Shortlist] = None
+    def _pack(self) -> None:
+        self._shortlist: Optional[NativeObject] = None
         weight, bias = self._source.weight.detach(), self._source.bias
         dtype = self._dtype if self._dtype and self._dtype.is_floating_point else weight.dtype
         bias = None if bias is None else bias.detach().to(dtype)
-        return ClusteredLinear(weight.to(dtype), bias, self._clusters, self._backend)
+        self._linear = ClusteredLinear(weight.to(dtype), bias, self._clusters, self._backend)
 
     @property
     def gather(self) -> Optional[int]:
@@ -48,5 +48,6 @@ class ClusteredProjection(OutputProjection):
         fits = self._first_head is None and self._backend.supports(self._source.weight) is None
         if self._shortlist is None and fits:
             with packing():
-                self._shortlist = Shortlist(*self.float_weights(), self._clusters)
+                weight, bias = self.float_weights()
+                self._shortlist = native_clusters("shortlist", weight, bias, self._clusters)
         return None if self._shortlist is None else self._shortlist.handle

@@ -5,7 +5,6 @@ from typing import Any, Callable, Optional, Sequence
 from torch import Tensor
 
 from ..engine import CachedDecoder
-from ..engine.weights import WeightWatch
 from ..errors import PluginError
 from ..fairseq_compat.search import search_with
 from .cluster_file import check_clusters, load_clusters
@@ -78,15 +77,13 @@ def cluster_search(generator: Any, decoder: Any, clusters: Clusters) -> Any:
     """
     module = decoder.output_projection
     # What enters the module has gone through a first head already.
-    projection, watch = ClusteredProjection(clusters, decoder), WeightWatch(module)
-    watch.changed()
+    projection = ClusteredProjection(clusters, decoder)
 
     def forward(features: Tensor) -> Tensor:
         return projection.scores(features).values.to(features.dtype)
 
     def packed() -> Callable[[Tensor], Tensor]:
-        if watch.changed():
-            projection.pack()
+        projection.refresh()
         return forward
 
     return search_with(generator, module, packed)

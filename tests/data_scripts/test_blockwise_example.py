@@ -28,6 +28,7 @@ def text(corpus: Corpus, tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_from_text_to_the_table(text: Path, tmp_path: Path) -> None:
     """With a teacher, a verifier and the output of both that are there."""
     given, output = tmp_path / "given", tmp_path / "out"

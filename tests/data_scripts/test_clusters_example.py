@@ -5,6 +5,8 @@ import shutil
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from specdec_plugin.vocab.cluster_file import load_clusters
 from tests.support.command_lines import Corpus, run_example
 
@@ -15,6 +17,7 @@ TINY = dict(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_from_text_to_tables(corpus: Corpus, tmp_path: Path) -> None:
     for target in ("es", "fr"):
         folder = tmp_path / "text" / f"en-{target}"

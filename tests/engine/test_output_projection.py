@@ -44,7 +44,7 @@ def test_notices_changed_weights(backend):
     hidden = torch.randn(2, 16)
     with torch.no_grad():
         decoder.output_projection.weight.mul_(2)
-    projection.pack()
+    projection.refresh()
     torch.testing.assert_close(
         projection.scores(hidden).values, decoder.output_layer(hidden).detach()
     )

@@ -329,7 +329,7 @@ class TestBadInput:
         cfg = configured([*args, "--drafter-path", tiny_drafter])
         task = tasks.setup_task(cfg.task)
         models, _ = checkpoint_utils.load_model_ensemble([verifier], task=task)
-        with pytest.raises(PluginError, match=r"knows .* symbols.*the task's own.*Use"):
+        with pytest.raises(PluginError, match=r"has .* symbols.*the task's own.*Use"):
             task.build_generator(models, cfg.generation)
 
     @pytest.mark.parametrize("langs, words", [(None, "--langs is missing"), ("en,fr", "lacks es")])
@@ -341,6 +341,5 @@ class TestBadInput:
             set_up(args)
 
     def test_flags_without_decoding(self, corpus, setting, verifier):
-        task = set_up(setting.generate(corpus, verifier, "--block-size", "3"))
         with pytest.raises(PluginError, match="--block-size 3 is given without --decoding"):
-            task.build_generator([], Namespace(beam=1))
+            set_up(setting.generate(corpus, verifier, "--block-size", "3"))

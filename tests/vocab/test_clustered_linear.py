@@ -96,4 +96,4 @@ def test_as_a_decoders_projection(dtype, temperature, backend):
             torch.testing.assert_close(found.normalisers.flatten(), expected.logsumexp(1))
         with torch.no_grad():
             decoder.output_projection.weight.mul_(2)
-        projection.pack()
+        projection.refresh()

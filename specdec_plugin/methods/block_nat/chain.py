@@ -6,10 +6,12 @@ from typing import Any, Callable, Optional, Tuple
 import torch
 from torch import Tensor
 
+from ...engine import CachedDecoder
 from ...engine import native as kernels
 from ...engine.linear import NativeLinear
 from ...engine.native.interface import Header, constants, field, structure
-from ...engine.output_projection import OutputProjection, Scores
+from ...engine.output_projection import Scores
+from ...engine.weights import NativeObject, Packed
 from ...models.chain_head import ChainHead
 
 #: Applied to the scores of a place, (rows, 1, vocabulary), before its tokens are chosen.
@@ -44,62 +46,53 @@ class ChainCall(ctypes.Structure):
     lengths = field("int64_t*", "(rows) result: tokens before the stop")
 
 
-class Chain:
+class Chain(Packed):
     """Runs a :class:`ChainHead` and the projection behind it.
 
     Args:
-        head: the trained layer.
-        embedding: (vocabulary, token_dim) token vectors, in the type to run in.
-        scale: factor of the token vectors.
-        projection: from the head's states to scores.
-        dtype: the type of weights.
-
-    Attributes:
-        native: the kernels' handle, where they run it; None where PyTorch does.
+        head: the trained layer, a part of the engine's decoder.
+        engine: runs the decoder; the head reads its token vectors and uses its projection.
     """
 
-    def __init__(
-        self,
-        head: ChainHead,
-        embedding: Tensor,
-        scale: float,
-        projection: OutputProjection,
-        dtype: torch.dtype,
-    ) -> None:
-        self._head = head
-        self._embedding = embedding
-        self._scale = scale
-        self._projection = projection
-        self.native: Optional[int] = None
-        if projection.native is not None and embedding.dtype == torch.float32:
-            self.native = self._build(projection.native, dtype)
+    def __init__(self, head: ChainHead, engine: CachedDecoder) -> None:
+        super().__init__(engine.decoder)
+        self._head, self._engine = head, engine
+        self.follow()
 
-    def _build(self, projection: NativeLinear, dtype: torch.dtype) -> int:
-        head = self._head
+    @property
+    def native(self) -> Optional[int]:
+        """The kernels' handle, where they run it; None where PyTorch does."""
+        return None if self._chain is None else self._chain.handle
+
+    def _pack(self) -> None:
+        head, engine, dtype = self._head, self._engine, self._engine.weight_type
+        self._chain: Optional[NativeObject] = None
+        projection, embedding = engine.projection.native, engine.embedding
+        if projection is None or embedding.dtype != torch.float32:
+            return
         before = torch.cat([head.from_token.weight, head.from_chain.weight], dim=1)
-        self._symbols, self._bias = self._projection.float_weights()
+        weight, bias = engine.projection.float_weights()
         maps = [
             NativeLinear([head.from_state.weight], [head.from_state.bias], dtype),
             NativeLinear([before], None, dtype),
             NativeLinear([head.out.weight], [head.out.bias], dtype),
         ]
-        return kernels.own(
-            self,
+        self._chain = NativeObject(
             "chain",
             *(each.give_away() for each in maps),
             projection.handle,
-            self._symbols.data_ptr(),
-            kernels.pointer(self._bias),
-            self._embedding.data_ptr(),
-            self._embedding.size(1),
-            self._scale,
+            weight.data_ptr(),
+            kernels.pointer(bias),
+            embedding.data_ptr(),
+            embedding.size(1),
+            engine.scale,
+            reads=(projection, weight, bias, embedding),
         )
 
     def release(self) -> None:
         """Free the head's weights where the kernels have packed them; ends :meth:`choose`."""
-        if self.native is not None:
-            for parameter in self._head.parameters():
-                parameter.data = parameter.new_empty(0)
+        if self._chain is not None:
+            self.weights.release(self._head)
 
     def draft(
         self, states: Tensor, last: Tensor, floor: float, never: int = -1
@@ -150,19 +143,19 @@ class Chain:
         Returns:
             (rows, k) tokens and (rows, k) their log-probabilities.
         """
-        head, tokens, scores = self._head, [], []
+        head, engine, tokens, scores = self._head, self._engine, [], []
         weight_type = head.out.weight.dtype
         states = states.to(weight_type)
         inputs = head.from_state(states)
         chain: Optional[Tensor] = None
         for place in range(states.size(1)):
-            before = self._scale * torch.embedding(self._embedding, last).to(weight_type)
+            before = engine.scale * torch.embedding(engine.embedding, last).to(weight_type)
             inner = inputs[:, place] + head.from_token(before)
             if chain is not None:
                 inner = inner + head.from_chain(chain)
             chain = torch.relu(inner)
-            chosen: Scores = self._projection.scores(
-                (states[:, place] + head.out(chain)).to(self._embedding.dtype), never=never
+            chosen: Scores = engine.projection.scores(
+                (states[:, place] + head.out(chain)).to(engine.embedding.dtype), never=never
             )
             if rules is not None:
                 rules(chosen.values.unsqueeze(1), place)

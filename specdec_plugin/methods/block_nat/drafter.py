@@ -59,8 +59,7 @@ class NATDrafter(Drafter):
         self.with_scores = with_scores
         self.confidence = confidence
         self.causal = model.decoder.causal_prefix
-        masks, project = model.decoder.mask_vectors, projection_by(clusters)
-        self.engine = CachedDecoder(model.decoder, dtype, masks, project, backend)
+        self.engine = CachedDecoder(model.decoder, dtype, projection_by(clusters), backend)
         self._encode = build_encoder(model, self.engine.backend)
         self._chain = self._make_chain()
         self._native = self._make_native()
@@ -75,10 +74,8 @@ class NATDrafter(Drafter):
             self._chain.release()
 
     def _make_chain(self) -> Optional[Chain]:
-        head, engine = self.model.decoder.chain, self.engine
-        if head is None:
-            return None
-        return Chain(head, engine.embedding, engine.scale, engine.projection, engine.weight_type)
+        head = self.model.decoder.chain
+        return None if head is None else Chain(head, self.engine)
 
     def _make_native(self) -> Optional[NativeBlockDraft]:
         if not self.causal or self.with_scores or self.engine.on_torch is not None:
@@ -113,6 +110,8 @@ class NATDrafter(Drafter):
         self.statistics.drafter_sources += rows.size
         capacity = min(batch.constraints.max_len + 1 + self.block_size, 256)
         self._state = self.engine.start(encoded, capacity)
+        if self._chain is not None:
+            self._chain.follow()
 
     def _too_late(self, batch: Batch, rows: Rows) -> bool:
         """Whether more tokens would have to be read first than are likely to come.

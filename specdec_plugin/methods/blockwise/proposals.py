@@ -10,13 +10,13 @@ from ...engine import native as kernels
 from ...engine.cached_decoder import CachedDecoder, DecoderState
 from ...engine.linear import NativeLinear
 from ...engine.output_projection import Scores
-from ...engine.weights import WeightWatch, packing
+from ...engine.weights import NativeObject, Packed
 from ...models.proposal_heads import ProposalHeads
 from ...vocab.clustered_projection import projection_by
 from ...vocab.clusters import Clusters
 
 
-class Proposals:
+class Proposals(Packed):
     """Runs heads 2 to k of a :class:`ProposalHeads`, and the projection behind them.
 
     Head 1 is not asked: what it says is the verifier's own next token.
@@ -37,6 +37,7 @@ class Proposals:
         dtype: Optional[torch.dtype] = None,
         clusters: Optional[Clusters] = None,
     ) -> None:
+        super().__init__(heads)
         self.heads, self._engine = heads, engine
         #: Heads from 2 on, one for each token of a draft.
         self.numbers = range(2, block_size + 1)
@@ -46,11 +47,7 @@ class Proposals:
         self._dtype = wanted if rounds else own
         project = projection_by(clusters)
         self._projection = project(engine.decoder, self._dtype, backend=engine.backend)
-        self._layouts = engine.layouts
-        self._watch: Optional[WeightWatch] = WeightWatch(heads)
-        self._watch.changed()
-        self._native: Optional[int] = None
-        self._lay_out()
+        self.follow()
 
     def _supports(self, dtype: torch.dtype) -> Optional[str]:
         """Why the kernels cannot run the heads with weights of this type; None if they can."""
@@ -71,7 +68,7 @@ class Proposals:
     @property
     def native(self) -> Optional[int]:
         """The kernels' handle, where they run it; None where PyTorch does."""
-        return self._native
+        return None if self._native is None else self._native.handle
 
     @property
     def projection(self) -> int:
@@ -81,33 +78,27 @@ class Proposals:
         assert handle is not None
         return handle
 
-    def refresh(self) -> None:
-        """Lay the weights out again if the model's changed."""
-        if self._layouts != self._engine.layouts:
-            self._projection.pack()
-            self._layouts = self._engine.layouts
-        if self._watch is not None and self._watch.changed():
-            self._lay_out()
+    def follow(self) -> None:
+        """See :class:`Packed`; the projection does so too, where the engine saw a change."""
+        self._projection.follow()
+        super().follow()
 
     def release(self) -> None:
         """Free the heads' weights where the kernels have packed them; ends :meth:`scores`."""
-        if self._native is None:
-            return
-        self._watch = None
-        for parameter in self.heads.parameters():
-            parameter.data = parameter.new_empty(0)
+        if self._native is not None:
+            self.weights.release(self.heads)
 
-    def _lay_out(self) -> None:
-        self._modules, self._native = self.heads, None
-        with packing():
-            if self._supports(self._dtype) is None and self._projection.native is not None:
-                self._native = self._build()
-            elif self._dtype != self.heads.inner.weight.dtype:
-                self._modules = copy.deepcopy(self.heads).to(self._dtype)
+    def _pack(self) -> None:
+        self._modules = self.heads
+        self._native: Optional[NativeObject] = None
+        if self._supports(self._dtype) is None and self._projection.native is not None:
+            self._native = self._packed_heads()
+        elif self._dtype != self.heads.inner.weight.dtype:
+            self._modules = copy.deepcopy(self.heads).to(self._dtype)
 
-    def _build(self) -> int:
+    def _packed_heads(self) -> NativeObject:
         heads, library = self.heads, kernels.library()
-        built = kernels.own(self, "heads", heads.dim, int(heads.joint), heads.readers)
+        packed = NativeObject("heads", heads.dim, int(heads.joint), heads.readers)
         inner = [heads.inner_of(head) for head in self.numbers]
         outer = [heads.outer_of(head) for head in self.numbers]
         queries = [heads.query_of(head) for head in self.numbers] if heads.readers else []
@@ -117,8 +108,8 @@ class Proposals:
             (library.heads_outer, outer),
         ):
             for weight, bias in products:
-                add(built, NativeLinear([weight], [bias], self._dtype).give_away())
-        return built
+                add(packed.handle, NativeLinear([weight], [bias], self._dtype).give_away())
+        return packed
 
     def describe_source(self, state: DecoderState, call: Any) -> None:
         """Point ``call``, a :class:`.HeadsCall`, to the source, if heads read it."""

@@ -65,15 +65,13 @@ class SelfDrafter(Drafter):
         )
         self._verifier, self._engine, self._copy = verifier, engine, copy
         self.dtype = dtype
-        self._layouts = engine.layouts
         self._check()
         self._native = NativeSelfDraft(copy, block_size)
 
     def start(self, batch: Batch) -> None:
-        """Round the weights again if the verifier has noticed that they changed."""
-        if self._layouts != self._engine.layouts:
-            self._copy.lay_out()
-            self._layouts = self._engine.layouts
+        """Round the weights again if the verifier saw that they changed."""
+        if self._copy.version != self._copy.weights.version:
+            self._copy.follow()
             self._check()
 
     def _check(self) -> None:

@@ -51,6 +51,7 @@ def table(path: Path) -> Dict[str, str]:
     return {row[0]: row[-1] for row in rows}
 
 
+@pytest.mark.slow
 def test_from_text_to_tables(corpus: Path, jfleg: Path, tmp_path: Path) -> None:
     output, work = tmp_path / "out", tmp_path / "out" / "correct"
     done = run(corpus, output, **TINY, DECODINGS="input-guided", SENTENCES="0")

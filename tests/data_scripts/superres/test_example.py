@@ -3,6 +3,8 @@
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from tests.support.command_lines import run_example
 
 TINY = dict(
@@ -12,6 +14,7 @@ TINY = dict(
 run = partial(run_example, "superres")
 
 
+@pytest.mark.slow
 def test_from_photographs_to_the_table(tmp_path: Path) -> None:
     (tmp_path / "bench3").mkdir()
     (tmp_path / "bench3" / "results.md").touch()

@@ -20,7 +20,7 @@ def parts(backend):
     head = ChainHead(16, 16, UNITS)
     nn.init.normal_(head.out.weight)
     engine = CachedDecoder(model.decoder, backend=backend)
-    chain = Chain(head.eval(), engine.embedding, engine.scale, engine.projection, engine.dtype)
+    chain = Chain(head.eval(), engine)
     return model.decoder, head, chain
 
 
