@@ -13,7 +13,6 @@ from typing import Any, Iterator, List, Sequence, Tuple
 
 import torch
 from torch import nn
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from . import native
 
@@ -38,8 +37,8 @@ class Weights:
         # Walking the module tree costs more than all the rest, so it is walked once.
         self._tables = [part._parameters for part in module.modules() if part._parameters]
         self._seen: List[Tuple[int, int]] = []
-        # An address may be used again for other weights; storages tell that theirs is gone.
-        self._storages: List[StorageWeakRef] = []
+        # While a storage is held, its address cannot be used again for other weights.
+        self._storages: List[torch.UntypedStorage] = []
         self._trained = self._released = False
         self.version = 0
         hook = functools.partial(_note_training, weakref.ref(self))
@@ -62,18 +61,17 @@ class Weights:
         if self._released:
             return
         now = [(each.data_ptr(), each._version) for each in self._parameters()]
-        gone = any(storage.expired() for storage in self._storages)
-        if self._trained or gone or now != self._seen:
+        if self._trained or now != self._seen:
             self.version += 1
             self._seen, self._trained = now, False
-            self._storages = [StorageWeakRef(each.untyped_storage()) for each in self._parameters()]
+            self._storages = [each.untyped_storage() for each in self._parameters()]
 
     def release(self, part: nn.Module) -> None:
         """Free the parameters of a part of the module: packed ones are read instead.
 
         The module serves whoever packed them, and nobody else. Its version stands still.
         """
-        self._released = True
+        self._released, self._storages = True, []
         for parameter in part.parameters():
             parameter.data = parameter.new_empty(0)
 
