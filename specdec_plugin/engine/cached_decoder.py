@@ -23,34 +23,41 @@ EncoderOut = Dict[str, List[Tensor]]
 
 
 class DecoderState:
-    """What a batch in progress holds: its cache and the projected source.
+    """What a batch in progress holds: its cache and the source's cross-attention keys and values.
 
     Attributes:
         cache: self-attention keys and values.
-        planes: keys and values of the source for each layer, one tensor, contiguous:
-            (2 * layers, rows, heads, src, head_dim).
-        source_mask: (rows, 1, 1, src), 0 or -inf; ``None`` if no row is padded.
+        source_kv: keys and values of the source for each layer, one tensor, contiguous:
+            (2 * layers, sentences, heads, src, head_dim).
+        source_mask: (sentences, 1, 1, src), 0 or -inf; ``None`` if no sentence is padded.
+        beams: rows that each sentence may have; see :meth:`fork`.
 
-    If the cache is one for the kernels, rows are where ``cache.places`` says in the source too.
+    If the cache is one for the kernels, sentences stay where they are when rows leave: the
+    sentence of a row is ``cache.row_index // beams``. Else rows follow each other by sentence.
     """
 
-    def __init__(self, cache: KVCache, planes: Tensor, source_mask: Optional[Tensor]) -> None:
+    def __init__(
+        self, cache: KVCache, source_kv: Tensor, source_mask: Optional[Tensor], beams: int
+    ) -> None:
         self.cache = cache
-        self.planes = planes
+        self.source_kv = source_kv
         self.source_mask = source_mask
+        self.beams = beams
+        if beams > 1 and cache.for_kernels:  # the first beam of each sentence begins
+            cache.select(torch.arange(0, cache.rows, beams))
 
     @property
     def source(self) -> List[Tuple[Tensor, Tensor]]:
-        """For each layer, keys and values of the source: (rows, heads, src, head_dim)."""
-        planes = self.planes.unbind(0)
-        return list(zip(planes[::2], planes[1::2]))
+        """For each layer, keys and values of the source: (sentences, heads, src, head_dim)."""
+        each = self.source_kv.unbind(0)
+        return list(zip(each[::2], each[1::2]))
 
     def read_by_heads(self, dtype: torch.dtype) -> Source:
         """What the last layer knows of each row's source, for proposal heads of this type."""
-        last, mask, places = self.planes[-2:], self.source_mask, self.cache.places
-        if places is not None:
-            last = last.index_select(1, places)
-            mask = None if mask is None else mask.index_select(0, places)
+        last, mask, index = self.source_kv[-2:], self.source_mask, self.cache.row_index
+        if index is not None:
+            last = last.index_select(1, index)
+            mask = None if mask is None else mask.index_select(0, index)
         last = last.to(dtype)
         return Source(last[0], last[1], None if mask is None else mask.to(dtype))
 
@@ -75,11 +82,28 @@ class DecoderState:
             rows: (kept,) long, on the decoder's device.
         """
         self.cache.select(rows)
+        self._select_sources(rows)
+
+    def fork(self, parents: Tensor, sentences: Tensor, left: Optional[Tensor] = None) -> None:
+        """Continue with :attr:`beams` rows a sentence, each with a row's cache.
+
+        Args:
+            parents: (sentences * beams,) long, indices of rows, by sentence; they may repeat.
+            sentences: (sentences,) long, indices in the batch of those that are left.
+            left: (sentences,) long, their indices among those before; None: all are left.
+        """
+        own = sentences.unsqueeze(1) * self.beams
+        own = own + torch.arange(self.beams, device=own.device)
+        self.cache.fork(parents, own.flatten())
+        if left is not None:
+            self._select_sources(left)
+
+    def _select_sources(self, sentences: Tensor) -> None:
         if self.cache.for_kernels:
             return
-        self.planes = self.planes.index_select(1, rows)
+        self.source_kv = self.source_kv.index_select(1, sentences)
         if self.source_mask is not None:
-            self.source_mask = self.source_mask.index_select(0, rows)
+            self.source_mask = self.source_mask.index_select(0, sentences)
 
 
 class CachedDecoder(Packed):
@@ -199,42 +223,46 @@ class CachedDecoder(Packed):
         self._mask_table = torch.empty(0, 0, dtype=dtype, device=self.device)
         self._ordinals = torch.empty(0, dtype=torch.long, device=self.device)
 
-    def start(self, encoder_out: EncoderOut, capacity: int) -> DecoderState:
+    def start(self, encoder_out: EncoderOut, capacity: int, beams: int = 1) -> DecoderState:
         """Begin a batch: project its source once for all layers, with nothing accepted yet.
+
+        There is one row a sentence, until :meth:`DecoderState.fork`.
 
         Args:
             encoder_out: what fairseq's Transformer encoder returned: ``encoder_out``
                 [(src, rows, dim)], ``encoder_padding_mask`` [(rows, src)] or [].
             capacity: target tokens to make room for; more are made room for when needed.
+            beams: the most rows that a sentence will have.
 
         Returns:
             the state for :meth:`forward`.
         """
         self.refresh()
         encoded = encoder_out["encoder_out"][0].detach().transpose(0, 1)
-        planes = self._project_source(encoded)
+        source_kv = self._project_source(encoded)
         cache = KVCache(
             len(self.decoder.layers),
-            encoded.size(0),
+            encoded.size(0) * (1 if self._native is None else beams),
             self._heads,
-            planes.size(-1),
+            source_kv.size(-1),
             capacity,
             self.dtype,
             self.device,
             for_kernels=self._native is not None,
         )
         padding = encoder_out["encoder_padding_mask"]
-        return DecoderState(cache, planes, self._source_mask(padding[0]) if padding else None)
+        mask = self._source_mask(padding[0]) if padding else None
+        return DecoderState(cache, source_kv, mask, beams)
 
     def _project_source(self, encoded: Tensor) -> Tensor:
         """(rows, src, dim) to (2 * layers, rows, heads, src, head_dim)."""
         count = 2 * len(self.decoder.layers)
         if isinstance(self._source_in, NativeLinear):
-            return self._source_in.planes(encoded, count, self._heads)
+            return self._source_in.by_vector(encoded, count, self._heads)
         rows, source, _ = encoded.shape
-        planes = self._source_in(encoded.to(self.dtype).flatten(0, 1))
-        planes = planes.view(rows, source, count, self._heads, -1)
-        return planes.permute(2, 0, 3, 1, 4).contiguous()
+        source_kv = self._source_in(encoded.to(self.dtype).flatten(0, 1))
+        source_kv = source_kv.view(rows, source, count, self._heads, -1)
+        return source_kv.permute(2, 0, 3, 1, 4).contiguous()
 
     def _source_mask(self, padding: Tensor) -> Optional[Tensor]:
         """(rows, src), true where padded, as a mask to add; ``None`` if nothing is padded."""
@@ -248,7 +276,7 @@ class CachedDecoder(Packed):
 
         Args:
             tokens: (rows, new) long.
-            starts: (rows,) long, place of each row's first token in its sentence.
+            starts: (rows,) long, position of each row's first token in its sentence.
             longest: an upper bound of ``starts``, exact for one row; if ``None`` it is
                 read from ``starts``, which waits for the device.
 
@@ -261,7 +289,7 @@ class CachedDecoder(Packed):
         vectors = torch.embedding(self.embedding, tokens)
         if self._project_in is not None:
             vectors = self._project_in(vectors.flatten(0, 1)).view(*tokens.shape, -1)
-        return self._place(vectors, self.scale, starts, longest)
+        return self._at_positions(vectors, self.scale, starts, longest)
 
     def embed_vectors(
         self, vectors: Tensor, starts: Tensor, longest: Optional[int] = None
@@ -279,9 +307,9 @@ class CachedDecoder(Packed):
         Raises:
             PluginError: as for :meth:`embed`.
         """
-        return self._place(vectors.to(self.dtype), 1.0, starts, longest)
+        return self._at_positions(vectors.to(self.dtype), 1.0, starts, longest)
 
-    def _place(
+    def _at_positions(
         self, vectors: Tensor, scale: float, starts: Tensor, longest: Optional[int]
     ) -> Tensor:
         """``scale * vectors`` + positions, normalised."""
@@ -316,8 +344,8 @@ class CachedDecoder(Packed):
         cache = state.cache
         if self._native is not None:
             cache.make_room(new)
-            source = state.planes, state.source_mask
-            hidden = self._native.decode(embedded, new, cache, *source, limits=limits)
+            read = state.source_kv, state.source_mask, state.beams
+            hidden = self._native.decode(embedded, new, cache, *read, limits=limits)
             if self._project_out is not None:
                 hidden = self._project_out(hidden.flatten(0, 1)).view(rows, new, -1)
             return hidden
@@ -349,7 +377,7 @@ class CachedDecoder(Packed):
         new = tokens.size(1)
         state.cache.make_room(new)
         positions = self._reach(state.longest, new)
-        source = state.planes, state.source_mask
+        source = state.source_kv, state.source_mask, state.beams
         return self._native.decode(tokens, new, state.cache, *source, positions)
 
     def feed_block(
@@ -377,7 +405,7 @@ class CachedDecoder(Packed):
         width = most + block
         state.cache.make_room(width)
         positions = self._reach(state.longest, width)
-        source = state.planes, state.source_mask
+        source = state.source_kv, state.source_mask, state.beams
         return self._native.decode(
             tokens, width, state.cache, *source, positions, counts=counts, block=block
         )
@@ -402,8 +430,9 @@ class CachedDecoder(Packed):
         if positions is not None:
             call.positions, call.position_limit = positions.data_ptr(), positions.size(0)
         call.cache, call.capacity = cache.store.data_ptr(), cache.capacity
-        call.total_rows, call.row_index = cache.store.size(2), pointer(cache.places)
-        source, mask = state.planes, state.source_mask
+        call.total_rows, call.row_index = cache.store.size(2), pointer(cache.row_index)
+        call.beams, call.ancestors = state.beams, pointer(cache.ancestors)
+        source, mask = state.source_kv, state.source_mask
         call.source_kv, call.source_length = source.data_ptr(), source.size(3)
         call.source_mask = pointer(mask)
 

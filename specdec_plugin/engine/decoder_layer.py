@@ -111,10 +111,11 @@ class DecoderLayer:
             hidden: (rows * new, dim); not changed.
             rows: rows of the batch.
             cache: reserved for ``new`` entries a row.
-            index: this layer's place in the cache.
+            index: this layer's index in the cache.
             mask: (rows or 1, 1, new, slots), 0 or -inf, added to the attention scores.
-            source: keys and values of the source, each (rows, heads, src, head_dim).
-            source_mask: (rows, 1, 1, src), likewise added.
+            source: keys and values of the source, each (sentences, heads, src, head_dim); as many
+                rows follow each other for each sentence.
+            source_mask: (sentences, 1, 1, src), likewise added.
 
         Returns:
             (rows * new, dim).
@@ -127,7 +128,7 @@ class DecoderLayer:
         hidden = after if self._norm_first else self._own_norm(after)
 
         before = self._source_norm(hidden) if self._norm_first else hidden
-        queries = self._source_in(before).view(rows, -1, self.heads, self.head_dim)
+        queries = self._source_in(before).view(source[0].size(0), -1, self.heads, self.head_dim)
         queries = queries.transpose(1, 2)
         after = self._attend(queries, *source, source_mask, self._source_out).add_(hidden)
         hidden = after if self._norm_first else self._source_norm(after)

@@ -76,7 +76,7 @@ class FastEncoder(Packed):
 
         Returns:
             as fairseq: ``encoder_out`` [(src, rows, dim)], with anything at padded
-            places, and ``encoder_padding_mask`` [(rows, src)], or [] if nothing is padded.
+            positions, and ``encoder_padding_mask`` [(rows, src)], or [] if nothing is padded.
 
         Raises:
             PluginError: a symbol is not in the model's dictionary.

@@ -22,12 +22,14 @@ class KVCache:
         dtype: of keys and values.
         device: where they are.
         for_kernels: leave everything where it is when rows leave, and do not clear it: the
-            kernels find rows by :attr:`places` and read no slot that is not valid.  Others
+            kernels find rows by :attr:`row_index` and read no slot that is not valid.  Others
             mask such slots, which contributes exactly nothing unless they hold NaN.
 
     Attributes:
         store: (layers, 2, rows, capacity, heads, head_dim) keys, then values.
-        places: (rows,) long, where rows are in :attr:`store`; None: in their order.
+        row_index: (rows,) long, the index of each row in :attr:`store`; None: in their order.
+        ancestors: (rows of the store, capacity) long, where rows share slots (see :meth:`fork`):
+            by row and slot, the row of :attr:`store` that holds the slot; else None.
         lengths: (rows,) long, valid entries of each row.
         longest: upper bound of ``lengths``, known to the host, so that no call
             waits for the device; with a single row it is exactly its length.
@@ -45,7 +47,8 @@ class KVCache:
         for_kernels: bool = False,
     ) -> None:
         self.for_kernels = for_kernels
-        self.places: Optional[Tensor] = None
+        self.row_index: Optional[Tensor] = None
+        self.ancestors: Optional[Tensor] = None
         self._make = torch.empty if for_kernels else torch.zeros
         # Slots before heads: what one call writes for a single row is then one piece of memory.
         self.store = self._make(
@@ -128,13 +131,36 @@ class KVCache:
             rows: (kept,) long.
         """
         if self.for_kernels:
-            self.places = rows if self.places is None else self.places.index_select(0, rows)
+            old = self.row_index
+            self.row_index = rows if old is None else old.index_select(0, rows)
         else:
             self.store = self.store.index_select(2, rows)
         self.lengths = self.lengths.index_select(0, rows)
         if self.rows == 1:
             # A single row is written by slice, so the bound must become exact.
             self.longest = int(self.lengths)
+
+    def fork(self, parents: Tensor, row_index: Tensor) -> None:
+        """Let every row continue what a parent holds; several rows may have one parent.
+
+        Nothing is copied for the kernels: a row reads its ancestors' slots, and writes its own.
+
+        Args:
+            parents: (new rows,) long, indices of rows.
+            row_index: (new rows,) long, all different: the rows of :attr:`store` to write to.
+        """
+        self.lengths = self.lengths.index_select(0, parents)
+        if not self.for_kernels:
+            self.store = self.store.index_select(2, parents)
+            return
+        if self.ancestors is None:
+            own = torch.arange(self.store.size(2)).unsqueeze(1)
+            self.ancestors = own.expand(-1, self.capacity).contiguous()
+        assert self.row_index is not None
+        inherited = self.ancestors[self.row_index[parents], : self.longest]
+        self.ancestors[row_index] = row_index.unsqueeze(1)
+        self.ancestors[row_index, : self.longest] = inherited
+        self.row_index = row_index
 
     def _numbers_to(self, end: int) -> Tensor:
         if end > self._numbers.size(0):
@@ -147,3 +173,6 @@ class KVCache:
         grown = self._make(shape, dtype=self.store.dtype, device=self.store.device)
         grown.narrow(3, 0, self.capacity).copy_(self.store)
         self.store = grown
+        if self.ancestors is not None:
+            own = torch.arange(shape[2]).unsqueeze(1).expand(-1, shape[3] - self.ancestors.size(1))
+            self.ancestors = torch.cat([self.ancestors, own], dim=1)

@@ -147,7 +147,7 @@ class NativeLinear:
         )
         return out
 
-    def planes(self, inputs: Tensor, count: int, heads: int) -> Tensor:
+    def by_vector(self, inputs: Tensor, count: int, heads: int) -> Tensor:
         """The same, for outputs that are ``count`` vectors of ``heads`` parts each.
 
         Args:

@@ -88,9 +88,9 @@ class NativeLayers:
 
         Args:
             inputs: (rows, length, dim) contiguous float32 vectors, or (rows, length) tokens,
-                which stand at the places 0, 1, ….
+                which stand at the positions 0, 1, ….
             mask: (rows, length) 0, or -inf where nothing may be seen; None for none.
-            positions: (places, dim) vectors to be added to tokens, or None.
+            positions: (limit, dim) vectors to be added to tokens, or None.
 
         Returns:
             (rows, length, dim).
@@ -145,6 +145,7 @@ class NativeLayers:
         cache: KVCache,
         source: Tensor,
         source_mask: Optional[Tensor],
+        beams: int = 1,
         positions: Optional[Tensor] = None,
         limits: Optional[Tensor] = None,
         counts: Optional[Tensor] = None,
@@ -157,9 +158,11 @@ class NativeLayers:
                 (rows, …) all tokens of each row, the new ones at ``cache.lengths``.
             width: inputs a row.
             cache: with room for ``width`` entries a row.
-            source: (2 * layers, rows, heads, src, head_dim) contiguous, rows where the cache's are.
-            source_mask: (rows, 1, 1, src) to add to the scores, or None.
-            positions: (places, dim) vectors to be added to tokens, or None.
+            source: (2 * layers, sentences, heads, src, head_dim) contiguous, in the order of the
+                cache's rows.
+            source_mask: (sentences, 1, 1, src) to add to the scores, or None.
+            beams: rows of the cache for each sentence.
+            positions: (limit, dim) vectors to be added to tokens, or None.
             limits: (rows, new) slots that each input sees; None is causal.
             counts: (rows,) new tokens of each row, which ``block`` masks follow that see
                 all of the row; None where all inputs are tokens.
@@ -188,7 +191,9 @@ class NativeLayers:
             starts=lengths.data_ptr(),
             limits=native.pointer(limits),
             total_rows=cache.store.size(2),
-            row_index=native.pointer(cache.places),
+            row_index=native.pointer(cache.row_index),
+            beams=beams,
+            ancestors=native.pointer(cache.ancestors),
             cache=cache.store.data_ptr(),
             capacity=cache.capacity,
             source_kv=source.data_ptr(),

@@ -60,7 +60,7 @@ class PositionTable:
         return F.embedding(wanted.clamp_(max=limit - 1), self._table)
 
     def reach(self, longest: int, new: int) -> Tensor:
-        """All vectors, (places, dim), at least so many as :meth:`vectors` would need.
+        """All vectors, (positions, dim), at least so many as :meth:`vectors` would need.
 
         Args:
             longest: upper bound of the starts.

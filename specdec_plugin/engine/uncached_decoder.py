@@ -1,6 +1,6 @@
 """Any fairseq decoder behind the engine's face: slower, and it holds everything."""
 
-from typing import Any
+from typing import Any, Optional
 
 import torch
 from fairseq.models import BaseFairseqModel, FairseqEncoder
@@ -48,6 +48,10 @@ class TokenState:
             self.tokens = self.tokens.index_select(0, rows)
             self.lengths = self.lengths.index_select(0, rows)
 
+    def fork(self, parents: Tensor, sentences: Tensor, left: Optional[Tensor] = None) -> None:
+        """Continue with copies of these rows; see :meth:`.DecoderState.fork`."""
+        self.select(parents)
+
     def feed(self, new_tokens: Tensor, pad: int) -> Tensor:
         """Put tokens behind the accepted ones.
 
@@ -68,8 +72,8 @@ class TokenState:
             room = new_tokens.new_full((rows, size - self.tokens.size(1)), pad)
             self.tokens = torch.cat([self.tokens, room], dim=1)
         columns = torch.arange(end, device=new_tokens.device)
-        places = self.lengths.unsqueeze(1) + columns[:new]
-        self.tokens.scatter_(1, places, new_tokens)
+        positions = self.lengths.unsqueeze(1) + columns[:new]
+        self.tokens.scatter_(1, positions, new_tokens)
         behind = columns >= (self.lengths + new).unsqueeze(1)
         return self.tokens[:, :end].masked_fill(behind, pad)
 
@@ -87,12 +91,13 @@ class UncachedDecoder:
     def __init__(self, model: BaseFairseqModel) -> None:
         self.model = model
 
-    def start(self, encoder_out: Any, capacity: int) -> TokenState:
+    def start(self, encoder_out: Any, capacity: int, beams: int = 1) -> TokenState:
         """Begin a batch, with nothing accepted yet.
 
         Args:
             encoder_out: what ``model.encoder`` returned.
             capacity: target tokens to make room for; more are made room for when needed.
+            beams: the most rows that a sentence will have.
 
         Returns:
             the state for :meth:`logits`.
@@ -117,8 +122,8 @@ class UncachedDecoder:
             output = self.model.decoder(fed, encoder_out=state.encoder_out)
             new = torch.arange(tokens.size(1), device=tokens.device)
             rows = torch.arange(tokens.size(0), device=tokens.device)
-            places = state.lengths.unsqueeze(1) + new
-            scores = output[0][rows.unsqueeze(1), places]
+            positions = state.lengths.unsqueeze(1) + new
+            scores = output[0][rows.unsqueeze(1), positions]
             log_probs: Tensor = self.model.get_normalized_probs(
                 (scores, output[1]), log_probs=True, sample=None
             )

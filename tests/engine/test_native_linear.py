@@ -124,6 +124,6 @@ def test_planes_are_the_outputs_by_plane_and_part(rows, length, dtype):
     linear = NativeLinear([torch.randn(count * heads * size, inputs)], None, dtype)
     vectors = torch.randn(rows, length, inputs)
     flat = linear(vectors.flatten(0, 1)).view(rows, length, count, heads, size)
-    found = linear.planes(vectors.transpose(0, 1).contiguous().transpose(0, 1), count, heads)
+    found = linear.by_vector(vectors.transpose(0, 1).contiguous().transpose(0, 1), count, heads)
     assert found.is_contiguous()
     assert torch.equal(found, flat.permute(2, 0, 3, 1, 4))

@@ -13,13 +13,24 @@ struct Slots {
   const float* at(int slot) const { return first + slot * stride; }
 };
 
+// The same where every slot lies in a row of its own: slot s is that of row `rows[s]`.
+struct SharedSlots {
+  const float* first;  // of slot 0 in row 0
+  size_t stride, row_stride;
+  const int64_t* rows;
+
+  const float* at(int slot) const { return first + rows[slot] * row_stride + slot * stride; }
+};
+
 // The sums of attention, for heads of any size.
 struct AnyHead {
-  static void scores(const float* query, Slots keys, int count, int dim, float* out) {
+  template <class Keys>
+  static void scores(const float* query, Keys keys, int count, int dim, float* out) {
     for (int slot = 0; slot < count; ++slot) out[slot] = dot(query, keys.at(slot), dim);
   }
 
-  static void mix(const float* weights, Slots values, int count, int dim, float* out) {
+  template <class Values>
+  static void mix(const float* weights, Values values, int count, int dim, float* out) {
     std::memset(out, 0, sizeof(float) * dim);
     for (int slot = 0; slot < count; ++slot) add_scaled(out, weights[slot], values.at(slot), dim);
   }
@@ -28,7 +39,8 @@ struct AnyHead {
 // The sums for heads of N vectors. Registers hold the query or the sums.
 template <int N>
 struct Head {
-  static void scores(const float* query, Slots keys, int count, int, float* out) {
+  template <class Keys>
+  static void scores(const float* query, Keys keys, int count, int, float* out) {
     constexpr int AT_ONCE = 4;  // so that no sum waits for another
     Vec parts[N];
     for (int n = 0; n < N; ++n) parts[n] = load(query + n * LANES);
@@ -47,7 +59,8 @@ struct Head {
     }
   }
 
-  static void mix(const float* weights, Slots values, int count, int, float* out) {
+  template <class Values>
+  static void mix(const float* weights, Values values, int count, int, float* out) {
     Vec totals[2][N] = {};
     int slot = 0;
     for (; slot + 2 <= count; slot += 2)
@@ -61,9 +74,9 @@ struct Head {
   }
 };
 
-template <class Sums>
-static inline void attend_with(const float* query, float scale, Slots keys, Slots values, int count,
-                               const float* mask, int dim, float* scores, float* out) {
+template <class Sums, class AnySlots>
+static inline void attend_with(const float* query, float scale, AnySlots keys, AnySlots values,
+                               int count, const float* mask, int dim, float* scores, float* out) {
   Sums::scores(query, keys, count, dim, scores);
   for (int slot = 0; slot < count; ++slot)
     scores[slot] = scale * scores[slot] + (mask ? mask[slot] : 0);
@@ -74,8 +87,9 @@ static inline void attend_with(const float* query, float scale, Slots keys, Slot
 
 // out = softmax(scale * query · keys + mask) · values, over the slots 0 … count-1.
 // mask: (count) added to the scores, or null. scores: scratch, count rounded up to LANES.
-static inline void attend(const float* query, float scale, Slots keys, Slots values, int count,
-                          const float* mask, int dim, float* scores, float* out) {
+template <class AnySlots>
+static inline void attend(const float* query, float scale, AnySlots keys, AnySlots values,
+                          int count, const float* mask, int dim, float* scores, float* out) {
   switch (dim % LANES ? 0 : dim / LANES) {
     case 1: return attend_with<Head<1>>(query, scale, keys, values, count, mask, dim, scores, out);
     case 2: return attend_with<Head<2>>(query, scale, keys, values, count, mask, dim, scores, out);

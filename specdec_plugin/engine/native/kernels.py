@@ -38,14 +38,16 @@ class StackCall(ctypes.Structure):
     starts = field("const int64_t*", "(rows) slots of the cache that are taken")
     limits = field("const int64_t*", "(rows, width) slots that an input attends to, or null")
     self_mask = field("const float*", "(rows, width) added to self-attention's scores, or null")
-    total_rows = field("int", "rows of cache and source")
+    total_rows = field("int", "rows of the cache")
     row_index = field("const int64_t*", "(rows) which of them these rows are; null: the first")
+    beams = field("int", "rows of the cache for each row of the source; 0 is 1")
+    ancestors = field("const int64_t*", "(total_rows, capacity) rows that hold the slots; or null")
     cache = field("float*", "(layers, 2, total_rows, capacity, dim), or null")
     capacity = field("int")
     source_kv = field(
-        "const float*", "(layers, 2, total_rows, heads, source_length, head dim), or null"
+        "const float*", "(layers, 2, source rows, heads, source_length, head dim), or null"
     )
-    source_mask = field("const float*", "(total_rows, source_length) added to scores, or null")
+    source_mask = field("const float*", "(source rows, source_length) added to scores, or null")
     source_length = field("int")
 
 

@@ -37,10 +37,13 @@ struct Norm {
   }
 };
 
-// The index of a row in the cache and the source.
+// The index of a row in the cache.
 static inline size_t row_index(const StackCall& call, int row) {
   return call.row_index ? size_t(call.row_index[row]) : size_t(row);
 }
+
+// Rows of the cache that share a row of the source.
+static inline int beams_of(const StackCall& call) { return std::max(call.beams, 1); }
 
 // The slots of the cache that a row has taken, which is the position of its first new input.
 static inline int start_of(const StackCall& call, int row) {
@@ -254,7 +257,8 @@ class Stack {
   // and share few sets of the processor's cache.
   static constexpr int MANY = 4;
 
-  static Slots gather(const Slots& slots, int count, int head_dim, float* room) {
+  template <class AnySlots>
+  static Slots gather(const AnySlots& slots, int count, int head_dim, float* room) {
     for (int i = 0; i < count; ++i)
       std::memcpy(room + size_t(i) * head_dim, slots.at(i), sizeof(float) * head_dim);
     return {room, size_t(head_dim)};
@@ -264,8 +268,6 @@ class Stack {
   // head of one row: it writes the keys and values into the cache and reads them there.
   void attend_self(const Team& team, const StackCall& call, size_t index) {
     const int head_dim = dim / heads, width = call.width;
-    const float factor = 1.0f / std::sqrt(float(head_dim));
-    float* scores = &scores_[team.index * score_stride_];
     for (int item = team.begin(call.rows * heads); item < team.end(call.rows * heads); ++item) {
       const int row = item / heads, shift = item % heads * head_dim;
       const int start = start_of(call, row);
@@ -282,29 +284,55 @@ class Stack {
         keys = {first, size_t(dim)};
         values = {first + all, size_t(dim)};
       }
-      if (width >= MANY) {
-        float* room = &gathered_[2 * team.index * gathered_size_];
-        const int slots = call.cache ? start + width : width;
-        keys = gather(keys, slots, head_dim, room);
-        values = gather(values, slots, head_dim, room + gathered_size_);
+      if (call.ancestors) {
+        const size_t one = size_t(call.capacity) * dim, all = call.total_rows * one;
+        const int64_t* rows = call.ancestors + row_index(call, row) * call.capacity;
+        const float* first = call.cache + 2 * index * all + shift;
+        attend_row(team, call, row, shift, SharedSlots{first, size_t(dim), one, rows},
+                   SharedSlots{first + all, size_t(dim), one, rows});
+      } else {
+        attend_row(team, call, row, shift, keys, values);
       }
-      const float* mask = call.self_mask ? call.self_mask + size_t(row) * width : nullptr;
-      for (int i = 0; i < width; ++i) {
-        const int input = row * width + i;
-        attend(parts + size_t(i) * 3 * dim, factor, keys, values, visible_slots(call, row, i), mask,
-               head_dim, scores, &attended_[size_t(input) * dim + shift]);
-      }
+    }
+  }
+
+  // The queries of one head of one row, after the row's keys and values are in the cache.
+  template <class AnySlots>
+  void attend_row(const Team& team, const StackCall& call, int row, int shift, AnySlots keys,
+                  AnySlots values) {
+    const int head_dim = dim / heads, width = call.width;
+    if (width >= MANY) {
+      float* room = &gathered_[2 * team.index * gathered_size_];
+      const int slots = call.cache ? start_of(call, row) + width : width;
+      const Slots near_keys = gather(keys, slots, head_dim, room);
+      attend_queries(team, call, row, shift, near_keys,
+                     gather(values, slots, head_dim, room + gathered_size_));
+    } else {
+      attend_queries(team, call, row, shift, keys, values);
+    }
+  }
+
+  template <class AnySlots>
+  void attend_queries(const Team& team, const StackCall& call, int row, int shift, AnySlots keys,
+                      AnySlots values) {
+    const int head_dim = dim / heads, width = call.width;
+    const float factor = 1.0f / std::sqrt(float(head_dim));
+    const float* mask = call.self_mask ? call.self_mask + size_t(row) * width : nullptr;
+    for (int i = 0; i < width; ++i) {
+      const size_t input = size_t(row) * width + i;
+      attend(&wide_[input * 3 * dim + shift], factor, keys, values, visible_slots(call, row, i),
+             mask, head_dim, &scores_[team.index * score_stride_], &attended_[input * dim + shift]);
     }
   }
 
   void attend_cross(const Team& team, const StackCall& call, size_t index) {
     const int head_dim = dim / heads, width = call.width, length = call.source_length;
     const float factor = 1.0f / std::sqrt(float(head_dim));
-    const size_t all = size_t(call.total_rows) * length * dim;
+    const size_t all = size_t(call.total_rows / beams_of(call)) * length * dim;
     float* scores = &scores_[team.index * score_stride_];
     for (int item = team.begin(call.rows * heads); item < team.end(call.rows * heads); ++item) {
       const int row = item / heads, head = item % heads, shift = head * head_dim;
-      const size_t source_row = row_index(call, row);
+      const size_t source_row = row_index(call, row) / beams_of(call);
       const float* first =
           call.source_kv + 2 * index * all + (source_row * heads + head) * length * head_dim;
       const Slots keys = {first, size_t(head_dim)}, values = {first + all, size_t(head_dim)};

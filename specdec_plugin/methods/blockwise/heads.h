@@ -104,9 +104,10 @@ class Heads {
       const float* keys = call.source_kv + (source_row * readers + reader) * one;
       const float* mask =
           call.source_mask ? call.source_mask + source_row * call.source_length : nullptr;
-      attend(&queries_[input * source_dim + reader * head_dim], factor, {keys, size_t(head_dim)},
-             {keys + all, size_t(head_dim)}, call.source_length, mask, head_dim,
-             &scores_[team.index * score_stride_], joined + dim + reader * head_dim);
+      attend(&queries_[input * source_dim + reader * head_dim], factor,
+             Slots{keys, size_t(head_dim)}, Slots{keys + all, size_t(head_dim)}, call.source_length,
+             mask, head_dim, &scores_[team.index * score_stride_],
+             joined + dim + reader * head_dim);
     }
     team.wait();
   }

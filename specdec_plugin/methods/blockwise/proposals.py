@@ -115,11 +115,11 @@ class Proposals(Packed):
         """Point ``call``, a :class:`.HeadsCall`, to the source, if heads read it."""
         if not self.heads.readers:
             return
-        last = state.planes[-2:]
+        last = state.source_kv[-2:]
         call.source_kv, call.source_length = last.data_ptr(), last.size(3)
         call.source_mask = kernels.pointer(state.source_mask)
         call.total_rows = last.size(1)
-        call.row_index = kernels.pointer(state.cache.places)
+        call.row_index = kernels.pointer(state.cache.row_index)
 
     def scores(self, states: Tensor, never: int, state: DecoderState) -> Scores:
         """What each head says, on PyTorch's operators.
