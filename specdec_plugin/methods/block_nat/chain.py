@@ -1,4 +1,4 @@
-"""Choosing the tokens of drafted blocks one place after another, with a trained chain head."""
+"""Choosing the tokens of drafted blocks one after another, with a trained chain head."""
 
 import ctypes
 from typing import Any, Callable, Optional, Tuple
@@ -10,11 +10,10 @@ from ...engine import CachedDecoder
 from ...engine import native as kernels
 from ...engine.linear import NativeLinear
 from ...engine.native.interface import Header, constants, field, structure
-from ...engine.output_projection import Scores
 from ...engine.weights import NativeObject, Packed
 from ...models.chain_head import ChainHead
 
-#: Applied to the scores of a place, (rows, 1, vocabulary), before its tokens are chosen.
+#: Applied to the scores of a position, (rows, 1, vocabulary), before its tokens are chosen.
 Rules = Callable[[Tensor, int], Any]
 
 #: Positions whose candidates the kernels find at once: few drafts are longer.
@@ -95,7 +94,7 @@ class Chain(Packed):
             self.weights.release(self._head)
 
     def draft(
-        self, states: Tensor, last: Tensor, floor: float, never: int = -1
+        self, states: Tensor, last: Tensor, floor: float, suppressed_id: int = -1
     ) -> Tuple[Tensor, Tensor]:
         """The tokens of a block and how many of them to propose.
 
@@ -103,14 +102,14 @@ class Chain(Packed):
             states: (rows, k, dim) of the block's positions.
             last: (rows,) the token before the block.
             floor: a row stops where the probability that all its tokens are right
-                would fall below this; 0 never stops.
-            never: a symbol that is not drafted, or -1.
+                would fall below this; 0: no row stops.
+            suppressed_id: a symbol that is not drafted, or -1.
 
         Returns:
-            (rows, k) tokens, rubbish behind where a row stops, and (rows,) lengths.
+            (rows, k) tokens, undefined beyond the lengths, and (rows,) lengths.
         """
         if self.native is None:
-            tokens, scores = self.choose(states, last, never)
+            tokens, scores = self.choose(states, last, suppressed_id)
             return tokens, confident(scores, floor)
         states, last = states.contiguous(), last.contiguous()
         rows, block, _ = states.shape
@@ -121,7 +120,7 @@ class Chain(Packed):
             block=block,
             hidden=states.data_ptr(),
             last=last.data_ptr(),
-            suppressed_id=never,
+            suppressed_id=suppressed_id,
             confidence=floor,
             tokens=tokens.data_ptr(),
             lengths=lengths.data_ptr(),
@@ -130,15 +129,19 @@ class Chain(Packed):
         return tokens, lengths
 
     def choose(
-        self, states: Tensor, last: Tensor, never: int = -1, rules: Optional[Rules] = None
+        self,
+        states: Tensor,
+        last: Tensor,
+        suppressed_id: int = -1,
+        rules: Optional[Rules] = None,
     ) -> Tuple[Tensor, Tensor]:
         """The whole block on PyTorch's operators, with log-probabilities.
 
         Args:
             states: (rows, k, dim).
             last: (rows,).
-            never: a symbol that is not chosen, or -1.
-            rules: called with the scores of each place and the place.
+            suppressed_id: a symbol that is not chosen, or -1.
+            rules: called with the scores of each position in the block, and the position.
 
         Returns:
             (rows, k) tokens and (rows, k) their log-probabilities.
@@ -148,17 +151,16 @@ class Chain(Packed):
         states = states.to(weight_type)
         inputs = head.from_state(states)
         chain: Optional[Tensor] = None
-        for place in range(states.size(1)):
+        for position in range(states.size(1)):
             before = engine.scale * torch.embedding(engine.embedding, last).to(weight_type)
-            inner = inputs[:, place] + head.from_token(before)
+            inner = inputs[:, position] + head.from_token(before)
             if chain is not None:
                 inner = inner + head.from_chain(chain)
             chain = torch.relu(inner)
-            chosen: Scores = engine.projection.scores(
-                (states[:, place] + head.out(chain)).to(engine.embedding.dtype), never=never
-            )
+            hidden = (states[:, position] + head.out(chain)).to(engine.embedding.dtype)
+            chosen = engine.projection.scores(hidden, never=suppressed_id)
             if rules is not None:
-                rules(chosen.values.unsqueeze(1), place)
+                rules(chosen.values.unsqueeze(1), position)
             best, last = chosen.values.max(1)
             tokens.append(last)
             scores.append(best - chosen.normalisers)

@@ -1,5 +1,6 @@
 """Drafts of a block-NAT model (Xia et al., 2023; Ge et al., 2022)."""
 
+import ctypes
 from typing import Any, List, Optional
 
 import torch
@@ -7,15 +8,16 @@ from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor
 
 from ...decoding.drafter import Drafter
+from ...decoding.native_rows import DraftBuffer, describe_rows
 from ...decoding.state import Batch, Draft, Rows
 from ...decoding.statistics import Statistics
-from ...engine import Backend, CachedDecoder
+from ...engine import Backend, CachedDecoder, native
 from ...engine.encoder import build_encoder
 from ...models.block_nat import BlockNATModel
 from ...vocab.clustered_projection import projection_by
 from ...vocab.clusters import Clusters
 from .chain import Chain, confident
-from .native import NativeBlockDraft
+from .native import BlockDraftCall
 
 
 class NATDrafter(Drafter):
@@ -23,8 +25,8 @@ class NATDrafter(Drafter):
 
     With a causal prefix the decoder is fed only what is new, [new tokens ; k masks],
     and forgets the masks afterwards. Otherwise prefix tokens depend on the masks
-    after them, and everything is computed again. Where learned positions end, it
-    drafts nothing any more.
+    after them, and everything is computed again. Behind the last learned position it
+    drafts nothing.
 
     Args:
         model: the drafter; its own encoder runs unless it shares the verifier's.
@@ -61,8 +63,13 @@ class NATDrafter(Drafter):
         self.causal = model.decoder.causal_prefix
         self.engine = CachedDecoder(model.decoder, dtype, projection_by(clusters), backend)
         self._encode = build_encoder(model, self.engine.backend)
-        self._chain = self._make_chain()
-        self._native = self._make_native()
+        head = model.decoder.chain
+        self._chain = None if head is None else Chain(head, self.engine)
+        self._scratch: Optional[int] = None  # of the kernel, where it drafts
+        if self._drafts_natively():
+            self._scratch = native.own(self, "block_draft")
+        self._call = BlockDraftCall(block=self.block_size, confidence=confidence)
+        self._buffer = DraftBuffer(self.block_size)
         self._batch: Any = None
         self._state: Any = None
         self._fed: List[int] = []  # inputs in the cache, by index in the batch
@@ -73,16 +80,10 @@ class NATDrafter(Drafter):
         if self._chain is not None and not self.with_scores:
             self._chain.release()
 
-    def _make_chain(self) -> Optional[Chain]:
-        head = self.model.decoder.chain
-        return None if head is None else Chain(head, self.engine)
-
-    def _make_native(self) -> Optional[NativeBlockDraft]:
-        if not self.causal or self.with_scores or self.engine.on_torch is not None:
-            return None
-        if self._chain is None or self._chain.native is None:
-            return None
-        return NativeBlockDraft(self.engine, self._chain, self.block_size, self.confidence)
+    def _drafts_natively(self) -> bool:
+        """Whether the kernels feed a block and choose its tokens in one call."""
+        chained = self._chain is not None and self._chain.native is not None
+        return chained and self.causal and not self.with_scores and self.engine.on_torch is None
 
     @property
     def stops_early(self) -> bool:
@@ -126,8 +127,7 @@ class NATDrafter(Drafter):
 
     def propose(self, rows: Rows) -> Draft:
         """The k most probable tokens, each for itself, within the limits."""
-        beyond = self.positions is not None and rows.longest + 1 >= self.positions
-        if beyond:
+        if self.positions is not None and rows.longest + 1 >= self.positions:
             return rows.empty_draft()
         if self._state is None:
             if self._too_late(self._batch, rows):
@@ -140,10 +140,8 @@ class NATDrafter(Drafter):
         state.keep(state.lengths, max(fed))
         self.statistics.drafter_tokens += sum(rows.host_lengths) + rows.size - sum(fed)
         self.statistics.drafter_blocks += rows.size
-        if self._native is not None and self._fits(new):
-            draft = self._native.propose(rows, state, new)
-            self._note_fed(rows, state.lengths)
-            return draft
+        if self._scratch is not None and self._fits(new):
+            return self._draft_natively(rows, new)
         hidden = self._feed(rows, new)
         if self.causal:
             self._note_fed(rows, rows.lengths + 1)
@@ -154,6 +152,25 @@ class NATDrafter(Drafter):
         best, tokens = values.max(2)
         scores = best - normalisers
         return self._stopped(Draft(tokens, confident(scores, self.confidence), scores))
+
+    def _draft_natively(self, rows: Rows, new: int) -> Draft:
+        """Feed at most ``new`` tokens a row and k masks; the next draft overwrites this one."""
+        assert self._chain is not None
+        call, state = self._call, self._state
+        self._buffer.fit(rows.size, call)
+        self.engine.describe(state, new + call.block, call.stack)
+        describe_rows(rows, call.rows)
+        call.suppressed_id = rows.constraints.pad
+        call.fed = state.lengths.data_ptr()
+        native.library().block_draft_run(
+            self._scratch,
+            self.engine.stack,
+            self._chain.native,
+            ctypes.byref(call),
+            torch.get_num_threads(),
+        )
+        self._note_fed(rows, state.lengths)
+        return self._buffer.draft
 
     def _note_fed(self, rows: Rows, lengths: Tensor) -> None:
         """All tokens of ``rows`` are in the cache, ``lengths`` of each."""
@@ -179,9 +196,8 @@ class NATDrafter(Drafter):
         assert self._chain is not None
         last = rows.last().squeeze(1)
         if not self.with_scores:
-            return self._stopped(
-                Draft(*self._chain.draft(hidden, last, self.confidence, rows.constraints.pad))
-            )
+            drafted = self._chain.draft(hidden, last, self.confidence, rows.constraints.pad)
+            return self._stopped(Draft(*drafted))
 
         def rules(values: Tensor, position: int) -> None:
             rows.constraints.apply(
@@ -202,8 +218,7 @@ class NATDrafter(Drafter):
         """A single row: plain slices instead of gathering. (1, k, dim)."""
         state, end = self._state, rows.longest + 1
         tokens = self.engine.embed(rows.inputs[:, end - new : end], state.lengths, state.longest)
-        masks = self._masks()
-        masks = self.engine.embed_vectors(masks, rows.lengths + 1, end)
+        masks = self.engine.embed_vectors(self._masks(), rows.lengths + 1, end)
         x = torch.cat([tokens, masks], dim=1)
         first = 1 + torch.arange(end - new, end + self.block_size, device=x.device)
         limits = first.masked_fill(first > end, end + self.block_size).unsqueeze(0)
@@ -237,7 +252,6 @@ class NATDrafter(Drafter):
         return self.engine.masks[: self.block_size].unsqueeze(0)
 
     def select(self, rows: Tensor) -> None:
-        """Continue with these rows."""
         if self._state is not None:
             self._state.select(rows)
 

@@ -59,12 +59,10 @@ class BlockNAT(SelfDraft):
 
     @classmethod
     def build(cls, setup: Setup) -> Drafter:
-        """See :class:`..registry.Method`."""
         return build_drafter(setup, setup.cfg.block_size, setup.cfg.draft_confidence)
 
     @classmethod
     def cost(cls, drafter: Any, work: Work) -> float:
-        """See :class:`..registry.Method`."""
         return cost.operations(drafter, work, drafter.stops_early)
 
 
@@ -78,12 +76,10 @@ class UnverifiedBlockNAT(Method):
 
     @classmethod
     def build(cls, setup: Setup) -> Drafter:
-        """See :class:`..registry.Method`."""
         return build_drafter(setup, setup.cfg.block_size, with_scores=True)
 
     @classmethod
     def cost(cls, drafter: Any, work: Work) -> float:
-        """See :class:`..registry.Method`."""
         return cost.operations(drafter, work, drafter.stops_early)
 
     @classmethod

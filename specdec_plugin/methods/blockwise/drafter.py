@@ -5,17 +5,20 @@ Verification of the draft before computed that state. So one pass of the model v
 allows the next one (section 4), and the heads read that one position alone.
 """
 
+import ctypes
 from typing import Optional
 
 import torch
 from torch import Tensor
 
 from ...decoding.drafter import Drafter
+from ...decoding.native_rows import DraftBuffer
 from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.statistics import Statistics
 from ...decoding.verifier import Verifier
+from ...engine import native
 from ..block_nat.chain import confident
-from .native import NativeProposalHeads
+from .native import HeadsCall
 from .proposals import Proposals
 
 
@@ -47,14 +50,14 @@ class BlockwiseDrafter(Drafter):
         self.statistics = Statistics() if statistics is None else statistics
         self._eos, self._confidence, self._min_draft = eos, confidence, min_draft
         self._hidden: Optional[Tensor] = None
-        self._native: Optional[NativeProposalHeads] = None
-        if proposals.native is not None:
-            self._native = NativeProposalHeads(proposals, eos, confidence, min_draft)
+        block = len(proposals.numbers)
+        self._call = HeadsCall(block=block, confidence=confidence, min_draft=min_draft, eos=eos)
+        self._buffer = DraftBuffer(block)
 
     @property
     def stops_early(self) -> bool:
         """Whether heads behind the end of a draft need not be asked."""
-        return self._native is not None and self.proposals.native is not None
+        return self.proposals.native is not None
 
     def start(self, batch: Batch) -> None:
         """Take over weights that changed."""
@@ -66,8 +69,8 @@ class BlockwiseDrafter(Drafter):
         if self._hidden is None:
             return rows.empty_draft()
         self.statistics.drafter_blocks += rows.size
-        if self._native is not None and self.proposals.native is not None:
-            return self._native.propose(rows, self._hidden, self._verifier.states[0])
+        if self.proposals.native is not None:
+            return self._propose_natively(rows, self._hidden)
         return self._propose(self._hidden, rows.constraints.pad)
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:
@@ -75,9 +78,20 @@ class BlockwiseDrafter(Drafter):
         self._hidden = outcome.hidden
 
     def select(self, rows: Tensor) -> None:
-        """Continue with these rows."""
         if self._hidden is not None:
             self._hidden = self._hidden[rows]
+
+    def _propose_natively(self, rows: Rows, hidden: Tensor) -> Draft:
+        """By the kernels, from (rows, dim) states; the next draft overwrites it."""
+        call, proposals = self._call, self.proposals
+        self._buffer.fit(rows.size, call)
+        call.rows, call.suppressed_id = rows.size, rows.constraints.pad
+        call.hidden = hidden.data_ptr()
+        proposals.describe_source(self._verifier.states[0], call)
+        native.library().heads_run(
+            proposals.native, proposals.projection, ctypes.byref(call), torch.get_num_threads()
+        )
+        return self._buffer.draft
 
     def _propose(self, states: Tensor, suppressed_id: int) -> Draft:
         scores = self.proposals.scores(states, suppressed_id, self._verifier.states[0])

@@ -9,7 +9,7 @@ from fairseq.dataclass import ChoiceEnum
 
 from ...decoding.acceptance import Distance, MinBlock, Rule, TopBeta
 from ...decoding.drafter import Drafter
-from ...decoding.operations import Work
+from ...decoding.operations import Work, decoder_of
 from ...decoding.symbols import numbers_of
 from ...engine import CachedDecoder
 from ...errors import PluginError
@@ -28,8 +28,8 @@ from ..options import (
 )
 from ..registry import Method, Need, register_method
 from ..setup import Setup, warn_of_drafter_dtype
-from . import cost
 from .drafter import BlockwiseDrafter
+from .native import HEADS_AT_ONCE
 from .proposals import Proposals
 
 logger = logging.getLogger(__name__)
@@ -80,7 +80,6 @@ class Blockwise(Method):
 
     @classmethod
     def check(cls, cfg: Any) -> None:
-        """See :class:`..registry.Method`."""
         if str(cfg.acceptance) == "top-k" and cfg.top_beta < 2:
             raise PluginError(
                 "--acceptance top-k accepts some of the model's best tokens: add --top-beta with 2 "
@@ -110,7 +109,6 @@ class Blockwise(Method):
 
     @classmethod
     def build(cls, setup: Setup) -> Drafter:
-        """See :class:`..registry.Method`."""
         cfg = setup.cfg
         assert setup.verifier is not None
         model, engine = _load_heads(setup), setup.verifier.engines[0]
@@ -120,9 +118,8 @@ class Blockwise(Method):
                 f"unavailable, because {CachedDecoder.supports(setup.models[0].decoder)}. Use "
                 "--decoding greedy."
             )
-        proposals = _proposals(setup, model, engine)
         return BlockwiseDrafter(
-            proposals,
+            _proposals(setup, model, engine),
             setup.verifier,
             setup.eos,
             cfg.draft_confidence,
@@ -132,8 +129,17 @@ class Blockwise(Method):
 
     @classmethod
     def cost(cls, drafter: Any, work: Work) -> float:
-        """See :class:`..registry.Method`."""
-        return cost.operations(drafter, work)
+        """The heads of each block, and the projection behind each head that ran."""
+        heads, count = drafter.proposals.heads, len(drafter.proposals.numbers)
+        blocks = work.statistics.drafter_blocks
+        joint = 2.0 * heads.inner.in_features * heads.inner.out_features
+        each = 2.0 * heads.dim * heads.outer.in_features
+        each += decoder_of(work.models[0].decoder).projection
+        if not heads.joint:
+            reading = heads.source_dim * (heads.dim + 2 * work.source)  # queries, attention
+            joint, each = 0.0, each + 2.0 * (heads.inner.in_features * heads.hidden + reading)
+        ran = work.computed(count, HEADS_AT_ONCE) if drafter.stops_early else count * blocks
+        return joint * blocks + each * ran
 
 
 def _proposals(setup: Setup, model: BlockwiseTransformerModel, engine: CachedDecoder) -> Proposals:

@@ -1,15 +1,8 @@
-"""Proposal heads as a native step."""
+"""The kernels of proposal heads, and what they take."""
 
 import ctypes
 
-import torch
-from torch import Tensor
-
-from ...decoding.native_rows import DraftBuffer
-from ...decoding.state import Draft, Rows
-from ...engine import DecoderState, native
 from ...engine.native.interface import Header, constants, field, structure
-from .proposals import Proposals
 
 #: Heads that the kernels run at once, for which the projection's weights are read once.
 HEADS_AT_ONCE = 4
@@ -48,42 +41,3 @@ class HeadsCall(ctypes.Structure):
     min_draft = field("int", "but not before it has so many tokens")
     draft = field("int64_t*", "(rows, block) result, undefined beyond the lengths")
     draft_lengths = field("int64_t*", "(rows) result")
-
-
-class NativeProposalHeads:
-    """Draft from the verifier's last states with proposal heads.
-
-    Args:
-        proposals: heads that the kernels run.
-        eos: ends a draft.
-        confidence: see :class:`.drafter.BlockwiseDrafter`.
-        least: likewise.
-    """
-
-    def __init__(self, proposals: Proposals, eos: int, confidence: float, least: int) -> None:
-        self._proposals = proposals
-        self._library = native.library()
-        block = len(proposals.numbers)
-        self._call = HeadsCall(block=block, confidence=confidence, min_draft=least, eos=eos)
-        self._buffer = DraftBuffer(block)
-
-    def propose(self, rows: Rows, hidden: Tensor, state: DecoderState) -> Draft:
-        """Up to k - 1 tokens a row, an end of sentence the last; the next draft overwrites it.
-
-        Args:
-            rows: the rows.
-            hidden: (rows, dim) the verifier's states that predicted the newest tokens.
-            state: the verifier's.
-        """
-        call = self._call
-        self._buffer.fit(rows.size, call)
-        call.rows, call.suppressed_id = rows.size, rows.constraints.pad
-        call.hidden = hidden.data_ptr()
-        self._proposals.describe_source(state, call)
-        self._library.heads_run(
-            self._proposals.native,
-            self._proposals.projection,
-            ctypes.byref(call),
-            torch.get_num_threads(),
-        )
-        return self._buffer.draft

@@ -26,7 +26,7 @@ class InputGuidedDrafter(Drafter):
     Args:
         symbols: of the dictionaries.
         block_size: most tokens of a draft.
-        longest: see :class:`..copies.SourceCopy`.
+        longest: see :class:`.source_copy.SourceCopy`.
         fallback: drafts for rows where there is nothing to follow; None: nobody.
         fallback_rows: the fallback is asked only while at most so many rows are left; None: always.
         backend: who computes; None chooses.
@@ -42,15 +42,10 @@ class InputGuidedDrafter(Drafter):
         backend: Optional[Backend] = None,
     ) -> None:
         self._symbols, self._block_size = symbols, block_size
-        self._longest, self._fallback = longest, fallback
+        self._longest, self.fallback = longest, fallback
         self._fallback_rows = sys.maxsize if fallback_rows is None else fallback_rows
         self._backend = backend
         self._copies: Any = None
-
-    @property
-    def fallback(self) -> Optional[Drafter]:
-        """Who drafts where there is nothing to follow."""
-        return self._fallback
 
     def start(self, batch: Batch) -> None:
         """Begin at the start of the source, which counts as a match."""
@@ -62,34 +57,33 @@ class InputGuidedDrafter(Drafter):
         # The search needs single symbols, which a CPU reads faster.
         source, starts = self._symbols.source(tokens).cpu(), starts.cpu()
         self._copies = make(source, starts, self._block_size, self._symbols.eos, self._longest)
-        if self._fallback is not None:
-            self._fallback.start(batch)
+        if self.fallback is not None:
+            self.fallback.start(batch)
 
     def propose(self, rows: Rows) -> Draft:
         """What follows in the source, or else what the fallback drafts."""
         draft: Draft = self._copies.draft(rows)
-        if self._fallback is None or rows.size > self._fallback_rows:
+        if self.fallback is None or rows.size > self._fallback_rows:
             return draft
         # Elsewhere than on a CPU it would have to be waited for.
         if draft.lengths.device.type == "cpu" and bool((draft.lengths > 0).all()):
             return draft
-        return _or_else(draft, self._fallback.propose(rows))
+        return _or_else(draft, self.fallback.propose(rows))
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:
         """Only the fallback may learn from it."""
-        if self._fallback is not None:
-            self._fallback.accept(rows, outcome)
+        if self.fallback is not None:
+            self.fallback.accept(rows, outcome)
 
     def forget(self) -> None:
         """Only the fallback may remember anything."""
-        if self._fallback is not None:
-            self._fallback.forget()
+        if self.fallback is not None:
+            self.fallback.forget()
 
     def select(self, rows: Tensor) -> None:
-        """Continue with these rows."""
         self._copies.select(rows)
-        if self._fallback is not None:
-            self._fallback.select(rows)
+        if self.fallback is not None:
+            self.fallback.select(rows)
 
 
 def _or_else(draft: Draft, other: Draft) -> Draft:

@@ -59,13 +59,11 @@ class InputGuided(Method):
 
     @classmethod
     def check(cls, cfg: Any) -> None:
-        """See :class:`..registry.Method`."""
         if str(cfg.fallback) == "nat" and cfg.drafter_path is None:
             raise PluginError("--fallback nat needs a drafter: add --drafter-path DRAFTER.pt.")
 
     @classmethod
     def build(cls, setup: Setup) -> Drafter:
-        """See :class:`..registry.Method`."""
         cfg, fallback = setup.cfg, None
         if cfg.drafter_path is not None:
             fallback = build_drafter(setup, cfg.block_size, cfg.draft_confidence, cut=True)

@@ -64,7 +64,6 @@ class NativeSourceCopy:
         return self._buffer.draft
 
     def select(self, rows: Tensor) -> None:
-        """Continue with these rows."""
         self._source, self._matches = self._source[rows], self._matches[rows]
         self._matched, self._starts = self._matched[rows], self._starts[rows]
         self._describe()

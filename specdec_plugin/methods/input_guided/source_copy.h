@@ -33,7 +33,7 @@ static inline int after_match(const SourceCopyCall& call, int row) {
 }
 
 // The position behind the longest match, of several the one nearest to `replacing`. There the
-// source continues if each chosen symbol repositiond one of its own. The result is `replacing` too
+// source continues if each chosen symbol replaced one of its own. The result is `replacing` too
 // if nothing matches but single symbols further than `near` from it.
 static inline int near_match(const SourceCopyCall& call, int row, int64_t replacing) {
   const int length = call.source_length;

@@ -81,5 +81,4 @@ class JacobiDrafter(Drafter):
         self._record = None
 
     def select(self, rows: Tensor) -> None:
-        """Continue with these rows."""
         self._lookup.select(rows)

@@ -83,14 +83,12 @@ class Jacobi(Method):
 
     @classmethod
     def build(cls, setup: Setup) -> Drafter:
-        """See :class:`..registry.Method`."""
         cfg = setup.cfg
-        hybrid = cfg.hybrid_length if "hybrid_length" in cls.Config.__dataclass_fields__ else 0
         return JacobiDrafter(
             cls.window(setup),
             setup.symbols(),
             str(cfg.jacobi_init),
-            hybrid or sys.maxsize,
+            cfg.hybrid_length or sys.maxsize,  # other solvers refuse the flag
             cfg.jacobi_pool,
             setup.backend,
         )

@@ -98,7 +98,6 @@ class NativeNgramLookup:
         return self._buffer.draft
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:
-        """See :meth:`.ngram_lookup.NgramLookup.accept`."""
         assert outcome.argmax is not None
         argmax = outcome.argmax.contiguous()
         describe_rows(rows, self._call.rows)
@@ -106,7 +105,6 @@ class NativeNgramLookup:
         self._library.ngram_lookup_accept(self._scratch, ctypes.byref(self._call))
 
     def select(self, rows: Tensor) -> None:
-        """Continue with these rows."""
         self._known, self._judged = self._known[rows], self._judged[rows]
         self._iterates = self._iterates[rows]
         if self._source is not None:

@@ -1,21 +1,23 @@
 """Drafts of the verifier itself, with its weights rounded: nothing has to be trained."""
 
+import ctypes
 from typing import Optional
 
 import torch
 
 from ...decoding.drafter import Drafter
+from ...decoding.native_rows import DraftBuffer, describe_rows
 from ...decoding.state import Batch, Draft, Rows
 from ...decoding.verifier import Verifier
-from ...engine import CachedDecoder
+from ...engine import CachedDecoder, native
 from ...engine.native import WEIGHT_TYPES
 from ...errors import PluginError
 from ...vocab.clustered_projection import projection_by
 from ...vocab.clusters import Clusters
-from .native import NativeSelfDraft
+from .native import SelfDraftCall
 
-#: k where none is given, for exact acceptance and for others: what is accepted is so seldom too
-#: little that long drafts pay.
+#: k where none is given, for exact acceptance and for others: most drafted tokens are accepted,
+#: so long drafts pay.
 BLOCK_SIZE, RELAXED_BLOCK_SIZE = 32, 64
 _NO_KERNELS = (
     "Without --drafter-path, --decoding specdec drafts with a rounded copy of the model itself, "
@@ -28,7 +30,7 @@ class SelfDrafter(Drafter):
     """Greedy decoding by a copy of the verifier's decoder, token by token.
 
     At batch 1 a step costs what it takes to read the weights. With 8 bits they are a
-    quarter, with 4 bits an eighth; yet the copy's choices are nearly always the verifier's.
+    quarter, with 4 bits an eighth. The copy's choices are nearly always the verifier's.
     It reads the verifier's cache and projected source, so that nothing of the source or of
     the accepted tokens is computed twice.
 
@@ -66,7 +68,10 @@ class SelfDrafter(Drafter):
         self._verifier, self._engine, self._copy = verifier, engine, copy
         self.dtype = dtype
         self._check()
-        self._native = NativeSelfDraft(copy, block_size)
+        self._library = native.library()
+        self._scratch = native.own(self, "self_draft")
+        self._call = SelfDraftCall(block=block_size)
+        self._buffer = DraftBuffer(block_size)
 
     def start(self, batch: Batch) -> None:
         """Round the weights again if the verifier saw that they changed."""
@@ -76,7 +81,9 @@ class SelfDrafter(Drafter):
 
     def _check(self) -> None:
         """PluginError where the copy cannot draft into the verifier's cache."""
-        if self._copy.on_torch is not None or not _is_scored(self._copy):
+        projection = self._copy.projection
+        scored = projection.native is not None or projection.shortlist is not None
+        if self._copy.on_torch is not None or not scored:
             raise PluginError(_NO_KERNELS)
         if self._engine.on_torch is not None:
             own = str(self._engine.dtype).removeprefix("torch.")
@@ -88,10 +95,19 @@ class SelfDrafter(Drafter):
             )
 
     def propose(self, rows: Rows) -> Draft:
-        """What the rounded decoder predicts next, up to k tokens a row."""
-        return self._native.propose(rows, self._verifier.states[0])
-
-
-def _is_scored(copy: CachedDecoder) -> bool:
-    """Whether the kernels score what the copy says."""
-    return copy.projection.native is not None or copy.projection.shortlist is not None
+        """What the rounded decoder predicts, up to k tokens a row; the next draft overwrites it."""
+        call, constraints, projection = self._call, rows.constraints, self._copy.projection
+        call.shortlist = projection.shortlist
+        self._buffer.fit(rows.size, call)
+        self._copy.describe(self._verifier.states[0], call.block, call.stack)
+        describe_rows(rows, call.rows)
+        call.suppressed_id, call.eos = constraints.pad, constraints.eos
+        call.min_len, call.max_len = constraints.min_len, constraints.max_len
+        self._library.self_draft_run(
+            self._scratch,
+            self._copy.stack,
+            None if projection.native is None else projection.native.handle,
+            ctypes.byref(call),
+            torch.get_num_threads(),
+        )
+        return self._buffer.draft

@@ -66,7 +66,6 @@ class SelfDraft(Method):
 
     @classmethod
     def build(cls, setup: Setup) -> Drafter:
-        """See :class:`..registry.Method`."""
         cfg = setup.cfg
         # A self-draft of 4 bits now and then misses the best token, but finds one of the best.
         exact = cfg.top_beta == 1
