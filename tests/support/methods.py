@@ -9,11 +9,13 @@ from specdec_plugin.methods.registry import config_class
 
 from . import tiny
 from .drafters import drafter_model
-from .heads import TinyBlockwise
+from .heads import SYMBOLS as NUMBERS
+from .heads import blockwise_model
 
 DecodingConfig = config_class()
 
-SYMBOLS = tiny.dictionary()
+#: Numbers, so that ``--acceptance distance`` has some to compare.
+SYMBOLS = NUMBERS
 #: The flags of each way to decode; drafts are made for all rows of a batch.
 METHODS = {
     "greedy": {"decoding": "greedy"},
@@ -32,31 +34,45 @@ METHODS = {
     "hybrid-jacobi": {"decoding": "hybrid-jacobi", "draft_rows": 0},
     "input-guided": {"decoding": "input-guided"},
     "fallback": {"decoding": "input-guided", "fallback": "nat"},
+    "lookup": {"decoding": "input-guided", "fallback": "ngram"},
 }
 #: Drafters, which are built anew for each use, because they are freed when they are packed.
-_DRAFTERS = {
-    "block-nat": lambda: drafter_model("full"),
-    "chain": lambda: drafter_model("causal", chain_units=8),
-    "shared encoder": lambda: drafter_model("causal", share=True),
-    "nat": lambda: drafter_model("causal", chain_units=8),
-    "fallback": lambda: drafter_model("causal", chain_units=8),
+DRAFTERS = {
+    "block-nat": lambda: drafter_model("full", symbols=SYMBOLS),
+    "chain": lambda: drafter_model("causal", chain_units=8, symbols=SYMBOLS),
+    "shared encoder": lambda: drafter_model("causal", share=True, symbols=SYMBOLS),
+    "nat": lambda: drafter_model("causal", chain_units=8, symbols=SYMBOLS),
+    "fallback": lambda: drafter_model("causal", chain_units=8, symbols=SYMBOLS),
 }
 
 
-def verifier(method, seed=1):
-    """A tiny model that ``method`` can decode with, with heads where it reads them."""
+def verifier(method, seed=1, **arguments):
+    """A tiny model that ``method`` can decode with, with heads where it reads them.
+
+    Args:
+        method: a key of ``METHODS``.
+        seed: of its weights.
+        arguments: of its architecture.
+    """
     if method.endswith(" heads"):
-        heads = {"block_size": 4, "heads": method.split()[0]}
-        return tiny.model(seed, TinyBlockwise, SYMBOLS, **heads)
-    return tiny.model(seed, symbols=SYMBOLS)
+        return blockwise_model(seed, method.split()[0], 4, SYMBOLS, **arguments)
+    return tiny.model(seed, symbols=SYMBOLS, **arguments)
 
 
-def generator(method, model, backend=None, **flags):
-    """What the command line builds for ``method`` and a model of :func:`verifier`."""
-    drafter = _DRAFTERS[method]() if method in _DRAFTERS else None
+def generator(method, model, backend=None, options=None, **flags):
+    """What the command line builds for ``method`` and a model of :func:`verifier`.
+
+    Args:
+        method: a key of ``METHODS``.
+        model: the verifier.
+        backend: who computes; None chooses.
+        options: fairseq's generation options.
+        flags: more flags of the method.
+    """
+    drafter = DRAFTERS[method]() if method in DRAFTERS else None
     given = {} if drafter is None else {"drafter_path": "drafter.pt"}
     task = tiny.task(SYMBOLS)
     task.cfg = DecodingConfig(**{**METHODS[method], **given, **flags})
-    options = Namespace(beam=1, max_len_a=0, max_len_b=12)
+    options = Namespace(**{"beam": 1, "max_len_a": 0, "max_len_b": 12, **(options or {})})
     with mock.patch.object(method_module, "load_model", lambda *paths: drafter):
         return build.build_generator(task, [model], options, backend=backend)

@@ -27,7 +27,6 @@ from tests.support.heads import (
     BLOCKWISE,
     EOS,
     FORMS,
-    NUMBERS,
     PAD,
     RULES,
     SYMBOLS,
@@ -36,24 +35,10 @@ from tests.support.heads import (
     generator,
     head_state,
 )
+from tests.support.naive import stands
 from tests.support.search import MODELS, VERIFYING, assert_same
 
 DecodingConfig = config_class()
-
-
-def stands(scores, token, rule, place):
-    best = int(scores.argmax())
-    if token == best:
-        return True
-    if not math.isfinite(scores[token]):
-        return False
-    if isinstance(rule, MinBlock):
-        if place < rule.min_block - 1 and EOS not in (token, best):
-            return True
-        rule = rule.rule
-    if isinstance(rule, Distance):
-        return abs(float(NUMBERS[token] - NUMBERS[best])) <= rule.epsilon
-    return rule.beta > 1 and int((scores > scores[token]).sum()) < rule.beta
 
 
 @torch.no_grad()
