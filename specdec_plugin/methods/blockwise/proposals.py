@@ -19,7 +19,7 @@ from ...vocab.clusters import Clusters
 class Proposals(Packed):
     """Runs heads 2 to k of a :class:`ProposalHeads`, and the projection behind them.
 
-    Head 1 is not asked: what it says is the verifier's own next token.
+    Head 1 is not run: it predicts the verifier's own next token.
 
     Args:
         heads: the trained heads.
@@ -41,12 +41,12 @@ class Proposals(Packed):
         self.heads, self._engine = heads, engine
         #: Heads from 2 on, one for each token of a draft.
         self.numbers = range(2, block_size + 1)
-        own = heads.inner.weight.dtype
-        wanted = own if dtype is None else dtype
-        rounds = wanted.is_floating_point or self._supports(wanted) is None
-        self._dtype = wanted if rounds else own
+        #: The type that the weights are kept in: PyTorch has no products of integer types.
+        self.weight_type = dtype or heads.inner.weight.dtype
+        if not self.weight_type.is_floating_point and self._supports(self.weight_type) is not None:
+            self.weight_type = heads.inner.weight.dtype
         project = projection_by(clusters)
-        self._projection = project(engine.decoder, self._dtype, backend=engine.backend)
+        self._projection = project(engine.decoder, self.weight_type, backend=engine.backend)
         self.follow()
 
     def _supports(self, dtype: torch.dtype) -> Optional[str]:
@@ -56,16 +56,6 @@ class Proposals(Packed):
         return source or self._engine.backend.supports(self.heads.inner.weight, dtype)
 
     @property
-    def dim(self) -> int:
-        """Size of the states that are read."""
-        return self.heads.dim
-
-    @property
-    def weight_type(self) -> torch.dtype:
-        """The type of the weights, as they are kept."""
-        return self._dtype
-
-    @property
     def native(self) -> Optional[int]:
         """The kernels' handle, where they run it; None where PyTorch does."""
         return None if self._native is None else self._native.handle
@@ -73,13 +63,11 @@ class Proposals(Packed):
     @property
     def projection(self) -> int:
         """The kernels' handle of the projection, where :attr:`native`."""
-        assert self._projection.native is not None
-        handle = self._projection.native.handle
-        assert handle is not None
-        return handle
+        linear = self._projection.native
+        assert linear is not None and linear.handle is not None
+        return linear.handle
 
     def follow(self) -> None:
-        """See :class:`Packed`; the projection does so too, where the engine saw a change."""
         self._projection.follow()
         super().follow()
 
@@ -91,10 +79,10 @@ class Proposals(Packed):
     def _pack(self) -> None:
         self._modules = self.heads
         self._native: Optional[NativeObject] = None
-        if self._supports(self._dtype) is None and self._projection.native is not None:
+        if self._supports(self.weight_type) is None and self._projection.native is not None:
             self._native = self._packed_heads()
-        elif self._dtype != self.heads.inner.weight.dtype:
-            self._modules = copy.deepcopy(self.heads).to(self._dtype)
+        elif self.weight_type != self.heads.inner.weight.dtype:
+            self._modules = copy.deepcopy(self.heads).to(self.weight_type)
 
     def _packed_heads(self) -> NativeObject:
         heads, library = self.heads, kernels.library()
@@ -108,7 +96,7 @@ class Proposals(Packed):
             (library.heads_outer, outer),
         ):
             for weight, bias in products:
-                add(packed.handle, NativeLinear([weight], [bias], self._dtype).give_away())
+                add(packed.handle, NativeLinear([weight], [bias], self.weight_type).give_away())
         return packed
 
     def describe_source(self, state: DecoderState, call: Any) -> None:
@@ -121,12 +109,12 @@ class Proposals(Packed):
         call.total_rows = last.size(1)
         call.row_index = kernels.pointer(state.cache.row_index)
 
-    def scores(self, states: Tensor, never: int, state: DecoderState) -> Scores:
-        """What each head says, on PyTorch's operators.
+    def scores(self, states: Tensor, suppressed_id: int, state: DecoderState) -> Scores:
+        """What each head predicts, on PyTorch's operators.
 
         Args:
             states: (rows, dim) of the verifier.
-            never: a symbol that is ruled out.
+            suppressed_id: a symbol that is ruled out.
             state: the verifier's, for heads that read the source.
 
         Returns:
@@ -136,4 +124,4 @@ class Proposals(Packed):
         with torch.no_grad():
             source = state.read_by_heads(weight.dtype) if self.heads.readers else None
             found = self._modules(states.to(weight.dtype).unsqueeze(1), self.numbers, source)
-            return self._projection.scores(torch.cat(found, dim=1), never=never)
+            return self._projection.scores(torch.cat(found, dim=1), never=suppressed_id)
