@@ -5,15 +5,17 @@ import os
 from argparse import Namespace
 from typing import Any, Dict, List, Optional, Sequence
 
-import torch
 from fairseq.data import Dictionary
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
 from ..errors import PluginError
+from ..fairseq_compat.checkpoints import save_whole
+from ..fairseq_compat.options import flag_of
 from ..fairseq_compat.pairing import load_model
 from ..models.block_nat import BlockNATConfig, BlockNATModel, block_nat
-from ..models.frozen_encoder import FrozenEncoder
+from ..models.frozen import FrozenEncoder
 from ..models.shape import SIZES, SWITCHES, arguments_of
 
 EXAMPLE = """example:
@@ -27,7 +29,6 @@ EXAMPLE = """example:
 
 def build_parser() -> argparse.ArgumentParser:
     """The command line."""
-    defaults = BlockNATConfig()
     parser = argparse.ArgumentParser(
         prog="specdec-init-drafter",
         description="Write a drafter whose encoder, embeddings and decoder layers start as its "
@@ -41,23 +42,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--verifier", required=True, help="the verifier's checkpoint")
     parser.add_argument("--output", required=True, help="where the drafter's checkpoint goes")
     parser.add_argument("--decoder-layers", type=int, help="default: as many as the verifier")
-    parser.add_argument("--block-size", type=int, default=defaults.block_size, help="k")
-    parser.add_argument(
-        "--prefix-attention",
-        choices=["full", "causal"],
-        default=str(defaults.prefix_attention),
-        help="who sees the masks; see fairseq-train --help (default: %(default)s)",
-    )
-    parser.add_argument(
-        "--share-encoder", action="store_true", help="use the verifier's encoder, frozen"
-    )
-    parser.add_argument(
-        "--chain-units",
-        type=int,
-        default=defaults.chain_units,
-        help="units of the layer that chains the tokens of a block; see fairseq-train --help "
-        "(default: %(default)s)",
-    )
+    gen_parser_from_dataclass(parser, BlockNATConfig())
     return parser
 
 
@@ -95,10 +80,8 @@ def drafter_arguments(verifier: Any, options: Namespace) -> Namespace:
     )
     arguments = Namespace(**arguments_of(options.verifier, verifier, purpose))
     arguments.arch = arguments._name = "block_nat"
-    arguments.block_size = options.block_size
-    arguments.prefix_attention = options.prefix_attention
-    arguments.share_encoder = options.share_encoder
-    arguments.chain_units = options.chain_units
+    for name in ("block_size", "prefix_attention", "share_encoder", "chain_units"):
+        setattr(arguments, name, getattr(options, name))
     if options.decoder_layers is not None:
         if not 1 <= options.decoder_layers <= arguments.decoder_layers:
             raise PluginError(
@@ -142,7 +125,6 @@ def _origin(name: str, mine: int, theirs: int) -> str:
 
 def save(drafter: BlockNATModel, arguments: Namespace, path: str) -> None:
     """Write a checkpoint that ``fairseq-train --finetune-from-model`` reads."""
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     state = {
         "args": arguments,
         "model": drafter.state_dict(),
@@ -157,7 +139,7 @@ def save(drafter: BlockNATModel, arguments: Namespace, path: str) -> None:
         "extra_state": {},
         "last_optimizer_state": None,
     }
-    torch.save(state, path)
+    save_whole(state, path)
 
 
 def training_flags(arguments: Namespace) -> str:
@@ -165,14 +147,10 @@ def training_flags(arguments: Namespace) -> str:
     values = vars(arguments)
     sized = [*SIZES, "block_size", "prefix_attention"]
     switches = [*SWITCHES, "share_encoder"]
-    words = [f"{_flag(name)} {values[name]}" for name in sized if values.get(name) is not None]
+    words = [f"{flag_of(name)} {values[name]}" for name in sized if values.get(name) is not None]
     if values["decoder_output_dim"] != values["decoder_embed_dim"]:
         words.append(f"--decoder-output-dim {values['decoder_output_dim']}")
     if values["chain_units"] != 0:
         words.append(f"--chain-units {values['chain_units']}")
-    words += [_flag(name) for name in switches if values.get(name)]
+    words += [flag_of(name) for name in switches if values.get(name)]
     return "--arch block_nat " + " ".join(words)
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")

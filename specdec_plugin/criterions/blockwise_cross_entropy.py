@@ -2,7 +2,7 @@
 
 import math
 from bisect import bisect
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import accumulate
 from operator import mul
 from typing import Any, Dict, List, Sequence, Tuple
@@ -12,18 +12,15 @@ from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.logging import metrics
 from omegaconf import II
 from torch import Tensor
 
 from ..data.counter_random import counter_uniform
 from ..errors import PluginError
+from ..fairseq_compat.options import option
 from ..models.blockwise_transformer import BlockwiseTransformerModel
 from .projected_loss import projected_loss
-
-try:  # moved in newer fairseq
-    from fairseq.logging import metrics
-except ImportError:
-    from fairseq import metrics
 
 HEAD_LOSS_CHOICES = ChoiceEnum(["random", "mean"])
 # Purpose of the random numbers; see counter_uniform.
@@ -34,24 +31,17 @@ _HEAD = 3
 class BlockwiseCrossEntropyConfig(FairseqDataclass):
     """Options of the loss of proposal heads."""
 
-    label_smoothing: float = field(
-        default=0.1,
-        metadata={"help": "epsilon of label smoothing; 0 means none"},
+    label_smoothing: float = option(0.1, "epsilon of label smoothing; 0 means none")
+    head_loss: HEAD_LOSS_CHOICES = option(
+        "random",
+        "random: each update trains one randomly drawn head, as in Stern et al. 2018; "
+        "mean: each update trains all heads, which has the same expected gradient but takes "
+        "more time and memory",
     )
-    head_loss: HEAD_LOSS_CHOICES = field(
-        default="random",
-        metadata={
-            "help": "random: each update trains one randomly drawn head, as in Stern et al. 2018; "
-            "mean: each update trains all heads, which has the same expected gradient but takes "
-            "more time and memory"
-        },
-    )
-    head_decay: float = field(
-        default=1.0,
-        metadata={
-            "help": "ratio of a head's loss weight to that of the head before it: 1 weights all "
-            "heads alike, as in Stern et al. 2018; 0.8 favours the heads that decoding uses more"
-        },
+    head_decay: float = option(
+        1.0,
+        "ratio of a head's loss weight to that of the head before it: 1 weights all "
+        "heads alike, as in Stern et al. 2018; 0.8 favours the heads that decoding uses more",
     )
     seed: int = II("common.seed")
 
@@ -74,47 +64,32 @@ class BlockwiseCrossEntropy(FairseqCriterion):
     several workers, add ``--find-unused-parameters`` or ``--ddp-backend legacy_ddp``.
     """
 
-    def __init__(
-        self, task: Any, label_smoothing: float, head_loss: str, head_decay: float, seed: int
-    ) -> None:
+    def __init__(self, cfg: BlockwiseCrossEntropyConfig, task: Any) -> None:
         super().__init__(task)
-        if not 0 < head_decay <= 1:
+        if not 0 < cfg.head_decay <= 1:
             raise PluginError(
-                f"--head-decay {head_decay}: a head's loss weighs at most as much as that of the "
-                "head before it. Give a number above 0 and at most 1."
+                f"--head-decay {cfg.head_decay}: a head's loss weighs at most as much as that of "
+                "the head before it. Give a number above 0 and at most 1."
             )
-        self.label_smoothing = label_smoothing
-        self.draws = str(head_loss) == "random"
-        self.head_decay = head_decay
-        self.seed = seed
+        self.cfg = cfg
 
     def shares(self, heads: Sequence[int]) -> List[float]:
         """The weight of each of these heads in the mean; the weights sum to 1."""
-        weights = [self.head_decay ** (head - heads[0]) for head in heads]
+        weights = [self.cfg.head_decay ** (head - heads[0]) for head in heads]
         return [weight / sum(weights) for weight in weights]
 
     def heads_of(self, trained: Sequence[int], update: int) -> Sequence[int]:
-        """The heads that an update trains.
-
-        Args:
-            trained: all heads that have weights to train.
-            update: the number of the update.
-        """
-        if not self.draws:
+        """Those of the ``trained`` heads, which have weights to train, that an update trains."""
+        if str(self.cfg.head_loss) == "mean":
             return trained
-        drawn = float(counter_uniform(torch.tensor([update]), 1, self.seed, _HEAD))
+        drawn = float(counter_uniform(torch.tensor([update]), 1, self.cfg.seed, _HEAD))
         below = list(accumulate(self.shares(trained)))
         return [trained[min(bisect(below, drawn), len(trained) - 1)]]
 
     def forward(
         self, model: Any, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, Any, Dict[str, Any]]:
-        """The loss of a batch.
-
-        Args:
-            model: a :class:`BlockwiseTransformerModel`, perhaps wrapped for several workers.
-            sample: fairseq's batch.
-            reduce: ignored, the loss is always summed; fairseq passes it.
+        """The loss of a batch, always summed.
 
         Returns:
             the sum of the losses, the number of tokens (the gradient's denominator), and sums
@@ -132,7 +107,7 @@ class BlockwiseCrossEntropy(FairseqCriterion):
         sums = []
         for head, states in zip(heads, model(**sample["net_input"], heads=heads)):
             targets = _targets(sample["target"], head, self.padding_idx)
-            sums.append(projected_loss(states, weight, targets, self.label_smoothing))
+            sums.append(projected_loss(states, weight, targets, self.cfg.label_smoothing))
         loss, nll = self._mean(heads, sums)
         return loss, sample["ntokens"], _log(sample, loss, nll)
 
@@ -160,7 +135,7 @@ class BlockwiseCrossEntropy(FairseqCriterion):
             positions = model.positions(shifted, head)
             targets = _targets(target, head, self.padding_idx)
             lprobs = utils.log_softmax(logits, dim=-1)
-            smoothing = self.label_smoothing
+            smoothing = self.cfg.label_smoothing
             sums.append(label_smoothed_nll_loss(lprobs, targets.unsqueeze(-1), smoothing))
             logits[:, self.padding_idx] = -math.inf
             argmax = logits.argmax(-1)

@@ -1,7 +1,7 @@
 """The drafter's loss: label-smoothed cross entropy of hidden blocks, with glancing."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Dict, List, Tuple
 
 import torch
@@ -9,18 +9,15 @@ from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.dataclass import FairseqDataclass
+from fairseq.logging import metrics
 from omegaconf import II
 from torch import Tensor
 
 from ..data.block_masking import Blocks, block_noise, sample_blocks
 from ..data.counter_random import counter_uniform
 from ..errors import PluginError
+from ..fairseq_compat.options import option
 from ..models.block_nat import BlockPrediction, Glancing
-
-try:  # moved in newer fairseq
-    from fairseq.logging import metrics
-except ImportError:
-    from fairseq import metrics
 
 # Purposes of random numbers; see counter_uniform.
 _STARTS, _REVEALED = 1, 2
@@ -32,49 +29,33 @@ _VALIDATION_EPOCH = 0
 class GlancingBlockLossConfig(FairseqDataclass):
     """Options of the drafter's loss."""
 
-    label_smoothing: float = field(
-        default=0.1,
-        metadata={"help": "epsilon of label smoothing; 0 means none"},
+    label_smoothing: float = option(0.1, "epsilon of label smoothing; 0 means none")
+    glancing_start: float = option(
+        0.5,
+        "λ at the first update: reference tokens that the second pass may see, as a "
+        "share of the wrong predictions; 0 with --glancing-end 0 turns glancing off",
     )
-    glancing_start: float = field(
-        default=0.5,
-        metadata={
-            "help": "λ at the first update: reference tokens that the second pass may see, as a "
-            "share of the wrong predictions; 0 with --glancing-end 0 turns glancing off"
-        },
+    glancing_end: float = option(
+        0.3, "λ after --glancing-updates updates; λ changes linearly until then"
     )
-    glancing_end: float = field(
-        default=0.3,
-        metadata={"help": "λ after --glancing-updates updates; λ changes linearly until then"},
+    glancing_updates: int = option(0, "updates over which λ changes; 0 means --max-update")
+    block_rate: float = option(
+        0.25,
+        "hidden blocks per target token, all trained in one pass; 0 hides one block "
+        "per sentence, as in Xia et al. 2023. --prefix-attention full always hides one",
     )
-    glancing_updates: int = field(
-        default=0,
-        metadata={"help": "updates over which λ changes; 0 means --max-update"},
+    position_decay: float = option(
+        1.0,
+        "the i-th position of a block has this weight to the power i - 1; below 1 "
+        "favours the first tokens, without which later ones cannot be accepted",
     )
-    block_rate: float = field(
-        default=0.25,
-        metadata={
-            "help": "hidden blocks per target token, all trained in one pass; 0 hides one block "
-            "per sentence, as in Xia et al. 2023. --prefix-attention full always hides one"
-        },
+    teacher_weight: float = option(
+        0.5,
+        "with --teacher-path: weight of the divergence from the teacher's "
+        "distributions in the loss; the rest is the label-smoothed loss of the target",
     )
-    position_decay: float = field(
-        default=1.0,
-        metadata={
-            "help": "the i-th position of a block has this weight to the power i - 1; below 1 "
-            "favours the first tokens, without which later ones cannot be accepted"
-        },
-    )
-    teacher_weight: float = field(
-        default=0.5,
-        metadata={
-            "help": "with --teacher-path: weight of the divergence from the teacher's "
-            "distributions in the loss; the rest is the label-smoothed loss of the target"
-        },
-    )
-    teacher_temperature: float = field(
-        default=1.0,
-        metadata={"help": "divides the logits of teacher and drafter in the divergence"},
+    teacher_temperature: float = option(
+        1.0, "divides the logits of teacher and drafter in the divergence"
     )
     seed: int = II("common.seed")
     max_update: int = II("optimization.max_update")
@@ -84,73 +65,49 @@ class GlancingBlockLossConfig(FairseqDataclass):
 class GlancingBlockLoss(FairseqCriterion):
     """Sums of weighted token losses and of weights, which add up exactly over workers."""
 
-    def __init__(
-        self,
-        task: Any,
-        label_smoothing: float,
-        glancing_start: float,
-        glancing_end: float,
-        glancing_updates: int,
-        block_rate: float,
-        position_decay: float,
-        teacher_weight: float,
-        teacher_temperature: float,
-        seed: int,
-        max_update: int,
-    ) -> None:
+    def __init__(self, cfg: GlancingBlockLossConfig, task: Any) -> None:
         super().__init__(task)
-        self.label_smoothing = label_smoothing
-        self.glancing_start = glancing_start
-        self.glancing_end = glancing_end
-        self.glancing_updates = glancing_updates or max_update
-        self.block_rate = block_rate
-        self.position_decay = position_decay
-        if not 0 <= teacher_weight <= 1 or teacher_temperature <= 0:
+        if not 0 <= cfg.teacher_weight <= 1 or cfg.teacher_temperature <= 0:
             raise PluginError(
                 "--teacher-weight must be from 0 to 1, and --teacher-temperature above 0."
             )
-        self.teacher_weight = teacher_weight
-        self.teacher_temperature = teacher_temperature
-        self.seed = seed
+        self.cfg = cfg
 
     def glancing_ratio(self, update: int) -> float:
         """λ at an update: from ``glancing_start`` linearly to ``glancing_end``, then constant."""
-        share = min(1.0, update / self.glancing_updates) if self.glancing_updates > 0 else 1.0
-        return self.glancing_start + share * (self.glancing_end - self.glancing_start)
+        cfg, updates = self.cfg, self.cfg.glancing_updates or self.cfg.max_update
+        share = min(1.0, update / updates) if updates > 0 else 1.0
+        return cfg.glancing_start + share * (cfg.glancing_end - cfg.glancing_start)
 
     def forward(
         self, model: Any, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, Tensor, Dict[str, Any]]:
-        """The loss of a batch.
-
-        Args:
-            model: a :class:`BlockNATModel`, perhaps wrapped for several workers.
-            sample: fairseq's batch.
-            reduce: ignored, the loss is always summed; fairseq passes it.
+        """The loss of a batch, always summed.
 
         Returns:
             the weighted sum of the losses, the sum of the weights (the gradient's denominator, the
             number of tokens with ``position_decay`` 1), and sums for the log.
         """
+        cfg = self.cfg
         epoch = self.task.epoch if model.training else _VALIDATION_EPOCH
         blocks = self._blocks(model, sample, epoch)
         glancing = None
-        if model.training and max(self.glancing_start, self.glancing_end) > 0:
-            noise = block_noise(sample["id"], blocks, self.seed, epoch, _REVEALED)
+        if model.training and max(cfg.glancing_start, cfg.glancing_end) > 0:
+            noise = block_noise(sample["id"], blocks, cfg.seed, epoch, _REVEALED)
             glancing = Glancing(self.glancing_ratio(self.task.updates), noise)
         prediction = model(**sample["net_input"], blocks=blocks, glancing=glancing)
 
         target = blocks.targets[prediction.scored]
         lprobs = utils.log_softmax(prediction.logits, dim=-1)
         losses, nlls = label_smoothed_nll_loss(
-            lprobs, target.unsqueeze(-1), self.label_smoothing, reduce=False
+            lprobs, target.unsqueeze(-1), cfg.label_smoothing, reduce=False
         )
         if self.task.teacher is not None and model.training:
             divergence = self._divergence(model, sample, blocks, prediction)
-            share = self.teacher_weight
+            share = cfg.teacher_weight
             losses = (1 - share) * losses + share * divergence
         positions = torch.arange(blocks.scored.size(2), device=target.device)
-        weights = (self.position_decay**positions).expand_as(blocks.scored)[prediction.scored]
+        weights = (cfg.position_decay**positions).expand_as(blocks.scored)[prediction.scored]
         # Under --cpu-autocast a dot product would be summed in bfloat16.
         loss, nll, size = (losses * weights).sum(), (nlls * weights).sum(), weights.sum()
         logging_output = {
@@ -172,7 +129,7 @@ class GlancingBlockLoss(FairseqCriterion):
         The teacher reads all target tokens before a position. The drafter reads only the prefix
         of its block, so its distribution is wider.
         """
-        temperature = self.teacher_temperature
+        temperature = self.cfg.teacher_temperature
         positions = blocks.starts.unsqueeze(2) + torch.arange(
             blocks.scored.size(2), device=blocks.starts.device
         )
@@ -188,8 +145,8 @@ class GlancingBlockLoss(FairseqCriterion):
 
     def _blocks(self, model: Any, sample: Dict[str, Any], epoch: int) -> Blocks:
         target = sample["target"]
-        noise = counter_uniform(sample["id"], target.size(1), self.seed, epoch, _STARTS)
-        rate = self.block_rate if model.decoder.causal_prefix else 0.0
+        noise = counter_uniform(sample["id"], target.size(1), self.cfg.seed, epoch, _STARTS)
+        rate = self.cfg.block_rate if model.decoder.causal_prefix else 0.0
         return sample_blocks(target, self.padding_idx, model.decoder.block_size, rate, noise)
 
     @classmethod

@@ -39,12 +39,7 @@ class ProjectedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
     def forward(
         self, model: Any, sample: Dict[str, Any], reduce: bool = True
     ) -> Tuple[Tensor, Any, Dict[str, Any]]:
-        """The loss of a batch.
-
-        Args:
-            model: a fairseq Transformer, perhaps wrapped for several workers.
-            sample: fairseq's batch.
-            reduce: ignored, the loss is always summed; fairseq passes it.
+        """The loss of a batch, always summed.
 
         Returns:
             the sum of the losses, the gradient's denominator, and sums for the log.

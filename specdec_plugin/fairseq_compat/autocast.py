@@ -1,7 +1,7 @@
 """Mixed-precision training on a CPU; fairseq's ``--amp`` needs CUDA."""
 
 import contextlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Iterator
 
 import torch
@@ -10,7 +10,7 @@ from fairseq.tasks import FairseqTask
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from .options import task_options
+from .options import option, task_options
 
 AUTOCAST_CHOICES = ChoiceEnum(["none", "bfloat16"])
 
@@ -19,12 +19,10 @@ AUTOCAST_CHOICES = ChoiceEnum(["none", "bfloat16"])
 class AutocastConfig:
     """The option that all training tasks share."""
 
-    cpu_autocast: AUTOCAST_CHOICES = field(
-        default="none",
-        metadata={
-            "help": "the type of matrix products when training on a CPU. bfloat16 is faster on "
-            "processors with AVX512-BF16 or AMX; weights and optimizer stay in float32"
-        },
+    cpu_autocast: AUTOCAST_CHOICES = option(
+        "none",
+        "the type of matrix products when training on a CPU. bfloat16 is faster on "
+        "processors with AVX512-BF16 or AMX; weights and optimizer stay in float32",
     )
 
 

@@ -15,8 +15,7 @@ import importlib
 import os
 import re
 import traceback
-from types import TracebackType
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Type, Union
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
 
 import numpy as np
 import torch
@@ -77,32 +76,29 @@ def load_weights(path: str) -> Dict[str, Any]:
     return state
 
 
-class explained:
-    """Context that turns the errors of reading ``path`` into one sentence.
+def save_whole(state: Dict[str, Any], path: str) -> None:
+    """Write a file that appears under its name only when it is whole."""
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    torch.save(state, path + ".tmp")
+    os.replace(path + ".tmp", path)
+
+
+@contextlib.contextmanager
+def explained(path: str, kind: str = "checkpoint", maker: str = "fairseq-train") -> Iterator[None]:
+    """Turn the errors of reading ``path`` into one sentence.
 
     Args:
         path: the file.
         kind: what it should be.
         maker: who writes such files.
     """
-
-    def __init__(self, path: str, kind: str = "checkpoint", maker: str = "fairseq-train") -> None:
-        self.path, self.kind, self.maker = path, kind, maker
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self,
-        kind: Optional[Type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
-        sentence = None
-        if error is not None:
-            sentence = _sentence(self.path, error, self.kind, self.maker)
-        if sentence is not None:
-            raise PluginError(sentence) from None
+    try:
+        yield
+    except Exception as error:
+        sentence = _sentence(path, error, kind, maker)
+        if sentence is None:
+            raise
+        raise PluginError(sentence) from None
 
 
 #: How PyTorch names what its weights-only reader refuses.
@@ -111,7 +107,7 @@ _REFUSED = re.compile(
 )
 
 
-def _sentence(path: str, error: BaseException, kind: str, maker: str) -> Optional[str]:
+def _sentence(path: str, error: Exception, kind: str, maker: str) -> Optional[str]:
     """The sentence for an error of reading a file; ``None`` if it is not one."""
     if isinstance(error, FileNotFoundError):
         return f"{kind.capitalize()} not found: {path}. Check the path."
@@ -119,9 +115,7 @@ def _sentence(path: str, error: BaseException, kind: str, maker: str) -> Optiona
         return f"{path} is a folder, not a {kind}. Name the .pt file inside it."
     if isinstance(error, PermissionError):
         return f"{path} may not be read. Check the permissions of the file and its folder."
-    if not isinstance(error, Exception) or isinstance(error, MemoryError):
-        return None
-    if not _raised_in_torch_load(error):
+    if isinstance(error, MemoryError) or not _raised_in_torch_load(error):
         return None
     refused = _REFUSED.search(str(error))
     if refused:
@@ -136,7 +130,7 @@ def _sentence(path: str, error: BaseException, kind: str, maker: str) -> Optiona
     )
 
 
-def _raised_in_torch_load(error: BaseException) -> bool:
+def _raised_in_torch_load(error: Exception) -> bool:
     """Whether the error, which may be of any kind, came from reading the file, not from later."""
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
     return any(frame.f_globals.get("__name__") == torch.serialization.__name__ for frame in frames)

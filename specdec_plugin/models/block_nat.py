@@ -6,7 +6,7 @@ drafters alike.
 """
 
 from argparse import ArgumentParser, Namespace
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Dict, List, NamedTuple, Optional
 
 import torch
@@ -20,9 +20,10 @@ from torch import Tensor, nn
 
 from ..data.block_masking import Blocks, glance, input_positions, may_attend
 from ..errors import PluginError
+from ..fairseq_compat.options import fill_in, option
 from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
 from .chain_head import ChainHead
-from .frozen_encoder import FrozenEncoder
+from .frozen import FrozenEncoder
 
 PREFIX_ATTENTION_CHOICES = ChoiceEnum(["full", "causal"])
 
@@ -31,32 +32,23 @@ PREFIX_ATTENTION_CHOICES = ChoiceEnum(["full", "causal"])
 class BlockNATConfig(FairseqDataclass):
     """What a block-NAT drafter adds to the options of a Transformer."""
 
-    block_size: int = field(
-        default=10,
-        metadata={"help": "k: tokens that the drafter predicts at once"},
+    block_size: int = option(10, "k: tokens that the drafter predicts at once (default: 10)")
+    prefix_attention: PREFIX_ATTENTION_CHOICES = option(
+        "causal",
+        "causal (default): prefix tokens attend only to the prefix, so the drafter caches them "
+        "and trains on many blocks per sentence; full: prefix tokens attend to the masks too, "
+        "as in Xia et al. 2023, and are recomputed for each block",
     )
-    prefix_attention: PREFIX_ATTENTION_CHOICES = field(
-        default="causal",
-        metadata={
-            "help": "causal: prefix tokens attend only to the prefix, so the drafter caches them "
-            "and trains on many blocks per sentence; full: prefix tokens attend to the masks too, "
-            "as in Xia et al. 2023, and are recomputed for each block"
-        },
+    share_encoder: bool = option(
+        False,
+        "use the verifier's frozen encoder: the drafter stores, trains and runs only "
+        "its decoder; training needs --verifier-path",
     )
-    share_encoder: bool = field(
-        default=False,
-        metadata={
-            "help": "use the verifier's frozen encoder: the drafter stores, trains and runs only "
-            "its decoder; training needs --verifier-path"
-        },
-    )
-    chain_units: int = field(
-        default=0,
-        metadata={
-            "help": "units of a recurrent layer after the decoder, which conditions each token of "
-            "a block on the tokens before it; 0: predict all tokens independently, as Xia et al. "
-            "2023 do"
-        },
+    chain_units: int = option(
+        0,
+        "units of a recurrent layer after the decoder, which conditions each token of "
+        "a block on the tokens before it; 0: predict all tokens independently, as Xia et al. "
+        "2023 do",
     )
 
 
@@ -291,9 +283,5 @@ class BlockNATModel(TransformerModel):
 @register_model_architecture("block_nat", "block_nat")
 def block_nat(args: Namespace) -> None:
     """Transformer base with the drafter's defaults."""
-    defaults = BlockNATConfig()
-    args.block_size = getattr(args, "block_size", defaults.block_size)
-    args.prefix_attention = getattr(args, "prefix_attention", defaults.prefix_attention)
-    args.share_encoder = getattr(args, "share_encoder", defaults.share_encoder)
-    args.chain_units = getattr(args, "chain_units", defaults.chain_units)
+    fill_in(args, BlockNATConfig())
     base_architecture(args)

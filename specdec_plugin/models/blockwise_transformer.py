@@ -6,7 +6,7 @@ draft for that model.
 """
 
 from argparse import ArgumentParser, Namespace
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
@@ -24,9 +24,9 @@ from fairseq.models.transformer import (
 from torch import Tensor
 
 from ..errors import PluginError
+from ..fairseq_compat.options import fill_in, option
 from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
-from .frozen_decoder import FrozenDecoder
-from .frozen_encoder import FrozenEncoder
+from .frozen import FrozenDecoder, FrozenEncoder
 from .proposal_heads import ProposalHeads, Source
 
 HEADS_CHOICES = ChoiceEnum(["joint", "separate", "source"])
@@ -36,36 +36,26 @@ HEADS_CHOICES = ChoiceEnum(["joint", "separate", "source"])
 class BlockwiseTransformerConfig(FairseqDataclass):
     """What proposal heads add to the options of a Transformer."""
 
-    block_size: int = field(
-        default=8,
-        metadata={"help": "k: heads, one for each of the next k tokens; decoding may use fewer"},
+    block_size: int = option(
+        8, "k: heads, one for each of the next k tokens; decoding may use fewer"
     )
-    heads: HEADS_CHOICES = field(
-        default="joint",
-        metadata={
-            "help": "joint: each head reads the hidden layer of all heads, as in Stern et al. "
-            "2018; separate: each head reads only its own, which is faster and has about k times "
-            "fewer weights; source: separate heads that also attend to the source, which predict "
-            "better"
-        },
+    heads: HEADS_CHOICES = option(
+        "joint",
+        "joint: each head reads the hidden layer of all heads, as in Stern et al. "
+        "2018; separate: each head reads only its own, which is faster and has about k times "
+        "fewer weights; source: separate heads that also attend to the source, which predict "
+        "better",
     )
-    head_units: int = field(
-        default=0,
-        metadata={"help": "hidden units of each head; 0: as --decoder-ffn-embed-dim"},
+    head_units: int = option(0, "hidden units of each head; 0: as --decoder-ffn-embed-dim")
+    learned_first_head: bool = option(
+        False,
+        "head 1 has weights like the others, as in Stern et al. 2018; otherwise head 1 "
+        "is the base model itself, whose output decoding then preserves",
     )
-    learned_first_head: bool = field(
-        default=False,
-        metadata={
-            "help": "head 1 has weights like the others, as in Stern et al. 2018; otherwise head 1 "
-            "is the base model itself, whose output decoding then preserves"
-        },
-    )
-    frozen_base: bool = field(
-        default=False,
-        metadata={
-            "help": "train only the heads, for the model in --verifier-path. Without "
-            "--learned-first-head, the checkpoint stores only the heads, for --drafter-path"
-        },
+    frozen_base: bool = option(
+        False,
+        "train only the heads, for the model in --verifier-path. Without "
+        "--learned-first-head, the checkpoint stores only the heads, for --drafter-path",
     )
 
 
@@ -82,9 +72,7 @@ class LearnedFirstDecoder(TransformerDecoderBase):
         return state
 
     def output_layer(self, features: Tensor) -> Tensor:
-        """See :meth:`fairseq.models.transformer.TransformerDecoderBase.output_layer`."""
-        projected: Tensor = super().output_layer(self.first_head(features))
-        return projected
+        return super().output_layer(self.first_head(features))
 
 
 @register_model("blockwise_transformer")
@@ -345,12 +333,11 @@ def _check_options(args: Any, decoder: Any) -> None:
         )
 
 
+@register_model_architecture("blockwise_transformer", "blockwise_transformer_base")
 @register_model_architecture("blockwise_transformer", "blockwise_transformer")
 def blockwise_transformer(args: Namespace) -> None:
-    """Transformer base with the heads' defaults."""
-    for item, default in vars(BlockwiseTransformerConfig()).items():
-        if not item.startswith("_"):
-            setattr(args, item, getattr(args, item, default))
+    """Transformer base (d=512, 6+6 layers, as in Stern et al. 2018) with the heads' defaults."""
+    fill_in(args, BlockwiseTransformerConfig())
     # Decoding has its own, perhaps smaller --block-size, which fairseq's hub passes to the model.
     args.trained_block_size = getattr(args, "trained_block_size", args.block_size)
     base_architecture(args)
@@ -364,12 +351,6 @@ def blockwise_transformer_small(args: Namespace) -> None:
         for item, default in small.items():
             setattr(args, f"{side}_{item}", getattr(args, f"{side}_{item}", default))
     args.share_all_embeddings = getattr(args, "share_all_embeddings", True)
-    blockwise_transformer(args)
-
-
-@register_model_architecture("blockwise_transformer", "blockwise_transformer_base")
-def blockwise_transformer_base(args: Namespace) -> None:
-    """Transformer base (d=512, 6+6 layers), as in Stern et al. 2018."""
     blockwise_transformer(args)
 
 

@@ -164,18 +164,18 @@ class ProposalHeads(nn.Module):
 
     def query_of(self, head: int) -> Product:
         """Q_i of a head that reads the source."""
-        return Product(*self._part(self.query, head, self.source_dim))
+        return self._part(self.query, head, self.source_dim)
 
     def inner_of(self, head: int) -> Product:
         """The rows of A that belong to a head; all rows if the heads are joint."""
         if self.joint:
             return Product(self.inner.weight, self.inner.bias)
-        return Product(*self._part(self.inner, head, self.hidden))
+        return self._part(self.inner, head, self.hidden)
 
     def outer_of(self, head: int) -> Product:
         """B_i of a head that has weights."""
-        return Product(*self._part(self.outer, head, self.dim))
+        return self._part(self.outer, head, self.dim)
 
-    def _part(self, linear: nn.Linear, head: int, size: int) -> Tuple[Tensor, Tensor]:
-        begin = (head - self.first) * size
-        return linear.weight[begin : begin + size], linear.bias[begin : begin + size]
+    def _part(self, linear: nn.Linear, head: int, size: int) -> Product:
+        part = slice((head - self.first) * size, (head - self.first + 1) * size)
+        return Product(linear.weight[part], linear.bias[part])

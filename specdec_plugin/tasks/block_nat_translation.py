@@ -1,6 +1,6 @@
 """``--task block_nat_translation``: training of a drafter."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from fairseq.tasks import register_task
@@ -8,10 +8,10 @@ from fairseq.tasks.translation import TranslationConfig
 
 from ..errors import PluginError
 from ..fairseq_compat.autocast import AutocastConfig
+from ..fairseq_compat.options import option
 from ..fairseq_compat.pairing import load_model
 from ..models.block_nat import BlockNATModel
-from ..models.frozen_encoder import FrozenEncoder
-from ..models.frozen_verifier import FrozenVerifier
+from ..models.frozen import FrozenEncoder, FrozenVerifier
 from .drafter_training import DrafterTrainingTask
 
 
@@ -19,16 +19,13 @@ from .drafter_training import DrafterTrainingTask
 class BlockNATTranslationConfig(AutocastConfig, TranslationConfig):
     """fairseq's translation options and the drafter's verifier and teacher."""
 
-    verifier_path: Optional[str] = field(
-        default=None,
-        metadata={"help": "the verifier's checkpoint, whose encoder --share-encoder uses"},
+    verifier_path: Optional[str] = option(
+        None, "the verifier's checkpoint, whose encoder --share-encoder uses"
     )
-    teacher_path: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "a model, usually the verifier, whose distributions the drafter learns besides "
-            "the target; see --teacher-weight and --teacher-temperature"
-        },
+    teacher_path: Optional[str] = option(
+        None,
+        "a model, usually the verifier, whose distributions the drafter learns besides "
+        "the target; see --teacher-weight and --teacher-temperature",
     )
 
 

@@ -1,6 +1,6 @@
 """``--task blockwise_translation``: training of proposal heads, with or without their base."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Optional
 
 from fairseq.tasks import register_task
@@ -8,6 +8,7 @@ from fairseq.tasks.translation import TranslationConfig
 
 from ..errors import PluginError
 from ..fairseq_compat.autocast import AutocastConfig
+from ..fairseq_compat.options import option
 from ..fairseq_compat.pairing import load_model
 from ..models.blockwise_transformer import BlockwiseTransformerModel
 from ..models.shape import arguments_of, take_shape
@@ -18,20 +19,16 @@ from .drafter_training import DrafterTrainingTask
 class BlockwiseTranslationConfig(AutocastConfig, TranslationConfig):
     """fairseq's translation options and the model to start from."""
 
-    verifier_path: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "a trained Transformer, from which shape and initial weights of the base are "
-            "taken; with --frozen-base its weights stay unchanged"
-        },
+    verifier_path: Optional[str] = option(
+        None,
+        "a trained Transformer, from which shape and initial weights of the base are "
+        "taken; with --frozen-base its weights stay unchanged",
     )
-    heads_path: Optional[str] = field(
-        default=None,
-        metadata={
-            "help": "proposal heads to start from, trained with or without --frozen-base; of "
-            "separate heads, the first --block-size are used. A trained base loses quality if "
-            "it is trained together with untrained heads"
-        },
+    heads_path: Optional[str] = option(
+        None,
+        "proposal heads to start from, trained with or without --frozen-base; of "
+        "separate heads, the first --block-size are used. A trained base loses quality if "
+        "it is trained together with untrained heads",
     )
 
 

@@ -8,7 +8,11 @@ import pytest
 import torch
 from fairseq.logging import metrics
 
-from specdec_plugin.criterions.blockwise_cross_entropy import BlockwiseCrossEntropy, iterations
+from specdec_plugin.criterions.blockwise_cross_entropy import (
+    BlockwiseCrossEntropy,
+    BlockwiseCrossEntropyConfig,
+    iterations,
+)
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.errors import PluginError
 from tests.support import tiny
@@ -20,7 +24,10 @@ EOS = 2
 
 def criterion(smoothing=0.1, head_loss="random", head_decay=1.0, seed=7):
     task = SimpleNamespace(target_dictionary=SYMBOLS, updates=0)
-    return BlockwiseCrossEntropy(task, smoothing, head_loss, head_decay, seed)
+    cfg = BlockwiseCrossEntropyConfig(
+        label_smoothing=smoothing, head_loss=head_loss, head_decay=head_decay, seed=seed
+    )
+    return BlockwiseCrossEntropy(cfg, task)
 
 
 def naive_sum(model, sample, head, smoothing):

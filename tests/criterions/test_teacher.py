@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from specdec_plugin.criterions.glancing_block_loss import GlancingBlockLoss
 from specdec_plugin.data.block_masking import sample_blocks
 from specdec_plugin.data.counter_random import counter_uniform
 from specdec_plugin.errors import PluginError
-from specdec_plugin.models.frozen_verifier import FrozenVerifier
+from specdec_plugin.models.frozen import FrozenVerifier
 from tests.support import tiny
 from tests.support.drafters import K, drafter_model
 from tests.support.training import PAD, criterion, naive_loss, training_sample
@@ -76,8 +75,5 @@ def test_a_shared_encoder_is_not_run_twice(monkeypatch):
 
 @pytest.mark.parametrize("share, temperature", [(-0.1, 1.0), (1.1, 1.0), (0.5, 0.0)])
 def test_impossible_options(share, temperature):
-    task = criterion().task
     with pytest.raises(PluginError, match="teacher-weight must be from 0 to 1"):
-        GlancingBlockLoss(
-            task, 0.1, 0.5, 0.3, 100, 0.5, 1.0, share, temperature, seed=7, max_update=0
-        )
+        criterion(share=share, temperature=temperature)

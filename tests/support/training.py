@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import torch
 
-from specdec_plugin.criterions.glancing_block_loss import GlancingBlockLoss
+from specdec_plugin.criterions.glancing_block_loss import GlancingBlockLoss, GlancingBlockLossConfig
 
 from . import tiny
 from .drafters import K
@@ -13,12 +13,24 @@ from .drafters import K
 PAD = 1
 
 
-def criterion(start=0.5, end=0.3, smoothing=0.1, rate=0.5, decay=1.0, teacher=None, share=0.5):
+def criterion(
+    start=0.5, end=0.3, smoothing=0.1, rate=0.5, decay=1.0, teacher=None, share=0.5, temperature=2.0
+):
     symbols = tiny.dictionary()
     task = SimpleNamespace(target_dictionary=symbols, epoch=3, updates=50, teacher=teacher)
-    return GlancingBlockLoss(
-        task, smoothing, start, end, 100, rate, decay, share, 2.0, seed=7, max_update=0
+    cfg = GlancingBlockLossConfig(
+        label_smoothing=smoothing,
+        glancing_start=start,
+        glancing_end=end,
+        glancing_updates=100,
+        block_rate=rate,
+        position_decay=decay,
+        teacher_weight=share,
+        teacher_temperature=temperature,
+        seed=7,
+        max_update=0,
     )
+    return GlancingBlockLoss(cfg, task)
 
 
 def training_sample():

@@ -12,7 +12,7 @@ from ...engine import CachedDecoder
 from ...errors import PluginError
 from ...fairseq_compat.pairing import check_pair, load_model
 from ...models.block_nat import BlockNATModel
-from ...models.frozen_encoder import FrozenEncoder
+from ...models.frozen import FrozenEncoder
 from ..options import (
     BlockSizeOptions,
     DraftConfidenceOptions,

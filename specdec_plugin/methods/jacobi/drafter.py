@@ -69,8 +69,7 @@ class JacobiDrafter(Drafter):
 
     def propose(self, rows: Rows) -> Draft:
         """The iterate and what was found, as many tokens as the window lets through."""
-        draft: Draft = self._lookup.draft(rows, self._limit)
-        return draft
+        return self._lookup.draft(rows, self._limit)
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:
         """Learn from the verifier's argmax."""

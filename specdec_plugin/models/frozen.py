@@ -1,0 +1,125 @@
+"""Parts of a trained model that serve in training another, and are neither trained nor stored."""
+
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+from fairseq.models import FairseqDecoder, FairseqEncoder
+from torch import Tensor, nn
+
+from ..errors import PluginError
+
+
+class Attached(nn.Module):
+    """Base class of stand-ins for a module of the verifier or base model."""
+
+    #: The error when no module is attached.
+    MISSING: str
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        # A list hides the module from PyTorch. It is in no state dict, it has no trained
+        # parameters, and train() does not switch its dropout on.
+        self._attached: List[Any] = []
+
+    def attach(self, module: Any) -> None:
+        """Use ``module`` from now on, without gradient and without dropout."""
+        module.eval()
+        module.requires_grad_(False)
+        self._attached = [module]
+
+    @property
+    def attached(self) -> Any:
+        """The module; PluginError when there is none."""
+        if not self._attached:
+            raise PluginError(self.MISSING)
+        return self._attached[0]
+
+    def max_positions(self) -> int:
+        """The module's limit; without a module there is no limit."""
+        return self._attached[0].max_positions() if self._attached else int(1e6)
+
+    def _apply(self, fn: Any, *args: Any, **kwargs: Any) -> nn.Module:
+        """Device and type moves reach the hidden module too."""
+        for module in self._attached:
+            module._apply(fn, *args, **kwargs)
+        return super()._apply(fn, *args, **kwargs)
+
+
+class FrozenEncoder(Attached, FairseqEncoder):
+    """The verifier's encoder in place of the drafter's own (``--share-encoder``).
+
+    In training :meth:`attach` gives it the verifier's encoder. In decoding nothing is attached,
+    because the drafter receives the verifier's encoder output.
+    """
+
+    MISSING = (
+        "This drafter shares its verifier's encoder and has none of its own. "
+        "Train it with --verifier-path VERIFIER.pt, and decode with "
+        "--path VERIFIER.pt --drafter-path DRAFTER.pt."
+    )
+
+    @torch.no_grad()
+    def forward(
+        self, src_tokens: Tensor, src_lengths: Optional[Tensor] = None, **kwargs: Any
+    ) -> Dict[str, List[Tensor]]:
+        return self.attached(src_tokens, src_lengths=src_lengths, **kwargs)
+
+    def reorder_encoder_out(self, encoder_out: Any, new_order: Tensor) -> Any:
+        return self.attached.reorder_encoder_out(encoder_out, new_order)
+
+
+class FrozenDecoder(Attached, FairseqDecoder):
+    """The base model's decoder, whose states proposal heads read (``--frozen-base``)."""
+
+    MISSING = (
+        "These proposal heads read the states of the model that they were trained for, and do not "
+        "contain that model. Train them with --verifier-path MODEL.pt, and decode with --path "
+        "MODEL.pt --drafter-path HEADS.pt."
+    )
+
+    @torch.no_grad()
+    def forward(self, *args: Any, **kwargs: Any) -> Tuple[Tensor, Any]:
+        return self.attached(*args, **kwargs)
+
+    @torch.no_grad()
+    def extract_features(self, *args: Any, **kwargs: Any) -> Tuple[Tensor, Any]:
+        return self.attached.extract_features(*args, **kwargs)
+
+    @property
+    def output_projection(self) -> nn.Module:
+        """The vocabulary projection; the gradient of the heads passes through it."""
+        return self.attached.output_projection
+
+    @property
+    def layers(self) -> Any:
+        """The base's layers; heads may read the last one's cross-attention keys and values."""
+        return self.attached.layers
+
+
+class FrozenVerifier:
+    """A whole trained model as a drafter's teacher.
+
+    Args:
+        model: a fairseq encoder-decoder model, in evaluation mode from now on.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model.eval().requires_grad_(False)
+
+    @torch.no_grad()
+    def logits(self, net_input: Dict[str, Any], encoder: Any, encoder_out: Any) -> Tensor:
+        """Logits of the next token after each token of the shifted target.
+
+        Args:
+            net_input: fairseq's ``src_tokens``, ``src_lengths`` and ``prev_output_tokens``.
+            encoder: the drafter's encoder.
+            encoder_out: the output of ``encoder``; reused when ``encoder`` is this model's own.
+
+        Returns:
+            (rows, length, vocabulary).
+        """
+        tokens = net_input["prev_output_tokens"]
+        self.model.to(tokens.device)
+        if getattr(encoder, "attached", None) is not self.model.encoder:
+            encoder_out = self.model.encoder(net_input["src_tokens"], net_input["src_lengths"])
+        return self.model.decoder(tokens, encoder_out=encoder_out)[0]
