@@ -18,20 +18,7 @@ from .tasks import (
     translation_multi_simple_epoch,
 )
 
-__all__ = [
-    "block_nat",
-    "block_nat_translation",
-    "blockwise_cross_entropy",
-    "blockwise_transformer",
-    "blockwise_translation",
-    "glancing_block_loss",
-    "load",
-    "load_session",
-    "parallel_decoding",
-    "projected_cross_entropy",
-    "translation_from_pretrained_bart",
-    "translation_multi_simple_epoch",
-]
+__all__ = ["load", "load_session"]
 
 __path__ = PluginPath(__path__)  # so that fairseq takes any copy for the one loaded
 install_safe_loading()

@@ -88,8 +88,7 @@ class Session:
     @property
     def device(self) -> torch.device:
         """The device of the models."""
-        device: torch.device = next(self.models[0].parameters()).device
-        return device
+        return next(self.models[0].parameters()).device
 
     def translator(self, decoding: Optional[str] = "greedy", **flags: Any) -> "Translator":
         """Build a translator that shares the session's models.

@@ -14,7 +14,7 @@ import torch
 from tqdm import tqdm
 
 from ..errors import PluginError
-from ..fairseq_compat.checkpoints import load_weights
+from ..fairseq_compat.checkpoints import load_weights, save_whole
 
 DESCRIPTION = """\
 Average the weights of checkpoints of one model. Configuration and counters are
@@ -173,13 +173,6 @@ def without_folders(options: Any) -> Any:
     return options
 
 
-def save(state: State, path: str) -> None:
-    """Write a checkpoint that appears under its name only when it is whole."""
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    torch.save(state, path + ".tmp")
-    os.replace(path + ".tmp", path)
-
-
 def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
     args = get_parser().parse_args(argv)
@@ -196,7 +189,7 @@ def main(argv: Optional[List[str]] = None) -> None:
         raise PluginError(
             "--inputs names a folder. Add --num-epoch-checkpoints or --num-update-checkpoints."
         )
-    save(average(paths, args.half), args.output)
+    save_whole(average(paths, args.half), args.output)
     print(f"{args.output}: the mean of {len(paths)} checkpoints: " + " ".join(paths))
 
 

@@ -25,9 +25,8 @@ from ..vocab.store import States, StateStore
 
 DESCRIPTION = """\
 Record the states of a model's decoder right before the vocabulary projection, cluster them, and
-write which tokens are likely in each cluster: the file of --vocab-clusters. What is not among the
-options below is an option of fairseq-generate, such as --path, --task, --gen-subset, --max-tokens
-or --cpu."""
+write which tokens are likely in each cluster: the file of --vocab-clusters. All other options are
+those of fairseq-generate, such as --path, --task, --gen-subset, --max-tokens or --cpu."""
 
 EXAMPLE = """\
 examples:
@@ -39,7 +38,7 @@ examples:
 The same command resumes an interrupted run. With the states that are recorded already,
 --clusters, --top-k and --neighbours can be changed at little cost."""
 
-#: Tokens that are recorded of each state, so that K can be changed afterwards.
+#: Tokens that are recorded for each state, so that K can be changed afterwards.
 RECORDED = 5
 #: Lines of text that are read at once.
 LINES = 4096
@@ -61,14 +60,14 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--input",
         metavar="TEXT",
-        help="decode the lines of this text, in subword pieces as in the binarised data; default: "
-        "--gen-subset of the data",
+        help="decode the lines of this text, in subword pieces as in the binarised data (default: "
+        "--gen-subset of the data)",
     )
     parser.add_argument(
         "--decode",
         action="store_true",
-        help="let the model decode the targets itself, greedily, where the split has some; without "
-        "it they are fed to the model, which is faster. Of --input there are none",
+        help="let the model decode the targets greedily, though the split has some. By default "
+        "the split's targets are fed to the model, which is faster. --input is always decoded",
     )
     parser.add_argument(
         "--clusters", type=int, default=500, metavar="N", help="how many (default: %(default)s)"
@@ -86,9 +85,9 @@ def get_parser() -> argparse.ArgumentParser:
         type=int,
         default=64,
         metavar="M",
-        help="make them active in the M clusters nearest to the state; 1: in its own alone. More "
-        "of the output stays as it is without clusters than with fewer clusters or a larger K, at "
-        "the same number of active tokens (default: %(default)s)",
+        help="make them active in the M clusters nearest to the state; 1: in its own alone. At "
+        "the same number of active tokens, this keeps more of the output than fewer clusters or a "
+        "larger K (default: %(default)s)",
     )
     parser.add_argument(
         "--states", type=int, default=1_000_000, metavar="N", help="at most (default: %(default)s)"
@@ -145,8 +144,9 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         own.neighbours,
     )
     note = f"{own.note or recorded}, {len(states):,} states"
-    made_of = session.model.decoder, session.dictionary, note
-    save_clusters(made_for(clusters, own.top_k, *made_of, own.neighbours), own.output)
+    decoder = session.model.decoder
+    file = made_for(clusters, own.top_k, decoder, session.dictionary, note, own.neighbours)
+    save_clusters(file, own.output)
     print(
         f"{own.output}: {clusters.size:,} clusters of {len(states):,} states; on average "
         f"{100 * clusters.active_share:.2f}% of {clusters.vocabulary:,} symbols are active, at "
@@ -156,11 +156,11 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
 
 
 def open_session(rest: List[str], decodes: bool) -> Session:
-    """Task and model as fairseq-generate loads them.
+    """Task and model as fairseq-generate loads them from its options ``rest``.
 
     Args:
-        rest: the options of fairseq-generate.
-        decodes: whether targets are decoded, not given.
+        rest: the options.
+        decodes: whether the model decodes the targets.
     """
     parser = options.get_generation_parser(default_task="specdec_translation")
     parser.set_defaults(max_tokens=4096, beam=1)
@@ -190,7 +190,11 @@ def always_active(session: Session) -> List[int]:
 
 
 def record(session: Session, own: argparse.Namespace, folder: str) -> str:
-    """Record states until there are enough, or no data; returns what they are of."""
+    """Record states until there are enough or the data end.
+
+    Returns:
+        what they were recorded from, such as ``en-es train``.
+    """
     cfg, model = session.cfg, session.model
     what = os.path.basename(own.input) if own.input else cfg.dataset.gen_subset
     decoded = own.decode or own.input is not None
@@ -222,7 +226,7 @@ def record(session: Session, own: argparse.Namespace, folder: str) -> str:
 
 
 def _fed(batch: Batch) -> Tensor:
-    """The decoder's inputs in training."""
+    """(rows, length) the decoder's inputs in training: the shifted targets."""
     fed = batch["net_input"].get("prev_output_tokens")
     if fed is None or batch.get("target") is None:
         raise PluginError(
@@ -233,7 +237,7 @@ def _fed(batch: Batch) -> Tensor:
 
 
 class _Decoded:
-    """The decoder's inputs in greedy decoding; it acts as a generator of fairseq."""
+    """The decoder's inputs in greedy decoding. For the task it is a generator of fairseq."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -247,7 +251,7 @@ class _Decoded:
     def generate(
         self, models: Any, sample: Batch, bos_token: Optional[int] = None, **rest: Any
     ) -> Any:
-        """fairseq's hypotheses, as the task asks for them; notes what was fed."""
+        """fairseq's hypotheses; keeps what the decoder was fed."""
         found = self._generator.generate(models, sample, bos_token=bos_token, **rest)
         first = self._generator.eos if bos_token is None else bos_token
         rows = [row[0]["tokens"] for row in found]
@@ -257,7 +261,7 @@ class _Decoded:
 
 
 def _of_split(session: Session) -> Iterator[Batch]:
-    """Batches of a split in random order: so that the first states are like the others."""
+    """Batches of a split in random order, so that the first ones are a sample of all."""
     cfg, task = session.cfg, session.task
     try:
         task.load_dataset(cfg.dataset.gen_subset)

@@ -16,11 +16,8 @@ def keep_task_overrides(state: Mapping[str, Any], overrides: Mapping[str, Any]) 
     """Put the options of ``from_pretrained`` into a checkpoint's configuration.
 
     fairseq changes only options that the checkpoint has already. So ``decoding`` was dropped, and
-    ``task`` with it, when another task had trained the model.
-
-    Args:
-        state: what fairseq read; its configuration is changed in place.
-        overrides: options by name.
+    ``task`` with it, when another task had trained the model. ``state`` is what fairseq read; its
+    configuration is changed in place.
 
     Raises:
         PluginError: ``decoding`` is given for a task that does not have it.

@@ -18,16 +18,12 @@ from .checkpoints import load_weights
 
 
 def load_model(path: str, source_dictionary: Any, target_dictionary: Any) -> Any:
-    """Build the model of a checkpoint for two dictionaries.
+    """Build the model of a checkpoint for the dictionaries of the data in use.
 
-    Args:
-        path: an encoder-decoder model that fairseq trained.
-        source_dictionary: of the data in use; the folder named in the checkpoint
-            may be gone.
-        target_dictionary: likewise.
+    The folder that the checkpoint names may be gone.
 
     Returns:
-        the model on the CPU, float32, in evaluation mode.
+        the encoder-decoder model on the CPU, float32, in evaluation mode.
 
     Raises:
         PluginError: it cannot be read, or belongs to other dictionaries.
@@ -55,13 +51,10 @@ def check_vocabulary(path: str, weights: Dict[str, Tensor], source: Any, target:
 
 
 def check_pair(path: str, drafter: Any, source_dictionary: Any, target_dictionary: Any) -> None:
-    """Check a drafter's fingerprints against the dictionaries in use; PluginError if they differ.
+    """Check the fingerprints of a drafter, read from ``path``, against the dictionaries in use.
 
-    Args:
-        path: the drafter's checkpoint, for the message.
-        drafter: a model with ``source_symbols`` and ``target_symbols``.
-        source_dictionary: of the data in use.
-        target_dictionary: likewise.
+    Raises:
+        PluginError: they differ.
     """
     for side, stored, dictionary in (
         ("source", drafter.source_symbols, source_dictionary),

@@ -7,14 +7,18 @@ from torch import Tensor, nn
 
 
 def search_with(
-    generator: Any, module: nn.Module, projection: Callable[[], Callable[[Tensor], Tensor]]
+    generator: Any,
+    module: nn.Module,
+    forward: Callable[[Tensor], Tensor],
+    before: Callable[[], None],
 ) -> Any:
     """Put another function in a module's place while one generator searches.
 
     Args:
         generator: fairseq's, whose ``generate`` is replaced.
         module: of the model that it searches with, which others use unchanged.
-        projection: gives the function for a batch, before each.
+        forward: the function.
+        before: called before each batch.
 
     Returns:
         the generator.
@@ -23,7 +27,8 @@ def search_with(
 
     @torch.no_grad()
     def generate(*args: Any, **kwargs: Any) -> Any:
-        module.forward = projection()
+        before()
+        module.forward = forward
         try:
             return search(*args, **kwargs)
         finally:

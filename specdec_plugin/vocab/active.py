@@ -17,17 +17,15 @@ def build_clusters(
     top_k: int,
     vocabulary: int,
     always: Sequence[int],
-    never: int,
+    suppressed_id: int,
     neighbours: int = 1,
-    progress: bool = True,
 ) -> Clusters:
     """The union of the K likeliest tokens of each cluster's states (Amer et al., 2022, Figure 1).
 
     States are assigned as in decoding, to centroids in half precision. What is likely after a
-    state becomes active in the nearest clusters around it, in as many as ``neighbours`` says (the
-    paper: in its own): states like it may lie across the border. A cluster that no state is
-    nearest to is left out, and those that are alike follow each other. Takes a byte of memory for
-    each cluster and symbol.
+    state becomes active in the ``neighbours`` clusters nearest to it (the paper: in its own),
+    because states like it may lie across the border. A cluster that no state is nearest to is left
+    out. Similar clusters follow each other. Takes a byte of memory for each cluster and symbol.
 
     Args:
         states: those that were recorded.
@@ -35,16 +33,15 @@ def build_clusters(
         top_k: K.
         vocabulary: how many symbols there are.
         always: symbols that every cluster has.
-        never: a symbol that no cluster has.
+        suppressed_id: a symbol that no cluster has.
         neighbours: clusters in which a state makes its tokens active; all, if there are fewer.
-        progress: show a progress bar.
     """
     rounded = centroids[chained(centroids)].half()
     norms = rounded.float().square().sum(1)
     neighbours = min(neighbours, len(centroids))
     active = np.zeros((len(centroids), vocabulary), bool)
     used = np.zeros(len(centroids), bool)
-    with tqdm(desc="tokens", unit="state", total=len(states), disable=not progress) as bar:
+    with tqdm(desc="tokens", unit="state", total=len(states)) as bar:
         for batch, tokens in states.chunks():
             far = distances(torch.from_numpy(batch), rounded.float(), norms)
             around = far.topk(neighbours, largest=False).indices.numpy()
@@ -52,7 +49,7 @@ def build_clusters(
             active[around[:, :, None], tokens[:, None, :top_k]] = True
             bar.update(len(batch))
     active[:, list(always)] = True
-    active[:, never] = False
+    active[:, suppressed_id] = False
     kept = torch.from_numpy(np.flatnonzero(used))
     sets = [np.flatnonzero(row).astype(np.int32) for row in active[used]]
     offsets = torch.zeros(len(sets) + 1, dtype=torch.long)

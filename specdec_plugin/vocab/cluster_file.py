@@ -1,18 +1,17 @@
 """The file of ``--vocab-clusters``: clusters, and the model and dictionary that they belong to."""
 
-import os
 from typing import Any, Dict, NamedTuple, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import PluginError
-from ..fairseq_compat.checkpoints import explained
+from ..fairseq_compat.checkpoints import explained, save_whole
 from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
 from .clusters import Clusters
 from .packing import pack, unpack
 
-#: Says what a file is, and which form it has.
+#: The kind of file, and the version of its form.
 KIND = "specdec_plugin vocabulary clusters, 2"
 _FINGERPRINTS = ("decoder", "dictionary")
 _COUNTS = ("vocabulary", "top_k", "neighbours")
@@ -23,11 +22,11 @@ class ClusterFile(NamedTuple):
 
     Attributes:
         clusters: centroids and active tokens.
-        top_k: K: as many of the likeliest tokens of each state are active in its cluster,
-        neighbours: and in others; in so many of the nearest, its own included.
+        top_k: K, how many of the likeliest tokens of each state are active.
+        neighbours: in how many clusters they are: those nearest to the state.
         decoder: (1,) fingerprint of the decoder whose states were clustered.
         dictionary: (1,) fingerprint of the target dictionary.
-        note: which states they were, for people; such as ``en-es train, 1,000,000 states``.
+        note: which states were clustered, such as ``en-es train, 1,000,000 states``.
     """
 
     clusters: Clusters
@@ -66,9 +65,7 @@ def save_clusters(file: ClusterFile, path: str) -> None:
         "dictionary": file.dictionary,
         "note": file.note,
     }
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-    torch.save(state, path + ".tmp")
-    os.replace(path + ".tmp", path)
+    save_whole(state, path)
 
 
 def load_clusters(path: str) -> ClusterFile:
@@ -131,14 +128,13 @@ def check_clusters(
     flag: str,
     others: Sequence[nn.Module] = (),
 ) -> None:
-    """Check that a file belongs to what is decoded with.
+    """Check that a file belongs to the target dictionary and the decoder in use.
 
     Args:
-        path: the file, for the message.
+        path, flag: the file and the option that named it, for the message.
         file: what it holds.
         decoder: whose projection is to be clustered.
         dictionary: of the target.
-        flag: the option that named it, for the message.
         others: decoders whose states may have been clustered instead.
 
     Raises:

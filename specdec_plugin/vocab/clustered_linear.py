@@ -11,7 +11,7 @@ from ..engine import Backend, choose_backend, native
 from ..engine.linear import scores_by
 from ..engine.native.interface import Header
 from ..engine.weights import NativeObject
-from .clusters import Clusters, nearest
+from .clusters import Clusters, distances
 
 #: Gathered weights are read, written and read again, where a full product reads all of them once.
 _GATHERING = 3
@@ -35,8 +35,8 @@ Header(__file__, "shortlist.h", owned=[f"Shortlist shortlist{_CLUSTERED}"])
 class ClusteredLinear:
     """``inputs @ weight.T + bias`` at the active tokens of each input's cluster, -inf elsewhere.
 
-    Each input has the tokens of its own cluster, and no others though they were computed
-    for its neighbours: what is said does not depend on the batch, the beam or the draft.
+    Each input has the tokens of its own cluster alone, even where others were computed for its
+    neighbours. So scores do not depend on the batch, the beam or the draft.
     On a CPU the kernels compute it, in float32 whatever type the weights were rounded to.
 
     Args:
@@ -79,17 +79,17 @@ class ClusteredLinear:
         """(rows, dim) to (rows, vocabulary), float32."""
         return self.scores(inputs, -1)[0]
 
-    def scores(self, inputs: Tensor, never: int) -> Tuple[Tensor, Tensor]:
+    def scores(self, inputs: Tensor, suppressed_id: int) -> Tuple[Tensor, Tensor]:
         """:meth:`__call__`, and the log of the sum of exponentials of each row, (rows,).
 
         Args:
             inputs: (rows, dim).
-            never: an output that is -inf afterwards, or -1.
+            suppressed_id: an output that is -inf afterwards, or -1.
         """
         if self.native is not None:
             run = native.library().gather_run
-            return scores_by(run, self.native, inputs, self._vocabulary, never)
-        own = nearest(inputs.float(), self._centroids, self._norms)
+            return scores_by(run, self.native, inputs, self._vocabulary, suppressed_id)
+        own = distances(inputs.float(), self._centroids, self._norms).argmin(1)
         active, real = self._active(own)
         if _GATHERING * active.numel() < self._vocabulary:
             values = self._gathered(inputs, active)
@@ -98,8 +98,8 @@ class ClusteredLinear:
         normalisers = values.masked_fill(~real, -math.inf).logsumexp(1)
         out = values.new_full((inputs.size(0), self._vocabulary), -math.inf)
         out.scatter_(1, active, values)
-        if never >= 0:
-            out[:, never] = -math.inf
+        if suppressed_id >= 0:
+            out[:, suppressed_id] = -math.inf
         return out, normalisers
 
     def _active(self, own: Tensor) -> Tuple[Tensor, Tensor]:
@@ -107,9 +107,9 @@ class ClusteredLinear:
         sizes = self._sizes[own].unsqueeze(1)
         # Elsewhere the host would have to wait for the sizes.
         width = int(sizes.max()) if sizes.device.type == "cpu" else self._largest
-        place = torch.arange(width, device=own.device)
-        places = self._begins[own].unsqueeze(1) + torch.minimum(place, sizes - 1)
-        return self._tokens[places].long(), place < sizes
+        column = torch.arange(width, device=own.device)
+        index = self._begins[own].unsqueeze(1) + torch.minimum(column, sizes - 1)
+        return self._tokens[index].long(), column < sizes
 
     def _gathered(self, inputs: Tensor, active: Tensor) -> Tensor:
         """(rows, width) of these tokens alone."""

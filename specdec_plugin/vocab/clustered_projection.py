@@ -39,8 +39,7 @@ class ClusteredProjection(OutputProjection):
     @property
     def gather(self) -> Optional[int]:
         """The kernels' handle, where they run it."""
-        handle: Optional[int] = self._linear.native if self._first_head is None else None
-        return handle
+        return self._linear.native if self._first_head is None else None
 
     @property
     def shortlist(self) -> Optional[int]:

@@ -50,10 +50,4 @@ def distances(states: Tensor, centroids: Tensor, norms: Tensor) -> Tensor:
     Returns:
         (rows, clusters) float32.
     """
-    found: Tensor = torch.mm(states, centroids.t()).float().mul_(-2).add_(norms)
-    return found
-
-
-def nearest(states: Tensor, centroids: Tensor, norms: Tensor) -> Tensor:
-    """The cluster of each state, (rows,) long; for the arguments see :func:`distances`."""
-    return distances(states, centroids, norms).argmin(1)
+    return torch.mm(states, centroids.t()).float().mul_(-2).add_(norms)

@@ -1,6 +1,6 @@
 """``--vocab-clusters`` and ``--drafter-vocab-clusters``: which clusters belong to which decoder."""
 
-from typing import Any, Callable, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from torch import Tensor
 
@@ -15,12 +15,7 @@ from .clusters import Clusters
 def verifier_clusters(
     path: Optional[str], models: Sequence[Any], dictionary: Any
 ) -> Optional[Clusters]:
-    """What ``--vocab-clusters`` names; None for nothing.
-
-    Args:
-        path: the file.
-        models: the models in ``--path``.
-        dictionary: of the target.
+    """What ``--vocab-clusters`` names for the models in ``--path``; None for nothing.
 
     Raises:
         PluginError: the file or the models cannot be used for it.
@@ -65,15 +60,10 @@ def drafter_clusters(
 
 
 def cluster_search(generator: Any, decoder: Any, clusters: Clusters) -> Any:
-    """Let fairseq's own search project by clusters, and nobody else who uses the model.
-
-    Args:
-        generator: fairseq's, which is changed.
-        decoder: of the model that it searches with.
-        clusters: of the decoder's states.
+    """Let fairseq's own search with a decoder project by clusters, and nobody else.
 
     Returns:
-        the generator.
+        the generator, which is changed.
     """
     module = decoder.output_projection
     # What enters the module has gone through a first head already.
@@ -82,8 +72,4 @@ def cluster_search(generator: Any, decoder: Any, clusters: Clusters) -> Any:
     def forward(features: Tensor) -> Tensor:
         return projection.scores(features).values.to(features.dtype)
 
-    def packed() -> Callable[[Tensor], Tensor]:
-        projection.refresh()
-        return forward
-
-    return search_with(generator, module, packed)
+    return search_with(generator, module, forward, before=projection.refresh)

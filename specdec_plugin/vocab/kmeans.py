@@ -18,17 +18,8 @@ PASSES = 3
 _STATES_A_CENTROID, _MOST_NUMBERS = 256, 1 << 28
 
 
-def cluster(states: States, count: int, seed: int, progress: bool = True) -> Tensor:
-    """Centroids of groups of similar states.
-
-    Args:
-        states: what to group.
-        count: how many groups.
-        seed: of what is drawn.
-        progress: show a progress bar.
-
-    Returns:
-        (count, dim) float32.
+def cluster(states: States, count: int, seed: int) -> Tensor:
+    """Centroids of ``count`` groups of similar states, (count, dim) float32.
 
     Raises:
         PluginError: there are fewer states than groups, or neither faiss nor scikit-learn.
@@ -40,14 +31,14 @@ def cluster(states: States, count: int, seed: int, progress: bool = True) -> Ten
         )
     faiss = _module("faiss")
     if faiss is not None:
-        return _with_faiss(faiss, states, count, seed, progress)
+        return _with_faiss(faiss, states, count, seed)
     found = _module("sklearn.cluster")
     if found is None:
         raise PluginError(
             "Clustering needs faiss or scikit-learn. Install one of them with pip install "
             "'specdec-plugin[cluster]'."
         )
-    return _with_mini_batches(found, states, count, seed, progress)
+    return _with_mini_batches(found, states, count, seed)
 
 
 def _module(name: str) -> Optional[Any]:
@@ -57,14 +48,14 @@ def _module(name: str) -> Optional[Any]:
         return None
 
 
-def _with_faiss(faiss: Any, states: States, count: int, seed: int, progress: bool) -> Tensor:
+def _with_faiss(faiss: Any, states: States, count: int, seed: int) -> Tensor:
     sample = states.sample(min(count * _STATES_A_CENTROID, _MOST_NUMBERS // states.dim), seed)
     kmeans = faiss.Kmeans(
         states.dim,
         count,
         niter=20,
         seed=seed,
-        verbose=progress,
+        verbose=True,
         min_points_per_centroid=1,
         max_points_per_centroid=_STATES_A_CENTROID,
     )
@@ -72,14 +63,10 @@ def _with_faiss(faiss: Any, states: States, count: int, seed: int, progress: boo
     return torch.from_numpy(np.asarray(kmeans.centroids, np.float32))
 
 
-def _with_mini_batches(
-    sklearn_cluster: Any, states: States, count: int, seed: int, progress: bool
-) -> Tensor:
+def _with_mini_batches(sklearn_cluster: Any, states: States, count: int, seed: int) -> Tensor:
     size = max(CHUNK, 2 * count)
     kmeans = sklearn_cluster.MiniBatchKMeans(count, batch_size=size, n_init=1, random_state=seed)
-    with tqdm(
-        desc="k-means", unit="state", total=PASSES * len(states), disable=not progress
-    ) as bar:
+    with tqdm(desc="k-means", unit="state", total=PASSES * len(states)) as bar:
         for turn in range(PASSES):
             for batch, _ in states.chunks(seed + turn, size):
                 # The short end of a folder cannot give the first centroids.

@@ -1,4 +1,4 @@
-"""What a decoder's states are right before the projection, and what the model says there."""
+"""A decoder's states right before the projection, and the tokens that it predicts there."""
 
 from typing import Any, Dict, Tuple
 

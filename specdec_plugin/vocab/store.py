@@ -15,18 +15,18 @@ _FILES = {"states": np.float16, "tokens": np.int32}
 
 
 class StateStore:
-    """A folder to which states are appended; what was interrupted is gone on with.
+    """A folder to which states are appended; an interrupted recording is resumed.
 
     Args:
         folder: where the files go.
-        identity: what the states depend on, as plain values; a folder that was begun with others
-            is not gone on with.
+        identity: what the states depend on, as plain values; with others, a folder cannot be
+            resumed.
         dim: size of a state.
         top_k: tokens of each state.
 
     Attributes:
         count: states that are stored.
-        batches: batches that they are of.
+        batches: the batches that they came from.
 
     Raises:
         PluginError: the folder was begun with another identity.
@@ -40,12 +40,12 @@ class StateStore:
         self.count = self.batches = 0
         known = read_progress(folder)
         if known is not None:
-            self._go_on(known)
+            self._resume(known)
         for name in _FILES:  # behind that, a batch that was not finished
             with open(self._path(name), "ab") as file:
                 file.truncate(self.count * self._bytes(name))
 
-    def _go_on(self, known: Dict[str, Any]) -> None:
+    def _resume(self, known: Dict[str, Any]) -> None:
         for name, value in self._identity.items():
             if known["identity"].get(name) != value:
                 raise PluginError(
@@ -85,8 +85,7 @@ def read_progress(folder: str) -> Optional[Dict[str, Any]]:
     """What a :class:`StateStore` noted; None where there is none."""
     try:
         with open(os.path.join(folder, "progress.json"), encoding="utf-8") as file:
-            known: Dict[str, Any] = json.load(file)
-            return known
+            return json.load(file)
     except FileNotFoundError:
         return None
 
@@ -156,12 +155,12 @@ class States:
         """(``count`` or all, dim) float32, drawn without repetition."""
         drawn = np.random.default_rng(seed).permutation(len(self))[:count]
         found = np.empty((len(drawn), self.dim), np.float32)
-        place = before = 0
+        end = before = 0
         for states, _ in self._parts:
             own = np.sort(drawn[(drawn >= before) & (drawn < before + len(states))]) - before
             for first in range(0, len(own), CHUNK):
                 rows = own[first : first + CHUNK]
-                found[place : place + len(rows)] = states[rows]
-                place += len(rows)
+                found[end : end + len(rows)] = states[rows]
+                end += len(rows)
             before += len(states)
         return found

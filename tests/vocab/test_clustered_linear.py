@@ -37,7 +37,7 @@ def test_is_the_masked_full_product(rows, share, vocabulary, dim, with_bias, bac
     clusters = made.random_clusters(9, dim, vocabulary, share, always=[2, 3], never=[1])
     expected = naive(inputs, weight, bias, clusters)
     found, normalisers = ClusteredLinear(weight, bias, clusters, backend=backend).scores(
-        inputs, never=3
+        inputs, suppressed_id=3
     )
     torch.testing.assert_close(normalisers, expected.logsumexp(1), atol=1e-4, rtol=1e-5)
     expected[:, 3] = -math.inf

@@ -46,7 +46,7 @@ class FakeKMeans:
 def test_finds_the_groups(states, backend, monkeypatch):
     fake = SimpleNamespace(Kmeans=FakeKMeans) if backend == "faiss" else None
     monkeypatch.setitem(sys.modules, "faiss", fake)
-    found = cluster(states, 4, seed=1, progress=False)
+    found = cluster(states, 4, seed=1)
     assert found.shape == (4, 3) and found.dtype == torch.float32
     closest = torch.cdist(CENTRES, found).min(1)
     assert sorted(closest.indices.tolist()) == [0, 1, 2, 3]
@@ -54,7 +54,7 @@ def test_finds_the_groups(states, backend, monkeypatch):
 
 
 def test_active_tokens_are_the_unions(states):
-    built = build_clusters(states, CENTRES, 2, 50, always=[2, 3], never=1, progress=False)
+    built = build_clusters(states, CENTRES, 2, 50, always=[2, 3], suppressed_id=1)
     expected = [[2, 3, 10 + group, 20 + group] for group in range(4)]
     assert made.sets_of(built) == expected
     assert torch.equal(built.centroids, CENTRES.half())
@@ -65,13 +65,9 @@ def test_active_tokens_are_the_unions(states):
 
 def test_neighbours_have_the_tokens_too(states):
     """The first three groups are near each other, and the last is as far from each of them."""
-    built = build_clusters(
-        states, CENTRES, 1, 50, always=[2], never=1, neighbours=3, progress=False
-    )
+    built = build_clusters(states, CENTRES, 1, 50, always=[2], suppressed_id=1, neighbours=3)
     assert made.sets_of(built) == [*3 * [[2, 10, 11, 12, 13]], [2, 13]]
-    built = build_clusters(
-        states, CENTRES, 1, 50, always=[2], never=1, neighbours=9, progress=False
-    )
+    built = build_clusters(states, CENTRES, 1, 50, always=[2], suppressed_id=1, neighbours=9)
     assert made.sets_of(built) == 4 * [[2, 10, 11, 12, 13]]
 
 
@@ -85,7 +81,7 @@ def test_clusters_follow_others_that_are_like_them():
 
 def test_padding_is_never_active_and_empty_clusters_are_left_out(states):
     centroids = torch.cat([CENTRES[:1], torch.full((1, 3), 99.0), CENTRES[1:]])
-    built = build_clusters(states, centroids, 1, 50, always=[2, 11], never=10, progress=False)
+    built = build_clusters(states, centroids, 1, 50, always=[2, 11], suppressed_id=10)
     assert made.sets_of(built) == [[2, 11], [2, 11], [2, 11, 12], [2, 11, 13]]
     assert torch.equal(built.centroids, CENTRES.half())
 
