@@ -22,6 +22,10 @@ class Constraints(NamedTuple):
         max_len: tokens after which the sentence is ended.
         prefix: (rows, width) tokens that every row must begin with, padded on the
             right, or None.
+        no_repeat_ngram_size: no n-gram of this size comes twice in a hypothesis; 0: any may.
+        source_lengths: (rows,) the length that each output must have, or None.
+
+    The last two are kept by beam search alone.
     """
 
     pad: int
@@ -31,6 +35,8 @@ class Constraints(NamedTuple):
     min_len: int
     max_len: int
     prefix: Optional[Tensor] = None
+    no_repeat_ngram_size: int = 0
+    source_lengths: Optional[Tensor] = None
 
     def select(self, rows: Tensor) -> "Constraints":
         """The same rules for some of the rows."""

@@ -1,9 +1,7 @@
 """The face to fairseq-generate, fairseq-interactive and fairseq's hub."""
 
 import logging
-import sys
 import weakref
-from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence
 
 import torch
@@ -14,7 +12,7 @@ from ..engine.encoder import build_encoder
 from ..errors import PluginError
 from .alignment import Aligner
 from .constraints import Constraints
-from .loop import DecodingLoop
+from .lengths import Lengths
 from .state import Batch
 from .statistics import Statistics
 
@@ -23,36 +21,14 @@ logger = logging.getLogger(__name__)
 _NOTHING = torch.empty(0)
 
 
-@dataclass
-class Lengths:
-    """fairseq's length options.
-
-    Attributes:
-        max_len_a: with ``max_len_b``, the limit is ``a · padded source length + b``.
-        max_len_b: see ``max_len_a``.
-        min_len: tokens before an end of sentence may come.
-        max_positions: positions that every model has.
-        unk_penalty: ``--unkpen``.
-        len_penalty: ``--lenpen``.
-        normalize: divide scores by length (not ``--unnormalized``).
-    """
-
-    max_len_a: float = 0
-    max_len_b: int = 200
-    min_len: int = 1
-    max_positions: int = sys.maxsize
-    unk_penalty: float = 0.0
-    len_penalty: float = 1.0
-    normalize: bool = True
-
-
 class ParallelGenerator:
     """Decodes fairseq's batches with the loop; has the methods of a ``SequenceGenerator``.
 
     Args:
         models: the verifiers, whose encoders run here.
         dictionary: the target dictionary.
-        loop: how a batch is decoded.
+        loop: how a batch is decoded: a :class:`.loop.DecodingLoop`, or what has its ``decode``,
+            ``drafter`` and ``max_rows``.
         statistics: its counters; the summary is logged when the generator is dropped.
         lengths: fairseq's options.
         eos: the symbol that is fed first and ends a sentence (default: the dictionary's).
@@ -65,7 +41,7 @@ class ParallelGenerator:
         self,
         models: Sequence[Any],
         dictionary: Any,
-        loop: DecodingLoop,
+        loop: Any,
         statistics: Statistics,
         lengths: Lengths,
         eos: Optional[int] = None,
@@ -103,7 +79,7 @@ class ParallelGenerator:
             bos_token: what the decoder is fed first (default: ``eos``).
 
         Returns:
-            for each row a list of one hypothesis: ``tokens`` and
+            for each sentence its hypotheses, the best first: ``tokens`` and
             ``positional_scores`` (length,), ``score``, ``steps`` (iterations),
             ``history``, ``alignment`` where asked for, and empty ``attention``.
         """
@@ -112,10 +88,10 @@ class ParallelGenerator:
         with self.statistics.timed("total"):
             batch = self._batch(sample["net_input"], prefix_tokens, bos_token)
             found = self.loop.decode(batch)
-        hypotheses = [self._finished(hypothesis) for hypothesis in found]
+        hypotheses = [[self._finished(each) for each in sentence] for sentence in found]
         if self._aligner is not None:
-            self._aligner.align(batch, hypotheses)
-        return [[hypothesis] for hypothesis in hypotheses]
+            self._aligner.align(batch, [best for best, *_ in hypotheses])
+        return hypotheses
 
     def forget(self) -> None:
         """Decode as if nothing had been decoded before; only speed depends on it."""
@@ -125,7 +101,7 @@ class ParallelGenerator:
     def _batch(
         self, net_input: Dict[str, Any], prefix: Optional[Tensor], bos: Optional[int]
     ) -> Batch:
-        max_len = self._max_len(net_input["src_tokens"].size(1))
+        max_len = self._max_len(net_input)
         for model in self.models:
             model.eval()
         with self.statistics.timed("encoder"):
@@ -141,14 +117,19 @@ class ParallelGenerator:
             self.lengths.min_len,
             max_len,
             prefix,
+            self.lengths.no_repeat_ngram_size,
+            net_input["src_lengths"] if self.lengths.match_source_len else None,
         )
         return Batch(net_input, outs, self.eos if bos is None else bos, limits)
 
-    def _max_len(self, source_length: int) -> int:
-        """fairseq's limit; note that ``source_length`` is that of the padded batch."""
+    def _max_len(self, net_input: Dict[str, Any]) -> int:
+        """fairseq's limit; note that it reads the length of the padded batch."""
         lengths = self.lengths
-        limit = int(lengths.max_len_a * source_length + lengths.max_len_b)
-        max_len = min(limit, lengths.max_positions - 1)
+        if lengths.match_source_len:
+            max_len = int(net_input["src_lengths"].max())
+        else:
+            limit = int(lengths.max_len_a * net_input["src_tokens"].size(1) + lengths.max_len_b)
+            max_len = min(limit, lengths.max_positions - 1)
         if lengths.min_len > max_len:
             raise PluginError(
                 f"--min-len {lengths.min_len} is more than the length limit {max_len}. "
@@ -157,18 +138,12 @@ class ParallelGenerator:
         return max_len
 
     def _finished(self, hypothesis: Dict[str, Any]) -> Dict[str, Any]:
-        scores = hypothesis["positional_scores"]
-        score = scores.sum()
-        if self.lengths.normalize:
-            score.div_(scores.size(0) ** self.lengths.len_penalty)
         history = [{"tokens": tokens} for tokens in hypothesis["history"]]
-        return {
-            **hypothesis,
-            "score": score,
-            "history": history,
-            "attention": _NOTHING,
-            "alignment": _NOTHING,
-        }
+        finished = {**hypothesis, "history": history, "attention": _NOTHING, "alignment": _NOTHING}
+        if "score" not in hypothesis:
+            scores = hypothesis["positional_scores"]
+            finished["score"] = self.lengths.score(scores.sum(), scores.size(0))
+        return finished
 
 
 def _report(statistics: Statistics, max_rows: int) -> None:

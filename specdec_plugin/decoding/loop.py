@@ -176,12 +176,13 @@ class DecodingLoop:
         self.keep_history = keep_history
         self.max_rows = sys.maxsize if max_rows is None else max_rows
 
-    def decode(self, batch: Batch) -> List[Dict[str, Any]]:
+    def decode(self, batch: Batch) -> List[List[Dict[str, Any]]]:
         """Decode a batch.
 
         Returns:
-            for each sentence ``tokens`` and ``positional_scores`` (length,), ``steps``
-            (iterations), and ``history``: (draft, added tokens) of each iteration.
+            for each sentence a list of one hypothesis: ``tokens`` and ``positional_scores``
+            (length,), ``steps`` (iterations), and ``history``: (draft, added tokens) of each
+            iteration.
         """
         rows = Rows(batch)
         history: List[List[Tensor]] = [[] for _ in range(batch.size)]
@@ -207,7 +208,7 @@ class DecodingLoop:
             hypothesis["history"] = steps
         self.statistics.sentences += batch.size
         self.statistics.batches += 1
-        return [hypothesis for hypothesis in finished if hypothesis is not None]
+        return [[hypothesis] for hypothesis in finished if hypothesis is not None]
 
     def _draft(self, rows: Rows) -> Draft:
         """The drafter's proposal; in the first iteration the prefix that must be chosen, if any."""

@@ -42,12 +42,18 @@ class Verifier:
         self.states: Sequence[Any] = ()
         self.hidden: Optional[Tensor] = None
 
-    def start(self, batch: Batch) -> None:
-        """Project the encoder outputs of a batch and empty the caches."""
+    def start(self, batch: Batch, beams: int = 1) -> None:
+        """Project the encoder outputs of a batch and empty the caches.
+
+        Args:
+            batch: the batch.
+            beams: the most rows that a sentence will have.
+        """
         capacity = min(batch.constraints.max_len + 1, 256)
         with self.statistics.timed("verifier"):
             self.states = [
-                engine.start(out, capacity) for engine, out in zip(self.engines, batch.encoder_outs)
+                engine.start(out, capacity, beams)
+                for engine, out in zip(self.engines, batch.encoder_outs)
             ]
 
     def scores(self, fed: Tensor, never: int) -> Scores:

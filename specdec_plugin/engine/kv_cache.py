@@ -153,14 +153,19 @@ class KVCache:
         if not self.for_kernels:
             self.store = self.store.index_select(2, parents)
             return
+        ancestors = self.share()
+        continued = parents if self.row_index is None else self.row_index[parents]
+        inherited = ancestors[continued, : self.longest]
+        ancestors[row_index] = row_index.unsqueeze(1)
+        ancestors[row_index, : self.longest] = inherited
+        self.row_index = row_index
+
+    def share(self) -> Tensor:
+        """:attr:`ancestors`, made where there is none: every row holds its own slots."""
         if self.ancestors is None:
             own = torch.arange(self.store.size(2)).unsqueeze(1)
             self.ancestors = own.expand(-1, self.capacity).contiguous()
-        assert self.row_index is not None
-        inherited = self.ancestors[self.row_index[parents], : self.longest]
-        self.ancestors[row_index] = row_index.unsqueeze(1)
-        self.ancestors[row_index, : self.longest] = inherited
-        self.row_index = row_index
+        return self.ancestors
 
     def _numbers_to(self, end: int) -> Tensor:
         if end > self._numbers.size(0):

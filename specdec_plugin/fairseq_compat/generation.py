@@ -2,7 +2,7 @@
 
 import importlib.util
 from dataclasses import MISSING, fields
-from typing import Any, Callable, Dict, Mapping, Optional
+from typing import Any, Callable, Container, Dict, Mapping, Optional
 
 from fairseq.dataclass.configs import GenerationConfig
 
@@ -50,7 +50,11 @@ REFUSED: Dict[str, str] = {
 
 
 def check_generation(
-    options: Any, method: str, beam: Optional[int] = 1, typed: bool = False
+    options: Any,
+    method: str,
+    beam: Optional[int] = 1,
+    honours: Container[str] = (),
+    typed: bool = False,
 ) -> None:
     """Refuse options of fairseq that would be ignored.
 
@@ -58,13 +62,15 @@ def check_generation(
         options: fairseq's generation options (dataclass, OmegaConf or Namespace).
         method: the value of ``--decoding``.
         beam: the beam that the method takes; None: any.
+        honours: options that the method keeps, though greedy decoding cannot.
         typed: they come from a command line; else from a program, such as fairseq's hub.
 
     Raises:
         PluginError: names the option as it was given, and the cure.
     """
     for item in fields(GenerationConfig):
-        if item.name not in REFUSED or (item.name == "beam" and beam is None):
+        any_beam = item.name == "beam" and beam is None
+        if item.name not in REFUSED or item.name in honours or any_beam:
             continue
         default = beam if item.name == "beam" else item.default
         value = getattr(options, item.name, default)
@@ -110,7 +116,7 @@ def _typed(name: str, value: Any) -> str:
     return f"{flag_of(name)} {value}" if number else flag_of(name)
 
 
-def check_when_parsed(parser: Any, beam_of: Callable[[Any], Optional[int]]) -> None:
+def check_when_parsed(parser: Any, method_of: Callable[[Any], Any]) -> None:
     """Let a parser of fairseq-generate or fairseq-interactive check what it parsed at once.
 
     fairseq itself would load data and models first. Where ``--beam`` is not typed, it takes the
@@ -118,7 +124,8 @@ def check_when_parsed(parser: Any, beam_of: Callable[[Any], Optional[int]]) -> N
 
     Args:
         parser: fairseq's, to which a task adds its flags; others are left as they are.
-        beam_of: the beam that the method in the parsed options takes; None: any.
+        method_of: the method in the parsed options: its ``default_beam``, ``honours`` and
+            ``check_search``.
     """
     default = parser.get_default("beam")
     if default is None:
@@ -132,11 +139,13 @@ def check_when_parsed(parser: Any, beam_of: Callable[[Any], Optional[int]]) -> N
         finally:
             parser.set_defaults(beam=default)
         _check_tokenizer(found)
-        beam = None if found.decoding is None else beam_of(found)
+        method = None if found.decoding is None else method_of(found)
         if found.beam is None:
-            found.beam = beam or default
-        if found.decoding is not None and not found.score_reference:
-            check_generation(found, str(found.decoding), beam, typed=True)
+            found.beam = default if method is None else method.default_beam or default
+        if method is not None and not found.score_reference:
+            name = str(found.decoding)
+            check_generation(found, name, method.default_beam, method.honours, typed=True)
+            method.check_search(found)
             _check_printing(found)
         return found, rest
 

@@ -4,8 +4,8 @@ import logging
 import sys
 from typing import Any, Optional, Sequence
 
-from ..decoding.generator import Lengths, ParallelGenerator
-from ..decoding.loop import DecodingLoop, UnverifiedStep, VerifiedStep
+from ..decoding.generator import ParallelGenerator
+from ..decoding.lengths import Lengths
 from ..decoding.native_verification import NativeVerification
 from ..decoding.statistics import Statistics
 from ..decoding.verifier import Verifier
@@ -42,26 +42,26 @@ def build_generator(
     cfg = decoding_config(task)
     check_method_flags(cfg)
     method, target = method_of(cfg), task.target_dictionary
-    check_generation(args, method.name, method.default_beam)
+    check_generation(args, method.name, method.default_beam, method.honours)
+    method.check_search(args)
     statistics = Statistics()
     backend = backend or choose_backend(next(models[0].parameters()).device)
     ends = target.eos() if eos is None else eos
-    setup = Setup(cfg, task, models, statistics, ends, backend)
-    step: Any = UnverifiedStep()
+    setup = Setup(cfg, task, models, statistics, ends, backend, generation=args)
     if method.verifies:
         setup.verifier = _verifier(setup, getattr(args, "temperature", 1.0))
-        step = VerifiedStep(setup.verifier, method.rule(setup))
-    drafter = method.build(setup)
-    history = bool(getattr(args, "retain_iter_history", False))
-    loop = DecodingLoop(drafter, step, statistics, history, method.max_rows(setup))
-    lengths = _lengths(args, models, method.max_positions(drafter))
+    setup.lengths = _lengths(args, models)
+    loop = method.loop(setup)
+    if loop.drafter is not None and not method.verifies:
+        positions = method.max_positions(loop.drafter)
+        setup.lengths.max_positions = min(setup.lengths.max_positions, positions or sys.maxsize)
     alignment = getattr(args, "print_alignment", None)
     return ParallelGenerator(
         models,
         target,
         loop,
         statistics,
-        lengths,
+        setup.lengths,
         ends,
         alignment=alignment,
         backend=backend,
@@ -94,20 +94,12 @@ def _adaptive(model: Any) -> bool:
     return getattr(model.decoder, "adaptive_softmax", None) is not None
 
 
-def _lengths(args: Any, models: Sequence[Any], drafter_positions: Optional[int]) -> Lengths:
-    """fairseq's length options; positions limit the output as the verifiers' do in fairseq.
-
-    Args:
-        args: fairseq's generation options.
-        models: the verifiers.
-        drafter_positions: those of a drafter that is not verified; None where they do not end.
-    """
+def _lengths(args: Any, models: Sequence[Any]) -> Lengths:
+    """fairseq's length options; the verifiers' positions limit the output, as in fairseq."""
     limits = [sys.maxsize]
     for model in models:
         if hasattr(model, "max_decoder_positions"):
             limits.append(model.max_decoder_positions())
-    if drafter_positions is not None:
-        limits.append(drafter_positions)
     return Lengths(
         max_len_a=getattr(args, "max_len_a", 0),
         max_len_b=getattr(args, "max_len_b", 200),
@@ -116,4 +108,6 @@ def _lengths(args: Any, models: Sequence[Any], drafter_positions: Optional[int])
         unk_penalty=getattr(args, "unkpen", 0),
         len_penalty=getattr(args, "lenpen", 1),
         normalize=not getattr(args, "unnormalized", False),
+        no_repeat_ngram_size=getattr(args, "no_repeat_ngram_size", 0),
+        match_source_len=getattr(args, "match_source_len", False),
     )

@@ -33,6 +33,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from ..decoding.acceptance import Rule, TopBeta
 from ..decoding.drafter import Drafter
+from ..decoding.loop import DecodingLoop, UnverifiedStep, VerifiedStep
 from ..decoding.operations import Work
 from ..errors import PluginError
 from ..fairseq_compat.options import flag_of, task_options
@@ -79,6 +80,7 @@ class Method(ABC):
         needs: flags that have an effect only beside another flag's value.
         verifies: whether the model in ``--path`` verifies drafts; else they are the output.
         default_beam: fairseq's ``--beam`` where it is not typed; None keeps fairseq's.
+        honours: options of fairseq that this method keeps, though greedy ones refuse them.
         variants: the names of ``specdec-bench``; () means the method's name alone.
     """
 
@@ -89,6 +91,7 @@ class Method(ABC):
     needs: ClassVar[Mapping[str, Need]] = {}
     verifies: ClassVar[bool] = True
     default_beam: ClassVar[Optional[int]] = 1
+    honours: ClassVar[FrozenSet[str]] = frozenset()
     variants: ClassVar[Sequence[Variant]] = ()
 
     @classmethod
@@ -100,10 +103,32 @@ class Method(ABC):
     def check(cls, cfg: Any) -> None:
         """Refuse flags that contradict each other, with a :class:`PluginError`."""
 
+    @classmethod  # noqa: B027 - most keep what fairseq's options say, or refuse it
+    def check_search(cls, generation: Any) -> None:
+        """Refuse fairseq's generation options that contradict each other, likewise."""
+
+    @classmethod
+    def unavailable(cls, generation: Any) -> Optional[str]:
+        """Why fairseq's own search has to decode with these options of fairseq; None: it has not.
+
+        A few words for the log.
+        """
+        return None
+
     @classmethod
     @abstractmethod
     def build(cls, setup: Setup) -> Optional[Drafter]:
         """Build the drafter; None where nothing is drafted."""
+
+    @classmethod
+    def loop(cls, setup: Setup) -> Any:
+        """Build what decodes batches; see :class:`..decoding.generator.ParallelGenerator`."""
+        step: Any = UnverifiedStep()
+        if setup.verifier is not None:
+            step = VerifiedStep(setup.verifier, cls.rule(setup))
+        history = bool(getattr(setup.generation, "retain_iter_history", False))
+        drafter = cls.build(setup)
+        return DecodingLoop(drafter, step, setup.statistics, history, cls.max_rows(setup))
 
     @classmethod
     def rule(cls, setup: Setup) -> Rule:

@@ -1,11 +1,12 @@
 """What a method is built from: flags, task, models and verifier."""
 
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Optional, Sequence
 
 import torch
 
+from ..decoding.lengths import Lengths
 from ..decoding.statistics import Statistics
 from ..decoding.symbols import Symbols
 from ..decoding.verifier import Verifier
@@ -32,6 +33,8 @@ class Setup:
         eos: the symbol that ends a sentence.
         backend: who computes.
         verifier: runs the models; None for a method that does not verify.
+        lengths: fairseq's length options.
+        generation: fairseq's generation options.
     """
 
     cfg: Any
@@ -41,6 +44,8 @@ class Setup:
     eos: int
     backend: Backend
     verifier: Optional[Verifier] = None
+    lengths: Lengths = field(default_factory=Lengths)
+    generation: Any = None
 
     @property
     def on_cpu(self) -> bool:

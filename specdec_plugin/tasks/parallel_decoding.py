@@ -1,5 +1,6 @@
 """``--task specdec_translation``: fairseq's translation task with the decoding flags."""
 
+import logging
 from typing import Any
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
@@ -21,6 +22,8 @@ from ..methods.registry import (
 )
 from ..vocab.flags import cluster_search, verifier_clusters
 
+logger = logging.getLogger(__name__)
+
 
 class ParallelDecodingMixin(EveryLineMixin, AutocastMixin, FairseqTask):
     """Adds ``--decoding`` and its flags to a fairseq translation task, legacy or not.
@@ -34,7 +37,7 @@ class ParallelDecodingMixin(EveryLineMixin, AutocastMixin, FairseqTask):
         super().add_args(parser)
         if getattr(cls, "__dataclass", None) is None:
             gen_parser_from_dataclass(parser, config_class("LegacyConfig", AutocastConfig)())
-        check_when_parsed(parser, lambda options: method_of(options).default_beam)
+        check_when_parsed(parser, method_of)
 
     @classmethod
     def setup_task(cls, cfg: Any, **kwargs: Any) -> Any:
@@ -49,7 +52,10 @@ class ParallelDecodingMixin(EveryLineMixin, AutocastMixin, FairseqTask):
         scores = getattr(args, "score_reference", False)
         if config.decoding is not None and not scores:
             check_call(args, kwargs, config)
-            return self._build_parallel_generator(models, args)
+            reason = method_of(config).unavailable(args)
+            if reason is None:
+                return self._build_parallel_generator(models, args)
+            logger.info(f"fairseq's own search decodes, because {reason}")
         path = config.vocab_clusters
         if path is not None and scores:
             raise PluginError(

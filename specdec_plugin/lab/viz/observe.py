@@ -57,10 +57,10 @@ class ObservingLoop(DecodingLoop):
         super().__init__(loop.drafter, loop.step, loop.statistics, loop.keep_history, loop.max_rows)
         self.observe = observe
 
-    def decode(self, batch: Batch) -> List[Dict[str, Any]]:
+    def decode(self, batch: Batch) -> List[List[Dict[str, Any]]]:
         """Decode a batch of one sentence."""
-        (hypothesis,) = super().decode(batch)
+        ((hypothesis,),) = super().decode(batch)
         verifier = self.step.verifier
         verifier.start(batch)
         hypothesis["observed"] = self.observe(verifier, batch, hypothesis)
-        return [hypothesis]
+        return [[hypothesis]]

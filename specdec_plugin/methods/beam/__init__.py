@@ -1,0 +1,1 @@
+"""Beam search: fairseq's, hypothesis for hypothesis, on this plugin's engines."""

@@ -1,0 +1,73 @@
+"""fairseq's beam search, ours, and the comparison of their n-best lists."""
+
+import torch
+from fairseq.search import LengthConstrainedBeamSearch
+from fairseq.sequence_generator import SequenceGenerator
+
+from specdec_plugin.decoding.generator import ParallelGenerator
+from specdec_plugin.decoding.lengths import Lengths
+from specdec_plugin.decoding.statistics import Statistics
+from specdec_plugin.decoding.verifier import Verifier
+from specdec_plugin.engine import build_engine
+from specdec_plugin.methods.beam.search import BeamSearch
+
+from .search import SYMBOLS
+
+#: Two totals that differ by less may come in either order.
+TIE = 1e-4
+
+
+def reference(models, sample, beams, prefix=None, **options):
+    """fairseq's n-best lists; n-grams are blocked in earnest."""
+    strategy = None
+    if options.get("match_source_len"):
+        strategy = LengthConstrainedBeamSearch(SYMBOLS, 1, 0, 1, 0)
+    generator = SequenceGenerator(
+        models, SYMBOLS, beam_size=beams, search_strategy=strategy, **options
+    )
+    block = generator.repeat_ngram_blocker
+    if block is not None:
+        # Without its CUDA extension fairseq compares the padding behind the tokens.
+        forward = block.forward
+        block.forward = lambda tokens, lprobs, bsz, beam, step: forward(
+            tokens[:, : step + 1], lprobs, bsz, beam, step
+        )
+    return generator.generate(models, sample, prefix_tokens=prefix)
+
+
+def ours(models, sample, beams, prefix=None, backend=None, temperature=1.0, **options):
+    """Our n-best lists, by options of fairseq's generator."""
+    names = {"len_penalty", "max_len_a", "max_len_b", "min_len", "unk_penalty"}
+    names |= {"no_repeat_ngram_size", "match_source_len"}
+    given = {name: value for name, value in options.items() if name in names}
+    positions = min(model.max_decoder_positions() for model in models)
+    lengths = Lengths(
+        max_positions=positions, normalize=options.get("normalize_scores", True), **given
+    )
+    statistics = Statistics()
+    verifier = Verifier([build_engine(each, backend=backend) for each in models], statistics)
+    verifier.temperature = temperature
+    search = BeamSearch(verifier, statistics, lengths, beams)
+    generator = ParallelGenerator(models, SYMBOLS, search, statistics, lengths, backend=backend)
+    return generator.generate(models, sample, prefix_tokens=prefix)
+
+
+def totals(hypotheses):
+    """The sums of log-probabilities of hypotheses."""
+    return [float(each["positional_scores"].sum()) for each in hypotheses]
+
+
+def assert_same_lists(found, expected):
+    """The same hypotheses in the same order, but for ties."""
+    assert len(found) == len(expected)
+    for mine, theirs in zip(found, expected):
+        assert len(mine) == len(theirs)
+        for one, other in zip(mine, theirs):
+            close = abs(float(one["score"]) - float(other["score"])) < TIE
+            assert close or float(one["score"]) == float(other["score"])  # both -inf
+            if one["tokens"].tolist() != other["tokens"].tolist():
+                # Another hypothesis of ours has the tokens, and its score is as good.
+                (same,) = (m for m in mine if m["tokens"].tolist() == other["tokens"].tolist())
+                assert abs(float(same["score"]) - float(other["score"])) < TIE
+                continue
+            assert torch.allclose(one["positional_scores"], other["positional_scores"], atol=TIE)
