@@ -207,10 +207,24 @@ class BeamSearch {
       const Continuation& each = merged_[rank];
       int64_t& count = call.counts[sentence];
       if (!ends(call, each) || count == call.beams) continue;
-      const size_t index = size_t(sentence) * call.beams + count++;
-      call.ends[index] = call.step;
-      call.end_rows[index] = each.row;
-      call.end_totals[index] = each.total;
+      trace(call, each, size_t(sentence) * call.beams + count++);
+    }
+  }
+
+  // Writes a finished hypothesis: follows the parents of its last row back to the first step.
+  static void trace(const BeamCall& call, const Continuation& last, size_t index) {
+    const size_t first = index * (call.max_len + 1);
+    int64_t token = last.token, row = last.row;
+    float total = last.total;
+    call.found_lengths[index] = call.step + 1;
+    call.found_totals[index] = total;
+    for (int64_t step = call.step; step >= 0; --step) {
+      const size_t before = at(call, step, row);
+      call.found_tokens[first + step] = token;
+      call.found_scores[first + step] = total - call.totals[before];
+      token = call.tokens[before];
+      total = call.totals[before];
+      if (step > 0) row = call.parents[before];
     }
   }
 

@@ -52,9 +52,10 @@ class BeamCall(ctypes.Structure):
     parents = field("int64_t*", "(max_len + 2, rows) the row of the step before that it continues")
     totals = field("float*", "(max_len + 2, rows) log-probabilities before each step, cumulated")
     counts = field("int64_t*", "(sentences) finished hypotheses")
-    ends = field("int64_t*", "(sentences, B) the steps in which they ended")
-    end_rows = field("int64_t*", "(sentences, B) the rows that they ended")
-    end_totals = field("float*", "(sentences, B) their log-probabilities")
+    found_tokens = field("int64_t*", "(sentences, B, max_len + 1) their tokens")
+    found_scores = field("float*", "(sentences, B, max_len + 1) and log-probabilities")
+    found_lengths = field("int64_t*", "(sentences, B)")
+    found_totals = field("float*", "(sentences, B) sums of the log-probabilities")
     scoring_seconds = field("double", "result: time from hidden states to candidates")
 
 
@@ -74,9 +75,11 @@ class NativeBeamSearch:
         self._totals = torch.empty(steps, rows)
         self._totals[0] = 0
         self._counts = torch.zeros(batch.size, dtype=torch.long)
-        self._ends = torch.empty(batch.size, beams, dtype=torch.long)
-        self._end_rows = torch.empty(batch.size, beams, dtype=torch.long)
-        self._end_totals = torch.empty(batch.size, beams)
+        shape = batch.size, beams, self._limit + 1
+        self._found_tokens = torch.empty(shape, dtype=torch.long)
+        self._found_scores = torch.empty(shape)
+        self._found_lengths = torch.empty(shape[:2], dtype=torch.long)
+        self._found_totals = torch.empty(shape[:2])
         self._prefix = batch.constraints.prefix
         if self._prefix is not None:
             self._prefix = self._prefix.contiguous()
@@ -116,9 +119,10 @@ class NativeBeamSearch:
             parents=self._parents.data_ptr(),
             totals=self._totals.data_ptr(),
             counts=self._counts.data_ptr(),
-            ends=self._ends.data_ptr(),
-            end_rows=self._end_rows.data_ptr(),
-            end_totals=self._end_totals.data_ptr(),
+            found_tokens=self._found_tokens.data_ptr(),
+            found_scores=self._found_scores.data_ptr(),
+            found_lengths=self._found_lengths.data_ptr(),
+            found_totals=self._found_totals.data_ptr(),
         )
 
     def run(self) -> List[List[Dict[str, Any]]]:
@@ -141,24 +145,15 @@ class NativeBeamSearch:
                 torch.get_num_threads(),
             )
         self._verifier.spent(time.perf_counter() - begin, call.scoring_seconds)
-        ends, rows = self._ends.tolist(), self._end_rows.tolist()
+        lengths = self._found_lengths.tolist()
         return [
-            [self._hypothesis(s, i, ends[s][i], rows[s][i]) for i in range(count)]
-            for s, count in enumerate(self._counts.tolist())
+            [self._hypothesis(sentence, i, lengths[sentence][i]) for i in range(count)]
+            for sentence, count in enumerate(self._counts.tolist())
         ]
 
-    def _hypothesis(self, sentence: int, number: int, end: int, row: int) -> Dict[str, Any]:
-        """Follow the parents of a row back to its first step."""
-        total = self._end_totals[sentence, number]
-        path: List[int] = []
-        parents = self._parents
-        for step in range(end, 0, -1):
-            path.append(row)
-            row = int(parents[step, row])
-        steps, lines = torch.arange(1, end + 1), torch.tensor(path[::-1], dtype=torch.long)
-        tokens = torch.empty(end + 1, dtype=torch.long)
-        tokens[:end], tokens[end] = self._tokens[steps, lines], self._call.eos
-        sums = torch.zeros(end + 2)
-        sums[1:-1], sums[-1] = self._totals[steps, lines], total
-        score = self._lengths.score(total.clone(), end + 1)
-        return {"tokens": tokens, "positional_scores": sums.diff(), "score": score}
+    def _hypothesis(self, sentence: int, number: int, length: int) -> Dict[str, Any]:
+        return {
+            "tokens": self._found_tokens[sentence, number, :length],
+            "positional_scores": self._found_scores[sentence, number, :length],
+            "score": self._lengths.score(self._found_totals[sentence, number], length),
+        }
