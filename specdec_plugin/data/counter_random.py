@@ -10,7 +10,8 @@ counter-based generator achieves that without a loop over the batch: each number
 import torch
 from torch import Tensor
 
-_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
+#: An odd number of 64 bits near 2**64 divided by the golden ratio.
+GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
 _MIX_A = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_B = -7723592293110705685  # 0x94D049BB133111EB
 
@@ -28,18 +29,19 @@ def counter_uniform(ids: Tensor, width: int, *stream: int) -> Tensor:
     """
     state = ids.to(torch.int64)
     for number in stream:
-        state = _mix(state * _GOLDEN + number)
+        state = mix(state * GOLDEN + number)
     counter = torch.arange(1, width + 1, device=ids.device)
-    mixed = _mix(state.unsqueeze(1) + counter * _GOLDEN)
-    return _shifted(mixed, 40).to(torch.float32) / 2**24
+    mixed = mix(state.unsqueeze(1) + counter * GOLDEN)
+    return shifted(mixed, 40).to(torch.float32) / 2**24
 
 
-def _mix(x: Tensor) -> Tensor:
-    x = (x ^ _shifted(x, 30)) * _MIX_A
-    x = (x ^ _shifted(x, 27)) * _MIX_B
-    return x ^ _shifted(x, 31)
+def mix(x: Tensor) -> Tensor:
+    """The finaliser of SplitMix64, of int64 numbers of any shape."""
+    x = (x ^ shifted(x, 30)) * _MIX_A
+    x = (x ^ shifted(x, 27)) * _MIX_B
+    return x ^ shifted(x, 31)
 
 
-def _shifted(x: Tensor, bits: int) -> Tensor:
+def shifted(x: Tensor, bits: int) -> Tensor:
     """Logical right shift; PyTorch's ``>>`` would copy the sign bit."""
     return (x >> bits) & ((1 << (64 - bits)) - 1)

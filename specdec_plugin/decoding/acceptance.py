@@ -6,7 +6,7 @@ accept padding, an early end of sentence, or a token against a forced prefix.
 
 import math
 from abc import ABC, abstractmethod
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 import torch
 from torch import Tensor
@@ -21,7 +21,7 @@ class Ranking(NamedTuple):
     Attributes:
         scores: (rows, m + 1, …) masked scores; position i is what follows the first i
             drafted tokens.
-        best: (rows, m + 1) the most probable token of each position.
+        best: (rows, m + 1) the most probable token of each position, or the one that is drawn.
         draft: (rows, m) drafted tokens.
         real: (rows, m) false where a row drafted fewer than m tokens.
     """
@@ -167,7 +167,9 @@ class Emission(NamedTuple):
     best: Tensor
 
 
-def judge(scores: Scores, draft: Draft, rule: Rule, eos: int) -> Emission:
+def judge(
+    scores: Scores, draft: Draft, rule: Rule, eos: int, best: Optional[Tensor] = None
+) -> Emission:
     """Take the prefix of the draft that the rule lets stand, and the verifier's next token.
 
     Nothing follows an end of sentence: a row that accepts one, drafted or not,
@@ -178,8 +180,10 @@ def judge(scores: Scores, draft: Draft, rule: Rule, eos: int) -> Emission:
         draft: m tokens a row.
         rule: decides which drafted tokens may be accepted.
         eos: the symbol that ends a sentence.
+        best: (rows, m + 1) the verifier's choices; by default its most probable symbols.
     """
-    ranking = Ranking(scores, scores.values.argmax(2), draft.tokens, draft.real())
+    best = scores.values.argmax(2) if best is None else best
+    ranking = Ranking(scores, best, draft.tokens, draft.real())
     agrees = rule.agrees(ranking)
     kept = agrees.long().cumprod(1).sum(1)
     width = ranking.best.size(1)
@@ -190,6 +194,5 @@ def judge(scores: Scores, draft: Draft, rule: Rule, eos: int) -> Emission:
     ended = ends.any(1)
     first = ends.int().argmax(1)
     counts = torch.where(ended, first, kept) + 1
-    chosen = scores.values.gather(2, tokens.unsqueeze(2)).squeeze(2) - scores.normalisers
     kept = torch.minimum(kept, counts)
-    return Emission(tokens, chosen, counts, kept, ended.long(), ranking.best)
+    return Emission(tokens, scores.of(tokens), counts, kept, ended.long(), ranking.best)

@@ -13,6 +13,7 @@ from ..errors import PluginError
 from .alignment import Aligner
 from .constraints import Constraints
 from .lengths import Lengths
+from .sampling import Settings
 from .state import Batch
 from .statistics import Statistics
 
@@ -35,6 +36,7 @@ class ParallelGenerator:
         symbols_to_strip_from_output: fairseq leaves these out when it prints.
         alignment: ``"hard"`` or ``"soft"`` to align hypotheses to their sources; None: neither.
         backend: who computes; None chooses.
+        sampling: how samples are drawn; None: the most probable tokens are chosen.
     """
 
     def __init__(
@@ -48,6 +50,7 @@ class ParallelGenerator:
         symbols_to_strip_from_output: Sequence[int] = (),
         alignment: Any = None,
         backend: Optional[Backend] = None,
+        sampling: Optional[Settings] = None,
     ) -> None:
         self.models = models
         self._encoders = [build_encoder(model, backend) for model in models]
@@ -56,6 +59,7 @@ class ParallelGenerator:
         self.loop = loop
         self.statistics = statistics
         self.lengths = lengths
+        self.sampling = sampling
         self.symbols_to_strip_from_output = {*symbols_to_strip_from_output, self.eos}
         self._aligner = Aligner(models, alignment, self.pad, self.eos) if alignment else None
         weakref.finalize(self, _report, statistics, loop.max_rows)
@@ -87,11 +91,13 @@ class ParallelGenerator:
             raise PluginError("Constraints cannot be kept with --decoding; leave one of them out.")
         with self.statistics.timed("total"):
             batch = self._batch(sample["net_input"], prefix_tokens, bos_token)
+            if self.sampling is not None:
+                batch = self._repeated(batch, self.sampling, sample.get("id"))
             found = self.loop.decode(batch)
         hypotheses = [[self._finished(each) for each in sentence] for sentence in found]
         if self._aligner is not None:
             self._aligner.align(batch, [best for best, *_ in hypotheses])
-        return hypotheses
+        return hypotheses if self.sampling is None else _by_sentence(hypotheses, self.sampling)
 
     def forget(self) -> None:
         """Decode as if nothing had been decoded before; only speed depends on it."""
@@ -122,6 +128,29 @@ class ParallelGenerator:
         )
         return Batch(net_input, outs, self.eos if bos is None else bos, limits)
 
+    def _repeated(self, batch: Batch, sampling: Settings, numbers: Optional[Tensor]) -> Batch:
+        """A row for each sample, those of a sentence side by side.
+
+        Args:
+            batch: a row for each sentence.
+            sampling: how samples are drawn.
+            numbers: (sentences,) of the sentences in their corpus; None: those in the batch.
+        """
+        order = torch.arange(batch.size, device=batch.device)
+        numbers = order if numbers is None else numbers.to(batch.device)
+        batch = batch._replace(sampler=sampling.sampler(numbers))
+        if sampling.samples == 1:
+            return batch
+        rows = order.repeat_interleave(sampling.samples)
+        outs = [
+            model.encoder.reorder_encoder_out(out, rows)
+            for model, out in zip(self.models, batch.encoder_outs)
+        ]
+        net_input = {name: batch.net_input[name][rows] for name in ("src_tokens", "src_lengths")}
+        return batch._replace(
+            net_input=net_input, encoder_outs=outs, constraints=batch.constraints.select(rows)
+        )
+
     def _max_len(self, net_input: Dict[str, Any]) -> int:
         """fairseq's limit; note that it reads the length of the padded batch."""
         lengths = self.lengths
@@ -144,6 +173,17 @@ class ParallelGenerator:
             scores = hypothesis["positional_scores"]
             finished["score"] = self.lengths.score(scores.sum(), scores.size(0))
         return finished
+
+
+def _by_sentence(
+    rows: List[List[Dict[str, Any]]], sampling: Settings
+) -> List[List[Dict[str, Any]]]:
+    """The samples of each sentence, the best first, from lists of one for each row."""
+    samples = [hypothesis for row in rows for hypothesis in row]
+    return [
+        sorted(samples[first : first + sampling.samples], key=lambda each: -float(each["score"]))
+        for first in range(0, len(samples), sampling.samples)
+    ]
 
 
 def _report(statistics: Statistics, max_rows: int) -> None:

@@ -59,7 +59,7 @@ class VerifiedStep:
             fed = torch.cat([fed, draft.tokens], dim=1)
         scores = self.verifier.scores(fed, constraints.pad)
         constraints.apply(scores.values, rows.lengths, rows.shortest, rows.longest)
-        emission = judge(scores, draft, self.rule, constraints.eos)
+        emission = judge(scores, draft, self.rule, constraints.eos, rows.best(scores))
         return settle(rows, draft, emission, self._needs, self.verifier.hidden)
 
     def keep(self, rows: Rows) -> None:

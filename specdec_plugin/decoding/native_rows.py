@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..engine.native.interface import field, structure
-from . import state
+from . import sampling, state
 from .state import Draft
 
 
@@ -20,6 +20,7 @@ class Rows(ctypes.Structure):
     tokens = field("int64_t*", "(count, capacity) the first symbol, then the chosen ones")
     scores = field("float*", "(count, capacity) log-probabilities of the chosen symbols")
     lengths = field("int64_t*", "(count) how many are chosen")
+    sampling = field("Sampling", "what they are drawn with")
 
 
 class DraftBuffer:
@@ -45,3 +46,10 @@ def describe_rows(rows: state.Rows, target: Any) -> None:
     target.tokens = inputs.data_ptr()
     target.scores = rows.scores.data_ptr()
     target.lengths = rows.lengths.data_ptr()
+    describe_sampling(rows, target.sampling)
+
+
+def describe_sampling(rows: state.Rows, target: sampling.Sampling) -> None:
+    """Point ``target`` to what draws for ``rows``; it stays as it is where nothing is drawn."""
+    if rows.sampler is not None:
+        rows.sampler.describe(rows.lengths, target)

@@ -42,6 +42,7 @@ class VerifyCall(ctypes.Structure):
     block = field("int", "the most tokens that a row may have drafted")
     draft = field("const int64_t*", "(count, block)")
     draft_lengths = field("const int64_t*", "(count)")
+    temperature = field("float", "divides scores")
     suppressed_id = field("int", "a symbol that is not chosen")
     eos = field("int64_t", "ends a sentence")
     min_len = field("int64_t", "tokens before which no end may come")
@@ -91,7 +92,7 @@ class NativeVerification:
         self._library = native.library()
         self._scratch = native.own(self, "verification")
         self._rule = rule  # its tensors are read by the kernels
-        self._call = VerifyCall()
+        self._call = VerifyCall(temperature=verifier.temperature)
         rule.describe(self._call)
         self._counts: List[Any] = []
         self._needs = needs
@@ -111,8 +112,6 @@ class NativeVerification:
         """
         if len(verifier.engines) != 1:
             return f"--path names {len(verifier.engines)} models"
-        if verifier.temperature != 1.0:
-            return f"--temperature is {verifier.temperature}"
         engine = verifier.engines[0]
         if not isinstance(engine, CachedDecoder):
             return "the model's decoder is not a plain Transformer's"

@@ -5,7 +5,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 import torch
 from torch import Tensor
 
+from ..engine.output_projection import Scores
 from .constraints import Constraints
+from .sampling import Sampler
 
 #: Tokens that each row has room for to begin with: those of most sentences.
 ROOM = 128
@@ -19,16 +21,18 @@ class Batch(NamedTuple):
         encoder_outs: fairseq's encoder output of each verifier.
         bos: the symbol that the decoder is fed first.
         constraints: what may not be chosen.
+        sampler: draws the tokens of each row; None: the most probable ones are chosen.
     """
 
     net_input: Dict[str, Any]
     encoder_outs: Sequence[Any]
     bos: int
     constraints: Constraints
+    sampler: Optional[Sampler] = None
 
     @property
     def size(self) -> int:
-        """How many sentences."""
+        """How many rows: sentences, or samples of them."""
         return self.net_input["src_tokens"].size(0)
 
     @property
@@ -48,6 +52,7 @@ class Rows:
         lengths: (rows,) how many tokens are chosen.
         host_lengths: the same on the host.
         constraints: what may not be chosen.
+        sampler: draws the tokens; None: the most probable ones are chosen.
         steps: iterations so far.
     """
 
@@ -59,6 +64,7 @@ class Rows:
         self.lengths = torch.zeros(size, dtype=torch.long, device=device)
         self.host_lengths = [0] * size
         self.constraints = batch.constraints
+        self.sampler = batch.sampler
         self.steps = 0
         # Elsewhere than on a CPU, tokens are kept on the host too, so that no one waits for them.
         self._lines = None if device.type == "cpu" else [[batch.bos] for _ in range(size)]
@@ -78,6 +84,25 @@ class Rows:
     def longest(self) -> int:
         """The greatest length."""
         return max(self.host_lengths)
+
+    @property
+    def temperature(self) -> float:
+        """What divides the scores of drafts."""
+        return 1.0 if self.sampler is None else self.sampler.temperature
+
+    def best(self, scores: Scores, ahead: int = 0) -> Tensor:
+        """The most probable symbols, or those that are drawn.
+
+        Args:
+            scores: (rows, width, vocabulary) of consecutive positions.
+            ahead: positions before them, behind the newest token.
+
+        Returns:
+            (rows, width).
+        """
+        if self.sampler is None:
+            return scores.values.argmax(2)
+        return self.sampler.draw(scores, self.lengths + ahead)
 
     def last(self) -> Tensor:
         """(rows, 1) the newest token of each row, which the decoder has not been fed yet."""
@@ -150,6 +175,8 @@ class Rows:
             self._lines = [self._lines[row] for row in rows]
         self.lengths = self.lengths[kept]
         self.constraints = self.constraints.select(kept)
+        if self.sampler is not None:
+            self.sampler = self.sampler.select(kept)
         self.host_lengths = [self.host_lengths[row] for row in rows]
         return kept
 

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <utility>
 
+#include "decoding/sampling.h"
 #include "engine/native/stack.h"
 #include "vocab/best.h"
 #include "vocab/candidates.h"
@@ -96,6 +97,7 @@ class Verification {
     if (call.prefilter && call.beta > 1) rescore_best(call, input, values);
     if (call.prefilter && call.beta == 1)
       rescore_possible(call, input, values, position < call.min_len);
+    cool(values, vocabulary_, call.temperature);
     normalisers_[input] =
         call.gather ? call.gather->normaliser(input, values) : log_sum_exp(values, vocabulary_);
     values[call.suppressed_id] = NOTHING;
@@ -104,7 +106,15 @@ class Verification {
       return;
     }
     if (position < call.min_len) values[call.eos] = NOTHING;
-    argmax_[input] = argmax(values, vocabulary_);
+    argmax_[input] = choose(call, input, values);
+  }
+
+  // The greatest score's symbol, or the one that is drawn.
+  int choose(const VerifyCall& call, int input, const float* values) const {
+    const Sampling& sampling = call.rows.sampling;
+    if (!draws(sampling)) return argmax(values, vocabulary_);
+    const Draw draw(sampling, input / width_, input % width_);
+    return draw.from(values, vocabulary_, normalisers_[input]);
   }
 
   // Scores the best symbols exactly, the drafted one and the end of a sentence too. Rounded scores

@@ -25,6 +25,10 @@ class Scores(NamedTuple):
     values: Tensor
     normalisers: Tensor
 
+    def of(self, tokens: Tensor) -> Tensor:
+        """The log-probabilities of one token at each position, (…)."""
+        return self.values.gather(-1, tokens.unsqueeze(-1)).squeeze(-1) - self.normalisers
+
 
 class OutputProjection(Packed):
     """The output projection of a fairseq decoder, shared with the embedding or not.

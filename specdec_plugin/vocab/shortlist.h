@@ -64,8 +64,10 @@ class Shortlist : public Clustered<RoundedRows> {
   void measure(const Team& team, const float* in, int rows) { centroids_.measure(team, in, rows); }
 
   // The best of this thread's share of the active tokens after a state, two symbols excluded.
-  Best best(const Team& team, const float* state, int row, int64_t excluded,
-            int64_t also_excluded) const {
+  // adjust(symbols, scores, count) may change scores before they are compared.
+  template <class Adjust>
+  Best best(const Team& team, const float* state, int row, int64_t excluded, int64_t also_excluded,
+            const Adjust& adjust) const {
     const int cluster = centroids_.nearest(row), size = centroids_.size(cluster);
     const int32_t* tokens = centroids_.begin(cluster);
     static thread_local std::vector<uint32_t> input;
@@ -80,8 +82,10 @@ class Shortlist : public Clustered<RoundedRows> {
         if (i + n + AHEAD < end) weights_.prefetch(tokens[i + n + AHEAD]);
       }
       weights_.multiply(input, rounding, rows, scores);
+      for (int n = 0; n < AT_ONCE; ++n) scores[n] += bias_[rows[n]];
+      adjust(rows, scores, AT_ONCE);
       for (int n = 0; n < AT_ONCE; ++n) {
-        const float score = scores[n] + bias_[rows[n]];
+        const float score = scores[n];
         if (score > found.score && rows[n] != excluded && rows[n] != also_excluded)
           found = {rows[n], score};
       }

@@ -63,6 +63,8 @@ static inline void hold(V& vector) {
 
 static inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }
 
+static inline Vec smaller(Vec a, Vec b) { return a < b ? a : b; }
+
 static inline float sum(Vec v) {
 #ifdef __AVX512F__
   return _mm512_reduce_add_ps((__m512)v);
@@ -114,6 +116,27 @@ static inline Vec exponential(Vec x) {
   const Ints exponent = (Ints)shifted - (Ints)splat(shift);
   const Ints bits = ((Ints)series + (exponent << 23)) & in_range;
   return (Vec)bits;
+}
+
+// log x for positive x that are not subnormal, to about one unit in the last place. x = 2^n m with
+// m between sqrt(1/2) and sqrt(2); log m by a polynomial in m - 1 (Moshier's Cephes library).
+static inline Vec logarithm(Vec x) {
+  const Ints shifted = (Ints)x - 0x3f3504f3;  // the bits of sqrt(1/2)
+  const Ints exponent = shifted >> 23;
+  const Vec m = (Vec)((Ints)x - (exponent << 23)) - splat(1.0f);
+  const Vec n = __builtin_convertvector(exponent, Vec);
+  Vec series = splat(7.0376836292e-2f);
+  series = series * m + splat(-1.1514610310e-1f);
+  series = series * m + splat(1.1676998740e-1f);
+  series = series * m + splat(-1.2420140846e-1f);
+  series = series * m + splat(1.4249322787e-1f);
+  series = series * m + splat(-1.6668057665e-1f);
+  series = series * m + splat(2.0000714765e-1f);
+  series = series * m + splat(-2.4999993993e-1f);
+  series = series * m + splat(3.3333331174e-1f);
+  const Vec square = m * m;
+  const Vec rest = series * m * square + n * splat(-2.12194440e-4f) - splat(0.5f) * square;
+  return n * splat(0.693359375f) + (m + rest);
 }
 
 static inline float dot(const float* a, const float* b, int count) {

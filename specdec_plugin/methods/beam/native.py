@@ -92,6 +92,8 @@ class NativeBeamSearch:
         engine = verifier.engines[0]
         if reason is not None or not isinstance(engine, CachedDecoder):
             return reason
+        if verifier.temperature != 1.0:
+            return f"--temperature is {verifier.temperature}"
         if batch.constraints.source_lengths is not None:
             return "--match-source-len is given"
         projection = engine.projection.native

@@ -38,6 +38,7 @@ class BlockDraft {
     choices.last = last_.data();
     choices.suppressed_id = call.suppressed_id;
     choices.confidence = call.confidence;
+    choices.sampling = rows.sampling;
     choices.tokens = call.draft;
     choices.lengths = call.draft_lengths;
     stack.prepare(inputs, threads);

@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "decoding/sampling.h"
 #include "engine/native/linear.h"
 #include "vocab/best.h"
 #include "vocab/candidates.h"
@@ -139,6 +140,7 @@ class Chain {
       Best& part = parts_[row * size_t(team.size) + team.index];
       part = Best();
       if (begin == end) continue;
+      if (draws(call.sampling)) cool(scores + begin, end - begin, call.sampling.temperature);
       if (call.confidence > 0) part.log_sum = log_sum_exp(scores + begin, end - begin);
       const int best = begin + argmax(scores + begin, end - begin);
       part.symbol = candidates.symbols[best];
@@ -150,9 +152,24 @@ class Chain {
     team.wait();
   }
 
+  // What is drawn among the candidates of one row.
+  Best drawn(const ChainCall& call, int row, int position) const {
+    const Candidates& candidates =
+        candidates_[size_t(row) * CHAIN_POSITIONS + position % CHAIN_POSITIONS];
+    const Draw draw(call.sampling, row, position);
+    const float normaliser =
+        call.sampling.top_p > 0 ? log_sum_exp(candidates.scores, candidates.count) : 0;
+    const int found =
+        draw.from(candidates.scores, candidates.count, normaliser, candidates.symbols);
+    Best best;
+    best.symbol = candidates.symbols[found];
+    best.score = candidates.scores[found];
+    return best;
+  }
+
   // Combines what the threads found for one row.
   void decide(const ChainCall& call, int row, int position, const Best* parts, int threads) {
-    const Best& best = best_of(parts, threads);
+    const Best best = draws(call.sampling) ? drawn(call, row, position) : best_of(parts, threads);
     call.tokens[row * size_t(call.block) + position] = best.symbol;
     if (call.confidence <= 0 || call.lengths[row] < call.block) return;
     confidence_[row] /= inverse_probability(parts, threads, best);

@@ -6,6 +6,8 @@ from typing import Any, Callable, Optional, Tuple
 import torch
 from torch import Tensor
 
+from ...decoding.native_rows import describe_sampling
+from ...decoding.state import Rows
 from ...engine import CachedDecoder
 from ...engine import native as kernels
 from ...engine.linear import NativeLinear
@@ -41,6 +43,7 @@ class ChainCall(ctypes.Structure):
     last = field("const int64_t*", "(rows) the token before the block")
     suppressed_id = field("int", "a symbol that is not drafted, or -1")
     confidence = field("float", "a row stops before its tokens are all right with less probability")
+    sampling = field("Sampling", "what tokens are drawn with")
     tokens = field("int64_t*", "(rows, block) result, undefined beyond the lengths")
     lengths = field("int64_t*", "(rows) result: tokens before the stop")
 
@@ -94,7 +97,12 @@ class Chain(Packed):
             self.weights.release(self._head)
 
     def draft(
-        self, states: Tensor, last: Tensor, floor: float, suppressed_id: int = -1
+        self,
+        states: Tensor,
+        last: Tensor,
+        floor: float,
+        suppressed_id: int = -1,
+        rows: Optional[Rows] = None,
     ) -> Tuple[Tensor, Tensor]:
         """The tokens of a block and how many of them to propose.
 
@@ -104,19 +112,20 @@ class Chain(Packed):
             floor: a row stops where the probability that all its tokens are right
                 would fall below this; 0: no row stops.
             suppressed_id: a symbol that is not drafted, or -1.
+            rows: what draws the tokens; None: the most probable ones are chosen.
 
         Returns:
             (rows, k) tokens, undefined beyond the lengths, and (rows,) lengths.
         """
         if self.native is None:
-            tokens, scores = self.choose(states, last, suppressed_id)
+            tokens, scores = self.choose(states, last, suppressed_id, rows=rows)
             return tokens, confident(scores, floor)
         states, last = states.contiguous(), last.contiguous()
-        rows, block, _ = states.shape
-        tokens = torch.zeros(rows, block, dtype=torch.long)
-        lengths = torch.empty(rows, dtype=torch.long)
+        count, block, _ = states.shape
+        tokens = torch.zeros(count, block, dtype=torch.long)
+        lengths = torch.empty(count, dtype=torch.long)
         links = ChainCall(
-            rows=rows,
+            rows=count,
             block=block,
             hidden=states.data_ptr(),
             last=last.data_ptr(),
@@ -125,6 +134,8 @@ class Chain(Packed):
             tokens=tokens.data_ptr(),
             lengths=lengths.data_ptr(),
         )
+        if rows is not None:
+            describe_sampling(rows, links.sampling)
         kernels.library().chain_run(self.native, ctypes.byref(links), torch.get_num_threads())
         return tokens, lengths
 
@@ -134,6 +145,7 @@ class Chain(Packed):
         last: Tensor,
         suppressed_id: int = -1,
         rules: Optional[Rules] = None,
+        rows: Optional[Rows] = None,
     ) -> Tuple[Tensor, Tensor]:
         """The whole block on PyTorch's operators, with log-probabilities.
 
@@ -142,6 +154,7 @@ class Chain(Packed):
             last: (rows,).
             suppressed_id: a symbol that is not chosen, or -1.
             rules: called with the scores of each position in the block, and the position.
+            rows: as for :meth:`draft`.
 
         Returns:
             (rows, k) tokens and (rows, k) their log-probabilities.
@@ -158,12 +171,14 @@ class Chain(Packed):
                 inner = inner + head.from_chain(chain)
             chain = torch.relu(inner)
             hidden = (states[:, position] + head.out(chain)).to(engine.embedding.dtype)
-            chosen = engine.projection.scores(hidden, never=suppressed_id)
+            temperature = 1.0 if rows is None else rows.temperature
+            scored = engine.projection.scores(hidden.unsqueeze(1), temperature, suppressed_id)
             if rules is not None:
-                rules(chosen.values.unsqueeze(1), position)
-            best, last = chosen.values.max(1)
+                rules(scored.values, position)
+            chosen = scored.values.argmax(2) if rows is None else rows.best(scored, position)
+            last = chosen.squeeze(1)
             tokens.append(last)
-            scores.append(best - chosen.normalisers)
+            scores.append(scored.of(chosen).squeeze(1))
         return torch.stack(tokens, dim=1), torch.stack(scores, dim=1)
 
 

@@ -147,10 +147,10 @@ class NATDrafter(Drafter):
             self._note_fed(rows, rows.lengths + 1)
         if self._chain is not None:
             return self._chained(hidden, rows)
-        values, normalisers = self.engine.projection.scores(hidden, never=rows.constraints.pad)
-        rows.constraints.apply(values, rows.lengths, rows.shortest, rows.longest)
-        best, tokens = values.max(2)
-        scores = best - normalisers
+        scored = self.engine.projection.scores(hidden, rows.temperature, rows.constraints.pad)
+        rows.constraints.apply(scored.values, rows.lengths, rows.shortest, rows.longest)
+        tokens = rows.best(scored)
+        scores = scored.of(tokens)
         return self._stopped(Draft(tokens, confident(scores, self.confidence), scores))
 
     def _draft_natively(self, rows: Rows, new: int) -> Draft:
@@ -196,7 +196,7 @@ class NATDrafter(Drafter):
         assert self._chain is not None
         last = rows.last().squeeze(1)
         if not self.with_scores:
-            drafted = self._chain.draft(hidden, last, self.confidence, rows.constraints.pad)
+            drafted = self._chain.draft(hidden, last, self.confidence, rows.constraints.pad, rows)
             return self._stopped(Draft(*drafted))
 
         def rules(values: Tensor, position: int) -> None:

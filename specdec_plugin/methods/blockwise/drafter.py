@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ...decoding.drafter import Drafter
-from ...decoding.native_rows import DraftBuffer
+from ...decoding.native_rows import DraftBuffer, describe_sampling
 from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.statistics import Statistics
 from ...decoding.verifier import Verifier
@@ -71,7 +71,7 @@ class BlockwiseDrafter(Drafter):
         self.statistics.drafter_blocks += rows.size
         if self.proposals.native is not None:
             return self._propose_natively(rows, self._hidden)
-        return self._propose(self._hidden, rows.constraints.pad)
+        return self._propose(self._hidden, rows)
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:
         """Keep the states that the heads read."""
@@ -87,16 +87,18 @@ class BlockwiseDrafter(Drafter):
         self._buffer.fit(rows.size, call)
         call.rows, call.suppressed_id = rows.size, rows.constraints.pad
         call.hidden = hidden.data_ptr()
+        describe_sampling(rows, call.sampling)
         proposals.describe_source(self._verifier.states[0], call)
         native.library().heads_run(
             proposals.native, proposals.projection, ctypes.byref(call), torch.get_num_threads()
         )
         return self._buffer.draft
 
-    def _propose(self, states: Tensor, suppressed_id: int) -> Draft:
-        scores = self.proposals.scores(states, suppressed_id, self._verifier.states[0])
-        best, tokens = scores.values.max(2)
-        lengths = confident(best - scores.normalisers, self._confidence)
+    def _propose(self, states: Tensor, rows: Rows) -> Draft:
+        state, suppressed_id = self._verifier.states[0], rows.constraints.pad
+        scores = self.proposals.scores(states, suppressed_id, state, rows.temperature)
+        tokens = rows.best(scores)
+        lengths = confident(scores.of(tokens), self._confidence)
         lengths = lengths.clamp(min=min(self._min_draft, tokens.size(1)))
         ends = tokens.eq(self._eos)
         to_end = torch.where(ends.any(1), ends.int().argmax(1) + 1, tokens.size(1))

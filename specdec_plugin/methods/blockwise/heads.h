@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "decoding/sampling.h"
 #include "engine/native/attention.h"
 #include "engine/native/linear.h"
 #include "vocab/best.h"
@@ -33,7 +34,7 @@ class Heads {
         const int heads = std::min(HEADS_AT_ONCE, call.block - first);
         run_heads(team, call, first, heads);
         team.wait();
-        score(team, projection, call, heads);
+        score(team, projection, call, first, heads);
         team.wait();
         if (team.index == 0) decide(call, first, heads, team.size);
         team.wait();
@@ -139,10 +140,17 @@ class Heads {
   }
 
   // Each thread finds the best of the symbols that it scores. The caller waits.
-  void score(const Team& team, const Linear& projection, const HeadsCall& call, int heads) {
+  void score(const Team& team, const Linear& projection, const HeadsCall& call, int first,
+             int heads) {
     const int vocabulary = projection.outputs, inputs = heads * call.rows;
     projection.run(team, states_.data(), dim, inputs, scratch_.data(),
                    {values_.data(), size_t(vocabulary), nullptr, Activation::none});
+    if (draws(call.sampling)) {
+      team.wait();
+      for (int input = team.begin(inputs); input < team.end(inputs); ++input)
+        draw(call, first, input, &values_[size_t(input) * vocabulary], vocabulary, team.size);
+      return;
+    }
     const int begin = projection.begin(team), end = projection.end(team);
     for (int input = 0; input < inputs; ++input) {
       float* values = &values_[size_t(input) * vocabulary];
@@ -155,6 +163,20 @@ class Heads {
       part.symbol = begin + argmax(values + begin, end - begin);
       part.score = values[part.symbol];
     }
+  }
+
+  // Draws the token of one head for one row, from the scores of all symbols.
+  void draw(const HeadsCall& call, int first, int input, float* values, int vocabulary,
+            int threads) {
+    const Draw draw(call.sampling, input % call.rows, first + input / call.rows);
+    cool(values, vocabulary, call.sampling.temperature);
+    Best* parts = &parts_[size_t(input) * threads];
+    std::fill_n(parts, threads, Best());
+    if (call.confidence > 0 || call.sampling.top_p > 0)
+      parts[0].log_sum = log_sum_exp(values, vocabulary);
+    if (call.suppressed_id >= 0) values[call.suppressed_id] = NOTHING;
+    parts[0].symbol = draw.from(values, vocabulary, parts[0].log_sum);
+    parts[0].score = values[parts[0].symbol];
   }
 
   void decide(const HeadsCall& call, int first, int heads, int threads) {

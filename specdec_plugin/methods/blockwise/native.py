@@ -39,5 +39,6 @@ class HeadsCall(ctypes.Structure):
     eos = field("int64_t", "ends a draft")
     confidence = field("float", "a draft ends before it is all right with less probability")
     min_draft = field("int", "but not before it has so many tokens")
+    sampling = field("Sampling", "what tokens are drawn with")
     draft = field("int64_t*", "(rows, block) result, undefined beyond the lengths")
     draft_lengths = field("int64_t*", "(rows) result")

@@ -109,13 +109,16 @@ class Proposals(Packed):
         call.total_rows = last.size(1)
         call.row_index = kernels.pointer(state.cache.row_index)
 
-    def scores(self, states: Tensor, suppressed_id: int, state: DecoderState) -> Scores:
+    def scores(
+        self, states: Tensor, suppressed_id: int, state: DecoderState, temperature: float = 1.0
+    ) -> Scores:
         """What each head predicts, on PyTorch's operators.
 
         Args:
             states: (rows, dim) of the verifier.
             suppressed_id: a symbol that is ruled out.
             state: the verifier's, for heads that read the source.
+            temperature: divides the scores.
 
         Returns:
             (rows, k - 1, vocabulary), and normalisers (rows, k - 1).
@@ -124,4 +127,4 @@ class Proposals(Packed):
         with torch.no_grad():
             source = state.read_by_heads(weight.dtype) if self.heads.readers else None
             found = self._modules(states.to(weight.dtype).unsqueeze(1), self.numbers, source)
-            return self._projection.scores(torch.cat(found, dim=1), never=suppressed_id)
+            return self._projection.scores(torch.cat(found, dim=1), temperature, suppressed_id)

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "decoding/sampling.h"
 #include "engine/native/stack.h"
 #include "vocab/shortlist.h"
 
@@ -47,6 +48,8 @@ class SelfDraft {
         team.wait();
         if (call.shortlist) {
           score_shortlist(team, call, position);
+        } else if (draws(call.rows.sampling)) {
+          draw_from_all(team, *projection, call, position);
         } else {
           score_all(team, *projection, call, position);
         }
@@ -79,10 +82,42 @@ class SelfDraft {
     const int count = call.rows.count;
     shortlist.measure(team, hidden_.data(), count);
     team.wait();
-    for (int row = 0; row < count; ++row)
-      best_[size_t(row) * team.size + team.index] =
-          shortlist.best(team, &hidden_[size_t(row) * shortlist.width()], row, call.suppressed_id,
-                         early(call, row, position) ? call.eos : -1);
+    const Sampling& sampling = call.rows.sampling;
+    for (int row = 0; row < count; ++row) {
+      const auto best = [&](const auto& adjust) {
+        return shortlist.best(team, &hidden_[size_t(row) * shortlist.width()], row,
+                              call.suppressed_id, early(call, row, position) ? call.eos : -1,
+                              adjust);
+      };
+      Best& part = best_[size_t(row) * team.size + team.index];
+      if (draws(sampling)) {
+        // The cut is left out: few of the symbols that it removes are in the shortlist.
+        part = best(Draw(sampling, row, position));
+      } else {
+        part = best([](const int*, float*, int) {});
+      }
+    }
+  }
+
+  // Draws for the rows in turn: each thread for some of them.
+  void draw_from_all(const Team& team, const Linear& projection, const SelfDraftCall& call,
+                     int position) {
+    const int vocabulary = projection.outputs, count = call.rows.count;
+    const Sampling& sampling = call.rows.sampling;
+    projection.run(team, hidden_.data(), projection.inputs, count, scratch_.data(),
+                   {values_.data(), size_t(vocabulary), nullptr, Activation::none});
+    team.wait();
+    for (int row = team.begin(count); row < team.end(count); ++row) {
+      float* values = &values_[size_t(row) * vocabulary];
+      cool(values, vocabulary, sampling.temperature);
+      const float normaliser = sampling.top_p > 0 ? log_sum_exp(values, vocabulary) : 0;
+      values[call.suppressed_id] = NOTHING;
+      if (early(call, row, position)) values[call.eos] = NOTHING;
+      const Draw draw(sampling, row, position);
+      Best* parts = &best_[size_t(row) * team.size];
+      std::fill_n(parts, team.size, Best());
+      parts[0].symbol = draw.from(values, vocabulary, normaliser);
+    }
   }
 
   // Each thread scores a part of all symbols and notes the best.
