@@ -96,8 +96,8 @@ class Session:
         Args:
             decoding: as ``--decoding``; None for fairseq's own beam search.
             flags: the other decoding options, and :data:`SEARCH_OPTIONS`, such as
-                ``block_size=8`` or ``max_len_b=100``. ``beam`` is 1 for each method of
-                ``--decoding``, and 5 without.
+                ``block_size=8`` or ``max_len_b=100``. ``beam`` is 1 for greedy methods, and 5 for
+                ``beam`` and without ``decoding``.
 
         Raises:
             PluginError: an option does not exist, or has no effect, or contradicts another.
@@ -116,9 +116,11 @@ class Session:
                 f"There is no option {min(unknown)}. `specdec-generate --help` lists "
                 f"the decoding options; those of fairseq are {', '.join(SEARCH_OPTIONS)}."
             )
-        args = Namespace(**{"beam": 5 if decoding is None else 1, **searching})
+        method = None if decoding is None else method_of(task.cfg)
+        beam = None if method is None else method.default_beam
+        args = Namespace(**{"beam": beam or 5, **searching})
         generator = task.build_generator(self.models, args)
-        return Translator(self, generator, None if decoding is None else method_of(task.cfg))
+        return Translator(self, generator, method)
 
     def dataset(self, lines: Sequence[str]) -> Any:
         """fairseq's data set of lines of subword pieces, with spaces between the pieces."""

@@ -55,8 +55,8 @@ def choices_of(declared: "Field[Any]") -> List[str]:
 
 
 @dataclass
-class VerifierOptions:
-    """How the verifier computes."""
+class ModelOptions:
+    """How the model computes."""
 
     verifier_dtype: Optional[DTYPE_CHOICES] = option(
         None, "type that the verifier's decoder computes in (default: the model's own)"
@@ -68,6 +68,12 @@ class VerifierOptions:
         "vocabulary is large. The output may differ a little from that of the full projection, "
         "and scores are relative to those tokens. Also works without --decoding",
     )
+
+
+@dataclass
+class VerifierOptions(ModelOptions):
+    """How the verifier computes."""
+
     certified_projection: bool = option(
         False,
         "score the vocabulary with 8-bit weights first, and in float32 only the symbols that the "

@@ -10,8 +10,8 @@ a sentence of S source tokens, its end included, costs
 
 - *encoder*: S (2 W + D S), of the encoder's layers;
 - *verifier*: 2 R S + F (2 W + D (A + S)), of the decoder's layers, for F tokens that it is fed: one
-  an iteration, and every drafted one. fairseq's search feeds one token for each beam and step, has
-  as many steps as its longest hypothesis has tokens, and projects the source for each beam;
+  an iteration, and every drafted one. Beam search feeds one token for each beam and step, and has
+  as many steps as its longest hypothesis has tokens. fairseq's projects the source for each beam;
 - *projection*: 2 P F;
 - *drafter*: what the ``cost`` of the method says.
 
@@ -94,10 +94,11 @@ def operations(
     found = dict.fromkeys(PARTS, 0.0)
     found["encoder"] = sum(encode(model.encoder, lengths) for model in models)
     if own is None or own.verifies:
-        beam = getattr(method.generator, "beam_size", 1)
+        search = method.generator if own is None else method.generator.loop
+        beam = getattr(search, "beam_size", 1)
         fed = statistics.iterations + work.drafted
         for decoder in [decoder_of(model.decoder) for model in models]:
-            found["verifier"] += beam * decoder.source * sum(lengths)
+            found["verifier"] += (beam if own is None else 1) * decoder.source * sum(lengths)
             found["verifier"] += beam * decoder.layers.run(fed, work.positions + work.source)
             found["projection"] += beam * decoder.projection * fed
     if own is not None:
@@ -130,8 +131,8 @@ FLOPS_NOTE = (
     "GFLOPs: 10⁹ operations in matrix products, two a weight, whatever the type of the weights. "
     "Encoder: S (2 W + D S), for S source tokens, W weights of the layers, D four times the sum of "
     "their widths. Verifier: 2 R S + F (2 W + D (A + S)), for R weights for keys and values of the "
-    "source, F tokens fed (iterations and drafted tokens; fairseq's search: beam × steps, and beam "
-    "times R), A = (output tokens + 1) / 2 output positions attended to on average. Projection: "
-    "2 F times its weights. Drafter: the same for what it is fed. Padding and training are left "
-    "out."
+    "source, F tokens fed (iterations and drafted tokens; beam search: beam × steps; "
+    "fairseq's has beam times R), A = (output tokens + 1) / 2 output positions attended to on "
+    "average. Projection: 2 F times its weights. Drafter: the same for what it is fed. Padding and "
+    "training are left out."
 )

@@ -1,8 +1,9 @@
 """``--decoding beam``: fairseq's beam search, faster."""
 
-from typing import Any, Optional
+from typing import Any, ClassVar, Optional
 
 from ...errors import PluginError
+from ..options import ModelOptions
 from ..registry import Method, register_method
 from ..setup import Setup
 from .search import BeamSearch
@@ -13,6 +14,7 @@ class Beam(Method):
     """The n-best lists of fairseq's ``SequenceGenerator`` with ``--beam`` hypotheses."""
 
     summary = "fairseq's beam search with --beam hypotheses"
+    Config: ClassVar[Any] = ModelOptions
     default_beam = None
     honours = frozenset(["nbest", "match_source_len", "no_repeat_ngram_size"])
 

@@ -40,7 +40,7 @@ class BeamSearch:
         self, verifier: Verifier, statistics: Statistics, lengths: Lengths, beams: int
     ) -> None:
         self.verifier, self.statistics = verifier, statistics
-        self.lengths, self.beams = lengths, beams
+        self.lengths, self.beam_size = lengths, beams
 
     def decode(self, batch: Batch) -> Hypotheses:
         """Decode a batch.
@@ -52,10 +52,10 @@ class BeamSearch:
         Raises:
             PluginError: no hypothesis of a sentence can end.
         """
-        self.verifier.start(batch, self.beams)
-        native = NativeBeamSearch.supports(self.verifier, batch, self.beams) is None
+        self.verifier.start(batch, self.beam_size)
+        native = NativeBeamSearch.supports(self.verifier, batch, self.beam_size) is None
         search: Any = NativeBeamSearch if native else TorchBeamSearch
-        found: Hypotheses = search(self.verifier, self.lengths, self.beams, batch).run()
+        found: Hypotheses = search(self.verifier, self.lengths, self.beam_size, batch).run()
         if not all(found):
             raise PluginError(
                 f"No hypothesis of {sum(not each for each in found)} sentences of a batch can end "
