@@ -2,10 +2,10 @@
 
 Importing the plugin changes, for the whole process:
 
-- ``checkpoint_utils.load_checkpoint_to_cpu`` reads weights only, and tells its errors in a sentence
-  (:mod:`.checkpoints`). It keeps ``decoding`` and ``task`` of a hub's ``from_pretrained``, which
-  fairseq drops when the checkpoint does not have them (:mod:`.hub`).
-- ``checkpoint_utils.load_model_ensemble_and_task`` tells its errors in a sentence.
+- ``checkpoint_utils.load_checkpoint_to_cpu`` reads weights only, and explains its errors in a
+  sentence (:mod:`.checkpoints`). It keeps ``decoding`` and ``task`` of a hub's
+  ``from_pretrained``, which fairseq drops when the checkpoint does not have them (:mod:`.hub`).
+- ``checkpoint_utils.load_model_ensemble_and_task`` explains its errors in a sentence.
 - ``distributed.utils._broadcast_object_slow`` sends objects between training processes without
   ``torch.load``, which refuses the configurations among them (:mod:`.checkpoints`).
 - PyTorch's list of safe globals gets the classes that fairseq's checkpoints hold, and
@@ -13,7 +13,7 @@ Importing the plugin changes, for the whole process:
 - ``specdec_plugin.__path__`` answers for every copy of the plugin, so that ``--user-dir`` may name
   any of them (:mod:`.user_dir`).
 - The options of ``specdec_translation`` are registered anew whenever another decoding method is
-  (:mod:`.task_options`).
+  (:mod:`.options`).
 - The logger of matplotlib is set to warnings, because fairseq lets every logger speak.
 
 Single objects of fairseq are changed in two places:

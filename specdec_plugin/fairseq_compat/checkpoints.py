@@ -140,7 +140,7 @@ def install_safe_loading() -> None:
     """Make every checkpoint that fairseq reads load safely (idempotent).
 
     fairseq offers no hook here. So the two functions that open checkpoints are
-    wrapped: they do the same, and tell their errors in a sentence.
+    wrapped: they do the same, and explain their errors in a sentence.
     """
     torch.serialization.add_safe_globals(ALLOWED_CLASSES)
     for name, wrap in (

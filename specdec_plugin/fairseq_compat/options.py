@@ -1,8 +1,11 @@
-"""The options of fairseq's tasks, models and losses: declaring and finding them."""
+"""The options of fairseq's tasks, models and losses: declaring, finding and replacing them."""
 
 from argparse import Namespace
 from dataclasses import field
 from typing import Any
+
+from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
+from hydra.core.config_store import ConfigStore
 
 
 def option(default: Any, text: str) -> Any:
@@ -20,6 +23,20 @@ def fill_in(args: Namespace, defaults: Any) -> None:
 def task_options(task: Any) -> Any:
     """The options of a fairseq task: legacy tasks keep them in ``args``, others in ``cfg``."""
     return task.args if task.cfg is None else task.cfg
+
+
+def set_task_dataclass(name: str, dataclass: Any) -> None:
+    """Make ``dataclass`` the options of a task, wherever fairseq looks them up.
+
+    Args:
+        name: the task, which ``register_task`` has registered.
+        dataclass: its options; a ``FairseqDataclass``.
+    """
+    setattr(TASK_REGISTRY[name], "__dataclass", dataclass)
+    TASK_DATACLASS_REGISTRY[name] = dataclass
+    node = dataclass()
+    node._name = name
+    ConfigStore.instance().store(name=name, group="task", node=node, provider="fairseq")
 
 
 def flag_of(name: str) -> str:

@@ -7,7 +7,7 @@ draft for that model.
 
 from argparse import ArgumentParser, Namespace
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -154,12 +154,12 @@ class BlockwiseTransformerModel(TransformerModel):
             self.encoder.attach(base.encoder)
             self.decoder.attach(base.decoder)
             return
-        own = {name: value for name, value in self.state_dict().items() if _of_base(name)}
-        given = {name: value for name, value in base.state_dict().items() if _of_base(name)}
-        unlike = {name for name in {*own, *given} if _shape(own, name) != _shape(given, name)}
+        given = _of_base(base)
+        unlike = _shapes(_of_base(self)) ^ _shapes(given)
         if unlike:
+            name, _ = min(unlike)
             raise PluginError(
-                f"{path} does not have the weights of a plain Transformer ({min(unlike)} differs), "
+                f"{path} does not have the weights of a plain Transformer ({name} differs), "
                 "so a blockwise Transformer cannot start from it. Give a model that was trained "
                 "with --arch transformer."
             )
@@ -306,12 +306,13 @@ def _alone(args: Any) -> bool:
     return bool(args.frozen_base) and not args.learned_first_head
 
 
-def _of_base(name: str) -> bool:
-    return name.startswith(("encoder.", "decoder."))
+def _of_base(model: Any) -> Dict[str, Tensor]:
+    weights = model.state_dict().items()
+    return {name: each for name, each in weights if name.startswith(("encoder.", "decoder."))}
 
 
-def _shape(weights: Dict[str, Tensor], name: str) -> Optional[torch.Size]:
-    return weights[name].shape if name in weights else None
+def _shapes(weights: Dict[str, Tensor]) -> Set[Tuple[str, Tuple[int, ...]]]:
+    return {(name, tuple(each.shape)) for name, each in weights.items()}
 
 
 def _check_options(args: Any, decoder: Any) -> None:

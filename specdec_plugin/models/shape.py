@@ -24,7 +24,7 @@ SWITCHES = (
 
 
 def arguments_of(path: str, model: Any, purpose: str) -> Dict[str, Any]:
-    """The options of a trained Transformer by their command-line names.
+    """The options of a trained Transformer by their command-line names (``encoder_layers``, …).
 
     Args:
         path: the checkpoint of ``model``, for the message.
@@ -36,11 +36,7 @@ def arguments_of(path: str, model: Any, purpose: str) -> Dict[str, Any]:
     """
     if not isinstance(model, TransformerModelBase):
         raise PluginError(f"{path} is a {type(model).__name__}, and {purpose}.")
-    return flat_arguments(model.args if hasattr(model, "args") else model.cfg)
-
-
-def flat_arguments(shape: Any) -> Dict[str, Any]:
-    """A model's options by their command-line names (``encoder_layers``, …)."""
+    shape = model.args if hasattr(model, "args") else model.cfg
     values: Any = OmegaConf.to_container(shape) if OmegaConf.is_config(shape) else vars(shape)
     flat: Dict[str, Any] = {}
     for name, value in dict(values).items():

@@ -11,7 +11,7 @@ from ..errors import PluginError
 from ..fairseq_compat.autocast import AutocastConfig, AutocastMixin
 from ..fairseq_compat.every_line import EveryLineMixin
 from ..fairseq_compat.generation import check_call, check_when_parsed
-from ..fairseq_compat.task_options import set_task_dataclass
+from ..fairseq_compat.options import set_task_dataclass
 from ..methods.build import build_generator
 from ..methods.registry import (
     check_method_flags,

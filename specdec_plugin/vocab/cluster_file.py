@@ -116,7 +116,7 @@ def _tensor(state: Dict[str, Any], name: str, dtype: torch.dtype, axes: int) -> 
     if not isinstance(value, Tensor) or value.dtype != dtype or value.dim() != axes:
         raise ValueError(f"its {name} are of another kind")
     if value.layout != torch.strided or not value.is_contiguous():
-        raise ValueError(f"its {name} are laid out in another way")
+        raise ValueError(f"its {name} are not contiguous")
     return value
 
 

@@ -60,7 +60,7 @@ def drafter_clusters(
 
 
 def cluster_search(generator: Any, decoder: Any, clusters: Clusters) -> Any:
-    """Let fairseq's own search with a decoder project by clusters, and nobody else.
+    """Let one search of fairseq's project by clusters; others use the decoder unchanged.
 
     Returns:
         the generator, which is changed.

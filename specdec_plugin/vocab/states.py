@@ -18,7 +18,7 @@ class StateReader:
 
     Args:
         model: fairseq's encoder-decoder model.
-        top_k: K, the number of likeliest tokens to tell of each state.
+        top_k: K, how many of the likeliest tokens of each state are read.
         pad: pads targets, and is never likely.
 
     Attributes:

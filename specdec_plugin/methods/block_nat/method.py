@@ -47,7 +47,7 @@ class BlockNATOptions(
 class BlockNAT(SelfDraft):
     """Speculative decoding with a trained drafter (Xia et al., 2023)."""
 
-    summary = ""  # that of the self-draft says it
+    summary = ""  # the self-draft's, which has the same name, describes both
     Config = BlockNATOptions
     condition = "--drafter-path DRAFTER.pt"
     variants = (Variant("specdec", frozenset(["top_beta", "tolerance"])), Variant("specdec++"))

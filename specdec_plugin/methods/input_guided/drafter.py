@@ -27,7 +27,7 @@ class InputGuidedDrafter(Drafter):
         symbols: of the dictionaries.
         block_size: most tokens of a draft.
         longest: see :class:`.source_copy.SourceCopy`.
-        fallback: drafts for rows where there is nothing to follow; None: nobody.
+        fallback: drafts for rows where there is nothing to follow, or None.
         fallback_rows: the fallback is asked only while at most so many rows are left; None: always.
         backend: who computes; None chooses.
     """

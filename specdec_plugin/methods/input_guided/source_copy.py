@@ -1,6 +1,6 @@
 """Where output and source agree, and what follows there (Ge et al., 2022, Algorithm 1).
 
-The shortest end of the output that occurs in the source exactly once tells the position. One list
+The shortest end of the output that occurs in the source exactly once marks the position. One list
 a row finds it: how many symbols before each position of the source are the last ones of the
 output. An end of the output is unique where the maximum is.
 
