@@ -54,10 +54,7 @@ ALLOWED_CLASSES: List[Allowed] = [
 
 
 def load_weights(path: str) -> Dict[str, Any]:
-    """Read the weights and the plain configuration of a checkpoint file onto the CPU.
-
-    Args:
-        path: a fairseq checkpoint.
+    """Read the weights and the plain configuration of a fairseq checkpoint onto the CPU.
 
     Returns:
         the dictionary that fairseq saved (``model``, ``cfg`` or ``args``, …).

@@ -12,10 +12,10 @@ def search_with(
     forward: Callable[[Tensor], Tensor],
     before: Callable[[], None],
 ) -> Any:
-    """Put another function in a module's place while one generator searches.
+    """Let one of fairseq's generators search with another function than a module's.
 
     Args:
-        generator: fairseq's, whose ``generate`` is replaced.
+        generator: its ``generate`` is replaced.
         module: of the model that it searches with, which others use unchanged.
         forward: the function.
         before: called before each batch.

@@ -136,9 +136,7 @@ class BlockwiseTransformerModel(TransformerModel):
     def start_from(self, path: str, base: Any) -> None:
         """Take over the weights of a Transformer, or attach it if the model holds only heads.
 
-        Args:
-            path: the checkpoint of ``base``, for messages.
-            base: a model of the same shape.
+        ``base`` is a model of the same shape, read from ``path``.
 
         Raises:
             PluginError: ``base`` has another shape or a learned first head.
@@ -166,11 +164,7 @@ class BlockwiseTransformerModel(TransformerModel):
         self.load_state_dict({**self.state_dict(), **given})
 
     def start_heads_from(self, path: str, other: Any) -> None:
-        """Take over trained proposal heads, or the first of them.
-
-        Args:
-            path: the checkpoint of ``other``, for messages.
-            other: a model with proposal heads.
+        """Take over the proposal heads of ``other``, read from ``path``, or the first of them.
 
         Raises:
             PluginError: ``other`` has no proposal heads, or heads of another shape.

@@ -101,8 +101,7 @@ def build_drafter(
     Args:
         setup: see :class:`..setup.Setup`.
         block_size: k; 0 for what the drafter was trained with.
-        confidence: see :class:`.drafter.NATDrafter`.
-        with_scores: see :class:`.drafter.NATDrafter`.
+        confidence, with_scores: see :class:`.drafter.NATDrafter`.
         cut: use the trained k where ``block_size`` is greater, instead of an error.
 
     Raises:
