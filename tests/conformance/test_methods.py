@@ -19,8 +19,9 @@ from specdec_plugin.methods.registry import check_method_flags, flags_of, method
 from tests.support import methods as ways
 from tests.support import tiny
 from tests.support.drafters import one_by_one
+from tests.support.heads import numbered
 from tests.support.hostile import HOSTILE, Interrupted
-from tests.support.methods import DRAFTERS, METHODS, SYMBOLS, DecodingConfig
+from tests.support.methods import DRAFTERS, METHODS, DecodingConfig, drafter_for
 from tests.support.naive import alone, assert_follows, assert_same_but_for_ties
 
 #: The flags of each acceptance rule.
@@ -42,16 +43,20 @@ class Setting(NamedTuple):
     """A model and fairseq's options.
 
     Attributes:
-        seed: of the model. The outputs of both have many words and many lengths.
+        seed: of the model. The outputs have many words and many lengths.
         min_len: tokens before an end of sentence may come.
         max_len: tokens after which a sentence ends.
         lenpen: fairseq's exponent of the length.
+        words: of the vocabulary.
+        width: of the model. The kernels have other ways for many words and for wide heads.
     """
 
     seed: int
-    min_len: int
-    max_len: int
-    lenpen: float
+    min_len: int = 1
+    max_len: int = 20
+    lenpen: float = 1.0
+    words: int = 12
+    width: int = 16
 
     def options(self):
         return {"min_len": self.min_len, "max_len_b": self.max_len, "lenpen": self.lenpen}
@@ -60,7 +65,13 @@ class Setting(NamedTuple):
         return {"min_len": self.min_len, "max_len": self.max_len}
 
 
-PLAIN, LIMITED = Setting(13, 1, 20, 1.0), Setting(7, 4, 9, 0.6)
+PLAIN = Setting(13)
+SETTINGS = {
+    "plain": PLAIN,
+    "limited": Setting(7, min_len=4, max_len=9, lenpen=0.6),
+    "wide": Setting(0, words=700, width=64),
+}
+LIMITED = SETTINGS["limited"]
 
 #: Their drafts are the output: no rule judges them.
 UNVERIFIED = {"nat"}
@@ -147,8 +158,12 @@ def is_exact(rule):
 @functools.cache
 def model_of(way, setting):
     """The verifier; do not change it."""
-    shape = {"share_all_embeddings": False, "decoder_normalize_before": True}
-    return ways.verifier(way, setting.seed, **shape, share_decoder_input_output_embed=False)
+    shape = {"share_all_embeddings": False, "share_decoder_input_output_embed": False}
+    width = {"encoder_embed_dim": setting.width, "decoder_embed_dim": setting.width}
+    symbols = numbered(setting.words)
+    return ways.verifier(
+        way, setting.seed, symbols, **shape, **width, decoder_normalize_before=True
+    )
 
 
 def build(way, backend, setting=PLAIN, rule="exact"):
@@ -172,13 +187,15 @@ def decode(ours, sample):
 @functools.cache
 def fairseqs(model, size, seed, setting):
     """A batch, and what fairseq's search gives for it with beam 1; do not change them."""
-    sample = tiny.sample(LENGTHS[size], seed)
+    sample = tiny.sample(LENGTHS[size], seed, setting.words)
     options = {"max_len_b": setting.max_len, "min_len": setting.min_len}
-    search = SequenceGenerator([model], SYMBOLS, 1, len_penalty=setting.lenpen, **options)
+    search = SequenceGenerator(
+        [model], model.decoder.dictionary, 1, len_penalty=setting.lenpen, **options
+    )
     return sample, [row[0] for row in search.generate([model], sample)]
 
 
-@pytest.mark.parametrize("setting", [PLAIN, LIMITED], ids=["plain", "limited"])
+@pytest.mark.parametrize("setting", SETTINGS.values(), ids=SETTINGS)
 @pytest.mark.parametrize("size", LENGTHS)
 @pytest.mark.parametrize("way", WAYS)
 def test_exact_acceptance_is_fairseqs_search(way, size, setting, backend):
@@ -257,7 +274,7 @@ def test_relaxed_output_does_not_depend_on_company(way, rule, backend):
 @pytest.mark.parametrize("size", LENGTHS)
 @pytest.mark.parametrize("way", DRAFTING)
 def test_unverified_drafts_are_the_drafters_blocks(way, size, backend):
-    ours, drafter = build(way, backend), DRAFTERS[way]()
+    ours, drafter = build(way, backend), drafter_for(way, model_of(way, PLAIN))
     sample = tiny.sample(LENGTHS[size], 3)
     encoded = drafter.encoder.forward_torchscript(sample["net_input"])
     for row, hypothesis in enumerate(decode(ours, sample)):

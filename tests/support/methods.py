@@ -24,6 +24,7 @@ METHODS = {
     "relaxed": {"decoding": "specdec", "draft_rows": 0, "top_beta": 3},
     "block-nat": {"decoding": "specdec", "draft_rows": 0},
     "chain": {"decoding": "specdec", "draft_rows": 0, "drafter_dtype": "int8"},
+    "confident": {"decoding": "specdec", "draft_rows": 0, "draft_confidence": 0.02},
     "shared encoder": {"decoding": "specdec", "draft_rows": 0},
     "nat": {"decoding": "nat"},
     "joint heads": {"decoding": "blockwise", "draft_rows": 0},
@@ -37,26 +38,37 @@ METHODS = {
     "lookup": {"decoding": "input-guided", "fallback": "ngram"},
 }
 #: Drafters, which are built anew for each use, because they are freed when they are packed.
+#: They take a dictionary and the width of the verifier's encoder, which one of them reads.
 DRAFTERS = {
-    "block-nat": lambda: drafter_model("full", symbols=SYMBOLS),
-    "chain": lambda: drafter_model("causal", chain_units=8, symbols=SYMBOLS),
-    "shared encoder": lambda: drafter_model("causal", share=True, symbols=SYMBOLS),
-    "nat": lambda: drafter_model("causal", chain_units=8, symbols=SYMBOLS),
-    "fallback": lambda: drafter_model("causal", chain_units=8, symbols=SYMBOLS),
+    "block-nat": lambda **more: drafter_model("full", **more),
+    "chain": lambda **more: drafter_model("causal", chain_units=8, **more),
+    "confident": lambda **more: drafter_model("causal", chain_units=8, **more),
+    "shared encoder": lambda **more: drafter_model("causal", share=True, **more),
+    "nat": lambda **more: drafter_model("causal", chain_units=8, **more),
+    "fallback": lambda **more: drafter_model("causal", chain_units=8, **more),
 }
 
 
-def verifier(method, seed=1, **arguments):
+def verifier(method, seed=1, symbols=SYMBOLS, **arguments):
     """A tiny model that ``method`` can decode with, with heads where it reads them.
 
     Args:
         method: a key of ``METHODS``.
         seed: of its weights.
+        symbols: its dictionary.
         arguments: of its architecture.
     """
     if method.endswith(" heads"):
-        return blockwise_model(seed, method.split()[0], 4, SYMBOLS, **arguments)
-    return tiny.model(seed, symbols=SYMBOLS, **arguments)
+        return blockwise_model(seed, method.split()[0], 4, symbols, **arguments)
+    return tiny.model(seed, symbols=symbols, **arguments)
+
+
+def drafter_for(method, model):
+    """A new drafter for a model of :func:`verifier`; None where ``method`` needs none."""
+    if method not in DRAFTERS:
+        return None
+    width = model.encoder.embed_tokens.embedding_dim
+    return DRAFTERS[method](symbols=model.decoder.dictionary, encoder_embed_dim=width)
 
 
 def generator(method, model, backend=None, options=None, **flags):
@@ -69,9 +81,9 @@ def generator(method, model, backend=None, options=None, **flags):
         options: fairseq's generation options.
         flags: more flags of the method.
     """
-    drafter = DRAFTERS[method]() if method in DRAFTERS else None
+    drafter = drafter_for(method, model)
     given = {} if drafter is None else {"drafter_path": "drafter.pt"}
-    task = tiny.task(SYMBOLS)
+    task = tiny.task(model.decoder.dictionary)
     task.cfg = DecodingConfig(**{**METHODS[method], **given, **flags})
     options = Namespace(**{"beam": 1, "max_len_a": 0, "max_len_b": 12, **(options or {})})
     with mock.patch.object(method_module, "load_model", lambda *paths: drafter):
