@@ -12,7 +12,8 @@ TORCH ?=
 PIP_FLAGS ?=
 PYTEST_FLAGS ?= -n 2 --dist loadfile
 # The tests that `make sanitize` runs.
-SANITIZED ?= tests/engine tests/decoding tests/conformance
+SANITIZED ?= tests/engine tests/vocab tests/decoding tests/conformance \
+             tests/criterions/test_projected_loss.py
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS)
@@ -56,12 +57,13 @@ lint: $(VENV)/.specdec-lint  ## style (ruff, clang-format), types (mypy), compil
 	@$(BIN)/python -m specdec_plugin.engine.native
 
 # The interpreter knows nothing of the sanitizers, so that their libraries are loaded before it.
-# Memory that it never frees is not ours.
+# Memory that it never frees is not ours.  A report goes to the standard error and ends the
+# process, so that pytest must not collect there what it would show after the test.
 sanitize: $(VENV)/.specdec-test  ## run tests of the kernels under sanitizers
 	@echo "== sanitizers"
-	@SPECDEC_SANITIZE=1 ASAN_OPTIONS=detect_leaks=0 \
+	@SPECDEC_SANITIZE=1 ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	    LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
-	    $(BIN)/python -m pytest -p no:cacheprovider $(PYTEST_FLAGS) $(SANITIZED)
+	    $(BIN)/python -m pytest -p no:cacheprovider --capture=sys $(PYTEST_FLAGS) $(SANITIZED)
 
 clean:  ## remove the virtual environment, build outputs and caches
 	@echo "== removing $(VENV), build outputs and caches"
