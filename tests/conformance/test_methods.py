@@ -7,7 +7,6 @@ the rule makes of the drafts, one token at a time. Nothing else may depend on a 
 import copy
 import functools
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 import torch
@@ -18,8 +17,8 @@ from specdec_plugin.errors import PluginError
 from specdec_plugin.methods.registry import check_method_flags, flags_of, method_of, methods
 from tests.support import methods as ways
 from tests.support import tiny
+from tests.support.conformance import LENGTHS, PLAIN, SETTINGS, model_of
 from tests.support.drafters import one_by_one
-from tests.support.heads import numbered
 from tests.support.hostile import HOSTILE, Interrupted
 from tests.support.methods import DRAFTERS, METHODS, DecodingConfig, drafter_for
 from tests.support.naive import alone, assert_follows, assert_same_but_for_ties
@@ -34,42 +33,6 @@ RULES = {
     "min-block": {"min_block": 3},
     "min-block top-k": {"acceptance": "top-k", "top_beta": 2, "min_block": 4},
     "min-block distance": {"acceptance": "distance", "epsilon": 3.0, "min_block": 2},
-}
-#: Source lengths of a batch, by its size.
-LENGTHS = {1: [5], 3: [4, 7, 1], 8: [3, 6, 0, 2, 7, 5, 1, 4]}
-
-
-class Setting(NamedTuple):
-    """A model and fairseq's options.
-
-    Attributes:
-        seed: of the model. The outputs have many words and many lengths.
-        min_len: tokens before an end of sentence may come.
-        max_len: tokens after which a sentence ends.
-        lenpen: fairseq's exponent of the length.
-        words: of the vocabulary.
-        width: of the model. The kernels have other ways for many words and for wide heads.
-    """
-
-    seed: int
-    min_len: int = 1
-    max_len: int = 20
-    lenpen: float = 1.0
-    words: int = 12
-    width: int = 16
-
-    def options(self):
-        return {"min_len": self.min_len, "max_len_b": self.max_len, "lenpen": self.lenpen}
-
-    def limits(self):
-        return {"min_len": self.min_len, "max_len": self.max_len}
-
-
-PLAIN = Setting(13)
-SETTINGS = {
-    "plain": PLAIN,
-    "limited": Setting(7, min_len=4, max_len=9, lenpen=0.6),
-    "wide": Setting(0, words=700, width=64),
 }
 LIMITED = SETTINGS["limited"]
 
@@ -153,17 +116,6 @@ def test_every_rule_decides():
 
 def is_exact(rule):
     return isinstance(rule, TopBeta) and rule.beta == 1
-
-
-@functools.cache
-def model_of(way, setting):
-    """The verifier; do not change it."""
-    shape = {"share_all_embeddings": False, "share_decoder_input_output_embed": False}
-    width = {"encoder_embed_dim": setting.width, "decoder_embed_dim": setting.width}
-    symbols = numbered(setting.words)
-    return ways.verifier(
-        way, setting.seed, symbols, **shape, **width, decoder_normalize_before=True
-    )
 
 
 def build(way, backend, setting=PLAIN, rule="exact"):

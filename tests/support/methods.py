@@ -19,6 +19,7 @@ SYMBOLS = NUMBERS
 #: The flags of each way to decode; drafts are made for all rows of a batch.
 METHODS = {
     "greedy": {"decoding": "greedy"},
+    "beam": {"decoding": "beam"},
     "certified": {"decoding": "greedy", "certified_projection": True},
     "self-draft": {"decoding": "specdec", "draft_rows": 0},
     "relaxed": {"decoding": "specdec", "draft_rows": 0, "top_beta": 3},
