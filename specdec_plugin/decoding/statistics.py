@@ -30,6 +30,8 @@ class Statistics:
         certified: positions that a certified verifier scored.
         certain: of these, how many had one symbol that might be the best.
         rescored: symbols that might be the best, which float32 scored again.
+        passes: passes of beam search that verified drafted steps.
+        drafted_steps: steps that these passes took.
         seconds: time by part; ``total`` includes everything.
     """
 
@@ -46,6 +48,8 @@ class Statistics:
     certified: int = 0
     certain: int = 0
     rescored: int = 0
+    passes: int = 0
+    drafted_steps: int = 0
     seconds: Dict[str, float] = field(default_factory=lambda: dict.fromkeys((*PARTS, "total"), 0.0))
 
     def reset(self) -> None:
@@ -77,6 +81,12 @@ class Statistics:
         self.certified += positions
         self.certain += certain
         self.rescored += rescored
+
+    def count_passes(self, passes: int, steps: int) -> None:
+        """Add passes of beam search, and the steps that they took instead of one each."""
+        self.passes += passes
+        self.drafted_steps += steps
+        self.iterations -= steps - passes
 
     @property
     def accepted_tokens(self) -> float:
@@ -125,6 +135,11 @@ class Statistics:
                 f"certified projection: one symbol in question at "
                 f"{100 * self.certain / self.certified:.1f}% of {self.certified:,} positions, "
                 f"{self.rescored / self.certified:.2f} on average"
+            )
+        if self.passes:
+            lines.append(
+                f"speculative beam search: {self.passes:,} passes took {self.drafted_steps:,} "
+                f"steps, {self.drafted_steps / self.passes:.2f} each"
             )
         total = self.seconds["total"]
         parts = {part: self.seconds[part] for part in PARTS}

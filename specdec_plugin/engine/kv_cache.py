@@ -28,8 +28,8 @@ class KVCache:
     Attributes:
         store: (layers, 2, rows, capacity, heads, head_dim) keys, then values.
         row_index: (rows,) long, the index of each row in :attr:`store`; None: in their order.
-        ancestors: (rows of the store, capacity) long, where rows share slots (see :meth:`fork`):
-            by row and slot, the row of :attr:`store` that holds the slot; else None.
+        ancestors: (rows, capacity) long, where rows share slots (see :meth:`fork`): the row of
+            :attr:`store` that holds each slot of a row; else None.
         lengths: (rows,) long, valid entries of each row.
         longest: upper bound of ``lengths``, known to the host, so that no call
             waits for the device; with a single row it is exactly its length.
@@ -133,6 +133,8 @@ class KVCache:
         if self.for_kernels:
             old = self.row_index
             self.row_index = rows if old is None else old.index_select(0, rows)
+            if self.ancestors is not None:
+                self.ancestors = self.ancestors.index_select(0, rows)
         else:
             self.store = self.store.index_select(2, rows)
         self.lengths = self.lengths.index_select(0, rows)
@@ -153,19 +155,11 @@ class KVCache:
         if not self.for_kernels:
             self.store = self.store.index_select(2, parents)
             return
-        ancestors = self.share()
-        continued = parents if self.row_index is None else self.row_index[parents]
-        inherited = ancestors[continued, : self.longest]
-        ancestors[row_index] = row_index.unsqueeze(1)
-        ancestors[row_index, : self.longest] = inherited
-        self.row_index = row_index
-
-    def share(self) -> Tensor:
-        """:attr:`ancestors`, made where there is none: every row holds its own slots."""
-        if self.ancestors is None:
-            own = torch.arange(self.store.size(2)).unsqueeze(1)
-            self.ancestors = own.expand(-1, self.capacity).contiguous()
-        return self.ancestors
+        own = torch.arange(self.store.size(2)) if self.row_index is None else self.row_index
+        before = own.unsqueeze(1) if self.ancestors is None else self.ancestors
+        ancestors = row_index.unsqueeze(1).repeat(1, self.capacity)
+        ancestors[:, : self.longest] = before[parents, : self.longest]
+        self.ancestors, self.row_index = ancestors, row_index
 
     def _numbers_to(self, end: int) -> Tensor:
         if end > self._numbers.size(0):
@@ -179,5 +173,6 @@ class KVCache:
         grown.narrow(3, 0, self.capacity).copy_(self.store)
         self.store = grown
         if self.ancestors is not None:
-            own = torch.arange(shape[2]).unsqueeze(1).expand(-1, shape[3] - self.ancestors.size(1))
-            self.ancestors = torch.cat([self.ancestors, own], dim=1)
+            own = torch.arange(shape[2]) if self.row_index is None else self.row_index
+            more = own.unsqueeze(1).expand(-1, shape[3] - self.ancestors.size(1))
+            self.ancestors = torch.cat([self.ancestors, more], dim=1)

@@ -41,7 +41,7 @@ class StackCall(ctypes.Structure):
     total_rows = field("int", "rows of the cache")
     row_index = field("const int64_t*", "(rows) which of them these rows are; null: the first")
     beams = field("int", "rows of the cache for each row of the source; 0 is 1")
-    ancestors = field("const int64_t*", "(total_rows, capacity) rows that hold the slots; or null")
+    ancestors = field("const int64_t*", "(rows, capacity) rows that hold each row's slots; or null")
     cache = field("float*", "(layers, 2, total_rows, capacity, dim), or null")
     capacity = field("int")
     source_kv = field(

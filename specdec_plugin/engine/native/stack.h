@@ -206,6 +206,10 @@ class Stack {
     layer.self.in->run(team, input, dim, inputs, scratch_.data(),
                        {wide_.data(), size_t(3 * dim), nullptr, Activation::none});
     team.wait();
+    if (call.ancestors) {  // a row may read what another one has just stored
+      store_shared(team, call, index);
+      team.wait();
+    }
     attend_self(team, call, index);
     team.wait();
     add_residual(team, *layer.self.out, layer.self.norm, attended_.data(), dim, inputs);
@@ -267,33 +271,47 @@ class Stack {
   // wide_ holds queries, keys and values of the new inputs side by side. One thread computes one
   // head of one row: it writes the keys and values into the cache and reads them there.
   void attend_self(const Team& team, const StackCall& call, size_t index) {
-    const int head_dim = dim / heads, width = call.width;
-    for (int item = team.begin(call.rows * heads); item < team.end(call.rows * heads); ++item) {
+    const int head_dim = dim / heads, items = call.rows * heads;
+    const size_t one = size_t(call.capacity) * dim, all = call.total_rows * one;
+    for (int item = team.begin(items); item < team.end(items); ++item) {
       const int row = item / heads, shift = item % heads * head_dim;
-      const int start = start_of(call, row);
-      const float* parts = &wide_[size_t(row) * width * 3 * dim + shift];
-      Slots keys = {parts + dim, size_t(3 * dim)}, values = {parts + 2 * dim, size_t(3 * dim)};
-      if (call.cache) {
-        const size_t one = size_t(call.capacity) * dim, all = call.total_rows * one;
-        float* first = call.cache + 2 * index * all + row_index(call, row) * one + shift;
-        for (int i = 0; i < width; ++i) {
-          float* slot = first + size_t(start + i) * dim;
-          std::memcpy(slot, keys.first + i * keys.stride, 4 * head_dim);
-          std::memcpy(slot + all, values.first + i * values.stride, 4 * head_dim);
-        }
-        keys = {first, size_t(dim)};
-        values = {first + all, size_t(dim)};
-      }
+      const float* parts = &wide_[size_t(row) * call.width * 3 * dim + shift];
+      const size_t stride = 3 * dim;
       if (call.ancestors) {
-        const size_t one = size_t(call.capacity) * dim, all = call.total_rows * one;
-        const int64_t* rows = call.ancestors + row_index(call, row) * call.capacity;
+        const int64_t* rows = call.ancestors + size_t(row) * call.capacity;
         const float* first = call.cache + 2 * index * all + shift;
         attend_row(team, call, row, shift, SharedSlots{first, size_t(dim), one, rows},
                    SharedSlots{first + all, size_t(dim), one, rows});
+      } else if (call.cache) {
+        const float* first = store_row(call, index, row, shift);
+        attend_row(team, call, row, shift, Slots{first, size_t(dim)},
+                   Slots{first + all, size_t(dim)});
       } else {
-        attend_row(team, call, row, shift, keys, values);
+        attend_row(team, call, row, shift, Slots{parts + dim, stride},
+                   Slots{parts + 2 * dim, stride});
       }
     }
+  }
+
+  // Writes new keys and values where other rows read them.
+  void store_shared(const Team& team, const StackCall& call, size_t index) {
+    const int items = call.rows * heads;
+    for (int item = team.begin(items); item < team.end(items); ++item)
+      store_row(call, index, item / heads, item % heads * (dim / heads));
+  }
+
+  // Writes the new keys and values of one head of a row; returns its keys in the cache.
+  float* store_row(const StackCall& call, size_t index, int row, int shift) {
+    const size_t one = size_t(call.capacity) * dim, all = call.total_rows * one;
+    const size_t size = sizeof(float) * (dim / heads);
+    const float* parts = &wide_[size_t(row) * call.width * 3 * dim + shift];
+    float* first = call.cache + 2 * index * all + row_index(call, row) * one + shift;
+    for (int i = 0; i < call.width; ++i, parts += 3 * dim) {
+      float* slot = first + size_t(start_of(call, row) + i) * dim;
+      std::memcpy(slot, parts + dim, size);
+      std::memcpy(slot + all, parts + 2 * dim, size);
+    }
+    return first;
   }
 
   // The queries of one head of one row, after the row's keys and values are in the cache.

@@ -2,9 +2,10 @@
 
 import ctypes
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional
 
 import torch
+from torch import Tensor
 
 from ...decoding.lengths import Lengths
 from ...decoding.native_verification import NativeVerification
@@ -12,6 +13,7 @@ from ...decoding.state import Batch
 from ...decoding.verifier import Verifier
 from ...engine import CachedDecoder, native
 from ...engine.native.interface import Header, field, structure
+from .guard import Guard
 
 #: Steps for which the cache gets room at once.
 _ROOM = 64
@@ -21,7 +23,7 @@ Header(
     "beam.h",
     [
         "void beam_search_run(BeamSearch* search, Stack* stack, const Linear* projection, "
-        "BeamCall* call, int threads)"
+        "Stack* drafter, const Linear* drafter_projection, BeamCall* call, int threads)"
     ],
     ["BeamSearch beam_search()"],
 )
@@ -56,34 +58,44 @@ class BeamCall(ctypes.Structure):
     found_scores = field("float*", "(sentences, B, max_len + 1) and log-probabilities")
     found_lengths = field("int64_t*", "(sentences, B)")
     found_totals = field("float*", "(sentences, B) sums of the log-probabilities")
+    block = field("int", "the most steps that are drafted at once; 0: none")
+    passes = field("int64_t", "result: passes that verified drafted steps")
+    drafted_steps = field("int64_t", "result: steps that they took")
+    plain_steps = field("int64_t", "result: other steps")
+    drafted_seconds = field("double", "result: time of drafted steps, with their drafts")
+    plain_seconds = field("double", "result: time of the others")
     scoring_seconds = field("double", "result: time from hidden states to candidates")
 
 
-class NativeBeamSearch:
-    """What :class:`.search.TorchBeamSearch` does, for one model; its arguments."""
+class Drafter(NamedTuple):
+    """Who drafts steps of a search.
 
-    def __init__(self, verifier: Verifier, lengths: Lengths, beams: int, batch: Batch) -> None:
-        engine = verifier.engines[0]
-        assert isinstance(engine, CachedDecoder)
-        self._verifier, self._engine, self._lengths = verifier, engine, lengths
-        self._limit = batch.constraints.max_len
-        rows, steps = batch.size * beams, self._limit + 2
-        self._order = torch.arange(batch.size)
-        self._tokens = torch.empty(steps, rows, dtype=torch.long)
-        self._tokens[0] = batch.bos
-        self._parents = torch.empty(steps, rows, dtype=torch.long)
-        self._totals = torch.empty(steps, rows)
-        self._totals[0] = 0
-        self._counts = torch.zeros(batch.size, dtype=torch.long)
-        shape = batch.size, beams, self._limit + 1
-        self._found_tokens = torch.empty(shape, dtype=torch.long)
-        self._found_scores = torch.empty(shape)
-        self._found_lengths = torch.empty(shape[:2], dtype=torch.long)
-        self._found_totals = torch.empty(shape[:2])
-        self._prefix = batch.constraints.prefix
-        if self._prefix is not None:
-            self._prefix = self._prefix.contiguous()
-        self._call = self._describe(batch, beams)
+    Attributes:
+        engine: the verifier's decoder with rounded weights.
+        block_size: the most steps of a draft.
+    """
+
+    engine: CachedDecoder
+    block_size: int
+
+
+class NativeBeamSearch:
+    """What :class:`.search.TorchBeamSearch` does, for one model.
+
+    Args:
+        verifier: scores the candidates; see :meth:`supports`.
+        lengths: fairseq's length options.
+        beams: B.
+        drafter: searches ahead where one sentence is left and it pays; None: nobody does.
+    """
+
+    def __init__(
+        self, verifier: Verifier, lengths: Lengths, beams: int, drafter: Optional[Drafter]
+    ) -> None:
+        self._verifier, self._lengths = verifier, lengths
+        self._beams, self._drafter = beams, drafter
+        self._library, self._scratch = native.library(), native.own(self, "beam_search")
+        self.guard = Guard()
 
     @staticmethod
     def supports(verifier: Verifier, batch: Batch, beams: int) -> Optional[str]:
@@ -101,9 +113,73 @@ class NativeBeamSearch:
             return engine.on_torch or "the projection is not a plain one"
         return "the vocabulary is too small" if projection.outputs <= 2 * beams else None
 
-    def _describe(self, batch: Batch, beams: int) -> BeamCall:
-        rules, prefix = batch.constraints, self._prefix
-        return BeamCall(
+    def run(self, batch: Batch) -> List[List[Dict[str, Any]]]:
+        """The finished hypotheses of each sentence, in the order in which they ended.
+
+        Args:
+            batch: one that the verifier has started with.
+        """
+        engine, state = self._verifier.engines[0], self._verifier.states[0]
+        assert isinstance(engine, CachedDecoder)
+        limit, tables = batch.constraints.max_len, Tables(batch, self._beams)
+        call = tables.call
+        models = [*_handles(engine), None, None]
+        if self._drafter is not None and self.guard.drafts():
+            self._drafter.engine.follow()
+            call.block = self._drafter.block_size
+            models[2:] = _handles(self._drafter.engine)
+        begin = time.perf_counter()
+        while call.left > 0 and call.step <= limit:
+            state.cache.longest = call.step
+            engine.describe(state, min(_ROOM, limit + 1 - call.step), call.stack)
+            call.until = min(state.cache.capacity, limit + 1)
+            tables.fit(state.cache.capacity)
+            self._library.beam_search_run(
+                self._scratch, *models, ctypes.byref(call), torch.get_num_threads()
+            )
+        self._verifier.spent(time.perf_counter() - begin, call.scoring_seconds)
+        self.guard.record(
+            [call.plain_seconds, call.drafted_seconds], [call.plain_steps, call.drafted_steps]
+        )
+        self._verifier.statistics.count_passes(call.passes, call.drafted_steps)
+        return tables.hypotheses(self._lengths)
+
+
+def _handles(engine: CachedDecoder) -> List[Optional[int]]:
+    """The kernels' handles of a decoder's layers and projection."""
+    assert engine.projection.native is not None
+    return [engine.stack, engine.projection.native.handle]
+
+
+class Tables:
+    """What a search of a batch writes: :class:`BeamCall` and its tensors.
+
+    Args:
+        batch: the batch.
+        beams: B.
+    """
+
+    def __init__(self, batch: Batch, beams: int) -> None:
+        rules, rows, steps = batch.constraints, batch.size * beams, batch.constraints.max_len + 2
+        prefix = None if rules.prefix is None else rules.prefix.contiguous()
+        found = batch.size, beams, rules.max_len + 1
+        self._tensors: Dict[str, Tensor] = {
+            "order": torch.arange(batch.size),
+            "ancestors": torch.arange(rows).unsqueeze(1),
+            "tokens": torch.empty(steps, rows, dtype=torch.long),
+            "parents": torch.empty(steps, rows, dtype=torch.long),
+            "totals": torch.empty(steps, rows),
+            "counts": torch.zeros(batch.size, dtype=torch.long),
+            "found_tokens": torch.empty(found, dtype=torch.long),
+            "found_scores": torch.empty(found),
+            "found_lengths": torch.empty(found[:2], dtype=torch.long),
+            "found_totals": torch.empty(found[:2]),
+        }
+        self._tensors["tokens"][0] = batch.bos
+        self._tensors["totals"][0] = 0
+        if prefix is not None:
+            self._tensors["prefix"] = prefix
+        self.call = BeamCall(
             sentences=batch.size,
             beams=beams,
             suppressed_id=rules.pad,
@@ -112,50 +188,32 @@ class NativeBeamSearch:
             eos=rules.eos,
             min_len=rules.min_len,
             max_len=rules.max_len,
-            prefix=native.pointer(prefix),
             prefix_width=0 if prefix is None else prefix.size(1),
             ngram=rules.no_repeat_ngram_size,
             left=batch.size,
-            order=self._order.data_ptr(),
-            tokens=self._tokens.data_ptr(),
-            parents=self._parents.data_ptr(),
-            totals=self._totals.data_ptr(),
-            counts=self._counts.data_ptr(),
-            found_tokens=self._found_tokens.data_ptr(),
-            found_scores=self._found_scores.data_ptr(),
-            found_lengths=self._found_lengths.data_ptr(),
-            found_totals=self._found_totals.data_ptr(),
+            **{name: each.data_ptr() for name, each in self._tensors.items()},
         )
 
-    def run(self) -> List[List[Dict[str, Any]]]:
-        """The finished hypotheses of each sentence, in the order in which they ended."""
-        call, engine, state = self._call, self._engine, self._verifier.states[0]
-        scratch, library = native.own(self, "beam_search"), native.library()
-        projection = engine.projection.native
-        assert projection is not None
-        begin = time.perf_counter()
-        while call.left > 0 and call.step <= self._limit:
-            state.cache.longest = call.step
-            engine.describe(state, min(_ROOM, self._limit + 1 - call.step), call.stack)
-            call.ancestors = call.stack.ancestors = state.cache.share().data_ptr()
-            call.until = min(state.cache.capacity, self._limit + 1)
-            library.beam_search_run(
-                scratch,
-                engine.stack,
-                projection.handle,
-                ctypes.byref(call),
-                torch.get_num_threads(),
-            )
-        self._verifier.spent(time.perf_counter() - begin, call.scoring_seconds)
-        lengths = self._found_lengths.tolist()
-        return [
-            [self._hypothesis(sentence, i, lengths[sentence][i]) for i in range(count)]
-            for sentence, count in enumerate(self._counts.tolist())
-        ]
+    def fit(self, capacity: int) -> None:
+        """Make room for the ancestors of so many slots; every row holds its own new ones."""
+        old = self._tensors["ancestors"]
+        ancestors = torch.arange(old.size(0)).unsqueeze(1).repeat(1, capacity)
+        ancestors[:, : old.size(1)] = old
+        self._tensors["ancestors"] = ancestors
+        self.call.ancestors = ancestors.data_ptr()
 
-    def _hypothesis(self, sentence: int, number: int, length: int) -> Dict[str, Any]:
-        return {
-            "tokens": self._found_tokens[sentence, number, :length],
-            "positional_scores": self._found_scores[sentence, number, :length],
-            "score": self._lengths.score(self._found_totals[sentence, number], length),
-        }
+    def hypotheses(self, lengths: Lengths) -> List[List[Dict[str, Any]]]:
+        """The finished hypotheses of each sentence, scored."""
+        names = "found_tokens", "found_scores", "found_totals", "found_lengths"
+        tokens, scores, totals, sizes = (self._tensors[name] for name in names)
+        return [
+            [
+                {
+                    "tokens": tokens[sentence, i, :size],
+                    "positional_scores": scores[sentence, i, :size],
+                    "score": lengths.score(totals[sentence, i], size),
+                }
+                for i, size in enumerate(sizes[sentence, :count].tolist())
+            ]
+            for sentence, count in enumerate(self._tensors["counts"].tolist())
+        ]

@@ -18,7 +18,7 @@ from ...decoding.state import Batch
 from ...decoding.statistics import Statistics
 from ...decoding.verifier import Verifier
 from ...errors import PluginError
-from .native import NativeBeamSearch
+from .native import Drafter, NativeBeamSearch
 
 Hypotheses = List[List[Dict[str, Any]]]
 
@@ -31,16 +31,23 @@ class BeamSearch:
         statistics: where steps and time are counted.
         lengths: fairseq's length options.
         beams: B ≥ 1.
+        ahead: searches ahead of the verifier, where the kernels search; None: nobody does.
     """
 
     drafter = None
     max_rows = 0
 
     def __init__(
-        self, verifier: Verifier, statistics: Statistics, lengths: Lengths, beams: int
+        self,
+        verifier: Verifier,
+        statistics: Statistics,
+        lengths: Lengths,
+        beams: int,
+        ahead: Optional[Drafter] = None,
     ) -> None:
         self.verifier, self.statistics = verifier, statistics
-        self.lengths, self.beam_size = lengths, beams
+        self.lengths, self.beam_size, self._ahead = lengths, beams, ahead
+        self._native: Optional[NativeBeamSearch] = None
 
     def decode(self, batch: Batch) -> Hypotheses:
         """Decode a batch.
@@ -53,9 +60,12 @@ class BeamSearch:
             PluginError: no hypothesis of a sentence can end.
         """
         self.verifier.start(batch, self.beam_size)
-        native = NativeBeamSearch.supports(self.verifier, batch, self.beam_size) is None
-        search: Any = NativeBeamSearch if native else TorchBeamSearch
-        found: Hypotheses = search(self.verifier, self.lengths, self.beam_size, batch).run()
+        args = self.verifier, self.lengths, self.beam_size
+        if NativeBeamSearch.supports(self.verifier, batch, self.beam_size) is None:
+            self._native = self._native or NativeBeamSearch(*args, self._ahead)
+            found = self._native.run(batch)
+        else:
+            found = TorchBeamSearch(*args, batch).run()
         if not all(found):
             raise PluginError(
                 f"No hypothesis of {sum(not each for each in found)} sentences of a batch can end "
