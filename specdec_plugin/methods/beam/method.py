@@ -2,10 +2,10 @@
 
 from typing import Any, ClassVar, Optional
 
-from ...errors import PluginError
 from ..options import ModelOptions
 from ..registry import Method, register_method
 from ..setup import Setup
+from .build import build_search, check_beams
 from .search import BeamSearch
 
 
@@ -21,14 +21,7 @@ class Beam(Method):
     @classmethod
     def check_search(cls, generation: Any) -> None:
         """Refuse to print more hypotheses than there are."""
-        beam, nbest = generation.beam, getattr(generation, "nbest", 1)
-        if beam < 1:
-            raise PluginError(f"--beam {beam}: give 1 or more.")
-        if nbest > beam:
-            raise PluginError(
-                f"--nbest {nbest} with --beam {beam}: a search finds as many hypotheses as it has "
-                f"beams. Give --beam {nbest} or more, or a smaller --nbest."
-            )
+        check_beams(generation)
 
     @classmethod
     def unavailable(cls, generation: Any) -> Optional[str]:
@@ -44,11 +37,4 @@ class Beam(Method):
     @classmethod
     def loop(cls, setup: Setup) -> BeamSearch:
         """The search."""
-        assert setup.verifier is not None
-        beam, symbols = setup.generation.beam, len(setup.task.target_dictionary)
-        if beam > symbols - 1:
-            raise PluginError(
-                f"--beam {beam}: the target dictionary has {symbols} symbols, so that at most "
-                f"{symbols - 1} can be compared. Give --beam {symbols - 1} or less."
-            )
-        return BeamSearch(setup.verifier, setup.statistics, setup.lengths, beam)
+        return build_search(setup)

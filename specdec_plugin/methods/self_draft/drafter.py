@@ -19,6 +19,8 @@ from .native import SelfDraftCall
 #: k where none is given, for exact acceptance and for others: most drafted tokens are accepted,
 #: so long drafts pay.
 BLOCK_SIZE, RELAXED_BLOCK_SIZE = 32, 64
+#: Steps of beam search that are drafted at once: each has a token for every beam.
+BEAM_BLOCK_SIZE = 8
 _NO_KERNELS = (
     "Without --drafter-path, --decoding specdec drafts with a rounded copy of the model itself, "
     "which only the native kernels can run (on a CPU, with a C++ compiler, for a plain "
@@ -42,6 +44,7 @@ class SelfDrafter(Drafter):
 
     Attributes:
         dtype: as given.
+        copy: the decoder that drafts.
 
     Raises:
         PluginError: the kernels cannot run the verifier's decoder here, or not in its type.
@@ -65,7 +68,7 @@ class SelfDrafter(Drafter):
         copy = CachedDecoder(
             engine.decoder, dtype, project=projection_by(clusters), backend=engine.backend
         )
-        self._verifier, self._engine, self._copy = verifier, engine, copy
+        self._verifier, self._engine, self.copy = verifier, engine, copy
         self.dtype = dtype
         self._check()
         self._library = native.library()
@@ -75,15 +78,15 @@ class SelfDrafter(Drafter):
 
     def start(self, batch: Batch) -> None:
         """Round the weights again if the verifier saw that they changed."""
-        if self._copy.version != self._copy.weights.version:
-            self._copy.follow()
+        if self.copy.version != self.copy.weights.version:
+            self.copy.follow()
             self._check()
 
     def _check(self) -> None:
         """PluginError where the copy cannot draft into the verifier's cache."""
-        projection = self._copy.projection
+        projection = self.copy.projection
         scored = projection.native is not None or projection.shortlist is not None
-        if self._copy.on_torch is not None or not scored:
+        if self.copy.on_torch is not None or not scored:
             raise PluginError(_NO_KERNELS)
         if self._engine.on_torch is not None:
             own = str(self._engine.dtype).removeprefix("torch.")
@@ -96,16 +99,16 @@ class SelfDrafter(Drafter):
 
     def propose(self, rows: Rows) -> Draft:
         """What the rounded decoder predicts, up to k tokens a row; the next draft overwrites it."""
-        call, constraints, projection = self._call, rows.constraints, self._copy.projection
+        call, constraints, projection = self._call, rows.constraints, self.copy.projection
         call.shortlist = projection.shortlist
         self._buffer.fit(rows.size, call)
-        self._copy.describe(self._verifier.states[0], call.block, call.stack)
+        self.copy.describe(self._verifier.states[0], call.block, call.stack)
         describe_rows(rows, call.rows)
         call.suppressed_id, call.eos = constraints.pad, constraints.eos
         call.min_len, call.max_len = constraints.min_len, constraints.max_len
         self._library.self_draft_run(
             self._scratch,
-            self._copy.stack,
+            self.copy.stack,
             None if projection.native is None else projection.native.handle,
             ctypes.byref(call),
             torch.get_num_threads(),

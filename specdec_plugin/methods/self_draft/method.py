@@ -4,10 +4,14 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import torch
+
 from ...decoding.acceptance import Rule, TopBeta
 from ...decoding.drafter import Drafter
 from ...decoding.operations import Work, decoder_of
 from ...errors import PluginError
+from ..beam.build import build_search, check_beams
+from ..beam.native import Drafter as Ahead
 from ..options import (
     BlockSizeOptions,
     DrafterOptions,
@@ -15,9 +19,9 @@ from ..options import (
     ToleranceOptions,
     VerifierOptions,
 )
-from ..registry import Method, Variant, register_method
+from ..registry import Method, Variant, flags_of, register_method, typed
 from ..setup import Setup, dtype_of
-from .drafter import BLOCK_SIZE, RELAXED_BLOCK_SIZE, SelfDrafter
+from .drafter import BEAM_BLOCK_SIZE, BLOCK_SIZE, RELAXED_BLOCK_SIZE, SelfDrafter
 
 
 @dataclass
@@ -40,6 +44,7 @@ class SelfDraft(Method):
         "drafts with its own rounded weights)"
     )
     Config: ClassVar[Any] = SelfDraftOptions
+    honours = frozenset(["beam", "nbest"])
     variants = (
         Variant("specdec self", _OF_DRAFTERS | {"top_beta", "tolerance"}),
         Variant("specdec++ self", _OF_DRAFTERS),
@@ -77,6 +82,28 @@ class SelfDraft(Method):
             dtype,
             setup.drafter_clusters(setup.models[0]),
         )
+
+    @classmethod
+    def check_search(cls, generation: Any) -> None:
+        """Refuse to print more hypotheses than there are."""
+        if not getattr(generation, "sampling", False):
+            check_beams(generation)
+
+    @classmethod
+    def loop(cls, setup: Setup) -> Any:
+        """With several beams, a search of which the rounded weights draft some steps."""
+        beam, cfg = setup.generation.beam, setup.cfg
+        if beam == 1 or getattr(setup.generation, "sampling", False):
+            return super().loop(setup)
+        for flag in ("top_beta", "certified_projection", "drafter_vocab_clusters"):
+            if getattr(cfg, flag) != flags_of(cls)[flag].default:
+                raise PluginError(
+                    f"{typed(flag, getattr(cfg, flag))} would have no effect with --beam {beam}: "
+                    "give --beam 1, or leave it out."
+                )
+        assert setup.verifier is not None
+        drafter = SelfDrafter(setup.verifier, dtype=setup.drafter_dtype or torch.int8)
+        return build_search(setup, Ahead(drafter.copy, cfg.block_size or BEAM_BLOCK_SIZE))
 
     @classmethod
     def cost(cls, drafter: Any, work: Work) -> float:
