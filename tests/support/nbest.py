@@ -35,8 +35,12 @@ def reference(models, sample, beams, prefix=None, **options):
     return generator.generate(models, sample, prefix_tokens=prefix)
 
 
-def ours(models, sample, beams, prefix=None, backend=None, temperature=1.0, **options):
-    """Our n-best lists, by options of fairseq's generator."""
+def ours(models, sample, beams, prefix=None, backend=None, temperature=1.0, ahead=None, **options):
+    """Our n-best lists, by options of fairseq's generator.
+
+    Args:
+        ahead: searches ahead; None: nobody does.
+    """
     names = {"len_penalty", "max_len_a", "max_len_b", "min_len", "unk_penalty"}
     names |= {"no_repeat_ngram_size", "match_source_len"}
     given = {name: value for name, value in options.items() if name in names}
@@ -47,7 +51,7 @@ def ours(models, sample, beams, prefix=None, backend=None, temperature=1.0, **op
     statistics = Statistics()
     verifier = Verifier([build_engine(each, backend=backend) for each in models], statistics)
     verifier.temperature = temperature
-    search = BeamSearch(verifier, statistics, lengths, beams)
+    search = BeamSearch(verifier, statistics, lengths, beams, ahead)
     generator = ParallelGenerator(models, SYMBOLS, search, statistics, lengths, backend=backend)
     return generator.generate(models, sample, prefix_tokens=prefix)
 

@@ -1,0 +1,121 @@
+"""Speculative beam search: whoever searches ahead, the lists stay fairseq's."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec_plugin.engine import CachedDecoder
+from specdec_plugin.methods.beam.guard import Guard
+from specdec_plugin.methods.beam.native import Drafter
+from tests.support import tiny
+from tests.support.command_lines import generate_args, run_cli
+from tests.support.nbest import assert_same_lists, ours, reference
+from tests.support.search import MODELS
+
+DTYPES = [torch.float32, torch.int8, torch.int4]
+
+
+@pytest.fixture
+def always(monkeypatch):
+    """Draft in every batch, however slow."""
+    monkeypatch.setattr(Guard, "drafts", lambda self: True)
+
+
+@pytest.mark.usefixtures("always")
+@given(
+    st.integers(0, 2),
+    st.sampled_from(DTYPES),
+    st.integers(1, 9),
+    st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    st.integers(0, 99),
+    st.integers(1, 6),
+    st.fixed_dictionaries(
+        {
+            "max_len_b": st.integers(2, 40),
+            "min_len": st.integers(0, 2),
+            "unk_penalty": st.sampled_from([0.0, 1.5]),
+            "len_penalty": st.sampled_from([0.6, 1.0, 1.4]),
+            "no_repeat_ngram_size": st.sampled_from([0, 2]),
+        }
+    ),
+)
+@settings(max_examples=80, deadline=None)
+def test_any_drafter(other, dtype, block, lengths, seed, beams, options):
+    """Weights of the model itself, rounded or not, or of another one."""
+    sample = tiny.sample(lengths, seed)
+    drafter = Drafter(CachedDecoder(MODELS[other].decoder, dtype), block)
+    expected = reference(MODELS[:1], sample, beams, **options)
+    assert_same_lists(ours(MODELS[:1], sample, beams, ahead=drafter, **options), expected)
+
+
+@pytest.mark.usefixtures("always")
+@given(st.integers(0, 99), st.integers(1, 5), st.lists(st.integers(4, 15), max_size=4))
+@settings(max_examples=30, deadline=None)
+def test_behind_a_prefix(seed, beams, line):
+    sample, prefix = tiny.sample([5], seed), torch.tensor([line]) if line else None
+    drafter = Drafter(CachedDecoder(MODELS[0].decoder, torch.int8), 4)
+    expected = reference(MODELS[:1], sample, beams, prefix, max_len_b=12)
+    found = ours(MODELS[:1], sample, beams, prefix, ahead=drafter, max_len_b=12)
+    assert_same_lists(found, expected)
+
+
+@pytest.mark.usefixtures("always")
+def test_beyond_the_first_room_of_the_cache():
+    model = tiny.model(3, max_target_positions=400)
+    sample, options = tiny.sample([5], 1), dict(max_len_b=300, min_len=280)
+    drafter = Drafter(CachedDecoder(model.decoder, torch.int8), 8)
+    expected = reference([model], sample, 3, **options)
+    assert_same_lists(ours([model], sample, 3, ahead=drafter, **options), expected)
+
+
+def test_the_guard_takes_what_is_faster():
+    for faster in (0, 1):
+        guard, drafted = Guard(), []
+        for _ in range(200):
+            kind = int(guard.drafts())
+            drafted.append(kind)
+            steps, seconds = [0, 0], [0.0, 0.0]
+            steps[kind], seconds[kind] = 10, 1.0 if kind == faster else 2.0
+            guard.record(seconds, steps)
+        assert sum(kind != faster for kind in drafted) <= 2 + 200 // 32 + 1
+
+
+def test_the_guard_notices_a_change():
+    guard, drafted = Guard(), []
+    for number in range(400):
+        kind = int(guard.drafts())
+        drafted.append(kind)
+        faster = number < 200
+        steps, seconds = [0, 0], [0.0, 0.0]
+        steps[kind], seconds[kind] = 10, 1.0 if kind == faster else 2.0
+        guard.record(seconds, steps)
+    assert sum(drafted[100:200]) >= 95
+    assert sum(drafted[300:]) <= 5
+
+
+def test_command_lines(corpus, tiny_verifier):
+    beams = ["--beam", 3, "--nbest", 3, "--batch-size", 1]
+    plain = run_cli(generate_args(corpus.data_dir, tiny_verifier, *beams, "--decoding", "beam"))
+    found = run_cli(generate_args(corpus.data_dir, tiny_verifier, *beams, "--decoding", "specdec"))
+
+    def lists(printed):
+        return [line for line in printed.splitlines() if line.startswith("H-")]
+
+    assert lists(found.stdout) == lists(plain.stdout)
+    assert "speculative beam search: " in found.stderr
+
+
+@pytest.mark.parametrize(
+    "more, sentence",
+    [
+        (["--top-beta", 3], "--top-beta 3 would have no effect with --beam 2: give --beam 1"),
+        (["--certified-projection"], "--certified-projection would have no effect with --beam 2"),
+        (["--nbest", 4], "--nbest 4 with --beam 2"),
+    ],
+)
+def test_refusals(corpus, tiny_verifier, more, sentence):
+    more = ["--decoding", "specdec", "--beam", 2, *more]
+    done = run_cli(generate_args(corpus.data_dir, tiny_verifier, *more), check=False)
+    assert done.returncode == 1 and sentence in done.stderr
+    assert "Traceback" not in done.stderr
