@@ -56,18 +56,18 @@ class Verifier:
                 for engine, out in zip(self.engines, batch.encoder_outs)
             ]
 
-    def scores(self, fed: Tensor, never: int) -> Scores:
+    def scores(self, fed: Tensor, suppressed_id: int) -> Scores:
         """Scores of what follows each fed token.
 
         Args:
             fed: (rows, width) the newest token of each row and its draft.
-            never: a symbol that is ruled out.
+            suppressed_id: a symbol that is ruled out.
 
         Returns:
             (rows, width, vocabulary), and normalisers (rows, width).
         """
         each = [
-            self._scores(engine, state, fed, never)
+            self._scores(engine, state, fed, suppressed_id)
             for engine, state in zip(self.engines, self.states)
         ]
         if len(each) == 1:
@@ -76,19 +76,19 @@ class Verifier:
         mean = torch.logsumexp(lprobs, dim=0) - math.log(len(each))
         return Scores(mean, torch.zeros_like(each[0].normalisers))
 
-    def _scores(self, engine: Engine, state: Any, fed: Tensor, never: int) -> Scores:
+    def _scores(self, engine: Engine, state: Any, fed: Tensor, suppressed_id: int) -> Scores:
         if not isinstance(engine, CachedDecoder):
             with self.statistics.timed("verifier"):
                 values = engine.logits(state, fed) / self.temperature
                 normalisers = torch.logsumexp(values, dim=-1)
-                values[..., never] = -math.inf
+                values[..., suppressed_id] = -math.inf
                 return Scores(values, normalisers)
         with self.statistics.timed("verifier"):
             features = engine.feed(state, fed)
             if engine is self.engines[0]:
                 self.hidden = features
         with self.statistics.timed("projection"):
-            return engine.projection.scores(features, self.temperature, never)
+            return engine.projection.scores(features, self.temperature, suppressed_id)
 
     def spent(self, seconds: float, scoring: float) -> None:
         """Count time that was spent elsewhere on verifying, ``scoring`` of it on projecting."""

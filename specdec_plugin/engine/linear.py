@@ -173,18 +173,20 @@ class NativeLinear:
         )
         return out
 
-    def scores(self, inputs: Tensor, never: int) -> Tuple[Tensor, Tensor]:
+    def scores(self, inputs: Tensor, suppressed_id: int) -> Tuple[Tensor, Tensor]:
         """:meth:`__call__`, and the log of the sum of exponentials of each row, (rows,).
 
         Args:
             inputs: (rows, inputs).
-            never: an output that is -inf afterwards, or -1.
+            suppressed_id: an output that is -inf afterwards, or -1.
         """
-        return scores_by(self._library.linear_scores, self.handle, inputs, self.outputs, never)
+        return scores_by(
+            self._library.linear_scores, self.handle, inputs, self.outputs, suppressed_id
+        )
 
 
 def scores_by(
-    run: Any, handle: Optional[int], inputs: Tensor, outputs: int, never: int
+    run: Any, handle: Optional[int], inputs: Tensor, outputs: int, suppressed_id: int
 ) -> Tuple[Tensor, Tensor]:
     """Scores by a function of the kernels, and the log of the sum of exponentials of each row.
 
@@ -193,7 +195,7 @@ def scores_by(
         handle: what it works with.
         inputs: (rows, inputs).
         outputs: how many there are.
-        never: an output that is -inf afterwards, or -1.
+        suppressed_id: an output that is -inf afterwards, or -1.
 
     Returns:
         (rows, outputs) and (rows,), float32.
@@ -205,7 +207,7 @@ def scores_by(
         handle,
         inputs.data_ptr(),
         rows,
-        never,
+        suppressed_id,
         out.data_ptr(),
         normalisers.data_ptr(),
         torch.get_num_threads(),

@@ -88,23 +88,23 @@ class OutputProjection(Packed):
         with torch.no_grad():
             return self._first_head(hidden.to(self._source.weight.dtype)).to(hidden.dtype)
 
-    def scores(self, hidden: Tensor, temperature: float = 1.0, never: int = -1) -> Scores:
+    def scores(self, hidden: Tensor, temperature: float = 1.0, suppressed_id: int = -1) -> Scores:
         """Scores and their normalisers.
 
         Args:
             hidden: (…, dim).
             temperature: divides the scores.
-            never: a symbol that is ruled out (-inf) after normalisers are computed, or -1.
+            suppressed_id: a symbol that is ruled out (-inf) after normalisers are computed, or -1.
         """
         flat = self.entering(hidden.flatten(0, -2))
         if not isinstance(self._linear, Linear) and temperature == 1.0:
-            values, normalisers = self._linear.scores(flat, never)
+            values, normalisers = self._linear.scores(flat, suppressed_id)
         else:
             values = self._linear(flat).float()
             if temperature != 1.0:
                 values = values / temperature
             normalisers = torch.logsumexp(values, dim=-1)
-            if never >= 0:
-                values[..., never] = -math.inf
+            if suppressed_id >= 0:
+                values[..., suppressed_id] = -math.inf
         shape = hidden.shape[:-1]
         return Scores(values.view(*shape, -1), normalisers.view(shape))

@@ -54,7 +54,7 @@ class StateReader:
         hidden = self._engine.feed(state, fed)[fed.ne(self._pad)]
         projection = self._engine.projection
         likely = [
-            projection.scores(part, never=self._pad).values.topk(self._top_k).indices
+            projection.scores(part, suppressed_id=self._pad).values.topk(self._top_k).indices
             for part in hidden.split(_AT_ONCE)
         ]
         return projection.entering(hidden), torch.cat(likely)

@@ -89,7 +89,7 @@ def test_as_a_decoders_projection(dtype, temperature, backend):
     for _ in range(2):
         weight = decoder.output_projection.weight.detach()
         expected = naive(hidden.flatten(0, 1), weight, None, clusters) / temperature
-        found = projection.scores(hidden.to(dtype), temperature, never=1)
+        found = projection.scores(hidden.to(dtype), temperature, suppressed_id=1)
         assert found.values.shape == (2, 3, VOCABULARY) and found.values.dtype == torch.float32
         if dtype == torch.float32:
             torch.testing.assert_close(found.values.flatten(0, 1), expected)
