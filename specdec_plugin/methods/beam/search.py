@@ -71,8 +71,10 @@ class BeamSearch:
                 f"No hypothesis of {sum(not each for each in found)} sentences of a batch can end "
                 "within the length limit. Raise --max-len-b, or leave out --prefix-size."
             )
-        for hypotheses in found:
-            hypotheses.sort(key=lambda each: -float(each["score"]))
+        for number, unordered in enumerate(found):
+            scores = torch.stack([each["score"] for each in unordered])
+            order = scores.sort(descending=True, stable=True).indices.tolist()
+            hypotheses = found[number] = [unordered[index] for index in order]
             steps = max(len(each["tokens"]) for each in hypotheses)
             for each in hypotheses:
                 each.update(steps=steps, history=[])
@@ -94,6 +96,7 @@ class TorchBeamSearch:
 
     Attributes:
         sentences: (n,) indices in the batch of those that are not done.
+        order: the same on the host.
         tokens: (n, B, steps + 1) what the decoder was fed.
         totals: (n, B, steps) log-probabilities, cumulated.
         ignored: (n, B) beams that continue nothing, where too few candidates were left.
@@ -104,6 +107,7 @@ class TorchBeamSearch:
         self.constraints: Constraints = batch.constraints
         size, device = batch.size, batch.device
         self.sentences = torch.arange(size, device=device)
+        self.order = list(range(size))
         self.tokens = torch.full((size, beams, 1), batch.bos, device=device)
         self.totals = torch.zeros(size, beams, 0, device=device)
         self.ignored = torch.zeros(size, beams, dtype=torch.bool, device=device)
@@ -117,18 +121,22 @@ class TorchBeamSearch:
             lprobs = self._log_probabilities(step)
             totals, tokens, parents = self._candidates(lprobs, step)
             ended = self._finish(totals, tokens, parents, step)
-            done = [len(self.finished[each]) == self.beams for each in self.sentences.tolist()]
-            if step == self.constraints.max_len or all(done):
+            rows = [row for row, each in enumerate(self.order) if self._open(each)]
+            if step == self.constraints.max_len or not rows:
                 break
             left = None
-            if any(done):
-                left = torch.tensor([row for row, over in enumerate(done) if not over])
-                left = left.to(self.sentences.device)
+            if len(rows) < len(self.order):
+                self.order = [self.order[row] for row in rows]
+                left = torch.tensor(rows, device=self.sentences.device)
                 ended, totals, tokens, parents = (
                     each[left] for each in (ended, totals, tokens, parents)
                 )
             self._continue(ended, totals, tokens, parents, left)
         return self.finished
+
+    def _open(self, sentence: int) -> bool:
+        """Whether a sentence of the batch needs more hypotheses."""
+        return len(self.finished[sentence]) < self.beams
 
     def _log_probabilities(self, step: int) -> Tensor:
         """(n, B, vocabulary), in the first step (n, 1, vocabulary), with fairseq's rules applied.
@@ -182,6 +190,8 @@ class TorchBeamSearch:
         ends = tokens.eq(self.constraints.eos) & totals.ne(-math.inf)
         ends[:, : self.beams] &= ~self.ignored
         sentence, rank = ends[:, : self.beams].nonzero(as_tuple=True)
+        if len(sentence) == 0:
+            return ends
         beam = parents[sentence, rank]
         total = totals[sentence, rank]
         lines = torch.cat([self.tokens[sentence, beam, 1:], tokens[sentence, rank, None]], dim=1)
@@ -190,9 +200,9 @@ class TorchBeamSearch:
         scores = self.lengths.score(total, step + 1)
         if self.source_lengths is not None:
             scores = scores.masked_fill(step > self.source_lengths[sentence], -math.inf)
-        owners = self.sentences[sentence].tolist()
+        owners = [self.order[row] for row in sentence.tolist()]
         for owner, line, positional, score in zip(owners, lines, each, scores):
-            if len(self.finished[owner]) < self.beams:
+            if self._open(owner):
                 self.finished[owner].append(
                     {"tokens": line, "positional_scores": positional, "score": score}
                 )
