@@ -23,7 +23,7 @@ from specdec_plugin.errors import PluginError
 
 #: Handed to fairseq before the user's own options, which win.  The length limit
 #: lies above the 290 pieces of filter_pairs.py: what it cuts is filtered out.
-DEFAULTS = ["--beam", "5", "--max-len-b", "300", "--max-tokens", "4096"]
+DEFAULTS = ["--max-len-b", "300", "--max-tokens", "4096"]
 
 #: fairseq-generate's options that have no meaning here, with what to do instead.
 REFUSED = {
@@ -32,7 +32,6 @@ REFUSED = {
     "replace_unk": "the output is subword pieces",
     "lm_path": "only translation models are ensembled",
     "score_reference": "nothing would be decoded",
-    "sampling": "a resumed shard would not give the same lines",
     "diverse_beam_groups": "one best line is wanted",
 }
 
@@ -91,9 +90,26 @@ def fairseq_config(arguments: Sequence[str]) -> Any:
         if getattr(config.generation, name, None) not in (None, False, 0, -1, ""):
             flag = name.replace("_", "-")
             raise PluginError(f"--{flag} cannot be used in distillation: {reason}. Leave it out.")
+    _check_sampling(config)
     if not config.common_eval.path:
         raise PluginError("No teacher was given. Add --path teacher.pt.")
     return config
+
+
+def _check_sampling(config: Any) -> None:
+    """Samples must be the same in a shard that is resumed, and one for each line."""
+    if not config.generation.sampling:
+        return
+    if getattr(config.task, "decoding", None) is None:
+        raise PluginError(
+            "--sampling of fairseq's own search would give other lines when a shard is resumed: "
+            "add --task specdec_translation --decoding METHOD, or leave --sampling out."
+        )
+    if config.generation.nbest != 1:
+        raise PluginError(
+            f"--nbest {config.generation.nbest} draws several samples, and a shard has one line "
+            "for each line of the source. Leave it out, and use another --seed for each copy."
+        )
 
 
 class Teacher:
@@ -136,16 +152,23 @@ class Teacher:
         encoded, _ = self.task.get_interactive_tokens_and_lengths(lines, lambda line: line)
         return list(encoded)
 
-    def translate(self, tokens: List[torch.Tensor]) -> List[str]:
-        """The best hypothesis for each source of one batch, as pieces, in their order."""
+    def translate(self, tokens: List[torch.Tensor], lines: Sequence[int]) -> List[str]:
+        """The best hypothesis for each source of one batch, as pieces, in their order.
+
+        Args:
+            tokens: the sources.
+            lines: their numbers in the whole source, from 0, which samples depend on.
+        """
         dataset = self.task.build_dataset_for_inference(tokens, [len(ids) for ids in tokens])
         sample = dataset.collater([dataset[index] for index in range(len(tokens))])
         if self.use_cuda:
             sample = utils.move_to_cuda(sample)
+        order = sample["id"].tolist()
+        sample["id"] = torch.tensor([lines[index] for index in order])
         found = self.task.inference_step(self.generator, self.models, sample)
         texts = [""] * len(tokens)
         ignored = get_symbols_to_strip_from_output(self.generator)
-        for index, hypotheses in zip(sample["id"].tolist(), found):
+        for index, hypotheses in zip(order, found):
             ids = hypotheses[0]["tokens"].int().cpu()
             texts[index] = self.task.target_dictionary.string(ids, extra_symbols_to_ignore=ignored)
         return texts
@@ -154,7 +177,9 @@ class Teacher:
         """What the hypotheses depend on, apart from the source."""
         config = self.config
         generation = OmegaConf.to_container(config.generation, resolve=True)
+        drawn = {"seed": config.common.seed} if config.generation.sampling else {}
         return {
+            **drawn,
             "teachers": self.hashes,
             "dictionaries": [
                 _dictionary_hash(self.task.source_dictionary),
@@ -288,8 +313,10 @@ def decode_shard(teacher: Teacher, lines: List[str], manifest: Manifest, path: s
             for batch in plan:
                 batch = [index for index in batch if index not in done]
                 if batch:
-                    texts = teacher.translate([tokens[index] for index in batch])
-                    writer.append([first + index for index in batch], texts)
+                    numbers = [first + index for index in batch]
+                    writer.append(
+                        numbers, teacher.translate([tokens[index] for index in batch], numbers)
+                    )
                     bar.update(len(batch))
     print(f"{path} is complete: {len(lines):,} lines.")
 

@@ -47,6 +47,7 @@ SEARCH_OPTIONS = (
     "beam", "max_len_a", "max_len_b", "min_len", "lenpen", "unkpen", "unnormalized", "temperature",
     "no_repeat_ngram_size", "match_source_len", "sampling", "sampling_topk", "sampling_topp",
     "diverse_beam_groups", "diverse_beam_strength", "diversity_rate", "retain_iter_history",
+    "seed",
 )  # fmt: skip
 
 

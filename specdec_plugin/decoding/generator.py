@@ -62,7 +62,8 @@ class ParallelGenerator:
         self.sampling = sampling
         self.symbols_to_strip_from_output = {*symbols_to_strip_from_output, self.eos}
         self._aligner = Aligner(models, alignment, self.pad, self.eos) if alignment else None
-        weakref.finalize(self, _report, statistics, loop.max_rows)
+        samples = 1 if sampling is None else sampling.samples
+        weakref.finalize(self, _report, statistics, loop.max_rows, samples)
 
     @torch.no_grad()
     def generate(
@@ -186,9 +187,9 @@ def _by_sentence(
     ]
 
 
-def _report(statistics: Statistics, max_rows: int) -> None:
+def _report(statistics: Statistics, max_rows: int, samples: int) -> None:
     for line in statistics.lines():
         logger.info(line)
-    reason = statistics.why_hardly_drafted(max_rows)
+    reason = statistics.why_hardly_drafted(max_rows, samples)
     if reason is not None:
         logger.warning(reason)

@@ -101,19 +101,22 @@ class Statistics:
             _reaching(kept, length) / _reaching(drafted, length) for length in range(1, longest + 1)
         ]
 
-    def why_hardly_drafted(self, max_rows: int) -> Optional[str]:
+    def why_hardly_drafted(self, max_rows: int, samples: int = 1) -> Optional[str]:
         """A sentence about a run whose drafts the gate kept off, and the cure; else None.
 
         Args:
             max_rows: the gate: unfinished rows up to which anything is drafted.
+            samples: rows of each sentence.
         """
         if self.gated < _HARDLY * max(1, self.iterations):
             return None
-        size = self.sentences / max(1, self.batches)
+        size = self.sentences / max(1, self.batches) / samples
+        several = f" with {samples} samples" if samples > 1 else ""
+        smaller = "" if samples > 1 else f"--batch-size {max_rows}, or "
         return (
-            f"Hardly anything was drafted: batches had {size:.0f} sentences, and nothing is "
-            f"drafted while more than {max_rows} of them still run. Give --batch-size {max_rows}, "
-            "or --draft-rows 0 to draft always."
+            f"Hardly anything was drafted: batches had {size:.0f} sentences{several}, and nothing "
+            f"is drafted while more than {max_rows} of them still run. Give {smaller}"
+            "--draft-rows 0 to draft always."
         )
 
     def lines(self) -> List[str]:

@@ -26,6 +26,8 @@ Single objects of fairseq are changed in two places:
 Our tasks override methods of fairseq's:
 
 - ``get_batch_iterator`` and others, because fairseq loses lines (:mod:`.every_line`);
+- ``inference_step``, because fairseq-interactive keeps the numbers of sentences to itself
+  (:mod:`.sentence_numbers`);
 - ``train_step``, because fairseq's mixed precision needs CUDA (:mod:`.autocast`);
 - in :mod:`..tasks`, mBART's ``args``, which fairseq reads and never sets, and
   ``--keep-inference-langtok``, which fairseq looks for where it never is.

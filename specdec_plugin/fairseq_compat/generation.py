@@ -21,11 +21,14 @@ HONOURED = frozenset(
 _LEAVE = "leave it out, or leave out {decoding}"
 _LANGUAGE_MODEL = "a language model is not verified in parallel; leave it out"
 _DROPOUT = "with dropout no two passes agree; leave it out"
-_SAMPLING = f"decoding is deterministic there; {_LEAVE}"
+_SAMPLING = f"the method draws no samples; {_LEAVE}, or use --decoding greedy"
+_CUT = "it tells which symbols --sampling draws from; add --sampling, or leave it out"
 _DIVERSE = f"diverse search needs a beam; {_LEAVE}"
 _SPEECH = "it belongs to speech translation; leave it out"
 _ITERATIVE = "it belongs to fairseq's iterative refinement; leave it out"
 
+#: Options that have a meaning of their own with --sampling.
+OF_SAMPLES = frozenset(["sampling", "sampling_topk", "sampling_topp", "beam", "nbest"])
 #: Options that parallel greedy decoding cannot keep: why, and what to do instead.
 REFUSED: Dict[str, str] = {
     "beam": "the method speeds up greedy search; {beam}",
@@ -36,7 +39,8 @@ REFUSED: Dict[str, str] = {
     "constraints": _LEAVE,
     **dict.fromkeys(["lm_path", "lm_weight"], _LANGUAGE_MODEL),
     **dict.fromkeys(["retain_dropout", "retain_dropout_modules"], _DROPOUT),
-    **dict.fromkeys(["sampling", "sampling_topk", "sampling_topp"], _SAMPLING),
+    "sampling": _SAMPLING,
+    **dict.fromkeys(["sampling_topk", "sampling_topp"], _CUT),
     **dict.fromkeys(["diverse_beam_groups", "diverse_beam_strength", "diversity_rate"], _DIVERSE),
     **dict.fromkeys(["beam_mt", "max_len_a_mt", "max_len_b_mt", "lenpen_mt", "eos_token"], _SPEECH),
     **dict.fromkeys(
@@ -68,6 +72,9 @@ def check_generation(
     Raises:
         PluginError: names the option as it was given, and the cure.
     """
+    if getattr(options, "sampling", False) and "sampling" in honours:
+        _check_samples(options, typed)
+        honours = OF_SAMPLES.union(name for name in REFUSED if name in honours)
     for item in fields(GenerationConfig):
         any_beam = item.name == "beam" and beam is None
         if item.name not in REFUSED or item.name in honours or any_beam:
@@ -80,8 +87,35 @@ def check_generation(
                 beam=f"give --beam {beam}" if typed else f"pass beam={beam}",
             )
             beside = f"--decoding {method}" if typed else f"decoding={method!r}"
-            given = _typed(item.name, value) if typed else f"{item.name}={value!r}"
+            given = _given(item.name, value, typed)
             raise PluginError(f"{given} cannot be kept with {beside}: {cure}.")
+
+
+def _check_samples(options: Any, typed: bool) -> None:
+    """Refuse what cannot be drawn."""
+    beam, nbest = getattr(options, "beam", 1), getattr(options, "nbest", 1)
+    top_k, top_p = getattr(options, "sampling_topk", -1), getattr(options, "sampling_topp", -1.0)
+    temperature = getattr(options, "temperature", 1.0)
+    if beam < 1:
+        raise PluginError(f"{_given('beam', beam, typed)}: give 1 or more samples.")
+    if nbest != beam and (typed or nbest != 1):
+        raise PluginError(
+            f"{_given('nbest', nbest, typed)} beside {_given('beam', beam, typed)}: both are the "
+            "number of samples. Give the same number, or one of them."
+        )
+    if top_k != -1 and top_k < 1:
+        raise PluginError(f"{_given('sampling_topk', top_k, typed)}: give 1 or more symbols.")
+    if top_p != -1 and not 0 < top_p <= 1:
+        raise PluginError(
+            f"{_given('sampling_topp', top_p, typed)}: give a probability above 0, up to 1."
+        )
+    if top_k != -1 and top_p != -1:
+        raise PluginError(
+            f"{_given('sampling_topk', top_k, typed)} and {_given('sampling_topp', top_p, typed)} "
+            "both tell which symbols are drawn from: leave one of them out."
+        )
+    if not temperature > 0:
+        raise PluginError(f"{_given('temperature', temperature, typed)}: give more than 0.")
 
 
 def check_call(options: Any, arguments: Mapping[str, Any], config: Any) -> None:
@@ -110,13 +144,20 @@ def check_call(options: Any, arguments: Mapping[str, Any], config: Any) -> None:
             )
 
 
+def _given(name: str, value: Any, typed: bool) -> str:
+    """An option as it was given: on a command line, or by a program."""
+    return _typed(name, value) if typed else f"{name}={value!r}"
+
+
 def _typed(name: str, value: Any) -> str:
     """A flag as on the command line; a value only where it cannot be one that fairseq filled in."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return f"{flag_of(name)} {value}" if number else flag_of(name)
 
 
-def check_when_parsed(parser: Any, method_of: Callable[[Any], Any]) -> None:
+def check_when_parsed(
+    parser: Any, method_of: Callable[[Any], Any], check: Callable[[Any, Any], None]
+) -> None:
     """Let a parser of fairseq-generate or fairseq-interactive check what it parsed at once.
 
     fairseq itself would load data and models first. Where ``--beam`` is not typed, it takes the
@@ -126,6 +167,7 @@ def check_when_parsed(parser: Any, method_of: Callable[[Any], Any]) -> None:
         parser: fairseq's, to which a task adds its flags; others are left as they are.
         method_of: the method in the parsed options: its ``default_beam``, ``honours`` and
             ``check_search``.
+        check: further checks of the task's options and of fairseq's, both among the parsed ones.
     """
     default = parser.get_default("beam")
     if default is None:
@@ -140,12 +182,15 @@ def check_when_parsed(parser: Any, method_of: Callable[[Any], Any]) -> None:
             parser.set_defaults(beam=default)
         _check_tokenizer(found)
         method = None if found.decoding is None else method_of(found)
+        if found.beam is None and found.sampling:
+            found.beam = found.nbest  # fairseq's programs want them equal
         if found.beam is None:
             found.beam = default if method is None else method.default_beam or default
         if method is not None and not found.score_reference:
             name = str(found.decoding)
             check_generation(found, name, method.default_beam, method.honours, typed=True)
             method.check_search(found)
+            check(found, found)
             _check_printing(found)
         return found, rest
 

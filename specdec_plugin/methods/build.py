@@ -7,14 +7,16 @@ from typing import Any, Optional, Sequence
 from ..decoding.generator import ParallelGenerator
 from ..decoding.lengths import Lengths
 from ..decoding.native_verification import NativeVerification
+from ..decoding.sampling import Settings
 from ..decoding.statistics import Statistics
 from ..decoding.verifier import Verifier
 from ..engine import Backend, build_engine, choose_backend
 from ..errors import PluginError
 from ..fairseq_compat.generation import check_generation
+from ..fairseq_compat.sentence_numbers import seed_of
 from ..vocab.clustered_projection import projection_by
 from ..vocab.flags import verifier_clusters
-from .registry import check_method_flags, decoding_config, method_of
+from .registry import check_method_flags, check_sampling, decoding_config, method_of
 from .setup import Setup, dtype_of
 
 logger = logging.getLogger(__name__)
@@ -44,6 +46,7 @@ def build_generator(
     method, target = method_of(cfg), task.target_dictionary
     check_generation(args, method.name, method.default_beam, method.honours)
     method.check_search(args)
+    check_sampling(cfg, args)
     statistics = Statistics()
     backend = backend or choose_backend(next(models[0].parameters()).device)
     ends = target.eos() if eos is None else eos
@@ -65,6 +68,22 @@ def build_generator(
         ends,
         alignment=alignment,
         backend=backend,
+        sampling=_sampling(setup),
+    )
+
+
+def _sampling(setup: Setup) -> Optional[Settings]:
+    """How samples are drawn; None where none are."""
+    options = setup.generation
+    if not getattr(options, "sampling", False):
+        return None
+    return Settings(
+        seed_of(setup.task, options),
+        options.beam,
+        getattr(options, "temperature", 1.0),
+        max(0, getattr(options, "sampling_topk", -1)),
+        max(0.0, getattr(options, "sampling_topp", -1.0)),
+        setup.cfg.sentence_offset,
     )
 
 
@@ -81,6 +100,8 @@ def _verifier(setup: Setup, temperature: float) -> Verifier:
     verifier = Verifier(engines, setup.statistics, temperature)
     if cfg.certified_projection:
         reason = NativeVerification.certifies(verifier)
+        if getattr(setup.generation, "sampling", False):
+            reason = "samples are drawn from all symbols"
         verifier.certified = reason is None
         if reason is not None:
             logger.warning(

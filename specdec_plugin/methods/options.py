@@ -71,7 +71,20 @@ class ModelOptions:
 
 
 @dataclass
-class VerifierOptions(ModelOptions):
+class SamplingOptions:
+    """Which samples are drawn."""
+
+    sentence_offset: int = option(
+        0,
+        "with --sampling: sentences of the corpus before the first one that is decoded here. "
+        "Samples depend on --seed and on a sentence's number in the whole corpus, so that parts "
+        "of a corpus draw what the whole draws",
+        Range(0, "give 0 or more"),
+    )
+
+
+@dataclass
+class VerifierOptions(SamplingOptions, ModelOptions):
     """How the verifier computes."""
 
     certified_projection: bool = option(

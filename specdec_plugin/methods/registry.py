@@ -42,6 +42,11 @@ from .setup import Setup
 
 #: Flags that fairseq's own search, without ``--decoding``, reads too.
 OF_ANY_SEARCH = ("vocab_clusters",)
+#: Flags with which the output would not follow the model's distribution: what they do.
+_NOT_DRAWN = {
+    **dict.fromkeys(["top_beta", "acceptance", "min_block"], "accepts tokens that were not drawn"),
+    "vocab_clusters": "leaves out most symbols",
+}
 
 
 class Variant(NamedTuple):
@@ -80,7 +85,7 @@ class Method(ABC):
         needs: flags that have an effect only beside another flag's value.
         verifies: whether the model in ``--path`` verifies drafts; else they are the output.
         default_beam: fairseq's ``--beam`` where it is not typed; None keeps fairseq's.
-        honours: options of fairseq that this method keeps, though greedy ones refuse them.
+        honours: options of fairseq that this method keeps, though not all do.
         variants: the names of ``specdec-bench``; () means the method's name alone.
     """
 
@@ -91,7 +96,7 @@ class Method(ABC):
     needs: ClassVar[Mapping[str, Need]] = {}
     verifies: ClassVar[bool] = True
     default_beam: ClassVar[Optional[int]] = 1
-    honours: ClassVar[FrozenSet[str]] = frozenset()
+    honours: ClassVar[FrozenSet[str]] = frozenset(["sampling"])
     variants: ClassVar[Sequence[Variant]] = ()
 
     @classmethod
@@ -341,6 +346,29 @@ def _check_certified(cfg: Any) -> None:
             "--certified-projection certifies the choice of float32, and --verifier-dtype is "
             f"{cfg.verifier_dtype}: leave one of the two out."
         )
+
+
+def check_sampling(cfg: Any, generation: Any) -> None:
+    """Refuse flags that would bend the distribution of samples, and those that need samples.
+
+    Args:
+        cfg: as for :func:`check_method_flags`, with a method.
+        generation: fairseq's generation options.
+    """
+    given = given_flags(cfg)
+    if not getattr(generation, "sampling", False):
+        if "sentence_offset" in given:
+            raise PluginError(
+                f"--sentence-offset {cfg.sentence_offset} would have no effect without --sampling:"
+                " leave it out, or add --sampling."
+            )
+        return
+    for flag, reason in _NOT_DRAWN.items():
+        if flag in given:
+            raise PluginError(
+                "--sampling draws from the model's own distribution, and "
+                f"{typed(flag, given[flag])} {reason}: leave one of the two out."
+            )
 
 
 def typed(flag: str, value: Any) -> str:

@@ -12,9 +12,11 @@ from ..fairseq_compat.autocast import AutocastConfig, AutocastMixin
 from ..fairseq_compat.every_line import EveryLineMixin
 from ..fairseq_compat.generation import check_call, check_when_parsed
 from ..fairseq_compat.options import set_task_dataclass
+from ..fairseq_compat.sentence_numbers import SeedConfig, SentenceNumbersMixin
 from ..methods.build import build_generator
 from ..methods.registry import (
     check_method_flags,
+    check_sampling,
     config_class,
     decoding_config,
     method_of,
@@ -25,7 +27,7 @@ from ..vocab.flags import cluster_search, verifier_clusters
 logger = logging.getLogger(__name__)
 
 
-class ParallelDecodingMixin(EveryLineMixin, AutocastMixin, FairseqTask):
+class ParallelDecodingMixin(SentenceNumbersMixin, EveryLineMixin, AutocastMixin, FairseqTask):
     """Adds ``--decoding`` and its flags to a fairseq translation task, legacy or not.
 
     Without ``--decoding`` the task stays fairseq's own, but loses no sentence.
@@ -37,7 +39,7 @@ class ParallelDecodingMixin(EveryLineMixin, AutocastMixin, FairseqTask):
         super().add_args(parser)
         if getattr(cls, "__dataclass", None) is None:
             gen_parser_from_dataclass(parser, config_class("LegacyConfig", AutocastConfig)())
-        check_when_parsed(parser, method_of)
+        check_when_parsed(parser, method_of, check_sampling)
 
     @classmethod
     def setup_task(cls, cfg: Any, **kwargs: Any) -> Any:
@@ -79,7 +81,7 @@ class SpecdecTranslationTask(ParallelDecodingMixin, TranslationTask):
 
 def translation_config() -> Any:
     """A dataclass: fairseq's translation options and the decoding flags known so far."""
-    return config_class("SpecdecTranslationConfig", AutocastConfig, TranslationConfig)
+    return config_class("SpecdecTranslationConfig", SeedConfig, AutocastConfig, TranslationConfig)
 
 
 when_registered(lambda: set_task_dataclass("specdec_translation", translation_config()))

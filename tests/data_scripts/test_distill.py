@@ -28,6 +28,7 @@ from tests.support.command_lines import (
 )
 
 ShardArgs = Callable[..., List[str]]
+SAMPLING = ["--task", "specdec_translation", "--decoding", "greedy", "--sampling"]
 
 
 def write(path: Path, lines: List[str]) -> Path:
@@ -68,6 +69,21 @@ def test_shards_equal_no_shards_and_fairseq(
     fairseq = run_cli(generate_args(corpus.data_dir, tiny_verifier, *more))
     assert hypotheses(fairseq.stdout) == whole
     assert len(set(whole)) > 5  # the teacher says something
+
+
+def test_samples_do_not_depend_on_shards(
+    corpus: Corpus, shard_args: ShardArgs, tmp_path: Path
+) -> None:
+    source = Path(corpus.raw_dir) / "test.en"
+    whole = distilled(shard_args, source, tmp_path / "whole", *SAMPLING)
+    for shard in range(3):
+        args = shard_args(source, tmp_path / "cut", "--shard", shard, "--shards", 3, *SAMPLING)
+        distill_shard.main([*args, "--max-tokens", "30"])
+    assert merged(tmp_path / "cut", source) == whole
+    other = distilled(shard_args, source, tmp_path / "other", *SAMPLING, "--seed", 2)
+    assert len(other) == len(whole) and other != whole
+    manifest = read_shard(shard_path(str(tmp_path / "other"), 0, 1)).manifest
+    assert manifest.settings["seed"] == 2
 
 
 def test_killed_shard_resumes_to_the_same_file(shard_args: ShardArgs, tmp_path: Path) -> None:
@@ -149,7 +165,8 @@ def test_ensemble_and_own_length_limits(
         (["--path", "/nowhere/t.pt"], r"not found: /nowhere/t.pt"),
         (["--source", "/nowhere/s.en"], r"not found: /nowhere/s.en"),
         (["--prefix-size", 1], "--prefix-size cannot be used in distillation"),
-        (["--sampling"], "--sampling cannot be used in distillation"),
+        (["--sampling"], "--sampling of fairseq's own search would give other lines"),
+        ([*SAMPLING, "--nbest", 3], "--nbest 3 draws several samples"),
         (["--model-overrides", "1"], "not a dictionary"),
         (["-t", "fr"], "Dictionary not found: .*dict.fr.txt"),
     ],

@@ -13,10 +13,12 @@ from tests.support import tiny
 def warned(caplog):
     """The warnings of a run over one batch of so many sentences."""
 
-    def run(sentences, decoding, **flags):
+    def run(sentences, decoding, options=None, **flags):
         task, models = tiny.task(), [tiny.model(1)]
         task.cfg = config_class()(decoding=decoding, **flags)
-        generator = build_generator(task, models, tiny.Namespace(beam=1, max_len_b=12))
+        generator = build_generator(
+            task, models, tiny.Namespace(**{"beam": 1, "max_len_b": 12, **(options or {})})
+        )
         generator.generate(models, tiny.sample([4] * sentences))
         statistics = generator.statistics
         with caplog.at_level(logging.WARNING, logger="specdec_plugin.decoding"):
@@ -32,6 +34,14 @@ def test_a_run_without_drafts_says_why(warned):
     assert "batches had 8 sentences, and nothing is drafted while more than 2 of them" in text
     assert "Give --batch-size 2, or --draft-rows 0 to draft always." in text
     assert text.count("Hardly anything") == 1
+
+
+def test_a_run_with_samples_says_so(warned):
+    _, text = warned(2, "jacobi", {"sampling": True, "beam": 5}, draft_rows=1)
+    assert (
+        "batches had 2 sentences with 5 samples, and nothing is drafted while more than 1" in text
+    )
+    assert "Give --draft-rows 0 to draft always." in text
 
 
 @pytest.mark.parametrize(

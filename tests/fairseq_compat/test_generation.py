@@ -75,6 +75,58 @@ class TestParsing:
         assert parse("--decoding", "greedy").beam == 5
         assert parse("--decoding", "greedy", "--beam", "4").beam == 4
 
+    def test_samples(self, parse):
+        """fairseq's programs want as many hypotheses printed as there are beams."""
+        greedy = ("--decoding", "greedy", "--sampling")
+        assert parse(*greedy).beam == 1
+        for more in (["--nbest", "7"], ["--beam", "7", "--nbest", "7"]):
+            found = parse(*greedy, *more)
+            assert (found.beam, found.nbest) == (7, 7)
+        assert parse("--sampling", "--nbest", "3").beam == 3
+
+    @pytest.mark.parametrize(
+        "flags, sentence",
+        [
+            (["--beam", "3"], "^--nbest 1 beside --beam 3: both are the number of samples"),
+            (["--beam", "0", "--nbest", "0"], "^--beam 0: give 1 or more samples"),
+            (["--sampling-topk", "0"], "^--sampling-topk 0: give 1 or more symbols"),
+            (["--sampling-topp", "1.5"], "^--sampling-topp 1.5: give a probability above 0"),
+            (
+                ["--sampling-topk", "9", "--sampling-topp", "0.5"],
+                "^--sampling-topk 9 and --sampling-topp 0.5 both tell which symbols",
+            ),
+            (["--temperature", "0"], "^--temperature 0.0: give more than 0"),
+            (["--decoding", "beam"], "^--sampling cannot be kept with --decoding beam: .* draws"),
+            (
+                ["--decoding", "nat", "--drafter-path", "d.pt"],
+                "^--sampling cannot be kept with --decoding nat",
+            ),
+            (
+                ["--decoding", "specdec", "--top-beta", "3"],
+                "^--sampling draws .* --top-beta 3 accepts tokens that were not drawn: leave one",
+            ),
+            (
+                ["--decoding", "specdec", "--top-beta", "3", "--tolerance", "0.5"],
+                "^--sampling draws .* --top-beta 3 accepts",
+            ),
+            (
+                ["--decoding", "blockwise", "--acceptance", "distance"],
+                "^--sampling draws .* --acceptance distance accepts",
+            ),
+            (["--decoding", "blockwise", "--min-block", "2"], "^--sampling .* --min-block 2 acc"),
+            (["--vocab-clusters", "c.pt"], "^--sampling .* --vocab-clusters c.pt leaves out most"),
+        ],
+    )
+    def test_what_cannot_be_drawn(self, parse, flags, sentence):
+        with pytest.raises(PluginError, match=sentence):
+            parse("--decoding", "greedy", "--sampling", *flags)
+
+    def test_an_offset_needs_samples(self, parse):
+        flags = ["--decoding", "greedy", "--sentence-offset", "5"]
+        assert parse(*flags, "--sampling").sentence_offset == 5
+        with pytest.raises(PluginError, match=r"^--sentence-offset 5 would have no effect without"):
+            parse(*flags)
+
     def test_scores_of_references_are_fairseqs(self, parse):
         assert parse("--decoding", "greedy", "--score-reference", "--beam", "2").beam == 2
 
@@ -82,7 +134,7 @@ class TestParsing:
         "flags, sentence",
         [
             (["--beam", "5"], r"^--beam 5 cannot .* --decoding greedy: .*; give --beam 1\.$"),
-            (["--sampling"], "^--sampling cannot .* leave it out, or leave out --decoding"),
+            (["--sampling-topk", "5"], "^--sampling-topk 5 cannot be kept .* add --sampling"),
             (["--constraints"], "^--constraints cannot be kept"),
             (["--nbest", "2"], "^--nbest 2 cannot be kept"),
         ],

@@ -64,7 +64,8 @@ def test_it_decodes_with_the_method_that_was_asked_for(load, tiny_drafter, monke
     "options, sentence",
     [
         ({}, r"^beam=5 cannot be kept with decoding='greedy': .*; pass beam=1\.$"),
-        ({"beam": 1, "sampling": True}, "^sampling=True cannot be kept with decoding='greedy'"),
+        ({"sampling": True, "nbest": 2}, "^nbest=2 beside beam=5: both are the number of samples"),
+        ({"sampling_topk": 5, "beam": 1}, "^sampling_topk=5 cannot be kept .* add --sampling"),
         ({"beam": 1, "nbest": 2}, "^nbest=2 cannot be kept"),
         ({"beam": 1, "prefix_allowed_tokens_fn": max}, "^prefix_allowed_tokens_fn cannot be kept"),
         ({"beam": 1, "decoding": "jacobi"}, "^decoding='jacobi' is an option of the task"),
@@ -74,6 +75,24 @@ def test_it_refuses_what_cannot_be_kept(load, options, sentence):
     hub = load(task=TASK, decoding="greedy")
     with pytest.raises(PluginError, match=sentence):
         hub.translate(LINES, **options)
+
+
+def test_it_draws_samples(load):
+    hub = load(task=TASK, decoding="greedy")
+    encoded = [hub.encode(line) for line in LINES]
+
+    def draw(hub, **options):
+        found = hub.generate(encoded, beam=6, sampling=True, **options)
+        assert [len(samples) for samples in found] == [6, 6]
+        return [[each["tokens"].tolist() for each in samples] for samples in found]
+
+    first = draw(hub, seed=7)
+    assert draw(hub, seed=7) == draw(load(task=TASK, decoding="specdec"), seed=7) == first
+    assert draw(hub, seed=8) != first
+    assert draw(hub) == draw(hub)
+    assert draw(load(task=TASK, decoding="greedy", seed=7)) == first
+    shifted = load(task=TASK, decoding="greedy", seed=7, sentence_offset=1)
+    assert draw(shifted) != first
 
 
 def test_it_refuses_before_models_are_built(load):

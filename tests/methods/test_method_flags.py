@@ -27,6 +27,7 @@ VALUES = {
     "acceptance": "distance",
     "epsilon": 1.0,
     "min_block": 2,
+    "sentence_offset": 100,
     "verifier_dtype": "bfloat16",
     "drafter_dtype": "int8",
     "vocab_clusters": "clusters.pt",

@@ -73,6 +73,7 @@ class UnverifiedBlockNAT(Method):
     summary = "the drafter alone, without verification"
     Config = UnverifiedOptions
     verifies = False
+    honours = frozenset()
 
     @classmethod
     def build(cls, setup: Setup) -> Drafter:

@@ -44,7 +44,7 @@ class SelfDraft(Method):
         "drafts with its own rounded weights)"
     )
     Config: ClassVar[Any] = SelfDraftOptions
-    honours = frozenset(["beam", "nbest"])
+    honours = frozenset(["beam", "nbest", "sampling"])
     variants = (
         Variant("specdec self", _OF_DRAFTERS | {"top_beta", "tolerance"}),
         Variant("specdec++ self", _OF_DRAFTERS),

@@ -1,0 +1,69 @@
+"""Every method that draws samples × backend × cut: the samples of fairseq's search."""
+
+import pytest
+
+from specdec_plugin.decoding.sampling import Settings
+from specdec_plugin.methods.registry import method_of
+from tests.conformance.test_methods import NATIVE, config
+from tests.support import draws, tiny
+from tests.support import methods as ways
+from tests.support.methods import METHODS, SYMBOLS
+
+CUTS = {
+    "all": {},
+    "cool": {"temperature": 0.7},
+    "top-k": {"top_k": 3},
+    "top-p": {"top_p": 0.8, "temperature": 1.5},
+}
+#: They accept tokens that were not drawn.
+RELAXED = {"relaxed"}
+WAYS = [
+    way for way in METHODS if way not in RELAXED and "sampling" in method_of(config(way)).honours
+]
+
+
+def options_of(wanted, **more):
+    """fairseq's generation options that ask for ``wanted``."""
+    return {
+        "sampling": True,
+        "seed": wanted.seed,
+        "beam": wanted.samples,
+        "temperature": wanted.temperature,
+        "sampling_topk": wanted.top_k or -1,
+        "sampling_topp": wanted.top_p or -1.0,
+        **more,
+    }
+
+
+@pytest.mark.parametrize("cut", CUTS)
+@pytest.mark.parametrize("way", WAYS)
+def test_samples_are_fairseqs(backend, way, cut):
+    native = backend.supports() is None
+    if way in NATIVE and not native:
+        return  # it says so; see test_methods.py
+    wanted = Settings(seed=5, samples=4, **CUTS[cut])
+    model, sample = ways.verifier(way), tiny.sample([5, 2, 7], 8)
+    lengths = {"max_len_b": 14, "min_len": 2}
+    made = ways.generator(way, model, backend, options_of(wanted, **lengths))
+    found = made.generate([model], sample)
+    expected = draws.reference([model], SYMBOLS, sample, wanted, **lengths)
+    assert len({tuple(each["tokens"].tolist()) for row in found for each in row}) > 8
+    for mine, theirs in zip(found, map(draws.best_first, expected)):
+        assert [each["tokens"].tolist() for each in mine] == [
+            each["tokens"].tolist() for each in theirs
+        ]
+        for one, other in zip(mine, theirs):
+            assert abs(float(one["score"]) - float(other["score"])) < 1e-4
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_copy_of_the_model_drafts_what_is_drawn(backend, cut):
+    """The drafts of a self-draft are made with the noise that judges them."""
+    if backend.supports() is not None:
+        return
+    wanted = Settings(seed=5, samples=4, **CUTS[cut])
+    model, sample = ways.verifier("self-draft"), tiny.sample([5, 2, 7], 8)
+    options = options_of(wanted, max_len_b=14)
+    made = ways.generator("self-draft", model, backend, options, drafter_dtype="float32")
+    made.generate([model], sample)
+    assert made.statistics.iterations == made.statistics.sentences
