@@ -20,13 +20,16 @@ A killed run resumes when the same command is run again.
   -e PIECES   prefix of test pieces, binarised as they are
   -n N        number of shards (default 8)
   -j N        shards decoded at a time (default 1)
-  -- OPTIONS  of distill_shard.py, thus of fairseq-generate (--beam 5, --cpu, ...)
+  -- OPTIONS  of distill_shard.py, thus of fairseq-generate (--beam 5, --cpu, ...),
+              and of decoding: --decoding METHOD (default: beam), --sampling
 
 $PYTHON is the interpreter (default: python).
 
 example:
   data_scripts/distill.sh -d data/bin -p teacher.pt -x data/pieces/train \
       -v data/pieces/valid -s en -t es -o distilled -n 8 -j 2 -- --cpu
+  data_scripts/distill.sh -d data/bin -p teacher.pt -x data/pieces/train \
+      -s en -t es -o sampled -- --cpu --decoding greedy --sampling --seed 2
 END
 }
 

@@ -20,10 +20,18 @@ from textfiles import line_ranges, read_piece_lines, sha256, sha256_of_file
 from tqdm import tqdm
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.generation import check_generation
+from specdec_plugin.methods.registry import decoding_config, given_flags, method_of
 
 #: Handed to fairseq before the user's own options, which win.  The length limit
 #: lies above the 290 pieces of filter_pairs.py: what it cuts is filtered out.
 DEFAULTS = ["--max-len-b", "300", "--max-tokens", "4096"]
+
+#: Decoding options besides ``--sampling`` that change the hypotheses.
+CHANGING = (
+    "top_beta", "tolerance", "acceptance", "min_block", "vocab_clusters", "verifier_dtype",
+    "sentence_offset",
+)  # fmt: skip
 
 #: fairseq-generate's options that have no meaning here, with what to do instead.
 REFUSED = {
@@ -46,7 +54,12 @@ Then join them with merge_shards.py.
 Options that are not listed here are fairseq-generate's and are handed to it:
 DATA (the folder with the dictionaries), --path (a.pt, or a.pt:b.pt for an
 ensemble), --task, -s, -t, --beam (default 5), --max-len-b (default 300),
---max-tokens (default 4096), --lenpen, --fp16, --cpu, ..."""
+--max-tokens (default 4096), --lenpen, --fp16, --cpu, ...
+
+So are those of `specdec-generate --help`: --decoding METHOD, and with
+--sampling a sample of each line, the same in any shards. The default is
+--decoding beam, which finds what fairseq's search finds; --task translation
+is fairseq's search itself."""
 
 EXAMPLE = """\
 example (shard 0 of 4; Spanish from English):
@@ -81,11 +94,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 def fairseq_config(arguments: Sequence[str]) -> Any:
     """fairseq-generate's configuration from its own command-line options."""
-    parser = options.get_generation_parser()
-    parsed = options.parse_args_and_arch(parser, input_args=DEFAULTS + list(arguments))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # Hydra's, of how fairseq calls it
-        config = convert_namespace_to_omegaconf(parsed)
+    config = _parsed([*DEFAULTS, *_method(arguments), *arguments])
     for name, reason in REFUSED.items():
         if getattr(config.generation, name, None) not in (None, False, 0, -1, ""):
             flag = name.replace("_", "-")
@@ -96,6 +105,40 @@ def fairseq_config(arguments: Sequence[str]) -> Any:
     return config
 
 
+def _parsed(arguments: Sequence[str]) -> Any:
+    """fairseq's configuration of a command line."""
+    parser = options.get_generation_parser()
+    found = options.parse_args_and_arch(parser, input_args=list(arguments))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Hydra's, of how fairseq calls it
+        return convert_namespace_to_omegaconf(found)
+
+
+def _method(arguments: Sequence[str]) -> List[str]:
+    """The task and the method that a command line leaves open, as options.
+
+    ``beam`` has the hypotheses of fairseq's search. In 16 bits they would be as good, but not
+    always the same; and some options are fairseq's alone, or mean more to ``beam``.
+    """
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    for flag in ("--task", "--decoding"):
+        parser.add_argument(flag)
+    given, _ = parser.parse_known_args(arguments)
+    if given.task is not None:
+        return []
+    task = ["--task", "specdec_translation"]
+    if given.decoding is not None:
+        return task
+    plain = _parsed([*DEFAULTS, *task, *arguments])
+    if plain.generation.sampling:
+        return [*task, "--decoding", "greedy"]
+    try:
+        check_generation(plain.generation, "beam", None, ("nbest", "match_source_len"))
+    except PluginError:
+        return []
+    return [] if plain.common.fp16 else [*task, "--decoding", "beam"]
+
+
 def _check_sampling(config: Any) -> None:
     """Samples must be the same in a shard that is resumed, and one for each line."""
     if not config.generation.sampling:
@@ -103,7 +146,7 @@ def _check_sampling(config: Any) -> None:
     if getattr(config.task, "decoding", None) is None:
         raise PluginError(
             "--sampling of fairseq's own search would give other lines when a shard is resumed: "
-            "add --task specdec_translation --decoding METHOD, or leave --sampling out."
+            "add --decoding METHOD and leave --task out, or leave --sampling out."
         )
     if config.generation.nbest != 1:
         raise PluginError(
@@ -180,16 +223,33 @@ class Teacher:
         drawn = {"seed": config.common.seed} if config.generation.sampling else {}
         return {
             **drawn,
+            **_changing(self.task),
             "teachers": self.hashes,
             "dictionaries": [
                 _dictionary_hash(self.task.source_dictionary),
                 _dictionary_hash(self.task.target_dictionary),
             ],
-            "task": str(config.task._name),
+            # The plugin's tasks find what fairseq's of the same name find.
+            "task": str(config.task._name).removeprefix("specdec_"),
             "generation": json.loads(json.dumps(generation, default=str)),
             "model_overrides": _overrides(config),
             "fp16": bool(config.common.fp16),
         }
+
+
+def _changing(task: Any) -> Dict[str, Any]:
+    """The decoding options that change the hypotheses, where they are given; files by hash."""
+    decoding = decoding_config(task)
+    given = given_flags(decoding)
+    if decoding.decoding is None or method_of(decoding).verifies:
+        given = {name: value for name, value in given.items() if name in CHANGING}
+    else:
+        given["decoding"] = decoding.decoding
+    told = {name: str(value) for name, value in given.items()}
+    return {
+        f"--{name.replace('_', '-')}": sha256_of_file(value) if os.path.isfile(value) else value
+        for name, value in told.items()
+    }
 
 
 def _overrides(config: Any) -> str:

@@ -17,6 +17,7 @@ from shardfile import Manifest, open_shard, read_shard, shard_bounds, shard_path
 from textfiles import sha256
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.methods.beam.search import BeamSearch
 from tests.support.command_lines import (
     ENGLISH,
     ROOT,
@@ -28,7 +29,8 @@ from tests.support.command_lines import (
 )
 
 ShardArgs = Callable[..., List[str]]
-SAMPLING = ["--task", "specdec_translation", "--decoding", "greedy", "--sampling"]
+SAMPLING = ["--decoding", "greedy", "--sampling"]
+FAIRSEQ = ["--task", "translation"]  # its own search
 
 
 def write(path: Path, lines: List[str]) -> Path:
@@ -71,6 +73,57 @@ def test_shards_equal_no_shards_and_fairseq(
     assert len(set(whole)) > 5  # the teacher says something
 
 
+def settings(folder: Path) -> Dict[str, Any]:
+    """What the first shard of one says that its hypotheses depend on."""
+    return read_shard(shard_path(str(folder), 0, 1)).manifest.settings
+
+
+def test_beam_search_finds_what_fairseqs_own_finds(
+    shard_args: ShardArgs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    choose = random.Random(7)
+    lines = [" ".join(choose.choices(ENGLISH, k=choose.randint(1, 9))) for _ in range(60)]
+    source = write(tmp_path / "source", ["", *lines])
+    searches = []
+    search = BeamSearch.decode
+    monkeypatch.setattr(
+        BeamSearch, "decode", lambda self, batch: searches.append(self) or search(self, batch)
+    )
+    for beam in ([], ["--beam", 2, "--lenpen", 0.6]):
+        found = {
+            name: distilled(shard_args, source, tmp_path / f"{name}{len(beam)}", *beam, *more)
+            for name, more in {
+                "fairseq": FAIRSEQ,
+                "default": [],
+                "named": ["--decoding", "beam"],
+                "drafted": ["--decoding", "specdec", *(beam or ["--beam", 5])],
+            }.items()
+        }
+        assert all(each == found["fairseq"] for each in found.values())
+        assert len(searches) > 2 and not searches.clear()
+        assert len(set(found["fairseq"])) > 20
+        kept = [settings(tmp_path / f"{name}{len(beam)}") for name in found]
+        assert kept == kept[:1] * 4  # one may go on where another was killed
+
+
+@pytest.mark.parametrize(
+    "more",
+    [["--fp16"], ["--no-repeat-ngram-size", 2], ["--diversity-rate", 0.5], ["--retain-dropout"]],
+)
+def test_what_beam_search_changes_is_left_to_fairseq(
+    more: List[Any], shard_args: ShardArgs
+) -> None:
+    def config(*added: Any) -> Any:
+        _, rest = distill_shard.get_parser().parse_known_args(shard_args("s", "o", *added))
+        return distill_shard.fairseq_config(rest)
+
+    plain, changed, named = config(), config(*more), config("--decoding", "jacobi")
+    assert plain.task._name == named.task._name == "specdec_translation"
+    assert (str(plain.task.decoding), plain.generation.beam) == ("beam", 5)
+    assert (str(named.task.decoding), named.generation.beam) == ("jacobi", 1)
+    assert (changed.task._name, changed.generation.beam) == ("translation", 5)
+
+
 def test_samples_do_not_depend_on_shards(
     corpus: Corpus, shard_args: ShardArgs, tmp_path: Path
 ) -> None:
@@ -82,8 +135,12 @@ def test_samples_do_not_depend_on_shards(
     assert merged(tmp_path / "cut", source) == whole
     other = distilled(shard_args, source, tmp_path / "other", *SAMPLING, "--seed", 2)
     assert len(other) == len(whole) and other != whole
-    manifest = read_shard(shard_path(str(tmp_path / "other"), 0, 1)).manifest
-    assert manifest.settings["seed"] == 2
+    assert settings(tmp_path / "other")["seed"] == 2
+    assert distilled(shard_args, source, tmp_path / "short", "--sampling") == whole
+    # A part of a corpus draws what the whole draws.
+    part = write(tmp_path / "part", read(source)[5:])
+    more = ["--sampling", "--sentence-offset", 5]
+    assert distilled(shard_args, part, tmp_path / "p", *more) == whole[5:]
 
 
 def test_killed_shard_resumes_to_the_same_file(shard_args: ShardArgs, tmp_path: Path) -> None:
@@ -165,7 +222,10 @@ def test_ensemble_and_own_length_limits(
         (["--path", "/nowhere/t.pt"], r"not found: /nowhere/t.pt"),
         (["--source", "/nowhere/s.en"], r"not found: /nowhere/s.en"),
         (["--prefix-size", 1], "--prefix-size cannot be used in distillation"),
-        (["--sampling"], "--sampling of fairseq's own search would give other lines"),
+        ([*FAIRSEQ, "--sampling"], "--sampling of fairseq's own search would give other lines"),
+        (["--decoding", "beam", "--sampling"], "--sampling cannot be kept with --decoding beam"),
+        (["--nbest", 6], "--nbest 6 with --beam 5: a search finds as many hypotheses"),
+        (["--decoding", "specdec", "--top-beta", 3, "--beam", 1], "--top-beta None there, 3 here"),
         ([*SAMPLING, "--nbest", 3], "--nbest 3 draws several samples"),
         (["--model-overrides", "1"], "not a dictionary"),
         (["-t", "fr"], "Dictionary not found: .*dict.fr.txt"),
@@ -192,8 +252,15 @@ def test_foreign_dictionary_is_told(
         distill_shard.main(args)
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        ["--decoding", "beam", "--beam", 5],
+        pytest.param(["--decoding", "specdec", "--sampling", "--nbest", 1], marks=pytest.mark.slow),
+    ],
+)
 def test_whole_pipeline_by_its_shell_script(
-    corpus: Corpus, tiny_verifier: str, tmp_path: Path
+    more: List[Any], corpus: Corpus, tiny_verifier: str, shard_args: ShardArgs, tmp_path: Path
 ) -> None:
     """Two shards at once, merge, filter, fairseq-preprocess; a failed shard stops it."""
     raw = Path(corpus.raw_dir)
@@ -201,7 +268,7 @@ def test_whole_pipeline_by_its_shell_script(
     write(tmp_path / "train.en", lines)
     args = ["bash", SCRIPTS / "distill.sh", "-d", corpus.data_dir, "-p", tiny_verifier]
     args += ["-x", tmp_path / "train", "-v", raw / "valid", "-s", "en", "-t", "es"]
-    args += ["-o", tmp_path / "out", "-n", 2, "-j", 2, "--", "--cpu", "--max-len-b", 20]
+    args += ["-o", tmp_path / "out", "-n", 2, "-j", 2, "--", "--cpu", "--max-len-b", 20, *more]
     environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": ROOT}
     done = subprocess.run(
         [str(arg) for arg in args],
@@ -210,10 +277,12 @@ def test_whole_pipeline_by_its_shell_script(
         encoding="utf-8",
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert len(read(tmp_path / "out" / "distilled" / "train.es")) == len(lines)
+    whole = distilled(shard_args, tmp_path / "train.en", tmp_path / "whole", *more)
+    assert read(tmp_path / "out" / "distilled" / "train.es") == whole
     kept = [read(tmp_path / "out" / "filtered" / f"train.{side}") for side in ("en", "es")]
-    assert len(kept[0]) == len(kept[1]) == len(lines) - 1
-    assert "dropped 1 empty, 0 too long, 0 length ratio" in done.stdout
+    assert len(kept[0]) == len(kept[1]) > len(lines) // 2
+    if "--sampling" not in more:
+        assert "dropped 1 empty, 0 too long, 0 length ratio" in done.stdout
     log = (tmp_path / "out" / "bin" / "preprocess.log").read_text("utf-8")
     assert log.count(f"train.es: {len(kept[0])} sents") == 1
     for side in ("en", "es"):
