@@ -48,6 +48,7 @@ class BlockNAT(SelfDraft):
     """Speculative decoding with a trained drafter (Xia et al., 2023)."""
 
     summary = ""  # the self-draft's, which has the same name, describes both
+    honours = frozenset(["sampling"])
     Config = BlockNATOptions
     condition = "--drafter-path DRAFTER.pt"
     variants = (Variant("specdec", frozenset(["top_beta", "tolerance"])), Variant("specdec++"))

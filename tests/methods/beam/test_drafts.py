@@ -119,3 +119,9 @@ def test_refusals(corpus, tiny_verifier, more, sentence):
     done = run_cli(generate_args(corpus.data_dir, tiny_verifier, *more), check=False)
     assert done.returncode == 1 and sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_trained_drafter_has_no_beams(corpus, tiny_verifier, tiny_drafter):
+    more = ["--decoding", "specdec", "--drafter-path", tiny_drafter, "--beam", 3]
+    done = run_cli(generate_args(corpus.data_dir, tiny_verifier, *more), check=False)
+    assert done.returncode == 1 and "--beam 3 cannot be kept with --decoding specdec" in done.stderr
