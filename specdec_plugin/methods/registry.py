@@ -40,6 +40,8 @@ from ..fairseq_compat.options import flag_of, task_options
 from .options import VerifierOptions, option
 from .setup import Setup
 
+#: The beams of methods that have several, in ``specdec-bench``.
+BENCH_BEAM = 5
 #: Flags that fairseq's own search, without ``--decoding``, reads too.
 OF_ANY_SEARCH = ("vocab_clusters",)
 #: Flags with which the output would not follow the model's distribution: what they do.
@@ -55,10 +57,12 @@ class Variant(NamedTuple):
     Attributes:
         name: the name there.
         without: flags of the method that keep their defaults there, though they are given.
+        beam: fairseq's ``--beam`` there.
     """
 
     name: str
     without: FrozenSet[str] = frozenset()
+    beam: int = 1
 
 
 class Need(NamedTuple):

@@ -2,24 +2,27 @@
 
 import argparse
 import logging
-from typing import Any, Callable, List
+from typing import Any, Callable, Dict, List
 
 from sacrebleu.metrics import BLEU
 
 from ...errors import PluginError
+from ...fairseq_compat.generation import check_generation
 from ...methods.registry import all_flags
 from ..flags import add_flag
 from .methods import (
     BASELINES,
     CLUSTERED,
     CLUSTERED_DRAFTS,
+    GREEDY,
     HEADS,
     OF_THE_NAME,
     SUFFIXES,
+    beam_of,
     entries,
 )
 from .peers import PEERS
-from .report import EQUAL, processors
+from .report import processors
 from .sweeps import SWEEPS
 from .timing import TURN
 
@@ -36,6 +39,10 @@ EXAMPLE = """examples:
       --methods "greedy,greedy clustered" --reference test.es --output clusters/
   specdec-bench data-bin -s src -t tgt --path corrector.pt --edit-ratio --examples 7 \\
       --methods "fairseq beam 5,fairseq beam 1,greedy,input-guided" --output correction/
+  specdec-bench data-bin -s en -t es --path verifier.pt --sweep batch \
+      --methods "fairseq beam 5,beam,specdec beam" --output beams/
+  specdec-bench data-bin -s en -t es --path verifier.pt --sampling --sampling-topk 10 \
+      --methods "fairseq beam 1,greedy,specdec self" --output samples/
 """
 #: SpecDec++ as the papers run it for speed.
 SPECDEC_PP = {"top_beta": 5, "tolerance": 3.0}
@@ -47,7 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
         prog="specdec-bench",
         description="Decode the same sentences with every method, taking turns, and report "
         "latency, speed-ups, accepted tokens, BLEU, repetition, memory, operations, time by part "
-        "and how many hypotheses equal greedy's.",
+        "and how many hypotheses equal those of greedy decoding, or of fairseq's beam search.",
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -80,8 +87,8 @@ def _add_models(parser: Any) -> None:
     parser.add_argument(
         "--peer",
         choices=list(PEERS),
-        help="also convert the verifier for this other engine and time it beside the methods "
-        "(pip install 'specdec-plugin[peers]')",
+        help="also convert the verifier for this other engine and time it beside the methods, "
+        "with their numbers of beams (pip install 'specdec-plugin[peers]')",
     )
     parser.add_argument("--subset", default="test", help="split to decode (default: %(default)s)")
     parser.add_argument("--reference", help="raw references, a line a sentence; default: no BLEU")
@@ -100,9 +107,34 @@ def _add_decoding(group: Any) -> None:
             default = SPECDEC_PP.get(name, declared.default)
             note = "; here for specdec++, and the first for --acceptance top-k"
             add_flag(group, declared, default, note if name in SPECDEC_PP else "", default=default)
+    _add_sampling(group)
     group.add_argument("--max-len-a", type=float, default=0, help="(default: %(default)s)")
     group.add_argument("--max-len-b", type=int, default=200, help="(default: %(default)s)")
     group.add_argument("--post-process", default="sentencepiece", help="(default: %(default)s)")
+
+
+def _add_sampling(group: Any) -> None:
+    group.add_argument(
+        "--sampling",
+        action="store_true",
+        help="every method draws a sample of each sentence; 'fairseq beam 1' is then fairseq's own "
+        "sampling",
+    )
+    for name, kind, default, text in (
+        ("--sampling-topk", int, -1, "draw from so many symbols"),
+        ("--sampling-topp", float, -1.0, "draw from symbols of this probability together"),
+        ("--temperature", float, 1.0, "divides scores before samples are drawn"),
+    ):
+        group.add_argument(name, type=kind, default=default, help=f"{text} (default: %(default)s)")
+
+
+def generation_of(options: argparse.Namespace) -> Dict[str, Any]:
+    """fairseq's generation options, the same for all methods."""
+    found = {"max_len_a": options.max_len_a, "max_len_b": options.max_len_b}
+    if options.sampling:
+        names = ("sampling", "sampling_topk", "sampling_topp", "temperature", "seed")
+        found.update({name: getattr(options, name) for name in names})
+    return found
 
 
 def _add_measuring(group: Any) -> None:
@@ -224,6 +256,7 @@ def check_options(options: argparse.Namespace) -> None:
         )
     _check_threads(options)
     _check_clusters(options)
+    _check_samples(options)
     for name in ("edit_ratio", "examples"):
         if getattr(options, name):
             _check_edits(options, "--" + name.replace("_", "-"))
@@ -236,12 +269,13 @@ def _check_edits(options: argparse.Namespace, flag: str) -> None:
             "--sweep batch and --sweep threads."
         )
     names = method_names(options)
-    if not {*EQUAL} & {*names}:
+    if not {*GREEDY} & {*names}:
         raise PluginError(
             f"{flag} compares sentences with the output of greedy decoding: add greedy to "
             "--methods."
         )
-    if flag == "--examples" and not {*names} - {*BASELINES, "greedy"}:
+    drafting = [name for name in names if name not in GREEDY and beam_of(name) == 1]
+    if flag == "--examples" and not drafting:
         raise PluginError(
             f"{flag} shows what was drafted, but none of these --methods drafts: add one that "
             "does, such as input-guided."
@@ -263,6 +297,25 @@ def _check_clusters(options: argparse.Namespace) -> None:
                 f"{flag} {path} would have no effect: add '{plain}{suffix}' or another method of "
                 "that kind to --methods."
             )
+
+
+def _check_samples(options: argparse.Namespace) -> None:
+    for name, default in (("sampling_topk", -1), ("sampling_topp", -1.0), ("temperature", 1.0)):
+        value = getattr(options, name)
+        if value != default and not options.sampling:
+            raise PluginError(
+                f"--{name.replace('_', '-')} {value} is about samples: add --sampling, or leave "
+                "it out."
+            )
+    if not options.sampling:
+        return
+    for name in method_names(options):
+        if beam_of(name) > 1:
+            raise PluginError(
+                f"--sampling draws a sample of each sentence, and '{name}' has {beam_of(name)} "
+                "beams: name other --methods, such as 'fairseq beam 1,greedy,specdec self'."
+            )
+    check_generation(options, "greedy", honours={"sampling"}, typed=True)
 
 
 def _check_threads(options: argparse.Namespace) -> None:

@@ -11,8 +11,8 @@ from ...api import Session
 from ...decoding.symbols import Symbols
 from ..gec.maxmatch import levenshtein
 from . import counters
-from .methods import Method
-from .report import ACCEPTED, EQUAL, MEDIAN, METHOD, SPEED_UPS, Column, Row, speed, table_of
+from .methods import GREEDY, Method
+from .report import ACCEPTED, MEDIAN, METHOD, SPEED_UPS, Column, Row, speed, table_of
 from .timing import Timing
 
 
@@ -67,7 +67,7 @@ def edit_ratios(
         batches: fairseq's, of one sentence each.
         timings: by method, with the hypotheses of ``fairseq beam 1`` or of ``greedy``.
     """
-    greedy = next(timings[name].hypotheses for name in EQUAL if name in timings)
+    greedy = next(timings[name].hypotheses for name in GREEDY if name in timings)
     source, target = session.task.source_dictionary, session.task.target_dictionary
     symbols = Symbols.of(source, target, target.eos())
     ratios = []

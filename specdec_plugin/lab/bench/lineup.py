@@ -7,8 +7,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 from ...api import Session
 from ...methods.registry import readers
 from . import sweeps
+from .command_line import generation_of
 from .memory import Memory, growth, peak_growth, weight_bytes
-from .methods import HEADS, Method, build_method
+from .methods import HEADS, Method, beam_of, build_method
 from .peers import PEERS, build_peer
 from .report import Row
 from .sweeps import Setting
@@ -41,14 +42,16 @@ def build(session: Session, options: argparse.Namespace, names: Sequence[str], b
         names: methods.
         batch: one of fairseq's batches, for methods that allocate when they decode first.
     """
-    generation = {"max_len_a": options.max_len_a, "max_len_b": options.max_len_b}
+    generation = generation_of(options)
     named = [*readers(), HEADS]
     flags = {name: getattr(options, name) for name in named if hasattr(options, name)}
     settings = sweeps.settings(
         names, flags, options.sweep, options.block_sizes, options.betas, options.tolerances
     )
     if options.peer is not None:
-        settings.append(Setting(options.peer, options.peer, {}, {}))
+        for beam in sorted({beam_of(name) for name in names}):
+            label = options.peer if beam == 1 else f"{options.peer} beam {beam}"
+            settings.append(Setting(label, options.peer, {"beam": beam}, {}))
     # What PyTorch allocates once, for all methods, is no method's.
     decode(session, build_method(session, "fairseq beam 1", {}, generation), batch)
     built = Built([], {}, {})
@@ -65,7 +68,8 @@ def build(session: Session, options: argparse.Namespace, names: Sequence[str], b
 def _make(session: Session, setting: Setting, generation: Dict[str, Any], batch: Any) -> Method:
     """Build a method and let it decode a batch."""
     if setting.method in PEERS:
-        method = build_peer(session, setting.method, generation)
+        method = build_peer(session, setting.method, generation, setting.flags["beam"])
+        method = method._replace(name=setting.label)
     else:
         args = setting.method, setting.flags, generation, setting.label
         method = build_method(session, *args)
@@ -86,7 +90,7 @@ def measure_memory(session: Session, built: Built, batches: Sequence[Any]) -> Di
             for batch in longest[:MEMORY_BATCHES]
         ]
         memory[method.name] = Memory(
-            verifier=0 if method.name in PEERS else verifier,
+            verifier=0 if built.swept[method.name]["base method"] in PEERS else verifier,
             drafter=drafter,
             packed=max(0, (kept or 0) - drafter),
             decoding=max(decoding),

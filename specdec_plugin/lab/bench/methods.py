@@ -1,6 +1,6 @@
 """What is timed: fairseq's own search and the plugin's methods, over the same loaded models."""
 
-from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Type
+from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Sequence, Type
 
 from ...api import Session
 from ...decoding.statistics import Statistics
@@ -8,6 +8,8 @@ from ...methods import registry
 
 #: fairseq's own search with these beams.
 BASELINES = {"fairseq beam 5": 5, "fairseq beam 1": 1}
+#: Greedy decoding: the first that was timed has the hypotheses that others are compared with.
+GREEDY = ("fairseq beam 1", "greedy")
 #: Behind a method's name: the same with one more flag, to be timed beside that without.
 CLUSTERED, CERTIFIED, CLUSTERED_DRAFTS = " clustered", " certified", " clustered drafts"
 SUFFIXES = {
@@ -27,11 +29,13 @@ class Entry(NamedTuple):
     Attributes:
         method: the registered method.
         without: flags that keep their defaults.
+        beam: fairseq's ``--beam``.
         suffixes: the :data:`SUFFIXES` of the name.
     """
 
     method: Type[registry.Method]
     without: FrozenSet[str] = frozenset()
+    beam: int = 1
     suffixes: FrozenSet[str] = frozenset()
 
     def reads(self, flag: str, flags: Mapping[str, Any]) -> bool:
@@ -72,7 +76,7 @@ def entries() -> Dict[str, Entry]:
     found: Dict[str, Entry] = {}
     for method in registry.methods():
         variants = method.variants or (registry.Variant(method.name),)
-        found.update({each.name: Entry(method, each.without) for each in variants})
+        found.update({each.name: Entry(method, each.without, each.beam) for each in variants})
     for suffix, flag in SUFFIXES.items():
         for name, entry in list(found.items()):
             if flag in registry.flags_of(entry.method) and _takes(entry, suffix):
@@ -87,6 +91,8 @@ def _takes(entry: Entry, suffix: str) -> bool:
     token, which other methods than SpecDec++ accept alone.
     """
     relaxed = entry.reads("top_beta", {})
+    if SUFFIXES[suffix] in entry.without:
+        return False
     return CLUSTERED not in entry.suffixes and not (suffix == CERTIFIED and relaxed)
 
 
@@ -99,6 +105,7 @@ class Method(NamedTuple):
         statistics: iterations and acceptance; None for fairseq's own search.
         partial: whether it scores only a part of the vocabulary somewhere, depending on states.
         method: the registered method; None for other engines.
+        equal_to: the methods with whose hypotheses its own are compared; the first that was timed.
     """
 
     name: str
@@ -106,6 +113,24 @@ class Method(NamedTuple):
     statistics: Optional[Statistics]
     partial: bool = False
     method: Optional[Type[registry.Method]] = None
+    equal_to: Sequence[str] = GREEDY
+
+
+def beam_of(name: str) -> int:
+    """fairseq's ``--beam`` of a name of ``--methods``."""
+    return BASELINES[name] if name in BASELINES else entries()[name].beam
+
+
+def equals_of(beam: int, sampling: bool = False) -> Sequence[str]:
+    """The methods with whose hypotheses another's are compared.
+
+    Args:
+        beam: its beams.
+        sampling: it draws samples, which are not fairseq's, but the same for each method.
+    """
+    if sampling:
+        return GREEDY[1:]
+    return GREEDY if beam == 1 else (f"fairseq beam {beam}", "beam")
 
 
 def build_method(
@@ -126,11 +151,16 @@ def build_method(
     """
     if name in BASELINES:
         plain = session.translator(None, beam=BASELINES[name], **generation)
-        return Method(label or name, plain.generator, None)
+        # Beam search is compared with greedy decoding too; samples are fairseq's own.
+        compared: Sequence[str] = () if "sampling" in generation else GREEDY
+        return Method(label or name, plain.generator, None, equal_to=compared)
     entry = entries()[name]
-    built = session.translator(entry.method.name, **entry.options(flags), **generation)
-    partial = bool(entry.suffixes)
-    return Method(label or name, built.generator, built.statistics, partial, built.method)
+    options = {**entry.options(flags), **generation, "beam": entry.beam}
+    built = session.translator(entry.method.name, **options)
+    equals = equals_of(entry.beam, "sampling" in generation)
+    return Method(
+        label or name, built.generator, built.statistics, bool(entry.suffixes), built.method, equals
+    )
 
 
 def reads(name: str, flag: str, flags: Optional[Mapping[str, Any]] = None) -> bool:

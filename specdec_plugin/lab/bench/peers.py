@@ -10,34 +10,38 @@ from torch import Tensor
 
 from ...api import Session
 from ...errors import PluginError
-from .methods import Method
+from .methods import Method, equals_of
 
 
-def build_peer(session: Session, name: str, generation: Dict[str, Any]) -> Method:
+def build_peer(session: Session, name: str, generation: Dict[str, Any], beam: int = 1) -> Method:
     """Convert the session's verifier for another engine.
 
     Args:
         session: what is loaded.
         name: a key of :data:`PEERS`.
-        generation: fairseq's ``max_len_a`` and ``max_len_b``.
+        generation: fairseq's ``max_len_a`` and ``max_len_b``, and its options of sampling.
+        beam: how many beams it searches with.
 
     Raises:
         PluginError: the package is missing, or cannot run this model.
     """
-    return PEERS[name](session, generation)
+    return PEERS[name](session, generation, beam)
 
 
 class CTranslate2Generator:
-    """CTranslate2's greedy search behind fairseq's ``generate``.
+    """CTranslate2's search or sampling behind fairseq's ``generate``.
 
     Args:
         translator: its ``Translator``.
         session: dictionaries, and the verifier for its limits.
-        generation: fairseq's ``max_len_a`` and ``max_len_b``.
+        generation, beam: as for :func:`build_peer`.
     """
 
-    def __init__(self, translator: Any, session: Session, generation: Dict[str, Any]) -> None:
-        self.translator = translator
+    def __init__(
+        self, translator: Any, session: Session, generation: Dict[str, Any], beam: int = 1
+    ) -> None:
+        self.translator, self.beam_size = translator, beam
+        self._options = _search_options(generation, beam)
         source, target = session.task.source_dictionary, session.task.target_dictionary
         self._words = _vocabulary(source)
         self._numbers = {word: number for number, word in enumerate(_vocabulary(target))}
@@ -57,13 +61,13 @@ class CTranslate2Generator:
             rest: what fairseq passes besides, not used.
 
         Returns:
-            for each row a list of one hypothesis, its ``tokens`` (length,) alone.
+            for each row a list of the best hypothesis, its ``tokens`` (length,) alone.
         """
         sources = sample["net_input"]["src_tokens"]
         limit = int(self._factor * sources.size(1) + self._offset)
         results = self.translator.translate_batch(
             [self._text(row) for row in sources.tolist()],
-            beam_size=1,
+            **self._options,
             max_batch_size=0,
             max_input_length=0,
             max_decoding_length=min(limit, self._positions - 1),
@@ -81,7 +85,19 @@ class CTranslate2Generator:
         return torch.tensor([*(self._numbers[word] for word in words), self._eos])
 
 
-def _build_ctranslate2(session: Session, generation: Dict[str, Any]) -> Method:
+def _search_options(generation: Dict[str, Any], beam: int) -> Dict[str, Any]:
+    """CTranslate2's options; it divides scores by the length, as fairseq does by default."""
+    if not generation.get("sampling", False):
+        return {"beam_size": beam}
+    return {
+        "beam_size": 1,
+        "sampling_topk": max(0, generation["sampling_topk"]),  # 0: all symbols
+        "sampling_topp": generation["sampling_topp"] if generation["sampling_topp"] > 0 else 1,
+        "sampling_temperature": generation["temperature"],
+    }
+
+
+def _build_ctranslate2(session: Session, generation: Dict[str, Any], beam: int) -> Method:
     """Convert in float32 and load with as many threads as PyTorch has."""
     library = _load("ctranslate2")
     reason = _unsupported(session)
@@ -99,7 +115,14 @@ def _build_ctranslate2(session: Session, generation: Dict[str, Any]) -> Method:
             inter_threads=1,
             intra_threads=torch.get_num_threads(),
         )
-    return Method("ctranslate2", CTranslate2Generator(translator, session, generation), None)
+    sampling = "sampling" in generation
+    library.set_random_seed(generation.get("seed", 0))
+    return Method(
+        "ctranslate2",
+        CTranslate2Generator(translator, session, generation, beam),
+        None,
+        equal_to=() if sampling else equals_of(beam),
+    )
 
 
 def _load(package: str) -> Any:
@@ -186,4 +209,6 @@ def _vocabulary(dictionary: Any) -> List[str]:
 
 
 #: By name: builds the method.
-PEERS: Dict[str, Callable[[Session, Dict[str, Any]], Method]] = {"ctranslate2": _build_ctranslate2}
+PEERS: Dict[str, Callable[[Session, Dict[str, Any], int], Method]] = {
+    "ctranslate2": _build_ctranslate2
+}

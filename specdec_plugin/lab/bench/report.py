@@ -1,4 +1,4 @@
-"""From timings to figures: latency, speed-ups, acceptance, BLEU, equality with greedy."""
+"""From timings to figures: latency, speed-ups, acceptance, BLEU, equality of hypotheses."""
 
 import os
 import platform
@@ -16,10 +16,6 @@ from .timing import Timing
 #: What speed-ups are given against, where it was timed.
 AGAINST = ("fairseq beam 5", "fairseq beam 1", "greedy")
 PERCENTILES = (50, 90, 99)
-#: The column that counts equal hypotheses, by the method they are compared with: the first of these
-#: that was timed.
-EQUAL = {"fairseq beam 1": "equal to fairseq greedy", "greedy": "equal to greedy"}
-
 Row = Dict[str, Any]
 
 
@@ -73,12 +69,12 @@ def summarise(
         for each method its latencies in milliseconds a batch, the speed-up against
         each of :data:`AGAINST` (of all time, and the median over batches), iterations,
         accepted tokens, seconds by part, BLEU, percent of repeated tokens, memory in
-        MB, operations, and how many hypotheses equal the greedy ones.
+        MB, operations, and how many hypotheses equal those of ``Method.equal_to``.
     """
     rows = []
     for method in methods:
         timing = timings[method.name]
-        row = {"method": method.name, **speed(timing, timings), **_output(timing, timings)}
+        row = {"method": method.name, **speed(timing, timings), **_output(method, timings)}
         if method.statistics is not None:
             row["iterations"] = method.statistics.iterations
             row["accepted tokens"] = method.statistics.accepted_tokens
@@ -126,8 +122,9 @@ def speed(timing: Timing, timings: Mapping[str, Timing]) -> Row:
     return row
 
 
-def _output(timing: Timing, timings: Mapping[str, Timing]) -> Row:
-    hypotheses = {number: each["tokens"].cpu() for number, each in timing.hypotheses.items()}
+def _output(method: Method, timings: Mapping[str, Timing]) -> Row:
+    found = timings[method.name].hypotheses
+    hypotheses = {number: each["tokens"].cpu() for number, each in found.items()}
     row: Row = {
         "sentences": len(hypotheses),
         "tokens": sum(map(len, hypotheses.values())),
@@ -135,15 +132,22 @@ def _output(timing: Timing, timings: Mapping[str, Timing]) -> Row:
             tokens.tolist()[:-1] for tokens in hypotheses.values()
         ),
     }
-    for other, key in EQUAL.items():
-        if other in timings:
-            greedy = timings[other].hypotheses
-            row[key] = sum(
-                torch.equal(tokens, greedy[number]["tokens"].cpu())
-                for number, tokens in hypotheses.items()
-            )
-            break
+    other = next((name for name in method.equal_to if name in timings), None)
+    if other is not None:
+        theirs = timings[other].hypotheses
+        row[_equal_key(other)] = sum(
+            torch.equal(tokens, theirs[number]["tokens"].cpu())
+            for number, tokens in hypotheses.items()
+        )
     return row
+
+
+#: Begins the keys and columns that count equal hypotheses.
+_EQUAL = "equal to "
+
+
+def _equal_key(other: str) -> str:
+    return _EQUAL + ("fairseq greedy" if other == "fairseq beam 1" else other)
 
 
 #: A column's head, and the text of its cells; a KeyError means an empty cell.
@@ -174,7 +178,9 @@ def markdown(rows: Sequence[Row]) -> str:
     notes.append("Repetition is the share of tokens equal to the token before.")
     signatures = sorted({row["bleu signature"] for row in rows if "bleu signature" in row})
     notes += [f"BLEU is sacreBLEU's, {signature}." for signature in signatures]
-    return table_of(_COLUMNS, rows) + "\n\n" + "\n".join(notes)
+    equal = dict.fromkeys(key for row in rows for key in row if key.startswith(_EQUAL))
+    columns = [*_COLUMNS, *map(_equal_column, equal)]
+    return table_of(columns, rows) + "\n\n" + "\n".join(notes)
 
 
 def _known(show: Callable[[Row], str], row: Row) -> bool:
@@ -203,12 +209,12 @@ _COLUMNS: List[Column] = [
     MEDIAN,
     ("p90 ms", lambda row: f"{row['p90_ms']:.1f}"),
     ("p99 ms", lambda row: f"{row['p99_ms']:.1f}"),
+    ("tokens a second", lambda row: f"{row['tokens'] / row['seconds']:,.0f}"),
     *SPEED_UPS,
     ("iterations a sentence", lambda row: f"{row['iterations'] / row['sentences']:.1f}"),
     ACCEPTED,
     ("BLEU", lambda row: f"{row['bleu']:.1f}"),
     ("repetition", lambda row: f"{row['repetition percent']:.2f}%"),
-    *map(_equal_column, EQUAL.values()),
 ]
 
 

@@ -3,7 +3,7 @@
 from typing import Any, ClassVar, Optional
 
 from ..options import ModelOptions
-from ..registry import Method, register_method
+from ..registry import BENCH_BEAM, Method, Variant, register_method
 from ..setup import Setup
 from .build import build_search, check_beams
 from .search import BeamSearch
@@ -17,6 +17,7 @@ class Beam(Method):
     Config: ClassVar[Any] = ModelOptions
     default_beam = None
     honours = frozenset(["nbest", "match_source_len", "no_repeat_ngram_size"])
+    variants = (Variant("beam", beam=BENCH_BEAM),)
 
     @classmethod
     def check_search(cls, generation: Any) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Sequence
 
 import torch
 
@@ -19,7 +19,7 @@ from ..options import (
     ToleranceOptions,
     VerifierOptions,
 )
-from ..registry import Method, Variant, flags_of, register_method, typed
+from ..registry import BENCH_BEAM, Method, Variant, flags_of, register_method, typed
 from ..setup import Setup, dtype_of
 from .drafter import BEAM_BLOCK_SIZE, BLOCK_SIZE, RELAXED_BLOCK_SIZE, SelfDrafter
 
@@ -33,6 +33,8 @@ class SelfDraftOptions(
 
 #: In ``specdec-bench``, which times it beside a trained drafter, these are the drafter's.
 _OF_DRAFTERS = frozenset(["block_size", "drafter_dtype"])
+#: They have an effect with one beam alone.
+_OF_ONE_BEAM = frozenset(["top_beta", "certified_projection", "drafter_vocab_clusters"])
 
 
 @register_method("specdec")
@@ -45,9 +47,10 @@ class SelfDraft(Method):
     )
     Config: ClassVar[Any] = SelfDraftOptions
     honours = frozenset(["beam", "nbest", "sampling"])
-    variants = (
+    variants: ClassVar[Sequence[Variant]] = (
         Variant("specdec self", _OF_DRAFTERS | {"top_beta", "tolerance"}),
         Variant("specdec++ self", _OF_DRAFTERS),
+        Variant("specdec beam", _OF_DRAFTERS | _OF_ONE_BEAM | {"tolerance"}, BENCH_BEAM),
     )
 
     @classmethod
@@ -95,7 +98,7 @@ class SelfDraft(Method):
         beam, cfg = setup.generation.beam, setup.cfg
         if beam == 1 or getattr(setup.generation, "sampling", False):
             return super().loop(setup)
-        for flag in ("top_beta", "certified_projection", "drafter_vocab_clusters"):
+        for flag in sorted(_OF_ONE_BEAM):
             if getattr(cfg, flag) != flags_of(cls)[flag].default:
                 raise PluginError(
                     f"{typed(flag, getattr(cfg, flag))} would have no effect with --beam {beam}: "

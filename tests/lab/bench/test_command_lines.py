@@ -59,6 +59,66 @@ def bench_here(*args):
     main([*map(str, args), *([] if "--threads" in args else ["--threads", "1"])])
 
 
+def rows_of(folder):
+    return json.loads((folder / "results.json").read_text("utf-8"))["rows"]
+
+
+def test_beam_search_beside_fairseqs(corpus, tiny_verifier, tmp_path, capsys):
+    names = ["fairseq beam 5", "fairseq beam 1", "greedy", "beam", "specdec beam"]
+    args = ["--methods", ",".join(names), "--sweep", "batch", "--batch-sizes", "1,8"]
+    bench_here(corpus, tiny_verifier, *args, "--output", tmp_path)
+    rows = rows_of(tmp_path)
+    assert [(row["batch size"], row["method"]) for row in rows] == [
+        (size, name) for size in (1, 8) for name in names
+    ]
+    for row in rows:
+        search = "beam 5" if row["method"] in names[3:] else "greedy"
+        equal = {key: count for key, count in row.items() if key.startswith("equal")}
+        assert [*equal] == [f"equal to fairseq {search}"]
+        assert equal == {f"equal to fairseq {search}": 21} or row["method"] == "fairseq beam 5"
+        assert row["median speed-up over fairseq beam 5"] > 0
+    assert rows[0]["equal to fairseq greedy"] < 21
+    spent = {row["method"]: row.get("GFLOPs a sentence") for row in rows[:5]}
+    # fairseq projects the source for each beam.
+    assert spent["greedy"]["total"] < spent["beam"]["total"] < spent["fairseq beam 5"]["total"]
+    printed = capsys.readouterr().out
+    assert "| equal to fairseq greedy | equal to fairseq beam 5 |" in printed
+    assert "| tokens a second |" in printed
+
+
+def test_beam_searches_beside_each_other(corpus, tiny_verifier, tmp_path):
+    args = ["--methods", "beam,specdec beam", "--batch-size", 4, "--drafter-dtype", "int8"]
+    bench_here(corpus, tiny_verifier, *args, "--output", tmp_path)
+    assert [row["equal to beam"] for row in rows_of(tmp_path)] == [21, 21]
+
+
+def test_samples_beside_fairseqs(corpus, tiny_verifier, tmp_path):
+    names = ["fairseq beam 1", "greedy", "specdec self", "hybrid-jacobi"]
+    drawn = {}
+    for seed, more in ((1, []), (2, []), (3, ["--sampling-topk", 1, "--temperature", 0.5])):
+        folder = tmp_path / str(seed)
+        args = ["--methods", ",".join(names), "--batch-size", 4, "--draft-rows", 0, *more]
+        args += ["--sampling", "--seed", seed, "--output", folder]
+        bench_here(corpus, tiny_verifier, *args)
+        fairseqs, *ours = rows_of(folder)
+        assert [row["equal to greedy"] for row in ours] == [21] * 3
+        assert not any(key.startswith("equal") for key in fairseqs)
+        assert all(row["median speed-up over fairseq beam 1"] > 0 for row in ours)
+        drawn[seed] = tokens_of(folder)
+    assert all(drawn[1][name] != drawn[2][name] for name in names)
+    assert drawn[1]["greedy"] != drawn[1]["fairseq beam 1"]  # whose noise is PyTorch's
+    assert all(drawn[3][name] == drawn[3]["greedy"] for name in names)  # of one symbol
+
+
+def tokens_of(folder):
+    """By method and sentence, the hypotheses in a journal."""
+    found = {}
+    for line in (folder / "journal.jsonl").read_text("utf-8").splitlines()[1:]:
+        record = json.loads(line)
+        found.setdefault(record["method"], {}).update(record["tokens"])
+    return found
+
+
 def test_proposal_heads_beside_a_drafter(
     corpus, tiny_verifier, tiny_drafter, tiny_heads, tmp_path, capsys
 ):
@@ -96,6 +156,15 @@ def test_proposal_heads_beside_a_drafter(
         (["--edit-ratio", "--methods", "specdec"], "add greedy to"),
         (["--examples", 0], "at least 1"),
         (["--examples", 2], "none of these --methods drafts"),
+        (["--examples", 2, "--methods", "greedy,specdec beam"], "none of these --methods drafts"),
+        (["--sampling", "--methods", "fairseq beam 5"], "'fairseq beam 5' has 5 beams"),
+        (["--sampling", "--methods", "greedy,specdec beam"], "'specdec beam' has 5 beams"),
+        (["--sampling", "--methods", "specdec++ self"], "--top-beta 5 accepts tokens that were"),
+        (["--sampling", "--methods", "nat"], "sampling=True cannot be kept with decoding='nat'"),
+        (["--sampling", "--sampling-topk", 5, "--sampling-topp", 0.9], "leave one of them out"),
+        (["--sampling", "--sampling-topp", 1.5], "a probability above 0, up to 1"),
+        (["--sampling-topk", 5], "--sampling-topk 5 is about samples: add --sampling"),
+        (["--temperature", 0.7], "--temperature 0.7 is about samples: add --sampling"),
     ],
 )
 def test_options_that_make_no_sense(more, words, corpus, tiny_verifier):
@@ -304,6 +373,11 @@ def test_ctranslate2_beside_us(corpus, tiny_verifier, tmp_path):
     rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
     assert [row["method"] for row in rows] == ["fairseq beam 1", "greedy", "ctranslate2"]
     assert rows[2]["equal to fairseq greedy"] == 21
+    args[1] = "fairseq beam 5,fairseq beam 1,beam"
+    bench_here(corpus, tiny_verifier, *args, "--output", tmp_path)
+    *_, greedy, beams = rows_of(tmp_path)
+    assert (greedy["method"], beams["method"]) == ("ctranslate2", "ctranslate2 beam 5")
+    assert greedy["equal to fairseq greedy"] == 21 and beams["equal to fairseq beam 5"] > 15
 
 
 def test_part_of_a_split(corpus, tiny_verifier, tmp_path):

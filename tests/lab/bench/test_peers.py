@@ -2,6 +2,7 @@
 
 import importlib
 import sys
+from argparse import Namespace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ import torch
 from specdec_plugin.api import Session, load_session
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.bench.methods import build_method
-from specdec_plugin.lab.bench.peers import build_peer
+from specdec_plugin.lab.bench.peers import CTranslate2Generator, build_peer
 from specdec_plugin.lab.bench.timing import batches_by_size, decode
 
 
@@ -35,6 +36,36 @@ def test_ctranslate2_says_what_fairseq_says(session, limits):
     greedy = build_method(session, "fairseq beam 1", {}, limits)
     batches = batches_by_size(session, session.task.dataset("test"), [4])[4]
     assert tokens(session, peer, batches) == tokens(session, greedy, batches)
+
+
+SAMPLED = {"sampling": True, "sampling_topk": -1, "sampling_topp": -1.0, "temperature": 0.7}
+
+
+@pytest.mark.parametrize(
+    "generation, beam, options",
+    [
+        ({}, 1, {"beam_size": 1}),
+        ({}, 5, {"beam_size": 5}),
+        (SAMPLED, 1, {"sampling_topk": 0, "sampling_topp": 1, "sampling_temperature": 0.7}),
+        ({**SAMPLED, "sampling_topk": 3}, 1, {"sampling_topk": 3, "sampling_topp": 1}),
+        ({**SAMPLED, "sampling_topp": 0.9}, 1, {"sampling_topk": 0, "sampling_topp": 0.9}),
+    ],
+)
+def test_ctranslate2_is_asked_for_the_same_search(session, generation, beam, options):
+    asked = {}
+
+    class Translator:
+        def translate_batch(self, lines, **options):
+            asked.update(options)
+            return [Namespace(hypotheses=[["uno"]]) for _ in lines]
+
+    peer = CTranslate2Generator(Translator(), session, {"max_len_b": 20, **generation}, beam)
+    (batch,) = batches_by_size(session, session.task.dataset("test"), [21])[21]
+    dictionary = session.task.target_dictionary
+    for (hypothesis,) in peer.generate(None, batch):
+        assert hypothesis["tokens"].tolist() == [dictionary.index("uno"), dictionary.eos()]
+    assert asked.items() >= {"max_decoding_length": 20, **options}.items()
+    assert peer.beam_size == beam
 
 
 def test_a_missing_package_is_told(session, monkeypatch):

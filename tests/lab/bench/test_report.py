@@ -5,7 +5,7 @@ import torch
 
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.lab.bench.memory import Memory
-from specdec_plugin.lab.bench.methods import Method
+from specdec_plugin.lab.bench.methods import Method, equals_of
 from specdec_plugin.lab.bench.report import (
     markdown,
     memory_table,
@@ -57,6 +57,25 @@ def test_quality(rows):
     assert rows[2]["tokens"] == 7
     assert rows[0]["bleu"] == pytest.approx(100)
     assert "tok:13a" in rows[0]["bleu signature"]
+
+
+def test_whose_hypotheses_are_equal():
+    said = {
+        "fairseq beam 5": timing([1.0], [4, 2], [5, 2]),
+        "greedy": timing([1.0], [4, 2], [6, 2]),
+        "beam": timing([1.0], [4, 2], [5, 2]),
+    }
+    methods = [
+        Method("fairseq beam 5", None, None),
+        Method("greedy", None, None),
+        Method("beam", None, None, equal_to=equals_of(5)),
+    ]
+    rows = summarise(methods, said, {}, None)
+    assert [row.get("equal to greedy") for row in rows] == [1, 2, None]
+    assert [row.get("equal to fairseq beam 5") for row in rows] == [None, None, 2]
+    assert "| equal to greedy | equal to fairseq beam 5 |" in markdown(rows)
+    assert rows[0]["tokens"] == 4 and "| 4 |" in markdown(rows)  # tokens a second
+    assert equals_of(1, sampling=True) == ("greedy",)
 
 
 def test_bleu_of_other_scripts():

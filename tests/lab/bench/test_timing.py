@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from specdec_plugin.api import load_session
-from specdec_plugin.lab.bench.methods import HEADS, SUFFIXES, entries, reads
+from specdec_plugin.lab.bench.methods import HEADS, SUFFIXES, beam_of, entries, reads
 from specdec_plugin.lab.bench.timing import batches_by_size, seed_everything
 from specdec_plugin.methods.registry import names
 
@@ -86,6 +86,14 @@ def test_drafts_of_what_is_certified_may_be_clustered():
         assert reads("specdec self certified clustered drafts", flag)
     assert not reads("specdec self certified", "drafter_vocab_clusters")
     assert not reads("specdec self clustered drafts", "certified_projection")
+
+
+def test_methods_with_several_beams():
+    beams = {name: beam_of(name) for name in ("greedy", "beam", "specdec beam", "fairseq beam 5")}
+    assert beams == {"greedy": 1, "beam": 5, "specdec beam": 5, "fairseq beam 5": 5}
+    for flag in ("top_beta", "tolerance", "certified_projection", "drafter_vocab_clusters"):
+        assert not reads("specdec beam", flag)
+    assert not {"specdec beam certified", "specdec beam clustered drafts"} & {*entries()}
 
 
 @pytest.mark.parametrize("suffix, flag", SUFFIXES.items())
