@@ -1,0 +1,39 @@
+"""Options of a search that contradict each other are one sentence, not a traceback."""
+
+import pytest
+
+from tests.support.command_lines import TRACEBACK, generate_args, run_cli
+
+SAMPLES = ["--decoding", "specdec", "--sampling"]
+SPECULATIVE = ["--decoding", "specdec", "--beam"]
+
+
+@pytest.mark.parametrize(
+    "flags, sentence",
+    [
+        ([*SPECULATIVE, 2, "--nbest", 3], "--nbest 3 with --beam 2: a search finds as many"),
+        ([*SPECULATIVE, 32], "--beam 32: the target dictionary has 32 symbols, so that at most 31"),
+        (
+            [*SPECULATIVE, 2, "--top-beta", 3],
+            "--top-beta 3 would have no effect with --beam 2: give --beam 1, or leave it out.",
+        ),
+        ([*SAMPLES, "--top-beta", 3], "--top-beta 3 accepts tokens that were not drawn: leave one"),
+        (
+            [*SAMPLES, "--sampling-topk", 5, "--sampling-topp", 0.5],
+            "--sampling-topk 5 and --sampling-topp 0.5 both tell which symbols are drawn from",
+        ),
+        (
+            [*SAMPLES, "--beam", 4, "--nbest", 3],
+            "--nbest 3 beside --beam 4: both are the number of samples.",
+        ),
+        (
+            ["--decoding", "beam", "--sampling"],
+            "--sampling cannot be kept with --decoding beam: the method draws no samples; leave",
+        ),
+    ],
+)
+def test_one_sentence(corpus, tiny_verifier, flags, sentence):
+    done = run_cli(generate_args(corpus.data_dir, tiny_verifier, *flags), check=False)
+    assert done.returncode == 1 and TRACEBACK not in done.stderr
+    (told,) = [line for line in done.stderr.splitlines() if sentence in line]
+    assert told.endswith(".")
