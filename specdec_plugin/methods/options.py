@@ -116,11 +116,11 @@ class BlockSizeOptions:
     block_size: int = option(
         0,
         "k: tokens that are drafted in an iteration. Default (0): what the drafter was trained "
-        "with; without --drafter-path 32, and 64 with --top-beta above 1; input-guided: 8 on a "
-        "CPU, and elsewhere all of the source. For blockwise, k includes the model's own next "
-        "token. For gs-jacobi and hybrid-jacobi with --jacobi-window block, it is b, the length "
-        "of a block (default: 3); with --jacobi-window adaptive the default is 2 on a CPU and 8 "
-        "elsewhere",
+        "with; without --drafter-path 32, 64 with --top-beta above 1, and 4 steps with --beam "
+        "above 1; input-guided: 8 on a CPU, and elsewhere all of the source. For blockwise, k "
+        "includes the model's own next token. For gs-jacobi and hybrid-jacobi with "
+        "--jacobi-window block, it is b, the length of a block (default: 3); with "
+        "--jacobi-window adaptive the default is 2 on a CPU and 8 elsewhere",
         Range(0, "give 1 or more, or leave it out"),
     )
 

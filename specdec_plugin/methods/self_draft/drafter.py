@@ -20,7 +20,7 @@ from .native import SelfDraftCall
 #: so long drafts pay.
 BLOCK_SIZE, RELAXED_BLOCK_SIZE = 32, 64
 #: Steps of beam search that are drafted at once: each has a token for every beam.
-BEAM_BLOCK_SIZE = 8
+BEAM_BLOCK_SIZE = 4
 _NO_KERNELS = (
     "Without --drafter-path, --decoding specdec drafts with a rounded copy of the model itself, "
     "which only the native kernels can run (on a CPU, with a C++ compiler, for a plain "
