@@ -20,7 +20,7 @@ namespace native {
 class Verification {
  public:
   // projection: scores all symbols exactly; not used with a prefilter or a gather.
-  void run(Stack& stack, const Linear* projection, VerifyCall& call, int threads) {
+  void run(const Stack& stack, const Linear* projection, VerifyCall& call, int threads) {
     const Rows& rows = call.rows;
     const Linear* first = call.prefilter ? call.prefilter : projection;
     width_ = 1;
@@ -55,13 +55,10 @@ class Verification {
     fed.tokens = fed_.data();
     fed.starts = rows.lengths;
     fed.out = hidden_.data();
-    stack.prepare(fed, threads);
-    Barrier barrier(threads);
+    pass_.prepare(stack, fed, threads);
     std::chrono::steady_clock::time_point layers_done;
-#pragma omp parallel num_threads(threads)
-    {
-      const Team team(barrier);
-      stack.run(team, fed);
+    parallel(threads, [&](const Team& team) {
+      pass_.run(team, fed);
       team.wait();
       if (team.index == 0) layers_done = std::chrono::steady_clock::now();
       if (call.gather) {
@@ -72,7 +69,7 @@ class Verification {
       }
       team.wait();
       for (int input = team.begin(inputs); input < team.end(inputs); ++input) rank(call, input);
-    }
+    });
     call.scoring_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - layers_done).count();
     for (int row = 0; row < rows.count; ++row) append(call, row);
@@ -85,6 +82,7 @@ class Verification {
  private:
   static constexpr int CHUNK = 128;  // scores that are compared with a bound at once
 
+  Pass pass_;
   int width_, vocabulary_, dim_;
   std::vector<int64_t> fed_, argmax_, rescored_;
   std::vector<float> hidden_, values_, normalisers_;

@@ -30,6 +30,7 @@ class DecoderState:
         source_kv: keys and values of the source for each layer, one tensor, contiguous:
             (2 * layers, sentences, heads, src, head_dim).
         source_mask: (sentences, 1, 1, src), 0 or -inf; ``None`` if no sentence is padded.
+        source_lengths: (sentences,) symbols of each, which come first; for the kernels, likewise.
         beams: rows that each sentence may have; see :meth:`fork`.
 
     If the cache is one for the kernels, sentences stay where they are when rows leave: the
@@ -37,11 +38,16 @@ class DecoderState:
     """
 
     def __init__(
-        self, cache: KVCache, source_kv: Tensor, source_mask: Optional[Tensor], beams: int
+        self,
+        cache: KVCache,
+        source_kv: Tensor,
+        source_mask: Optional[Tensor],
+        source_lengths: Optional[Tensor],
+        beams: int,
     ) -> None:
         self.cache = cache
         self.source_kv = source_kv
-        self.source_mask = source_mask
+        self.source_mask, self.source_lengths = source_mask, source_lengths
         self.beams = beams
         if beams > 1 and cache.for_kernels:  # the first beam of each sentence begins
             cache.select(torch.arange(0, cache.rows, beams))
@@ -239,6 +245,9 @@ class CachedDecoder(Packed):
         """
         self.refresh()
         encoded = encoder_out["encoder_out"][0].detach().transpose(0, 1)
+        padding, lengths = _padding_of(encoder_out), None
+        if padding is not None and self._native is not None:
+            encoded, padding, lengths = _moved_to_front(encoded, padding)
         source_kv = self._project_source(encoded)
         cache = KVCache(
             len(self.decoder.layers),
@@ -250,9 +259,8 @@ class CachedDecoder(Packed):
             self.device,
             for_kernels=self._native is not None,
         )
-        padding = encoder_out["encoder_padding_mask"]
-        mask = self._source_mask(padding[0]) if padding else None
-        return DecoderState(cache, source_kv, mask, beams)
+        mask = None if padding is None else self._source_mask(padding)
+        return DecoderState(cache, source_kv, mask, lengths, beams)
 
     def _project_source(self, encoded: Tensor) -> Tensor:
         """(rows, src, dim) to (2 * layers, rows, heads, src, head_dim)."""
@@ -264,10 +272,8 @@ class CachedDecoder(Packed):
         source_kv = source_kv.view(rows, source, count, self._heads, -1)
         return source_kv.permute(2, 0, 3, 1, 4).contiguous()
 
-    def _source_mask(self, padding: Tensor) -> Optional[Tensor]:
-        """(rows, src), true where padded, as a mask to add; ``None`` if nothing is padded."""
-        if not padding.any():
-            return None
+    def _source_mask(self, padding: Tensor) -> Tensor:
+        """(rows, src), true where padded, as a mask to add."""
         mask = torch.zeros(padding.shape, dtype=self.dtype, device=self.device)
         return mask.masked_fill_(padding, float("-inf"))[:, None, None, :]
 
@@ -344,7 +350,7 @@ class CachedDecoder(Packed):
         cache = state.cache
         if self._native is not None:
             cache.make_room(new)
-            read = state.source_kv, state.source_mask, state.beams
+            read = state.source_kv, state.source_lengths, state.beams
             hidden = self._native.decode(embedded, new, cache, *read, limits=limits)
             if self._project_out is not None:
                 hidden = self._project_out(hidden.flatten(0, 1)).view(rows, new, -1)
@@ -377,7 +383,7 @@ class CachedDecoder(Packed):
         new = tokens.size(1)
         state.cache.make_room(new)
         positions = self._reach(state.longest, new)
-        source = state.source_kv, state.source_mask, state.beams
+        source = state.source_kv, state.source_lengths, state.beams
         return self._native.decode(tokens, new, state.cache, *source, positions)
 
     def feed_block(
@@ -405,7 +411,7 @@ class CachedDecoder(Packed):
         width = most + block
         state.cache.make_room(width)
         positions = self._reach(state.longest, width)
-        source = state.source_kv, state.source_mask, state.beams
+        source = state.source_kv, state.source_lengths, state.beams
         return self._native.decode(
             tokens, width, state.cache, *source, positions, counts=counts, block=block
         )
@@ -432,9 +438,9 @@ class CachedDecoder(Packed):
         call.cache, call.capacity = cache.store.data_ptr(), cache.capacity
         call.total_rows, call.row_index = cache.store.size(2), pointer(cache.row_index)
         call.beams, call.ancestors = state.beams, pointer(cache.ancestors)
-        source, mask = state.source_kv, state.source_mask
+        source = state.source_kv
         call.source_kv, call.source_length = source.data_ptr(), source.size(3)
-        call.source_mask = pointer(mask)
+        call.source_lengths = pointer(state.source_lengths)
 
     def _reach(self, longest: int, new: int) -> Optional[Tensor]:
         return None if self._positions is None else self._positions.reach(longest, new)
@@ -462,6 +468,19 @@ class CachedDecoder(Packed):
             table = torch.full((size, size), float("-inf"), device=self.device)
             self._mask_table = table.triu_().to(self.dtype)
             self._ordinals = torch.arange(1, size + 1, device=self.device)
+
+
+def _padding_of(encoder_out: EncoderOut) -> Optional[Tensor]:
+    """(rows, src) true where padded; ``None`` if nothing is."""
+    padding = encoder_out["encoder_padding_mask"]
+    return padding[0] if padding and bool(padding[0].any()) else None
+
+
+def _moved_to_front(encoded: Tensor, padding: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    """Put what is no padding first: (rows, src, dim), (rows, src) and the lengths, (rows,)."""
+    order = padding.byte().argsort(dim=1, stable=True)
+    moved = encoded.gather(1, order.unsqueeze(2).expand_as(encoded))
+    return moved, padding.gather(1, order), (~padding).sum(1)
 
 
 def _layers(decoder: TransformerDecoderBase) -> List[Any]:

@@ -144,7 +144,7 @@ class NativeLayers:
         width: int,
         cache: KVCache,
         source: Tensor,
-        source_mask: Optional[Tensor],
+        source_lengths: Optional[Tensor],
         beams: int = 1,
         positions: Optional[Tensor] = None,
         limits: Optional[Tensor] = None,
@@ -160,7 +160,7 @@ class NativeLayers:
             cache: with room for ``width`` entries a row.
             source: (2 * layers, sentences, heads, src, head_dim) contiguous, in the order of the
                 cache's rows.
-            source_mask: (sentences, 1, 1, src) to add to the scores, or None.
+            source_lengths: (sentences,) long, symbols of each; None: all have ``src``.
             beams: rows of the cache for each sentence.
             positions: (limit, dim) vectors to be added to tokens, or None.
             limits: (rows, new) slots that each input sees; None is causal.
@@ -197,7 +197,7 @@ class NativeLayers:
             cache=cache.store.data_ptr(),
             capacity=cache.capacity,
             source_kv=source.data_ptr(),
-            source_mask=native.pointer(source_mask),
+            source_lengths=native.pointer(source_lengths),
             source_length=source.size(3),
         )
         self._library.stack_run(self.handle, ctypes.byref(call), torch.get_num_threads())

@@ -163,10 +163,7 @@ class Gather : public Clustered<RowTable> {
 extern "C" void gather_run(Gather* gather, const float* in, int rows, int suppressed_id, float* out,
                            float* normalisers, int threads) {
   gather->prepare(rows);
-  Barrier barrier(threads);
-#pragma omp parallel num_threads(threads)
-  {
-    const Team team(barrier);
+  parallel(threads, [&](const Team& team) {
     gather->run(team, in, rows, out);
     team.wait();
     for (int row = team.begin(rows); row < team.end(rows); ++row) {
@@ -174,7 +171,7 @@ extern "C" void gather_run(Gather* gather, const float* in, int rows, int suppre
       normalisers[row] = gather->normaliser(row, scores);
       if (suppressed_id >= 0) scores[suppressed_id] = NOTHING;
     }
-  }
+  });
 }
 
 }  // namespace native

@@ -43,7 +43,6 @@ def library() -> Any:
     if path is None:
         logger.info("decoding runs on PyTorch's operators, which is slower on a CPU")
         return None
-    # PyTorch has loaded its OpenMP by now, and the kernels share its threads.
     loaded = ctypes.CDLL(str(path))
     bind(loaded)
     return loaded

@@ -1,7 +1,7 @@
 """Compile the kernels with warnings as errors: ``python -m specdec_plugin.engine.native``.
 
-Each compiler of the command line (or the usual one) compiles them without OpenMP, and for
-processors with vectors of 128, 256 and 512 bits.
+Each compiler of the command line (or the usual one) compiles them for processors with vectors of
+128, 256 and 512 bits.
 """
 
 import platform
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .build import VARIANTS, compile_in, find_compiler
 
-_X86 = ("", "-march=haswell -fopenmp", "-march=sapphirerapids -fopenmp")
+_X86 = ("", "-march=haswell", "-march=sapphirerapids")
 
 
 def main() -> None:

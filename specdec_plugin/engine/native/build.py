@@ -14,12 +14,20 @@ from .interface import ROOT, header_text, headers, unit_text
 
 logger = logging.getLogger(__name__)
 
-FLAGS = ["-O3", "-std=c++17", "-fno-math-errno", "-fno-trapping-math", "-shared", "-fPIC"]
-WARNINGS = ["-Wall", "-Wextra", "-Wmissing-declarations", "-Wno-unknown-pragmas"]
+FLAGS = [
+    "-O3",
+    "-std=c++17",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-shared",
+    "-fPIC",
+    "-pthread",
+]
+WARNINGS = ["-Wall", "-Wextra", "-Wmissing-declarations"]
 #: With SPECDEC_SANITIZE=1, what finds wrong addresses and undefined behaviour.
 SANITIZE = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
-#: Tried in this order: some compilers know no -march=native, some have no OpenMP.
-VARIANTS = ("-march=native -fopenmp", "-fopenmp", "-march=native", "")
+#: Tried in this order: some compilers know no -march=native.
+VARIANTS = ("-march=native", "")
 
 
 def library_path() -> Optional[Path]:

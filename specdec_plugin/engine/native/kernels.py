@@ -47,8 +47,12 @@ class StackCall(ctypes.Structure):
     source_kv = field(
         "const float*", "(layers, 2, source rows, heads, source_length, head dim), or null"
     )
-    source_mask = field("const float*", "(source rows, source_length) added to scores, or null")
     source_length = field("int")
+    source_lengths = field("const int64_t*", "(source rows) symbols of each; null: source_length")
+    sources = field("int", "rows of the source; 0: total_rows / beams")
+    source_index = field(
+        "const int64_t*", "(rows) which of them each row reads; null: its row of the cache / beams"
+    )
 
 
 Header(

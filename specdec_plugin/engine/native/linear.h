@@ -180,10 +180,10 @@ extern "C" {
 // in: (rows, inputs); out: (rows, outputs)
 void linear_run(const Linear* linear, const float* in, int rows, float* out, int threads) {
   std::vector<uint32_t> scratch(linear->scratch_size(rows));
-  Barrier barrier(threads);
-#pragma omp parallel num_threads(threads)
-  linear->run(Team(barrier), in, linear->inputs, rows, scratch.data(),
-              {out, size_t(linear->outputs), nullptr, Activation::none});
+  parallel(threads, [&](const Team& team) {
+    linear->run(team, in, linear->inputs, rows, scratch.data(),
+                {out, size_t(linear->outputs), nullptr, Activation::none});
+  });
 }
 
 // As `linear_run`. normalisers: (rows) log Σ exp of each row of `out`. Afterwards the score of
@@ -191,10 +191,7 @@ void linear_run(const Linear* linear, const float* in, int rows, float* out, int
 void linear_scores(const Linear* linear, const float* in, int rows, int suppressed_id, float* out,
                    float* normalisers, int threads) {
   std::vector<uint32_t> scratch(linear->scratch_size(rows));
-  Barrier barrier(threads);
-#pragma omp parallel num_threads(threads)
-  {
-    const Team team(barrier);
+  parallel(threads, [&](const Team& team) {
     const size_t outputs = linear->outputs;
     linear->run(team, in, linear->inputs, rows, scratch.data(),
                 {out, outputs, nullptr, Activation::none});
@@ -204,7 +201,7 @@ void linear_scores(const Linear* linear, const float* in, int rows, int suppress
       if (suppressed_id >= 0)
         out[row * outputs + suppressed_id] = -std::numeric_limits<float>::infinity();
     }
-  }
+  });
 }
 
 // Cross-attention keys and values of several layers. in: (rows, length, inputs). The outputs are
@@ -218,10 +215,7 @@ void linear_source_kv(const Linear* linear, const float* in, int rows, int lengt
   words.resize(linear->scratch_size(inputs));
   float* flat = values.data();  // of the calling thread, for all threads
   uint32_t* scratch = words.data();
-  Barrier barrier(threads);
-#pragma omp parallel num_threads(threads)
-  {
-    const Team team(barrier);
+  parallel(threads, [&](const Team& team) {
     linear->run(team, in, linear->inputs, inputs, scratch,
                 {flat, size_t(linear->outputs), nullptr, Activation::none});
     team.wait();
@@ -232,7 +226,7 @@ void linear_source_kv(const Linear* linear, const float* in, int rows, int lengt
         std::memcpy(out + (target * length + input % length) * size,
                     flat + (size_t(input) * parts + part) * size, sizeof(float) * size);
       }
-  }
+  });
 }
 
 }  // extern "C"

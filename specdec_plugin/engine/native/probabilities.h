@@ -65,19 +65,16 @@ class Probabilities {
 // scores: (rows, count) bfloat16, replaced; targets: (rows); see `Probabilities`. wrong: (rows)
 // log Σ exp(z) - z_target; totals: (rows) log Σ exp(z).
 extern "C" void probabilities_run(uint16_t* scores, int rows, int count, const int64_t* targets,
-                                  float added, float* wrong, float* totals,
-                                  [[maybe_unused]] int threads) {
-#pragma omp parallel num_threads(threads)
-  {
+                                  float added, float* wrong, float* totals, int threads) {
+  parallel(threads, [&](const Team& team) {
     Probabilities row_of(count);
-#pragma omp for
-    for (int row = 0; row < rows; ++row) {
+    for (int row = team.begin(rows); row < team.end(rows); ++row) {
       uint16_t* own = scores + size_t(row) * count;
       const float wanted = widened(own[targets[row]]);
       totals[row] = row_of.replace(own, int(targets[row]), added);
       wrong[row] = totals[row] - wanted;
     }
-  }
+  });
 }
 
 }  // namespace native

@@ -45,6 +45,17 @@ static inline size_t row_index(const StackCall& call, int row) {
 // Rows of the cache that share a row of the source.
 static inline int beams_of(const StackCall& call) { return std::max(call.beams, 1); }
 
+// Rows of the source.
+static inline size_t sources_of(const StackCall& call) {
+  return call.sources ? size_t(call.sources) : size_t(call.total_rows / beams_of(call));
+}
+
+// The row of the source that a row of the batch reads.
+static inline size_t source_index(const StackCall& call, int row) {
+  return call.source_index ? size_t(call.source_index[row])
+                           : row_index(call, row) / size_t(beams_of(call));
+}
+
 // The slots of the cache that a row has taken, which is the position of its first new input.
 static inline int start_of(const StackCall& call, int row) {
   return call.cache ? int(call.starts[row]) : 0;
@@ -84,6 +95,7 @@ struct Layer {
   std::unique_ptr<Linear> inner, outer;
 };
 
+// The weights of a model's layers, which several threads may read at once.
 class Stack {
  public:
   Stack(int dim, int heads, bool norm_first, Activation activation)
@@ -95,24 +107,32 @@ class Stack {
   Embedding embedding;
   std::optional<Norm> final_norm;
   std::vector<Layer> layers;
+};
 
+// A run of new inputs through a stack, with the room that it takes.
+class Pass {
+ public:
   // To be called before the threads call `run`.
-  void prepare(const StackCall& call, int threads) {
+  void prepare(const Stack& stack, const StackCall& call, int threads) {
+    stack_ = &stack;
+    dim_ = stack.dim;
+    heads_ = stack.heads;
+    norm_first_ = stack.norm_first;
     const int inputs = call.rows * call.width, slots = call.cache ? call.capacity : call.width;
-    size_t wide = 3 * dim, scratch_size = 0;
-    for (const Layer& layer : layers) {
+    size_t wide = 3 * dim_, scratch_size = 0;
+    for (const Layer& layer : stack.layers) {
       wide = std::max(wide, stride_of(layer.inner->outputs));
       scratch_size = std::max(scratch_size, layer.outer->scratch_size(inputs));
       scratch_size = std::max(scratch_size, layer.self.in->scratch_size(inputs));
     }
-    grow(hidden_, size_t(std::max(inputs, threads * FEW)) * dim);
-    grow(normed_, size_t(std::max(inputs, threads * FEW)) * dim);
-    grow(attended_, size_t(inputs) * dim);
+    grow(hidden_, size_t(std::max(inputs, threads * FEW)) * dim_);
+    grow(normed_, size_t(std::max(inputs, threads * FEW)) * dim_);
+    grow(attended_, size_t(inputs) * dim_);
     grow(wide_, inputs * wide);
     grow(scratch_, scratch_size);
     score_stride_ = std::max(call.source_length, slots) + 2 * LANES;
     grow(scores_, score_stride_ * threads);
-    gathered_size_ = size_t(slots) * (dim / heads);
+    gathered_size_ = size_t(slots) * (dim_ / heads_);
     grow(gathered_, 2 * gathered_size_ * threads);
   }
 
@@ -120,11 +140,14 @@ class Stack {
   void run(const Team& team, const StackCall& call) {
     embed(team, call);
     team.wait();
-    for (size_t index = 0; index < layers.size(); ++index) run_layer(team, call, index);
+    for (size_t index = 0; index < stack_->layers.size(); ++index) run_layer(team, call, index);
     write_out(team, call);
   }
 
  private:
+  const Stack* stack_ = nullptr;
+  int dim_ = 0, heads_ = 0;
+  bool norm_first_ = false;
   std::vector<float> hidden_, normed_, wide_, attended_, scores_;
   std::vector<float> gathered_;  // (threads, 2, gathered_size_) keys and values of one head
   std::vector<uint32_t> scratch_;
@@ -135,10 +158,10 @@ class Stack {
   static constexpr int FEW = 4;
 
   float* hidden(const Team& team, int inputs) {
-    return &hidden_[inputs <= FEW && !norm_first ? size_t(team.index) * FEW * dim : 0];
+    return &hidden_[inputs <= FEW && !norm_first_ ? size_t(team.index) * FEW * dim_ : 0];
   }
   float* normed(const Team& team, int inputs) {
-    return &normed_[inputs <= FEW && norm_first ? size_t(team.index) * FEW * dim : 0];
+    return &normed_[inputs <= FEW && norm_first_ ? size_t(team.index) * FEW * dim_ : 0];
   }
 
   template <class Buffer>
@@ -147,13 +170,14 @@ class Stack {
   }
 
   void embed(const Team& team, const StackCall& call) {
+    const Embedding& embedding = stack_->embedding;
     const int inputs = call.rows * call.width;
-    const bool few = inputs <= FEW && !norm_first;
+    const bool few = inputs <= FEW && !norm_first_;
     const int begin = few ? 0 : team.begin(inputs), end = few ? inputs : team.end(inputs);
     for (int input = begin; input < end; ++input) {
-      float* out = hidden(team, inputs) + input * size_t(dim);
+      float* out = hidden(team, inputs) + input * size_t(dim_);
       if (call.vectors) {
-        std::memcpy(out, call.vectors + input * size_t(dim), 4 * dim);
+        std::memcpy(out, call.vectors + input * size_t(dim_), 4 * dim_);
         continue;
       }
       const int row = input / call.width, i = input % call.width, mask = mask_of(call, row, i);
@@ -163,15 +187,15 @@ class Stack {
         const size_t index = mask < 0 ? i : 0;
         const int64_t id = call.tokens[row * size_t(call.token_stride) +
                                        (call.from_starts ? start_of(call, row) : 0) + index];
-        const float* vector = embedding.weight + id * dim;
-        for (int k = 0; k < dim; ++k) out[k] = embedding.scale * vector[k];
+        const float* vector = embedding.weight + id * dim_;
+        for (int k = 0; k < dim_; ++k) out[k] = embedding.scale * vector[k];
       } else {
-        std::memcpy(out, &embedding.masks[size_t(mask) * dim], 4 * dim);
+        std::memcpy(out, &embedding.masks[size_t(mask) * dim_], 4 * dim_);
       }
       if (call.positions) {
         const int position = std::min(start_of(call, row) + i, call.position_limit - 1);
-        const float* vector = call.positions + size_t(position) * dim;
-        for (int k = 0; k < dim; ++k) out[k] += vector[k];
+        const float* vector = call.positions + size_t(position) * dim_;
+        for (int k = 0; k < dim_; ++k) out[k] += vector[k];
       }
       if (embedding.norm) embedding.norm->apply(out, out);
     }
@@ -184,11 +208,11 @@ class Stack {
       const int row = output / width;
       const size_t input =
           size_t(row) * call.width + (call.counts ? call.counts[row] : 0) + output % width;
-      const float* from = hidden(team, call.rows * call.width) + input * dim;
-      if (final_norm) {
-        final_norm->apply(from, call.out + size_t(output) * dim);
+      const float* from = hidden(team, call.rows * call.width) + input * dim_;
+      if (stack_->final_norm) {
+        stack_->final_norm->apply(from, call.out + size_t(output) * dim_);
       } else {
-        std::memcpy(call.out + size_t(output) * dim, from, 4 * dim);
+        std::memcpy(call.out + size_t(output) * dim_, from, 4 * dim_);
       }
     }
   }
@@ -201,10 +225,10 @@ class Stack {
   // waited. They wait between two products that write to the same memory.
   void run_layer(const Team& team, const StackCall& call, size_t index) {
     const int inputs = call.rows * call.width;
-    const Layer& layer = layers[index];
+    const Layer& layer = stack_->layers[index];
     const float* input = normed_input(team, layer.self.norm, inputs);
-    layer.self.in->run(team, input, dim, inputs, scratch_.data(),
-                       {wide_.data(), size_t(3 * dim), nullptr, Activation::none});
+    layer.self.in->run(team, input, dim_, inputs, scratch_.data(),
+                       {wide_.data(), size_t(3 * dim_), nullptr, Activation::none});
     team.wait();
     if (call.ancestors) {  // a row may read what another one has just stored
       store_shared(team, call, index);
@@ -212,26 +236,26 @@ class Stack {
     }
     attend_self(team, call, index);
     team.wait();
-    add_residual(team, *layer.self.out, layer.self.norm, attended_.data(), dim, inputs);
+    add_residual(team, *layer.self.out, layer.self.norm, attended_.data(), dim_, inputs);
     if (layer.cross) {
       input = normed_input(team, layer.cross->norm, inputs);
-      layer.cross->in->run(team, input, dim, inputs, scratch_.data(),
-                           {wide_.data(), size_t(dim), nullptr, Activation::none});
+      layer.cross->in->run(team, input, dim_, inputs, scratch_.data(),
+                           {wide_.data(), size_t(dim_), nullptr, Activation::none});
       team.wait();
       attend_cross(team, call, index);
       team.wait();
-      add_residual(team, *layer.cross->out, layer.cross->norm, attended_.data(), dim, inputs);
+      add_residual(team, *layer.cross->out, layer.cross->norm, attended_.data(), dim_, inputs);
     }
     input = normed_input(team, layer.feed_forward_norm, inputs);
     const size_t wide = stride_of(layer.inner->outputs);
-    layer.inner->run(team, input, dim, inputs, scratch_.data(),
-                     {wide_.data(), wide, nullptr, activation});
+    layer.inner->run(team, input, dim_, inputs, scratch_.data(),
+                     {wide_.data(), wide, nullptr, stack_->activation});
     team.wait();
     add_residual(team, *layer.outer, layer.feed_forward_norm, wide_.data(), wide, inputs);
   }
 
   const float* normed_input(const Team& team, const Norm& norm, int inputs) {
-    if (!norm_first) return hidden(team, inputs);
+    if (!norm_first_) return hidden(team, inputs);
     if (inputs <= FEW) {
       norm.apply(Team(), hidden_.data(), inputs, normed(team, inputs));
     } else {
@@ -244,11 +268,11 @@ class Stack {
   // hidden = [norm](hidden + linear(in))
   void add_residual(const Team& team, const Linear& linear, const Norm& norm, const float* in,
                     size_t stride, int inputs) {
-    float* out = norm_first ? hidden_.data() : normed_.data();
+    float* out = norm_first_ ? hidden_.data() : normed_.data();
     linear.run(team, in, stride, inputs, scratch_.data(),
-               {out, size_t(dim), hidden(team, inputs), Activation::none});
+               {out, size_t(dim_), hidden(team, inputs), Activation::none});
     team.wait();
-    if (norm_first) return;
+    if (norm_first_) return;
     if (inputs <= FEW) {
       norm.apply(Team(), normed_.data(), inputs, hidden(team, inputs));
     } else {
@@ -271,45 +295,45 @@ class Stack {
   // wide_ holds queries, keys and values of the new inputs side by side. One thread computes one
   // head of one row: it writes the keys and values into the cache and reads them there.
   void attend_self(const Team& team, const StackCall& call, size_t index) {
-    const int head_dim = dim / heads, items = call.rows * heads;
-    const size_t one = size_t(call.capacity) * dim, all = call.total_rows * one;
+    const int head_dim = dim_ / heads_, items = call.rows * heads_;
+    const size_t one = size_t(call.capacity) * dim_, all = call.total_rows * one;
     for (int item = team.begin(items); item < team.end(items); ++item) {
-      const int row = item / heads, shift = item % heads * head_dim;
-      const float* parts = &wide_[size_t(row) * call.width * 3 * dim + shift];
-      const size_t stride = 3 * dim;
+      const int row = item / heads_, shift = item % heads_ * head_dim;
+      const float* parts = &wide_[size_t(row) * call.width * 3 * dim_ + shift];
+      const size_t stride = 3 * dim_;
       if (call.ancestors) {
         const int64_t* rows = call.ancestors + size_t(row) * call.capacity;
         const float* first = call.cache + 2 * index * all + shift;
-        attend_row(team, call, row, shift, SharedSlots{first, size_t(dim), one, rows},
-                   SharedSlots{first + all, size_t(dim), one, rows});
+        attend_row(team, call, row, shift, SharedSlots{first, size_t(dim_), one, rows},
+                   SharedSlots{first + all, size_t(dim_), one, rows});
       } else if (call.cache) {
         const float* first = store_row(call, index, row, shift);
-        attend_row(team, call, row, shift, Slots{first, size_t(dim)},
-                   Slots{first + all, size_t(dim)});
+        attend_row(team, call, row, shift, Slots{first, size_t(dim_)},
+                   Slots{first + all, size_t(dim_)});
       } else {
-        attend_row(team, call, row, shift, Slots{parts + dim, stride},
-                   Slots{parts + 2 * dim, stride});
+        attend_row(team, call, row, shift, Slots{parts + dim_, stride},
+                   Slots{parts + 2 * dim_, stride});
       }
     }
   }
 
   // Writes new keys and values where other rows read them.
   void store_shared(const Team& team, const StackCall& call, size_t index) {
-    const int items = call.rows * heads;
+    const int items = call.rows * heads_;
     for (int item = team.begin(items); item < team.end(items); ++item)
-      store_row(call, index, item / heads, item % heads * (dim / heads));
+      store_row(call, index, item / heads_, item % heads_ * (dim_ / heads_));
   }
 
   // Writes the new keys and values of one head of a row; returns its keys in the cache.
   float* store_row(const StackCall& call, size_t index, int row, int shift) {
-    const size_t one = size_t(call.capacity) * dim, all = call.total_rows * one;
-    const size_t size = sizeof(float) * (dim / heads);
-    const float* parts = &wide_[size_t(row) * call.width * 3 * dim + shift];
+    const size_t one = size_t(call.capacity) * dim_, all = call.total_rows * one;
+    const size_t size = sizeof(float) * (dim_ / heads_);
+    const float* parts = &wide_[size_t(row) * call.width * 3 * dim_ + shift];
     float* first = call.cache + 2 * index * all + row_index(call, row) * one + shift;
-    for (int i = 0; i < call.width; ++i, parts += 3 * dim) {
-      float* slot = first + size_t(start_of(call, row) + i) * dim;
-      std::memcpy(slot, parts + dim, size);
-      std::memcpy(slot + all, parts + 2 * dim, size);
+    for (int i = 0; i < call.width; ++i, parts += 3 * dim_) {
+      float* slot = first + size_t(start_of(call, row) + i) * dim_;
+      std::memcpy(slot, parts + dim_, size);
+      std::memcpy(slot + all, parts + 2 * dim_, size);
     }
     return first;
   }
@@ -318,7 +342,7 @@ class Stack {
   template <class AnySlots>
   void attend_row(const Team& team, const StackCall& call, int row, int shift, AnySlots keys,
                   AnySlots values) {
-    const int head_dim = dim / heads, width = call.width;
+    const int head_dim = dim_ / heads_, width = call.width;
     if (width >= MANY) {
       float* room = &gathered_[2 * team.index * gathered_size_];
       const int slots = call.cache ? start_of(call, row) + width : width;
@@ -333,32 +357,33 @@ class Stack {
   template <class AnySlots>
   void attend_queries(const Team& team, const StackCall& call, int row, int shift, AnySlots keys,
                       AnySlots values) {
-    const int head_dim = dim / heads, width = call.width;
+    const int head_dim = dim_ / heads_, width = call.width;
     const float factor = 1.0f / std::sqrt(float(head_dim));
     const float* mask = call.self_mask ? call.self_mask + size_t(row) * width : nullptr;
     for (int i = 0; i < width; ++i) {
       const size_t input = size_t(row) * width + i;
-      attend(&wide_[input * 3 * dim + shift], factor, keys, values, visible_slots(call, row, i),
-             mask, head_dim, &scores_[team.index * score_stride_], &attended_[input * dim + shift]);
+      attend(&wide_[input * 3 * dim_ + shift], factor, keys, values, visible_slots(call, row, i),
+             mask, head_dim, &scores_[team.index * score_stride_],
+             &attended_[input * dim_ + shift]);
     }
   }
 
   void attend_cross(const Team& team, const StackCall& call, size_t index) {
-    const int head_dim = dim / heads, width = call.width, length = call.source_length;
+    const int head_dim = dim_ / heads_, width = call.width, most = call.source_length;
     const float factor = 1.0f / std::sqrt(float(head_dim));
-    const size_t all = size_t(call.total_rows / beams_of(call)) * length * dim;
+    const size_t all = sources_of(call) * most * dim_;
     float* scores = &scores_[team.index * score_stride_];
-    for (int item = team.begin(call.rows * heads); item < team.end(call.rows * heads); ++item) {
-      const int row = item / heads, head = item % heads, shift = head * head_dim;
-      const size_t source_row = row_index(call, row) / beams_of(call);
+    for (int item = team.begin(call.rows * heads_); item < team.end(call.rows * heads_); ++item) {
+      const int row = item / heads_, head = item % heads_, shift = head * head_dim;
+      const size_t source = source_index(call, row);
       const float* first =
-          call.source_kv + 2 * index * all + (source_row * heads + head) * length * head_dim;
+          call.source_kv + 2 * index * all + (source * heads_ + head) * most * head_dim;
+      const int length = call.source_lengths ? int(call.source_lengths[source]) : most;
       const Slots keys = {first, size_t(head_dim)}, values = {first + all, size_t(head_dim)};
-      const float* mask = call.source_mask ? call.source_mask + source_row * length : nullptr;
       for (int i = 0; i < width; ++i) {
         const size_t input = size_t(row) * width + i;
-        attend(&wide_[input * dim + shift], factor, keys, values, length, mask, head_dim, scores,
-               &attended_[input * dim + shift]);
+        attend(&wide_[input * dim_ + shift], factor, keys, values, length, nullptr, head_dim,
+               scores, &attended_[input * dim_ + shift]);
       }
     }
   }
@@ -407,10 +432,9 @@ void stack_layer(Stack* stack, Linear* self_in, Linear* self_out, Linear* source
 }
 
 void stack_run(Stack* stack, const StackCall* call, int threads) {
-  stack->prepare(*call, threads);
-  Barrier barrier(threads);
-#pragma omp parallel num_threads(threads)
-  stack->run(Team(barrier), *call);
+  static thread_local Pass pass;
+  pass.prepare(*stack, *call, threads);
+  parallel(threads, [&own = pass, call](const Team& team) { own.run(team, *call); });
 }
 
 }  // extern "C"

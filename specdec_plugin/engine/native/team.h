@@ -1,62 +1,69 @@
-// The threads of an OpenMP parallel region; one thread without OpenMP.
+// Threads that share the work of a call.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
-#ifdef _OPENMP
-#include <omp.h>
-#endif
 
 namespace native {
 
-// Threads wait here for each other, many times in a call. Waits last microseconds, so threads spin;
-// OpenMP's own barrier takes ten times as long. Each thread counts its arrivals in a cache line of
-// its own, and reads the others' lines: a common counter and a signal would move two lines. A
-// thread that waits long yields, because there may be fewer processors than threads.
-class Barrier {
+// A count that one thread raises and others wait for. Waits mostly last microseconds, so a thread
+// spins first. Then it sleeps in the kernel, because the others may lack a processor.
+class alignas(64) Counter {
  public:
-  explicit Barrier(int threads) : arrivals_(threads) {}
+  void reset() { count_.store(0); }
 
-  void wait(int index, int size) {
-    std::atomic<unsigned>& own = arrivals_[index].count;
-    const unsigned phase = own.load(std::memory_order_relaxed) + 1;
-    own.store(phase, std::memory_order_release);
-    for (int other = 0; other < size; ++other)
-      if (other != index) wait_for(arrivals_[other].count, phase);
+  void raise() {
+    count_.fetch_add(1);
+    if (sleepers_.load() == 0) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    raised_.notify_all();
   }
 
- private:
-  struct alignas(64) Arrivals {
-    std::atomic<unsigned> count{0};
-  };
-  std::vector<Arrivals> arrivals_;
+  unsigned value() const { return count_.load(std::memory_order_acquire); }
 
-  // Another thread may be a phase ahead, and the counts may wrap around.
-  static void wait_for(const std::atomic<unsigned>& count, unsigned phase) {
-    for (int spins = 0; int(count.load(std::memory_order_acquire) - phase) < 0; ++spins) {
-      if (spins > 10000) std::this_thread::yield();
+  // The count may be ahead of what is wanted, and it may wrap around.
+  void wait_for(unsigned wanted, int spins) {
+    for (int i = 0; i < spins; ++i) {
+      if (reached(wanted)) return;
 #if defined(__x86_64__) || defined(__i386__)
       __builtin_ia32_pause();
 #endif
     }
+    sleepers_.fetch_add(1);
+    std::unique_lock<std::mutex> lock(mutex_);
+    raised_.wait(lock, [&] { return reached(wanted); });
+    sleepers_.fetch_sub(1);
   }
+
+ private:
+  std::atomic<unsigned> count_{0};
+  std::atomic<int> sleepers_{0};
+  std::mutex mutex_;
+  std::condition_variable raised_;
+
+  bool reached(unsigned wanted) const { return int(count_.load() - wanted) >= 0; }
 };
 
+// One of the threads that share the work of a call.
 struct Team {
   // One thread alone.
-  Team() : index(0), size(1), barrier_(nullptr) {}
-#ifdef _OPENMP
-  // Every thread of a parallel region makes its own, with one barrier for all of them.
-  explicit Team(Barrier& barrier)
-      : index(omp_get_thread_num()), size(omp_get_num_threads()), barrier_(&barrier) {}
-#else
-  explicit Team(Barrier&) : Team() {}
-#endif
+  Team() : index(0), size(1), arrivals_(nullptr) {}
+  Team(int index, int size, Counter* arrivals) : index(index), size(size), arrivals_(arrivals) {}
 
-  // Each thread sees afterwards what all threads did before.
+  // Each thread sees afterwards what all threads did before. Each one counts its arrivals in a
+  // cache line of its own, and reads the others' lines: a common counter would move more of them.
   void wait() const {
-    if (size > 1) barrier_->wait(index, size);
+    if (size == 1) return;
+    const unsigned phase = arrivals_[index].value() + 1;
+    arrivals_[index].raise();
+    for (int other = 0; other < size; ++other)
+      if (other != index) arrivals_[other].wait_for(phase, SPINS);
   }
 
   // This thread's share of `count` things: [begin, end).
@@ -66,7 +73,94 @@ struct Team {
   const int index, size;
 
  private:
-  Barrier* barrier_;
+  static constexpr int SPINS = 4000;  // some 50 microseconds
+
+  Counter* arrivals_;  // (size)
 };
+
+// Threads that help the thread which made them, job after job. OpenMP's are not used: their waits
+// take longer, and with a busy neighbour many times as long.
+class Helpers {
+ public:
+  ~Helpers() { stop(); }
+
+  // Calls body(team) on `threads` threads, of which this one is the first.
+  template <class Body>
+  void run(int threads, const Body& body) {
+    fit(threads);
+    State& state = *state_;
+    state.body = &body;
+    state.call = [](const void* job, const Team& team) { (*static_cast<const Body*>(job))(team); };
+    state.size = threads;
+    for (int index = 0; index < threads; ++index) state.arrivals[index].reset();
+    for (int index = 1; index < threads; ++index) state.started[index].raise();
+    body(Team(0, threads, state.arrivals.get()));
+    for (int index = 1; index < threads; ++index)
+      state.ended[index].wait_for(state.started[index].value(), SPINS);
+  }
+
+ private:
+  // Between two calls the Python interpreter runs for some hundred microseconds.
+  static constexpr int SPINS = 20000;
+
+  struct State {
+    explicit State(int most)
+        : most(most),
+          process(getpid()),
+          arrivals(new Counter[most]),
+          started(new Counter[most]),
+          ended(new Counter[most]) {}
+
+    const int most;
+    const pid_t process;
+    int size = 0;  // threads of the job; 0: they end
+    const void* body = nullptr;
+    void (*call)(const void*, const Team&) = nullptr;
+    std::unique_ptr<Counter[]> arrivals, started, ended;
+    std::vector<std::thread> threads;
+
+    void serve(int index) {
+      for (unsigned job = 1;; ++job) {
+        started[index].wait_for(job, SPINS);
+        if (size == 0) return;
+        call(body, Team(index, size, arrivals.get()));
+        ended[index].raise();
+      }
+    }
+  };
+  std::unique_ptr<State> state_;
+
+  // A forked process has its parent's memory, but not its threads.
+  bool forked() const { return state_ && state_->process != getpid(); }
+
+  void fit(int threads) {
+    if (forked()) state_.release();
+    if (state_ && state_->most >= threads) return;
+    stop();
+    state_.reset(new State(threads));
+    for (int index = 1; index < threads; ++index)
+      state_->threads.emplace_back(&State::serve, state_.get(), index);
+  }
+
+  void stop() {
+    if (forked()) state_.release();
+    if (!state_) return;
+    state_->size = 0;
+    for (int index = 1; index < state_->most; ++index) state_->started[index].raise();
+    for (std::thread& thread : state_->threads) thread.join();
+    state_.reset();
+  }
+};
+
+// Calls body(team) on so many threads, and returns when all are done.
+template <class Body>
+void parallel(int threads, const Body& body) {
+  static thread_local Helpers helpers;
+  if (threads == 1) {
+    body(Team());
+  } else {
+    helpers.run(threads, body);
+  }
+}
 
 }  // namespace native

@@ -24,7 +24,7 @@ static inline bool operator<(const Continuation& a, const Continuation& b) {
 
 // A model that scores continuations.
 struct Scorer {
-  Stack* stack;
+  const Stack* stack;
   const Linear* projection;
 };
 
@@ -55,6 +55,7 @@ class BeamSearch {
     int64_t step, row;
   };
 
+  Pass pass_;
   int beams_, vocabulary_, dim_;
   std::vector<Input> inputs_;
   std::vector<int64_t> rows_, fed_, starts_, lines_, inherited_;
@@ -118,20 +119,17 @@ class BeamSearch {
     fed.row_index = rows_.data();
     fed.ancestors = lines;
     fed.out = hidden_.data();
-    model.stack->prepare(fed, threads);
-    Barrier barrier(threads);
+    pass_.prepare(*model.stack, fed, threads);
     std::chrono::steady_clock::time_point layers_done;
-#pragma omp parallel num_threads(threads)
-    {
-      const Team team(barrier);
-      model.stack->run(team, fed);
+    parallel(threads, [&](const Team& team) {
+      pass_.run(team, fed);
       team.wait();
       if (team.index == 0) layers_done = std::chrono::steady_clock::now();
       model.projection->run(team, hidden_.data(), dim_, count, scratch_.data(),
                             {values_.data(), size_t(vocabulary_), nullptr, Activation::none});
       team.wait();
       for (int input = team.begin(count); input < team.end(count); ++input) rank(call, input);
-    }
+    });
     call.scoring_seconds += seconds_since(layers_done);
   }
 

@@ -10,7 +10,7 @@ namespace native {
 // masks.
 class BlockDraft {
  public:
-  void run(Stack& stack, Chain& chain, const BlockDraftCall& call, int threads) {
+  void run(const Stack& stack, Chain& chain, const BlockDraftCall& call, int threads) {
     const Rows& rows = call.rows;
     counts_.resize(rows.count);
     last_.resize(rows.count);
@@ -41,20 +41,18 @@ class BlockDraft {
     choices.sampling = rows.sampling;
     choices.tokens = call.draft;
     choices.lengths = call.draft_lengths;
-    stack.prepare(inputs, threads);
+    pass_.prepare(stack, inputs, threads);
     chain.prepare(choices, threads);
-    Barrier barrier(threads);
-#pragma omp parallel num_threads(threads)
-    {
-      const Team team(barrier);
-      stack.run(team, inputs);
+    parallel(threads, [&](const Team& team) {
+      pass_.run(team, inputs);
       team.wait();
       chain.run(team, choices);
-    }
+    });
     for (int row = 0; row < rows.count; ++row) call.fed[row] = rows.lengths[row] + 1;
   }
 
  private:
+  Pass pass_;
   std::vector<int64_t> counts_, last_;
   std::vector<float> hidden_;
 };

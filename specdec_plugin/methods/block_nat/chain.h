@@ -73,7 +73,7 @@ class Chain {
   std::vector<float> before_, states_, inner_, chosen_, values_, confidence_;
   std::vector<Candidates> candidates_;  // (rows, CHAIN_POSITIONS)
   std::vector<uint32_t> scratch_;
-  int unfinished_;
+  std::atomic<int> unfinished_;
 
   // Finds the candidates of CHAIN_POSITIONS positions from `first` on.
   void find_candidates(const Team& team, const ChainCall& call, int first) {
@@ -175,7 +175,6 @@ class Chain {
     confidence_[row] /= inverse_probability(parts, threads, best);
     if (confidence_[row] < call.confidence) {
       call.lengths[row] = position;
-#pragma omp atomic
       --unfinished_;
     }
   }
@@ -183,9 +182,7 @@ class Chain {
 
 extern "C" void chain_run(Chain* chain, const ChainCall* call, int threads) {
   chain->prepare(*call, threads);
-  Barrier barrier(threads);
-#pragma omp parallel num_threads(threads)
-  chain->run(Team(barrier), *call);
+  parallel(threads, [&](const Team& team) { chain->run(team, *call); });
 }
 
 }  // namespace native

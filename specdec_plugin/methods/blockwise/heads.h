@@ -26,10 +26,7 @@ class Heads {
 
   void run(const Linear& projection, const HeadsCall& call, int threads) {
     prepare(projection, call, threads);
-    Barrier barrier(threads);
-#pragma omp parallel num_threads(threads)
-    {
-      const Team team(barrier);
+    parallel(threads, [&](const Team& team) {
       for (int first = 0; first < call.block && unfinished_ > 0; first += HEADS_AT_ONCE) {
         const int heads = std::min(HEADS_AT_ONCE, call.block - first);
         run_heads(team, call, first, heads);
@@ -39,7 +36,7 @@ class Heads {
         if (team.index == 0) decide(call, first, heads, team.size);
         team.wait();
       }
-    }
+    });
   }
 
  private:

@@ -14,7 +14,7 @@ namespace native {
 class SelfDraft {
  public:
   // projection: scores all symbols; not used with a shortlist.
-  void run(Stack& stack, const Linear* projection, const SelfDraftCall& call, int threads) {
+  void run(const Stack& stack, const Linear* projection, const SelfDraftCall& call, int threads) {
     const Rows& rows = call.rows;
     const int count = rows.count;
     tokens_.resize(count);
@@ -37,14 +37,11 @@ class SelfDraft {
     inputs.tokens = tokens_.data();
     inputs.starts = starts_.data();
     inputs.out = hidden_.data();
-    stack.prepare(inputs, threads);
+    pass_.prepare(stack, inputs, threads);
     unfinished_ = true;
-    Barrier barrier(threads);
-#pragma omp parallel num_threads(threads)
-    {
-      const Team team(barrier);
+    parallel(threads, [&](const Team& team) {
       for (int position = 0; position < call.block; ++position) {
-        stack.run(team, inputs);
+        pass_.run(team, inputs);
         team.wait();
         if (call.shortlist) {
           score_shortlist(team, call, position);
@@ -61,10 +58,11 @@ class SelfDraft {
         team.wait();
         if (!unfinished_) break;
       }
-    }
+    });
   }
 
  private:
+  Pass pass_;
   bool unfinished_;
   std::vector<int64_t> tokens_, starts_;
   std::vector<float> hidden_, values_;
