@@ -22,15 +22,7 @@ from .native_rows import describe_rows
 from .state import Draft, Outcome, Rows
 from .verifier import Verifier
 
-Header(
-    __file__,
-    "verify.h",
-    [
-        "void verification_run(Verification* verification, Stack* stack, const Linear* projection, "
-        "VerifyCall* call, int threads)"
-    ],
-    ["Verification verification()"],
-)
+Header(__file__, "verify.h", "Verification verification()")
 
 
 @structure

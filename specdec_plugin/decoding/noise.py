@@ -24,11 +24,7 @@ _MASK = 0xFFFFFFFF
 _BELOW_ONE = 1 - 2**-24
 
 constants(NOISE_SPREAD=_SPREAD, NOISE_LOW_A=_LOW_A, NOISE_LOW_B=_LOW_B)
-Header(
-    __file__,
-    "noise.h",
-    ["void noise_fill(const int64_t* keys, int rows, int64_t position, int symbols, float* out)"],
-)
+Header(__file__, "noise.h")
 
 
 def row_keys(seed: int, sentences: Tensor, samples: Tensor) -> Tensor:

@@ -20,16 +20,8 @@ _CLUSTERED = (
     "(const float* weight, const float* bias, int vocabulary, int width, const float* centroids, "
     "const float* norms, int clusters, const int64_t* offsets, const int32_t* tokens)"
 )
-Header(
-    __file__,
-    "gather.h",
-    [
-        "void gather_run(Gather* gather, const float* in, int rows, int suppressed_id, "
-        "float* out, float* normalisers, int threads)"
-    ],
-    [f"Gather gather{_CLUSTERED}"],
-)
-Header(__file__, "shortlist.h", owned=[f"Shortlist shortlist{_CLUSTERED}"])
+Header(__file__, "gather.h", f"Gather gather{_CLUSTERED}")
+Header(__file__, "shortlist.h", f"Shortlist shortlist{_CLUSTERED}")
 
 
 class ClusteredLinear:

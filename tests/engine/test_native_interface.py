@@ -25,7 +25,6 @@ extern "C" double counter_add(Counter* counter, const Given* given) {
 }
 }  // namespace native
 """
-FUNCTION = "double counter_add(Counter* counter, const Given* given)"
 
 
 @pytest.fixture
@@ -68,9 +67,7 @@ def compiled(folder, flags=()):
 def test_a_kernel_of_ones_own(registry, tmp_path):
     (tmp_path / "counter.h").write_text(HEADER)
     inner, given = declare_structures()
-    interface.Header(
-        str(tmp_path / "module.py"), "counter.h", [FUNCTION], ["Counter counter(int64_t start)"]
-    )
+    interface.Header(str(tmp_path / "module.py"), "counter.h", "Counter counter(int64_t start)")
     done = compiled(tmp_path, ["-Werror"])
     assert done.returncode == 0, done.stderr
     library = ctypes.CDLL(str(tmp_path / "library.so"))
@@ -87,27 +84,42 @@ def test_a_kernel_of_ones_own(registry, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "prototype",
+    "definitions",
     [
-        "double counter_add(Counter* counter, Given* given)",
-        "double counter_add(Counter* counter, const Given* given, int more)",
-        "float counter_add(Counter* counter, const Given* given)",
+        'extern "C" void first_run(Counter* counter, const float* in, int rows) {}\n'
+        'extern "C" double second_run([[maybe_unused]] int threads) { return 0; }\n',
+        'extern "C" {\n// In a block.\nvoid first_run(Counter* counter, const float* in,\n'
+        "               int rows) {\n  if (rows) return;\n}\n\n"
+        "double second_run(int threads) {\n  return 0;\n}\n}\n",
     ],
 )
-def test_another_signature_does_not_compile(registry, tmp_path, prototype):
-    (tmp_path / "counter.h").write_text(HEADER)
-    declare_structures()
-    interface.Header(str(tmp_path / "module.py"), "counter.h", [prototype])
-    done = compiled(tmp_path)
-    assert done.returncode != 0 and "counter_add" in done.stderr
+def test_functions_are_those_that_the_header_defines(registry, tmp_path, definitions):
+    inner = "static int inner(int value) { return value; }\n"
+    (tmp_path / "counter.h").write_text(inner + definitions)
+    header = interface.Header(str(tmp_path / "module.py"), "counter.h")
+    assert list(map(str, header.functions)) == [
+        "void first_run(Counter* counter, const float* in, int rows)",
+        "double second_run(int threads)",
+    ]
 
 
-def test_a_function_that_is_not_declared_is_a_warning(registry, tmp_path):
-    (tmp_path / "counter.h").write_text(HEADER)
+def test_a_function_that_is_not_found_is_a_warning(registry, tmp_path):
+    hidden = HEADER.replace("double counter_add", "auto counter_add").replace(
+        "given) {", "given) -> double {"
+    )
+    (tmp_path / "counter.h").write_text(hidden)
     declare_structures()
     interface.Header(str(tmp_path / "module.py"), "counter.h")
     done = compiled(tmp_path, ["-Werror"])
     assert done.returncode != 0 and "missing-declarations" in done.stderr
+
+
+def test_constructors_are_checked_by_the_compiler(registry, tmp_path):
+    (tmp_path / "counter.h").write_text(HEADER)
+    declare_structures()
+    interface.Header(str(tmp_path / "module.py"), "counter.h", "Counter counter(int64_t* start)")
+    done = compiled(tmp_path)
+    assert done.returncode != 0 and "counter_new" in done.stderr
 
 
 def test_another_layout_does_not_compile(registry, tmp_path):

@@ -1,10 +1,10 @@
 """What crosses from Python to the kernels, declared once, in Python.
 
-The owner of a C++ header declares beside it what crosses: structures, functions, objects that
-live in C++, and numbers that both sides need. Types are written as C++ spells them. From these
-declarations :func:`header_text` makes ``interface.h``, which the C++ headers include, and
-:func:`unit_text` the one translation unit. The compiler then checks every size, offset and
-signature.
+The owner of a C++ header declares beside it what crosses: structures, objects that live in C++,
+and numbers that both sides need. Types are written as C++ spells them. From these declarations
+:func:`header_text` makes ``interface.h``, which the C++ headers include, and :func:`unit_text` the
+one translation unit. The compiler then checks every size and offset. The signatures of functions
+are read from the headers that define them.
 
 A kernel of one's own works alike: its module declares a :class:`Header` before the library is
 first used, and that header is compiled with the others.
@@ -13,7 +13,7 @@ first used, and that header is compiled with the others.
 import ctypes
 import re
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Sequence, Tuple, Type, Union
+from typing import Any, Dict, List, NamedTuple, Tuple, Type, Union
 
 #: The package: its headers are included by their paths in it.
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,8 +41,8 @@ class Function(NamedTuple):
 
     @classmethod
     def parse(cls, prototype: str) -> "Function":
-        """Of ``result name(type argument, …)``."""
-        head, listed = prototype.rstrip(")").split("(")
+        """Of ``result name(type argument, …)``, on any number of lines."""
+        head, listed = " ".join(prototype.split()).rstrip(")").split("(")
         arguments = [_typed(each) for each in listed.split(", ") if each]
         return cls(*_typed(head), tuple(arguments))
 
@@ -50,6 +50,9 @@ class Function(NamedTuple):
         listed = ", ".join(f"{spelling} {name}" for spelling, name in self.arguments)
         return f"{self.result} {self.name}({listed})"
 
+
+#: The head of a function's definition at the beginning of a line.
+_DEFINED = re.compile(r'^(?:extern "C")? ?(\w[\w ]*\*? \w+\([^)]*\)) \{', re.MULTILINE)
 
 _headers: Dict[Path, "Header"] = {}
 _structures: Dict[str, Tuple[Any, Dict[str, _Field]]] = {}
@@ -85,21 +88,19 @@ def constants(**numbers: Union[int, float]) -> None:
 
 
 class Header:
-    """A C++ header with functions that Python calls.
+    """A C++ header whose ``extern "C"`` functions, at its end, Python calls.
 
     Args:
         beside: ``__file__`` of the Python module that declares it.
         name: the header's, in the same folder.
-        functions: prototypes of those that it defines, ``extern "C"``.
         owned: constructors of classes of which Python holds objects, ``Class name(type argument,
             …)``. The functions ``name_new`` and ``name_free`` are made for them.
     """
 
-    def __init__(
-        self, beside: str, name: str, functions: Sequence[str] = (), owned: Sequence[str] = ()
-    ) -> None:
+    def __init__(self, beside: str, name: str, *owned: str) -> None:
         self.path = Path(beside).resolve().parent / name
-        self.functions = [Function.parse(each) for each in functions]
+        _, _, exported = self.path.read_text(encoding="utf-8").partition('extern "C"')
+        self.functions = [Function.parse(each) for each in _DEFINED.findall(exported)]
         self.definitions: List[str] = []
         for each in owned:
             cls, own, arguments = Function.parse(each)
@@ -113,7 +114,7 @@ class Header:
 
 
 def _typed(declared: str) -> Tuple[str, str]:
-    spelling, name = declared.strip().rsplit(" ", 1)
+    spelling, name = declared.removeprefix("[[maybe_unused]] ").rsplit(" ", 1)
     return spelling, name
 
 

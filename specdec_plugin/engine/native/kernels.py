@@ -58,38 +58,9 @@ class StackCall(ctypes.Structure):
 Header(
     __file__,
     "linear.h",
-    [
-        "void linear_run(const Linear* linear, const float* in, int rows, float* out, int threads)",
-        "void linear_scores(const Linear* linear, const float* in, int rows, int suppressed_id, "
-        "float* out, float* normalisers, int threads)",
-        "void linear_source_kv(const Linear* linear, const float* in, int rows, int length, "
-        "int count, int heads, float* out, int threads)",
-    ],
-    [
-        "Linear linear(const float* weight, const float* bias, int outputs, int inputs, "
-        "Format format)"
-    ],
+    "Linear linear(const float* weight, const float* bias, int outputs, int inputs, Format format)",
 )
 Header(
-    __file__,
-    "stack.h",
-    [
-        "void stack_embedding(Stack* stack, const float* weight, float scale, const float* masks, "
-        "int count, const float* norm, const float* norm_bias, float epsilon)",
-        "void stack_final_norm(Stack* stack, const float* weight, const float* bias, "
-        "float epsilon)",
-        "void stack_layer(Stack* stack, Linear* self_in, Linear* self_out, Linear* source_in, "
-        "Linear* source_out, Linear* inner, Linear* outer, const float* const* norms, "
-        "const float* epsilons)",
-        "void stack_run(Stack* stack, const StackCall* call, int threads)",
-    ],
-    ["Stack stack(int dim, int heads, int norm_first, Activation activation)"],
+    __file__, "stack.h", "Stack stack(int dim, int heads, int norm_first, Activation activation)"
 )
-Header(
-    __file__,
-    "probabilities.h",
-    [
-        "void probabilities_run(uint16_t* scores, int rows, int count, const int64_t* targets, "
-        "float added, float* wrong, float* totals, int threads)"
-    ],
-)
+Header(__file__, "probabilities.h")

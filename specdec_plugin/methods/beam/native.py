@@ -18,15 +18,7 @@ from .guard import Guard
 #: Steps for which the cache gets room at once.
 _ROOM = 64
 
-Header(
-    __file__,
-    "beam.h",
-    [
-        "void beam_search_run(BeamSearch* search, Stack* stack, const Linear* projection, "
-        "Stack* drafter, const Linear* drafter_projection, BeamCall* call, int threads)"
-    ],
-    ["BeamSearch beam_search()"],
-)
+Header(__file__, "beam.h", "BeamSearch beam_search()")
 
 
 @structure

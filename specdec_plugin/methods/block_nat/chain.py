@@ -24,12 +24,9 @@ constants(CHAIN_POSITIONS=CHAIN_POSITIONS)
 Header(
     __file__,
     "chain.h",
-    ["void chain_run(Chain* chain, const ChainCall* call, int threads)"],
-    [
-        "Chain chain(Linear* from_state, Linear* from_before, Linear* out, "
-        "const Linear* projection, const float* weight, const float* bias, "
-        "const float* embedding, int token_dim, float scale)"
-    ],
+    "Chain chain(Linear* from_state, Linear* from_before, Linear* out, "
+    "const Linear* projection, const float* weight, const float* bias, "
+    "const float* embedding, int token_dim, float scale)",
 )
 
 

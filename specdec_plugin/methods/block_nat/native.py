@@ -4,15 +4,7 @@ import ctypes
 
 from ...engine.native.interface import Header, field, structure
 
-Header(
-    __file__,
-    "block_draft.h",
-    [
-        "void block_draft_run(BlockDraft* block_draft, Stack* stack, Chain* chain, "
-        "const BlockDraftCall* call, int threads)"
-    ],
-    ["BlockDraft block_draft()"],
-)
+Header(__file__, "block_draft.h", "BlockDraft block_draft()")
 
 
 @structure

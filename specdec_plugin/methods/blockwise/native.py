@@ -7,18 +7,7 @@ from ...engine.native.interface import Header, constants, field, structure
 #: Heads that the kernels run at once, for which the projection's weights are read once.
 HEADS_AT_ONCE = 4
 constants(HEADS_AT_ONCE=HEADS_AT_ONCE)
-Header(
-    __file__,
-    "heads.h",
-    [
-        "void heads_query(Heads* heads, Linear* query)",
-        "void heads_inner(Heads* heads, Linear* inner)",
-        "void heads_outer(Heads* heads, Linear* outer)",
-        "void heads_run(Heads* heads, const Linear* projection, const HeadsCall* call, "
-        "int threads)",
-    ],
-    ["Heads heads(int dim, int joint, int readers)"],
-)
+Header(__file__, "heads.h", "Heads heads(int dim, int joint, int readers)")
 
 
 @structure

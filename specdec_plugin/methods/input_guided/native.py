@@ -11,7 +11,7 @@ from ...engine import native
 from ...engine.native.interface import Header, field, structure
 from .source_copy import NEAR, start_matches
 
-Header(__file__, "source_copy.h", ["void source_copy_draft(const SourceCopyCall* call)"])
+Header(__file__, "source_copy.h")
 
 
 @structure

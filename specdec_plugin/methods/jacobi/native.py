@@ -13,15 +13,7 @@ from ...engine.native import pointer
 from ...engine.native.interface import Header, field, structure
 from .ngram_lookup import Record, Window
 
-Header(
-    __file__,
-    "ngram_lookup.h",
-    [
-        "void ngram_lookup_draft(NgramLookup* lookup, const NgramLookupCall* call)",
-        "void ngram_lookup_accept(NgramLookup* lookup, const NgramLookupCall* call)",
-    ],
-    ["NgramLookup ngram_lookup()"],
-)
+Header(__file__, "ngram_lookup.h", "NgramLookup ngram_lookup()")
 
 
 @structure

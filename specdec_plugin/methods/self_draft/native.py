@@ -4,15 +4,7 @@ import ctypes
 
 from ...engine.native.interface import Header, field, structure
 
-Header(
-    __file__,
-    "self_draft.h",
-    [
-        "void self_draft_run(SelfDraft* self_draft, Stack* stack, const Linear* projection, "
-        "const SelfDraftCall* call, int threads)"
-    ],
-    ["SelfDraft self_draft()"],
-)
+Header(__file__, "self_draft.h", "SelfDraft self_draft()")
 
 
 @structure
