@@ -68,7 +68,7 @@ class NativeNgramLookup:
         call.tries, call.hits = record.tries.ctypes.data, record.hits.ctypes.data
         if record.pool is not None:
             call.pool, call.entries = record.pool.ctypes.data, record.pool.shape[1]
-        self._call = call
+        self._call, self._described = call, (initial, initial)  # tensors of no rows
         self._fit(rows)
 
     def _fit(self, rows: int) -> None:
@@ -84,7 +84,7 @@ class NativeNgramLookup:
 
     def draft(self, rows: Rows, until: int) -> Draft:
         """A draft, which the next one overwrites; see :meth:`.ngram_lookup.NgramLookup.draft`."""
-        describe_rows(rows, self._call.rows)
+        self._describe(rows)
         self._call.until = until
         self._library.ngram_lookup_draft(self._scratch, ctypes.byref(self._call))
         return self._buffer.draft
@@ -92,9 +92,16 @@ class NativeNgramLookup:
     def accept(self, rows: Rows, outcome: Outcome) -> None:
         assert outcome.argmax is not None
         argmax = outcome.argmax.contiguous()
-        describe_rows(rows, self._call.rows)
+        self._describe(rows)
         self._call.argmax, self._call.argmax_width = argmax.data_ptr(), argmax.size(1)
         self._library.ngram_lookup_accept(self._scratch, ctypes.byref(self._call))
+
+    def _describe(self, rows: Rows) -> None:
+        """Point the call to the rows, unless they are where they were last."""
+        tokens, lengths = self._described
+        if rows.inputs is not tokens or rows.lengths is not lengths:
+            describe_rows(rows, self._call.rows)
+            self._described = rows.inputs, rows.lengths
 
     def select(self, rows: Tensor) -> None:
         self._known, self._judged = self._known[rows], self._judged[rows]
