@@ -33,7 +33,13 @@ class Ranking(NamedTuple):
 
 
 class Rule(ABC):
-    """Decides which drafted tokens may be accepted."""
+    """Decides which drafted tokens may be accepted.
+
+    Attributes:
+        exact: whether only the tokens of greedy decoding are, so that drafts change nothing.
+    """
+
+    exact: bool = False
 
     @abstractmethod
     def agrees(self, ranking: Ranking) -> Tensor:
@@ -59,6 +65,7 @@ class TopBeta(Rule):
     def __init__(self, beta: int = 1, tolerance: float = math.inf) -> None:
         self.beta = beta
         self.tolerance = tolerance
+        self.exact = beta == 1
 
     def describe(self, call: Any) -> None:
         """β and τ."""

@@ -1,7 +1,7 @@
 """The contract between the loop and whoever proposes tokens."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, FrozenSet
+from typing import ClassVar, FrozenSet, Sequence
 
 from torch import Tensor
 
@@ -11,19 +11,23 @@ from .state import Batch, Draft, Outcome, Rows
 class Drafter(ABC):
     """Proposes tokens; with exact acceptance, only speed depends on them.
 
-    The loop calls :meth:`start` once a batch, and then in each iteration :meth:`propose` (unless
-    too many rows are left, or a prefix is forced), :meth:`accept`, and, when rows have ended,
-    :meth:`select`.
+    The loop calls :meth:`start` when drafts are first wanted for the rows that are left, and then
+    in each iteration :meth:`propose`, :meth:`accept`, and, when rows have ended, :meth:`select`.
+    When no drafts are wanted any more, it calls none of them until it starts the drafter again.
 
     Attributes:
         needs: what :meth:`accept` must be told besides the counts: ``argmax`` and ``hidden``, the
             fields of :class:`.state.Outcome`.
+        lengths: the draft lengths that the loop may choose among, rising; () for no choice.
+        length: the one that it chose.
     """
 
     needs: ClassVar[FrozenSet[str]] = frozenset()
+    lengths: Sequence[int] = ()
+    length: int = 0
 
     def start(self, batch: Batch) -> None:  # noqa: B027 - some prepare nothing
-        """Begin a batch, and forget the one before."""
+        """Begin with these rows, which may have tokens already, and forget those before."""
 
     @abstractmethod
     def propose(self, rows: Rows) -> Draft:
@@ -36,6 +40,9 @@ class Drafter(ABC):
             rows: all rows of the iteration, those that have ended among them, with the new tokens.
             outcome: what was drafted, kept and added.
         """
+
+    def missed(self, rows: Rows, row: int) -> None:  # noqa: B027 - most learn nothing
+        """Learn from a row that has ended while no drafts were wanted."""
 
     def select(self, rows: Tensor) -> None:  # noqa: B027 - some hold nothing of the rows
         """Continue with these rows only: (rows,) indices into the current ones."""

@@ -12,6 +12,7 @@ from ..engine.encoder import build_encoder
 from ..errors import PluginError
 from .alignment import Aligner
 from .constraints import Constraints
+from .guard import Gate
 from .lengths import Lengths
 from .sampling import Settings
 from .state import Batch
@@ -28,8 +29,8 @@ class ParallelGenerator:
     Args:
         models: the verifiers, whose encoders run here.
         dictionary: the target dictionary.
-        loop: how a batch is decoded: a :class:`.loop.DecodingLoop`, or what has its ``decode``,
-            ``drafter`` and ``max_rows``.
+        loop: how a batch is decoded: a :class:`.loop.DecodingLoop`, or what has its ``decode`` and
+            ``drafter``.
         statistics: its counters; the summary is logged when the generator is dropped.
         lengths: fairseq's options.
         eos: the symbol that is fed first and ends a sentence (default: the dictionary's).
@@ -63,7 +64,7 @@ class ParallelGenerator:
         self.symbols_to_strip_from_output = {*symbols_to_strip_from_output, self.eos}
         self._aligner = Aligner(models, alignment, self.pad, self.eos) if alignment else None
         samples = 1 if sampling is None else sampling.samples
-        weakref.finalize(self, _report, statistics, loop.max_rows, samples)
+        weakref.finalize(self, _report, statistics, getattr(loop, "gate", None), samples)
 
     @torch.no_grad()
     def generate(
@@ -104,6 +105,7 @@ class ParallelGenerator:
         """Decode as if nothing had been decoded before; only speed depends on it."""
         if self.loop.drafter is not None:
             self.loop.drafter.forget()
+            self.loop.gate.forget()
 
     def _batch(
         self, net_input: Dict[str, Any], prefix: Optional[Tensor], bos: Optional[int]
@@ -187,9 +189,9 @@ def _by_sentence(
     ]
 
 
-def _report(statistics: Statistics, max_rows: int, samples: int) -> None:
+def _report(statistics: Statistics, gate: Optional[Gate], samples: int) -> None:
     for line in statistics.lines():
         logger.info(line)
-    reason = statistics.why_hardly_drafted(max_rows, samples)
+    reason = None if gate is None else statistics.why_hardly_drafted(gate, samples)
     if reason is not None:
         logger.warning(reason)

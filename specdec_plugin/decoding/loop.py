@@ -5,9 +5,11 @@ what follows each. The accepted prefix of the draft and the verifier's next toke
 are appended, and its cache keeps exactly what was accepted. So an iteration adds
 1 to m + 1 tokens to a row. Rows accept different counts, finish at different
 iterations and then leave the batch. The host waits for the device once an iteration.
+
+A gate says in which iterations the drafter is asked. The drafter starts with the rows that are left
+when it is first asked, and stops when it is not.
 """
 
-import sys
 from typing import Any, Dict, FrozenSet, List, Optional
 
 import torch
@@ -16,6 +18,7 @@ from torch import Tensor
 from ..engine import Backend
 from .acceptance import Emission, Rule, judge
 from .drafter import Drafter
+from .guard import FixedGate, Gate
 from .native_verification import NativeVerification
 from .state import Batch, Draft, Outcome, Rows
 from .statistics import Statistics
@@ -157,7 +160,7 @@ class DecodingLoop:
         step: :class:`VerifiedStep` or :class:`UnverifiedStep`.
         statistics: where iterations, acceptance and time are counted.
         keep_history: also return the draft and the outcome of each iteration.
-        max_rows: the drafter is asked only while at most so many rows are left; None: always.
+        gate: says when the drafter is asked; None: always.
     """
 
     def __init__(
@@ -166,7 +169,7 @@ class DecodingLoop:
         step: Any,
         statistics: Statistics,
         keep_history: bool = False,
-        max_rows: Optional[int] = None,
+        gate: Optional[Gate] = None,
     ) -> None:
         self.drafter = drafter
         self.step = step
@@ -174,7 +177,8 @@ class DecodingLoop:
             step.inform(drafter.needs)
         self.statistics = statistics
         self.keep_history = keep_history
-        self.max_rows = sys.maxsize if max_rows is None else max_rows
+        self.gate: Gate = FixedGate() if gate is None else gate
+        self._started = False
 
     def decode(self, batch: Batch) -> List[List[Dict[str, Any]]]:
         """Decode a batch.
@@ -187,15 +191,14 @@ class DecodingLoop:
         rows = Rows(batch)
         history: List[List[Tensor]] = [[] for _ in range(batch.size)]
         finished: List[Optional[Dict[str, Any]]] = [None] * batch.size
+        self._started = False
         self.step.start(batch)
-        if self.drafter is not None:
-            with self.statistics.timed("drafter"):
-                self.drafter.start(batch)
+        self.gate.begin()
         while rows.size > 0:
-            draft = self._draft(rows)
+            draft = self._draft(batch, rows)
             outcome = self.step.take(rows, draft)
             self.statistics.count(outcome.drafted, outcome.kept, outcome.added)
-            if self.drafter is not None:
+            if self.drafter is not None and self._started:
                 self.drafter.accept(rows, outcome)
             if self.keep_history:
                 _remember(history, rows, draft, outcome)
@@ -203,6 +206,7 @@ class DecodingLoop:
                 self._finish(rows, outcome.ended, finished)
             if rows.size > 0:
                 self.step.keep(rows)
+        self.gate.end(self.statistics.tokens)
         for hypothesis, steps in zip(finished, history):
             assert hypothesis is not None
             hypothesis["history"] = steps
@@ -210,18 +214,26 @@ class DecodingLoop:
         self.statistics.batches += 1
         return [[hypothesis] for hypothesis in finished if hypothesis is not None]
 
-    def _draft(self, rows: Rows) -> Draft:
+    def _draft(self, batch: Batch, rows: Rows) -> Draft:
         """The drafter's proposal; in the first iteration the prefix that must be chosen, if any."""
         prefix = rows.constraints.prefix
         if rows.steps == 0 and prefix is not None and isinstance(self.step, VerifiedStep):
             return Draft(prefix, prefix.ne(rows.constraints.pad).sum(1))
-        if self.drafter is None:
+        drafter = self.drafter
+        if drafter is None:
             return rows.empty_draft()
-        if rows.size > self.max_rows:
+        way = self.gate.way(rows.size, self.statistics.tokens)
+        if way == 0:
+            self._started = False
             self.statistics.gated += rows.size
             return rows.empty_draft()
         with self.statistics.timed("drafter"):
-            return self.drafter.propose(rows)
+            if not self._started:
+                drafter.start(batch.left(rows.order))
+                self._started = True
+            if drafter.lengths:
+                drafter.length = drafter.lengths[min(way, len(drafter.lengths)) - 1]
+            return drafter.propose(rows)
 
     def _finish(
         self, rows: Rows, ended: List[int], finished: List[Optional[Dict[str, Any]]]
@@ -232,11 +244,13 @@ class DecodingLoop:
                 hypothesis: Dict[str, Any] = dict(rows.hypothesis(row))
                 hypothesis["steps"] = rows.steps
                 finished[index] = hypothesis
+                if self.drafter is not None and not self._started:
+                    self.drafter.missed(rows, row)
         unfinished = [row for row, end in enumerate(ended) if not end]
         kept = rows.select(unfinished)
         if kept is not None:
             self.step.select(kept)
-            if self.drafter is not None:
+            if self.drafter is not None and self._started:
                 self.drafter.select(kept)
 
 

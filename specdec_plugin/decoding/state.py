@@ -40,6 +40,40 @@ class Batch(NamedTuple):
         """Where decoding happens."""
         return self.net_input["src_tokens"].device
 
+    def left(self, order: Sequence[int]) -> "Batch":
+        """The batch of some of its rows, given by their indices."""
+        if len(order) == self.size:
+            return self
+        rows = torch.tensor(order, dtype=torch.long, device=self.device)
+        return self._replace(
+            net_input={name: self.net_input[name][rows] for name in ("src_tokens", "src_lengths")},
+            encoder_outs=EncodedRows(self.encoder_outs, rows),
+            constraints=self.constraints.select(rows),
+            sampler=None if self.sampler is None else self.sampler.select(rows),
+        )
+
+
+class EncodedRows(Sequence[Any]):
+    """Some rows of Transformer encoders' outputs, which are copied where one is read.
+
+    Args:
+        outs: of each model, fairseq's output or what has its form.
+        rows: (rows,) indices.
+    """
+
+    def __init__(self, outs: Sequence[Any], rows: Tensor) -> None:
+        self._outs, self._rows = outs, rows
+
+    def __len__(self) -> int:
+        return len(self._outs)
+
+    def __getitem__(self, index: Any) -> Any:
+        out = self._outs[index]
+        return {
+            "encoder_out": [each[:, self._rows] for each in out["encoder_out"]],
+            "encoder_padding_mask": [each[self._rows] for each in out["encoder_padding_mask"]],
+        }
+
 
 class Rows:
     """Tokens and scores of unfinished rows; finished ones leave.

@@ -6,6 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Dict, Iterator, List, Optional, Sequence
 
+from .guard import FixedGate, Gate
+
 #: The share of iterations without drafts, from which on a run says so.
 _HARDLY = 0.75
 PARTS = ("encoder", "drafter", "verifier", "projection")
@@ -21,7 +23,7 @@ class Statistics:
         tokens: output tokens, ends of sentence included.
         iterations: one for each row of each loop iteration, so that
             ``tokens / iterations`` is the papers' accepted tokens at any batch size.
-        gated: iterations in which nothing was drafted, because too many rows were unfinished.
+        gated: iterations in which nothing was drafted, because the gate said so.
         draft_lengths: how often a row drafted so many tokens.
         kept_lengths: how often a row kept so many of them.
         drafter_sources: sentences whose source a trained drafter read.
@@ -101,15 +103,28 @@ class Statistics:
             _reaching(kept, length) / _reaching(drafted, length) for length in range(1, longest + 1)
         ]
 
-    def why_hardly_drafted(self, max_rows: int, samples: int = 1) -> Optional[str]:
-        """A sentence about a run whose drafts the gate kept off, and the cure; else None.
+    def why_hardly_drafted(self, gate: Gate, samples: int = 1) -> Optional[str]:
+        """A sentence about a run with hardly any drafts, and the cure; else None.
 
         Args:
-            max_rows: the gate: unfinished rows up to which anything is drafted.
+            gate: what kept drafts off.
             samples: rows of each sentence.
         """
         if self.gated < _HARDLY * max(1, self.iterations):
             return None
+        if isinstance(gate, FixedGate):
+            return self._gated(gate.max_rows or 0, samples)
+        paces = gate.paces()
+        if paces is None or paces.drafted >= paces.without:
+            return None
+        return (
+            f"Hardly anything was drafted, because drafts did not pay here: {paces.drafted:,.0f} "
+            f"tokens a second with them, {paces.without:,.0f} without. The output is the same. "
+            "Give --decoding greedy, smaller batches, or a drafter trained for this model."
+        )
+
+    def _gated(self, max_rows: int, samples: int) -> str:
+        """Why a fixed gate kept drafts off."""
         size = self.sentences / max(1, self.batches) / samples
         several = f" with {samples} samples" if samples > 1 else ""
         smaller = "" if samples > 1 else f"--batch-size {max_rows}, or "

@@ -144,8 +144,9 @@ class DraftRowsOptions:
     draft_rows: int = option(
         -1,
         "draft only while at most this many sentences of a batch are unfinished; 0: always. "
-        "Default (-1): 1 on a CPU, where several sentences keep the processor as busy as a draft "
-        "does, and always elsewhere",
+        "Default (-1): while drafts are measured to be faster. Where the output depends on drafts "
+        "(--top-beta above 1, --acceptance, --min-block), the default is 1 on a CPU, and always "
+        "elsewhere",
     )
 
 

@@ -33,6 +33,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from ..decoding.acceptance import Rule, TopBeta
 from ..decoding.drafter import Drafter
+from ..decoding.guard import FixedGate, Gate, Guard
 from ..decoding.loop import DecodingLoop, UnverifiedStep, VerifiedStep
 from ..decoding.operations import Work
 from ..errors import PluginError
@@ -137,7 +138,21 @@ class Method(ABC):
             step = VerifiedStep(setup.verifier, cls.rule(setup))
         history = bool(getattr(setup.generation, "retain_iter_history", False))
         drafter = cls.build(setup)
-        return DecodingLoop(drafter, step, setup.statistics, history, cls.max_rows(setup))
+        gate = cls.gate(setup, step, drafter)
+        return DecodingLoop(drafter, step, setup.statistics, history, gate)
+
+    @classmethod
+    def gate(cls, setup: Setup, step: Any, drafter: Optional[Drafter]) -> Gate:
+        """Build what says when to draft.
+
+        It is measured where the user leaves it open, and where the output cannot depend on it.
+        """
+        rows = cls.max_rows(setup)
+        lengths = () if drafter is None else drafter.lengths
+        given = getattr(setup.cfg, "draft_rows", -1) >= 0
+        if given or not isinstance(step, VerifiedStep) or not step.rule.exact:
+            return FixedGate(rows)
+        return Guard(rows, len(lengths) or 1)
 
     @classmethod
     def rule(cls, setup: Setup) -> Rule:
@@ -146,7 +161,7 @@ class Method(ABC):
 
     @classmethod
     def max_rows(cls, setup: Setup) -> Optional[int]:
-        """Unfinished rows up to which the loop asks for drafts; None: any number."""
+        """Unfinished rows up to which drafts are made, or tried first; None: any number."""
         return setup.max_rows() if "draft_rows" in flags_of(cls) else None
 
     @classmethod

@@ -6,7 +6,9 @@ the rule makes of the drafts, one token at a time. Nothing else may depend on a 
 
 import copy
 import functools
+import itertools
 from pathlib import Path
+from random import Random
 
 import pytest
 import torch
@@ -163,6 +165,54 @@ def test_exact_acceptance_is_fairseqs_search(way, size, setting, backend):
         assert all(row["steps"] <= len(row["tokens"]) for row in found)
     drafted = max(ours.statistics.draft_lengths)
     assert (drafted > 0) == (ours.loop.drafter is not None)
+
+
+class Switching:
+    """A gate that opens and closes at any time.
+
+    Args:
+        drafts: whether to draft, asked in each iteration.
+    """
+
+    def __init__(self, drafts):
+        self._drafts = drafts
+
+    def begin(self):
+        pass
+
+    def way(self, rows, tokens):
+        return self._drafts()
+
+    def end(self, tokens):
+        pass
+
+
+def gates():
+    """By name, gates that open and close."""
+    turns, random = itertools.count(), Random(1)
+    return {
+        "never": lambda: 0,
+        "half": lambda: next(turns) // 2 % 2,
+        "mostly": lambda: next(turns) % 5 > 0,
+        "random": lambda: random.random() < 0.8,
+    }
+
+
+@pytest.mark.parametrize("gate", gates())
+@pytest.mark.parametrize("way", WAYS)
+def test_switching_drafts_on_and_off_changes_nothing(way, gate, backend):
+    """The drafter starts again and again, with the rows that are left."""
+    ours = built_or_refused(way, backend)
+    if ours is None:
+        return
+    model, within = model_of(way, PLAIN), ROUNDED.get(way, 1e-4)
+    ours.loop.gate = Switching(gates()[gate])
+    for size, seed in [(8, 1), (1, 2), (3, 3), (8, 4)]:
+        sample, expected = fairseqs(model, size, seed, PLAIN)
+        found = decode(ours, sample)
+        assert_same_but_for_ties(model, sample, found, expected, within, **PLAIN.limits())
+    drafted = max(ours.statistics.draft_lengths) > 0
+    assert drafted == (ours.loop.drafter is not None and gate != "never")
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

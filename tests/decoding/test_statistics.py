@@ -4,6 +4,8 @@ import logging
 
 import pytest
 
+from specdec_plugin.decoding.guard import Paces
+from specdec_plugin.methods import registry
 from specdec_plugin.methods.build import build_generator
 from specdec_plugin.methods.registry import config_class
 from tests.support import tiny
@@ -52,3 +54,26 @@ def test_other_runs_say_nothing(warned, sentences, decoding, flags):
     statistics, text = warned(sentences, decoding, **flags)
     assert statistics.gated == 0 and text == ""
     assert (statistics.batches, statistics.sentences) == (1, sentences)
+
+
+class Slower:
+    """Has measured that drafts do not pay."""
+
+    def begin(self):
+        pass
+
+    def way(self, rows, tokens):
+        return 0
+
+    def end(self, tokens):
+        pass
+
+    def paces(self):
+        return Paces(2000.0, 1500.4)
+
+
+def test_a_run_whose_drafts_did_not_pay_says_so(warned, monkeypatch):
+    monkeypatch.setattr(registry, "Guard", lambda *args: Slower())
+    _, text = warned(1, "jacobi")
+    assert "drafts did not pay here: 1,500 tokens a second with them, 2,000 without." in text
+    assert "Give --decoding greedy" in text

@@ -26,15 +26,16 @@ class HostileDrafter(Drafter):
         self.random = torch.Generator().manual_seed(seed)
 
     def start(self, batch: Batch) -> None:
-        self.rows = list(range(batch.size))
+        self.rows: Optional[List[int]] = None
 
     def propose(self, rows: Rows) -> Draft:
-        assert rows.order == self.rows
+        assert rows.order == (self.rows or rows.order)
+        self.rows = list(rows.order)
         width = int(torch.randint(0, self.most + 1, (1,), generator=self.random))
         # As drafters that stop early do, it shows a part of a wider tensor.
         tokens = torch.randint(0, 16, (rows.size, width + 1), generator=self.random)[:, :width]
         honest = torch.rand(rows.size, width, generator=self.random) < self.honesty
-        for row, place in enumerate(self.rows):
+        for row, place in enumerate(rows.order):
             begin = rows.host_lengths[row]
             true = self.truth[place][begin : begin + width]
             for column, token in enumerate(true):
@@ -44,7 +45,8 @@ class HostileDrafter(Drafter):
         return Draft(tokens, lengths)
 
     def select(self, rows: torch.Tensor) -> None:
-        self.rows = [self.rows[row] for row in rows.tolist()]
+        if self.rows is not None:
+            self.rows = [self.rows[row] for row in rows.tolist()]
 
 
 def _any(random: Random) -> int:
@@ -83,14 +85,13 @@ class Interrupted(Drafter):
         self.random = Random(seed)
 
     def start(self, batch: Batch) -> None:
-        self.rows = list(range(batch.size))
         if self.drafter is not None:
             self.drafter.start(batch)
 
     def propose(self, rows: Rows) -> Draft:
         if self.drafter is not None and self.random.random() < 0.5:
             return self.drafter.propose(rows)
-        left = [self.truth[row][begin:] for row, begin in zip(self.rows, rows.host_lengths)]
+        left = [self.truth[row][begin:] for row, begin in zip(rows.order, rows.host_lengths)]
         return Draft.of([self.make(true, self.random) for true in left], rows.lengths.device)
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:
@@ -98,6 +99,5 @@ class Interrupted(Drafter):
             self.drafter.accept(rows, outcome)
 
     def select(self, rows: torch.Tensor) -> None:
-        self.rows = [self.rows[row] for row in rows.tolist()]
         if self.drafter is not None:
             self.drafter.select(rows)

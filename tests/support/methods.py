@@ -34,9 +34,9 @@ METHODS = {
     "jacobi": {"decoding": "jacobi", "draft_rows": 0},
     "gs-jacobi": {"decoding": "gs-jacobi", "draft_rows": 0},
     "hybrid-jacobi": {"decoding": "hybrid-jacobi", "draft_rows": 0},
-    "input-guided": {"decoding": "input-guided"},
-    "fallback": {"decoding": "input-guided", "fallback": "nat"},
-    "lookup": {"decoding": "input-guided", "fallback": "ngram"},
+    "input-guided": {"decoding": "input-guided", "draft_rows": 0},
+    "fallback": {"decoding": "input-guided", "fallback": "nat", "draft_rows": 0},
+    "lookup": {"decoding": "input-guided", "fallback": "ngram", "draft_rows": 0},
 }
 #: Drafters, which are built anew for each use, because they are freed when they are packed.
 #: They take a dictionary and the width of the verifier's encoder, which one of them reads.

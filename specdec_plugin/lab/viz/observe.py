@@ -54,7 +54,7 @@ class ObservingLoop(DecodingLoop):
     """
 
     def __init__(self, loop: DecodingLoop, observe: Observer) -> None:
-        super().__init__(loop.drafter, loop.step, loop.statistics, loop.keep_history, loop.max_rows)
+        super().__init__(loop.drafter, loop.step, loop.statistics, loop.keep_history)
         self.observe = observe
 
     def decode(self, batch: Batch) -> List[List[Dict[str, Any]]]:

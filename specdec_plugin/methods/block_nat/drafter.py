@@ -72,7 +72,7 @@ class NATDrafter(Drafter):
         self._buffer = DraftBuffer(self.block_size)
         self._batch: Any = None
         self._state: Any = None
-        self._fed: List[int] = []  # inputs in the cache, by index in the batch
+        self._fed: List[int] = []  # inputs in the cache, of each row
 
     def release(self) -> None:
         """Free what the kernels have packed, for a model that serves this drafter alone."""
@@ -97,18 +97,13 @@ class NATDrafter(Drafter):
         self._state = None
         self._fed = [0] * batch.size
 
-    def _read(self, batch: Batch, rows: Rows) -> None:
-        """Encode the source of the rows that are left, or take the verifier's encoding of it."""
-        left = slice(None) if rows.size == batch.size else rows.order
+    def _read(self, batch: Batch) -> None:
+        """Encode the source, or take the verifier's encoding of it."""
         if self.shared is None:
-            encoded = self._encode({name: each[left] for name, each in batch.net_input.items()})
+            encoded = self._encode(batch.net_input)
         else:
-            shared = batch.encoder_outs[self.shared]
-            encoded = {
-                "encoder_out": [each[:, left] for each in shared["encoder_out"]],
-                "encoder_padding_mask": [each[left] for each in shared["encoder_padding_mask"]],
-            }
-        self.statistics.drafter_sources += rows.size
+            encoded = batch.encoder_outs[self.shared]
+        self.statistics.drafter_sources += batch.size
         capacity = min(batch.constraints.max_len + 1 + self.block_size, 256)
         self._state = self.engine.start(encoded, capacity)
         if self._chain is not None:
@@ -122,8 +117,7 @@ class NATDrafter(Drafter):
         """
         if rows.shortest == 0:
             return False
-        expected = batch.net_input["src_lengths"][rows.order]
-        return 2 * rows.shortest > int(expected.max())
+        return 2 * rows.shortest > int(batch.net_input["src_lengths"].max())
 
     def propose(self, rows: Rows) -> Draft:
         """The k most probable tokens, each for itself, within the limits."""
@@ -132,10 +126,10 @@ class NATDrafter(Drafter):
         if self._state is None:
             if self._too_late(self._batch, rows):
                 return rows.empty_draft()
-            self._read(self._batch, rows)
+            self._read(self._batch)
         state = self._state
         # Rows were fed different counts, and some of them may have left since.
-        fed = [self._fed[index] for index in rows.order]
+        fed = self._fed
         new = max(length + 1 - before for length, before in zip(rows.host_lengths, fed))
         state.keep(state.lengths, max(fed))
         self.statistics.drafter_tokens += sum(rows.host_lengths) + rows.size - sum(fed)
@@ -175,8 +169,7 @@ class NATDrafter(Drafter):
     def _note_fed(self, rows: Rows, lengths: Tensor) -> None:
         """All tokens of ``rows`` are in the cache, ``lengths`` of each."""
         self._state.keep(lengths, rows.longest + 1)
-        for index, length in zip(rows.order, rows.host_lengths):
-            self._fed[index] = length + 1
+        self._fed = [length + 1 for length in rows.host_lengths]
 
     def _fits(self, new: int) -> bool:
         """Whether each input, masks too, has a learned position, as the kernels need."""
@@ -252,7 +245,11 @@ class NATDrafter(Drafter):
         return self.engine.masks[: self.block_size].unsqueeze(0)
 
     def select(self, rows: Tensor) -> None:
-        if self._state is not None:
+        kept = rows.tolist()
+        self._fed = [self._fed[row] for row in kept]
+        if self._state is None:
+            self._batch = self._batch.left(kept)
+        else:
             self._state.select(rows)
 
 

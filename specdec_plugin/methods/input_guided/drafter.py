@@ -75,6 +75,11 @@ class InputGuidedDrafter(Drafter):
         if self.fallback is not None:
             self.fallback.accept(rows, outcome)
 
+    def missed(self, rows: Rows, row: int) -> None:
+        """Only the fallback may learn from it."""
+        if self.fallback is not None:
+            self.fallback.missed(rows, row)
+
     def forget(self) -> None:
         """Only the fallback may remember anything."""
         if self.fallback is not None:

@@ -17,6 +17,7 @@ from ..options import (
     DraftConfidenceOptions,
     DrafterOptions,
     DrafterPathOptions,
+    DraftRowsOptions,
     VerifierOptions,
     option,
 )
@@ -34,7 +35,12 @@ _TRAINED = Need("fallback", "nat")
 
 @dataclass
 class InputGuidedOptions(
-    VerifierOptions, DrafterPathOptions, BlockSizeOptions, DraftConfidenceOptions, DrafterOptions
+    VerifierOptions,
+    DrafterPathOptions,
+    BlockSizeOptions,
+    DraftConfidenceOptions,
+    DraftRowsOptions,
+    DrafterOptions,
 ):
     """The flags of input-guided decoding."""
 
@@ -61,6 +67,12 @@ class InputGuided(Method):
     def check(cls, cfg: Any) -> None:
         if str(cfg.fallback) == "nat" and cfg.drafter_path is None:
             raise PluginError("--fallback nat needs a drafter: add --drafter-path DRAFTER.pt.")
+
+    @classmethod
+    def max_rows(cls, setup: Setup) -> Optional[int]:
+        """Copies cost nothing and are often right, so that they are tried with any number."""
+        wanted: int = setup.cfg.draft_rows
+        return wanted if wanted > 0 else None
 
     @classmethod
     def build(cls, setup: Setup) -> Drafter:

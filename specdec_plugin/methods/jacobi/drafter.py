@@ -15,7 +15,7 @@ from ...decoding.drafter import Drafter
 from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.symbols import Symbols
 from ...engine import Backend, choose_backend
-from .native import NativeNgramLookup
+from .native import NativeNgramLookup, NativePool
 from .ngram_lookup import NgramLookup, Record, Window, initial_guesses
 
 
@@ -46,6 +46,7 @@ class JacobiDrafter(Drafter):
         self._window, self._symbols, self._initial = window, symbols, initial
         self._until, self._entries, self._backend = until, entries, backend
         self._record: Optional[Record] = None
+        self._pool: Optional[NativePool] = None
         self._lookup: Any = None
         self._limit = 0
 
@@ -62,8 +63,7 @@ class JacobiDrafter(Drafter):
         initial = initial_guesses(self._initial, batch, self._symbols.ordinary, room, source)
         matched = source if self._initial == "ngram" else None
         window = self._window._replace(block=min(self._window.block, self._limit))
-        backend = self._backend or choose_backend(batch.device)
-        by_kernels = backend.supports(batch.net_input["src_tokens"]) is None
+        by_kernels = self._by_kernels(batch.net_input["src_tokens"])
         make: Any = NativeNgramLookup if by_kernels else NgramLookup
         self._lookup = make(window, self._record, self._symbols.eos, matched, initial)
 
@@ -75,9 +75,26 @@ class JacobiDrafter(Drafter):
         """Learn from the verifier's argmax."""
         self._lookup.accept(rows, outcome)
 
+    def missed(self, rows: Rows, row: int) -> None:
+        """Learn which symbols follow which."""
+        if self._entries == 0:
+            return
+        if self._record is None:
+            self._record = Record(self._entries)
+        if not self._by_kernels(rows.inputs):
+            self._record.learn(rows.line(row), 1)
+            return
+        if self._pool is None:
+            self._pool = NativePool(self._record)
+        self._pool.learn(rows, row)
+
+    def _by_kernels(self, tensor: Tensor) -> bool:
+        backend = self._backend or choose_backend(tensor.device)
+        return backend.supports(tensor) is None
+
     def forget(self) -> None:
         """Forget which origins were right, and all n-grams."""
-        self._record = None
+        self._record = self._pool = None
 
     def select(self, rows: Tensor) -> None:
         self._lookup.select(rows)

@@ -43,6 +43,28 @@ class NgramLookupCall(ctypes.Structure):
     draft_lengths = field("int64_t*", "(count) result")
 
 
+class NativePool:
+    """Learns which symbols follow which, without a draft.
+
+    Args:
+        record: has a pool.
+    """
+
+    def __init__(self, record: Record) -> None:
+        self._library, self._call = native.library(), NgramLookupCall()
+        _describe_pool(record, self._call)
+
+    def learn(self, rows: Rows, row: int) -> None:
+        """All tokens of a row."""
+        describe_rows(rows, self._call.rows)
+        self._library.ngram_lookup_learn(ctypes.byref(self._call), row)
+
+
+def _describe_pool(record: Record, call: NgramLookupCall) -> None:
+    if record.pool is not None:
+        call.pool, call.entries = record.pool.ctypes.data, record.pool.shape[1]
+
+
 class NativeNgramLookup:
     """What :class:`.ngram_lookup.NgramLookup` does, as native steps; its arguments."""
 
@@ -66,8 +88,7 @@ class NativeNgramLookup:
             block=window.block, window=window.size, confidence=window.floor, eos=eos
         )
         call.tries, call.hits = record.tries.ctypes.data, record.hits.ctypes.data
-        if record.pool is not None:
-            call.pool, call.entries = record.pool.ctypes.data, record.pool.shape[1]
+        _describe_pool(record, call)
         self._call, self._described = call, (initial, initial)  # tensors of no rows
         self._fit(rows)
 

@@ -40,7 +40,21 @@ class Entry {
 class NgramLookup {
  public:
   void draft(const NgramLookupCall& call) {
-    for (int row = 0; row < call.rows.count; ++row) draft(call, row);
+    for (int row = 0; row < call.rows.count; ++row) {
+      // A row may have been decoded without drafts up to here.
+      learn(call, row, call.judged[row]);
+      call.judged[row] = call.rows.lengths[row];
+      draft(call, row);
+    }
+  }
+
+  // Learns which symbols follow which behind the first `known` ones of a row.
+  static void learn(const NgramLookupCall& call, int row, int64_t known) {
+    if (!call.pool) return;
+    const int64_t* tokens = call.rows.tokens + size_t(row) * call.rows.capacity;
+    for (int64_t position = known + 1; position <= call.rows.lengths[row]; ++position)
+      for (int order = 1; order <= ORDERS && order <= position; ++order)
+        Entry(call, tokens + position, order).follow(tokens[position]);
   }
 
   // Learns how the last draft turned out, which symbols follow which, and the argmax.
@@ -48,11 +62,7 @@ class NgramLookup {
     const Rows& rows = call.rows;
     for (int row = 0; row < rows.count; ++row) {
       judge(call, row);
-      const int64_t* tokens = rows.tokens + size_t(row) * rows.capacity;
-      for (int64_t position = call.judged[row] + 1; call.pool && position <= rows.lengths[row];
-           ++position)
-        for (int order = 1; order <= ORDERS && order <= position; ++order)
-          Entry(call, tokens + position, order).follow(tokens[position]);
+      learn(call, row, call.judged[row]);
       note(call, row);
       call.judged[row] = rows.lengths[row];
       call.draft_lengths[row] = 0;
@@ -165,6 +175,8 @@ void ngram_lookup_draft(NgramLookup* lookup, const NgramLookupCall* call) { look
 void ngram_lookup_accept(NgramLookup* lookup, const NgramLookupCall* call) {
   lookup->accept(*call);
 }
+
+void ngram_lookup_learn(const NgramLookupCall* call, int row) { NgramLookup::learn(*call, row, 0); }
 
 }  // extern "C"
 

@@ -165,7 +165,12 @@ class NgramLookup:
             rows: the rows.
             until: positions from here on are not drafted.
         """
-        self._drafts = [self._draft(row, rows.line(row), until) for row in range(rows.size)]
+        lines = [rows.line(row) for row in range(rows.size)]
+        for row, line in enumerate(lines):
+            # A row may have been decoded without drafts up to here.
+            self._record.learn(line, self._lengths[row] + 1)
+            self._lengths[row] = len(line) - 1
+        self._drafts = [self._draft(row, line, until) for row, line in enumerate(lines)]
         tokens = [[token for token, _ in draft] for draft in self._drafts]
         return Draft.of(tokens, rows.inputs.device)
 

@@ -7,6 +7,7 @@ from specdec_plugin.data.block_masking import Blocks
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.constraints import Constraints
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
+from specdec_plugin.decoding.guard import FixedGate
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.state import Batch, Rows
 from specdec_plugin.decoding.statistics import Statistics
@@ -90,7 +91,7 @@ def generator_that_notes(form, most, noted, backend):
         return draft
 
     drafter.propose = counted
-    loop = DecodingLoop(drafter, step, statistics, max_rows=most)
+    loop = DecodingLoop(drafter, step, statistics, gate=FixedGate(most))
     lengths = Lengths(max_len_b=15, max_positions=64)
     return verifier, ParallelGenerator([verifier], SYMBOLS, loop, statistics, lengths)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from specdec_plugin.decoding.acceptance import Distance, MinBlock, TopBeta
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
+from specdec_plugin.decoding.guard import FixedGate
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
@@ -144,7 +145,9 @@ def test_exact_acceptance_is_fairseqs_greedy_search(
     verifier = Verifier([build_engine(model) for model in models], statistics, temperature)
     proposals = Proposals(models[0].heads, verifier.engines[0], K, dtype)
     drafter = BlockwiseDrafter(proposals, verifier, EOS, 0.0, 0)
-    loop = DecodingLoop(drafter, VerifiedStep(verifier, TopBeta()), statistics, max_rows=rows)
+    loop = DecodingLoop(
+        drafter, VerifiedStep(verifier, TopBeta()), statistics, gate=FixedGate(rows)
+    )
     limits = Lengths(max_positions=64, **options)
     ours = ParallelGenerator(models, SYMBOLS, loop, statistics, limits)
     assert_same([row[0] for row in ours.generate(models, sample, prefix)], expected)

@@ -335,7 +335,7 @@ class TestFlags:
 
     def built(self, method, backend=None, **flags):
         task = tiny.task()
-        task.cfg = config_class()(decoding=method, **flags)
+        task.cfg = config_class()(decoding=method, **{"draft_rows": 0, **flags})
         check_method_flags(task.cfg)
         options = Namespace(beam=1, max_len_a=0, max_len_b=12)
         return build.build_generator(task, MODELS[:1], options, backend=backend)

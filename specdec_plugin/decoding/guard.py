@@ -1,0 +1,348 @@
+"""When to draft: only where it is faster, which is measured while decoding.
+
+What a draft costs depends on the model, the machine and its other work. What it brings depends on
+the text. So the guard measures iterations with drafts and without, for each number of rows, and
+settles on the way that adds a token in less time. Now and then a short burst of iterations tries
+another way. What such trials lose is measured, too, and kept to a small share of the time.
+"""
+
+import time
+from typing import Callable, List, NamedTuple, Optional, Protocol
+
+#: How many iterations of a way count; older ones fade.
+MEMORY = 128
+#: Of an older measurement, the iterations that count beside those of a new trial.
+_RECALLED = 16
+#: Iterations of a trial, and iterations that have to be measured before the first one.
+BURST, _LEAST = 8, 2
+#: Iterations after which another way may be tried before the number of rows changes.
+_LONG = 32
+#: The share of the time that trials may lose, and the iterations that they may lose beyond it.
+SHARE, GRACE = 0.01, 3.0
+#: After a trial, none of the same way for so many times its duration.
+_PAUSE = 16.0
+#: A trial that lost is repeated more rarely, up to so many times as rarely as the share allows.
+_RARER = 8.0
+#: What is assumed of the first draft if nothing is known: the iterations that it costs.
+_UNKNOWN_COST = 8.0
+#: Stands for the longest draft; see :meth:`Gate.way`.
+LONGEST = 1 << 30
+
+
+class Gate(Protocol):
+    """Decides in each iteration whether to draft."""
+
+    def begin(self) -> None:
+        """Begin a batch."""
+
+    def way(self, rows: int, tokens: int) -> int:
+        """What to do in this iteration: 0 to draft nothing, else which length counted from 1.
+
+        A number beyond the lengths means the longest one.
+
+        Args:
+            rows: how many are left.
+            tokens: that were added before this iteration, since any fixed moment.
+        """
+
+    def end(self, tokens: int) -> None:
+        """End a batch; see :meth:`way`."""
+
+    def forget(self) -> None:
+        """Forget what was measured."""
+
+    def paces(self) -> Optional["Paces"]:
+        """What was measured, where most time was spent; None if nothing was compared."""
+
+
+class Paces(NamedTuple):
+    """Tokens a second without and with drafts."""
+
+    without: float
+    drafted: float
+
+
+class FixedGate:
+    """Drafts while at most so many rows are left.
+
+    Args:
+        max_rows: None: always.
+    """
+
+    def __init__(self, max_rows: Optional[int] = None) -> None:
+        self.max_rows = max_rows
+
+    def begin(self) -> None:
+        """Nothing is measured."""
+
+    def way(self, rows: int, tokens: int) -> int:
+        """See :class:`Gate`."""
+        return LONGEST if self.max_rows is None or rows <= self.max_rows else 0
+
+    def end(self, tokens: int) -> None:
+        """Nothing is measured."""
+
+    def forget(self) -> None:
+        """Nothing is measured."""
+
+    def paces(self) -> Optional[Paces]:
+        """Nothing is measured."""
+        return None
+
+
+class _Way:
+    """What iterations of one way cost and bring, with one number of rows.
+
+    Attributes:
+        seconds, tokens, iterations: measured; recent iterations count most.
+        resume: seconds spent with this number of rows before which it is not tried again.
+        failures: trials in a row that lost.
+    """
+
+    __slots__ = ("failures", "iterations", "resume", "seconds", "tokens")
+
+    def __init__(self) -> None:
+        self.seconds = self.tokens = self.iterations = self.resume = 0.0
+        self.failures = 0
+
+    @property
+    def pace(self) -> float:
+        """Seconds a token."""
+        return self.seconds / self.tokens
+
+    def add(self, seconds: float, tokens: int, iterations: int) -> None:
+        """Note some iterations."""
+        self._scale((1 - 1 / MEMORY) ** iterations)
+        self.seconds += seconds
+        self.tokens += tokens
+        self.iterations += iterations
+
+    def recall(self) -> None:
+        """Let the past count no more than what a trial is about to measure."""
+        if self.iterations > _RECALLED:
+            self._scale(_RECALLED / self.iterations)
+
+    def _scale(self, factor: float) -> None:
+        self.seconds *= factor
+        self.tokens *= factor
+        self.iterations *= factor
+
+
+class _Trial:
+    """A burst of iterations in another way than the settled one."""
+
+    __slots__ = ("iterations", "seconds", "tokens", "way")
+
+    def __init__(self, way: int) -> None:
+        self.way = way
+        self.seconds, self.tokens, self.iterations = 0.0, 0, 0
+
+    def loss(self, settled: _Way) -> float:
+        """Seconds beyond what the settled way needs for the same tokens."""
+        return self.seconds - self.tokens * settled.pace
+
+
+class _Bucket:
+    """What is known of similar numbers of rows: 1, 2, 3 to 4, 5 to 8, and so on.
+
+    Attributes:
+        number: from 0 on.
+        ways: without drafts, then one for each draft length.
+        settled: the one that is used.
+        trial: of another one.
+        spent: seconds.
+    """
+
+    __slots__ = ("number", "settled", "spent", "trial", "ways")
+
+    def __init__(self, number: int, ways: int) -> None:
+        self.number = number
+        self.ways = [_Way() for _ in range(ways)]
+        self.settled, self.spent = 0, 0.0
+        self.trial: Optional[_Trial] = None
+
+
+class Guard:
+    """Drafts where that is faster.
+
+    A change of the way waits for a batch, for another number of rows, or for 32 iterations,
+    because a drafter has to read the source before it drafts. Drafts that lose end at once.
+
+    Args:
+        promising: rows up to which drafts are tried at once. Beyond it, the first trial waits until
+            it can hardly lose more than its share. None: any number.
+        lengths: how many draft lengths there are.
+        clock: seconds since any moment, rising.
+    """
+
+    def __init__(
+        self,
+        promising: Optional[int] = None,
+        lengths: int = 1,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.promising = promising
+        self._count, self._clock = 1 + lengths, clock
+        self.forget()
+
+    def forget(self) -> None:
+        """See :class:`Gate`."""
+        self._buckets: List[_Bucket] = []
+        self.spent, self.lost = 0.0, 0.0
+        self._warm = False
+        self.begin()
+
+    def begin(self) -> None:
+        """See :class:`Gate`."""
+        self._bucket: Optional[_Bucket] = None
+        self._low, self._high, self._check = 1, 0, 0  # rows of the bucket; when to look again
+        self._way = 0
+        self._since, self._tokens, self._iterations, self._age = 0.0, 0, 0, 0
+
+    def way(self, rows: int, tokens: int) -> int:
+        """See :class:`Gate`."""
+        if self._iterations < self._check and self._low <= rows <= self._high:
+            self._iterations += 1
+            return self._way
+        self._measure(tokens)
+        self._decide(rows)
+        self._iterations = 1
+        return self._way
+
+    def end(self, tokens: int) -> None:
+        """See :class:`Gate`."""
+        self._measure(tokens)
+        self.begin()
+
+    def paces(self) -> Optional[Paces]:
+        """See :class:`Gate`."""
+        compared = [
+            (each.spent, each.ways[0].pace, min(way.pace for way in each.ways[1:] if way.tokens))
+            for each in self._buckets
+            if each.ways[0].tokens and any(way.tokens for way in each.ways[1:])
+        ]
+        if not compared:
+            return None
+        _, without, drafted = max(compared)
+        return Paces(1 / without, 1 / drafted)
+
+    def _measure(self, tokens: int) -> None:
+        """Note the iterations since the last time."""
+        now, bucket, iterations = self._clock(), self._bucket, self._iterations
+        seconds, added = now - self._since, tokens - self._tokens
+        self._since, self._tokens = now, tokens
+        if bucket is None or added == 0:
+            return
+        if not self._warm:  # the first iteration of all fills the processor's caches
+            self._warm = True
+            return
+        self._age += iterations
+        self.spent += seconds
+        bucket.spent += seconds
+        trial = bucket.trial
+        if trial is not None:
+            trial.seconds += seconds
+            trial.tokens += added
+            trial.iterations += iterations
+        bucket.ways[self._way].add(seconds, added, iterations)
+
+    def _decide(self, rows: int) -> None:
+        """Settle the way for the iterations to come."""
+        bucket = self._find(rows)
+        free = bucket is not self._bucket or self._age >= _LONG
+        if bucket.trial is None and not free and bucket.ways[bucket.settled].iterations >= _LEAST:
+            free = not any(way.iterations for way in bucket.ways[1:])
+        if bucket is not self._bucket:
+            self._bucket, self._age = bucket, 0
+            self._high = 1 << bucket.number
+            self._low = self._high // 2 + 1
+        if bucket.trial is not None:
+            self._judge(bucket, bucket.trial, free)
+        if bucket.trial is None and free:
+            self._try(bucket)
+        if free:
+            self._age = 0
+        trial = bucket.trial
+        self._way = bucket.settled if trial is None else trial.way
+        measured = bucket.ways[bucket.settled].iterations >= _LEAST
+        self._check = 1 if trial is not None or not self._warm else _LONG if measured else _LEAST
+
+    def _find(self, rows: int) -> _Bucket:
+        number = (rows - 1).bit_length()
+        while len(self._buckets) <= number:
+            self._buckets.append(_Bucket(len(self._buckets), self._count))
+        return self._buckets[number]
+
+    def _allowance(self, bucket: _Bucket) -> float:
+        """Seconds that trials may lose now."""
+        without = bucket.ways[0]
+        grace = GRACE * without.seconds / without.iterations if without.iterations else 0.0
+        return grace + SHARE * self.spent - self.lost
+
+    def _judge(self, bucket: _Bucket, trial: _Trial, free: bool) -> None:
+        """End a trial that has told enough, or lost too much."""
+        tried, settled = bucket.ways[trial.way], bucket.ways[bucket.settled]
+        loss = trial.loss(settled)
+        enough = trial.iterations >= BURST and (free or trial.way > 0)
+        if not enough and loss <= self._allowance(bucket):
+            return
+        bucket.trial = None
+        tried.resume = bucket.spent + _PAUSE * trial.seconds
+        if loss <= 0 and tried.pace < settled.pace:
+            settled.resume, tried.failures = tried.resume, 0
+            bucket.settled = trial.way
+            return
+        rarer = min(2.0**tried.failures, _RARER)
+        tried.failures += 1
+        tried.resume = max(tried.resume, bucket.spent + rarer * loss / SHARE)
+        self.lost += max(0.0, loss)
+
+    def _try(self, bucket: _Bucket) -> None:
+        """Begin the trial of another way, if one is due and can be afforded."""
+        settled = bucket.ways[bucket.settled]
+        if settled.iterations < _LEAST:
+            return
+        for number in self._others(bucket):
+            way = bucket.ways[number]
+            better = way.tokens > 0 and way.pace < settled.pace
+            if bucket.spent < way.resume and not better:
+                continue
+            if self._expected(bucket, way) <= self._allowance(bucket):
+                bucket.trial = _Trial(number)
+                way.recall()
+                return
+
+    def _others(self, bucket: _Bucket) -> List[int]:
+        """The ways that may be tried: without drafts, and the neighbours of the best length."""
+        best, ways = bucket.settled, bucket.ways
+        if best == 0:
+            known = [way for way in range(1, self._count) if ways[way].tokens]
+            if not known:
+                return [self._count - 1]
+            best = min(known, key=lambda way: ways[way].pace)
+        near = [way for way in (0, best, best - 1, best + 1) if way < self._count]
+        return [way for way in dict.fromkeys(near) if way != bucket.settled]
+
+    def _expected(self, bucket: _Bucket, way: _Way) -> float:
+        """Seconds that a trial is expected to lose."""
+        settled = bucket.ways[bucket.settled]
+        if way.tokens > 0:
+            each = (way.seconds - way.tokens * settled.pace) / way.iterations
+            return BURST * each
+        if self.promising is None or 1 << bucket.number <= self.promising:
+            return 0.0
+        return BURST * self._foreseen(bucket, settled)
+
+    def _foreseen(self, bucket: _Bucket, settled: _Way) -> float:
+        """Seconds that an iteration with a first draft may lose, told by the nearest bucket."""
+        mine = settled.seconds / settled.iterations
+        known = [each for each in self._buckets if each.ways[-1].tokens and each.ways[0].tokens]
+        if not known:
+            return _UNKNOWN_COST * mine
+        near = min(known, key=lambda each: abs(each.number - bucket.number))
+        without, drafted = near.ways[0], near.ways[-1]
+        more = 2.0 ** max(0, bucket.number - near.number)
+        scale = more if more > 1 else mine * without.iterations / without.seconds
+        cost = scale * drafted.seconds / drafted.iterations
+        brings = drafted.tokens / drafted.iterations * without.iterations / without.tokens
+        return cost - brings * mine

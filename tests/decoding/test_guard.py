@@ -1,0 +1,189 @@
+"""The guard finds the faster way, notices changes, and loses little by trying."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec_plugin.decoding import guard as guard_module
+from specdec_plugin.decoding.guard import GRACE, SHARE, FixedGate, Guard
+
+
+class World:
+    """A machine and a text: what iterations cost and bring, on a clock of its own.
+
+    Args:
+        cost: seconds of an iteration, by way.
+        brings: tokens a row that it adds, by way.
+    """
+
+    def __init__(self, cost, brings=(1, 1), lengths=1, promising=1):
+        self.cost, self.brings = list(cost), list(brings)
+        self.now, self.tokens, self.lost = 0.0, 0, 0.0
+        self.ways = []
+        self.guard = Guard(promising, lengths, clock=lambda: self.now)
+
+    def pace(self, way, rows=1):
+        return self.cost[way] / (self.brings[way] * rows)
+
+    def decode(self, length, rows=1):
+        """A batch whose rows all have so many tokens."""
+        self.guard.begin()
+        done = 0
+        while done < length:
+            way = min(self.guard.way(rows, self.tokens), len(self.cost) - 1)
+            self.ways.append(way)
+            self.now += self.cost[way]
+            added = min(self.brings[way], length - done)
+            done += added
+            self.tokens += rows * added
+            best = min(self.pace(each, rows) for each in range(len(self.cost)))
+            self.lost += self.cost[way] - rows * added * best
+        self.guard.end(self.tokens)
+        self.now += 1.0  # what others do between batches
+
+    def share(self, way, last):
+        """How much of the last iterations went this way."""
+        return self.ways[-last:].count(way) / last
+
+
+def test_it_drafts_where_that_is_faster():
+    world = World(cost=(1, 2), brings=(1, 4))
+    for _ in range(50):
+        world.decode(20)
+    assert world.share(1, 100) > 0.9
+    without, drafted = world.guard.paces()
+    assert (without, drafted) == (pytest.approx(1), pytest.approx(2, rel=0.1))
+
+
+def test_it_does_not_where_that_is_slower():
+    world = World(cost=(1, 2), brings=(1, 1))
+    for _ in range(200):
+        world.decode(20)
+    assert world.share(1, 1000) < 0.01
+    assert 0 < world.ways.count(1) < 60
+
+
+def test_it_tries_drafts_early():
+    world = World(cost=(1, 2))
+    world.decode(20)
+    assert 1 in world.ways[:6]
+
+
+def test_it_waits_with_many_rows_until_a_trial_costs_little():
+    world = World(cost=(1, 2), brings=(1, 1))
+    world.decode(400, rows=64)
+    assert 1 not in world.ways
+    for _ in range(40):
+        world.decode(400, rows=64)
+    assert 1 in world.ways
+
+
+def test_what_few_rows_told_is_used_for_more():
+    """Two rows more than pay, so four are tried at once."""
+    world = World(cost=(1, 1.1), brings=(1, 3), promising=1)
+    for rows in (1, 2, 4):
+        world.decode(100, rows)
+    assert world.share(1, 20) > 0.5
+
+
+def test_it_notices_that_the_text_changed():
+    world = World(cost=(1, 2), brings=(1, 1))
+    for _ in range(100):
+        world.decode(20)
+    assert world.share(1, 100) < 0.1
+    world.brings[1] = 8
+    for _ in range(400):
+        world.decode(20)
+    assert world.share(1, 100) > 0.9
+    world.brings[1] = 1
+    for _ in range(100):
+        world.decode(20)
+    assert world.share(1, 100) < 0.1
+
+
+def test_it_notices_that_the_machine_changed():
+    world = World(cost=(1, 2), brings=(1, 4))
+    for _ in range(100):
+        world.decode(40)
+    world.cost[1] = 6
+    for _ in range(100):
+        world.decode(40)
+    assert world.share(1, 100) < 0.1
+
+
+def test_trials_that_lose_become_rarer():
+    world = World(cost=(1, 1.5), brings=(1, 1))
+    for _ in range(2000):
+        world.decode(20)
+    early, late = world.ways[:10000].count(1), world.ways[-10000:].count(1)
+    assert 0 < late < early
+
+
+def test_drafts_end_at_once_when_they_lose_too_much():
+    world = World(cost=(1, 50))
+    for _ in range(200):
+        world.decode(20)
+    assert world.ways.count(1) <= 2
+
+
+def test_the_best_length_is_found():
+    world = World(cost=(1, 1.5, 2, 4, 8), brings=(1, 2, 4, 6, 7), lengths=4)
+    for _ in range(400):
+        world.decode(30)
+    assert world.share(2, 200) > 0.8
+
+
+def test_the_clock_is_read_rarely():
+    """Where it is settled what to do, and in a trial once an iteration."""
+    world, read = World(cost=(1, 2)), []
+    world.guard._clock = lambda: read.append(world.now) or world.now
+    for _ in range(20):
+        world.decode(400)
+    assert len(read) < len(world.ways) / 20
+
+
+def test_each_number_of_rows_is_measured_for_itself():
+    world = World(cost=(1, 1), brings=(1, 2), promising=None)
+    for _ in range(30):
+        world.cost[1] = 1
+        world.decode(60, rows=1)
+        world.cost[1] = 9
+        world.decode(60, rows=64)
+    assert world.share(1, 60) == 0
+    world.cost[1] = 1
+    world.decode(60, rows=1)
+    assert world.share(1, 20) > 0.9
+
+
+def test_what_was_measured_can_be_forgotten():
+    world = World(cost=(1, 2), brings=(1, 4))
+    for _ in range(50):
+        world.decode(20)
+    world.guard.forget()
+    assert world.guard.paces() is None and world.guard.spent == 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    cost=st.floats(0.2, 40),
+    brings=st.integers(1, 12),
+    length=st.integers(1, 200),
+    rows=st.sampled_from([1, 2, 8, 64]),
+)
+def test_trials_lose_little(cost, brings, length, rows):
+    """The share, the iterations of grace, and what an iteration or a batch goes beyond them."""
+    world = World(cost=(1, cost), brings=(1, brings), promising=None)
+    while len(world.ways) < 4000:
+        world.decode(length, rows)
+    busy = sum(world.cost[way] for way in world.ways)
+    # Before a draft is tried there are four iterations without; a draft may be cut by an end.
+    cut = 0 if world.pace(1) > world.pace(0) else cost * len(world.ways) / max(1, length / brings)
+    least = min(world.pace(0), world.pace(1)) * 4
+    ways = max(cost, 1) + guard_module._LONG
+    assert world.lost <= SHARE * busy + GRACE + ways + 4 - min(4, least) + cut
+
+
+def test_a_fixed_gate_counts_rows():
+    gate = FixedGate(2)
+    assert [bool(gate.way(rows, 0)) for rows in (1, 2, 3)] == [True, True, False]
+    assert FixedGate().way(1000, 0) > 0 and gate.paces() is None
