@@ -59,12 +59,13 @@ bin=$output/data/bin subwords=$output/data/spm.model
 
 if [ ! -e "$reverse" ]; then
     step "reverse model, $tgt to $src"
+    # Without label smoothing, which would have samples draw any symbol now and then.
     fairseq_train "$bin" -s "$tgt" -t "$src" --user-dir "$plugin" --task specdec_translation \
         --arch transformer --share-all-embeddings \
         --encoder-layers 3 --encoder-embed-dim 256 --encoder-ffn-embed-dim 1024 \
         --encoder-attention-heads 4 --decoder-layers 3 --decoder-embed-dim 256 \
         --decoder-ffn-embed-dim 1024 --decoder-attention-heads 4 --dropout 0.1 \
-        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+        --criterion cross_entropy \
         --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt \
         --warmup-updates 800 --max-tokens 4096 --max-update "${UPDATES:-3122}" --seed "$seed" \
         --num-workers 0 --save-interval-updates 200 --keep-interval-updates 3 \
