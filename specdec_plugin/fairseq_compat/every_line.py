@@ -10,6 +10,9 @@ from fairseq.data import SampledMultiDataset
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
+from .options import task_options
+from .shards import batches_of_shard, shard_of
+
 logger = logging.getLogger(__name__)
 
 
@@ -59,10 +62,12 @@ class EveryLineMixin(FairseqTask):
         fairseq drops the last batch when its size is no multiple of
         ``--required-batch-size-multiple``, and raises for sentences over the limit. Where losses
         are computed, both stay, because the model has to read whole references then.
+        With ``--num-shards`` every sentence is in one shard.
         """
         if not self._measures_loss:
             source_limit = _source_limit(max_positions)
             dataset = keep_every_line(dataset, source_limit, max_tokens, self._source_ending)
+            dataset = batches_of_shard(dataset, *shard_of(task_options(self)))
             max_positions, required_batch_size_multiple = None, 1
         return super().get_batch_iterator(
             dataset,

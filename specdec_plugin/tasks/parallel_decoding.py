@@ -13,6 +13,7 @@ from ..fairseq_compat.every_line import EveryLineMixin
 from ..fairseq_compat.generation import check_call, check_when_parsed
 from ..fairseq_compat.options import set_task_dataclass
 from ..fairseq_compat.sentence_numbers import SeedConfig, SentenceNumbersMixin
+from ..fairseq_compat.shards import ShardConfig, shard_of
 from ..methods.build import build_generator
 from ..methods.registry import (
     check_method_flags,
@@ -45,6 +46,7 @@ class ParallelDecodingMixin(SentenceNumbersMixin, EveryLineMixin, AutocastMixin,
     def setup_task(cls, cfg: Any, **kwargs: Any) -> Any:
         """Refuse flags that contradict each other before anything is loaded."""
         check_method_flags(config_class().from_namespace(cfg))
+        shard_of(cfg)
         return super().setup_task(cfg, **kwargs)
 
     def build_generator(self, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
@@ -81,7 +83,8 @@ class SpecdecTranslationTask(ParallelDecodingMixin, TranslationTask):
 
 def translation_config() -> Any:
     """A dataclass: fairseq's translation options and the decoding flags known so far."""
-    return config_class("SpecdecTranslationConfig", SeedConfig, AutocastConfig, TranslationConfig)
+    bases = (SeedConfig, ShardConfig, AutocastConfig, TranslationConfig)
+    return config_class("SpecdecTranslationConfig", *bases)
 
 
 when_registered(lambda: set_task_dataclass("specdec_translation", translation_config()))

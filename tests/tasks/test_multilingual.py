@@ -292,6 +292,19 @@ class TestEveryLine:
         assert set(re.findall(r"line (\d+): the source has (\d+)", caplog.text)) == {("5", "9")}
 
 
+@pytest.mark.parametrize("shards", [2, 4])
+def test_shards_are_every_line_once(corpus, setting, verifier, printed, shards):
+    """With fairseq's ``--required-batch-size-multiple``, 8, which would drop the last batch."""
+    args = setting.generate(corpus, verifier, "--decoding", "greedy", "--batch-size", "4")
+    found = {}
+    for shard in range(shards):
+        more = ["--num-shards", str(shards), "--shard-id", str(shard)]
+        part = scored(printed([*args, *more]))
+        assert part and found.keys().isdisjoint(part)
+        found.update(part)
+    assert found == scored(printed(args)) and len(found) == 21
+
+
 def test_program(corpus, printed, tmp_path_factory):
     """In a process of its own, as users run it."""
     verifier = trained(corpus, "mbart", tmp_path_factory)
