@@ -11,6 +11,8 @@ README = HERE / "README.md"
 FAIRSEQ = "fairseq-fixed==0.12.3.1"
 # Photographs to cut patches out of, and what reads others.
 PHOTOS = ["pillow>=9.1", "scikit-learn"]
+# Jobs of Slurm, or of this machine.
+JOBS = ["submitit>=1.5"]
 
 setup(
     name="specdec-plugin",
@@ -40,11 +42,12 @@ setup(
         "cluster": ["faiss-cpu", "scikit-learn"],
         "test": [
             *["filelock", "hypothesis", "pytest>=8", "pytest-timeout", "pytest-xdist"],
-            *PHOTOS,
+            *[*PHOTOS, *JOBS],
         ],
         "lint": ["clang-format==19.1.7", "mypy>=1.11", "ruff>=0.6"],
         "moses": ["sacremoses"],  # fairseq's --tokenizer moses
         "peers": ["ctranslate2"],
+        "slurm": JOBS,
         "superres": PHOTOS,
         # Right-to-left text in figures; matplotlib draws it by itself from version 3.11 on.
         "viz": ["arabic-reshaper", "python-bidi"],

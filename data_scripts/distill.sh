@@ -18,8 +18,12 @@ A killed run resumes when the same command is run again.
   -o DIR      output: shards/, distilled/, filtered/, bin/
   -v PIECES   prefix of validation pieces, binarised as they are
   -e PIECES   prefix of test pieces, binarised as they are
-  -n N        number of shards (default 8)
-  -j N        shards decoded at a time (default 1)
+  -n, --shards N   number of shards (default 8)
+  -j, --jobs N     shards decoded at a time (default 1, in Slurm all)
+  --launcher NAME  submitit: the shards are a job array of Slurm; local: jobs of
+                   submitit on this machine. Without it, they are plain processes
+  --partition P, --minutes N, --slurm NAME=VALUE
+                   of the jobs; see launch_shards.py --help
   -- OPTIONS  of distill_shard.py, thus of fairseq-generate (--beam 5, --cpu, ...),
               and of decoding: --decoding METHOD (default: beam), --sampling
 
@@ -30,6 +34,8 @@ example:
       -v data/pieces/valid -s en -t es -o distilled -n 8 -j 2 -- --cpu
   data_scripts/distill.sh -d data/bin -p teacher.pt -x data/pieces/train \
       -s en -t es -o sampled -- --cpu --decoding greedy --sampling --seed 2
+  data_scripts/distill.sh -d data/bin -p teacher.pt -x data/pieces/train \
+      -s en -t es -o distilled --launcher submitit --partition gpu --shards 200
 END
 }
 
@@ -38,9 +44,18 @@ fail() {
     exit 1
 }
 
-data='' teacher='' train='' valid='' test='' source='' target='' output='' shards=8 jobs=1
-[ "${1:-}" != --help ] || { usage; exit; }
-while getopts d:p:x:v:e:s:t:o:n:j:h option; do
+data='' teacher='' train='' valid='' test='' source='' target='' output='' shards=8 jobs=''
+launcher='' launched=()
+while getopts d:p:x:v:e:s:t:o:n:j:h-: option; do
+    if [ "$option" = - ]; then  # --NAME VALUE or --NAME=VALUE
+        option=--${OPTARG%%=*}
+        case $OPTARG in
+            help) ;;
+            *=*) OPTARG=${OPTARG#*=} ;;
+            *) [ "$OPTIND" -le $# ] || fail "$option needs a value; see distill.sh --help."
+                OPTARG=${!OPTIND} OPTIND=$((OPTIND + 1)) ;;
+        esac
+    fi
     case $option in
         d) data=$OPTARG ;;
         p) teacher=$OPTARG ;;
@@ -50,9 +65,11 @@ while getopts d:p:x:v:e:s:t:o:n:j:h option; do
         s) source=$OPTARG ;;
         t) target=$OPTARG ;;
         o) output=$OPTARG ;;
-        n) shards=$OPTARG ;;
-        j) jobs=$OPTARG ;;
-        h) usage; exit ;;
+        n | --shards) shards=$OPTARG ;;
+        j | --jobs) jobs=$OPTARG ;;
+        --launcher) launcher=$OPTARG ;;
+        --partition | --minutes | --slurm) launched+=("$option" "$OPTARG") ;;
+        h | --help) usage; exit ;;
         *) fail "unknown option; see distill.sh --help." ;;
     esac
 done
@@ -65,11 +82,20 @@ case $shards$jobs in *[!0-9]*) fail "-n and -j take whole numbers." ;; esac
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=${PYTHON:-python}
 
-echo "== decoding $shards shards, $jobs at a time"
-seq 0 $((shards - 1)) | xargs -P "$jobs" -I '{}' \
-    "$python" "$here/distill_shard.py" "$data" --path "$teacher" -s "$source" -t "$target" \
-    --source "$train.$source" --output-dir "$output/shards" --shard '{}' --shards "$shards" "$@" ||
-    fail "a shard failed (see above); run the same command again to resume."
+[ -n "$launcher" ] || [ ${#launched[@]} -eq 0 ] || fail "${launched[0]} needs --launcher."
+
+decode=("$data" --path "$teacher" -s "$source" -t "$target" --source "$train.$source"
+    --output-dir "$output/shards" --shards "$shards")
+again="a shard failed (see above); run the same command again to resume."
+if [ -n "$launcher" ]; then
+    echo "== decoding $shards shards, as jobs of submitit"
+    "$python" "$here/launch_shards.py" --launcher "$launcher" ${jobs:+--jobs "$jobs"} \
+        ${launched[@]+"${launched[@]}"} "${decode[@]}" "$@" || fail "$again"
+else
+    echo "== decoding $shards shards, ${jobs:-1} at a time"
+    seq 0 $((shards - 1)) | xargs -P "${jobs:-1}" -I '{}' \
+        "$python" "$here/distill_shard.py" "${decode[@]}" --shard '{}' "$@" || fail "$again"
+fi
 
 echo "== merging"
 "$python" "$here/merge_shards.py" "$output/shards" --source "$train.$source" \

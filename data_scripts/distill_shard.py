@@ -17,11 +17,11 @@ from fairseq_cli.generate import get_symbols_to_strip_from_output
 from omegaconf import OmegaConf
 from shardfile import Manifest, open_shard, shard_bounds, shard_path
 from textfiles import line_ranges, read_piece_lines, sha256, sha256_of_file
-from tqdm import tqdm
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.generation import check_generation
 from specdec_plugin.methods.registry import decoding_config, given_flags, method_of
+from specdec_plugin.progress import Progress
 
 #: Handed to fairseq before the user's own options, which win.  The length limit
 #: lies above the 290 pieces of filter_pairs.py: what it cuts is filtered out.
@@ -88,6 +88,11 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--shards", "--num-shards", type=int, default=1, metavar="N", help="default 1"
+    )
+    parser.add_argument(
+        "--wait",
+        action="store_true",
+        help="wait while another process decodes the shard, then go on where it ended",
     )
     return parser
 
@@ -301,7 +306,7 @@ def truncated(
     """Each source, cut to ``limit`` tokens with its end of sentence; says which were cut."""
     for number, ids in enumerate(tokens, start=first + 1):
         if len(ids) > limit:
-            tqdm.write(
+            Progress.write(
                 f"warning: line {number} of {path} has {len(ids) - 1} pieces and was truncated "
                 f"to {limit - 1}, the most that the teacher reads.",
                 file=sys.stderr,
@@ -340,15 +345,18 @@ def batches(
     return result
 
 
-def decode_shard(teacher: Teacher, lines: List[str], manifest: Manifest, path: str) -> None:
+def decode_shard(
+    teacher: Teacher, lines: List[str], manifest: Manifest, path: str, wait: bool = False
+) -> None:
     """Decode what is missing in the shard's file ``path``.
 
     Batches are made of the whole shard, whatever an earlier run has done, so a
-    resumed shard computes exactly what an uninterrupted one does.
+    resumed shard computes exactly what an uninterrupted one does. With ``wait``,
+    another process that is decoding it ends first.
     """
     first, config = manifest.first, teacher.config
     lines = lines[manifest.first : manifest.end]
-    with open_shard(path, manifest) as writer:
+    with open_shard(path, manifest, wait) as writer:
         done = {number - first for number, _ in writer.done}
         empty = [index for index, line in enumerate(lines) if not line.split()]
         if not done.issuperset(empty):
@@ -369,15 +377,15 @@ def decode_shard(teacher: Teacher, lines: List[str], manifest: Manifest, path: s
             # batch: with one length in a batch, each line has its own limit.
             alike=config.generation.max_len_a != 0 or config.generation.match_source_len,
         )
-        with tqdm(total=len(lines), initial=len(done), unit="line", mininterval=1) as bar:
+        hidden = config.common.no_progress_bar
+        with Progress(total=len(lines), initial=len(done), unit="line", disable=hidden) as bar:
             for batch in plan:
                 batch = [index for index in batch if index not in done]
                 if batch:
                     numbers = [first + index for index in batch]
-                    writer.append(
-                        numbers, teacher.translate([tokens[index] for index in batch], numbers)
-                    )
-                    bar.update(len(batch))
+                    texts = teacher.translate([tokens[index] for index in batch], numbers)
+                    writer.append(numbers, texts)
+                    bar.add(len(batch), tokens=sum(len(text.split()) + 1 for text in texts))
     print(f"{path} is complete: {len(lines):,} lines.")
 
 
@@ -419,7 +427,7 @@ def main(argv: Optional[List[str]] = None) -> None:
     path = shard_path(args.output_dir, args.shard, args.shards)
     told = line_ranges(range(manifest.first, manifest.end)) or "none"
     print(f"Shard {args.shard} of {args.shards}: lines {told} of {args.source}")
-    decode_shard(teacher, lines, manifest, path)
+    decode_shard(teacher, lines, manifest, path, args.wait)
 
 
 if __name__ == "__main__":

@@ -7,9 +7,9 @@ from typing import Counter as CounterOf
 from typing import List, Optional, Tuple
 
 from textfiles import atomic_writer, check_parallel, read_piece_lines
-from tqdm import tqdm
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
 Drop sentence pairs from two line-aligned files of subword pieces: those that
@@ -75,7 +75,7 @@ def filter_pairs(args: argparse.Namespace) -> Tuple[int, CounterOf[str]]:
         atomic_writer(args.output_source) as out_source,
         atomic_writer(args.output_target) as out_target,
     ):
-        for pair in tqdm(zip(source, target), total=len(source), unit="pair", mininterval=1):
+        for pair in Progress(zip(source, target), total=len(source), unit="pair"):
             pieces = [len(side.split()) for side in pair]
             reason = reason_to_drop(
                 pieces[0], pieces[1], args.max_pieces, args.max_ratio, args.ratio_slack

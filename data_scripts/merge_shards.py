@@ -7,9 +7,9 @@ from typing import Dict, List, Optional
 
 from shardfile import ShardContent, differences, read_shard
 from textfiles import line_ranges, read_piece_lines, sha256, write_lines
-from tqdm import tqdm
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
 Join the shards of distill_shard.py into one file, line by line as the source.
@@ -49,7 +49,7 @@ def read_shards(folder: str) -> List[ShardContent]:
         raise PluginError(
             f"No shard was found in {folder}. Name the --output-dir of distill_shard.py."
         )
-    shards = [read_shard(path) for path in tqdm(paths, unit="shard", mininterval=1)]
+    shards = [read_shard(path) for path in Progress(paths, unit="shard")]
     return sorted(shards, key=lambda shard: (shard.manifest.first, shard.manifest.end))
 
 

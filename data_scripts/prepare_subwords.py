@@ -22,9 +22,9 @@ from textfiles import (
     sha256_of_file,
     write_lines,
 )
-from tqdm import tqdm
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
 Raw text -> subword pieces -> fairseq-preprocess, with one dictionary for both
@@ -168,7 +168,7 @@ class Preparation:
     def clean_raw(self, path: str, split: str, language: str) -> None:
         """Step 1: one clean line for each line of the raw text."""
         lines = read_lines(find_text(f"{self.splits[split]}.{language}"))
-        write_lines(path, (clean(line) for line in tqdm(lines, unit="line", mininterval=1)))
+        write_lines(path, (clean(line) for line in Progress(lines, unit="line")))
 
     def learn(self) -> None:
         """Step 2: the subword model, learnt from both sides of the training text."""
@@ -218,7 +218,7 @@ class Preparation:
     def cut_into_pieces(self, path: str, split: str, language: str) -> None:
         """Step 3: the pieces of each line."""
         lines = read_lines(self.path("raw", f"{split}.{language}"))
-        write_lines(path, tqdm(self._pieces(lines), total=len(lines), unit="line", mininterval=1))
+        write_lines(path, Progress(self._pieces(lines), total=len(lines), unit="line"))
 
     def _pieces(self, lines: Sequence[str]) -> Iterator[str]:
         if self.args.subwords == "subword-nmt":

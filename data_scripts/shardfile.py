@@ -148,8 +148,13 @@ def _write(descriptor: int, content: bytes) -> None:
 
 
 @contextlib.contextmanager
-def open_shard(path: str, manifest: Manifest) -> Iterator[ShardWriter]:
+def open_shard(path: str, manifest: Manifest, wait: bool = False) -> Iterator[ShardWriter]:
     """Begin or resume the file of a shard, with an exclusive lock on it.
+
+    Args:
+        path: the file.
+        manifest: which shard it is.
+        wait: for another process that is decoding it now, and go on where that ends.
 
     Raises:
         PluginError: the file was begun with other settings, or another process
@@ -158,7 +163,7 @@ def open_shard(path: str, manifest: Manifest) -> Iterator[ShardWriter]:
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        _lock(descriptor, path)
+        _lock(descriptor, path, wait)
         if b"\n" not in read_bytes(path):  # new, or killed while it was begun
             os.ftruncate(descriptor, 0)
             _write(descriptor, manifest.to_json().encode("utf-8") + b"\n")
@@ -179,10 +184,10 @@ def open_shard(path: str, manifest: Manifest) -> Iterator[ShardWriter]:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, path: str) -> None:
+def _lock(descriptor: int, path: str, wait: bool) -> None:
     """Hold the file until it is closed, or until the process ends in whatever way."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         raise PluginError(
             f"{path} is being decoded by another process. Wait for it or end it first."

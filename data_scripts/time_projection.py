@@ -9,10 +9,10 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from tqdm import tqdm
 
 from specdec_plugin.engine.linear import NativeLinear
 from specdec_plugin.errors import PluginError
+from specdec_plugin.progress import Progress
 from specdec_plugin.vocab.clustered_linear import ClusteredLinear
 from specdec_plugin.vocab.clusters import Clusters
 
@@ -133,7 +133,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     )
     print("| symbols | d | active | PyTorch, ms | full, ms | clusters, ms | full ÷ clusters |")
     print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for case in tqdm(cases, unit="case", disable=len(cases) < 2):
+    for case in Progress(cases, unit="case", disable=len(cases) < 2):
         found = time_case(case, args.rows, args.repeats)
         times = " | ".join(f"{1000 * found[name]:.2f}" for name in ("torch", "full", "clusters"))
         print(

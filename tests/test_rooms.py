@@ -21,7 +21,7 @@ LEVELS = [
     ["engine"],
     ["models"],
     ["data", "fairseq_compat"],
-    ["textfiles"],
+    ["textfiles", "progress"],
     ["errors"],
 ]
 

@@ -4,6 +4,7 @@ import os
 import sys
 from typing import Callable
 
+from specdec_plugin.progress import Progress
 from specdec_plugin.textfiles import read_lines
 
 # The programs of the folder above share their modules with those of this one.
@@ -18,6 +19,6 @@ STDIN = "-"
 
 def rewrite(change: Callable[[str], str]) -> None:
     """Write each line of standard input to standard output, changed; a line for every line."""
-    for line in read_lines(STDIN):
+    for line in Progress(read_lines(STDIN), unit="line"):
         sys.stdout.buffer.write((change(line) + "\n").encode("utf-8"))
     sys.stdout.buffer.flush()

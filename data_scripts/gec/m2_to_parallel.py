@@ -7,10 +7,10 @@ from typing import Counter as CounterOf
 from typing import Iterable, Iterator, List, Optional, Sequence, Tuple
 
 from linestreams import atomic_writer, clean
-from tqdm import tqdm
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.gec.m2 import Annotations, apply_edits, read_m2_file, without_overlaps
+from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
 Write the sentences of an M2 file (plain or .gz) and their corrections as two
@@ -88,7 +88,7 @@ def convert(args: argparse.Namespace, annotators: Optional[List[int]]) -> Counte
     counts: CounterOf[str] = Counter(sentences=0, pairs=0, dropped=0, overlapping=0)
     wrong_path, right_path = [f"{args.output}.{suffix}" for suffix in args.suffixes]
     with atomic_writer(wrong_path) as wrong, atomic_writer(right_path) as right:
-        progress = tqdm(read_m2_file(args.input), unit="sentence", mininterval=1)
+        progress = Progress(read_m2_file(args.input), unit="sentence")
         for tokens, annotations in progress:
             counts["sentences"] += 1
             source = clean(" ".join(tokens))

@@ -16,9 +16,9 @@ from confusion import Lexicon, count_words, make_lexicon, read_vocabulary, write
 from error_types import ERROR_TYPES
 from linestreams import STDIN, atomic_writer, read_lines
 from noise import Noise
-from tqdm import tqdm
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
 Put errors into clean text, a sentence a line, raw or tokenised, and write two
@@ -189,7 +189,7 @@ def get_lexicon(args: argparse.Namespace) -> Lexicon:
         origin = args.vocabulary
     else:
         lines = itertools.islice(read_lines(args.input), args.vocabulary_lines)
-        progress = tqdm(lines, desc="words", unit="line", mininterval=1)
+        progress = Progress(lines, desc="words", unit="line")
         counts = count_words(progress, args.min_count, args.vocabulary_size)
         origin = args.input
         if args.vocabulary:
@@ -303,7 +303,7 @@ def write_pairs(args: argparse.Namespace, noise: Noise) -> CounterOf[str]:
     totals: CounterOf[str] = Counter()
     with contextlib.ExitStack() as stack:
         wrong, right = [stack.enter_context(atomic_writer(path)) for path in paths]
-        progress = stack.enter_context(tqdm(desc="errors", unit="line", mininterval=1))
+        progress = stack.enter_context(Progress(desc="errors", unit="line"))
         for pairs in map_in_order(make_pairs, work, noise, args.workers):
             wrong.write(pairs.wrong)
             right.write(pairs.right)

@@ -9,11 +9,11 @@ from typing import List, Optional, Sequence, Tuple
 
 from linestreams import atomic_writer, read_lines
 from textfiles import find_text
-from tqdm import tqdm
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.gec.m2 import Edit
 from specdec_plugin.lab.gec.maxmatch import levenshtein
+from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
 Write PREFIX.err and PREFIX.cor (plain or .gz), tokenised and line-aligned, as an
@@ -108,7 +108,7 @@ def convert(wrong_path: str, right_path: str, output: str) -> CounterOf[str]:
     counts: CounterOf[str] = Counter()
     pairs = itertools.zip_longest(read_lines(wrong_path), read_lines(right_path))
     with atomic_writer(output) as m2:
-        for wrong, right in tqdm(pairs, unit="sentence", mininterval=1):
+        for wrong, right in Progress(pairs, unit="sentence"):
             if wrong is None or right is None:
                 raise PluginError(
                     f"{wrong_path} and {right_path} differ in their numbers of lines: they are "

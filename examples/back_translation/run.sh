@@ -20,7 +20,8 @@ Settings, as variables: SRC=en TGT=es (of the pairs; the reverse model reads TGT
 TOPK=0 (draw from so many symbols; 0: from all), SEED=1, DECODING=greedy (a method of
 --decoding), UPDATES=3122 of the reverse model, SHARDS=8, JOBS=1, SENTENCES=200 (of which
 the speed is measured; 0: not at all), THREADS=2, DEVICE (--cpu by default; empty for a
-GPU), PYTHON=python.
+GPU), PYTHON=python. LAUNCHER=submitit PARTITION=gpu runs the shards in Slurm, LAUNCHER=local
+as jobs of this machine; JOBS is then how many at a time.
 
 example:
   examples/back_translation/run.sh corpora/pydocs/en-es corpora/news work
@@ -85,8 +86,9 @@ synthetic=$output/synthetic
 if [ ! -e "$synthetic/bin/dict.$src.txt" ]; then
     PYTHON=$python "$root/data_scripts/distill.sh" -d "$bin" -p "$reverse" \
         -x "$output/text/pieces/train" -s "$tgt" -t "$src" -o "$synthetic" \
-        -n "${SHARDS:-8}" -j "${JOBS:-1}" -- \
-        --decoding "$decoding" "${sampling[@]}" --seed "$seed" ${device:+$device}
+        -n "${SHARDS:-8}" ${JOBS:+-j "$JOBS"} ${LAUNCHER:+--launcher "$LAUNCHER"} \
+        ${PARTITION:+--partition "$PARTITION"} -- --decoding "$decoding" \
+        "${sampling[@]}" --seed "$seed" ${device:+$device}
 fi
 
 step "pairs, $src to $tgt: those of the corpus as train, synthetic ones as train1"

@@ -11,10 +11,10 @@ from argparse import Namespace
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
-from tqdm import tqdm
 
 from ..errors import PluginError
 from ..fairseq_compat.checkpoints import load_weights, save_whole
+from ..progress import Progress
 
 DESCRIPTION = """\
 Average the weights of checkpoints of one model. Configuration and counters are
@@ -123,7 +123,7 @@ def average(paths: List[str], half: bool = False) -> State:
     sums: Dict[str, torch.Tensor] = {}
     first: State = {}
     state: State = {}
-    for path in tqdm(paths, unit="checkpoint", mininterval=1):
+    for path in Progress(paths, unit="checkpoint"):
         state = load_weights(path)
         model = state["model"]
         first = first or model

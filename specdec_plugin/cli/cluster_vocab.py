@@ -12,10 +12,10 @@ from fairseq import checkpoint_utils, options, tasks, utils
 from fairseq.data.data_utils import collate_tokens
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from torch import Tensor
-from tqdm import tqdm
 
 from ..errors import PluginError
 from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
+from ..progress import Progress
 from ..textfiles import read_lines
 from ..vocab.active import build_clusters
 from ..vocab.cluster_file import made_for, save_clusters
@@ -134,14 +134,16 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     folder = own.states_dir or own.output + ".states"
     recorded = record(session, own, folder)
     states = States([folder, *own.more_states])
+    hidden = session.cfg.common.no_progress_bar
     clusters = build_clusters(
         states,
-        cluster(states, own.clusters, session.cfg.common.seed),
+        cluster(states, own.clusters, session.cfg.common.seed, hidden),
         own.top_k,
         session.model.decoder.output_projection.out_features,
         always_active(session),
         session.dictionary.pad(),
         own.neighbours,
+        hidden,
     )
     note = f"{own.note or recorded}, {len(states):,} states"
     decoder = session.model.decoder
@@ -206,11 +208,19 @@ def record(session: Session, own: argparse.Namespace, folder: str) -> str:
         "seed": cfg.common.seed,
         "batches": f"of {cfg.dataset.max_tokens} tokens, {cfg.dataset.batch_size} sentences",
     }
+    if cfg.dataset.num_shards > 1:
+        identity["batches"] += f", shard {cfg.dataset.shard_id} of {cfg.dataset.num_shards}"
     reader = StateReader(model, top_k, session.dictionary.pad())
     store = StateStore(folder, identity, reader.dim, top_k)
     batches = _of_text(session, own.input) if own.input else _of_split(session)
     feed = _Decoded(session) if decoded else _fed
-    with tqdm(desc="states", unit="state", total=own.states, initial=store.count) as bar:
+    with Progress(
+        desc="states",
+        unit="state",
+        total=own.states,
+        initial=store.count,
+        disable=cfg.common.no_progress_bar,
+    ) as bar:
         for batch in itertools.islice(batches, store.batches, None):
             if store.count >= own.states:
                 break

@@ -8,11 +8,11 @@ import time
 from typing import Dict, List, Optional, Sequence, Tuple
 
 import torch
-from tqdm import tqdm
 
 from ..api import Session, Translator, load_session
 from ..errors import PluginError
 from ..methods.options import DRAFTER_DTYPES
+from ..progress import Progress
 from ..textfiles import read_lines
 
 METHODS = ("fairseq beam 5", "fairseq beam 1", "greedy", "specdec", "specdec self")
@@ -128,7 +128,7 @@ def race(
     seconds = {name: [math.inf] * len(batches) for name in translators}
     texts = {name: [""] * len(batches) for name in translators}
     names = list(translators)
-    for turn in tqdm(range(repeats * len(names)), unit="turn"):
+    for turn in Progress(range(repeats * len(names)), unit="turn"):
         # Each repeat begins one method later.
         name = names[(turn + turn // len(names)) % len(names)]
         counted = translators[name].statistics

@@ -5,8 +5,8 @@ from typing import Sequence
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
+from ..progress import Progress
 from .clusters import Clusters, distances
 from .store import States
 
@@ -19,6 +19,7 @@ def build_clusters(
     always: Sequence[int],
     suppressed_id: int,
     neighbours: int = 1,
+    hidden: bool = False,
 ) -> Clusters:
     """The union of the K likeliest tokens of each cluster's states (Amer et al., 2022, Figure 1).
 
@@ -35,13 +36,14 @@ def build_clusters(
         always: symbols that every cluster has.
         suppressed_id: a symbol that no cluster has.
         neighbours: clusters in which a state makes its tokens active; all, if there are fewer.
+        hidden: show no progress.
     """
     rounded = centroids[chained(centroids)].half()
     norms = rounded.float().square().sum(1)
     neighbours = min(neighbours, len(centroids))
     active = np.zeros((len(centroids), vocabulary), bool)
     used = np.zeros(len(centroids), bool)
-    with tqdm(desc="tokens", unit="state", total=len(states)) as bar:
+    with Progress(desc="tokens", unit="state", total=len(states), disable=hidden) as bar:
         for batch, tokens in states.chunks():
             far = distances(torch.from_numpy(batch), rounded.float(), norms)
             around = far.topk(neighbours, largest=False).indices.numpy()

@@ -6,9 +6,9 @@ from typing import Any, Optional
 import numpy as np
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from ..errors import PluginError
+from ..progress import Progress
 from .store import CHUNK, States
 
 #: Passes of mini-batch k-means over the states; at 1 M states more of them change little.
@@ -18,8 +18,14 @@ PASSES = 3
 _STATES_A_CENTROID, _MOST_NUMBERS = 256, 1 << 28
 
 
-def cluster(states: States, count: int, seed: int) -> Tensor:
+def cluster(states: States, count: int, seed: int, hidden: bool = False) -> Tensor:
     """Centroids of ``count`` groups of similar states, (count, dim) float32.
+
+    Args:
+        states: those that were recorded.
+        count: how many groups.
+        seed: of the random choices.
+        hidden: show no progress.
 
     Raises:
         PluginError: there are fewer states than groups, or neither faiss nor scikit-learn.
@@ -31,14 +37,14 @@ def cluster(states: States, count: int, seed: int) -> Tensor:
         )
     faiss = _module("faiss")
     if faiss is not None:
-        return _with_faiss(faiss, states, count, seed)
+        return _with_faiss(faiss, states, count, seed, hidden)
     found = _module("sklearn.cluster")
     if found is None:
         raise PluginError(
             "Clustering needs faiss or scikit-learn. Install one of them with pip install "
             "'specdec-plugin[cluster]'."
         )
-    return _with_mini_batches(found, states, count, seed)
+    return _with_mini_batches(found, states, count, seed, hidden)
 
 
 def _module(name: str) -> Optional[Any]:
@@ -48,14 +54,14 @@ def _module(name: str) -> Optional[Any]:
         return None
 
 
-def _with_faiss(faiss: Any, states: States, count: int, seed: int) -> Tensor:
+def _with_faiss(faiss: Any, states: States, count: int, seed: int, hidden: bool) -> Tensor:
     sample = states.sample(min(count * _STATES_A_CENTROID, _MOST_NUMBERS // states.dim), seed)
     kmeans = faiss.Kmeans(
         states.dim,
         count,
         niter=20,
         seed=seed,
-        verbose=True,
+        verbose=not hidden,
         min_points_per_centroid=1,
         max_points_per_centroid=_STATES_A_CENTROID,
     )
@@ -63,10 +69,13 @@ def _with_faiss(faiss: Any, states: States, count: int, seed: int) -> Tensor:
     return torch.from_numpy(np.asarray(kmeans.centroids, np.float32))
 
 
-def _with_mini_batches(sklearn_cluster: Any, states: States, count: int, seed: int) -> Tensor:
+def _with_mini_batches(
+    sklearn_cluster: Any, states: States, count: int, seed: int, hidden: bool
+) -> Tensor:
     size = max(CHUNK, 2 * count)
     kmeans = sklearn_cluster.MiniBatchKMeans(count, batch_size=size, n_init=1, random_state=seed)
-    with tqdm(desc="k-means", unit="state", total=PASSES * len(states)) as bar:
+    total = PASSES * len(states)
+    with Progress(desc="k-means", unit="state", total=total, disable=hidden) as bar:
         for turn in range(PASSES):
             for batch, _ in states.chunks(seed + turn, size):
                 # The short end of a folder cannot give the first centroids.

@@ -253,14 +253,41 @@ def test_foreign_dictionary_is_told(
 
 
 @pytest.mark.parametrize(
-    "more",
+    "given, sentence",
     [
-        ["--decoding", "beam", "--beam", 5],
-        pytest.param(["--decoding", "specdec", "--sampling", "--nbest", 1], marks=pytest.mark.slow),
+        (["--partition", "gpu"], "--partition needs --launcher."),
+        (["--slurm=mem=3GB"], "--slurm needs --launcher."),
+        (["--launcher"], "--launcher needs a value"),
+        (["--shards", "many"], "-n and -j take whole numbers"),
+        (["--launch", "local"], "unknown option"),
+    ],
+)
+def test_options_of_the_shell_script(given: List[str], sentence: str) -> None:
+    fixed = "-d data -p t.pt -x train -s en -t es -o out".split()
+    args = ["bash", str(SCRIPTS / "distill.sh"), *fixed, *given]
+    done = subprocess.run(args, capture_output=True, encoding="utf-8")
+    assert done.returncode == 1 and sentence in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    "how, more",
+    [
+        (["-n", 2, "-j", 2], ["--decoding", "beam", "--beam", 5]),
+        (["--launcher", "local", "--shards", 2, "--jobs=2"], ["--decoding", "beam", "--beam", 5]),
+        pytest.param(
+            ["-n2", "-j", 2],
+            ["--decoding", "specdec", "--sampling", "--nbest", 1],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_whole_pipeline_by_its_shell_script(
-    more: List[Any], corpus: Corpus, tiny_verifier: str, shard_args: ShardArgs, tmp_path: Path
+    how: List[Any],
+    more: List[Any],
+    corpus: Corpus,
+    tiny_verifier: str,
+    shard_args: ShardArgs,
+    tmp_path: Path,
 ) -> None:
     """Two shards at once, merge, filter, fairseq-preprocess; a failed shard stops it."""
     raw = Path(corpus.raw_dir)
@@ -268,7 +295,7 @@ def test_whole_pipeline_by_its_shell_script(
     write(tmp_path / "train.en", lines)
     args = ["bash", SCRIPTS / "distill.sh", "-d", corpus.data_dir, "-p", tiny_verifier]
     args += ["-x", tmp_path / "train", "-v", raw / "valid", "-s", "en", "-t", "es"]
-    args += ["-o", tmp_path / "out", "-n", 2, "-j", 2, "--", "--cpu", "--max-len-b", 20, *more]
+    args += ["-o", tmp_path / "out", *how, "--", "--cpu", "--max-len-b", 20, *more]
     environment = {**os.environ, "PYTHON": sys.executable, "PYTHONPATH": ROOT}
     done = subprocess.run(
         [str(arg) for arg in args],
@@ -277,6 +304,7 @@ def test_whole_pipeline_by_its_shell_script(
         encoding="utf-8",
     )
     assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "out" / "shards" / "jobs").exists() == ("--launcher" in how)
     whole = distilled(shard_args, tmp_path / "train.en", tmp_path / "whole", *more)
     assert read(tmp_path / "out" / "distilled" / "train.es") == whole
     kept = [read(tmp_path / "out" / "filtered" / f"train.{side}") for side in ("en", "es")]

@@ -7,10 +7,10 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from ...api import Session
 from ...decoding.statistics import Statistics
+from ...progress import Progress
 from . import counters
 from .methods import Method
 from .resume import Finished, Journal, Record
@@ -113,7 +113,7 @@ def run_interleaved(
         for method in methods:
             for batch in batches[:warm_up]:
                 decode(session, method, batch)
-    with tqdm(
+    with Progress(
         unit="batch",
         initial=repeats * count - len(todo),
         total=repeats * count,
@@ -124,11 +124,12 @@ def run_interleaved(
                 _forget(methods)
             numbers = [number for number in numbers if number not in finished]
             order = _rotated(methods, index)
-            for number, records in _take_turns(session, order, batches, numbers).items():
+            taken = _take_turns(session, order, batches, numbers)
+            for number, records in taken.items():
                 finished[number] = records
                 if journal is not None:
                     journal.add(number, records)
-            bar.update(len(numbers))
+            bar.add(len(numbers), tokens=_tokens_of(taken))
     return _collect(methods, [_fastest(finished, index, count) for index in range(count)])
 
 
@@ -162,6 +163,17 @@ def _take_turns(
             batch = batches[number % len(batches)]
             finished[number][method.name] = _timed(session, method, batch)
     return finished
+
+
+def _tokens_of(finished: Finished) -> int:
+    """Tokens of all methods' hypotheses."""
+    hypotheses = (
+        tokens
+        for records in finished.values()
+        for record in records.values()
+        for tokens in record.tokens.values()
+    )
+    return sum(map(len, hypotheses))
 
 
 def _fastest(finished: Finished, batch: int, count: int) -> Dict[str, Record]:

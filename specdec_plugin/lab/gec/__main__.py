@@ -5,9 +5,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from tqdm import tqdm
-
 from ...errors import PluginError
+from ...progress import Progress
 from ...textfiles import read_lines
 from .annotators import EditCounts
 from .bootstrap import Estimate, Metric, estimate
@@ -228,12 +227,11 @@ def build_metrics(
     names = metric_names(options)
     texts = (corpus.sources, corpus.hypotheses)
     if "m2" in names and corpus.annotations is not None:
-        progress = tqdm(
+        progress = Progress(
             zip(*texts, corpus.annotations),
             total=len(corpus.sources),
             unit="sentence",
             desc="m2",
-            mininterval=1,
         )
         most = options.max_unchanged_words
         rows = [

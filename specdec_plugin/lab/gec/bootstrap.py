@@ -7,7 +7,8 @@ interval holds the middle 95 % of the scores of those corpora.
 from typing import Dict, List, NamedTuple, Protocol
 
 import numpy as np
-from tqdm import tqdm
+
+from ...progress import Progress
 
 #: Resamples scored at once, to bound the memory.
 SAMPLES_AT_ONCE = 100
@@ -43,9 +44,7 @@ def estimate(
     scores = metric.scores(np.arange(sentences)[None])
     random = np.random.default_rng(seed)
     drawn: Dict[str, List[np.ndarray]] = {name: [] for name in scores}
-    progress = tqdm(
-        total=samples, unit="sample", desc="intervals", mininterval=1, disable=not samples
-    )
+    progress = Progress(total=samples, unit="sample", desc="intervals", disable=not samples)
     with progress:
         for start in range(0, samples, SAMPLES_AT_ONCE):
             shape = (min(SAMPLES_AT_ONCE, samples - start), sentences)

@@ -10,9 +10,9 @@ import importlib.util
 from typing import Any, List, Sequence, Set, Tuple
 
 import numpy as np
-from tqdm import tqdm
 
 from ...errors import PluginError
+from ...progress import Progress
 from .annotators import Counts, EditCounts, ratio
 from .m2 import Annotations
 
@@ -78,12 +78,11 @@ def errant_counts(
             which ERRANT then finds the edits itself.
     """
     rows: List[List[Counts]] = []
-    progress = tqdm(
+    progress = Progress(
         zip(sources, hypotheses, gold),
         total=len(sources),
         unit="sentence",
         desc="ERRANT",
-        mininterval=1,
     )
     for source, hypothesis, wanted in progress:
         parsed = annotator.parse(" ".join(source))

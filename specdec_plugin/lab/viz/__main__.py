@@ -4,10 +4,9 @@ import argparse
 import os
 from typing import Any, List, Optional, Sequence
 
-from tqdm import tqdm
-
 from ...api import Session, Translator, load_session
 from ...errors import PluginError
+from ...progress import Progress
 from . import record, speculation
 from .chart import Chart, Reader, jacobi_chart, speculation_chart
 from .command_line import build_parser, check_options, decoding_flags
@@ -38,7 +37,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         raise PluginError(f"--output {options.output} is a file. Name a folder.") from None
     reader = Reader(session.task.source_dictionary, session.task.target_dictionary)
     charts: List[Chart] = []
-    for sentence in tqdm(sentences, unit="sentence"):
+    for sentence in Progress(sentences, unit="sentence"):
         charts.append(chart_of(translator, sentence, reader))
         draw(charts[-1], options.output)
     # Else greedy decoding's counters would be logged as those of Jacobi iterations.

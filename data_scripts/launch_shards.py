@@ -1,0 +1,250 @@
+"""Run all shards of ``distill_shard.py`` as jobs of submitit: of Slurm, or on this machine.
+
+A shard's file holds all that was decoded, so a job that was killed simply begins again.
+"""
+
+import argparse
+import os
+import time
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+
+import distill_shard
+import torch
+from shardfile import shard_path
+
+from specdec_plugin.errors import PluginError
+from specdec_plugin.progress import Progress
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+
+#: How often in a row a shard may end without getting further.
+FRUITLESS = 5
+
+#: submitit's own limit on the time limits that a job reaches, which ours replaces.
+MANY = 10**6
+
+DESCRIPTION = """\
+Run the shards of distill_shard.py as jobs, and wait for them.
+
+--launcher submitit makes them a job array of Slurm. A job that is preempted or
+reaches its time limit is queued again and goes on where it was. --launcher local
+runs them on this machine. A job that is killed is started again, as long as its
+shard gets further. When this program ends, its jobs are cancelled. The same
+command goes on where they were.
+
+All other options are those of distill_shard.py."""
+
+EXAMPLES = """\
+examples:
+  python data_scripts/launch_shards.py --launcher submitit --partition gpu --shards 200 \\
+      bin/ -s en -t es --path teacher.pt --source pieces/train.en --output-dir shards/
+  python data_scripts/launch_shards.py --launcher local --jobs 2 --shards 8 \\
+      bin/ -s en -t es --path teacher.pt --source pieces/train.en --output-dir shards/ --cpu"""
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The options that are not those of distill_shard.py, but for two that are read here too."""
+    parser = argparse.ArgumentParser(
+        prog="launch_shards.py",
+        usage="%(prog)s --launcher NAME --shards N [options] [OPTIONS OF distill_shard.py]",
+        description=DESCRIPTION,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--launcher", required=True, choices=["submitit", "local"])
+    parser.add_argument("--shards", type=int, required=True, metavar="N", help="how many")
+    parser.add_argument("--output-dir", required=True, metavar="DIR", help="where their files are")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        metavar="N",
+        help="jobs at a time (default: all with submitit, 1 with local)",
+    )
+    parser.add_argument(
+        "--minutes", type=int, default=240, metavar="N", help="a job's time limit (default: 240)"
+    )
+    parser.add_argument("--partition", metavar="NAME", help="of Slurm")
+    parser.add_argument(
+        "--slurm",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="another option of Slurm, with the name that submitit gives it, such as "
+        "cpus_per_task=8, mem=32GB or account=mt (default: gpus_per_node=1, unless --cpu is given)",
+    )
+    return parser
+
+
+class Shard:
+    """A job: decode one shard. Slurm's signals find :meth:`checkpoint`."""
+
+    def __init__(self, number: int, arguments: Sequence[str]) -> None:
+        self.number = number
+        self.arguments = [*arguments, "--shard", str(number), "--wait"]
+
+    def __call__(self) -> Optional[str]:
+        """None, or the user's mistake in a sentence, which no repetition mends."""
+        gpus = torch.cuda.device_count()
+        if gpus > 1:  # all jobs see those of this machine, and each takes one
+            torch.cuda.set_device(self.number % gpus)
+        try:
+            distill_shard.main(self.arguments)
+        except PluginError as mistake:
+            return str(mistake)
+        return None
+
+    def checkpoint(self) -> Any:
+        """What is queued when this job is preempted: the same, as its file holds what is done."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
+
+
+def make_executor(args: argparse.Namespace, uses_gpu: bool) -> Any:
+    """submitit's executor, which writes its logs into ``jobs/`` beside the shards."""
+    try:
+        import submitit
+    except ImportError:
+        raise PluginError(
+            f"--launcher {args.launcher} needs the package submitit: "
+            "pip install 'specdec-plugin[slurm]'."
+        ) from None
+    # A job finds this module and those that it imports.
+    path = [HERE, *filter(None, [os.environ.get("PYTHONPATH")])]
+    os.environ["PYTHONPATH"] = os.pathsep.join(path)
+    folder = os.path.join(args.output_dir, "jobs")
+    if args.launcher == "local":
+        if args.partition or args.slurm:
+            raise PluginError("--partition and --slurm belong to --launcher submitit.")
+        executor: Any = submitit.LocalExecutor(folder, max_num_timeout=MANY)
+        gpus = torch.cuda.device_count() if uses_gpu else 0
+        executor.update_parameters(timeout_min=args.minutes, gpus_per_node=gpus)
+        return executor
+    try:
+        executor = submitit.SlurmExecutor(folder, max_num_timeout=MANY)
+    except RuntimeError:
+        raise PluginError(
+            "--launcher submitit: srun was not found, so this machine belongs to no Slurm cluster. "
+            "Use --launcher local."
+        ) from None
+    try:
+        executor.update_parameters(
+            job_name="specdec-shards",
+            time=args.minutes,
+            array_parallelism=args.jobs or args.shards,
+            **slurm_options(args, uses_gpu),
+        )
+    except (TypeError, ValueError) as error:
+        raise PluginError(f"--slurm: {error}") from None
+    return executor
+
+
+def slurm_options(args: argparse.Namespace, uses_gpu: bool) -> Dict[str, Any]:
+    """``--partition`` and ``--slurm``, as submitit takes them."""
+    found: Dict[str, Any] = {"gpus_per_node": 1} if uses_gpu else {}
+    if args.partition:
+        found["partition"] = args.partition
+    for option in args.slurm:
+        name, equals, value = option.partition("=")
+        if not equals:
+            raise PluginError(f"--slurm {option}: write NAME=VALUE, such as cpus_per_task=8.")
+        found[name.replace("-", "_")] = int(value) if value.isdigit() else value
+    return found
+
+
+class Run:
+    """All shards, some of them running.
+
+    Args:
+        executor: submitit's, or another with ``batch`` and ``submit``.
+        shards: what is to be done.
+        at_once: how many are submitted at a time; None: all.
+        size: a number that grows while a shard gets further.
+    """
+
+    def __init__(
+        self,
+        executor: Any,
+        shards: Sequence[Shard],
+        at_once: Optional[int],
+        size: Callable[[Shard], int],
+    ) -> None:
+        self._executor = executor
+        self._waiting = list(shards)
+        self._at_once = at_once or len(shards)
+        self._size = size
+        self._jobs: List[Tuple[Shard, Any]] = []
+        #: By shard, its size when it was last submitted, and how often it was the same before.
+        self._tries: Dict[int, Tuple[int, int]] = {}
+
+    def finish(self, seconds: float = 1.0) -> None:
+        """Return when all shards are decoded; ``seconds`` lie between two looks."""
+        try:
+            with Progress(desc="shards", unit="shard", total=len(self._waiting)) as bar:
+                while self._waiting or self._jobs:
+                    self._submit()
+                    time.sleep(seconds)
+                    bar.update(self._collect())
+        finally:
+            for _, job in self._jobs:
+                job.cancel(check=False)
+
+    def _submit(self) -> None:
+        """Submit as many as there is room for, as one array."""
+        room = self._at_once - len(self._jobs)
+        shards, self._waiting = self._waiting[:room], self._waiting[room:]
+        if shards:
+            with self._executor.batch():
+                self._jobs += [(shard, self._executor.submit(shard)) for shard in shards]
+
+    def _collect(self) -> int:
+        """Of the jobs that have ended, the number that are done; others begin again."""
+        ended = [each for each in self._jobs if each[1].done()]
+        self._jobs = [each for each in self._jobs if each not in ended]
+        return sum(self._is_done(shard, job) for shard, job in ended)
+
+    def _is_done(self, shard: Shard, job: Any) -> bool:
+        problem = job.exception()
+        if problem is None:
+            if job.result() is not None:
+                raise PluginError(f"shard {shard.number}: {job.result()}")
+            return True
+        size = self._size(shard)
+        before, same = self._tries.get(shard.number, (-1, 0))
+        same = same + 1 if size == before else 1
+        self._tries[shard.number] = size, same
+        last = str(problem).strip().splitlines()[-1]
+        if same > FRUITLESS:
+            raise PluginError(
+                f"shard {shard.number} ended {same} times without getting further ({last}). Its "
+                f"log is {job.paths.stderr}. The same command resumes all shards."
+            )
+        print(f"shard {shard.number} begins again, where it was; see {job.paths.stderr}")
+        self._waiting.append(shard)
+        return False
+
+
+def main(argv: Optional[List[str]] = None) -> None:
+    """Run the program."""
+    args, rest = get_parser().parse_known_args(argv)
+    for name in ("shards", "jobs", "minutes"):
+        given = getattr(args, name)
+        if given is not None and given < 1:
+            raise PluginError(f"--{name} {given}: give 1 or more.")
+    rest += ["--shards", str(args.shards), "--output-dir", args.output_dir]
+    shards = [Shard(number, rest) for number in range(args.shards)]
+    executor = make_executor(args, uses_gpu="--cpu" not in rest)
+
+    def size(shard: Shard) -> int:
+        path = shard_path(args.output_dir, shard.number, args.shards)
+        return os.path.getsize(path) if os.path.exists(path) else 0
+
+    # Slurm itself holds back what is more than --jobs of an array.
+    at_once = (args.jobs or 1) if args.launcher == "local" else None
+    Run(executor, shards, at_once, size).finish()
+    print(f"{args.output_dir}: {args.shards} shards are decoded.")
+
+
+if __name__ == "__main__":
+    main()
