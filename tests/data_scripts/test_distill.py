@@ -18,6 +18,7 @@ from textfiles import sha256
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods.beam.search import BeamSearch
+from specdec_plugin.progress import Progress
 from tests.support.command_lines import (
     ENGLISH,
     ROOT,
@@ -195,6 +196,23 @@ def test_empty_and_over_limit_lines(
     assert distilled(shard_args, short, tmp_path / "short_out") == [found[3]]
     nothing = write(tmp_path / "nothing", ["", ""])
     assert distilled(shard_args, nothing, tmp_path / "nothing_out") == ["", ""]
+
+
+@pytest.mark.parametrize("more", [[], ["--no-progress-bar"]])
+def test_progress(
+    more: List[str], shard_args: ShardArgs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: List[Any] = []
+
+    class Shown(Progress):
+        def add(self, count: int, tokens: int) -> None:
+            shown.append((count, tokens, self.disable))
+
+    monkeypatch.setattr(distill_shard, "Progress", Shown)
+    source = write(tmp_path / "source", ["one two", "", "seven"])
+    found = distilled(shard_args, source, tmp_path / "out", *more)
+    tokens = sum(len(line.split()) for line in found) + 2  # with the ends of sentences
+    assert shown == [(2, tokens, bool(more))]  # the empty line was not decoded
 
 
 def test_ensemble_and_own_length_limits(
