@@ -71,13 +71,14 @@ def test_from_text_to_pairs(text: Path, reverse: Path, tmp_path: Path) -> None:
     assert f"{len(lines(text / 'train.en'))} examples" in printed
     assert f"{len(pairs[0])} examples" in printed
 
-    # What a kill left is finished, and what is there stays.
+    # What a kill left is finished, by jobs of submitit too, and what is there stays.
     shutil.rmtree(output / "bin")
     shutil.rmtree(output / "synthetic" / "bin")
     shard = next((output / "synthetic" / "shards").glob("shard-0001*"))
     content = shard.read_bytes()
     shard.write_bytes(content[:-9])
-    again = run(text, text / "news", output, reverse, **{**TINY, "SENTENCES": "0"})
+    jobs = {"SENTENCES": "0", "LAUNCHER": "local", "JOBS": "2"}
+    again = run(text, text / "news", output, reverse, **{**TINY, **jobs})
     assert again.returncode == 0, again.stdout + again.stderr
     assert shard.read_bytes() == content
     assert lines(output / "synthetic" / "distilled" / "train.en") == whole
