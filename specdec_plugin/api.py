@@ -146,13 +146,28 @@ class Session:
             ) from error
         return self.task.dataset(subset)
 
-    def iterator(self, dataset: Any, batch_size: int) -> Any:
-        """fairseq's iterator over batches: similar lengths together, each sentence once."""
+    def iterator(
+        self,
+        dataset: Any,
+        batch_size: Optional[int],
+        max_tokens: Optional[int] = None,
+        seed: int = 1,
+    ) -> Any:
+        """fairseq's iterator over batches: similar lengths together, each sentence once.
+
+        Args:
+            dataset: fairseq's.
+            batch_size: the most sentences of a batch; None: any number.
+            max_tokens: the most tokens of its sources, or targets, padding included; likewise.
+            seed: of the order of batches, where they are shuffled.
+        """
         limits = [self.task.max_positions(), *(model.max_positions() for model in self.models)]
         return self.task.get_batch_iterator(
             dataset,
-            max_sentences=batch_size,
-            max_positions=utils.resolve_max_positions(*limits),
+            max_tokens,
+            batch_size,
+            utils.resolve_max_positions(*limits),
+            seed=seed,
             disable_iterator_cache=True,  # else the first batch size is kept
         )
 

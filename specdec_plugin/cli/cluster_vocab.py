@@ -5,7 +5,7 @@ import ast
 import itertools
 import os
 import sys
-from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import torch
 from fairseq import checkpoint_utils, options, tasks, utils
@@ -13,6 +13,7 @@ from fairseq.data.data_utils import collate_tokens
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from torch import Tensor
 
+from .. import api
 from ..errors import PluginError
 from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
 from ..progress import Progress
@@ -110,17 +111,18 @@ def get_parser() -> argparse.ArgumentParser:
     return parser
 
 
-class Session(NamedTuple):
-    """Options, task and model."""
+class Session(api.Session):
+    """Task, its target dictionary, one model, and the options of fairseq-generate."""
 
-    cfg: Any
-    task: Any
-    model: Any
+    def __init__(self, cfg: Any, task: Any, model: Any) -> None:
+        super().__init__(task, [model])
+        self.cfg, self.model, self.dictionary = cfg, model, task.target_dictionary
 
-    @property
-    def dictionary(self) -> Any:
-        """Of the target."""
-        return self.task.target_dictionary
+    def batches_of(self, dataset: Any, shuffle: bool) -> Iterator[Batch]:
+        """Batches of a data set, in random order or not."""
+        options, seed = self.cfg.dataset, self.cfg.common.seed
+        iterator = self.iterator(dataset, options.batch_size, options.max_tokens, seed)
+        return iter(iterator.next_epoch_itr(shuffle=shuffle))
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
@@ -272,13 +274,12 @@ class _Decoded:
 
 def _of_split(session: Session) -> Iterator[Batch]:
     """Batches of a split in random order, so that the first ones are a sample of all."""
-    cfg, task = session.cfg, session.task
+    subset = session.cfg.dataset.gen_subset
     try:
-        task.load_dataset(cfg.dataset.gen_subset)
+        session.task.load_dataset(subset)
     except FileNotFoundError as error:
         raise PluginError(f"{error}. Name a split of the data with --gen-subset.") from error
-    dataset = task.dataset(cfg.dataset.gen_subset)
-    yield from _batches(session, dataset, shuffle=True)
+    yield from session.batches_of(session.task.dataset(subset), True)
 
 
 def _of_text(session: Session, path: str) -> Iterator[Batch]:
@@ -287,21 +288,7 @@ def _of_text(session: Session, path: str) -> Iterator[Batch]:
     while some := list(itertools.islice(lines, LINES)):
         tokens, lengths = task.get_interactive_tokens_and_lengths(some, lambda line: line)
         dataset = task.build_dataset_for_inference(tokens, lengths)
-        yield from _batches(session, dataset, shuffle=False)
-
-
-def _batches(session: Session, dataset: Any, shuffle: bool) -> Iterator[Batch]:
-    cfg, task = session.cfg, session.task
-    limits: Tuple[Any, ...] = (task.max_positions(), session.model.max_positions())
-    iterator = task.get_batch_iterator(
-        dataset,
-        max_tokens=cfg.dataset.max_tokens,
-        max_sentences=cfg.dataset.batch_size,
-        max_positions=utils.resolve_max_positions(*limits),
-        seed=cfg.common.seed,
-        disable_iterator_cache=True,
-    )
-    return iter(iterator.next_epoch_itr(shuffle=shuffle))
+        yield from session.batches_of(dataset, False)
 
 
 if __name__ == "__main__":

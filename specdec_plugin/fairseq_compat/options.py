@@ -8,9 +8,15 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from hydra.core.config_store import ConfigStore
 
 
-def option(default: Any, text: str) -> Any:
-    """A dataclass field that fairseq makes a command-line option of, with this help."""
-    return field(default=default, metadata={"help": text})
+def option(default: Any, text: str, valid: Any = None) -> Any:
+    """A dataclass field that becomes a command-line option.
+
+    Args:
+        default: its value where the option is not given.
+        text: its help.
+        valid: the values that a number may have, a :class:`..methods.options.Range`; None for any.
+    """
+    return field(default=default, metadata={"help": text, "valid": valid})
 
 
 def fill_in(args: Namespace, defaults: Any) -> None:

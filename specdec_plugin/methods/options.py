@@ -1,10 +1,12 @@
 """Options that several methods share; an option of one method stands in its own folder."""
 
 import math
-from dataclasses import Field, dataclass, field
+from dataclasses import Field, dataclass
 from typing import Any, List, NamedTuple, Optional, get_args
 
 from fairseq.dataclass import ChoiceEnum
+
+from ..fairseq_compat.options import option
 
 DTYPES = ("float32", "bfloat16", "float16")
 DTYPE_CHOICES = ChoiceEnum(list(DTYPES))
@@ -29,17 +31,6 @@ class Range(NamedTuple):
     def holds(self, value: float) -> bool:
         """Whether ``value`` is inside; NaN never is."""
         return value >= self.low and (value < self.below or value == math.inf == self.below)
-
-
-def option(default: Any, text: str, valid: Optional[Range] = None) -> Any:
-    """A dataclass field that becomes a command-line option.
-
-    Args:
-        default: its value where the option is not given.
-        text: its help.
-        valid: the values that a number may have; None for any.
-    """
-    return field(default=default, metadata={"help": text, "valid": valid})
 
 
 def kind_of(declared: "Field[Any]") -> Any:
@@ -71,8 +62,8 @@ class ModelOptions:
 
 
 @dataclass
-class SamplingOptions:
-    """Which samples are drawn."""
+class VerifierOptions(ModelOptions):
+    """How the verifier computes, and which samples it draws."""
 
     sentence_offset: int = option(
         0,
@@ -81,12 +72,6 @@ class SamplingOptions:
         "of a corpus draw what the whole draws",
         Range(0, "give 0 or more"),
     )
-
-
-@dataclass
-class VerifierOptions(SamplingOptions, ModelOptions):
-    """How the verifier computes."""
-
     certified_projection: bool = option(
         False,
         "score the vocabulary with 8-bit weights first, and in float32 only the symbols that the "

@@ -13,7 +13,7 @@ A method of your own is one file for ``--user-dir``::
 
 import functools
 from abc import ABC, abstractmethod
-from dataclasses import Field, fields, make_dataclass
+from dataclasses import Field, field, fields, make_dataclass
 from typing import (
     Any,
     Callable,
@@ -258,14 +258,10 @@ def config_class(name: str = "DecodingConfig", *bases: type) -> Any:
     choice = option(None, f"{summaries}. Default: fairseq's own beam search")
     declared: List[Any] = [("decoding", Optional[choices], choice)]
     for flag, each in all_flags().items():
-        declared.append((flag, each.type, option(each.default, **_texts(each))))
+        declared.append((flag, each.type, field(default=each.default, metadata=each.metadata)))
     made = make_dataclass(name, declared, bases=(*bases, FairseqDataclass))
     made.__module__ = __name__
     return made
-
-
-def _texts(declared: "Field[Any]") -> Dict[str, Any]:
-    return {"text": declared.metadata["help"], "valid": declared.metadata["valid"]}
 
 
 def decoding_config(task: Any) -> Any:

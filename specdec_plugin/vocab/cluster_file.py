@@ -51,20 +51,14 @@ def made_for(
 
 
 def save_clusters(file: ClusterFile, path: str) -> None:
-    """Write a file that appears under its name only when it is whole."""
-    clusters = file.clusters
-    state = {
-        "kind": KIND,
-        "centroids": clusters.centroids,
-        "norms": clusters.norms,
-        "tokens": pack(clusters.offsets, clusters.tokens, clusters.vocabulary),
-        "vocabulary": clusters.vocabulary,
-        "top_k": file.top_k,
-        "neighbours": file.neighbours,
-        "decoder": file.decoder,
-        "dictionary": file.dictionary,
-        "note": file.note,
-    }
+    """Write a file that appears under its name only when it is whole.
+
+    It has the fields of :class:`ClusterFile` and :class:`Clusters` by their names, the sets of
+    tokens packed.
+    """
+    state = {"kind": KIND, **file._asdict(), **file.clusters._asdict()}
+    state["tokens"] = pack(state.pop("offsets"), state["tokens"], state["vocabulary"])
+    del state["clusters"]
     save_whole(state, path)
 
 

@@ -9,9 +9,9 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from torch import Tensor
 
-from ...decoding.history import count_kept, steps_of
 from ...decoding.state import Batch
 from ...decoding.verifier import Verifier
+from ..history import count_kept, steps_of
 from .kinds import Kind
 from .observe import predict
 

@@ -55,14 +55,10 @@ class Heads {
   void prepare(const Linear& projection, const HeadsCall& call, int threads) {
     size_t width = 0;
     scratch_size_ = projection.scratch_size(HEADS_AT_ONCE * call.rows);
-    for (const auto& each : inner) {
-      width += each->outputs;
-      scratch_size_ = std::max(scratch_size_, each->scratch_size(call.rows));
-    }
-    for (const auto& each : outer)
-      scratch_size_ = std::max(scratch_size_, each->scratch_size(call.rows));
-    for (const auto& each : query)
-      scratch_size_ = std::max(scratch_size_, each->scratch_size(call.rows));
+    for (const auto& each : inner) width += each->outputs;
+    for (const auto* maps : {&query, &inner, &outer})
+      for (const auto& each : *maps)
+        scratch_size_ = std::max(scratch_size_, each->scratch_size(call.rows));
     if (readers) {
       const size_t inputs = size_t(HEADS_AT_ONCE) * call.rows, source_dim = query[0]->outputs;
       queries_.resize(inputs * source_dim);

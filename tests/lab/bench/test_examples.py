@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from specdec_plugin.decoding.history import Step, steps_of
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.lab.bench.examples import (
     EXAMPLES_NOTE,
@@ -15,6 +14,7 @@ from specdec_plugin.lab.bench.examples import (
     segments,
 )
 from specdec_plugin.lab.bench.methods import Method
+from specdec_plugin.lab.history import Step, steps_of
 
 #: The paper's first corrected example (Table 2), cut short; numbers stand for tokens.
 WORDS = ["⏎", "▁Because", "▁that", "▁the", "▁birth", "▁rate", "s", "▁fall", "."]

@@ -40,7 +40,7 @@ def steps_of(history: Sequence[Tensor]) -> List[Step]:
 
     Args:
         history: (drafted,) and (added,) tokens of each iteration in turn, as
-            :meth:`.loop.DecodingLoop.decode` gives them.
+            :meth:`..decoding.loop.DecodingLoop.decode` gives them.
     """
     tokens = [each.tolist() for each in history]
     return [Step(draft, added) for draft, added in zip(tokens[::2], tokens[1::2])]
