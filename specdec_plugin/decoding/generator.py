@@ -64,7 +64,8 @@ class ParallelGenerator:
         self.symbols_to_strip_from_output = {*symbols_to_strip_from_output, self.eos}
         self._aligner = Aligner(models, alignment, self.pad, self.eos) if alignment else None
         samples = 1 if sampling is None else sampling.samples
-        weakref.finalize(self, _report, statistics, getattr(loop, "gate", None), samples)
+        gate = getattr(loop, "schedule", None) or getattr(loop, "gate", None)
+        weakref.finalize(self, _report, statistics, gate, samples)
 
     @torch.no_grad()
     def generate(
@@ -103,9 +104,8 @@ class ParallelGenerator:
 
     def forget(self) -> None:
         """Decode as if nothing had been decoded before; only speed depends on it."""
-        if self.loop.drafter is not None:
-            self.loop.drafter.forget()
-            self.loop.gate.forget()
+        if hasattr(self.loop, "forget"):
+            self.loop.forget()
 
     def _batch(
         self, net_input: Dict[str, Any], prefix: Optional[Tensor], bos: Optional[int]

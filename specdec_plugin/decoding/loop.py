@@ -10,6 +10,7 @@ A gate says in which iterations the drafter is asked. The drafter starts with th
 when it is first asked, and stops when it is not.
 """
 
+import time
 from typing import Any, Dict, FrozenSet, List, Optional
 
 import torch
@@ -20,6 +21,8 @@ from .acceptance import Emission, Rule, judge
 from .drafter import Drafter
 from .guard import FixedGate, Gate
 from .native_verification import NativeVerification
+from .queue import Queue
+from .schedule import Schedule
 from .state import Batch, Draft, Outcome, Rows
 from .statistics import Statistics
 from .verifier import Verifier
@@ -32,11 +35,15 @@ class VerifiedStep:
         verifier: what is accelerated.
         rule: which drafted tokens may stand.
         backend: who verifies; None: whoever runs the verifier.
+
+    Attributes:
+        exact: whether the output is that of greedy decoding, whatever is drafted.
     """
 
     def __init__(self, verifier: Verifier, rule: Rule, backend: Optional[Backend] = None) -> None:
         self.verifier = verifier
         self.rule = rule
+        self.exact = rule.exact
         self._backend = backend
         self.inform(frozenset())
 
@@ -44,12 +51,28 @@ class VerifiedStep:
         """Tell in each outcome what a drafter needs; see :class:`.drafter.Drafter`."""
         self._needs = needs
         self._native: Optional[NativeVerification] = None
+        self._queue: Optional[Queue] = None
         if NativeVerification.supports(self.verifier, self._backend) is None:
             self._native = NativeVerification(self.verifier, self.rule, needs)
 
     def start(self, batch: Batch) -> None:
         """Begin a batch."""
         self.verifier.start(batch)
+
+    def queues(self, batch: Batch) -> bool:
+        """Whether the kernels can decode a batch in one call, without drafts."""
+        if self._native is None:
+            return False
+        self.verifier.refresh()
+        prefix = batch.constraints.prefix
+        return self._native.takes(batch.constraints, 0 if prefix is None else prefix.size(1))
+
+    def queue(self, batch: Batch, workers: int) -> List[Dict[str, Any]]:
+        """Decode such a batch; see :meth:`.queue.Queue.run`."""
+        assert self._native is not None
+        self._queue = self._queue or Queue(self._native, workers)
+        self.verifier.start(batch, capacity=1)
+        return self._queue.run(batch)
 
     def take(self, rows: Rows, draft: Draft) -> Outcome:
         """Append to each row what stands of its draft, and the verifier's next token."""
@@ -76,6 +99,8 @@ class VerifiedStep:
 
 class UnverifiedStep:
     """Accept every draft: the drafter alone (``--decoding nat``)."""
+
+    exact = False
 
     def inform(self, needs: FrozenSet[str]) -> None:
         """There is no verifier that could tell anything."""
@@ -161,6 +186,7 @@ class DecodingLoop:
         statistics: where iterations, acceptance and time are counted.
         keep_history: also return the draft and the outcome of each iteration.
         gate: says when the drafter is asked; None: always.
+        workers: sentences are decoded without drafts by so many at once; 0: by one for each thread.
     """
 
     def __init__(
@@ -170,6 +196,7 @@ class DecodingLoop:
         statistics: Statistics,
         keep_history: bool = False,
         gate: Optional[Gate] = None,
+        workers: int = 0,
     ) -> None:
         self.drafter = drafter
         self.step = step
@@ -179,6 +206,9 @@ class DecodingLoop:
         self.keep_history = keep_history
         self.gate: Gate = FixedGate() if gate is None else gate
         self._started = False
+        self.workers = workers
+        fixed = drafter is None or isinstance(self.gate, FixedGate)
+        self.schedule: Optional[Schedule] = None if fixed else Schedule()
 
     def decode(self, batch: Batch) -> List[List[Dict[str, Any]]]:
         """Decode a batch.
@@ -188,6 +218,50 @@ class DecodingLoop:
             (length,), ``steps`` (iterations), and ``history``: (draft, added tokens) of each
             iteration.
         """
+        queues = not self.keep_history and self.step.exact and self.step.queues(batch)
+        begin, found = 0, []
+        while begin < batch.size:
+            slice_ = self._next(batch.size, batch.size - begin) if queues else batch.size
+            end = begin + slice_ if slice_ else batch.size
+            part = batch.left(range(begin, end))
+            since, tokens = time.perf_counter(), self.statistics.tokens
+            found += self._drafted(part) if slice_ else self._queued(part)
+            if queues and self.schedule is not None:
+                seconds = time.perf_counter() - since
+                tokens = self.statistics.tokens - tokens
+                self.schedule.record(slice_, batch.size, end - begin, tokens, seconds)
+            begin = end
+        self.statistics.sentences += batch.size
+        self.statistics.batches += 1
+        return [[hypothesis] for hypothesis in found]
+
+    def forget(self) -> None:
+        """Forget what was learned from the batches before."""
+        if self.drafter is not None:
+            self.drafter.forget()
+        self.gate.forget()
+        if self.schedule is not None:
+            self.schedule.forget()
+
+    def _next(self, size: int, left: int) -> int:
+        """How many sentences of a batch to draft for; 0: none, all that are left are a queue."""
+        if self.drafter is None:
+            return 0
+        if self.schedule is not None:
+            return self.schedule.next(size, left)
+        return left if self.gate.way(left, 0) > 0 else 0
+
+    def _queued(self, batch: Batch) -> List[Dict[str, Any]]:
+        """A hypothesis for each sentence, without drafts."""
+        found = self.step.queue(batch, self.workers)
+        for hypothesis in found:
+            hypothesis.update(steps=len(hypothesis["tokens"]), history=[])
+        tokens = sum(len(each["tokens"]) for each in found)
+        self.statistics.count_undrafted(tokens, self.drafter is not None)
+        return list(found)
+
+    def _drafted(self, batch: Batch) -> List[Dict[str, Any]]:
+        """A hypothesis for each sentence, with drafts where the gate lets them."""
         rows = Rows(batch)
         history: List[List[Tensor]] = [[] for _ in range(batch.size)]
         finished: List[Optional[Dict[str, Any]]] = [None] * batch.size
@@ -210,9 +284,7 @@ class DecodingLoop:
         for hypothesis, steps in zip(finished, history):
             assert hypothesis is not None
             hypothesis["history"] = steps
-        self.statistics.sentences += batch.size
-        self.statistics.batches += 1
-        return [[hypothesis] for hypothesis in finished if hypothesis is not None]
+        return [hypothesis for hypothesis in finished if hypothesis is not None]
 
     def _draft(self, batch: Batch, rows: Rows) -> Draft:
         """The drafter's proposal; in the first iteration the prefix that must be chosen, if any."""

@@ -15,9 +15,9 @@ from torch import Tensor
 from ..engine import Backend, CachedDecoder, native
 from ..engine.native import pointer
 from ..engine.native.interface import Header, field, structure
-from ..engine.output_projection import OutputProjection
 from ..vocab.prefilter import Prefilter
 from .acceptance import Rule
+from .constraints import Constraints
 from .native_rows import describe_rows
 from .state import Draft, Outcome, Rows
 from .verifier import Verifier
@@ -126,9 +126,12 @@ class NativeVerification:
 
     def fits(self, rows: Rows) -> bool:
         """Whether no rule is left that the kernels do not know."""
-        constraints = rows.constraints
-        prefix = 0 if constraints.prefix is None else constraints.prefix.size(1)
-        if constraints.unk_penalty != 0 or rows.shortest < prefix:
+        prefix = rows.constraints.prefix
+        return self.takes(rows.constraints, 0 if prefix is None else prefix.size(1) - rows.shortest)
+
+    def takes(self, constraints: Constraints, forced: int) -> bool:
+        """:meth:`fits`, with so many tokens of a prefix still to come."""
+        if constraints.unk_penalty != 0 or forced > 0:
             return False
         projection = self._engine.projection
         kernels = projection.native is not None or projection.gather is not None
@@ -137,56 +140,71 @@ class NativeVerification:
     def take(self, rows: Rows, draft: Draft) -> Outcome:
         """Append to each row the accepted tokens of its draft and the verifier's next token."""
         begin = time.perf_counter()
-        call, projection = self._call, self._engine.projection
+        call = self._call
         tokens, lengths = draft.tokens.contiguous(), draft.lengths.contiguous()
         width = tokens.size(1)
         rows.make_room(width + 1)
         self._engine.describe(self._verifier.states[0], width + 1, call.stack)
         describe_rows(rows, call.rows)
-        self._describe_constraints(rows)
-        call.gather = projection.gather
-        if projection.native is not None and (call.beta > 1 or self._verifier.certified):
-            self._describe_prefilter(projection)
+        handles = self._describe_scores(rows.constraints, call)
         self._make_results(rows.size, width + 1)
         call.block = width
         call.draft, call.draft_lengths = tokens.data_ptr(), lengths.data_ptr()
         self._library.verification_run(
-            self._scratch,
-            self._engine.stack,
-            None if projection.native is None else projection.native.handle,
-            ctypes.byref(call),
-            torch.get_num_threads(),
+            self._scratch, *handles, ctypes.byref(call), torch.get_num_threads()
         )
         now, drafted, kept, added, ended = [count[: rows.size] for count in self._counts]
         rows.sync_lengths(now)
-        self._verifier.spent(time.perf_counter() - begin, call.scoring_seconds)
-        if self._verifier.certified:
-            positions = rows.size * (1 + max(drafted))
-            self._verifier.statistics.certify(positions, call.certain, call.rescored)
+        self.count(call, rows.size * (1 + max(drafted)), time.perf_counter() - begin)
         return Outcome(drafted, kept, added, ended, self._argmax, self._hidden)
 
+    def describe(self, constraints: Constraints, width: int, call: VerifyCall) -> List[Any]:
+        """Describe what verifies rows of at most ``width`` tokens; see :mod:`.queue`.
+
+        Returns:
+            the kernels' handles of the layers and of the projection, or None for the latter.
+        """
+        self._engine.describe_source(self._verifier.states[0], width, call.stack)
+        call.temperature, call.beta = self._verifier.temperature, 1
+        return self._describe_scores(constraints, call)
+
+    @property
+    def shares_scratch(self) -> bool:
+        """Whether only one thread or team may score at a time."""
+        return self._engine.projection.gather is not None
+
+    def count(self, call: VerifyCall, positions: int, seconds: float) -> None:
+        """Count the time of a call, and what it scored."""
+        self._verifier.spent(seconds, call.scoring_seconds)
+        if self._verifier.certified:
+            self._verifier.statistics.certify(positions, call.certain, call.rescored)
+
     def _make_results(self, rows: int, width: int) -> None:
-        """Make tensors for what the drafter needs besides the counts."""
+        """Make room for the counts, and for what the drafter needs besides them."""
         if "argmax" in self._needs:
             self._argmax = torch.empty(rows, width, dtype=torch.long)
             self._call.argmax = self._argmax.data_ptr()
+        if not self._counts or len(self._counts[0]) < rows:
+            self._counts = [(c_int64 * rows)() for _ in range(5)]
+            call = self._call
+            call.lengths, call.drafted, call.kept, call.added, call.ended = map(
+                ctypes.addressof, self._counts
+            )
         if "hidden" in self._needs and (self._hidden is None or self._hidden.size(0) != rows):
             self._hidden = torch.empty(rows, self._engine.embedding.size(1))
             self._call.hidden = self._hidden.data_ptr()
 
-    def _describe_prefilter(self, projection: OutputProjection) -> None:
-        call, prefilter = self._call, self._prefilter
-        if prefilter is None or prefilter.version != projection.version:
-            prefilter = self._prefilter = Prefilter(projection)
-        call.prefilter, call.weight = prefilter.rounded.handle, pointer(prefilter.weight)
-        call.bias, call.error_bound = pointer(prefilter.bias), prefilter.error_bound
-
-    def _describe_constraints(self, rows: Rows) -> None:
-        call, constraints = self._call, rows.constraints
+    def _describe_scores(self, constraints: Constraints, call: VerifyCall) -> List[Any]:
+        """Describe what may be chosen and what scores it; the handles of layers and projection."""
+        projection = self._engine.projection
         call.suppressed_id, call.eos = constraints.pad, constraints.eos
         call.min_len, call.max_len = constraints.min_len, constraints.max_len
-        if not self._counts or len(self._counts[0]) < rows.size:
-            self._counts = [(c_int64 * rows.size)() for _ in range(5)]
-            call.lengths, call.drafted, call.kept, call.added, call.ended = map(
-                ctypes.addressof, self._counts
-            )
+        call.gather = projection.gather
+        if projection.native is not None and (call.beta > 1 or self._verifier.certified):
+            prefilter = self._prefilter
+            if prefilter is None or prefilter.version != projection.version:
+                prefilter = self._prefilter = Prefilter(projection)
+            call.prefilter, call.weight = prefilter.rounded.handle, pointer(prefilter.weight)
+            call.bias, call.error_bound = pointer(prefilter.bias), prefilter.error_bound
+        whole = projection.native
+        return [self._engine.stack, None if whole is None else whole.handle]

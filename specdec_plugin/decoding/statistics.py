@@ -78,6 +78,14 @@ class Statistics:
         self.tokens += sum(emitted)
         self.iterations += len(emitted)
 
+    def count_undrafted(self, tokens: int, gated: bool) -> None:
+        """Add iterations of one token each; ``gated``: drafts would have been possible."""
+        self.draft_lengths[0] += tokens
+        self.kept_lengths[0] += tokens
+        self.tokens += tokens
+        self.iterations += tokens
+        self.gated += tokens if gated else 0
+
     def certify(self, positions: int, certain: int, rescored: int) -> None:
         """Add one call of a certified verifier."""
         self.certified += positions

@@ -42,14 +42,21 @@ class Verifier:
         self.states: Sequence[Any] = ()
         self.hidden: Optional[Tensor] = None
 
-    def start(self, batch: Batch, beams: int = 1) -> None:
+    def refresh(self) -> None:
+        """Pack weights again where they have changed."""
+        for engine in self.engines:
+            if isinstance(engine, CachedDecoder):
+                engine.refresh()
+
+    def start(self, batch: Batch, beams: int = 1, capacity: int = 256) -> None:
         """Project the encoder outputs of a batch and empty the caches.
 
         Args:
             batch: the batch.
             beams: the most rows that a sentence will have.
+            capacity: tokens that the caches have room for to begin with.
         """
-        capacity = min(batch.constraints.max_len + 1, 256)
+        capacity = min(batch.constraints.max_len + 1, capacity)
         with self.statistics.timed("verifier"):
             self.states = [
                 engine.start(out, capacity, beams)

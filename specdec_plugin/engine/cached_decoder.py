@@ -432,13 +432,18 @@ class CachedDecoder(Packed):
         """
         cache = state.cache
         cache.make_room(new)
-        positions = self._reach(state.longest, new)
-        if positions is not None:
-            call.positions, call.position_limit = positions.data_ptr(), positions.size(0)
+        self.describe_source(state, new, call)
         call.cache, call.capacity = cache.store.data_ptr(), cache.capacity
         call.total_rows, call.row_index = cache.store.size(2), pointer(cache.row_index)
         call.beams, call.ancestors = state.beams, pointer(cache.ancestors)
+
+    def describe_source(self, state: DecoderState, new: int, call: Any) -> None:
+        """:meth:`describe` without the cache."""
+        positions = self._reach(state.longest, new)
+        if positions is not None:
+            call.positions, call.position_limit = positions.data_ptr(), positions.size(0)
         source = state.source_kv
+        call.sources = source.size(1)
         call.source_kv, call.source_length = source.data_ptr(), source.size(3)
         call.source_lengths = pointer(state.source_lengths)
 

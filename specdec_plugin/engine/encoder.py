@@ -34,10 +34,10 @@ def build_encoder(model: Any, backend: Optional[Backend] = None) -> Encoder:
 
 
 class FastEncoder(Packed):
-    """Runs the layers in one call, and embeds in it too unless something is padded.
+    """Runs the layers in one call for all rows of one length, so that nothing is padded.
 
-    Positions are counted over what is not padding, so fairseq's own module embeds
-    padded batches.
+    Where the kernels cannot embed, or a text has the padding symbol amid others, fairseq's own
+    module embeds, and rows are padded.
 
     Args:
         encoder: fairseq's encoder; see :meth:`supports`.
@@ -86,10 +86,10 @@ class FastEncoder(Packed):
             return self.encoder.forward_torchscript(net_input)
         tokens = net_input["src_tokens"]
         padding = self._padding(tokens)
-        if padding is not None or self._symbols is None:
+        if self._symbols is None or _amid(padding):
             encoded = self._embedded(tokens, padding)
         else:
-            encoded = self._plain(tokens)
+            encoded = self._plain(tokens, padding)
         return {
             "encoder_out": [encoded.transpose(0, 1)],
             "encoder_padding_mask": [] if padding is None else [padding],
@@ -125,11 +125,11 @@ class FastEncoder(Packed):
         pad = self.encoder.padding_idx
         return tokens.eq(pad) if pad in numbers else None
 
-    def _plain(self, tokens: Tensor) -> Tensor:
-        """(rows, src, dim) of rows without padding."""
+    def _plain(self, tokens: Tensor, padding: Optional[Tensor]) -> Tensor:
+        """(rows, src, dim), zero where (rows, src) ``padding`` is true."""
         assert self._layers is not None
         positions = None if self._positions is None else self._positions.reach(0, tokens.size(1))
-        return self._layers.encode(tokens, None, positions)
+        return self._layers.encode_rows(tokens, padding, positions)
 
     def _embedded(self, tokens: Tensor, padding: Optional[Tensor]) -> Tensor:
         """The same by fairseq's embedding; nothing sees what (rows, src) ``padding`` says."""
@@ -139,6 +139,15 @@ class FastEncoder(Packed):
             mask = torch.zeros(padding.shape).masked_fill_(padding, float("-inf"))
         embedded = self.encoder.forward_embedding(tokens)[0].detach().float()
         return self._layers.encode(embedded.contiguous(), mask)
+
+
+def _amid(padding: Optional[Tensor]) -> bool:
+    """Whether anything in (rows, src) is padding between two symbols."""
+    if padding is None:
+        return False
+    real = (~padding).byte()
+    first, last = real.argmax(1), real.size(1) - 1 - real.flip(1).argmax(1)
+    return bool((last - first + 1 != real.sum(1)).any())
 
 
 def _layers(encoder: TransformerEncoderBase) -> List[Any]:

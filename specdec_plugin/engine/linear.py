@@ -1,5 +1,6 @@
 """Matrix products with fixed weights, packed once for many small calls."""
 
+import ctypes
 import weakref
 from typing import Any, List, Optional, Sequence, Tuple
 
@@ -161,16 +162,15 @@ class NativeLinear:
         inputs = inputs.float().contiguous()
         rows, length, _ = inputs.shape
         out = inputs.new_empty(count, rows, heads, length, self.outputs // (count * heads))
-        self._library.linear_source_kv(
-            self.handle,
-            inputs.data_ptr(),
-            rows,
-            length,
-            count,
-            heads,
-            out.data_ptr(),
-            torch.get_num_threads(),
+        call = native.SourceKvCall(
+            inputs=inputs.data_ptr(),
+            rows=rows,
+            length=length,
+            count=count,
+            heads=heads,
+            out=out.data_ptr(),
         )
+        self._library.linear_source_kv(self.handle, ctypes.byref(call), torch.get_num_threads())
         return out
 
     def scores(self, inputs: Tensor, suppressed_id: int) -> Tuple[Tensor, Tensor]:

@@ -81,41 +81,68 @@ class NativeLayers:
         ]
         self._library.stack_layer(self.handle, *handles, norms, epsilons)
 
-    def encode(
-        self, inputs: Tensor, mask: Optional[Tensor], positions: Optional[Tensor] = None
-    ) -> Tensor:
+    def encode(self, vectors: Tensor, mask: Optional[Tensor]) -> Tensor:
         """Run encoder layers: every input sees every other.
 
         Args:
-            inputs: (rows, length, dim) contiguous float32 vectors, or (rows, length) tokens,
-                which stand at the positions 0, 1, ….
+            vectors: (rows, length, dim) contiguous float32.
             mask: (rows, length) 0, or -inf where nothing may be seen; None for none.
-            positions: (limit, dim) vectors to be added to tokens, or None.
 
         Returns:
             (rows, length, dim).
         """
-        rows, width = inputs.shape[:2]
-        given, inputs = inputs.dim() == 3, inputs.contiguous()
-        out = torch.empty(rows, width, self._dim)
+        rows, width, _ = vectors.shape
+        out = torch.empty_like(vectors)
         call = native.StackCall(
             rows=rows,
             width=width,
-            vectors=inputs.data_ptr() if given else None,
-            tokens=None if given else inputs.data_ptr(),
-            token_stride=width,
-            positions=native.pointer(positions),
-            position_limit=0 if positions is None else positions.size(0),
+            vectors=vectors.data_ptr(),
             out=out.data_ptr(),
             self_mask=native.pointer(mask),
         )
         self._library.stack_run(self.handle, ctypes.byref(call), torch.get_num_threads())
         return out
 
+    def encode_rows(
+        self, tokens: Tensor, padding: Optional[Tensor], positions: Optional[Tensor]
+    ) -> Tensor:
+        """Embed tokens and run encoder layers: every token sees every other of its row.
+
+        Args:
+            tokens: (rows, length) long; those of a row are at the positions 0, 1, ….
+            padding: (rows, length) true before or behind the tokens of a row; None: nowhere.
+            positions: (limit, dim) vectors to be added to tokens, or None.
+
+        Returns:
+            (rows, length, dim), zero at what is padding.
+        """
+        rows, width = tokens.shape
+        tokens = tokens.contiguous()
+        starts, lengths = torch.zeros(rows, dtype=torch.long), torch.full((rows,), width)
+        if padding is None:
+            out, order = torch.empty(rows, width, self._dim), torch.arange(rows)
+        else:
+            out, starts = torch.zeros(rows, width, self._dim), padding.byte().argmin(1)
+            lengths = (~padding).sum(1)
+            order = lengths.argsort(descending=True)
+        call = native.EncodeCall(
+            tokens=tokens.data_ptr(),
+            rows=rows,
+            stride=width,
+            order=order.data_ptr(),
+            starts=starts.data_ptr(),
+            lengths=lengths.data_ptr(),
+            positions=native.pointer(positions),
+            position_limit=0 if positions is None else positions.size(0),
+            out=out.data_ptr(),
+        )
+        self._library.encode_run(self.handle, ctypes.byref(call), torch.get_num_threads())
+        return out
+
     def embed_with(
         self, weight: Tensor, scale: float, masks: Optional[Tensor], norm: Optional[nn.LayerNorm]
     ) -> None:
-        """Let :meth:`encode` and :meth:`decode` take tokens.
+        """Let :meth:`encode_rows` and :meth:`decode` take tokens.
 
         Args:
             weight: (vocabulary, dim) contiguous float32 token vectors; kept alive here.

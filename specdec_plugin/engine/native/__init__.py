@@ -19,11 +19,13 @@ from torch import Tensor
 
 from .build import library_path
 from .interface import bind
-from .kernels import ACTIVATIONS, WEIGHT_TYPES, StackCall
+from .kernels import ACTIVATIONS, WEIGHT_TYPES, EncodeCall, SourceKvCall, StackCall
 
 __all__ = [
     "ACTIVATIONS",
     "WEIGHT_TYPES",
+    "EncodeCall",
+    "SourceKvCall",
     "StackCall",
     "float_weight",
     "library",

@@ -55,6 +55,36 @@ class StackCall(ctypes.Structure):
     )
 
 
+@structure
+class SourceKvCall(ctypes.Structure):
+    """Cross-attention keys and values of several layers, by one linear map.
+
+    Its outputs are ``count`` vectors of ``heads`` parts each.
+    """
+
+    inputs = field("const float*", "(rows, length, dim)")
+    rows = field("int")
+    length = field("int")
+    count = field("int")
+    heads = field("int")
+    out = field("float*", "(count, rows, heads, length, size of a part) result")
+
+
+@structure
+class EncodeCall(ctypes.Structure):
+    """Rows of an encoder, each of its own length."""
+
+    tokens = field("const int64_t*", "(rows, stride)")
+    rows = field("int")
+    stride = field("int")
+    order = field("const int64_t*", "(rows) such that those of one length follow each other")
+    starts = field("const int64_t*", "(rows) where the symbols of a row begin")
+    lengths = field("const int64_t*", "(rows) how many they are")
+    positions = field("const float*", "(position_limit, dim) vectors of positions, or null")
+    position_limit = field("int")
+    out = field("float*", "(rows, stride, dim) result, where a row has symbols")
+
+
 Header(
     __file__,
     "linear.h",
@@ -63,4 +93,5 @@ Header(
 Header(
     __file__, "stack.h", "Stack stack(int dim, int heads, int norm_first, Activation activation)"
 )
+Header(__file__, "encode.h")
 Header(__file__, "probabilities.h")

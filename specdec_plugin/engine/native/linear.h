@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "engine/native/formats.h"
@@ -175,6 +177,44 @@ class Linear {
   }
 };
 
+// Keys and values of some rows of the source.
+class SourceKv {
+ public:
+  static constexpr int INPUTS = 256;  // at once, so that products stay in the nearer caches
+
+  void prepare(const std::pair<const Linear*, const SourceKvCall*>& both, int begin, int end, int) {
+    std::tie(linear_, call_) = both;
+    begin_ = begin;
+    inputs_ = (end - begin) * call_->length;
+    values_.resize(size_t(inputs_) * linear_->outputs);
+    words_.resize(linear_->scratch_size(inputs_));
+  }
+
+  void run(const Team& team) {
+    const SourceKvCall& call = *call_;
+    const int parts = call.count * call.heads, size = linear_->outputs / parts;
+    linear_->run(team, call.inputs + size_t(begin_) * call.length * linear_->inputs,
+                 linear_->inputs, inputs_, words_.data(),
+                 {values_.data(), size_t(linear_->outputs), nullptr, Activation::none});
+    team.wait();
+    for (int part = team.begin(parts); part < team.end(parts); ++part)
+      for (int input = 0; input < inputs_; ++input) {
+        const int row = begin_ + input / call.length;
+        const size_t target =
+            (size_t(part / call.heads) * call.rows + row) * call.heads + part % call.heads;
+        std::memcpy(call.out + (target * call.length + input % call.length) * size,
+                    &values_[(size_t(input) * parts + part) * size], sizeof(float) * size);
+      }
+  }
+
+ private:
+  const Linear* linear_;
+  const SourceKvCall* call_;
+  int begin_, inputs_;
+  std::vector<float> values_;
+  std::vector<uint32_t> words_;
+};
+
 extern "C" {
 
 // in: (rows, inputs); out: (rows, outputs)
@@ -204,29 +244,10 @@ void linear_scores(const Linear* linear, const float* in, int rows, int suppress
   });
 }
 
-// Cross-attention keys and values of several layers. in: (rows, length, inputs). The outputs are
-// `count` vectors of `heads` parts each; out: (count, rows, heads, length, size of a part).
-void linear_source_kv(const Linear* linear, const float* in, int rows, int length, int count,
-                      int heads, float* out, int threads) {
-  const int inputs = length * rows, parts = count * heads, size = linear->outputs / parts;
-  static thread_local std::vector<float> values;
-  static thread_local std::vector<uint32_t> words;
-  values.resize(size_t(inputs) * linear->outputs);
-  words.resize(linear->scratch_size(inputs));
-  float* flat = values.data();  // of the calling thread, for all threads
-  uint32_t* scratch = words.data();
-  parallel(threads, [&](const Team& team) {
-    linear->run(team, in, linear->inputs, inputs, scratch,
-                {flat, size_t(linear->outputs), nullptr, Activation::none});
-    team.wait();
-    for (int part = team.begin(parts); part < team.end(parts); ++part)
-      for (int input = 0; input < inputs; ++input) {
-        const int vector = part / heads, head = part % heads, row = input / length;
-        const size_t target = (size_t(vector) * rows + row) * heads + head;
-        std::memcpy(out + (target * length + input % length) * size,
-                    flat + (size_t(input) * parts + part) * size, sizeof(float) * size);
-      }
-  });
+// See SourceKvCall.
+void linear_source_kv(const Linear* linear, const SourceKvCall* call, int threads) {
+  const std::pair<const Linear*, const SourceKvCall*> both(linear, call);
+  in_parts<SourceKv>(both, call->rows, SourceKv::INPUTS / call->length, threads);
 }
 
 }  // extern "C"

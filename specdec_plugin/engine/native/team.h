@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <memory>
@@ -161,6 +162,27 @@ void parallel(int threads, const Body& body) {
   } else {
     helpers.run(threads, body);
   }
+}
+
+// Does `count` things of a call in parts of at most `most`. Each part is a Job of the thread that
+// takes it, so that threads do not wait for each other; all threads share a part that is alone.
+// Job: prepare(call, begin, end, threads), and then run(team) by all its threads.
+template <class Job, class Call>
+void in_parts(const Call& call, int count, int most, int threads) {
+  static thread_local Job whole;
+  most = std::max(1, std::min(most, (count + threads - 1) / threads));
+  if (count <= most) {
+    whole.prepare(call, 0, count, threads);
+    parallel(threads, [&job = whole](const Team& team) { job.run(team); });
+    return;
+  }
+  std::atomic<int> next{0};
+  parallel(threads, [&](const Team&) {
+    for (int begin; (begin = next.fetch_add(most)) < count;) {
+      whole.prepare(call, begin, std::min(begin + most, count), 1);
+      whole.run(Team());
+    }
+  });
 }
 
 }  // namespace native

@@ -1,0 +1,141 @@
+// Greedy decoding of many sentences, or draws: when a row has ended, a waiting sentence takes its
+// place. The reference is `DecodingLoop` in loop.py.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "decoding/verify.h"
+#include "engine/native/row_cache.h"
+
+namespace native {
+
+// The rows that one thread or team decodes. Rows that have ended leave: the last one moves up.
+class QueueWorker {
+ public:
+  // Decodes sentences as long as any waits. next: the index in `call.order` of the next one.
+  void run(const Stack& stack, const Linear* projection, const QueueCall& call,
+           std::atomic<int>& next, int threads) {
+    start(call);
+    while (admit(call, next)) {
+      const int64_t longest = *std::max_element(lengths_.begin(), lengths_.begin() + count());
+      cache_.fit(verify_.stack, int(stack.layers.size()), call.rows, int(longest) + 1, stack.dim);
+      verification_.run(stack, projection, verify_, threads);
+      scoring_seconds += verify_.scoring_seconds;
+      rescored += verify_.rescored;
+      certain += verify_.certain;
+      positions += count();
+      release(call);
+    }
+  }
+
+  // Of a run.
+  double scoring_seconds;
+  int64_t rescored, certain, positions;
+
+ private:
+  Verification verification_;
+  VerifyCall verify_;
+  RowCache cache_;
+  std::vector<int64_t> sentences_, slots_, keys_;  // (rows)
+  std::vector<int64_t> tokens_, lengths_;          // (rows, room_), (rows)
+  std::vector<float> scores_;                      // (rows, room_)
+  std::vector<int64_t> results_;                   // (5, rows)
+  int room_;
+
+  int& count() { return verify_.rows.count; }
+
+  void start(const QueueCall& call) {
+    scoring_seconds = 0;
+    rescored = certain = positions = 0;
+    verify_ = call.verify;
+    room_ = int(verify_.max_len) + 2;
+    for (auto* each : {&sentences_, &slots_, &keys_, &lengths_}) each->resize(call.rows);
+    for (int row = 0; row < call.rows; ++row) slots_[row] = row;
+    tokens_.resize(size_t(call.rows) * room_);
+    scores_.resize(size_t(call.rows) * room_);
+    results_.resize(size_t(call.rows) * 5);
+    verify_.rows.count = 0;
+    verify_.rows.capacity = room_;
+    verify_.rows.tokens = tokens_.data();
+    verify_.rows.scores = scores_.data();
+    verify_.rows.lengths = lengths_.data();
+    if (call.keys) verify_.rows.sampling.keys = keys_.data();
+    verify_.rows.sampling.lengths = lengths_.data();
+    verify_.stack.row_index = slots_.data();
+    verify_.stack.source_index = sentences_.data();
+    int64_t* results = results_.data();
+    for (int64_t** each :
+         {&verify_.drafted, &verify_.kept, &verify_.added, &verify_.lengths, &verify_.ended})
+      *each = std::exchange(results, results + call.rows);
+  }
+
+  // Lets waiting sentences take free rows; tells whether there are any rows.
+  bool admit(const QueueCall& call, std::atomic<int>& next) {
+    while (count() < call.rows) {
+      const int index = next.fetch_add(1);
+      if (index >= call.sentences) break;
+      const int row = count()++;
+      sentences_[row] = call.order[index];
+      if (call.keys) keys_[row] = call.keys[sentences_[row]];
+      lengths_[row] = 0;
+      tokens_[size_t(row) * room_] = call.bos;
+    }
+    return count() > 0;
+  }
+
+  // Writes out the rows that have ended. Rows behind the one that is looked at have not.
+  void release(const QueueCall& call) {
+    for (int row = count() - 1; row >= 0; --row) {
+      if (!verify_.ended[row]) continue;
+      const size_t from = size_t(row) * room_, to = size_t(sentences_[row]) * (room_ - 1);
+      call.lengths[sentences_[row]] = lengths_[row];
+      std::copy_n(&tokens_[from + 1], lengths_[row], call.tokens + to);
+      std::copy_n(&scores_[from], lengths_[row], call.scores + to);
+      move(--count(), row);
+    }
+  }
+
+  void move(int from, int to) {
+    std::swap(slots_[from], slots_[to]);
+    if (from == to) return;
+    sentences_[to] = sentences_[from];
+    keys_[to] = keys_[from];
+    lengths_[to] = lengths_[from];
+    std::copy_n(&tokens_[size_t(from) * room_], lengths_[from] + 1, &tokens_[size_t(to) * room_]);
+    std::copy_n(&scores_[size_t(from) * room_], lengths_[from], &scores_[size_t(to) * room_]);
+  }
+};
+
+// Workers that take sentences from one queue.
+class Queue {
+ public:
+  void run(const Stack& stack, const Linear* projection, QueueCall& call, int threads) {
+    while (int(workers_.size()) < call.workers) workers_.emplace_back(new QueueWorker);
+    std::atomic<int> next{0};
+    if (call.workers == 1) {
+      workers_[0]->run(stack, projection, call, next, threads);
+    } else {
+      parallel(call.workers, [&](const Team& team) {
+        workers_[team.index]->run(stack, projection, call, next, 1);
+      });
+    }
+    for (int i = 0; i < call.workers; ++i) {
+      call.verify.scoring_seconds += workers_[i]->scoring_seconds / call.workers;
+      call.verify.rescored += workers_[i]->rescored;
+      call.verify.certain += workers_[i]->certain;
+      call.positions += workers_[i]->positions;
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<QueueWorker>> workers_;
+};
+
+extern "C" void queue_run(Queue* queue, const Stack* stack, const Linear* projection,
+                          QueueCall* call, int threads) {
+  queue->run(*stack, projection, *call, threads);
+}
+
+}  // namespace native

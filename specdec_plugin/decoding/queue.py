@@ -1,0 +1,120 @@
+"""Many sentences decoded without drafts: whatever row ends, a waiting sentence takes its place.
+
+A batch of fairseq is a queue. So many rows are decoded at once as the processor likes, and all of
+them are busy until the queue is empty. With several workers each has its own rows and one thread,
+so that no thread waits for another. The whole batch is one native call.
+"""
+
+import ctypes
+import time
+from typing import Any, Dict, List, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ..engine import native
+from ..engine.native.interface import Header, field, structure
+from .native_verification import NativeVerification
+from .state import Batch
+
+Header(__file__, "queue.h", "Queue queue()")
+
+#: Rows that a worker decodes at once: with more, their keys and values leave the nearer caches.
+ROWS = 32
+
+
+@structure
+class QueueCall(ctypes.Structure):
+    """Sentences that are decoded without drafts."""
+
+    verify = field("VerifyCall", "how; rows, cache and results are the workers' own")
+    sentences = field("int")
+    order = field("const int64_t*", "(sentences) in which they are begun")
+    bos = field("int64_t", "what is fed first")
+    keys = field("const int64_t*", "(sentences) what their noise differs by, or null")
+    workers = field("int")
+    rows = field("int", "of each worker")
+    tokens = field("int64_t*", "(sentences, max_len + 1) result")
+    scores = field("float*", "(sentences, max_len + 1) result: log-probabilities of the tokens")
+    lengths = field("int64_t*", "(sentences) result")
+    positions = field("int64_t", "result: that were scored")
+
+
+class Workers(NamedTuple):
+    """Who decodes a queue.
+
+    Attributes:
+        number: workers, each with rows and a thread of its own; one has all threads.
+        rows: of each.
+    """
+
+    number: int
+    rows: int
+
+    @classmethod
+    def of(cls, sentences: int, threads: int, most: int = 0) -> "Workers":
+        """Those that suit so many sentences: two at least for a thread to be a worker.
+
+        Args:
+            sentences: how many.
+            threads: how many there are.
+            most: workers at most; 0: as many as threads.
+        """
+        number = max(1, min(most or threads, sentences // 2))
+        return cls(number, min(ROWS, -(-sentences // number)))
+
+
+class Queue:
+    """Decodes batches for a verifier that the kernels run.
+
+    Args:
+        verification: feeds, scores and chooses.
+        workers: the most of them; 0: one for each thread.
+    """
+
+    def __init__(self, verification: NativeVerification, workers: int = 0) -> None:
+        self._verification, self._workers = verification, workers
+        self._library, self._scratch = native.library(), native.own(self, "queue")
+
+    def run(self, batch: Batch) -> List[Dict[str, Any]]:
+        """Decode a batch: ``tokens`` and ``positional_scores`` (length,) of each sentence.
+
+        Args:
+            batch: one that the verifier has started with, and :meth:`fits`.
+        """
+        begin = time.perf_counter()
+        verification, size = self._verification, batch.size
+        width, threads = batch.constraints.max_len + 1, torch.get_num_threads()
+        workers = Workers.of(size, threads, self._workers)
+        if verification.shares_scratch:
+            workers = Workers.of(size, threads, 1)
+        order = _longest_first(batch)
+        tokens = torch.empty(size, width, dtype=torch.long)
+        scores, lengths = torch.empty(size, width), torch.empty(size, dtype=torch.long)
+        call = QueueCall(
+            sentences=size,
+            order=order.data_ptr(),
+            bos=batch.bos,
+            workers=workers.number,
+            rows=workers.rows,
+            tokens=tokens.data_ptr(),
+            scores=scores.data_ptr(),
+            lengths=lengths.data_ptr(),
+        )
+        handle = verification.describe(batch.constraints, width, call.verify)
+        call.verify.stack.sources = size
+        if batch.sampler is not None:
+            batch.sampler.describe(lengths, call.verify.rows.sampling)
+            call.keys = batch.sampler.keys.data_ptr()
+        self._library.queue_run(self._scratch, *handle, ctypes.byref(call), threads)
+        verification.count(call.verify, call.positions, time.perf_counter() - begin)
+        return [
+            {"tokens": tokens[row, :length], "positional_scores": scores[row, :length]}
+            for row, length in enumerate(lengths.tolist())
+        ]
+
+
+def _longest_first(batch: Batch) -> Tensor:
+    """(rows,) long: sources with many symbols begin, so that workers end at about one time."""
+    lengths: Tensor = batch.net_input["src_lengths"]
+    return lengths.argsort(descending=True, stable=True).contiguous()

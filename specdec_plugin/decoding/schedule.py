@@ -1,0 +1,146 @@
+"""How a batch is decoded: all of it as a queue without drafts, or a few sentences at a time with.
+
+Drafts help most where few rows leave the processor idle, and a queue keeps it busy with many. What
+is faster depends on the model, the text and the machine. So the schedule measures, batch by batch,
+and keeps what its trials lose to a small share of the time. The output does not depend on it.
+"""
+
+from typing import Dict, List, Optional, Tuple
+
+from .guard import Paces
+
+#: Sentences that are drafted for together.
+SLICES = (1, 8)
+#: The share of the time that trials may lose, and beyond it the time of so many sentences.
+SHARE, GRACE = 0.01, 4.0
+#: Sentences of a way that are measured before it is judged, and that count of older ones.
+_JUDGED, _RECALLED, _MEMORY = 4, 2, 64
+#: What an unknown way is assumed to take, relative to a queue of as many rows, at most.
+_UNKNOWN, _WORST = 1.5, 8.0
+#: A trial that lost is repeated more rarely, up to so many times as rarely as the share allows.
+_RARER = 8.0
+
+
+class _Way:
+    """What a way costs: sentences, tokens and seconds, of which the recent ones count."""
+
+    def __init__(self) -> None:
+        self.sentences = self.tokens = self.seconds = 0.0
+        self.resume = 0.0  # seconds spent in all before which it is not tried again
+        self.failures = 0
+
+    @property
+    def pace(self) -> float:
+        """Seconds a token."""
+        return self.seconds / self.tokens
+
+    @property
+    def judged(self) -> bool:
+        """Whether enough was measured."""
+        return self.sentences >= _JUDGED
+
+    def add(self, sentences: int, tokens: int, seconds: float) -> None:
+        """Note some sentences."""
+        self.fade(_MEMORY)
+        self.sentences += sentences
+        self.tokens += tokens
+        self.seconds += seconds
+
+    def fade(self, most: int) -> None:
+        """Let what was measured count as so many sentences at most."""
+        if self.sentences > most:
+            factor = most / self.sentences
+            self.sentences *= factor
+            self.tokens *= factor
+            self.seconds *= factor
+
+
+class Schedule:
+    """Chooses the faster way, and tries the others now and then."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what was measured."""
+        self._queues: Dict[int, _Way] = {}  # by the number of bits of the rows of a batch
+        self._slices = {size: _Way() for size in SLICES}
+        self.spent = self.lost = 0.0
+
+    def next(self, size: int, left: int) -> int:
+        """What to decode next.
+
+        Args:
+            size: sentences of the batch.
+            left: how many of them are not decoded.
+
+        Returns:
+            how many of them to draft for; 0 to decode all of them as a queue.
+        """
+        queue = self._queue(size)
+        if queue.tokens == 0:
+            return 0
+        settled = self._settled(size)
+        for slice_ in (0, *SLICES):
+            if slice_ != settled and slice_ <= left and self._due(slice_, settled, size):
+                return slice_
+        return min(settled, left)
+
+    def record(self, slice_: int, size: int, sentences: int, tokens: int, seconds: float) -> None:
+        """Note how long sentences took that were drafted for by ``slice_``, or 0 for a queue."""
+        settled, way = self._settled(size), self._way(slice_, size)
+        trial = (slice_ != settled and way.tokens > 0) or (slice_ > 0 and way.tokens == 0)
+        if way.judged and trial:
+            way.fade(_RECALLED)
+        way.add(sentences, tokens, seconds)
+        self.spent += seconds
+        if not trial or self._queue(size).tokens == 0:
+            return
+        loss = seconds - tokens * self._way(settled, size).pace
+        if loss <= 0:
+            way.failures = 0
+            return
+        self.lost += loss
+        if way.judged:
+            way.resume = self.spent + min(2.0**way.failures, _RARER) * loss / SHARE
+            way.failures += 1
+
+    def paces(self) -> Optional[Paces]:
+        """Tokens a second without and with drafts; None if they were not compared."""
+        drafted = [way.pace for way in self._slices.values() if way.judged]
+        queues = [way for way in self._queues.values() if way.tokens]
+        if not drafted or not queues:
+            return None
+        most = max(queues, key=lambda way: way.seconds)
+        return Paces(1 / most.pace, 1 / min(drafted))
+
+    def _queue(self, size: int) -> _Way:
+        return self._queues.setdefault(size.bit_length(), _Way())
+
+    def _way(self, slice_: int, size: int) -> _Way:
+        return self._slices[slice_] if slice_ else self._queue(size)
+
+    def _settled(self, size: int) -> int:
+        """The fastest way that is known: a slice, or 0 for a queue."""
+        queue = self._queue(size)
+        known: List[Tuple[float, int]] = [(queue.pace, 0)] if queue.tokens else []
+        known += [
+            (way.pace, slice_)
+            for slice_, way in self._slices.items()
+            if way.judged and slice_ <= size
+        ]
+        return min(known)[1] if known else 0
+
+    def _due(self, slice_: int, settled: int, size: int) -> bool:
+        """Whether to try a way now: after a while, where it can be afforded."""
+        way, queue = self._way(slice_, size), self._queue(size)
+        if self.spent < way.resume:
+            return False
+        sentence = queue.seconds / queue.sentences  # seconds
+        allowed = GRACE * sentence + SHARE * self.spent - self.lost
+        if way.tokens > 0:
+            sentences = slice_ or size
+            more = way.pace - self._way(settled, size).pace
+            return more * sentences * way.tokens / way.sentences <= allowed
+        slower = min(_WORST, _UNKNOWN * size / slice_) if size > slice_ else _UNKNOWN
+        return (slower - 1) * slice_ * sentence <= allowed
