@@ -208,7 +208,7 @@ class DecodingLoop:
         self._started = False
         self.workers = workers
         fixed = drafter is None or isinstance(self.gate, FixedGate)
-        self.schedule: Optional[Schedule] = None if fixed else Schedule()
+        self.schedule: Optional[Schedule] = None if fixed else Schedule(self.gate)
 
     def decode(self, batch: Batch) -> List[List[Dict[str, Any]]]:
         """Decode a batch.
@@ -222,7 +222,7 @@ class DecodingLoop:
         begin, found = 0, []
         while begin < batch.size:
             slice_ = self._next(batch.size, batch.size - begin) if queues else batch.size
-            end = begin + slice_ if slice_ else batch.size
+            end = min(batch.size, begin + (slice_ or batch.size))
             part = batch.left(range(begin, end))
             since, tokens = time.perf_counter(), self.statistics.tokens
             found += self._drafted(part) if slice_ else self._queued(part)
@@ -239,17 +239,13 @@ class DecodingLoop:
         """Forget what was learned from the batches before."""
         if self.drafter is not None:
             self.drafter.forget()
-        self.gate.forget()
-        if self.schedule is not None:
-            self.schedule.forget()
+        (self.schedule or self.gate).forget()
 
     def _next(self, size: int, left: int) -> int:
         """How many sentences of a batch to draft for; 0: none, all that are left are a queue."""
         if self.drafter is None:
             return 0
-        if self.schedule is not None:
-            return self.schedule.next(size, left)
-        return left if self.gate.way(left, 0) > 0 else 0
+        return left if self.schedule is None else self.schedule.next(size, left)
 
     def _queued(self, batch: Batch) -> List[Dict[str, Any]]:
         """A hypothesis for each sentence, without drafts."""

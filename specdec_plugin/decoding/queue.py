@@ -45,23 +45,23 @@ class Workers(NamedTuple):
 
     Attributes:
         number: workers, each with rows and a thread of its own; one has all threads.
-        rows: of each.
+        rows: sentences of each at once.
     """
 
     number: int
     rows: int
 
     @classmethod
-    def of(cls, sentences: int, threads: int, most: int = 0) -> "Workers":
-        """Those that suit so many sentences: two at least for a thread to be a worker.
+    def of(cls, sentences: int, most: int, beams: int = 1) -> "Workers":
+        """Those that suit so many sentences.
 
         Args:
             sentences: how many.
-            threads: how many there are.
-            most: workers at most; 0: as many as threads.
+            most: workers at most.
+            beams: rows of each sentence.
         """
-        number = max(1, min(most or threads, sentences // 2))
-        return cls(number, min(ROWS, -(-sentences // number)))
+        number = max(1, min(most, sentences // 2))
+        return cls(number, min(max(1, ROWS // beams), -(-sentences // number)))
 
 
 class Queue:
@@ -85,10 +85,9 @@ class Queue:
         begin = time.perf_counter()
         verification, size = self._verification, batch.size
         width, threads = batch.constraints.max_len + 1, torch.get_num_threads()
-        workers = Workers.of(size, threads, self._workers)
-        if verification.shares_scratch:
-            workers = Workers.of(size, threads, 1)
-        order = _longest_first(batch)
+        most = 1 if verification.shares_scratch else self._workers or threads
+        workers = Workers.of(size, most)
+        order = longest_first(batch)
         tokens = torch.empty(size, width, dtype=torch.long)
         scores, lengths = torch.empty(size, width), torch.empty(size, dtype=torch.long)
         call = QueueCall(
@@ -114,7 +113,7 @@ class Queue:
         ]
 
 
-def _longest_first(batch: Batch) -> Tensor:
+def longest_first(batch: Batch) -> Tensor:
     """(rows,) long: sources with many symbols begin, so that workers end at about one time."""
     lengths: Tensor = batch.net_input["src_lengths"]
     return lengths.argsort(descending=True, stable=True).contiguous()

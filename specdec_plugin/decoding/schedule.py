@@ -7,7 +7,7 @@ and keeps what its trials lose to a small share of the time. The output does not
 
 from typing import Dict, List, Optional, Tuple
 
-from .guard import Paces
+from .guard import Gate, Paces
 
 #: Sentences that are drafted for together.
 SLICES = (1, 8)
@@ -56,13 +56,22 @@ class _Way:
 
 
 class Schedule:
-    """Chooses the faster way, and tries the others now and then."""
+    """Chooses the faster way, and tries the others now and then.
 
-    def __init__(self) -> None:
-        self.forget()
+    Args:
+        gate: of the iterations that may have drafts.
+    """
+
+    def __init__(self, gate: Gate) -> None:
+        self.gate = gate
+        self._begin()
 
     def forget(self) -> None:
         """Forget what was measured."""
+        self.gate.forget()
+        self._begin()
+
+    def _begin(self) -> None:
         self._queues: Dict[int, _Way] = {}  # by the number of bits of the rows of a batch
         self._slices = {size: _Way() for size in SLICES}
         self.spent = self.lost = 0.0
@@ -75,7 +84,7 @@ class Schedule:
             left: how many of them are not decoded.
 
         Returns:
-            how many of them to draft for; 0 to decode all of them as a queue.
+            how many of them to draft for, at most; 0 to decode all of them as a queue.
         """
         queue = self._queue(size)
         if queue.tokens == 0:
@@ -84,7 +93,7 @@ class Schedule:
         for slice_ in (0, *SLICES):
             if slice_ != settled and slice_ <= left and self._due(slice_, settled, size):
                 return slice_
-        return min(settled, left)
+        return settled
 
     def record(self, slice_: int, size: int, sentences: int, tokens: int, seconds: float) -> None:
         """Note how long sentences took that were drafted for by ``slice_``, or 0 for a queue."""
@@ -110,7 +119,7 @@ class Schedule:
         drafted = [way.pace for way in self._slices.values() if way.judged]
         queues = [way for way in self._queues.values() if way.tokens]
         if not drafted or not queues:
-            return None
+            return self.gate.paces()
         most = max(queues, key=lambda way: way.seconds)
         return Paces(1 / most.pace, 1 / min(drafted))
 

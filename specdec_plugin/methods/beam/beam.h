@@ -3,8 +3,11 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <memory>
 
+#include "engine/native/row_cache.h"
 #include "engine/native/stack.h"
 #include "vocab/best.h"
 
@@ -28,45 +31,104 @@ struct Scorer {
   const Linear* projection;
 };
 
-class BeamSearch {
+// The sentences that one thread or team searches. When one is done, a waiting one takes its place.
+class BeamWorker {
  public:
-  // Searches until all sentences are done, or `call.until`. With `call.block`, the drafter searches
-  // first and the model verifies its steps, once a single sentence is left.
-  void run(const Scorer& model, const Scorer& drafter, BeamCall& call, int threads) {
-    beams_ = call.beams;
-    vocabulary_ = model.projection->outputs;
-    dim_ = model.stack->dim;
-    while (call.left > 0 && call.step < call.until) {
+  // Searches as long as any sentence waits. With `call.block`, the drafter searches first and the
+  // model verifies its steps, once a single sentence is left. next: the index in `call.order` of
+  // the next sentence.
+  void run(const Scorer& model, const Scorer& drafter, const BeamCall& call, std::atomic<int>& next,
+           int threads) {
+    start(model, call);
+    while (admit(call, next)) {
       const auto begin = std::chrono::steady_clock::now();
-      const int64_t first = call.step;
-      const int drafted = draft(drafter, call, threads);
+      const bool alone = may_draft(call, next);
+      const int64_t first = active_[0].step;
+      make_room(model, call, alone ? call.block : 0);
+      const int drafted = alone && call.block > 0 ? draft(drafter, call, threads) : 0;
       verify(model, call, drafted, threads);
-      call.passes += drafted > 0;
-      (drafted > 0 ? call.drafted_steps : call.plain_steps) += call.step - first;
-      (drafted > 0 ? call.drafted_seconds : call.plain_seconds) += seconds_since(begin);
+      if (!alone) continue;
+      passes += drafted > 0;
+      (drafted > 0 ? drafted_steps : plain_steps) += stopped_ - first;
+      (drafted > 0 ? drafted_seconds : plain_seconds) += seconds_since(begin);
     }
   }
+
+  // Of a run. Steps and their time are those of sentences that were left alone.
+  int64_t passes, drafted_steps, plain_steps;
+  double drafted_seconds, plain_seconds, scoring_seconds;
 
  private:
   static constexpr int CHUNK = 64;  // scores that are compared with a bound at once
 
+  // A sentence that is searched. slot: its rows of the cache begin at slot * beams.
+  struct Active {
+    int64_t sentence, step, slot;
+  };
+
   // What is fed: the newest token of a row before a step.
   struct Input {
-    int64_t step, row;
+    int64_t step, row, cache_row;
   };
 
   Pass pass_;
-  int beams_, vocabulary_, dim_;
+  RowCache cache_;
+  StackCall fed_call_;
+  int beams_, vocabulary_, dim_, room_;
+  int64_t stopped_;  // the step at which the last sentence that advanced stopped
+  std::vector<Active> active_;
+  std::vector<int64_t> free_;       // slots
+  std::vector<int64_t> ancestors_;  // (rows of the cache, room_) the row that holds each slot
   std::vector<Input> inputs_;
-  std::vector<int64_t> rows_, fed_, starts_, lines_, inherited_;
+  std::vector<int64_t> rows_, sources_, fed_, starts_, lines_, inherited_;
   std::vector<float> hidden_, values_;
   std::vector<uint32_t> scratch_;
   std::vector<std::vector<Continuation>> best_;  // by input, up to 2 B each
   std::vector<Continuation> merged_, next_;
-  std::vector<int64_t> drafted_lines_;  // (steps, B, capacity) the ancestors before each step
+  std::vector<int64_t> drafted_lines_;  // (steps, B, room_) the ancestors before each step
 
   static double seconds_since(std::chrono::steady_clock::time_point begin) {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  }
+
+  void start(const Scorer& model, const BeamCall& call) {
+    passes = drafted_steps = plain_steps = 0;
+    drafted_seconds = plain_seconds = scoring_seconds = 0;
+    beams_ = call.beams;
+    vocabulary_ = model.projection->outputs;
+    dim_ = model.stack->dim;
+    room_ = int(call.max_len) + 2;
+    fed_call_ = call.stack;
+    active_.clear();
+    free_.clear();
+    for (int slot = call.active - 1; slot >= 0; --slot) free_.push_back(slot);
+    ancestors_.resize(size_t(call.active) * beams_ * room_);
+  }
+
+  // Lets waiting sentences take free slots; tells whether any sentence is searched.
+  bool admit(const BeamCall& call, std::atomic<int>& next) {
+    while (!free_.empty()) {
+      const int index = next.fetch_add(1);
+      if (index >= call.sentences) break;
+      active_.push_back({call.order[index], 0, free_.back()});
+      for (int beam = 0; beam < beams_; ++beam)
+        ancestors_[(free_.back() * beams_ + beam) * room_] = free_.back() * beams_ + beam;
+      free_.pop_back();
+    }
+    return !active_.empty();
+  }
+
+  // Whether a single sentence is left, behind its first step and its prefix.
+  bool may_draft(const BeamCall& call, const std::atomic<int>& next) const {
+    return active_.size() == 1 && next.load() >= call.sentences && active_[0].step > 0 &&
+           active_[0].step >= call.prefix_width;
+  }
+
+  void make_room(const Scorer& model, const BeamCall& call, int drafted) {
+    int64_t longest = 0;
+    for (const Active& each : active_) longest = std::max(longest, each.step);
+    cache_.fit(fed_call_, int(model.stack->layers.size()), call.active * beams_,
+               int(longest) + 1 + drafted, dim_);
   }
 
   size_t at(const BeamCall& call, int64_t step, int64_t row) const {
@@ -87,23 +149,30 @@ class BeamSearch {
 
   // --- scoring -----------------------------------------------------------------------------
 
-  // The newest tokens of the sentences that are left. In the first step all beams of a sentence are
-  // equal, and only the first one runs.
-  void collect(const BeamCall& call) {
-    const int beams = call.step == 0 ? 1 : beams_;
-    inputs_.resize(size_t(call.left) * beams);
-    for (size_t i = 0; i < inputs_.size(); ++i)
-      inputs_[i] = {call.step, call.order[i / beams] * beams_ + int64_t(i % beams)};
+  // In the first step all beams of a sentence are equal, and only the first one runs.
+  int beams_at(int64_t step) const { return step == 0 ? 1 : beams_; }
+
+  // Adds the newest tokens of a sentence, and the ancestors of its rows.
+  void collect(const Active& each, int64_t step, const int64_t* ancestors) {
+    for (int beam = 0; beam < beams_at(step); ++beam) {
+      inputs_.push_back({step, each.sentence * beams_ + beam, each.slot * beams_ + beam});
+      const int64_t* line = ancestors + size_t(beam) * room_;
+      lines_.resize(inputs_.size() * fed_call_.capacity);
+      std::copy_n(line, step + 1, &lines_[(inputs_.size() - 1) * fed_call_.capacity]);
+    }
   }
 
-  // The best continuations of each input. lines: (inputs, capacity) the rows that hold their slots.
-  void score(const Scorer& model, const int64_t* lines, BeamCall& call, int threads) {
+  const int64_t* ancestors_of(const Active& each) const {
+    return &ancestors_[size_t(each.slot) * beams_ * room_];
+  }
+
+  // The best continuations of each input.
+  void score(const Scorer& model, const BeamCall& call, int threads) {
     const int count = int(inputs_.size());
-    rows_.resize(count);
-    fed_.resize(count);
-    starts_.resize(count);
+    for (auto* each : {&rows_, &sources_, &fed_, &starts_}) each->resize(count);
     for (int i = 0; i < count; ++i) {
-      rows_[i] = inputs_[i].row;
+      rows_[i] = inputs_[i].cache_row;
+      sources_[i] = inputs_[i].row / beams_;
       starts_[i] = inputs_[i].step;
       fed_[i] = call.tokens[at(call, inputs_[i].step, inputs_[i].row)];
     }
@@ -111,13 +180,14 @@ class BeamSearch {
     values_.resize(size_t(count) * vocabulary_);
     best_.resize(count);
     scratch_.resize(model.projection->scratch_size(count));
-    StackCall fed = call.stack;
+    StackCall& fed = fed_call_;
     fed.rows = count;
     fed.width = fed.token_stride = 1;
     fed.tokens = fed_.data();
     fed.starts = starts_.data();
     fed.row_index = rows_.data();
-    fed.ancestors = lines;
+    fed.source_index = sources_.data();
+    fed.ancestors = lines_.data();
     fed.out = hidden_.data();
     pass_.prepare(*model.stack, fed, threads);
     std::chrono::steady_clock::time_point layers_done;
@@ -130,7 +200,7 @@ class BeamSearch {
       team.wait();
       for (int input = team.begin(count); input < team.end(count); ++input) rank(call, input);
     });
-    call.scoring_seconds += seconds_since(layers_done);
+    scoring_seconds += seconds_since(layers_done);
   }
 
   // The best continuations of an input, by fairseq's rules: unknown, limit, prefix or minimum,
@@ -255,23 +325,23 @@ class BeamSearch {
     }
   }
 
-  // Makes the chosen continuations the beams of the next step. lines: (beams, capacity) the
-  // ancestors of the sentence's rows before this one.
-  void branch(const BeamCall& call, int64_t sentence, int64_t step, const int64_t* lines) {
-    const size_t capacity = call.stack.capacity, slots = step + 1;
+  // Makes the chosen continuations the beams of the next step. lines: (beams, room_) the ancestors
+  // of the sentence's rows before this one.
+  void branch(const BeamCall& call, const Active& active, int64_t step, const int64_t* lines) {
+    const size_t slots = step + 1;
     inherited_.resize(beams_ * slots);
     for (int beam = 0; beam < beams_; ++beam) {
-      const size_t next = at(call, step + 1, sentence * beams_ + beam);
+      const size_t next = at(call, step + 1, active.sentence * beams_ + beam);
       call.tokens[next] = next_[beam].token;
       call.parents[next] = next_[beam].row;
       call.totals[next] = next_[beam].total;
-      const int64_t* line = lines + (next_[beam].row - sentence * beams_) * capacity;
+      const int64_t* line = lines + (next_[beam].row - active.sentence * beams_) * room_;
       std::copy_n(line, slots, &inherited_[beam * slots]);
     }
     for (int beam = 0; beam < beams_; ++beam) {
-      int64_t* own = call.ancestors + (sentence * beams_ + beam) * capacity;
-      std::copy_n(&inherited_[beam * slots], slots, own);
-      std::fill(own + slots, own + capacity, sentence * beams_ + beam);
+      const int64_t row = active.slot * beams_ + beam;
+      std::copy_n(&inherited_[beam * slots], slots, &ancestors_[row * room_]);
+      ancestors_[row * room_ + slots] = row;
     }
   }
 
@@ -279,72 +349,67 @@ class BeamSearch {
 
   // Lets the drafter search from here, as if its scores were the model's; tells for how many steps.
   // Keys and values that it leaves in the cache are written again by the model.
-  int draft(const Scorer& drafter, BeamCall& call, int threads) {
-    if (call.block == 0 || call.left > 1 || call.step == 0 || call.step < call.prefix_width)
-      return 0;
-    const int64_t sentence = call.order[0], most = std::min(call.until - 1, call.max_len);
-    const size_t line_size = size_t(beams_) * call.stack.capacity;
-    const int64_t* lines = call.ancestors + sentence * line_size;
-    const int64_t begin = call.step;
-    drafted_lines_.assign(lines, lines + line_size);
-    int64_t ended = call.counts[sentence];
-    for (; call.step < most && call.step - begin < call.block; ++call.step) {
-      collect(call);
-      score(drafter, lines, call, threads);
+  int draft(const Scorer& drafter, const BeamCall& call, int threads) {
+    const Active& active = active_[0];
+    const size_t size = size_t(beams_) * room_;
+    const int64_t* lines = ancestors_of(active);
+    const int64_t most = std::min(active.step + call.block, call.max_len);
+    drafted_lines_.assign(lines, lines + size);
+    int64_t ended = call.counts[active.sentence], step = active.step;
+    for (; step < most; ++step) {
+      inputs_.clear();
+      collect(active, step, lines);
+      score(drafter, call, threads);
       merge(call, 0, beams_);
       ended += count_ends(call);
       if (ended >= beams_) break;
-      branch(call, sentence, call.step, lines);
-      drafted_lines_.insert(drafted_lines_.end(), lines, lines + line_size);
+      branch(call, active, step, lines);
+      drafted_lines_.insert(drafted_lines_.end(), lines, lines + size);
     }
-    const int drafted = int(call.step - begin);
-    call.step = begin;
-    return drafted;
+    return int(step - active.step);
   }
 
   // Searches a step with the model, and as many drafted ones behind it as are the model's, too.
-  void verify(const Scorer& model, BeamCall& call, int drafted, int threads) {
-    const int beams = call.step == 0 ? 1 : beams_;
-    collect(call);
-    if (drafted > 0) {
-      for (int64_t step = call.step + 1; step <= call.step + drafted; ++step)
-        for (int beam = 0; beam < beams_; ++beam)
-          inputs_.push_back({step, call.order[0] * beams_ + beam});
-      lines_ = drafted_lines_;
-    } else {
-      lines_.clear();
-      for (const Input& input : inputs_) {
-        const int64_t* line = call.ancestors + input.row * call.stack.capacity;
-        lines_.insert(lines_.end(), line, line + call.stack.capacity);
+  void verify(const Scorer& model, const BeamCall& call, int drafted, int threads) {
+    inputs_.clear();
+    for (const Active& each : active_) {
+      if (drafted == 0) collect(each, each.step, ancestors_of(each));
+      for (int ahead = 0; drafted > 0 && ahead <= drafted; ++ahead)
+        collect(each, each.step + ahead, &drafted_lines_[size_t(ahead) * beams_ * room_]);
+    }
+    score(model, call, threads);
+    size_t left = 0;
+    int first = 0;
+    for (Active each : active_) {
+      const int beams = beams_at(each.step);
+      const bool over = advance(call, each, first, drafted);
+      first += beams;
+      stopped_ = each.step;
+      if (over) {
+        free_.push_back(each.slot);
+      } else {
+        active_[left++] = each;
       }
     }
-    score(model, lines_.data(), call, threads);
-    int left = 0;
-    int64_t next = call.step;  // the same of all sentences: with several, nothing is drafted
-    for (int i = 0; i < call.left; ++i)
-      if (advance(call, call.order[i], i * beams, beams, drafted, next))
-        call.order[left++] = call.order[i];
-    call.left = left;
-    call.step = next;
+    active_.resize(left);
   }
 
-  // Takes a sentence as far as the drafted steps are right, and a step further, to `next`. Tells
-  // whether the sentence is not done.
-  bool advance(const BeamCall& call, int64_t sentence, int first, int beams, int drafted,
-               int64_t& next) {
-    const int64_t* lines = drafted > 0 ? lines_.data() : call.ancestors;
-    if (drafted == 0) lines += sentence * beams_ * call.stack.capacity;
-    for (int64_t step = call.step;; ++step, first += beams_, --drafted) {
+  // Takes a sentence as far as the drafted steps are right, and a step further. Tells whether it
+  // is done. first: its first input.
+  bool advance(const BeamCall& call, Active& active, int first, int drafted) {
+    const int64_t* lines = drafted > 0 ? drafted_lines_.data() : ancestors_of(active);
+    for (;; --drafted) {
+      const int64_t step = active.step++;
+      const int beams = beams_at(step);
       merge(call, first, beams);
-      finish(call, sentence, step);
-      const bool over = call.counts[sentence] == beams_ || step == call.max_len;
-      if (!over && drafted > 0 && adopt(call, step + 1, sentence)) {
-        lines += size_t(beams_) * call.stack.capacity;
-        continue;
+      finish(call, active.sentence, step);
+      if (call.counts[active.sentence] == beams_ || step == call.max_len) return true;
+      if (drafted == 0 || !adopt(call, step + 1, active.sentence)) {
+        branch(call, active, step, lines);
+        return false;
       }
-      if (!over) branch(call, sentence, step, lines);
-      next = step + 1;
-      return !over;
+      first += beams;
+      lines += size_t(beams_) * room_;
     }
   }
 
@@ -363,6 +428,33 @@ class BeamSearch {
     std::copy(totals.begin(), totals.end(), call.totals + first);
     return true;
   }
+};
+
+// Workers that take sentences from one queue.
+class BeamSearch {
+ public:
+  void run(const Scorer& model, const Scorer& drafter, BeamCall& call, int threads) {
+    while (int(workers_.size()) < call.workers) workers_.emplace_back(new BeamWorker);
+    std::atomic<int> next{0};
+    if (call.workers == 1) {
+      workers_[0]->run(model, drafter, call, next, threads);
+    } else {
+      parallel(call.workers,
+               [&](const Team& team) { workers_[team.index]->run(model, drafter, call, next, 1); });
+    }
+    for (int i = 0; i < call.workers; ++i) {
+      const BeamWorker& worker = *workers_[i];
+      call.passes += worker.passes;
+      call.drafted_steps += worker.drafted_steps;
+      call.plain_steps += worker.plain_steps;
+      call.drafted_seconds += worker.drafted_seconds;
+      call.plain_seconds += worker.plain_seconds;
+      call.scoring_seconds += worker.scoring_seconds / call.workers;
+    }
+  }
+
+ private:
+  std::vector<std::unique_ptr<BeamWorker>> workers_;
 };
 
 // drafter: null for none.

@@ -1,4 +1,4 @@
-"""Beam search as a native step: one call searches as far as the cache has room."""
+"""Beam search as one native call: whatever sentence is done, a waiting one takes its place."""
 
 import ctypes
 import time
@@ -9,14 +9,12 @@ from torch import Tensor
 
 from ...decoding.lengths import Lengths
 from ...decoding.native_verification import NativeVerification
+from ...decoding.queue import Workers, longest_first
 from ...decoding.state import Batch
 from ...decoding.verifier import Verifier
 from ...engine import CachedDecoder, native
 from ...engine.native.interface import Header, field, structure
 from .guard import Guard
-
-#: Steps for which the cache gets room at once.
-_ROOM = 64
 
 Header(__file__, "beam.h", "BeamSearch beam_search()")
 
@@ -25,7 +23,7 @@ Header(__file__, "beam.h", "BeamSearch beam_search()")
 class BeamCall(ctypes.Structure):
     """A beam search of a batch; rows are numbered ``sentence * beams + beam``."""
 
-    stack = field("StackCall", "of the verifier's decoder: positions, cache and source")
+    stack = field("StackCall", "of the verifier's decoder: positions and source")
     sentences = field("int", "of the batch")
     beams = field("int", "B")
     suppressed_id = field("int", "a symbol that is not chosen")
@@ -37,11 +35,9 @@ class BeamCall(ctypes.Structure):
     prefix = field("const int64_t*", "(sentences, prefix_width) tokens to begin with; or null")
     prefix_width = field("int")
     ngram = field("int", "no n-gram of this size may repeat; less than 2: any may")
-    step = field("int64_t", "the next step; afterwards that where the search stopped")
-    until = field("int64_t", "the step before which it stops for more room")
-    left = field("int", "sentences that are not done")
-    order = field("int64_t*", "(sentences) which they are")
-    ancestors = field("int64_t*", "(rows, capacity) the row that holds each slot of a row")
+    order = field("const int64_t*", "(sentences) in which they are begun")
+    workers = field("int")
+    active = field("int", "sentences that a worker searches at once")
     tokens = field("int64_t*", "(max_len + 2, rows) what is fed in each step")
     parents = field("int64_t*", "(max_len + 2, rows) the row of the step before that it continues")
     totals = field("float*", "(max_len + 2, rows) log-probabilities before each step, cumulated")
@@ -53,7 +49,7 @@ class BeamCall(ctypes.Structure):
     block = field("int", "the most steps that are drafted at once; 0: none")
     passes = field("int64_t", "result: passes that verified drafted steps")
     drafted_steps = field("int64_t", "result: steps that they took")
-    plain_steps = field("int64_t", "result: other steps")
+    plain_steps = field("int64_t", "result: other steps of sentences that were left alone")
     drafted_seconds = field("double", "result: time of drafted steps, with their drafts")
     plain_seconds = field("double", "result: time of the others")
     scoring_seconds = field("double", "result: time from hidden states to candidates")
@@ -113,22 +109,17 @@ class NativeBeamSearch:
         """
         engine, state = self._verifier.engines[0], self._verifier.states[0]
         assert isinstance(engine, CachedDecoder)
-        limit, tables = batch.constraints.max_len, Tables(batch, self._beams)
+        threads = torch.get_num_threads()
+        tables = Tables(batch, self._beams, Workers.of(batch.size, threads, self._beams))
         call = tables.call
         models = [*_handles(engine), None, None]
-        if self._drafter is not None and self.guard.drafts():
+        if self._drafter is not None and call.workers == 1 and self.guard.drafts():
             self._drafter.engine.follow()
             call.block = self._drafter.block_size
             models[2:] = _handles(self._drafter.engine)
         begin = time.perf_counter()
-        while call.left > 0 and call.step <= limit:
-            state.cache.longest = call.step
-            engine.describe(state, min(_ROOM, limit + 1 - call.step), call.stack)
-            call.until = min(state.cache.capacity, limit + 1)
-            tables.fit(state.cache.capacity)
-            self._library.beam_search_run(
-                self._scratch, *models, ctypes.byref(call), torch.get_num_threads()
-            )
+        engine.describe_source(state, batch.constraints.max_len + 1, call.stack)
+        self._library.beam_search_run(self._scratch, *models, ctypes.byref(call), threads)
         self._verifier.spent(time.perf_counter() - begin, call.scoring_seconds)
         self.guard.record(
             [call.plain_seconds, call.drafted_seconds], [call.plain_steps, call.drafted_steps]
@@ -149,15 +140,15 @@ class Tables:
     Args:
         batch: the batch.
         beams: B.
+        workers: who searches.
     """
 
-    def __init__(self, batch: Batch, beams: int) -> None:
+    def __init__(self, batch: Batch, beams: int, workers: Workers) -> None:
         rules, rows, steps = batch.constraints, batch.size * beams, batch.constraints.max_len + 2
         prefix = None if rules.prefix is None else rules.prefix.contiguous()
         found = batch.size, beams, rules.max_len + 1
         self._tensors: Dict[str, Tensor] = {
-            "order": torch.arange(batch.size),
-            "ancestors": torch.arange(rows).unsqueeze(1),
+            "order": longest_first(batch),
             "tokens": torch.empty(steps, rows, dtype=torch.long),
             "parents": torch.empty(steps, rows, dtype=torch.long),
             "totals": torch.empty(steps, rows),
@@ -182,17 +173,10 @@ class Tables:
             max_len=rules.max_len,
             prefix_width=0 if prefix is None else prefix.size(1),
             ngram=rules.no_repeat_ngram_size,
-            left=batch.size,
+            workers=workers.number,
+            active=workers.rows,
             **{name: each.data_ptr() for name, each in self._tensors.items()},
         )
-
-    def fit(self, capacity: int) -> None:
-        """Make room for the ancestors of so many slots; every row holds its own new ones."""
-        old = self._tensors["ancestors"]
-        ancestors = torch.arange(old.size(0)).unsqueeze(1).repeat(1, capacity)
-        ancestors[:, : old.size(1)] = old
-        self._tensors["ancestors"] = ancestors
-        self.call.ancestors = ancestors.data_ptr()
 
     def hypotheses(self, lengths: Lengths) -> List[List[Dict[str, Any]]]:
         """The finished hypotheses of each sentence, scored."""

@@ -59,12 +59,14 @@ class BeamSearch:
         Raises:
             PluginError: no hypothesis of a sentence can end.
         """
-        self.verifier.start(batch, self.beam_size)
         args = self.verifier, self.lengths, self.beam_size
+        self.verifier.refresh()
         if NativeBeamSearch.supports(self.verifier, batch, self.beam_size) is None:
+            self.verifier.start(batch, capacity=1)
             self._native = self._native or NativeBeamSearch(*args, self._ahead)
             found = self._native.run(batch)
         else:
+            self.verifier.start(batch, self.beam_size)
             found = TorchBeamSearch(*args, batch).run()
         if not all(found):
             raise PluginError(

@@ -1,0 +1,85 @@
+"""Whether a batch is a queue or drafted for: the faster way is found, and trials stay cheap."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from specdec_plugin.decoding.guard import FixedGate
+from specdec_plugin.decoding.schedule import GRACE, SHARE, SLICES, Schedule
+
+TOKENS = 20
+
+
+class Run:
+    """Decodes batches of one size; the seconds of a sentence are given by way."""
+
+    def __init__(self, size, queue, drafted):
+        self.schedule = Schedule(FixedGate())
+        self.size, self.seconds = size, {0: queue, **drafted}
+        self.ways, self.total, self.sentences = [], 0.0, 0
+
+    def batch(self):
+        left = self.size
+        while left:
+            slice_ = self.schedule.next(self.size, left)
+            done = min(slice_ or left, left)
+            spent = self.seconds[slice_] * done
+            self.schedule.record(slice_, self.size, done, done * TOKENS, spent)
+            self.ways.append(slice_)
+            self.total += spent
+            self.sentences += done
+            left -= done
+
+    def go(self, batches):
+        for _ in range(batches):
+            self.batch()
+        return self
+
+
+def test_a_queue_is_measured_first_and_drafts_then():
+    assert Run(1, 1.0, {1: 2.0}).go(2).ways == [0, 1]
+
+
+@pytest.mark.parametrize(("drafted", "settled"), [(0.5, 1), (2.0, 0)])
+def test_the_faster_way_is_settled_for_single_sentences(drafted, settled):
+    ways = Run(1, 1.0, {1: drafted}).go(200).ways
+    assert ways[100:].count(settled) >= 95
+
+
+def test_a_large_batch_is_drafted_for_in_slices_where_that_is_faster():
+    run = Run(64, 1.0, {1: 3.0, 8: 0.25}).go(400)
+    assert run.ways[-32:] == [8] * 32
+    assert run.sentences == 400 * 64
+
+
+def test_it_notices_that_the_text_has_changed():
+    run = Run(1, 1.0, {1: 2.0}).go(500)
+    run.seconds[1] = 0.2
+    run.go(5000)
+    assert run.ways[-100:].count(1) >= 95
+    run.seconds[1] = 5.0
+    run.go(2000)
+    assert run.ways[-100:].count(0) >= 95
+
+
+@given(
+    st.sampled_from([1, 2, 8, 64]),
+    st.floats(0.1, 20),
+    st.floats(0.1, 20),
+    st.integers(400, 3000),
+)
+@settings(max_examples=60, deadline=None)
+def test_what_trials_lose_is_bounded(size, alone, few, sentences):
+    run = Run(size, 1.0, {1: alone, 8: few}).go(sentences // size)
+    best = min([1.0, *(cost for cost, slice_ in zip((alone, few), SLICES) if slice_ <= size)])
+    if best < 1.0:
+        return  # how soon a faster way is found is another question
+    # A trial may lose more than was expected of it, once for each way.
+    worst = 4 * (alone + (few * 8 if size >= 8 else 0))
+    assert run.total <= run.sentences * (1 + 2 * SHARE) + GRACE + worst
+
+
+def test_nothing_is_remembered_after_forget():
+    run = Run(1, 1.0, {1: 0.5}).go(50)
+    assert run.schedule.paces() == pytest.approx((TOKENS / 1.0, TOKENS / 0.5))
+    run.schedule.forget()
+    assert run.schedule.paces() is None and run.schedule.next(1, 1) == 0
