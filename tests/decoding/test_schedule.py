@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
 from specdec_plugin.decoding.guard import FixedGate
 from specdec_plugin.decoding.schedule import GRACE, SHARE, SLICES, Schedule
 
