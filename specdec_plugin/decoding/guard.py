@@ -18,7 +18,7 @@ BURST, _LEAST = 8, 2
 #: Iterations after which another way may be tried before the number of rows changes.
 _LONG = 32
 #: The share of the time that trials may lose, and the iterations that they may lose beyond it.
-SHARE, GRACE = 0.01, 3.0
+SHARE, GRACE = 0.005, 3.0
 #: After a trial, none of the same way for so many times its duration.
 _PAUSE = 16.0
 #: A trial that lost is repeated more rarely, up to so many times as rarely as the share allows.

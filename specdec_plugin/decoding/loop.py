@@ -44,16 +44,17 @@ class VerifiedStep:
         self.verifier = verifier
         self.rule = rule
         self.exact = rule.exact
-        self._backend = backend
+        self._queue: Optional[Queue] = None
+        self._native: Optional[NativeVerification] = None
+        if NativeVerification.supports(verifier, backend) is None:
+            self._native = NativeVerification(verifier, rule)
         self.inform(frozenset())
 
     def inform(self, needs: FrozenSet[str]) -> None:
         """Tell in each outcome what a drafter needs; see :class:`.drafter.Drafter`."""
         self._needs = needs
-        self._native: Optional[NativeVerification] = None
-        self._queue: Optional[Queue] = None
-        if NativeVerification.supports(self.verifier, self._backend) is None:
-            self._native = NativeVerification(self.verifier, self.rule, needs)
+        if self._native is not None:
+            self._native.inform(needs)
 
     def start(self, batch: Batch) -> None:
         """Begin a batch."""
@@ -200,8 +201,6 @@ class DecodingLoop:
     ) -> None:
         self.drafter = drafter
         self.step = step
-        if drafter is not None:
-            step.inform(drafter.needs)
         self.statistics = statistics
         self.keep_history = keep_history
         self.gate: Gate = FixedGate() if gate is None else gate
@@ -209,6 +208,7 @@ class DecodingLoop:
         self.workers = workers
         fixed = drafter is None or isinstance(self.gate, FixedGate)
         self.schedule: Optional[Schedule] = None if fixed else Schedule(self.gate)
+        self._asked = 0  # rows, in the iterations in which there was a draft
 
     def decode(self, batch: Batch) -> List[List[Dict[str, Any]]]:
         """Decode a batch.
@@ -261,7 +261,8 @@ class DecodingLoop:
         rows = Rows(batch)
         history: List[List[Tensor]] = [[] for _ in range(batch.size)]
         finished: List[Optional[Dict[str, Any]]] = [None] * batch.size
-        self._started = False
+        self._stop()
+        iterations, self._asked = self.statistics.iterations, 0
         self.step.start(batch)
         self.gate.begin()
         while rows.size > 0:
@@ -277,6 +278,8 @@ class DecodingLoop:
             if rows.size > 0:
                 self.step.keep(rows)
         self.gate.end(self.statistics.tokens)
+        if self.drafter is not None:
+            self.statistics.gated += self.statistics.iterations - iterations - self._asked
         for hypothesis, steps in zip(finished, history):
             assert hypothesis is not None
             hypothesis["history"] = steps
@@ -286,22 +289,30 @@ class DecodingLoop:
         """The drafter's proposal; in the first iteration the prefix that must be chosen, if any."""
         prefix = rows.constraints.prefix
         if rows.steps == 0 and prefix is not None and isinstance(self.step, VerifiedStep):
+            self._asked += rows.size
             return Draft(prefix, prefix.ne(rows.constraints.pad).sum(1))
         drafter = self.drafter
         if drafter is None:
             return rows.empty_draft()
-        way = self.gate.way(rows.size, self.statistics.tokens)
+        way = self.gate.way(len(rows.order), self.statistics.tokens)
         if way == 0:
-            self._started = False
-            self.statistics.gated += rows.size
+            if self._started:
+                self._stop()
             return rows.empty_draft()
+        self._asked += rows.size
         with self.statistics.timed("drafter"):
             if not self._started:
                 drafter.start(batch.left(rows.order))
+                self.step.inform(drafter.needs)
                 self._started = True
             if drafter.lengths:
                 drafter.length = drafter.lengths[min(way, len(drafter.lengths)) - 1]
             return drafter.propose(rows)
+
+    def _stop(self) -> None:
+        """Tell the drafter nothing more, until it starts again."""
+        self._started = False
+        self.step.inform(frozenset())
 
     def _finish(
         self, rows: Rows, ended: List[int], finished: List[Optional[Dict[str, Any]]]

@@ -74,10 +74,9 @@ class NativeVerification:
     Args:
         verifier: one that :meth:`supports` allows.
         rule: the acceptance rule.
-        needs: what the outcome tells; see :class:`.drafter.Drafter`.
     """
 
-    def __init__(self, verifier: Verifier, rule: Rule, needs: FrozenSet[str]) -> None:
+    def __init__(self, verifier: Verifier, rule: Rule) -> None:
         engine = verifier.engines[0]
         assert isinstance(engine, CachedDecoder)
         self._verifier, self._engine = verifier, engine
@@ -87,10 +86,15 @@ class NativeVerification:
         self._call = VerifyCall(temperature=verifier.temperature)
         rule.describe(self._call)
         self._counts: List[Any] = []
-        self._needs = needs
+        self._needs: FrozenSet[str] = frozenset()
         self._argmax: Optional[Tensor] = None
         self._hidden: Optional[Tensor] = None
         self._prefilter: Optional[Prefilter] = None
+
+    def inform(self, needs: FrozenSet[str]) -> None:
+        """Tell this in each outcome from now on; see :class:`.drafter.Drafter`."""
+        self._needs, self._argmax, self._hidden = needs, None, None
+        self._call.argmax = self._call.hidden = None
 
     @staticmethod
     def supports(verifier: Verifier, backend: Optional[Backend] = None) -> Optional[str]:

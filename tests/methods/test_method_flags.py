@@ -58,7 +58,7 @@ def test_read_or_refused(method, name):
     cfg = DecodingConfig(decoding=method, **{name: VALUES[name]})
     if name in OF_A_FALLBACK and method == "input-guided":
         cfg.fallback, cfg.drafter_path = "nat", "drafter.pt"
-    if method == "specdec" and name == "draft_confidence":
+    if method in ("specdec", "auto") and name == "draft_confidence":
         cfg.drafter_path = "drafter.pt"
     if method == "blockwise" and name in RULES:
         cfg.acceptance = RULES[name]

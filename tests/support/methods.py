@@ -20,6 +20,7 @@ SYMBOLS = NUMBERS
 METHODS = {
     "greedy": {"decoding": "greedy"},
     "beam": {"decoding": "beam"},
+    "auto": {"decoding": "auto", "draft_rows": 0},
     "certified": {"decoding": "greedy", "certified_projection": True},
     "self-draft": {"decoding": "specdec", "draft_rows": 0},
     "relaxed": {"decoding": "specdec", "draft_rows": 0, "top_beta": 3},

@@ -1,7 +1,7 @@
 """Drafts of the verifier itself, with its weights rounded: nothing has to be trained."""
 
 import ctypes
-from typing import Optional
+from typing import Optional, Sequence
 
 import torch
 
@@ -19,6 +19,8 @@ from .native import SelfDraftCall
 #: k where none is given, for exact acceptance and for others: most drafted tokens are accepted,
 #: so long drafts pay.
 BLOCK_SIZE, RELAXED_BLOCK_SIZE = 32, 64
+#: What pays where rounding changes more tokens.
+SHORT = 8
 #: Steps of beam search that are drafted at once: each has a token for every beam.
 BEAM_BLOCK_SIZE = 4
 _NO_KERNELS = (
@@ -26,6 +28,10 @@ _NO_KERNELS = (
     "which only the native kernels can run (on a CPU, with a C++ compiler, for a plain "
     "Transformer). Add --drafter-path DRAFTER.pt, or use --decoding greedy."
 )
+
+
+class CannotDraftError(PluginError):
+    """The kernels cannot run a rounded copy of the model here."""
 
 
 class SelfDrafter(Drafter):
@@ -41,13 +47,15 @@ class SelfDrafter(Drafter):
         block_size: k, the most tokens of a draft.
         dtype: the type of the copy's weights; those of a projection by clusters have 8 bits.
         clusters: of the verifier's states, for the copy's projection; None for a full one.
+        lengths: shorter drafts that the loop may choose, rising.
 
     Attributes:
         dtype: as given.
         copy: the decoder that drafts.
 
     Raises:
-        PluginError: the kernels cannot run the verifier's decoder here, or not in its type.
+        CannotDraftError: the kernels cannot run the verifier's decoder here.
+        PluginError: they have no such type.
     """
 
     def __init__(
@@ -56,6 +64,7 @@ class SelfDrafter(Drafter):
         block_size: int = BLOCK_SIZE,
         dtype: torch.dtype = torch.int8,
         clusters: Optional[Clusters] = None,
+        lengths: Sequence[int] = (),
     ) -> None:
         if dtype not in WEIGHT_TYPES:
             raise PluginError(
@@ -64,7 +73,7 @@ class SelfDrafter(Drafter):
             )
         engine = verifier.engines[0]
         if not isinstance(engine, CachedDecoder):
-            raise PluginError(_NO_KERNELS)
+            raise CannotDraftError(_NO_KERNELS)
         copy = CachedDecoder(
             engine.decoder, dtype, project=projection_by(clusters), backend=engine.backend
         )
@@ -73,8 +82,9 @@ class SelfDrafter(Drafter):
         self._check()
         self._library = native.library()
         self._scratch = native.own(self, "self_draft")
-        self._call = SelfDraftCall(block=block_size)
-        self._buffer = DraftBuffer(block_size)
+        self._call = SelfDraftCall()
+        self.lengths, self.length = (*lengths, block_size), block_size
+        self._buffers = {each: DraftBuffer(each) for each in self.lengths}
 
     def start(self, batch: Batch) -> None:
         """Round the weights again if the verifier saw that they changed."""
@@ -83,14 +93,14 @@ class SelfDrafter(Drafter):
             self._check()
 
     def _check(self) -> None:
-        """PluginError where the copy cannot draft into the verifier's cache."""
+        """:class:`CannotDraftError` where the copy cannot draft into the verifier's cache."""
         projection = self.copy.projection
         scored = projection.native is not None or projection.shortlist is not None
         if self.copy.on_torch is not None or not scored:
-            raise PluginError(_NO_KERNELS)
+            raise CannotDraftError(_NO_KERNELS)
         if self._engine.on_torch is not None:
             own = str(self._engine.dtype).removeprefix("torch.")
-            raise PluginError(
+            raise CannotDraftError(
                 "Without --drafter-path, --decoding specdec drafts into the cache of the model, "
                 f"which cannot be shared in {own}: leave out --fp16 and --verifier-dtype {own} "
                 "(bfloat16 can be shared). Or add --drafter-path DRAFTER.pt, or use --decoding "
@@ -100,8 +110,9 @@ class SelfDrafter(Drafter):
     def propose(self, rows: Rows) -> Draft:
         """What the rounded decoder predicts, up to k tokens a row; the next draft overwrites it."""
         call, constraints, projection = self._call, rows.constraints, self.copy.projection
-        call.shortlist = projection.shortlist
-        self._buffer.fit(rows.size, call)
+        call.shortlist, call.block = projection.shortlist, self.length
+        buffer = self._buffers[self.length]
+        buffer.fit(rows.size, call)
         self.copy.describe(self._verifier.states[0], call.block, call.stack)
         describe_rows(rows, call.rows)
         call.suppressed_id, call.eos = constraints.pad, constraints.eos
@@ -113,4 +124,4 @@ class SelfDrafter(Drafter):
             ctypes.byref(call),
             torch.get_num_threads(),
         )
-        return self._buffer.draft
+        return buffer.draft

@@ -21,7 +21,7 @@ from ..options import (
 )
 from ..registry import BENCH_BEAM, Method, Variant, flags_of, register_method, typed
 from ..setup import Setup, dtype_of
-from .drafter import BEAM_BLOCK_SIZE, BLOCK_SIZE, RELAXED_BLOCK_SIZE, SelfDrafter
+from .drafter import BEAM_BLOCK_SIZE, BLOCK_SIZE, RELAXED_BLOCK_SIZE, SHORT, SelfDrafter
 
 
 @dataclass
@@ -84,6 +84,7 @@ class SelfDraft(Method):
             cfg.block_size or (BLOCK_SIZE if exact else RELAXED_BLOCK_SIZE),
             dtype,
             setup.drafter_clusters(setup.models[0]),
+            [SHORT] if exact and cfg.block_size == 0 else [],
         )
 
     @classmethod

@@ -1,0 +1,284 @@
+"""Whether drafting is ever slower than greedy decoding, in a table of models and batch sizes."""
+
+import argparse
+import json
+import statistics
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+import torch
+from fairseq.data import Dictionary
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from tqdm import tqdm
+
+import specdec_plugin
+from specdec_plugin.api import Session
+from specdec_plugin.cli import init_drafter
+from specdec_plugin.fairseq_compat.pairing import load_model
+from specdec_plugin.models.blockwise_transformer import (
+    BlockwiseTransformerModel,
+    blockwise_transformer,
+)
+from specdec_plugin.models.shape import arguments_of
+
+DESCRIPTION = """\
+Decode the same sentences with greedy decoding and with each method, taking turns,
+each pass with everything to be measured anew. Print the median over the passes of a
+method's time divided by greedy decoding's, for each model and batch size. Drafters and
+proposal heads that are not given are made, untrained."""
+
+EXAMPLE = """\
+example:
+  python data_scripts/never_slower.py --threads 2 --output slower.json \\
+      --model en-es checkpoints/pydocs-en-es/verifier.pt data-bin en es \\
+      --drafter en-es checkpoints/pydocs-en-es/drafter.pt --heads en-es heads.pt \\
+      --random tiny 40 2 40 200 --random base 512 6 8000 30"""
+
+METHODS = {
+    "specdec": {"decoding": "specdec"},
+    "specdec, drafter": {"decoding": "specdec", "drafter_path": "drafter"},
+    "hybrid-jacobi": {"decoding": "hybrid-jacobi"},
+    "gs-jacobi": {"decoding": "gs-jacobi"},
+    "input-guided": {"decoding": "input-guided"},
+    "blockwise": {"decoding": "blockwise", "drafter_path": "heads"},
+}
+#: Batches that a method decodes before the next one's turn.
+TURN = 16
+#: Tokens of random sources.
+SOURCE = 20
+
+
+class Case(NamedTuple):
+    """A model and what it decodes.
+
+    Attributes:
+        name: in the table.
+        path: of the checkpoint.
+        data: folder with dictionaries, and data unless ``length`` is given.
+        source, target: languages.
+        length: tokens of each output, from random sources; None: those of the test set.
+    """
+
+    name: str
+    path: str
+    data: str
+    source: str
+    target: str
+    length: Optional[int] = None
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="never_slower.py",
+        description=DESCRIPTION,
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    several: Dict[str, Any] = {"action": "append", "default": []}
+    add("--model", nargs=5, metavar=("NAME", "PATH", "DATA", "SOURCE", "TARGET"), **several)
+    add("--random", nargs=5, metavar=("NAME", "DIM", "LAYERS", "SYMBOLS", "LENGTH"), **several)
+    add("--drafter", nargs=2, metavar=("NAME", "PATH"), help="of a model", **several)
+    add("--heads", nargs=2, metavar=("NAME", "PATH"), help="of a model", **several)
+    add("--methods", default=",".join(METHODS).replace(", ", " "), help="default: %(default)s")
+    add("--batch-sizes", default="1,8,64", help="default: %(default)s")
+    add("--sentences", type=int, default=400, help="default: %(default)s")
+    add("--passes", type=int, default=7, help="default: %(default)s")
+    add("--threads", type=int, default=2, help="default: %(default)s")
+    add("--subset", default="test", help="split of the data (default: %(default)s)")
+    add("--folder", default="never_slower", help="for what is made (default: %(default)s)")
+    add("--output", required=True, help="file for all times, as JSON")
+    return parser
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Console program."""
+    options = get_parser().parse_args(argv)
+    torch.set_num_threads(options.threads)
+    folder = Path(options.folder)
+    cases = [Case(*each) for each in options.model]
+    cases += [random_case(folder, name, *map(int, rest)) for name, *rest in options.random]
+    given = {"drafter": dict(options.drafter), "heads": dict(options.heads)}
+    names = [name.replace("specdec drafter", "specdec, drafter") for name in split(options.methods)]
+    rows: List[Dict[str, Any]] = []
+    for case in cases:
+        paths = {
+            kind: given[kind].get(case.name) or make(case, folder)
+            for kind, make in (("drafter", untrained_drafter), ("heads", untrained_heads))
+        }
+        session = specdec_plugin.load_session(
+            case.path, case.data, source_lang=case.source, target_lang=case.target
+        )
+        for size in map(int, split(options.batch_sizes)):
+            batches = batches_of(session, case, size, options)
+            seconds = timed(session, case, batches, names, paths, options.passes)
+            rows.append({"model": case.name, "batch": size, "seconds": seconds})
+            print(table(rows[-1:]), flush=True)
+            written = {"options": vars(options), "cells": rows}
+            Path(options.output).write_text(json.dumps(written, indent=1) + "\n", "utf-8")
+    print(table(rows))
+
+
+def split(text: str) -> List[str]:
+    """The items of a list with commas."""
+    return [each.strip() for each in text.split(",")]
+
+
+def random_case(folder: Path, name: str, dim: int, layers: int, symbols: int, length: int) -> Case:
+    """A model with random weights that never ends a sentence by itself."""
+    data = folder / name
+    data.mkdir(parents=True, exist_ok=True)
+    dictionary = Dictionary()
+    for number in range(symbols - len(dictionary)):
+        dictionary.add_symbol(f"w{number}")
+    for language in ("src", "tgt"):
+        dictionary.save(str(data / f"dict.{language}.txt"))
+    arguments = Namespace(
+        arch="transformer",
+        encoder_layers=layers,
+        decoder_layers=layers,
+        encoder_embed_dim=dim,
+        decoder_embed_dim=dim,
+        encoder_ffn_embed_dim=4 * dim,
+        decoder_ffn_embed_dim=4 * dim,
+        encoder_attention_heads=dim // min(dim // 2, 64),
+        decoder_attention_heads=dim // min(dim // 2, 64),
+        share_all_embeddings=True,
+    )
+    path = str(data / "model.pt")
+    save_heads(arguments, dictionary, dictionary, None, path)
+    return Case(name, path, str(data), "src", "tgt", length)
+
+
+def save_heads(
+    arguments: Namespace, source: Any, target: Any, base: Optional[Any], path: str
+) -> None:
+    """Save a model with untrained proposal heads; without ``base``, all of it is random."""
+    arguments.arch = arguments._name = "blockwise_transformer"
+    blockwise_transformer(arguments)
+    torch.manual_seed(1)
+    task = TranslationTask(TranslationConfig(), source, target)
+    model: Any = BlockwiseTransformerModel.build_model(arguments, task)
+    if base is not None:
+        model.load_state_dict({**model.state_dict(), **base.state_dict()})
+    else:
+        with torch.no_grad():
+            for weight in model.parameters():
+                if weight.dim() > 1:
+                    weight.mul_(2.0)  # else it says the same again and again
+            model.decoder.output_projection.weight[target.eos()] = 0.0
+    init_drafter.save(model, arguments, path)
+
+
+def dictionaries(case: Case) -> List[Any]:
+    """Of the source and the target."""
+    return [init_drafter.read_dictionary(case.data, each) for each in (case.source, case.target)]
+
+
+def untrained_heads(case: Case, folder: Path) -> str:
+    """The path of the model with random proposal heads."""
+    if case.length is not None:
+        return case.path
+    path = folder / f"{case.name}.heads.pt"
+    folder.mkdir(parents=True, exist_ok=True)
+    base = load_model(case.path, *dictionaries(case))
+    arguments = Namespace(**arguments_of(case.path, base, "heads are for a Transformer"))
+    save_heads(arguments, *dictionaries(case), base, str(path))
+    return str(path)
+
+
+def untrained_drafter(case: Case, folder: Path) -> str:
+    """The path of a drafter that has only its verifier's weights."""
+    path = folder / f"{case.name}.drafter.pt"
+    folder.mkdir(parents=True, exist_ok=True)
+    languages = ["-s", case.source, "-t", case.target]
+    form = ["--decoder-layers", "2", "--block-size", "10", "--prefix-attention", "causal"]
+    form += ["--share-encoder", "--chain-units", "64"]
+    files = ["--verifier", case.path, "--output", str(path)]
+    init_drafter.main([case.data, *languages, *files, *form])
+    return str(path)
+
+
+def batches_of(session: Session, case: Case, size: int, options: Namespace) -> List[Any]:
+    """Batches of so many sentences, spread over the split."""
+    if case.length is None:
+        dataset = session.split(options.subset)
+        chosen = range(0, len(dataset), max(1, len(dataset) // options.sentences))
+        items = [dataset[number] for number in chosen][: options.sentences]
+        items.sort(key=lambda item: len(item["source"]))
+    else:
+        symbols = len(session.task.source_dictionary)
+        drawn = torch.randint(
+            4, symbols, (options.sentences, SOURCE), generator=torch.Generator().manual_seed(1)
+        )
+        words = session.task.source_dictionary
+        dataset = session.dataset([" ".join(words[each] for each in line) for line in drawn])
+        items = [dataset[number] for number in range(len(dataset))]
+    return [dataset.collater(items[first : first + size]) for first in range(0, len(items), size)]
+
+
+def timed(
+    session: Session,
+    case: Case,
+    batches: Sequence[Any],
+    names: Sequence[str],
+    paths: Dict[str, str],
+    passes: int,
+) -> Dict[str, List[float]]:
+    """By method, the seconds of each pass."""
+    ways = {"greedy": session.translator("greedy", **limit(case))}
+    for name in names:
+        flags: Dict[str, Any] = dict(METHODS[name])
+        if "drafter_path" in flags:
+            flags["drafter_path"] = paths[flags["drafter_path"]]
+        if flags.get("drafter_path") == case.path:
+            del flags["drafter_path"]
+        ways[name] = session.translator(**flags, **limit(case))
+    for way in ways.values():
+        way.decode(batches[0])
+    seconds: Dict[str, List[float]] = {name: [] for name in ways}
+    turns = [batches[first : first + TURN] for first in range(0, len(batches), TURN)]
+    for number in tqdm(range(passes), unit="pass", leave=False):
+        spent = dict.fromkeys(ways, 0.0)
+        for way in ways.values():
+            way.generator.forget()
+        for index, turn in enumerate(turns):
+            order = list(ways)[(number + index) % len(ways) :] + list(ways)
+            for name in order[: len(ways)]:
+                begin = time.perf_counter()
+                for batch in turn:
+                    ways[name].decode(batch)
+                spent[name] += time.perf_counter() - begin
+        for name, value in spent.items():
+            seconds[name].append(value)
+    return seconds
+
+
+def limit(case: Case) -> Dict[str, int]:
+    """fairseq's length options."""
+    return {"max_len_b": 200 if case.length is None else case.length}
+
+
+def table(cells: Sequence[Dict[str, Any]]) -> str:
+    """Median ratios of each cell to greedy decoding, as a table of Markdown."""
+    names = [name for name in cells[0]["seconds"] if name != "greedy"]
+    heads = ["model", "batch", "greedy, s", *names]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for cell in cells:
+        greedy = cell["seconds"]["greedy"]
+        ratios = [
+            statistics.median(one / other for one, other in zip(cell["seconds"][name], greedy))
+            for name in names
+        ]
+        shown = " | ".join(f"{ratio:.3f}" for ratio in ratios)
+        lines.append(
+            f"| {cell['model']} | {cell['batch']} | {statistics.median(greedy):.2f} | {shown} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()

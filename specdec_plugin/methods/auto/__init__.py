@@ -1,0 +1,1 @@
+"""The fastest exact way for a model, a machine and the other flags."""

@@ -1,0 +1,155 @@
+"""``--decoding auto``: the fastest exact way.
+
+Which way it is depends on the model, the device and the flags. Whether drafts are made is then
+measured, which the output does not depend on. The certified projection is left to its flag, because
+it changes scores by some thousandths.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Dict, Optional, Type
+
+from ...decoding.drafter import Drafter
+from ...decoding.operations import Work
+from ...errors import PluginError
+from ...fairseq_compat.pairing import load_model
+from ...models.blockwise_transformer import BlockwiseTransformerModel
+from ..beam.build import check_beams
+from ..beam.method import Beam
+from ..block_nat.drafter import NATDrafter
+from ..block_nat.method import BlockNAT
+from ..blockwise.drafter import BlockwiseDrafter
+from ..blockwise.method import Blockwise
+from ..greedy.method import Greedy
+from ..options import (
+    BlockSizeOptions,
+    DraftConfidenceOptions,
+    DrafterOptions,
+    DrafterPathOptions,
+    DraftRowsOptions,
+    VerifierOptions,
+)
+from ..registry import Method, Variant, flags_of, register_method, typed
+from ..self_draft.drafter import CannotDraftError, SelfDrafter
+from ..self_draft.method import SelfDraft
+from ..setup import Setup
+
+
+@dataclass
+class AutoOptions(
+    VerifierOptions,
+    DrafterPathOptions,
+    BlockSizeOptions,
+    DraftConfidenceOptions,
+    DraftRowsOptions,
+    DrafterOptions,
+):
+    """The flags of the ways to choose from that leave the output exact."""
+
+
+#: They are about a self-draft.
+_OF_DRAFTS = ("block_size", "drafter_dtype", "drafter_vocab_clusters")
+#: The method of each drafter, which knows its cost.
+_DRAFTERS: Dict[type, Type[Method]] = {
+    SelfDrafter: SelfDraft,
+    NATDrafter: BlockNAT,
+    BlockwiseDrafter: Blockwise,
+}
+
+
+@register_method("auto")
+class Auto(Method):
+    """One of the other methods."""
+
+    summary = "the fastest of the exact ways, with any --beam and --sampling"
+    Config = AutoOptions
+    honours = frozenset(["beam", "nbest", "sampling", "match_source_len", "no_repeat_ngram_size"])
+    variants = (Variant("auto", frozenset(["drafter_path", "draft_confidence", *_OF_DRAFTS])),)
+
+    @classmethod
+    def check(cls, cfg: Any) -> None:
+        """Refuse what only a trained drafter reads, without one."""
+        if cfg.draft_confidence and cfg.drafter_path is None:
+            raise PluginError(
+                f"--draft-confidence {cfg.draft_confidence} would have no effect with --decoding "
+                "auto: add --drafter-path DRAFTER.pt, or leave --draft-confidence out."
+            )
+
+    @classmethod
+    def check_search(cls, generation: Any) -> None:
+        """Refuse to print more hypotheses than there are."""
+        if not getattr(generation, "sampling", False):
+            check_beams(generation)
+
+    @classmethod
+    def unavailable(cls, generation: Any) -> Optional[str]:
+        """As beam search."""
+        return Beam.unavailable(generation) if _searches(generation) else None
+
+    @classmethod
+    def chosen(cls, setup: Setup) -> Type[Method]:
+        """The method that decodes, where the model can draft for itself."""
+        generation, cfg = setup.generation, setup.cfg
+        if _searches(generation):
+            _refuse(setup, "drafter_path", "draft_confidence", "draft_rows", "certified_projection")
+            if generation.beam > 1 and not _restricted(generation):
+                return SelfDraft
+            _refuse(setup, *_OF_DRAFTS)
+            return Beam
+        if cfg.drafter_path is not None:
+            return Blockwise if _are_heads(setup) else BlockNAT
+        return SelfDraft
+
+    @classmethod
+    def loop(cls, setup: Setup) -> Any:
+        """That of the chosen method; where nothing can draft, of the same method without drafts."""
+        try:
+            return cls.chosen(setup).loop(setup)
+        except CannotDraftError:
+            if any(_given(setup, flag) for flag in _OF_DRAFTS):
+                raise
+        return (Beam if _searches(setup.generation) else Greedy).loop(setup)
+
+    @classmethod
+    def build(cls, setup: Setup) -> Optional[Drafter]:
+        """That of the chosen method."""
+        return cls.chosen(setup).build(setup)
+
+    @classmethod
+    def cost(cls, drafter: Any, work: Work) -> float:
+        """That of the drafter's method."""
+        method = _DRAFTERS.get(type(drafter))
+        return 0.0 if method is None else method.cost(drafter, work)
+
+
+def _searches(generation: Any) -> bool:
+    """Whether fairseq's options need a beam search."""
+    if getattr(generation, "sampling", False):
+        return False
+    return generation.beam > 1 or _restricted(generation)
+
+
+def _restricted(generation: Any) -> bool:
+    """Whether options are given that beam search alone keeps, which drafts no steps then."""
+    lengths = getattr(generation, "match_source_len", False)
+    return bool(lengths or getattr(generation, "no_repeat_ngram_size", 0))
+
+
+def _given(setup: Setup, flag: str) -> bool:
+    return bool(getattr(setup.cfg, flag) != flags_of(Auto)[flag].default)
+
+
+def _refuse(setup: Setup, *flags: str) -> None:
+    """Refuse flags that a beam search does not read."""
+    for flag in flags:
+        if _given(setup, flag):
+            raise PluginError(
+                f"{typed(flag, getattr(setup.cfg, flag))} would have no effect in the beam search "
+                "that --beam, --match-source-len or --no-repeat-ngram-size asks for: leave one of "
+                "them out."
+            )
+
+
+def _are_heads(setup: Setup) -> bool:
+    """Whether --drafter-path names proposal heads."""
+    dictionaries = setup.task.source_dictionary, setup.task.target_dictionary
+    return isinstance(load_model(setup.cfg.drafter_path, *dictionaries), BlockwiseTransformerModel)

@@ -1,0 +1,78 @@
+"""``--decoding auto`` on the command line: what it chooses, and that it changes nothing."""
+
+import pytest
+
+from specdec_plugin.engine import TorchBackend
+from specdec_plugin.errors import PluginError
+from specdec_plugin.methods.auto import method
+from specdec_plugin.methods.block_nat.drafter import NATDrafter
+from specdec_plugin.methods.blockwise import method as blockwise
+from specdec_plugin.methods.blockwise.drafter import BlockwiseDrafter
+from specdec_plugin.methods.self_draft.drafter import SelfDrafter
+from tests.support import methods as ways
+from tests.support import tiny
+from tests.support.command_lines import generate_args, run_cli
+
+
+def hypotheses(printed):
+    """Number, score to 1e-3 and text of every hypothesis, in the order of the corpus."""
+    lines = [line.split("\t") for line in printed.splitlines() if line.startswith("H-")]
+    lines.sort(key=lambda each: int(each[0][2:]))
+    return [(name, round(float(score), 3), text) for name, score, text in lines]
+
+
+@pytest.mark.parametrize("more", [["--batch-size", 1], ["--beam", 4, "--nbest", 4]], ids=len)
+def test_it_prints_what_fairseqs_search_finds(corpus, tiny_verifier, more):
+    args = generate_args(corpus.data_dir, tiny_verifier, *more)
+    found = run_cli([*args, "--decoding", "auto"])
+    assert hypotheses(found.stdout) == hypotheses(run_cli(args).stdout) != []
+
+
+def test_a_given_drafter_drafts(corpus, tiny_verifier, tiny_drafter):
+    args = generate_args(corpus.data_dir, tiny_verifier, "--batch-size", 1)
+    found = run_cli([*args, "--decoding", "auto", "--drafter-path", tiny_drafter])
+    assert hypotheses(found.stdout) == hypotheses(run_cli(args).stdout) != []
+
+
+def test_samples_are_those_of_any_method(corpus, tiny_verifier):
+    args = generate_args(corpus.data_dir, tiny_verifier, "--sampling", "--beam", 3, "--nbest", 3)
+    auto, greedy = (run_cli([*args, "--decoding", each]).stdout for each in ("auto", "greedy"))
+    assert hypotheses(auto) == hypotheses(greedy) != []
+
+
+def test_what_beam_search_alone_keeps_is_searched(corpus, tiny_verifier):
+    args = generate_args(corpus.data_dir, tiny_verifier, "--no-repeat-ngram-size", 2)
+    auto, beam = (run_cli([*args, "--decoding", each]).stdout for each in ("auto", "beam"))
+    assert hypotheses(auto) == hypotheses(beam) != []
+
+
+def loop_of(way, backend=None, options=None, **flags):
+    model = ways.verifier(way)
+    return ways.generator(way, model, backend, options, **{"decoding": "auto", **flags}).loop
+
+
+def test_the_model_drafts_for_itself_where_it_can(backend):
+    drafter = loop_of("auto", backend).drafter
+    assert isinstance(drafter, SelfDrafter) == (backend.supports() is None)
+
+
+def test_heads_and_drafters_are_told_apart(monkeypatch):
+    monkeypatch.setattr(method, "load_model", lambda *args: tiny.model(1))
+    assert isinstance(loop_of("chain").drafter, NATDrafter)
+    heads = ways.verifier("joint heads")
+    for module in (method, blockwise):
+        monkeypatch.setattr(module, "load_model", lambda *args: heads)
+    model = tiny.model(1, symbols=ways.SYMBOLS)
+    found = ways.generator("auto", model, drafter_path="heads.pt")
+    assert isinstance(found.loop.drafter, BlockwiseDrafter)
+
+
+def test_flags_of_drafts_that_nobody_can_make_are_refused():
+    with pytest.raises(PluginError, match="only the native kernels can run"):
+        loop_of("auto", TorchBackend(), drafter_dtype="int8")
+
+
+@pytest.mark.parametrize("flags", [{"drafter_path": "drafter.pt"}, {"certified_projection": True}])
+def test_flags_that_a_beam_search_ignores_are_refused(flags):
+    with pytest.raises(PluginError, match="would have no effect in the beam search"):
+        loop_of("auto", options={"beam": 3}, **flags)
