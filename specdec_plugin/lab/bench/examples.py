@@ -8,6 +8,7 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence
 
 from ...api import Session
+from ...decoding.guard import FixedGate
 from ..history import Step, steps_of
 from .edits import indices_by_bin
 from .methods import Method
@@ -107,14 +108,15 @@ def example_rows(
 
 
 def decoded_again(session: Session, method: Method, batch: Any) -> List[Step]:
-    """The iterations of a sentence, decoded as if it were the first."""
-    loop, kept = method.generator.loop, method.generator.loop.keep_history
+    """The iterations of a sentence, decoded as if it were the first, with drafts in all of them."""
+    loop = method.generator.loop
+    kept = loop.keep_history, loop.gate
     method.generator.forget()
-    loop.keep_history = True
+    loop.keep_history, loop.gate = True, FixedGate()
     try:
         ((hypothesis,),) = decode(session, method, batch)
     finally:
-        loop.keep_history = kept
+        loop.keep_history, loop.gate = kept
     return steps_of([each["tokens"] for each in hypothesis["history"]])
 
 

@@ -22,6 +22,7 @@ def test_all_methods_side_by_side(corpus, tiny_verifier, tiny_drafter, tmp_path)
     reference = os.path.join(corpus.raw_dir, "test.es")
     done = run_cli(
         bench(corpus, tiny_verifier, "--drafter-path", tiny_drafter, "--batch-size", 4)
+        + ["--draft-rows", 0]
         + ["--methods", ",".join(names), "--reference", reference, "--output", tmp_path]
     )
     results = json.loads((tmp_path / "results.json").read_text("utf-8"))
@@ -278,7 +279,7 @@ def test_jacobi_solvers_with_flags_of_their_own(
         *(corpus, tiny_verifier, "--methods", ",".join(names), "--drafter-path", tiny_drafter),
         *("--draft-confidence", 0.1, "--block-size", 4, "--hybrid-length", 5),
         *("--jacobi-init", "source", "--jacobi-window", window, "--jacobi-pool", 100),
-        *("--sentences", 6, "--output", tmp_path),
+        *("--draft-rows", 0, "--sentences", 6, "--output", tmp_path),
     )
     rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
     assert [row["method"] for row in rows] == names
@@ -315,7 +316,7 @@ def test_copies_of_the_source_with_flags_of_their_own(
         *(corpus, tiny_verifier, "--methods", ",".join(names), "--drafter-path", tiny_drafter),
         *("--draft-confidence", 0.1, "--block-size", 3, "--drafter-dtype", "float32"),
         *(["--fallback", fallback] if fallback else []),
-        *("--sentences", 6, "--output", tmp_path),
+        *("--draft-rows", 0, "--sentences", 6, "--output", tmp_path),
     )
     rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
     assert [row["method"] for row in rows] == names
@@ -332,7 +333,7 @@ def test_copies_of_the_source_with_flags_of_their_own(
 def test_edit_ratios_and_examples(corpus, tiny_verifier, tiny_drafter, tmp_path, capsys):
     names = ["fairseq beam 5", "fairseq beam 1", "greedy", "input-guided", "specdec", "gs-jacobi"]
     args = [corpus, tiny_verifier, "--drafter-path", tiny_drafter, "--methods", ",".join(names)]
-    args += ["--post-process", "none", "--output", tmp_path]
+    args += ["--post-process", "none", "--draft-rows", 0, "--output", tmp_path]
     bench_here(*args)
     plain = json.loads((tmp_path / "results.json").read_text("utf-8"))
     assert "by edit ratio" not in plain and not (tmp_path / "edit-ratio.png").exists()
