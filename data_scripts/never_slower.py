@@ -46,6 +46,8 @@ METHODS = {
 }
 #: Batches that a method decodes before the next one's turn.
 TURN = 16
+#: k of untrained proposal heads.
+HEADS = 4
 #: Tokens of random sources.
 SOURCE = 20
 
@@ -158,6 +160,7 @@ def save_heads(
 ) -> None:
     """Save a model with untrained proposal heads; without ``base``, all of it is random."""
     arguments.arch = arguments._name = "blockwise_transformer"
+    arguments.block_size = arguments.trained_block_size = HEADS
     blockwise_transformer(arguments)
     torch.manual_seed(1)
     task = TranslationTask(TranslationConfig(), source, target)
