@@ -71,8 +71,7 @@ class VerifiedStep:
     def queue(self, batch: Batch, workers: int) -> List[Dict[str, Any]]:
         """Decode such a batch; see :meth:`.queue.Queue.run`."""
         assert self._native is not None
-        self._queue = self._queue or Queue(self._native, workers)
-        self.verifier.start(batch, capacity=1)
+        self._queue = self._queue or Queue(self.verifier, self._native, workers)
         return self._queue.run(batch)
 
     def take(self, rows: Rows, draft: Draft) -> Outcome:

@@ -162,13 +162,12 @@ class NativeVerification:
         self.count(call, rows.size * (1 + max(drafted)), time.perf_counter() - begin)
         return Outcome(drafted, kept, added, ended, self._argmax, self._hidden)
 
-    def describe(self, constraints: Constraints, width: int, call: VerifyCall) -> List[Any]:
-        """Describe what verifies rows of at most ``width`` tokens; see :mod:`.queue`.
+    def describe(self, constraints: Constraints, call: VerifyCall) -> List[Any]:
+        """Describe how rows without drafts are scored; see :mod:`.queue`.
 
         Returns:
             the kernels' handles of the layers and of the projection, or None for the latter.
         """
-        self._engine.describe_source(self._verifier.states[0], width, call.stack)
         call.temperature, call.beta = self._verifier.temperature, 1
         return self._describe_scores(constraints, call)
 

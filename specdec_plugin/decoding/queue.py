@@ -16,6 +16,7 @@ from ..engine import native
 from ..engine.native.interface import Header, field, structure
 from .native_verification import NativeVerification
 from .state import Batch
+from .verifier import Verifier
 
 Header(__file__, "queue.h", "Queue queue()")
 
@@ -68,21 +69,23 @@ class Queue:
     """Decodes batches for a verifier that the kernels run.
 
     Args:
-        verification: feeds, scores and chooses.
+        verifier: the model.
+        verification: feeds, scores and chooses for it.
         workers: the most of them; 0: one for each thread.
     """
 
-    def __init__(self, verification: NativeVerification, workers: int = 0) -> None:
-        self._verification, self._workers = verification, workers
+    def __init__(
+        self, verifier: Verifier, verification: NativeVerification, workers: int = 0
+    ) -> None:
+        self._verifier, self._verification, self._workers = verifier, verification, workers
         self._library, self._scratch = native.library(), native.own(self, "queue")
 
     def run(self, batch: Batch) -> List[Dict[str, Any]]:
         """Decode a batch: ``tokens`` and ``positional_scores`` (length,) of each sentence.
 
         Args:
-            batch: one that the verifier has started with, and :meth:`fits`.
+            batch: one that the verification :meth:`takes <.NativeVerification.takes>`.
         """
-        begin = time.perf_counter()
         verification, size = self._verification, batch.size
         width, threads = batch.constraints.max_len + 1, torch.get_num_threads()
         most = 1 if verification.shares_scratch else self._workers or threads
@@ -100,12 +103,14 @@ class Queue:
             scores=scores.data_ptr(),
             lengths=lengths.data_ptr(),
         )
-        handle = verification.describe(batch.constraints, width, call.verify)
-        call.verify.stack.sources = size
+        kept = self._verifier.describe_queue(batch, call.verify.stack)
+        begin = time.perf_counter()
+        handles = verification.describe(batch.constraints, call.verify)
         if batch.sampler is not None:
             batch.sampler.describe(lengths, call.verify.rows.sampling)
             call.keys = batch.sampler.keys.data_ptr()
-        self._library.queue_run(self._scratch, *handle, ctypes.byref(call), threads)
+        self._library.queue_run(self._scratch, *handles, ctypes.byref(call), threads)
+        del kept
         verification.count(call.verify, call.positions, time.perf_counter() - begin)
         return [
             {"tokens": tokens[row, :length], "positional_scores": scores[row, :length]}

@@ -1,7 +1,7 @@
 """The model that is accelerated, or several of them (an ensemble)."""
 
 import math
-from typing import Any, Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -48,20 +48,26 @@ class Verifier:
             if isinstance(engine, CachedDecoder):
                 engine.refresh()
 
-    def start(self, batch: Batch, beams: int = 1, capacity: int = 256) -> None:
+    def start(self, batch: Batch, beams: int = 1) -> None:
         """Project the encoder outputs of a batch and empty the caches.
 
         Args:
             batch: the batch.
             beams: the most rows that a sentence will have.
-            capacity: tokens that the caches have room for to begin with.
         """
-        capacity = min(batch.constraints.max_len + 1, capacity)
+        capacity = min(batch.constraints.max_len + 1, 256)
         with self.statistics.timed("verifier"):
             self.states = [
                 engine.start(out, capacity, beams)
                 for engine, out in zip(self.engines, batch.encoder_outs)
             ]
+
+    def describe_queue(self, batch: Batch, call: Any) -> List[Tensor]:
+        """Describe a batch for kernels that decode it; as the decoder does."""
+        engine = self.engines[0]
+        assert isinstance(engine, CachedDecoder)
+        with self.statistics.timed("verifier"):
+            return engine.describe_queue(batch.encoder_outs[0], batch.constraints.max_len + 1, call)
 
     def scores(self, fed: Tensor, suppressed_id: int) -> Scores:
         """Scores of what follows each fed token.

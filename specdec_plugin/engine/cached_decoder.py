@@ -264,10 +264,11 @@ class CachedDecoder(Packed):
 
     def _project_source(self, encoded: Tensor) -> Tensor:
         """(rows, src, dim) to (2 * layers, rows, heads, src, head_dim)."""
-        count = 2 * len(self.decoder.layers)
+        count, (rows, source, _) = 2 * len(self.decoder.layers), encoded.shape
         if isinstance(self._source_in, NativeLinear):
-            return self._source_in.by_vector(encoded, count, self._heads)
-        rows, source, _ = encoded.shape
+            starts = torch.arange(rows + 1) * source
+            source_kv = self._source_in.by_vector(encoded.flatten(0, 1), starts, count, self._heads)
+            return source_kv.view(count, rows, self._heads, source, -1)
         source_kv = self._source_in(encoded.to(self.dtype).flatten(0, 1))
         source_kv = source_kv.view(rows, source, count, self._heads, -1)
         return source_kv.permute(2, 0, 3, 1, 4).contiguous()
@@ -439,13 +440,45 @@ class CachedDecoder(Packed):
 
     def describe_source(self, state: DecoderState, new: int, call: Any) -> None:
         """:meth:`describe` without the cache."""
-        positions = self._reach(state.longest, new)
-        if positions is not None:
-            call.positions, call.position_limit = positions.data_ptr(), positions.size(0)
+        self._describe_positions(state.longest, new, call)
         source = state.source_kv
-        call.sources = source.size(1)
         call.source_kv, call.source_length = source.data_ptr(), source.size(3)
         call.source_lengths = pointer(state.source_lengths)
+
+    def describe_queue(self, encoder_out: EncoderOut, longest: int, call: Any) -> List[Tensor]:
+        """Point ``call`` to a batch of which some rows are decoded at a time.
+
+        Nothing of its source is padded. Only where :attr:`on_torch` is None.
+
+        Args:
+            encoder_out: as for :meth:`start`.
+            longest: tokens that a row may have.
+            call: a :class:`native.StackCall`.
+
+        Returns:
+            what has to be kept while the call is used.
+
+        Raises:
+            PluginError: as for :meth:`embed`.
+        """
+        self._describe_positions(0, longest, call)
+        encoded = encoder_out["encoder_out"][0].detach().transpose(0, 1)
+        padding = _padding_of(encoder_out)
+        rows, source = encoded.shape[:2]
+        lengths = torch.full((rows,), source) if padding is None else (~padding).sum(1)
+        starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+        symbols = encoded.flatten(0, 1) if padding is None else encoded[~padding]
+        count = 2 * len(self.decoder.layers)
+        assert isinstance(self._source_in, NativeLinear)
+        source_kv = self._source_in.by_vector(symbols, starts, count, self._heads)
+        call.source_kv, call.source_starts = source_kv.data_ptr(), starts.data_ptr()
+        call.sources, call.source_length = rows, int(lengths.max())
+        return [source_kv, starts]
+
+    def _describe_positions(self, longest: int, new: int, call: Any) -> None:
+        positions = self._reach(longest, new)
+        if positions is not None:
+            call.positions, call.position_limit = positions.data_ptr(), positions.size(0)
 
     def _reach(self, longest: int, new: int) -> Optional[Tensor]:
         return None if self._positions is None else self._positions.reach(longest, new)

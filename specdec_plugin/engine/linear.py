@@ -148,24 +148,25 @@ class NativeLinear:
         )
         return out
 
-    def by_vector(self, inputs: Tensor, count: int, heads: int) -> Tensor:
+    def by_vector(self, inputs: Tensor, starts: Tensor, count: int, heads: int) -> Tensor:
         """The same, for outputs that are ``count`` vectors of ``heads`` parts each.
 
         Args:
-            inputs: (rows, length, inputs).
+            inputs: (total, inputs), row behind row.
+            starts: (rows + 1,) long, where each row begins, and the total.
             count: how many vectors.
             heads: parts of each.
 
         Returns:
-            (count, rows, heads, length, size of a part) contiguous.
+            (count, total * outputs / count); behind each other for each row: (heads, length, size
+            of a part).
         """
         inputs = inputs.float().contiguous()
-        rows, length, _ = inputs.shape
-        out = inputs.new_empty(count, rows, heads, length, self.outputs // (count * heads))
+        out = inputs.new_empty(count, inputs.size(0) * (self.outputs // count))
         call = native.SourceKvCall(
             inputs=inputs.data_ptr(),
-            rows=rows,
-            length=length,
+            rows=starts.size(0) - 1,
+            starts=starts.data_ptr(),
             count=count,
             heads=heads,
             out=out.data_ptr(),

@@ -45,10 +45,14 @@ class StackCall(ctypes.Structure):
     cache = field("float*", "(layers, 2, total_rows, capacity, dim), or null")
     capacity = field("int")
     source_kv = field(
-        "const float*", "(layers, 2, source rows, heads, source_length, head dim), or null"
+        "const float*", "(layers, 2, then by row of the source: heads, length, head dim), or null"
     )
-    source_length = field("int")
-    source_lengths = field("const int64_t*", "(source rows) symbols of each; null: source_length")
+    source_length = field("int", "the greatest length")
+    source_starts = field(
+        "const int64_t*",
+        "(source rows + 1) the lengths of those before, summed; null: source_length each",
+    )
+    source_lengths = field("const int64_t*", "(source rows) of which so many are symbols; or null")
     sources = field("int", "rows of the source; 0: total_rows / beams")
     source_index = field(
         "const int64_t*", "(rows) which of them each row reads; null: its row of the cache / beams"
@@ -62,12 +66,12 @@ class SourceKvCall(ctypes.Structure):
     Its outputs are ``count`` vectors of ``heads`` parts each.
     """
 
-    inputs = field("const float*", "(rows, length, dim)")
+    inputs = field("const float*", "(starts[rows], dim)")
     rows = field("int")
-    length = field("int")
+    starts = field("const int64_t*", "(rows + 1) where each row begins, and where the last ends")
     count = field("int")
     heads = field("int")
-    out = field("float*", "(count, rows, heads, length, size of a part) result")
+    out = field("float*", "(count, then by row: heads, length, size of a part) result")
 
 
 @structure

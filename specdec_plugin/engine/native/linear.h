@@ -185,7 +185,8 @@ class SourceKv {
   void prepare(const std::pair<const Linear*, const SourceKvCall*>& both, int begin, int end, int) {
     std::tie(linear_, call_) = both;
     begin_ = begin;
-    inputs_ = (end - begin) * call_->length;
+    end_ = end;
+    inputs_ = int(call_->starts[end] - call_->starts[begin]);
     values_.resize(size_t(inputs_) * linear_->outputs);
     words_.resize(linear_->scratch_size(inputs_));
   }
@@ -193,24 +194,29 @@ class SourceKv {
   void run(const Team& team) {
     const SourceKvCall& call = *call_;
     const int parts = call.count * call.heads, size = linear_->outputs / parts;
-    linear_->run(team, call.inputs + size_t(begin_) * call.length * linear_->inputs,
-                 linear_->inputs, inputs_, words_.data(),
+    const int64_t* starts = call.starts;
+    linear_->run(team, call.inputs + starts[begin_] * linear_->inputs, linear_->inputs, inputs_,
+                 words_.data(),
                  {values_.data(), size_t(linear_->outputs), nullptr, Activation::none});
     team.wait();
-    for (int part = team.begin(parts); part < team.end(parts); ++part)
-      for (int input = 0; input < inputs_; ++input) {
-        const int row = begin_ + input / call.length;
-        const size_t target =
-            (size_t(part / call.heads) * call.rows + row) * call.heads + part % call.heads;
-        std::memcpy(call.out + (target * call.length + input % call.length) * size,
-                    &values_[(size_t(input) * parts + part) * size], sizeof(float) * size);
+    for (int part = team.begin(parts); part < team.end(parts); ++part) {
+      const int64_t vector = part / call.heads, head = part % call.heads;
+      for (int row = begin_; row < end_; ++row) {
+        const int64_t length = starts[row + 1] - starts[row];
+        float* out =
+            call.out +
+            ((vector * starts[call.rows] + starts[row]) * call.heads + head * length) * size;
+        const float* in = &values_[((starts[row] - starts[begin_]) * parts + part) * size];
+        for (int i = 0; i < length; ++i)
+          std::memcpy(out + i * size, in + size_t(i) * parts * size, sizeof(float) * size);
       }
+    }
   }
 
  private:
   const Linear* linear_;
   const SourceKvCall* call_;
-  int begin_, inputs_;
+  int begin_, end_, inputs_;
   std::vector<float> values_;
   std::vector<uint32_t> words_;
 };
@@ -247,7 +253,9 @@ void linear_scores(const Linear* linear, const float* in, int rows, int suppress
 // See SourceKvCall.
 void linear_source_kv(const Linear* linear, const SourceKvCall* call, int threads) {
   const std::pair<const Linear*, const SourceKvCall*> both(linear, call);
-  in_parts<SourceKv>(both, call->rows, SourceKv::INPUTS / call->length, threads);
+  const int total = int(call->starts[call->rows]);
+  prefer_huge_pages(call->out, sizeof(float) * size_t(total) * linear->outputs);
+  in_parts<SourceKv>(both, call->rows, SourceKv::INPUTS * call->rows / std::max(1, total), threads);
 }
 
 }  // extern "C"

@@ -15,6 +15,17 @@
 
 namespace native {
 
+constexpr size_t HUGE_PAGE = size_t(2) << 20;
+
+// Asks the system to map what lies in [memory, memory + size) by huge pages, before it is touched.
+static inline void prefer_huge_pages([[maybe_unused]] void* memory, [[maybe_unused]] size_t size) {
+#ifdef __linux__
+  const size_t begin = (reinterpret_cast<size_t>(memory) + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE,
+               end = (reinterpret_cast<size_t>(memory) + size) / HUGE_PAGE * HUGE_PAGE;
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#endif
+}
+
 class Pool {
  public:
   // Zeroed memory at a multiple of 64 bytes, to be given back by `release`.
@@ -47,8 +58,6 @@ class Pool {
     char* memory;
     size_t size, used, alive;
   };
-  static constexpr size_t HUGE = size_t(2) << 20;
-
   static std::mutex& mutex() {
     static std::mutex one;
     return one;
@@ -60,12 +69,10 @@ class Pool {
   }
 
   static void add(size_t size) {
-    size = (std::max(size, 4 * HUGE) + HUGE - 1) / HUGE * HUGE;
-    void* memory = std::aligned_alloc(HUGE, size);
+    size = (std::max(size, 4 * HUGE_PAGE) + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+    void* memory = std::aligned_alloc(HUGE_PAGE, size);
     if (!memory) throw std::bad_alloc();
-#ifdef __linux__
-    madvise(memory, size, MADV_HUGEPAGE);
-#endif
+    prefer_huge_pages(memory, size);
     std::memset(memory, 0, size);
     pieces().push_back({static_cast<char*>(memory), size, 0, 0});
   }

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <memory>
 
+#include "engine/native/pool.h"
 #include "interface.h"
 
 namespace native {
@@ -35,6 +36,7 @@ class RowCache {
     const size_t lines = size_t(layers_) * 2 * rows_, old = size_t(capacity_) * dim_;
     // Not `make_unique`, which would write to all of it.
     std::unique_ptr<float[]> store(new float[lines * capacity * dim_]);
+    prefer_huge_pages(store.get(), lines * capacity * dim_ * sizeof(float));
     for (size_t line = 0; line < lines; ++line)
       std::copy_n(store_.get() + line * old, old, store.get() + line * capacity * dim_);
     store_ = std::move(store);

@@ -371,14 +371,17 @@ class Pass {
   void attend_cross(const Team& team, const StackCall& call, size_t index) {
     const int head_dim = dim_ / heads_, width = call.width, most = call.source_length;
     const float factor = 1.0f / std::sqrt(float(head_dim));
-    const size_t all = sources_of(call) * most * dim_;
+    const int64_t* starts = call.source_starts;
+    const size_t all = (starts ? starts[call.sources] : sources_of(call) * most) * dim_;
     float* scores = &scores_[team.index * score_stride_];
     for (int item = team.begin(call.rows * heads_); item < team.end(call.rows * heads_); ++item) {
       const int row = item / heads_, head = item % heads_, shift = head * head_dim;
       const size_t source = source_index(call, row);
+      const int slots = starts ? int(starts[source + 1] - starts[source]) : most;
+      const size_t start = starts ? starts[source] : source * most;
       const float* first =
-          call.source_kv + 2 * index * all + (source * heads_ + head) * most * head_dim;
-      const int length = call.source_lengths ? int(call.source_lengths[source]) : most;
+          call.source_kv + 2 * index * all + start * dim_ + size_t(head) * slots * head_dim;
+      const int length = call.source_lengths ? int(call.source_lengths[source]) : slots;
       const Slots keys = {first, size_t(head_dim)}, values = {first + all, size_t(head_dim)};
       for (int i = 0; i < width; ++i) {
         const size_t input = size_t(row) * width + i;

@@ -105,9 +105,9 @@ class NativeBeamSearch:
         """The finished hypotheses of each sentence, in the order in which they ended.
 
         Args:
-            batch: one that the verifier has started with.
+            batch: one that :meth:`supports` allows.
         """
-        engine, state = self._verifier.engines[0], self._verifier.states[0]
+        engine = self._verifier.engines[0]
         assert isinstance(engine, CachedDecoder)
         threads = torch.get_num_threads()
         tables = Tables(batch, self._beams, Workers.of(batch.size, threads, self._beams))
@@ -117,9 +117,10 @@ class NativeBeamSearch:
             self._drafter.engine.follow()
             call.block = self._drafter.block_size
             models[2:] = _handles(self._drafter.engine)
+        kept = self._verifier.describe_queue(batch, call.stack)
         begin = time.perf_counter()
-        engine.describe_source(state, batch.constraints.max_len + 1, call.stack)
         self._library.beam_search_run(self._scratch, *models, ctypes.byref(call), threads)
+        del kept
         self._verifier.spent(time.perf_counter() - begin, call.scoring_seconds)
         self.guard.record(
             [call.plain_seconds, call.drafted_seconds], [call.plain_steps, call.drafted_steps]

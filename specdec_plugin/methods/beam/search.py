@@ -62,7 +62,6 @@ class BeamSearch:
         args = self.verifier, self.lengths, self.beam_size
         self.verifier.refresh()
         if NativeBeamSearch.supports(self.verifier, batch, self.beam_size) is None:
-            self.verifier.start(batch, capacity=1)
             self._native = self._native or NativeBeamSearch(*args, self._ahead)
             found = self._native.run(batch)
         else:
