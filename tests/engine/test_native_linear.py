@@ -117,13 +117,15 @@ def test_strided_and_half_inputs():
     torch.testing.assert_close(linear(half), F.linear(half.float(), weight))
 
 
-@pytest.mark.parametrize("rows, length", [(1, 1), (1, 7), (3, 5)])
+@pytest.mark.parametrize("lengths", [[1], [7], [5, 5, 5], [3, 0, 9, 1], [120, 130, 7]])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int8])
-def test_planes_are_the_outputs_by_plane_and_part(rows, length, dtype):
+def test_rows_of_a_source_have_their_outputs_by_vector_and_part(lengths, dtype):
     count, heads, size, inputs = 4, 3, 5, 33
     linear = NativeLinear([torch.randn(count * heads * size, inputs)], None, dtype)
-    vectors = torch.randn(rows, length, inputs)
-    flat = linear(vectors.flatten(0, 1)).view(rows, length, count, heads, size)
-    found = linear.by_vector(vectors.transpose(0, 1).contiguous().transpose(0, 1), count, heads)
-    assert found.is_contiguous()
-    assert torch.equal(found, flat.permute(2, 0, 3, 1, 4))
+    starts = torch.tensor([0, *lengths]).cumsum(0)
+    vectors = torch.randn(sum(lengths), inputs)
+    flat = linear(vectors).view(-1, count, heads, size)
+    found = linear.by_vector(vectors.t().contiguous().t(), starts, count, heads)
+    rows = [flat[begin:end].permute(1, 2, 0, 3) for begin, end in zip(starts, starts[1:])]
+    wanted = torch.cat([each.flatten(1) for each in rows], dim=1)
+    assert torch.equal(found, wanted)
