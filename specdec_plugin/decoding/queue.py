@@ -22,6 +22,8 @@ Header(__file__, "queue.h", "Queue queue()")
 
 #: Rows that a worker decodes at once: with more, their keys and values leave the nearer caches.
 ROWS = 32
+#: With fewer rows a thread is no worker: two threads read each weight once, two workers twice.
+LEAST = 8
 
 
 @structure
@@ -61,7 +63,7 @@ class Workers(NamedTuple):
             most: workers at most.
             beams: rows of each sentence.
         """
-        number = max(1, min(most, sentences // 2))
+        number = max(1, min(most, sentences, sentences * beams // LEAST))
         return cls(number, min(max(1, ROWS // beams), -(-sentences // number)))
 
 

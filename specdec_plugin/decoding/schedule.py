@@ -12,11 +12,13 @@ from .guard import Gate, Paces
 #: Sentences that are drafted for together.
 SLICES = (1, 8)
 #: The share of the time that trials may lose, and beyond it the time of so many sentences.
-SHARE, GRACE = 0.01, 4.0
+SHARE, GRACE = 0.005, 4.0
 #: Sentences of a way that are measured before it is judged, and that count of older ones.
 _JUDGED, _RECALLED, _MEMORY = 4, 2, 64
 #: What an unknown way is assumed to take, relative to a queue of as many rows, at most.
 _UNKNOWN, _WORST = 1.5, 8.0
+#: A way is judged at once where a trial loses more than this share of its time.
+_HOPELESS = 0.4
 #: A trial that lost is repeated more rarely, up to so many times as rarely as the share allows.
 _RARER = 8.0
 
@@ -28,6 +30,7 @@ class _Way:
         self.sentences = self.tokens = self.seconds = 0.0
         self.resume = 0.0  # seconds spent in all before which it is not tried again
         self.failures = 0
+        self.hopeless = False  # the last trial was far slower
 
     @property
     def pace(self) -> float:
@@ -37,7 +40,7 @@ class _Way:
     @property
     def judged(self) -> bool:
         """Whether enough was measured."""
-        return self.sentences >= _JUDGED
+        return self.hopeless or self.sentences >= _JUDGED
 
     def add(self, sentences: int, tokens: int, seconds: float) -> None:
         """Note some sentences."""
@@ -106,6 +109,7 @@ class Schedule:
         if not trial or self._queue(size).tokens == 0:
             return
         loss = seconds - tokens * self._way(settled, size).pace
+        way.hopeless = loss > _HOPELESS * seconds
         if loss <= 0:
             way.failures = 0
             return

@@ -126,6 +126,6 @@ def test_rows_of_a_source_have_their_outputs_by_vector_and_part(lengths, dtype):
     vectors = torch.randn(sum(lengths), inputs)
     flat = linear(vectors).view(-1, count, heads, size)
     found = linear.by_vector(vectors.t().contiguous().t(), starts, count, heads)
-    rows = [flat[begin:end].permute(1, 2, 0, 3) for begin, end in zip(starts, starts[1:])]
+    rows = [each.permute(1, 2, 0, 3) for each in flat.split(lengths)]
     wanted = torch.cat([each.flatten(1) for each in rows], dim=1)
     assert torch.equal(found, wanted)

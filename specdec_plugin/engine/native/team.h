@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -21,9 +22,14 @@ class alignas(64) Counter {
 
   void raise() {
     count_.fetch_add(1);
-    if (sleepers_.load() == 0) return;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    raised_.notify_all();
+    wake();
+  }
+
+  // The same by the only thread that raises this count. A thread that is about to sleep may miss
+  // it, and wakes up a millisecond later; to exclude that would take longer than most waits.
+  void raise_quickly() {
+    count_.store(count_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
+    wake();
   }
 
   unsigned value() const { return count_.load(std::memory_order_acquire); }
@@ -38,7 +44,9 @@ class alignas(64) Counter {
     }
     sleepers_.fetch_add(1);
     std::unique_lock<std::mutex> lock(mutex_);
-    raised_.wait(lock, [&] { return reached(wanted); });
+    auto most = std::chrono::milliseconds(1);
+    while (!raised_.wait_for(lock, most, [&] { return reached(wanted); }))
+      most = std::min(2 * most, std::chrono::milliseconds(128));
     sleepers_.fetch_sub(1);
   }
 
@@ -48,7 +56,15 @@ class alignas(64) Counter {
   std::mutex mutex_;
   std::condition_variable raised_;
 
-  bool reached(unsigned wanted) const { return int(count_.load() - wanted) >= 0; }
+  void wake() {
+    if (sleepers_.load() == 0) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    raised_.notify_all();
+  }
+
+  bool reached(unsigned wanted) const {
+    return int(count_.load(std::memory_order_acquire) - wanted) >= 0;
+  }
 };
 
 // One of the threads that share the work of a call.
@@ -62,7 +78,7 @@ struct Team {
   void wait() const {
     if (size == 1) return;
     const unsigned phase = arrivals_[index].value() + 1;
-    arrivals_[index].raise();
+    arrivals_[index].raise_quickly();
     for (int other = 0; other < size; ++other)
       if (other != index) arrivals_[other].wait_for(phase, SPINS);
   }
@@ -101,8 +117,8 @@ class Helpers {
   }
 
  private:
-  // Between two calls the Python interpreter runs for some hundred microseconds.
-  static constexpr int SPINS = 20000;
+  // Between two calls the Python interpreter runs for up to a millisecond.
+  static constexpr int SPINS = 60000;
 
   struct State {
     explicit State(int most)
@@ -153,14 +169,19 @@ class Helpers {
   }
 };
 
+// The calling thread's: not in the template below, which would have its own for each body.
+static inline Helpers& helpers() {
+  static thread_local Helpers own;
+  return own;
+}
+
 // Calls body(team) on so many threads, and returns when all are done.
 template <class Body>
 void parallel(int threads, const Body& body) {
-  static thread_local Helpers helpers;
   if (threads == 1) {
     body(Team());
   } else {
-    helpers.run(threads, body);
+    helpers().run(threads, body);
   }
 }
 

@@ -1,0 +1,57 @@
+"""Queues: who decodes, and how many rows at once, changes nothing."""
+
+import random
+
+import pytest
+import torch
+
+from specdec_plugin.decoding import queue
+from specdec_plugin.decoding.queue import LEAST, ROWS, Workers
+from tests.support import methods, tiny
+
+LENGTHS = [random.Random(3).randint(0, 9) for _ in range(41)]
+WAYS = {
+    "greedy": {},
+    "certified": {},
+    "sampled": {"options": {"sampling": True, "temperature": 0.8}},
+    "beam": {"options": {"beam": 3, "nbest": 3, "lenpen": 0.7}},
+}
+
+
+@pytest.fixture(autouse=True)
+def threads_again():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def decoded(way, threads):
+    method = "greedy" if way == "sampled" else way
+    model = methods.verifier(method)
+    torch.set_num_threads(threads)
+    ours = methods.generator(method, model, **WAYS[way])
+    found = ours.generate([model], tiny.sample(LENGTHS))
+    return [[(each["tokens"].tolist(), each["score"]) for each in rows] for rows in found]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("threads", "rows", "least"), [(1, 1, 1), (2, 3, 1), (4, 2, 1), (3, 64, 8)]
+)
+def test_workers_and_rows_change_nothing(way, threads, rows, least, monkeypatch):
+    expected = decoded(way, 1)
+    monkeypatch.setattr(queue, "ROWS", rows)
+    monkeypatch.setattr(queue, "LEAST", least)
+    found = decoded(way, threads)
+    for ours, theirs in zip(found, expected):
+        assert [tokens for tokens, _ in ours] == [tokens for tokens, _ in theirs]
+        for (_, score), (_, wanted) in zip(ours, theirs):
+            assert float(score) == pytest.approx(float(wanted), abs=1e-4)
+
+
+def test_small_batches_have_one_worker_and_large_ones_full_rows():
+    assert Workers.of(1, 4) == Workers(1, 1)
+    assert Workers.of(2 * LEAST, 4) == Workers(2, LEAST)
+    assert Workers.of(1000, 4) == Workers(4, ROWS)
+    assert Workers.of(1000, 2, beams=5) == Workers(2, ROWS // 5)
+    assert Workers.of(3, 4, beams=100) == Workers(3, 1)
