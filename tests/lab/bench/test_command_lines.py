@@ -6,6 +6,7 @@ import os
 import pytest
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.lab.bench import timing
 from specdec_plugin.lab.bench.__main__ import main
 from specdec_plugin.methods.build import build_generator
 from specdec_plugin.tasks import parallel_decoding
@@ -173,7 +174,14 @@ def test_options_that_make_no_sense(more, words, corpus, tiny_verifier):
         bench_here(corpus, tiny_verifier, "--methods", "greedy", *more)
 
 
-def test_an_interrupted_run_is_resumed(corpus, tiny_verifier, tmp_path, capsys):
+def test_an_interrupted_run_is_resumed(corpus, tiny_verifier, tmp_path, monkeypatch):
+    begun, bar = [], timing.Progress
+
+    def shown(**given):
+        begun.append((given["initial"], given["total"]))
+        return bar(**given)
+
+    monkeypatch.setattr(timing, "Progress", shown)
     args = [corpus, tiny_verifier, "--methods", "fairseq beam 1,greedy", "--output", tmp_path]
     bench_here(*args)
     journal = tmp_path / "journal.jsonl"
@@ -181,7 +189,7 @@ def test_an_interrupted_run_is_resumed(corpus, tiny_verifier, tmp_path, capsys):
     assert len(lines) == 1 + 2 * 21
     journal.write_text("".join(lines[:22])[:-30], "utf-8")  # ten batches, half of the last
     bench_here(*args, "--resume")
-    assert "10/21" in capsys.readouterr().err  # where the progress bar begins
+    assert begun == [(0, 21), (10, 21)]  # where the progress bars begin
     again = journal.read_text("utf-8").splitlines(keepends=True)
     assert again[:21] == lines[:21] and len(again) == len(lines)
     rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
