@@ -62,7 +62,20 @@ class ModelOptions:
 
 
 @dataclass
-class VerifierOptions(ModelOptions):
+class WorkerOptions(ModelOptions):
+    """How the verifier computes, and by whom."""
+
+    decoding_workers: int = option(
+        0,
+        "sentences of a batch that are decoded without drafts are shared by so many workers, each "
+        "with a thread and rows of its own; 1: all threads decode the same rows. Default (0): as "
+        "many as threads, with 8 rows at least for each. On a CPU with the native kernels",
+        Range(0, "give 1 or more, or leave it out"),
+    )
+
+
+@dataclass
+class VerifierOptions(WorkerOptions):
     """How the verifier computes, and which samples it draws."""
 
     sentence_offset: int = option(

@@ -139,7 +139,8 @@ class Method(ABC):
         history = bool(getattr(setup.generation, "retain_iter_history", False))
         drafter = cls.build(setup)
         gate = cls.gate(setup, step, drafter)
-        return DecodingLoop(drafter, step, setup.statistics, history, gate)
+        workers = setup.cfg.decoding_workers if cls.verifies else 0
+        return DecodingLoop(drafter, step, setup.statistics, history, gate, workers)
 
     @classmethod
     def gate(cls, setup: Setup, step: Any, drafter: Optional[Drafter]) -> Gate:

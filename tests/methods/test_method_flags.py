@@ -28,6 +28,7 @@ VALUES = {
     "epsilon": 1.0,
     "min_block": 2,
     "sentence_offset": 100,
+    "decoding_workers": 2,
     "verifier_dtype": "bfloat16",
     "drafter_dtype": "int8",
     "vocab_clusters": "clusters.pt",

@@ -33,4 +33,5 @@ def build_search(setup: Setup, ahead: Optional[Drafter] = None) -> BeamSearch:
             f"--beam {beam}: the target dictionary has {symbols} symbols, so that at most "
             f"{symbols - 1} can be compared. Give --beam {symbols - 1} or less."
         )
-    return BeamSearch(setup.verifier, setup.statistics, setup.lengths, beam, ahead)
+    workers = setup.cfg.decoding_workers
+    return BeamSearch(setup.verifier, setup.statistics, setup.lengths, beam, ahead, workers)

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar, Optional
 
-from ..options import ModelOptions
+from ..options import WorkerOptions
 from ..registry import BENCH_BEAM, Method, Variant, register_method
 from ..setup import Setup
 from .build import build_search, check_beams
@@ -14,7 +14,7 @@ class Beam(Method):
     """The n-best lists of fairseq's ``SequenceGenerator`` with ``--beam`` hypotheses."""
 
     summary = "fairseq's beam search with --beam hypotheses"
-    Config: ClassVar[Any] = ModelOptions
+    Config: ClassVar[Any] = WorkerOptions
     default_beam = None
     honours = frozenset(["nbest", "match_source_len", "no_repeat_ngram_size"])
     variants = (Variant("beam", beam=BENCH_BEAM),)

@@ -75,12 +75,18 @@ class NativeBeamSearch:
         lengths: fairseq's length options.
         beams: B.
         drafter: searches ahead where one sentence is left and it pays; None: nobody does.
+        workers: see :class:`.search.BeamSearch`.
     """
 
     def __init__(
-        self, verifier: Verifier, lengths: Lengths, beams: int, drafter: Optional[Drafter]
+        self,
+        verifier: Verifier,
+        lengths: Lengths,
+        beams: int,
+        drafter: Optional[Drafter],
+        workers: int = 0,
     ) -> None:
-        self._verifier, self._lengths = verifier, lengths
+        self._verifier, self._lengths, self._workers = verifier, lengths, workers
         self._beams, self._drafter = beams, drafter
         self._library, self._scratch = native.library(), native.own(self, "beam_search")
         self.guard = Guard()
@@ -110,7 +116,8 @@ class NativeBeamSearch:
         engine = self._verifier.engines[0]
         assert isinstance(engine, CachedDecoder)
         threads = torch.get_num_threads()
-        tables = Tables(batch, self._beams, Workers.of(batch.size, threads, self._beams))
+        workers = Workers.of(batch.size, self._workers or threads, self._beams)
+        tables = Tables(batch, self._beams, workers)
         call = tables.call
         models = [*_handles(engine), None, None]
         if self._drafter is not None and call.workers == 1 and self.guard.drafts():

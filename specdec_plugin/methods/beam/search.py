@@ -32,6 +32,7 @@ class BeamSearch:
         lengths: fairseq's length options.
         beams: B ≥ 1.
         ahead: searches ahead of the verifier, where the kernels search; None: nobody does.
+        workers: that the kernels search with; 0: as many as threads.
     """
 
     drafter = None
@@ -44,8 +45,9 @@ class BeamSearch:
         lengths: Lengths,
         beams: int,
         ahead: Optional[Drafter] = None,
+        workers: int = 0,
     ) -> None:
-        self.verifier, self.statistics = verifier, statistics
+        self.verifier, self.statistics, self._workers = verifier, statistics, workers
         self.lengths, self.beam_size, self._ahead = lengths, beams, ahead
         self._native: Optional[NativeBeamSearch] = None
 
@@ -62,7 +64,7 @@ class BeamSearch:
         args = self.verifier, self.lengths, self.beam_size
         self.verifier.refresh()
         if NativeBeamSearch.supports(self.verifier, batch, self.beam_size) is None:
-            self._native = self._native or NativeBeamSearch(*args, self._ahead)
+            self._native = self._native or NativeBeamSearch(*args, self._ahead, self._workers)
             found = self._native.run(batch)
         else:
             self.verifier.start(batch, self.beam_size)
