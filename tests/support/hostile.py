@@ -80,6 +80,7 @@ class Interrupted(Drafter):
         self, drafter: Optional[Drafter], kind: str, truth: List[List[int]], seed: int
     ) -> None:
         self.drafter = drafter
+        self.needs = frozenset() if drafter is None else drafter.needs
         self.make = HOSTILE[kind]
         self.truth = truth
         self.random = Random(seed)

@@ -16,6 +16,8 @@ DecodingConfig = config_class()
 
 #: Numbers, so that ``--acceptance distance`` has some to compare.
 SYMBOLS = NUMBERS
+#: An untrained drafter is sure of nothing, so that the default would end its drafts at once.
+ALL_OF_A_BLOCK = {"draft_confidence": 1e-9}
 #: The flags of each way to decode; drafts are made for all rows of a batch.
 METHODS = {
     "greedy": {"decoding": "greedy"},
@@ -24,10 +26,10 @@ METHODS = {
     "certified": {"decoding": "greedy", "certified_projection": True},
     "self-draft": {"decoding": "specdec", "draft_rows": 0},
     "relaxed": {"decoding": "specdec", "draft_rows": 0, "top_beta": 3},
-    "block-nat": {"decoding": "specdec", "draft_rows": 0},
-    "chain": {"decoding": "specdec", "draft_rows": 0, "drafter_dtype": "int8"},
+    "block-nat": {"decoding": "specdec", "draft_rows": 0, **ALL_OF_A_BLOCK},
+    "chain": {"decoding": "specdec", "draft_rows": 0, "drafter_dtype": "int8", **ALL_OF_A_BLOCK},
     "confident": {"decoding": "specdec", "draft_rows": 0, "draft_confidence": 0.02},
-    "shared encoder": {"decoding": "specdec", "draft_rows": 0},
+    "shared encoder": {"decoding": "specdec", "draft_rows": 0, **ALL_OF_A_BLOCK},
     "nat": {"decoding": "nat"},
     "joint heads": {"decoding": "blockwise", "draft_rows": 0},
     "separate heads": {"decoding": "blockwise", "draft_rows": 0, "drafter_dtype": "float32"},

@@ -135,6 +135,7 @@ def test_relaxed_acceptance_accepts_more(corpus, tiny_blockwise, flags):
 
 def test_smaller_blocks_without_kernels_and_by_confidence(corpus, tiny_verifier, tiny_heads):
     fixed = ["--decoding", "blockwise", "--drafter-path", tiny_heads, "--batch-size", 1]
+    fixed += ["--draft-rows", 0]  # whether drafts pay or not
     everything = [
         run_cli(generate_args(corpus.data_dir, tiny_verifier, *fixed, *more), env=environment)
         for more, environment in (

@@ -65,7 +65,8 @@ def test_same_hypotheses_and_scores_as_fairseq(
 
 
 def test_statistics_steps_and_history(corpus, tiny_verifier, tiny_drafter):
-    more = ["--print-step", "--retain-iter-history", "--batch-size", 4]
+    more = ["--print-step", "--retain-iter-history", "--batch-size", 4, "--draft-rows", 0]
+    more += ["--draft-confidence", 1e-9]
     done = run_cli(specdec(corpus, tiny_verifier, tiny_drafter, *more))
     steps = {
         name: int(count)
