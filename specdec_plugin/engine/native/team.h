@@ -15,7 +15,8 @@
 namespace native {
 
 // A count that one thread raises and others wait for. Waits mostly last microseconds, so a thread
-// spins first. Then it sleeps in the kernel, because the others may lack a processor.
+// spins first, for as long as a busy neighbour may take the other's processor: one that sleeps
+// sooner waits for its own processor next. Then it sleeps in the kernel.
 class alignas(64) Counter {
  public:
   void reset() { count_.store(0); }
@@ -90,7 +91,7 @@ struct Team {
   const int index, size;
 
  private:
-  static constexpr int SPINS = 4000;  // some 50 microseconds
+  static constexpr int SPINS = 100000;  // some milliseconds: a time slice
 
   Counter* arrivals_;  // (size)
 };
