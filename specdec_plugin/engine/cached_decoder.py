@@ -11,6 +11,7 @@ from ..models.blockwise_transformer import LearnedFirstDecoder
 from ..models.proposal_heads import Source
 from .backend import Backend, choose_backend
 from .decoder_layer import DecoderLayer, Norm, linear_of
+from .encoder import amid
 from .kv_cache import KVCache
 from .linear import Linear, NativeLinear, parameters_of
 from .native import pointer
@@ -266,8 +267,8 @@ class CachedDecoder(Packed):
         """(rows, src, dim) to (2 * layers, rows, heads, src, head_dim)."""
         count, (rows, source, _) = 2 * len(self.decoder.layers), encoded.shape
         if isinstance(self._source_in, NativeLinear):
-            starts = torch.arange(rows + 1) * source
-            source_kv = self._source_in.by_vector(encoded.flatten(0, 1), starts, count, self._heads)
+            begins, starts = torch.zeros(rows, dtype=torch.long), torch.arange(rows + 1) * source
+            source_kv = self._source_in.by_vector(encoded, begins, starts, count, self._heads)
             return source_kv.view(count, rows, self._heads, source, -1)
         source_kv = self._source_in(encoded.to(self.dtype).flatten(0, 1))
         source_kv = source_kv.view(rows, source, count, self._heads, -1)
@@ -465,12 +466,15 @@ class CachedDecoder(Packed):
         encoded = encoder_out["encoder_out"][0].detach().transpose(0, 1)
         padding = _padding_of(encoder_out)
         rows, source = encoded.shape[:2]
-        lengths = torch.full((rows,), source) if padding is None else (~padding).sum(1)
+        begins, lengths = torch.zeros(rows, dtype=torch.long), torch.full((rows,), source)
+        if padding is not None:
+            if amid(padding):
+                encoded, padding, _ = _moved_to_front(encoded, padding)
+            begins, lengths = padding.byte().argmin(1), (~padding).sum(1)
         starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
-        symbols = encoded.flatten(0, 1) if padding is None else encoded[~padding]
         count = 2 * len(self.decoder.layers)
         assert isinstance(self._source_in, NativeLinear)
-        source_kv = self._source_in.by_vector(symbols, starts, count, self._heads)
+        source_kv = self._source_in.by_vector(encoded, begins, starts, count, self._heads)
         call.source_kv, call.source_starts = source_kv.data_ptr(), starts.data_ptr()
         call.sources, call.source_length = rows, int(lengths.max())
         return [source_kv, starts]

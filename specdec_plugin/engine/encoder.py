@@ -86,7 +86,7 @@ class FastEncoder(Packed):
             return self.encoder.forward_torchscript(net_input)
         tokens = net_input["src_tokens"]
         padding = self._padding(tokens)
-        if self._symbols is None or _amid(padding):
+        if self._symbols is None or amid(padding):
             encoded = self._embedded(tokens, padding)
         else:
             encoded = self._plain(tokens, padding)
@@ -141,7 +141,7 @@ class FastEncoder(Packed):
         return self._layers.encode(embedded.contiguous(), mask)
 
 
-def _amid(padding: Optional[Tensor]) -> bool:
+def amid(padding: Optional[Tensor]) -> bool:
     """Whether anything in (rows, src) is padding between two symbols."""
     if padding is None:
         return False

@@ -148,12 +148,15 @@ class NativeLinear:
         )
         return out
 
-    def by_vector(self, inputs: Tensor, starts: Tensor, count: int, heads: int) -> Tensor:
+    def by_vector(
+        self, inputs: Tensor, begins: Tensor, starts: Tensor, count: int, heads: int
+    ) -> Tensor:
         """The same, for outputs that are ``count`` vectors of ``heads`` parts each.
 
         Args:
-            inputs: (total, inputs), row behind row.
-            starts: (rows + 1,) long, where each row begins, and the total.
+            inputs: (rows, length, inputs).
+            begins: (rows,) long, where the inputs of each row begin that count.
+            starts: (rows + 1,) long, how many they are in the rows before; the total.
             count: how many vectors.
             heads: parts of each.
 
@@ -162,10 +165,12 @@ class NativeLinear:
             of a part).
         """
         inputs = inputs.float().contiguous()
-        out = inputs.new_empty(count, inputs.size(0) * (self.outputs // count))
+        out = inputs.new_empty(count, int(starts[-1]) * (self.outputs // count))
         call = native.SourceKvCall(
             inputs=inputs.data_ptr(),
-            rows=starts.size(0) - 1,
+            rows=inputs.size(0),
+            stride=inputs.size(1),
+            begins=begins.data_ptr(),
             starts=starts.data_ptr(),
             count=count,
             heads=heads,

@@ -119,12 +119,11 @@ class NativeLayers:
         rows, width = tokens.shape
         tokens = tokens.contiguous()
         starts, lengths = torch.zeros(rows, dtype=torch.long), torch.full((rows,), width)
-        if padding is None:
-            out, order = torch.empty(rows, width, self._dim), torch.arange(rows)
-        else:
-            out, starts = torch.zeros(rows, width, self._dim), padding.byte().argmin(1)
-            lengths = (~padding).sum(1)
+        order = torch.arange(rows)
+        if padding is not None:
+            starts, lengths = padding.byte().argmin(1), (~padding).sum(1)
             order = lengths.argsort(descending=True)
+        out = torch.empty(rows, width, self._dim)
         call = native.EncodeCall(
             tokens=tokens.data_ptr(),
             rows=rows,

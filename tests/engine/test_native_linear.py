@@ -123,9 +123,11 @@ def test_rows_of_a_source_have_their_outputs_by_vector_and_part(lengths, dtype):
     count, heads, size, inputs = 4, 3, 5, 33
     linear = NativeLinear([torch.randn(count * heads * size, inputs)], None, dtype)
     starts = torch.tensor([0, *lengths]).cumsum(0)
-    vectors = torch.randn(sum(lengths), inputs)
-    flat = linear(vectors).view(-1, count, heads, size)
-    found = linear.by_vector(vectors.t().contiguous().t(), starts, count, heads)
+    begins = torch.arange(len(lengths)) % 3
+    padded = torch.randn(inputs, len(lengths), max(lengths) + 2).permute(1, 2, 0)
+    real = [padded[row, begin : begin + n] for row, (begin, n) in enumerate(zip(begins, lengths))]
+    flat = linear(torch.cat(real)).view(-1, count, heads, size)
+    found = linear.by_vector(padded, begins, starts, count, heads)
     rows = [each.permute(1, 2, 0, 3) for each in flat.split(lengths)]
     wanted = torch.cat([each.flatten(1) for each in rows], dim=1)
     assert torch.equal(found, wanted)

@@ -57,8 +57,13 @@ class RowsOfOneLength {
     pass_.run(team, inputs_);
     team.wait();
     const size_t size = size_t(inputs_.width) * dim_;
-    for (int i = team.begin(group_.count); i < team.end(group_.count); ++i)
-      std::copy_n(&out_[i * size], size, call_->out + at(i) * dim_);
+    for (int i = team.begin(group_.count); i < team.end(group_.count); ++i) {
+      const size_t row = size_t(call_->order[group_.first + i]) * call_->stride;
+      float* first = call_->out + at(i) * dim_;
+      std::fill(call_->out + row * dim_, first, 0.0f);
+      std::copy_n(&out_[i * size], size, first);
+      std::fill(first + size, call_->out + (row + call_->stride) * dim_, 0.0f);
+    }
   }
 
  private:

@@ -66,9 +66,13 @@ class SourceKvCall(ctypes.Structure):
     Its outputs are ``count`` vectors of ``heads`` parts each.
     """
 
-    inputs = field("const float*", "(starts[rows], dim)")
+    inputs = field("const float*", "(rows, stride, dim)")
     rows = field("int")
-    starts = field("const int64_t*", "(rows + 1) where each row begins, and where the last ends")
+    stride = field("int")
+    begins = field("const int64_t*", "(rows) where the symbols of a row begin among the inputs")
+    starts = field(
+        "const int64_t*", "(rows + 1) where each row begins in the result, and the total"
+    )
     count = field("int")
     heads = field("int")
     out = field("float*", "(count, then by row: heads, length, size of a part) result")
@@ -86,7 +90,7 @@ class EncodeCall(ctypes.Structure):
     lengths = field("const int64_t*", "(rows) how many they are")
     positions = field("const float*", "(position_limit, dim) vectors of positions, or null")
     position_limit = field("int")
-    out = field("float*", "(rows, stride, dim) result, where a row has symbols")
+    out = field("float*", "(rows, stride, dim) result, 0 where a row has no symbols")
 
 
 Header(

@@ -187,6 +187,7 @@ class SourceKv {
     begin_ = begin;
     end_ = end;
     inputs_ = int(call_->starts[end] - call_->starts[begin]);
+    symbols_.resize(size_t(inputs_) * linear_->inputs);
     values_.resize(size_t(inputs_) * linear_->outputs);
     words_.resize(linear_->scratch_size(inputs_));
   }
@@ -194,9 +195,14 @@ class SourceKv {
   void run(const Team& team) {
     const SourceKvCall& call = *call_;
     const int parts = call.count * call.heads, size = linear_->outputs / parts;
+    const int dim = linear_->inputs, rows = end_ - begin_;
     const int64_t* starts = call.starts;
-    linear_->run(team, call.inputs + starts[begin_] * linear_->inputs, linear_->inputs, inputs_,
-                 words_.data(),
+    for (int row = begin_ + team.begin(rows); row < begin_ + team.end(rows); ++row)
+      std::copy_n(call.inputs + (size_t(row) * call.stride + call.begins[row]) * dim,
+                  (starts[row + 1] - starts[row]) * dim,
+                  &symbols_[(starts[row] - starts[begin_]) * dim]);
+    team.wait();
+    linear_->run(team, symbols_.data(), dim, inputs_, words_.data(),
                  {values_.data(), size_t(linear_->outputs), nullptr, Activation::none});
     team.wait();
     for (int part = team.begin(parts); part < team.end(parts); ++part) {
@@ -217,7 +223,7 @@ class SourceKv {
   const Linear* linear_;
   const SourceKvCall* call_;
   int begin_, end_, inputs_;
-  std::vector<float> values_;
+  std::vector<float> symbols_, values_;
   std::vector<uint32_t> words_;
 };
 

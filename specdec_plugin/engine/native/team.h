@@ -191,18 +191,18 @@ void parallel(int threads, const Body& body) {
 // Job: prepare(call, begin, end, threads), and then run(team) by all its threads.
 template <class Job, class Call>
 void in_parts(const Call& call, int count, int most, int threads) {
-  static thread_local Job whole;
+  static thread_local Job job;  // of each thread its own
   most = std::max(1, std::min(most, (count + threads - 1) / threads));
   if (count <= most) {
-    whole.prepare(call, 0, count, threads);
-    parallel(threads, [&job = whole](const Team& team) { job.run(team); });
+    job.prepare(call, 0, count, threads);
+    parallel(threads, [&shared = job](const Team& team) { shared.run(team); });
     return;
   }
   std::atomic<int> next{0};
   parallel(threads, [&](const Team&) {
     for (int begin; (begin = next.fetch_add(most)) < count;) {
-      whole.prepare(call, begin, std::min(begin + most, count), 1);
-      whole.run(Team());
+      job.prepare(call, begin, std::min(begin + most, count), 1);
+      job.run(Team());
     }
   });
 }

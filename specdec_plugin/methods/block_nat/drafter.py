@@ -1,7 +1,7 @@
 """Drafts of a block-NAT model (Xia et al., 2023; Ge et al., 2022)."""
 
 import ctypes
-from typing import Any, List, Optional
+from typing import Any, Dict, Optional
 
 import torch
 from fairseq.modules import LearnedPositionalEmbedding
@@ -72,7 +72,7 @@ class NATDrafter(Drafter):
         self._buffer = DraftBuffer(self.block_size)
         self._batch: Any = None
         self._state: Any = None
-        self._fed: List[int] = []  # inputs in the cache, of each row
+        self._fed: Dict[int, int] = {}  # inputs in the cache, by index in the batch; else none
 
     def release(self) -> None:
         """Free what the kernels have packed, for a model that serves this drafter alone."""
@@ -95,7 +95,7 @@ class NATDrafter(Drafter):
         """Begin a batch; its source is read when the first draft is wanted."""
         self._batch = batch
         self._state = None
-        self._fed = [0] * batch.size
+        self._fed = {}
 
     def _read(self, batch: Batch) -> None:
         """Encode the source, or take the verifier's encoding of it."""
@@ -129,7 +129,7 @@ class NATDrafter(Drafter):
             self._read(self._batch)
         state = self._state
         # Rows were fed different counts, and some of them may have left since.
-        fed = self._fed
+        fed = [self._fed.get(index, 0) for index in rows.order]
         new = max(length + 1 - before for length, before in zip(rows.host_lengths, fed))
         state.keep(state.lengths, max(fed))
         self.statistics.drafter_tokens += sum(rows.host_lengths) + rows.size - sum(fed)
@@ -169,7 +169,7 @@ class NATDrafter(Drafter):
     def _note_fed(self, rows: Rows, lengths: Tensor) -> None:
         """All tokens of ``rows`` are in the cache, ``lengths`` of each."""
         self._state.keep(lengths, rows.longest + 1)
-        self._fed = [length + 1 for length in rows.host_lengths]
+        self._fed = {index: length + 1 for index, length in zip(rows.order, rows.host_lengths)}
 
     def _fits(self, new: int) -> bool:
         """Whether each input, masks too, has a learned position, as the kernels need."""
@@ -245,10 +245,8 @@ class NATDrafter(Drafter):
         return self.engine.masks[: self.block_size].unsqueeze(0)
 
     def select(self, rows: Tensor) -> None:
-        kept = rows.tolist()
-        self._fed = [self._fed[row] for row in kept]
         if self._state is None:
-            self._batch = self._batch.left(kept)
+            self._batch = self._batch.left(rows)
         else:
             self._state.select(rows)
 
