@@ -47,8 +47,8 @@ DESCRIPTION = """\
 Decode one shard of a file of source pieces with a teacher (or an ensemble).
 
 The source is cut into --shards slices of lines.  Shards are independent: run
-them in any order, on any machines.  A shard that was killed goes on where it
-was when the same command is run again; one that is complete is left alone.
+them in any order, on any machines.  A shard that was killed resumes
+when the same command is run again; one that is complete is left alone.
 Then join them with merge_shards.py.
 
 Options that are not listed here are fairseq-generate's and are handed to it:
@@ -92,7 +92,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--wait",
         action="store_true",
-        help="wait while another process decodes the shard, then go on where it ended",
+        help="wait while another process decodes the shard, then resume its work",
     )
     return parser
 

@@ -27,10 +27,10 @@ DESCRIPTION = """\
 Run the shards of distill_shard.py as jobs, and wait for them.
 
 --launcher submitit makes them a job array of Slurm. A job that is preempted or
-reaches its time limit is queued again and goes on where it was. --launcher local
-runs them on this machine. A job that is killed is started again, as long as its
-shard gets further. When this program ends, its jobs are cancelled. The same
-command goes on where they were.
+reaches its time limit is queued again and resumes. --launcher local runs them on
+this machine. A job that is killed is started again, as long as its shard gets
+further. When this program ends, its jobs are cancelled. The same command resumes
+them.
 
 All other options are those of distill_shard.py."""
 

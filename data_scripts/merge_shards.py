@@ -98,7 +98,7 @@ def joined(shards: List[ShardContent], total: int) -> List[str]:
             state = "is damaged or unfinished" if shard.torn else "is unfinished"
             raise PluginError(
                 f"{shard.path} {state}: lines {line_ranges(missing)} are missing. "
-                "Run distill_shard.py for it again; it goes on where it was."
+                "Run distill_shard.py for it again; it resumes."
             )
         texts.update(own)
     missing = set(range(total)) - set(texts)

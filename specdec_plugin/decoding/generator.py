@@ -12,7 +12,7 @@ from ..engine.encoder import build_encoder
 from ..errors import PluginError
 from .alignment import Aligner
 from .constraints import Constraints
-from .guard import Gate
+from .guard import Measured
 from .lengths import Lengths
 from .sampling import Settings
 from .state import Batch
@@ -29,8 +29,8 @@ class ParallelGenerator:
     Args:
         models: the verifiers, whose encoders run here.
         dictionary: the target dictionary.
-        loop: how a batch is decoded: a :class:`.loop.DecodingLoop`, or what has its ``decode`` and
-            ``drafter``.
+        loop: how a batch is decoded: a :class:`.loop.DecodingLoop`, or what has its ``decode``,
+            ``forget``, ``drafter`` and ``measured``.
         statistics: its counters; the summary is logged when the generator is dropped.
         lengths: fairseq's options.
         eos: the symbol that is fed first and ends a sentence (default: the dictionary's).
@@ -64,8 +64,7 @@ class ParallelGenerator:
         self.symbols_to_strip_from_output = {*symbols_to_strip_from_output, self.eos}
         self._aligner = Aligner(models, alignment, self.pad, self.eos) if alignment else None
         samples = 1 if sampling is None else sampling.samples
-        gate = getattr(loop, "schedule", None) or getattr(loop, "gate", None)
-        weakref.finalize(self, _report, statistics, gate, samples)
+        weakref.finalize(self, _report, statistics, loop.measured, samples)
 
     @torch.no_grad()
     def generate(
@@ -104,8 +103,7 @@ class ParallelGenerator:
 
     def forget(self) -> None:
         """Decode as if nothing had been decoded before; only speed depends on it."""
-        if hasattr(self.loop, "forget"):
-            self.loop.forget()
+        self.loop.forget()
 
     def _batch(
         self, net_input: Dict[str, Any], prefix: Optional[Tensor], bos: Optional[int]
@@ -189,7 +187,7 @@ def _by_sentence(
     ]
 
 
-def _report(statistics: Statistics, gate: Optional[Gate], samples: int) -> None:
+def _report(statistics: Statistics, gate: Optional[Measured], samples: int) -> None:
     for line in statistics.lines():
         logger.info(line)
     reason = None if gate is None else statistics.why_hardly_drafted(gate, samples)

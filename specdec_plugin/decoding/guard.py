@@ -29,7 +29,14 @@ _UNKNOWN_COST = 8.0
 LONGEST = 1 << 30
 
 
-class Gate(Protocol):
+class Measured(Protocol):
+    """Knows whether drafts paid."""
+
+    def paces(self) -> Optional["Paces"]:
+        """What was measured, where most time was spent; None if nothing was compared."""
+
+
+class Gate(Measured, Protocol):
     """Decides in each iteration whether to draft."""
 
     def begin(self) -> None:
@@ -50,9 +57,6 @@ class Gate(Protocol):
 
     def forget(self) -> None:
         """Forget what was measured."""
-
-    def paces(self) -> Optional["Paces"]:
-        """What was measured, where most time was spent; None if nothing was compared."""
 
 
 class Paces(NamedTuple):

@@ -11,7 +11,7 @@ when it is first asked, and stops when it is not.
 """
 
 import time
-from typing import Any, Dict, FrozenSet, List, Optional
+from typing import Any, Dict, FrozenSet, List, Optional, Union
 
 import torch
 from torch import Tensor
@@ -234,11 +234,16 @@ class DecodingLoop:
         self.statistics.batches += 1
         return [[hypothesis] for hypothesis in found]
 
+    @property
+    def measured(self) -> Union[Gate, Schedule]:
+        """What knows whether drafts paid."""
+        return self.schedule or self.gate
+
     def forget(self) -> None:
         """Forget what was learned from the batches before."""
         if self.drafter is not None:
             self.drafter.forget()
-        (self.schedule or self.gate).forget()
+        self.measured.forget()
 
     def _next(self, size: int, left: int) -> int:
         """How many sentences of a batch to draft for; 0: none, all that are left are a queue."""

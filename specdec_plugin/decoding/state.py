@@ -1,6 +1,6 @@
 """The rows of a batch that are still being decoded."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
 import torch
 from torch import Tensor
@@ -40,11 +40,11 @@ class Batch(NamedTuple):
         """Where decoding happens."""
         return self.net_input["src_tokens"].device
 
-    def left(self, order: Sequence[int]) -> "Batch":
-        """The batch of some of its rows, given by their indices."""
+    def left(self, order: Union[Sequence[int], Tensor]) -> "Batch":
+        """The batch of some of its rows, given by their indices in rising order."""
         if len(order) == self.size:
             return self
-        rows = torch.tensor(order, dtype=torch.long, device=self.device)
+        rows = torch.as_tensor(order, dtype=torch.long, device=self.device)
         return self._replace(
             net_input={name: self.net_input[name][rows] for name in ("src_tokens", "src_lengths")},
             encoder_outs=EncodedRows(self.encoder_outs, rows),

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Dict, Iterator, List, Optional, Sequence
 
-from .guard import FixedGate, Gate
+from .guard import FixedGate, Measured
 
 #: The share of iterations without drafts, from which on a run says so.
 _HARDLY = 0.75
@@ -111,7 +111,7 @@ class Statistics:
             _reaching(kept, length) / _reaching(drafted, length) for length in range(1, longest + 1)
         ]
 
-    def why_hardly_drafted(self, gate: Gate, samples: int = 1) -> Optional[str]:
+    def why_hardly_drafted(self, gate: Measured, samples: int = 1) -> Optional[str]:
         """A sentence about a run with hardly any drafts, and the cure; else None.
 
         Args:

@@ -1,4 +1,4 @@
-"""A drafter's training goes on only with the dictionaries and the verifier that it began with."""
+"""A drafter's training resumes only with the dictionaries and the verifier that it began with."""
 
 import shutil
 from pathlib import Path

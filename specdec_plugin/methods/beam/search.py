@@ -36,7 +36,7 @@ class BeamSearch:
     """
 
     drafter = None
-    max_rows = 0
+    measured = None
 
     def __init__(
         self,
@@ -50,6 +50,9 @@ class BeamSearch:
         self.verifier, self.statistics, self._workers = verifier, statistics, workers
         self.lengths, self.beam_size, self._ahead = lengths, beams, ahead
         self._native: Optional[NativeBeamSearch] = None
+
+    def forget(self) -> None:
+        """Nothing is learned that depends on the text."""
 
     def decode(self, batch: Batch) -> Hypotheses:
         """Decode a batch.

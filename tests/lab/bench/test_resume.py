@@ -1,4 +1,4 @@
-"""The journal: what it keeps, what it refuses, and what an interrupted run goes on with."""
+"""The journal: what it keeps, what it refuses, and what an interrupted run resumes with."""
 
 import json
 from collections import Counter
