@@ -37,6 +37,7 @@ from torch import Tensor
 
 from .decoding.statistics import Statistics
 from .errors import PluginError
+from .fairseq_compat.mapping import mapped_models
 from .methods.options import choices_of
 from .methods.registry import Method, decoding_config, method_of
 
@@ -338,7 +339,8 @@ def load_session(
         raise PluginError(
             f"{error}. Name a folder with the dictionaries that the model was trained with."
         ) from error
-    models, _ = load_model_ensemble(paths, task=task)
+    with mapped_models():
+        models, _ = load_model_ensemble(paths, task=task)
     for model in models:
         model.float().eval()
         model.prepare_for_inference_(Namespace(generation=Namespace(beam=1, no_beamable_mm=True)))

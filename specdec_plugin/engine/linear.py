@@ -118,10 +118,10 @@ class NativeLinear:
         biases: Optional[Sequence[Tensor]],
         dtype: torch.dtype,
     ) -> None:
-        weight = native.float_weight(torch.cat([each.detach() for each in weights]))
+        weight = native.float_weight(_joined(weights, torch.float32))
         bias = None
         if biases is not None:
-            bias = native.float_weight(torch.cat([each.detach() for each in biases]))
+            bias = native.float_weight(_joined(biases, torch.float32))
         self.outputs, self.inputs = weight.shape
         self._library = native.library()
         self.handle: Optional[int] = self._library.linear_new(
@@ -130,6 +130,7 @@ class NativeLinear:
             self.outputs,
             self.inputs,
             native.WEIGHT_TYPES[dtype],
+            torch.get_num_threads(),
         )
         self._free = weakref.finalize(self, self._library.linear_free, self.handle)
 

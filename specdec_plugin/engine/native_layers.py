@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..fairseq_compat.mapping import forget_pages
 from . import native
 from .backend import Backend
 from .kv_cache import KVCache
@@ -80,6 +81,7 @@ class NativeLayers:
             for part in parts
         ]
         self._library.stack_layer(self.handle, *handles, norms, epsilons)
+        forget_pages(layer)
 
     def encode(self, vectors: Tensor, mask: Optional[Tensor]) -> Tensor:
         """Run encoder layers: every input sees every other.

@@ -7,6 +7,7 @@ import torch
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor
 
+from ..fairseq_compat.mapping import forget_pages
 from . import native
 from .backend import Backend, choose_backend
 from .linear import Linear, NativeLinear, parameters_of
@@ -59,6 +60,8 @@ class OutputProjection(Packed):
         weights, biases = parameters_of(self._source)
         # A Linear, or anything with the methods of NativeLinear.
         self._linear: Any = self._backend.linear(weights, biases, self._dtype or weights[0].dtype)
+        if isinstance(self._linear, NativeLinear):
+            forget_pages(self._source)
 
     @property
     def native(self) -> Optional[NativeLinear]:

@@ -5,7 +5,9 @@ Importing the plugin changes, for the whole process:
 - ``checkpoint_utils.load_checkpoint_to_cpu`` reads weights only, and explains its errors in a
   sentence (:mod:`.checkpoints`). It keeps ``decoding`` and ``task`` of a hub's
   ``from_pretrained``, which fairseq drops when the checkpoint does not have them (:mod:`.hub`).
-- ``checkpoint_utils.load_model_ensemble_and_task`` explains its errors in a sentence.
+- ``checkpoint_utils.load_model_ensemble_and_task`` explains its errors in a sentence. With
+  ``--decoding`` the parameters of its models are views of the checkpoint's file; meanwhile
+  ``torch.load`` maps files (:mod:`.mapping`).
 - ``distributed.utils._broadcast_object_slow`` sends objects between training processes without
   ``torch.load``, which refuses the configurations among them (:mod:`.checkpoints`).
 - PyTorch's list of safe globals gets the classes that fairseq's checkpoints hold, and

@@ -25,6 +25,7 @@ from fairseq.distributed import utils as distributed_utils
 
 from ..errors import PluginError
 from .hub import keep_task_overrides
+from .mapping import mapped_models, serves_plugin
 
 Allowed = Union[Callable[..., Any], Tuple[Callable[..., Any], str]]
 
@@ -177,9 +178,18 @@ def _reading_safely(load: Callable[..., Any]) -> Callable[..., Any]:
 
 def _naming_what_is_wrong(load: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(load)
-    def load_model_ensemble_and_task(filenames: Any, *args: Any, **kwargs: Any) -> Any:
+    def load_model_ensemble_and_task(
+        filenames: Any,
+        arg_overrides: Optional[Dict[str, Any]] = None,
+        task: Any = None,
+        strict: bool = True,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        mapped = mapped_models() if strict and serves_plugin(task) else contextlib.nullcontext()
         try:
-            return load(filenames, *args, **kwargs)
+            with mapped:
+                return load(filenames, arg_overrides, task, strict, *args, **kwargs)
         except OSError as error:
             missing = re.match(r"Model file not found: (.+)", str(error))
             if missing is None:

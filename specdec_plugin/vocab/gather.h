@@ -21,7 +21,7 @@ class Gather : public Clustered<RowTable> {
     centroids_.prepare(rows);
     if (rows > 1) wanted_.resize(vocabulary());
     if (!full_ && mostly_active(int64_t(rows) * centroids_.largest(), rows)) {
-      full_.reset(new Linear(weights_[0], bias_.data(), vocabulary(), width(), Format::float32));
+      full_.reset(new Linear(weights_[0], bias_.data(), vocabulary(), width(), Format::float32, 1));
       pack_active();
     }
   }

@@ -96,7 +96,8 @@ class EncodeCall(ctypes.Structure):
 Header(
     __file__,
     "linear.h",
-    "Linear linear(const float* weight, const float* bias, int outputs, int inputs, Format format)",
+    "Linear linear(const float* weight, const float* bias, int outputs, int inputs, Format format, "
+    "int threads)",
 )
 Header(
     __file__, "stack.h", "Stack stack(int dim, int heads, int norm_first, Activation activation)"

@@ -22,8 +22,9 @@ struct Target {
 
 class Linear {
  public:
-  // weight: (outputs, inputs); bias: (outputs) or null.
-  Linear(const float* weight, const float* bias, int outputs, int inputs, Format format)
+  // weight: (outputs, inputs); bias: (outputs) or null. threads: that pack.
+  Linear(const float* weight, const float* bias, int outputs, int inputs, Format format,
+         int threads)
       : outputs(outputs),
         inputs(inputs),
         format(format),
@@ -33,12 +34,11 @@ class Linear {
     if (bias) std::copy(bias, bias + outputs, bias_.begin());
     words_.allocate(size_t(panels) * steps * PANEL);
     if (is_integer(format)) scales_.assign(size_t(panels) * PANEL, 0.0f);
-    std::vector<uint32_t> row(steps);
-    for (int output = 0; output < outputs; ++output) {
-      pack(weight + size_t(output) * inputs, output, row);
-      uint32_t* first = &words_[size_t(output / PANEL) * steps * PANEL + output % PANEL];
-      for (int step = 0; step < steps; ++step) first[size_t(step) * PANEL] = row[step];
-    }
+    parallel(threads, [&](const Team& team) {
+      std::vector<uint32_t> rows((size_t(steps) + LANES) * PANEL);
+      for (int panel = team.begin(panels); panel < team.end(panels); ++panel)
+        pack_panel(weight, panel, rows);
+    });
   }
 
   // Words of scratch that `run` needs.
@@ -92,13 +92,23 @@ class Linear {
 
   size_t input_words() const { return size_t(steps) * (format == Format::int4 ? 2 : 1); }
 
-  void pack(const float* weight, int output, std::vector<uint32_t>& row) {
-    if (format == Format::float32) std::memcpy(row.data(), weight, sizeof(float) * inputs);
-    if (format == Format::bfloat16) Bfloat16::pack(weight, inputs, row.data());
-    if (format == Format::int8)
-      scales_[output] = Integers<8>::pack_weight(weight, inputs, row.data());
-    if (format == Format::int4)
-      scales_[output] = Integers<4>::pack_weight(weight, inputs, row.data());
+  // rows: (PANEL, steps + LANES) scratch. Rows a power of two apart would share few sets of the
+  // processor's cache.
+  void pack_panel(const float* weight, int panel, std::vector<uint32_t>& rows) {
+    const int first = panel * PANEL, count = std::min(PANEL, outputs - first);
+    const size_t stride = size_t(steps) + LANES;
+    for (int i = 0; i < count; ++i)
+      pack(weight + size_t(first + i) * inputs, first + i, &rows[i * stride]);
+    uint32_t* words = &words_[size_t(first) * steps];
+    for (int step = 0; step < steps; ++step)
+      for (int i = 0; i < count; ++i) words[size_t(step) * PANEL + i] = rows[i * stride + step];
+  }
+
+  void pack(const float* weight, int output, uint32_t* row) {
+    if (format == Format::float32) std::memcpy(row, weight, sizeof(float) * inputs);
+    if (format == Format::bfloat16) Bfloat16::pack(weight, inputs, row);
+    if (format == Format::int8) scales_[output] = Integers<8>::pack_weight(weight, inputs, row);
+    if (format == Format::int4) scales_[output] = Integers<4>::pack_weight(weight, inputs, row);
   }
 
   template <class F>

@@ -1,0 +1,142 @@
+"""Models whose parameters are views of the checkpoint's file, so that weights have no other copy.
+
+fairseq draws random weights for a new model, reads the checkpoint into memory, and copies it into
+the model. That takes twice the memory of the weights, and a long time. In :func:`mapped_models`
+nothing is drawn, the file is mapped, and parameters become views of it. A page of the file takes
+memory from when it is read until :func:`forget_pages`. After that, a reader reads the file again.
+"""
+
+import contextlib
+import ctypes
+import mmap
+import sys
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils.weak import WeakTensorKeyDictionary
+
+#: By parameter, the storage in a mapped file that it views. It is held, so that no other memory
+#: has its address.
+_files = WeakTensorKeyDictionary()
+#: Draws of random weights.
+_DRAWS = (Tensor.uniform_, Tensor.normal_)
+
+
+class _Mapping(TorchFunctionMode):
+    """Leaves new parameters undrawn, and lets them view what they would be copied from.
+
+    Attributes:
+        files: by address, the tensors' parts of mapped files.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.files: Dict[int, torch.UntypedStorage] = {}
+
+    def __torch_function__(
+        self,
+        function: Callable[..., Any],
+        types: Any,
+        args: Tuple[Any, ...] = (),
+        kwargs: Optional[Dict[str, Any]] = None,
+    ) -> Any:
+        if args and isinstance(args[0], nn.Parameter):
+            if function in _DRAWS:
+                return args[0]
+            if function is Tensor.copy_ and self._view(args[0], args[1]):
+                return args[0]
+        return function(*args, **(kwargs or {}))
+
+    def _view(self, parameter: nn.Parameter, value: Any) -> bool:
+        """Let a parameter view a value; False where it must be copied."""
+        if not isinstance(value, Tensor) or value.shape != parameter.shape:
+            return False
+        storage = self.files.get(value.untyped_storage().data_ptr())
+        same = value.dtype == parameter.dtype and value.device == parameter.device
+        if storage is None or not same or not value.is_contiguous():
+            return False
+        parameter.data = value
+        _files[parameter] = storage
+        return True
+
+    def load(self, load: Callable[..., Any], file: Any, *args: Any, **kwargs: Any) -> Any:
+        """``torch.load``, mapped where the file's format allows it."""
+        path = getattr(file, "name", file)
+        if not isinstance(path, str) or not torch.serialization._is_zipfile(file):
+            return load(file, *args, **kwargs)
+        state = load(path, *args, **{**kwargs, "mmap": True})
+        weights = state.get("model") if isinstance(state, dict) else None
+        for value in weights.values() if isinstance(weights, dict) else []:
+            if isinstance(value, Tensor):
+                storage = value.untyped_storage()
+                self.files[storage.data_ptr()] = storage
+        return state
+
+
+@contextlib.contextmanager
+def mapped_models() -> Iterator[None]:
+    """Where fairseq loads models that are decoded with.
+
+    The checkpoint must hold all parameters, as fairseq demands by default (``strict``). fairseq
+    draws other random numbers afterwards than it would without this.
+    """
+    mapping, load = _Mapping(), torch.load
+
+    def load_mapped(*args: Any, **kwargs: Any) -> Any:
+        return mapping.load(load, *args, **kwargs)
+
+    torch.load = load_mapped
+    try:
+        with mapping:
+            yield
+    finally:
+        torch.load = load
+
+
+def forget_pages(*modules: nn.Module) -> None:
+    """Give back the memory of parameters that view a file, once they have been packed.
+
+    What was written to stays in memory.
+    """
+    for module in modules:
+        for parameter in module.parameters():
+            storage = _files.get(parameter)
+            if storage is None or sys.platform != "linux":
+                continue
+            if storage.data_ptr() == parameter.untyped_storage().data_ptr():  # not moved since
+                _forget(parameter.data_ptr(), parameter.nbytes)
+
+
+def _forget(address: int, size: int) -> None:
+    """Take the whole pages of a mapped file out of memory, unless any was written to."""
+    page = mmap.PAGESIZE
+    begin, end = -(-address // page) * page, (address + size) // page * page
+    if begin < end and not _written(begin // page, end // page):
+        ctypes.CDLL(None).madvise(
+            ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED
+        )
+
+
+def _written(begin: int, end: int) -> bool:
+    """Whether pages with these numbers may have copies that the file does not have.
+
+    In /proc/self/pagemap a page has 64 bits. Bit 63 is set if it is in memory, bit 62 if it is
+    swapped out, bit 61 if it is the file's own.
+    """
+    try:
+        with open("/proc/self/pagemap", "rb") as pages:
+            pages.seek(8 * begin)
+            bits = np.frombuffer(pages.read(8 * (end - begin)), np.uint64)
+    except OSError:
+        return True
+    own = (bits >> np.uint64(61)) & np.uint64(7)
+    return len(bits) < end - begin or bool(((own >= 2) & (own % 2 == 0)).any())
+
+
+def serves_plugin(task: Any) -> bool:
+    """Whether a task's models are decoded by the plugin alone, not by fairseq's own search."""
+    options: List[Any] = [getattr(task, name, None) for name in ("cfg", "args")]
+    return any(getattr(each, "decoding", None) is not None for each in options)

@@ -1,0 +1,184 @@
+"""Parameters are views of the checkpoint's file, and what is packed leaves memory."""
+
+import mmap
+import sys
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from fairseq import checkpoint_utils
+from fairseq.models.transformer import base_architecture
+
+from specdec_plugin.cli import init_drafter
+from specdec_plugin.engine import CachedDecoder
+from specdec_plugin.engine.encoder import FastEncoder
+from specdec_plugin.engine.native_layers import NativeLayers
+from specdec_plugin.fairseq_compat.mapping import forget_pages, mapped_models
+from tests.support import tiny
+
+SYMBOLS = tiny.dictionary(500)
+SIZES = dict(encoder_embed_dim=64, decoder_embed_dim=64, encoder_ffn_embed_dim=128)
+linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is in memory")
+
+
+@pytest.fixture(scope="module")
+def made():
+    """A model whose matrices have several pages."""
+    return tiny.model(symbols=SYMBOLS, **SIZES)
+
+
+def save(model, path, **options):
+    arguments = Namespace(
+        arch="transformer", _name="transformer", encoder_layers=1, decoder_layers=2,
+        encoder_attention_heads=2, decoder_attention_heads=2, max_source_positions=64,
+        max_target_positions=64, share_all_embeddings=True, **SIZES,
+    )  # fmt: skip
+    base_architecture(arguments)
+    init_drafter.save(model, arguments, str(path))
+    torch.save(torch.load(path, weights_only=False), path, **options)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def path(made, tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save(made, tmp_path_factory.mktemp("mapped") / "model.pt")
+
+
+def task_of(decoding):
+    task = tiny.task(SYMBOLS)
+    task.cfg.decoding = decoding
+    return task
+
+
+def load(path, decoding="greedy"):
+    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([path], task=task_of(decoding))
+    return model.eval()
+
+
+def file_of(parameter):
+    """The file that is mapped where a parameter is; '' for other memory."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        begin, end = (int(each, 16) for each in line.split()[0].split("-"))
+        if begin <= parameter.data_ptr() < end:
+            return line[73:].strip()
+    raise AssertionError
+
+
+def pages_in_memory(parameter):
+    """How many whole pages of a parameter this process has in memory."""
+    begin = -(-parameter.data_ptr() // mmap.PAGESIZE)
+    end = (parameter.data_ptr() + parameter.nbytes) // mmap.PAGESIZE
+    with open("/proc/self/pagemap", "rb") as pages:
+        pages.seek(8 * begin)
+        bits = np.frombuffer(pages.read(8 * (end - begin)), np.uint64)
+    return int((bits >> np.uint64(63)).sum())
+
+
+def assert_equal(model, expected):
+    found, wanted = model.state_dict(), expected.state_dict()
+    assert found.keys() == wanted.keys()
+    for name, value in wanted.items():
+        assert torch.equal(found[name], value), name
+
+
+@linux
+def test_parameters_view_the_file(made, path):
+    model = load(path)
+    assert_equal(model, made)
+    assert {file_of(each) for each in model.parameters()} == {path}
+    assert model.decoder.output_projection.weight is model.encoder.embed_tokens.weight
+    assert all(each.requires_grad for each in model.parameters())
+
+
+@linux
+def test_without_decoding_nothing_changes(made, path):
+    torch.manual_seed(5)
+    tiny.model(symbols=SYMBOLS, **SIZES)  # draws what fairseq draws
+    model = load(path, None)
+    assert_equal(model, made)
+    assert {file_of(each) for each in model.parameters()} & {path} == set()
+
+
+def test_random_numbers_are_those_of_fairseq_without_decoding(path):
+    states = []
+    for loading in (lambda: load(path, None), lambda: _load_by_fairseq(path)):
+        torch.manual_seed(5)
+        loading()
+        states.append(torch.get_rng_state())
+    assert torch.equal(*states)
+
+
+def _load_by_fairseq(path):
+    original = checkpoint_utils.load_model_ensemble_and_task.__wrapped__
+    return original([path], task=tiny.task(SYMBOLS))
+
+
+@linux
+def test_packed_weights_leave_memory_and_come_back(made, path):
+    model = load(path)
+    reason = NativeLayers.supports(
+        list(model.decoder.layers), CachedDecoder(model.decoder).backend, torch.float32
+    )
+    if reason is not None:
+        pytest.skip(reason)
+    engines = (
+        CachedDecoder(model.decoder),
+        FastEncoder(model.encoder, CachedDecoder(made.decoder).backend),
+    )
+    engines[1].refresh()
+    large = [each for each in model.parameters() if each.nbytes >= 3 * mmap.PAGESIZE]
+    assert len(large) > 10 and not any(map(pages_in_memory, large))
+    assert_equal(model, made)
+    assert all(map(pages_in_memory, large))
+
+
+@linux
+def test_what_was_written_stays(path):
+    model = load(path)
+    weight = model.decoder.layers[0].fc1.weight
+    other = model.decoder.layers[1].fc1.weight
+    before = other.detach().clone()
+    weight.data.view(-1)[weight.numel() // 2] = 7.0  # PyTorch counts no such write
+    forget_pages(model)
+    assert weight.view(-1)[weight.numel() // 2] == 7.0 and torch.equal(other, before)
+    assert pages_in_memory(other) and pages_in_memory(weight)
+
+
+@linux
+def test_only_mapped_memory_is_forgotten(made, path):
+    model = load(path)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()
+    forget_pages(model)
+    assert_equal(model, made)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_other_checkpoints_load(made, tmp_path: Path, zipped):
+    half = tiny.model(symbols=SYMBOLS, **SIZES)
+    half.load_state_dict(made.state_dict())
+    other = save(half.half(), tmp_path / "half.pt", _use_new_zipfile_serialization=zipped)
+    model = load(other)
+    assert {each.dtype for each in model.parameters()} == {torch.float32}
+    assert_equal(model, half.float())
+    forget_pages(model)
+    assert_equal(model, half)
+
+
+def test_a_lost_parameter_is_refused(made, tmp_path: Path):
+    state = torch.load(save(made, tmp_path / "model.pt"), weights_only=False)
+    del state["model"]["decoder.layers.0.fc1.weight"]
+    torch.save(state, tmp_path / "lost.pt")
+    with pytest.raises(Exception, match="does not hold the weights"):
+        load(str(tmp_path / "lost.pt"))
+
+
+def test_torch_is_left_as_it_was(path):
+    before = torch.load
+    with pytest.raises(ValueError), mapped_models():
+        raise ValueError
+    assert torch.load is before
+    weight = torch.nn.Linear(40, 40).weight
+    assert weight.std() > 0.01  # drawn
