@@ -61,7 +61,7 @@ class OutputProjection(Packed):
         # A Linear, or anything with the methods of NativeLinear.
         self._linear: Any = self._backend.linear(weights, biases, self._dtype or weights[0].dtype)
         if isinstance(self._linear, NativeLinear):
-            forget_pages(self._source)
+            self.forget_pages()
 
     @property
     def native(self) -> Optional[NativeLinear]:
@@ -83,6 +83,10 @@ class OutputProjection(Packed):
         """(vocabulary, dim) weights and (vocabulary,) bias or None, in float32."""
         weight, bias = self._source.weight, self._source.bias
         return native.float_weight(weight), None if bias is None else native.float_weight(bias)
+
+    def forget_pages(self) -> None:
+        """Give back the memory of the model's own weights; see :mod:`...fairseq_compat.mapping`."""
+        forget_pages(self._source)
 
     def entering(self, hidden: Tensor) -> Tensor:
         """What is multiplied with the weights: (rows, dim) behind the first head, if there is."""

@@ -21,8 +21,15 @@ from torch.utils.weak import WeakTensorKeyDictionary
 #: By parameter, the storage in a mapped file that it views. It is held, so that no other memory
 #: has its address.
 _files = WeakTensorKeyDictionary()
-#: Draws of random weights.
-_DRAWS = (Tensor.uniform_, Tensor.normal_)
+#: Draws of random weights. Some functions of nn.init show themselves to a mode, and not what they
+#: call; others the reverse.
+_DRAWS = (
+    Tensor.uniform_,
+    Tensor.normal_,
+    nn.init.uniform_,
+    nn.init.normal_,
+    nn.init.kaiming_uniform_,
+)
 
 
 class _Mapping(TorchFunctionMode):
@@ -43,11 +50,10 @@ class _Mapping(TorchFunctionMode):
         args: Tuple[Any, ...] = (),
         kwargs: Optional[Dict[str, Any]] = None,
     ) -> Any:
-        if args and isinstance(args[0], nn.Parameter):
-            if function in _DRAWS:
-                return args[0]
-            if function is Tensor.copy_ and self._view(args[0], args[1]):
-                return args[0]
+        target = args[0] if args else (kwargs or {}).get("tensor")
+        if isinstance(target, nn.Parameter):
+            if function in _DRAWS or (function is Tensor.copy_ and self._view(target, args[1])):
+                return target
         return function(*args, **(kwargs or {}))
 
     def _view(self, parameter: nn.Parameter, value: Any) -> bool:

@@ -1,6 +1,7 @@
 """Ruling symbols out with 8-bit scores before the others are scored in float32."""
 
 import ctypes
+from typing import Tuple
 
 import torch
 from torch import Tensor
@@ -40,15 +41,26 @@ class Prefilter:
             biases = None if self.bias is None else [self.bias]
             self.rounded = NativeLinear([self.weight], biases, torch.int8)
             self.error_bound = error_bound(self.weight)
+        projection.forget_pages()
 
 
 def error_bound(weight: Tensor) -> ErrorBound:
     """What 8-bit rounding and float32's own do to (vocabulary, dim) weights, at most."""
+    greatest = [_greatest_norms(part) for part in weight.split(_AT_ONCE)]
+    plain, rounded, apart = (max(norms) for norms in zip(*greatest))
+    # A sum of n products is off by n roundings at most, each of half this; half is reserve.
+    unit = torch.finfo(torch.float32).eps
+    return ErrorBound(apart + (weight.size(1) + 8) * unit * plain, rounded)
+
+
+#: Symbols whose weights are rounded at once, so that a large vocabulary takes little memory.
+_AT_ONCE = 8192
+
+
+def _greatest_norms(weight: Tensor) -> Tuple[float, float, float]:
+    """Of (symbols, dim) weights, of their rounded form, and of the difference."""
     step = weight.abs().amax(1, keepdim=True) / 127
     levels = torch.where(step > 0, 1 / step, 0)
     rounded = (weight * levels).round_().mul_(step)
-    # A sum of n products is off by n roundings at most, each of half this; half is reserve.
-    unit = torch.finfo(torch.float32).eps
-    sums = (weight.size(1) + 8) * unit * weight.norm(dim=1).max()
-    apart = (weight - rounded).norm(dim=1).max() + sums
-    return ErrorBound(float(apart), float(rounded.norm(dim=1).max()))
+    norms = [each.norm(dim=1).max() for each in (weight, rounded, weight - rounded)]
+    return float(norms[0]), float(norms[1]), float(norms[2])

@@ -29,14 +29,18 @@ def made():
     return tiny.model(symbols=SYMBOLS, **SIZES)
 
 
-def save(model, path, **options):
+def architecture():
     arguments = Namespace(
         arch="transformer", _name="transformer", encoder_layers=1, decoder_layers=2,
         encoder_attention_heads=2, decoder_attention_heads=2, max_source_positions=64,
         max_target_positions=64, share_all_embeddings=True, **SIZES,
     )  # fmt: skip
     base_architecture(arguments)
-    init_drafter.save(model, arguments, str(path))
+    return arguments
+
+
+def save(model, path, **options):
+    init_drafter.save(model, architecture(), str(path))
     torch.save(torch.load(path, weights_only=False), path, **options)
     return str(path)
 
@@ -182,3 +186,11 @@ def test_torch_is_left_as_it_was(path):
     assert torch.load is before
     weight = torch.nn.Linear(40, 40).weight
     assert weight.std() > 0.01  # drawn
+
+
+def test_nothing_is_drawn():
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    with mapped_models():
+        tiny.TransformerModel.build_model(architecture(), task_of("greedy"))
+    assert torch.equal(torch.get_rng_state(), before)
