@@ -4,6 +4,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
+from fairseq.models.speech_to_text.s2t_transformer import TransformerDecoderScriptable
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
@@ -21,6 +22,10 @@ from .positions import PositionTable
 from .weights import Packed
 
 EncoderOut = Dict[str, List[Tensor]]
+
+#: Decoders that compute what this engine computes. That of fairseq's models of speech calls the
+#: plain one's methods by other names.
+_KNOWN = (TransformerDecoderBase, TransformerDecoderScriptable, LearnedFirstDecoder)
 
 
 class DecoderState:
@@ -154,8 +159,7 @@ class CachedDecoder(Packed):
         """Why this engine cannot hold ``decoder``, in a few words; ``None`` if it can."""
         if not isinstance(decoder, TransformerDecoderBase):
             return f"{type(decoder).__name__} is not a Transformer decoder"
-        learned_first = isinstance(decoder, LearnedFirstDecoder)
-        known: Any = LearnedFirstDecoder if learned_first else TransformerDecoderBase
+        known: Any = [each for each in _KNOWN if isinstance(decoder, each)][-1]
         for name in ("forward", "extract_features", "extract_features_scriptable", "output_layer"):
             if getattr(type(decoder), name) is not getattr(known, name):
                 return f"{type(decoder).__name__} has its own {name}()"

@@ -41,8 +41,9 @@ class EveryLineMixin(FairseqTask):
         """
         dataset = super().build_dataset_for_inference(src_tokens, src_lengths, *rest, **kwargs)
         pairs = getattr(dataset, "dataset", dataset)
-        sources = (pairs.src[line] for line in range(len(pairs.src)))
-        pairs.src_sizes = pairs.sizes = np.array([len(source) for source in sources])
+        if hasattr(pairs, "src"):  # or else it is speech, to which nothing is added
+            sources = (pairs.src[line] for line in range(len(pairs.src)))
+            pairs.src_sizes = pairs.sizes = np.array([len(source) for source in sources])
         dataset.lines_before = self._lines_given
         self._lines_given += len(src_tokens)
         return dataset
@@ -123,7 +124,9 @@ def keep_every_line(
 def _keep_every_pair(
     dataset: Any, max_source: int, max_tokens: Any, ending: int, lines_before: int
 ) -> Any:
-    """The same for a ``LanguagePairDataset``."""
+    """The same for a ``LanguagePairDataset``; speech is never cut."""
+    if not hasattr(dataset, "src_sizes"):
+        return dataset
     sizes = np.asarray(dataset.src_sizes)
     too_long = np.flatnonzero(sizes > max_source)
     for line in too_long:

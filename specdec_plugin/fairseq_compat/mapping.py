@@ -51,9 +51,10 @@ class _Mapping(TorchFunctionMode):
         kwargs: Optional[Dict[str, Any]] = None,
     ) -> Any:
         target = args[0] if args else (kwargs or {}).get("tensor")
-        if isinstance(target, nn.Parameter):
-            if function in _DRAWS or (function is Tensor.copy_ and self._view(target, args[1])):
-                return target
+        if isinstance(target, nn.Parameter) and (
+            function in _DRAWS or (function is Tensor.copy_ and self._view(target, args[1]))
+        ):
+            return target
         return function(*args, **(kwargs or {}))
 
     def _view(self, parameter: nn.Parameter, value: Any) -> bool:

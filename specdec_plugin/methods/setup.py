@@ -2,7 +2,7 @@
 
 import logging
 from dataclasses import dataclass, field
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, Sequence, Tuple
 
 import torch
 
@@ -11,6 +11,7 @@ from ..decoding.statistics import Statistics
 from ..decoding.symbols import Symbols
 from ..decoding.verifier import Verifier
 from ..engine import Backend
+from ..errors import PluginError
 from ..vocab.clusters import Clusters
 from ..vocab.flags import drafter_clusters
 
@@ -64,9 +65,25 @@ class Setup:
             return wanted or None
         return rows_on(self.on_cpu)
 
+    @property
+    def dictionaries(self) -> Tuple[Any, Any]:
+        """Of the source and the target.
+
+        Raises:
+            PluginError: the source is no text.
+        """
+        source, target = self.task.source_dictionary, self.task.target_dictionary
+        if source is None:
+            raise PluginError(
+                f"--decoding {self.cfg.decoding} with these flags reads the source as text, which "
+                "is speech here: use --decoding auto, beam or greedy, or specdec, without a "
+                "trained drafter or heads."
+            )
+        return source, target
+
     def symbols(self) -> Symbols:
         """What source and target dictionaries have in common."""
-        return Symbols.of(self.task.source_dictionary, self.task.target_dictionary, self.eos)
+        return Symbols.of(*self.dictionaries, self.eos)
 
     def drafter_clusters(self, drafter: Any) -> Optional[Clusters]:
         """What ``--drafter-vocab-clusters`` names, for a drafter with this model's projection."""

@@ -151,5 +151,5 @@ def _refuse(setup: Setup, *flags: str) -> None:
 
 def _are_heads(setup: Setup) -> bool:
     """Whether --drafter-path names proposal heads."""
-    dictionaries = setup.task.source_dictionary, setup.task.target_dictionary
-    return isinstance(load_model(setup.cfg.drafter_path, *dictionaries), BlockwiseTransformerModel)
+    model = load_model(setup.cfg.drafter_path, *setup.dictionaries)
+    return isinstance(model, BlockwiseTransformerModel)

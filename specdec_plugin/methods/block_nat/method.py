@@ -149,19 +149,19 @@ def build_drafter(
 
 def _load(setup: Setup) -> BlockNATModel:
     """The drafter's model, in the type and on the device of the verifier."""
-    path, task = setup.cfg.drafter_path, setup.task
+    path = setup.cfg.drafter_path
     if path is None:
         raise PluginError(
             f"--decoding {setup.cfg.decoding} needs a drafter: add --drafter-path DRAFTER.pt "
             "(train one with --task block_nat_translation), or use another --decoding."
         )
-    drafter = load_model(path, task.source_dictionary, task.target_dictionary)
+    drafter = load_model(path, *setup.dictionaries)
     if not isinstance(drafter, BlockNATModel):
         raise PluginError(
             f"{path} is not a drafter but a {type(drafter).__name__}. Give a model trained with "
             "--arch block_nat."
         )
-    check_pair(path, drafter, task.source_dictionary, task.target_dictionary)
+    check_pair(path, drafter, *setup.dictionaries)
     reason = CachedDecoder.supports(drafter.decoder)
     if reason is not None:
         raise PluginError(

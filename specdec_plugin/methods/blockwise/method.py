@@ -171,14 +171,13 @@ def _proposals(setup: Setup, model: BlockwiseTransformerModel, engine: CachedDec
 
 def _load_heads(setup: Setup) -> BlockwiseTransformerModel:
     """The model that has the heads: the first of --path, or that of --drafter-path."""
-    path, base, task = setup.cfg.drafter_path, setup.models[0], setup.task
+    path, base = setup.cfg.drafter_path, setup.models[0]
     if isinstance(base, BlockwiseTransformerModel) and base.alone:
         raise PluginError(
             "The file in --path holds proposal heads and no model: give the model that they were "
             "trained for as --path, and this file as --drafter-path."
         )
-    dictionaries = task.source_dictionary, task.target_dictionary
-    model = base if path is None else load_model(path, *dictionaries)
+    model = base if path is None else load_model(path, *setup.dictionaries)
     if not isinstance(model, BlockwiseTransformerModel):
         named = "The model in --path" if path is None else path
         raise PluginError(
@@ -186,7 +185,7 @@ def _load_heads(setup: Setup) -> BlockwiseTransformerModel:
             "with --task blockwise_translation --arch blockwise_transformer, and give a whole "
             "model as --path, or heads alone as --drafter-path."
         )
-    check_pair(path or "The model in --path", model, *dictionaries)
+    check_pair(path or "The model in --path", model, *setup.dictionaries)
     if path is None:
         return model
     width = getattr(base.decoder, "output_embed_dim", None)

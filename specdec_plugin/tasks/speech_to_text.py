@@ -1,0 +1,44 @@
+"""``--task specdec_speech_to_text``: the decoding flags for fairseq's models of speech."""
+
+from typing import Any
+
+from fairseq.data.audio.speech_to_text_dataset import SpeechToTextDataset
+from fairseq.tasks import register_task
+from fairseq.tasks.speech_to_text import SpeechToTextTask
+
+from ..errors import PluginError
+from ..methods.build import build_generator
+from .parallel_decoding import ParallelDecodingMixin
+
+
+@register_task("specdec_speech_to_text")
+class SpecdecSpeechToTextTask(ParallelDecodingMixin, SpeechToTextTask):
+    """fairseq's ``speech_to_text`` with ``--decoding``: features of sound in, text out."""
+
+    def _build_parallel_generator(self, models: Any, args: Any) -> Any:
+        if self.data_cfg.prepend_tgt_lang_tag and args.prefix_size != 1:
+            raise PluginError(
+                "The targets of these data begin with a language tag (prepend_tgt_lang_tag): give "
+                "--prefix-size 1."
+            )
+        if getattr(models[0], "mt_task_name", None) is not None:
+            raise PluginError(
+                "A model with two decoders in a row is not supported: leave out --decoding."
+            )
+        named = getattr(args, "eos_token", None) or self.data_cfg.config.get("eos_token")
+        if self.data_cfg.prepend_bos_and_append_tgt_lang_tag and not named:
+            raise PluginError(
+                "The targets of these data end with a language tag "
+                "(prepend_bos_and_append_tgt_lang_tag): give it by --eos-token."
+            )
+        words = self.target_dictionary
+        generator = build_generator(self, models, args, eos=words.index(named) if named else None)
+        tags = (number for word, number in words.indices.items() if is_tag(word))
+        generator.symbols_to_strip_from_output.update(tags)
+        return generator
+
+
+def is_tag(word: str) -> bool:
+    """Whether a symbol is the tag of a language."""
+    found: bool = SpeechToTextDataset.is_lang_tag(word)
+    return found
