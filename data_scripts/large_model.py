@@ -1,0 +1,189 @@
+"""Peak memory, start and speed of fairseq-generate with a large model of random weights."""
+
+import argparse
+import json
+import random
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+
+from fairseq.data import Dictionary
+from fairseq.models.transformer import TransformerModel, base_architecture
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+
+import specdec_plugin
+from specdec_plugin.cli import init_drafter
+from specdec_plugin.errors import PluginError
+from specdec_plugin.progress import Progress
+
+DESCRIPTION = """\
+Make a checkpoint with random float32 weights, by default of the shape of NLLB-600M, and
+random sentences, and decode them with fairseq and with the plugin, each in a process of its
+own. Print each process's peak resident memory, mapped pages included, the seconds that it
+takes to translate one sentence to one token from its start to its end, and its speed."""
+
+EXAMPLE = """\
+example:
+  OMP_NUM_THREADS=2 python data_scripts/large_model.py --folder large --output large.json"""
+
+PLUGIN = str(Path(specdec_plugin.__file__).parent)
+#: Flags of fairseq-generate for each way to decode.
+WAYS = {
+    "fairseq beam 1": ["--beam", "1"],
+    "fairseq beam 5": ["--beam", "5"],
+    "greedy": ["--decoding", "greedy"],
+    "greedy certified": ["--decoding", "greedy", "--certified-projection"],
+    "specdec": ["--decoding", "specdec"],
+    "beam 5": ["--decoding", "beam", "--beam", "5"],
+}
+LANGUAGES = ("src", "tgt")
+#: Seconds between two looks at a process.
+PAUSE = 0.02
+#: Tokens of each source.
+SOURCE = 20
+
+
+class Run(NamedTuple):
+    """One process.
+
+    Attributes:
+        peak: resident bytes at most.
+        seconds: from its start to its end.
+        tokens_a_second: of decoding, by fairseq's own timer.
+    """
+
+    peak: int
+    seconds: float
+    tokens_a_second: float
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="large_model.py",
+        description=DESCRIPTION,
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add, shown = parser.add_argument, "default: %(default)s"
+    add("--dim", type=int, default=1024, help=shown)
+    add("--ffn", type=int, default=4096, help=shown)
+    add("--heads", type=int, default=16, help=shown)
+    add("--layers", type=int, default=12, help="of the encoder and of the decoder (%(default)s)")
+    add("--symbols", type=int, default=256_206, help=shown)
+    add("--sentences", type=int, default=8, help=shown)
+    add("--length", type=int, default=20, help="tokens of an output (default: %(default)s)")
+    add("--ways", nargs="+", default=list(WAYS), choices=list(WAYS), help="default: all")
+    add("--folder", required=True, help="for the model and the sentences; reused if it has them")
+    add("--output", required=True, help="file for all figures, as JSON")
+    return parser
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Command line."""
+    options = get_parser().parse_args(argv)
+    folder = Path(options.folder)
+    if not (folder / "model.pt").exists():
+        make(folder, options)
+    weights = (folder / "model.pt").stat().st_size
+    found: Dict[str, Dict[str, Any]] = {}
+    for name in Progress(options.ways, unit="way"):
+        whole = run(folder, "test", [*WAYS[name], "--max-len-b", str(options.length)])
+        start = run(folder, "one", [*WAYS[name], "--max-len-b", "1"])
+        found[name] = {**whole._asdict(), "start": start.seconds}
+    print(table(found, weights))
+    written = {"options": vars(options), "bytes of weights": weights, "ways": found}
+    Path(options.output).write_text(json.dumps(written, indent=1) + "\n", "utf-8")
+
+
+def make(folder: Path, options: Namespace) -> None:
+    """A dictionary, sentences and a model that never ends a sentence by itself."""
+    folder.mkdir(parents=True, exist_ok=True)
+    words = Dictionary()
+    for number in range(options.symbols - len(words)):
+        words.add_symbol(f"w{number}")
+    choose = random.Random(1)
+    for split, count in (("test", options.sentences), ("one", 1)):
+        for language in LANGUAGES:
+            lines = (" ".join(choose.choices(words.symbols[4:], k=SOURCE)) for _ in range(count))
+            path = folder / f"{split}.src-tgt.{language}"
+            path.write_text("\n".join(lines) + "\n", "utf-8")
+    for language in LANGUAGES:
+        words.save(str(folder / f"dict.{language}.txt"))
+    sizes: Dict[str, Any] = {"arch": "transformer", "_name": "transformer", "activation_fn": "relu"}
+    for side in ("encoder", "decoder"):
+        sizes |= {f"{side}_embed_dim": options.dim, f"{side}_ffn_embed_dim": options.ffn}
+        sizes |= {f"{side}_layers": options.layers, f"{side}_attention_heads": options.heads}
+        sizes[f"{side}_normalize_before"] = True
+    arguments = Namespace(share_all_embeddings=True, **sizes)
+    base_architecture(arguments)
+    task = TranslationTask(TranslationConfig(), words, words)
+    model: Any = TransformerModel.build_model(arguments, task)
+    model.decoder.output_projection.weight.data[words.eos()] = 0.0
+    init_drafter.save(model, arguments, str(folder / "model.pt"))
+
+
+def run(folder: Path, split: str, flags: List[str]) -> Run:
+    """Decode a split, one sentence at a time.
+
+    Raises:
+        PluginError: the process failed.
+    """
+    program = str(Path(sys.executable).parent / "fairseq-generate")
+    command = [program, str(folder), "--user-dir", PLUGIN, "--task", "specdec_translation"]
+    command += ["-s", LANGUAGES[0], "-t", LANGUAGES[1], "--path", str(folder / "model.pt")]
+    command += ["--gen-subset", split, "--dataset-impl", "raw", "--batch-size", "1", "--cpu"]
+    command += ["--required-batch-size-multiple", "1", "--no-progress-bar", "--num-workers", "0"]
+    begin, peak = time.perf_counter(), 0
+    with tempfile.TemporaryFile("w+", encoding="utf-8") as log:
+        process = subprocess.Popen([*command, *flags], stdout=log, stderr=subprocess.STDOUT)
+        while process.poll() is None:
+            peak = max(peak, peak_of(process.pid))
+            time.sleep(PAUSE)
+        seconds = time.perf_counter() - begin
+        log.seek(0)
+        printed = log.read()
+    speed = re.search(r"([0-9.]+) tokens/s", printed)
+    if process.returncode != 0 or speed is None:
+        raise PluginError(f"fairseq-generate {' '.join(flags)} failed:\n{printed[-2000:]}")
+    return Run(peak, seconds, float(speed[1]))
+
+
+def peak_of(process: int) -> int:
+    """The most resident bytes that a process had so far; 0 once it has ended.
+
+    What the system tells of ended processes includes memory of those that started them.
+    """
+    try:
+        status = Path(f"/proc/{process}/status").read_text("utf-8")
+    except OSError:
+        return 0
+    found = re.search(r"VmHWM:\s+(\d+) kB", status)
+    return 0 if found is None else 1024 * int(found[1])
+
+
+def table(found: Dict[str, Dict[str, Any]], weights: int) -> str:
+    """The figures in Markdown."""
+    heads = [
+        "decoding",
+        "peak memory, GB",
+        "÷ weights",
+        "start to first token, s",
+        "tokens a second",
+    ]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
+    for name, each in found.items():
+        lines.append(
+            f"| {name} | {each['peak'] / 1e9:.2f} | {each['peak'] / weights:.2f} | "
+            f"{each['start']:.1f} | {each['tokens_a_second']:.1f} |"
+        )
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
