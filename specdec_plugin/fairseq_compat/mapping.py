@@ -1,14 +1,16 @@
-"""Models whose parameters are views of the checkpoint's file, so that weights have no other copy.
+"""Models whose parameters are views of what was loaded, so that weights have no other copy.
 
 fairseq draws random weights for a new model, reads the checkpoint into memory, and copies it into
 the model. That takes twice the memory of the weights, and a long time. In :func:`mapped_models`
-nothing is drawn, the file is mapped, and parameters become views of it. A page of the file takes
-memory from when it is read until :func:`forget_pages`. After that, a reader reads the file again.
+nothing is drawn, and parameters become views of what was read. Large files are not read but mapped.
+A page of such a file takes memory from when it is read until :func:`forget_pages`. After that, a
+reader reads the file again. So a large file must not be written over while a model views it.
 """
 
 import contextlib
 import ctypes
 import mmap
+import os
 import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
@@ -18,6 +20,9 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
+#: Bytes from which on a file is mapped. fairseq-train writes over checkpoint_best.pt in place, and
+#: people decode with it meanwhile.
+LARGE = 1 << 30
 #: By parameter, the storage in a mapped file that it views. It is held, so that no other memory
 #: has its address.
 _files = WeakTensorKeyDictionary()
@@ -36,12 +41,12 @@ class _Mapping(TorchFunctionMode):
     """Leaves new parameters undrawn, and lets them view what they would be copied from.
 
     Attributes:
-        files: by address, the tensors' parts of mapped files.
+        loaded: by address, the storages of the tensors of checkpoints, and whether they are mapped.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.files: Dict[int, torch.UntypedStorage] = {}
+        self.loaded: Dict[int, Tuple[torch.UntypedStorage, bool]] = {}
 
     def __torch_function__(
         self,
@@ -61,25 +66,28 @@ class _Mapping(TorchFunctionMode):
         """Let a parameter view a value; False where it must be copied."""
         if not isinstance(value, Tensor) or value.shape != parameter.shape:
             return False
-        storage = self.files.get(value.untyped_storage().data_ptr())
+        storage, mapped = self.loaded.get(value.untyped_storage().data_ptr(), (None, False))
         same = value.dtype == parameter.dtype and value.device == parameter.device
         if storage is None or not same or not value.is_contiguous():
             return False
         parameter.data = value
-        _files[parameter] = storage
+        if mapped:
+            _files[parameter] = storage
         return True
 
     def load(self, load: Callable[..., Any], file: Any, *args: Any, **kwargs: Any) -> Any:
-        """``torch.load``, mapped where the file's format allows it."""
+        """``torch.load``, mapped where the file is large and its format allows it."""
         path = getattr(file, "name", file)
-        if not isinstance(path, str) or not torch.serialization._is_zipfile(file):
-            return load(file, *args, **kwargs)
-        state = load(path, *args, **{**kwargs, "mmap": True})
+        mapped = isinstance(path, str) and os.path.getsize(path) >= LARGE
+        mapped = mapped and torch.serialization._is_zipfile(file)
+        state = (
+            load(path, *args, **{**kwargs, "mmap": True}) if mapped else load(file, *args, **kwargs)
+        )
         weights = state.get("model") if isinstance(state, dict) else None
         for value in weights.values() if isinstance(weights, dict) else []:
             if isinstance(value, Tensor):
                 storage = value.untyped_storage()
-                self.files[storage.data_ptr()] = storage
+                self.loaded[storage.data_ptr()] = storage, mapped
         return state
 
 

@@ -15,11 +15,20 @@ from specdec_plugin.cli import init_drafter
 from specdec_plugin.engine import CachedDecoder
 from specdec_plugin.engine.encoder import FastEncoder
 from specdec_plugin.engine.native_layers import NativeLayers
+from specdec_plugin.fairseq_compat import mapping
 from specdec_plugin.fairseq_compat.mapping import forget_pages, mapped_models
 from tests.support import tiny
 
 SYMBOLS = tiny.dictionary(500)
 SIZES = dict(encoder_embed_dim=64, decoder_embed_dim=64, encoder_ffn_embed_dim=128)
+
+
+@pytest.fixture(autouse=True)
+def every_file_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """But where a test says otherwise."""
+    monkeypatch.setattr(mapping, "LARGE", 0)
+
+
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is in memory")
 
 
@@ -155,6 +164,26 @@ def test_only_mapped_memory_is_forgotten(made, path):
     model = load(path)
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()
+    forget_pages(model)
+    assert_equal(model, made)
+
+
+@linux
+def test_a_small_file_is_read_and_not_copied(made, path, monkeypatch):
+    monkeypatch.setattr(mapping, "LARGE", 1 << 30)
+    copied, copy = [], torch.nn.Module._load_from_state_dict
+
+    def note(module, state, *rest):
+        copy(module, state, *rest)
+        own = dict(module.named_parameters(recurse=False))
+        copied.extend(
+            each.data_ptr() != state[rest[0] + name].data_ptr() for name, each in own.items()
+        )
+
+    monkeypatch.setattr(torch.nn.Module, "_load_from_state_dict", note)
+    model = load(path)
+    assert copied and not any(copied)
+    assert {file_of(each) for each in model.parameters()} & {path} == set()
     forget_pages(model)
     assert_equal(model, made)
 
