@@ -1,5 +1,6 @@
 """``specdec-import``: logits and greedy output of transformers itself, and what it refuses."""
 
+import importlib
 import io
 import json
 import os
@@ -309,6 +310,15 @@ class TestFiles:
         assert found.ids == list(range(9))
         wanted = ["<id:4>", "c", "<id:6>", "<id:7>", "<id:8>"]
         assert found.dictionary.symbols == [*SPECIAL, *wanted]
+
+    @pytest.mark.parametrize("codes", ["m2m100", "wmt21"])
+    def test_languages_that_a_folder_does_not_list_are_known(self, tmp_path, codes):
+        known = importlib.import_module("transformers.models.m2m_100.tokenization_m2m_100")
+        languages = [f"__{code}__" for code in known.FAIRSEQ_LANGUAGE_CODES[codes]]
+        write_json(tmp_path, "vocab.json", numbered(BASE))
+        write_json(tmp_path, "tokenizer_config.json", {"language_codes": codes})
+        found = read_symbols(str(tmp_path), len(BASE) + len(languages))
+        assert found.dictionary.symbols == [*BASE, *languages]
 
 
 class TestRefusals:

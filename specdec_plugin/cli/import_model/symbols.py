@@ -15,6 +15,17 @@ SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 SUBWORDS = ("sentencepiece.bpe.model", "source.spm", "target.spm", "spiece.model")
 #: The id of a symbol that a dictionary has and the checkpoint has not.
 ABSENT = -1
+#: Languages of M2M-100 models in the order of their ids, by ``language_codes``. Some folders do not
+#: list them.
+LANGUAGES = {
+    "m2m100": (
+        "af am ar ast az ba be bg bn br bs ca ceb cs cy da de el en es et fa ff fi fr fy ga gd gl "
+        "gu ha he hi hr ht hu hy id ig ilo is it ja jv ka kk km kn ko lb lg ln lo lt lv mg mk ml "
+        "mn mr ms my ne nl no ns oc or pa pl ps pt ro ru sd si sk sl so sq sr ss su sv sw ta th tl "
+        "tn tr uk ur uz vi wo xh yi yo zh zu"
+    ),
+    "wmt21": "en ha is ja cs ru zh de",
+}
 
 
 class Symbols(NamedTuple):
@@ -177,6 +188,9 @@ def _listed(*files: Dict[str, Any]) -> List[str]:
         for file in files:
             entries = file.get(key) or []
             found += [_text(entry) for entry in entries if isinstance(entries, list)]
+    if not found:
+        codes = [LANGUAGES.get(str(file.get("language_codes")), "") for file in files]
+        found = [f"__{code}__" for code in " ".join(codes).split()]
     return found + [_text(file["mask_token"]) for file in files if file.get("mask_token")]
 
 
