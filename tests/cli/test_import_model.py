@@ -311,6 +311,10 @@ class TestFiles:
         wanted = ["<id:4>", "c", "<id:6>", "<id:7>", "<id:8>"]
         assert found.dictionary.symbols == [*SPECIAL, *wanted]
 
+    def test_a_mask_without_a_row_is_left_out(self, tmp_path):
+        write_json(tmp_path, "vocab.json", numbered([*BASE, "<mask>"]))
+        assert read_symbols(str(tmp_path), len(BASE)).dictionary.symbols == BASE
+
     @pytest.mark.parametrize("codes", ["m2m100", "wmt21"])
     def test_languages_that_a_folder_does_not_list_are_known(self, tmp_path, codes):
         known = importlib.import_module("transformers.models.m2m_100.tokenization_m2m_100")
