@@ -42,8 +42,10 @@ setup(
         "cluster": ["faiss-cpu", "scikit-learn"],
         "test": [
             *["filelock", "hypothesis", "pytest>=8", "pytest-timeout", "pytest-xdist"],
+            *["safetensors", "transformers>=5"],  # what specdec-import reads, and is compared with
             *[*PHOTOS, *JOBS],
         ],
+        "import": ["safetensors"],  # weights of specdec-import
         "lint": ["clang-format==19.1.7", "mypy>=1.11", "ruff>=0.6"],
         "moses": ["sacremoses"],  # fairseq's --tokenizer moses
         "peers": ["ctranslate2"],
@@ -61,6 +63,7 @@ setup(
             "specdec-demo = specdec_plugin.cli.demo:main",
             "specdec-generate = specdec_plugin.cli.generate:main",
             "specdec-gec-score = specdec_plugin.lab.gec.__main__:main",
+            "specdec-import = specdec_plugin.cli.import_model.__main__:main",
             "specdec-init-drafter = specdec_plugin.cli.init_drafter:main",
         ]
     },

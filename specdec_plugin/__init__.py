@@ -9,7 +9,7 @@ from .api import load, load_session
 from .criterions import blockwise_cross_entropy, glancing_block_loss, projected_cross_entropy
 from .fairseq_compat.checkpoints import install_safe_loading
 from .fairseq_compat.user_dir import PluginPath
-from .models import block_nat, blockwise_transformer
+from .models import block_nat, blockwise_transformer, marian_transformer
 from .tasks import (
     block_nat_translation,
     blockwise_translation,

@@ -234,7 +234,7 @@ class NativeLayers:
 
 def _activation(layer: Any) -> Optional[int]:
     """The kernels' number of a layer's activation; None if they do not know it."""
-    names = {F.relu: "relu", F.gelu: "gelu"}
+    names = {F.relu: "relu", F.gelu: "gelu", F.silu: "silu"}
     function = layer.activation_fn
     name = names.get(function) or ("gelu" if function.__name__ == "gelu" else None)
     return None if name is None else native.ACTIVATIONS[name]

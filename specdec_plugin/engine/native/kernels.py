@@ -14,7 +14,7 @@ WEIGHT_TYPES = {
     torch.int4: 3,  # type: ignore[attr-defined]
 }
 #: Activations behind a linear map, by the number of their C++ name.
-ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2}
+ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "silu": 3}
 
 enumeration("Format", {str(dtype).split(".")[1]: n for dtype, n in WEIGHT_TYPES.items()})
 enumeration("Activation", ACTIVATIONS)

@@ -170,7 +170,9 @@ class Linear {
     const int width = std::min(PANEL, outputs - panel * PANEL);
     if (target.activation == Activation::relu)
       for (Vec& each : sums) each = larger(each, Vec{});
-    if (width == PANEL && target.activation != Activation::gelu) {
+    const bool gelu = target.activation == Activation::gelu;
+    const bool silu = target.activation == Activation::silu;
+    if (width == PANEL && !gelu && !silu) {
       for (int v = 0; v < VECTORS; ++v) {
         if (target.residual) sums[v] += load(target.residual + first + v * LANES);
         store(target.out + first + v * LANES, sums[v]);
@@ -180,8 +182,8 @@ class Linear {
     float values[PANEL];
     for (int v = 0; v < VECTORS; ++v) store(values + v * LANES, sums[v]);
     for (int i = 0; i < width; ++i) {
-      if (target.activation == Activation::gelu)
-        values[i] *= 0.5f * (1.0f + std::erf(values[i] * 0.70710678f));
+      if (gelu) values[i] *= 0.5f * (1.0f + std::erf(values[i] * 0.70710678f));
+      if (silu) values[i] /= 1.0f + std::exp(-values[i]);
       target.out[first + i] = values[i] + (target.residual ? target.residual[first + i] : 0.0f);
     }
   }

@@ -1,0 +1,101 @@
+"""``specdec-import``: a checkpoint of Hugging Face's transformers as one of fairseq."""
+
+import argparse
+import os
+import shutil
+from typing import Any, Dict, Optional, Sequence
+
+from ...errors import PluginError
+from ...fairseq_compat.checkpoints import save_whole
+from .symbols import SUBWORDS, Symbols, has_target_vocabulary, read_json, read_symbols
+from .weights import Checkpoint, convert, read_kind, read_tensors, start_id
+
+EXAMPLE = """example:
+  specdec-import --from transformers opus-mt-en-es --output imported -s en -t es
+  specdec-generate data-bin -s en -t es --path imported/model.pt --beam 1 --decoding auto
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="specdec-import",
+        description="Write a Marian, M2M-100, NLLB, mBART-50 or BART model of Hugging Face as a "
+        "checkpoint of fairseq with its dictionaries. Nothing is downloaded.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", help="has config.json, the weights, and the tokenizer's files")
+    parser.add_argument(
+        "--from", dest="library", required=True, choices=["transformers"], help="whose format it is"
+    )
+    parser.add_argument("--output", required=True, help="a new or empty folder")
+    parser.add_argument("--source-lang", "-s", default="source", help="default: %(default)s")
+    parser.add_argument("--target-lang", "-t", default="target", help="default: %(default)s")
+    return parser
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Console program."""
+    options = build_parser().parse_args(argv)
+    if os.path.exists(options.output) and (
+        not os.path.isdir(options.output) or os.listdir(options.output)
+    ):
+        raise PluginError(f"--output {options.output} is not an empty folder. Name a new one.")
+    if options.source_lang == options.target_lang:
+        raise PluginError(f"-s and -t are both {options.source_lang}: give each its own name.")
+    config, _ = read_kind(options.folder)
+    size = config.get("vocab_size", 0)
+    source = target = read_symbols(options.folder, size)
+    if has_target_vocabulary(options.folder):
+        size = config.get("decoder_vocab_size") or size
+        target = read_symbols(options.folder, size, target=True)
+    start = start_id(options.folder, config, target)
+    checkpoint = convert(config, read_tensors(options.folder), source, target, start)
+    languages = {options.source_lang: source, options.target_lang: target}
+    write(options.folder, options.output, checkpoint, languages)
+    print(f"{options.output}/model.pt: {len(checkpoint.state)} weights, {len(target.ids)} symbols")
+    print(first_words(options.folder, config, target))
+
+
+def write(folder: str, output: str, checkpoint: Checkpoint, languages: Dict[str, Symbols]) -> None:
+    """Write a checkpoint, a dictionary for each language, and copies of subword models."""
+    os.makedirs(output, exist_ok=True)
+    for language, symbols in languages.items():
+        symbols.dictionary.save(os.path.join(output, f"dict.{language}.txt"))
+    for name in SUBWORDS:
+        if os.path.isfile(os.path.join(folder, name)):
+            shutil.copyfile(os.path.join(folder, name), os.path.join(output, name))
+    done = {
+        "criterion_name": "CrossEntropyCriterion",
+        "optimizer_name": "FairseqAdam",
+        "lr_scheduler_state": {},
+        "num_updates": 0,
+    }
+    state = {
+        "args": checkpoint.arguments,
+        "model": checkpoint.state,
+        "optimizer_history": [done],
+        "extra_state": {},
+        "last_optimizer_state": None,
+    }
+    save_whole(state, os.path.join(output, "model.pt"))
+
+
+def first_words(folder: str, config: Dict[str, Any], target: Symbols) -> str:
+    """How a target begins, in words: with a forced symbol, or freely."""
+    forced = read_json(folder, "generation_config.json").get("forced_bos_token_id")
+    forced = config.get("forced_bos_token_id") if forced is None else forced
+    if forced is not None:
+        symbol = target.dictionary[target.ids.index(forced)]
+        return f"Each target begins with {symbol}: write it first, and give --prefix-size 1."
+    if config["model_type"] in ("m2m_100", "mbart"):
+        return (
+            "Each target begins with its language's symbol: write it first, and give "
+            "--prefix-size 1."
+        )
+    return "Targets begin freely."
+
+
+if __name__ == "__main__":
+    main()
