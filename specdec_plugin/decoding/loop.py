@@ -59,6 +59,8 @@ class VerifiedStep:
     def start(self, batch: Batch) -> None:
         """Begin a batch."""
         self.verifier.start(batch)
+        if self._native is not None:
+            self._native.start()
 
     def queues(self, batch: Batch) -> bool:
         """Whether the kernels can decode a batch in one call, without drafts."""

@@ -24,6 +24,12 @@ from .verifier import Verifier
 
 Header(__file__, "verify.h", "Verification verification()")
 
+#: Positions at once up to which a prefilter pays where float32 scores all symbols afterwards: with
+#: more of them, a weight that is read from memory is used often enough.
+PREFILTERED = 8
+#: Any number of positions.
+_ALL = 2**31 - 1
+
 
 @structure
 class VerifyCall(ctypes.Structure):
@@ -40,6 +46,8 @@ class VerifyCall(ctypes.Structure):
     min_len = field("int64_t", "tokens before which no end may come")
     max_len = field("int64_t", "tokens after which an end must come")
     prefilter = field("const Linear*", "8-bit: tells which symbols are scored exactly; or null")
+    prefilter_inputs = field("int", "the most positions at once for which it is used")
+    exact_scores = field("int", "with a prefilter: 1 to normalise by all float32 scores")
     weight = field("const float*", "(vocabulary, dim) for exact scores, with a prefilter")
     bias = field("const float*", "(vocabulary) for exact scores, or null")
     gather = field("Gather*", "scores a part of the symbols, exactly, instead of both; or null")
@@ -54,6 +62,7 @@ class VerifyCall(ctypes.Structure):
     added = field("int64_t*", "(count) result: tokens that are appended")
     lengths = field("int64_t*", "(count) result: tokens that are chosen now")
     ended = field("int64_t*", "(count) result: 1 where the last one ends the sentence")
+    certified = field("int64_t", "result: positions that the prefilter scored")
     rescored = field("int64_t", "result: symbols scored exactly because they might be the best")
     certain = field("int64_t", "result: positions where only one symbol might be the best")
     argmax = field("int64_t*", "(count, block + 1) result, -1 beyond a row's draft; or null")
@@ -69,7 +78,8 @@ class NativeVerification:
     With β above 1 an 8-bit prefilter scores the vocabulary. float32 scores the drafted symbol and
     the best ones again, about sixty at each position. The others only count in the normaliser of
     the log-probabilities. With β of 1 a certified verifier does this, too. Then float32 scores all
-    symbols again that might be the best.
+    symbols again that might be the best. The normalisers follow from float32 scores of all symbols,
+    for many positions at once (late_normalisers.h), unless approximate ones are asked for.
 
     Args:
         verifier: one that :meth:`supports` allows.
@@ -90,6 +100,10 @@ class NativeVerification:
         self._argmax: Optional[Tensor] = None
         self._hidden: Optional[Tensor] = None
         self._prefilter: Optional[Prefilter] = None
+
+    def start(self) -> None:
+        """Begin a batch."""
+        self._library.verification_begin(self._scratch)
 
     def inform(self, needs: FrozenSet[str]) -> None:
         """Tell this in each outcome from now on; see :class:`.drafter.Drafter`."""
@@ -159,7 +173,7 @@ class NativeVerification:
         )
         now, drafted, kept, added, ended = [count[: rows.size] for count in self._counts]
         rows.sync_lengths(now)
-        self.count(call, rows.size * (1 + max(drafted)), time.perf_counter() - begin)
+        self.count(call, time.perf_counter() - begin)
         return Outcome(drafted, kept, added, ended, self._argmax, self._hidden)
 
     def describe(self, constraints: Constraints, call: VerifyCall) -> List[Any]:
@@ -176,11 +190,11 @@ class NativeVerification:
         """Whether only one thread or team may score at a time."""
         return self._engine.projection.gather is not None
 
-    def count(self, call: VerifyCall, positions: int, seconds: float) -> None:
+    def count(self, call: VerifyCall, seconds: float) -> None:
         """Count the time of a call, and what it scored."""
         self._verifier.spent(seconds, call.scoring_seconds)
         if self._verifier.certified:
-            self._verifier.statistics.certify(positions, call.certain, call.rescored)
+            self._verifier.statistics.certify(call.certified, call.certain, call.rescored)
 
     def _make_results(self, rows: int, width: int) -> None:
         """Make room for the counts, and for what the drafter needs besides them."""
@@ -209,5 +223,7 @@ class NativeVerification:
                 prefilter = self._prefilter = Prefilter(projection)
             call.prefilter, call.weight = prefilter.rounded.handle, pointer(prefilter.weight)
             call.bias, call.error_bound = pointer(prefilter.bias), prefilter.error_bound
+            call.exact_scores = call.beta == 1 and not self._verifier.approximate_scores
+            call.prefilter_inputs = PREFILTERED if call.exact_scores else _ALL
         whole = projection.native
         return [self._engine.stack, None if whole is None else whole.handle]

@@ -25,14 +25,14 @@ class QueueWorker {
       scoring_seconds += verify_.scoring_seconds;
       rescored += verify_.rescored;
       certain += verify_.certain;
-      positions += count();
+      certified += verify_.certified;
       release(call);
     }
   }
 
   // Of a run.
   double scoring_seconds;
-  int64_t rescored, certain, positions;
+  int64_t certified, rescored, certain;
 
  private:
   Verification verification_;
@@ -47,8 +47,9 @@ class QueueWorker {
   int& count() { return verify_.rows.count; }
 
   void start(const QueueCall& call) {
+    verification_.begin();
     scoring_seconds = 0;
-    rescored = certain = positions = 0;
+    certified = rescored = certain = 0;
     verify_ = call.verify;
     room_ = int(verify_.max_len) + 2;
     for (auto* each : {&sentences_, &slots_, &keys_, &lengths_}) each->resize(call.rows);
@@ -123,9 +124,9 @@ class Queue {
     }
     for (int i = 0; i < call.workers; ++i) {
       call.verify.scoring_seconds += workers_[i]->scoring_seconds / call.workers;
+      call.verify.certified += workers_[i]->certified;
       call.verify.rescored += workers_[i]->rescored;
       call.verify.certain += workers_[i]->certain;
-      call.positions += workers_[i]->positions;
     }
   }
 

@@ -40,7 +40,6 @@ class QueueCall(ctypes.Structure):
     tokens = field("int64_t*", "(sentences, max_len + 1) result")
     scores = field("float*", "(sentences, max_len + 1) result: log-probabilities of the tokens")
     lengths = field("int64_t*", "(sentences) result")
-    positions = field("int64_t", "result: that were scored")
 
 
 class Workers(NamedTuple):
@@ -113,7 +112,7 @@ class Queue:
             call.keys = batch.sampler.keys.data_ptr()
         self._library.queue_run(self._scratch, *handles, ctypes.byref(call), threads)
         del kept
-        verification.count(call.verify, call.positions, time.perf_counter() - begin)
+        verification.count(call.verify, time.perf_counter() - begin)
         return [
             {"tokens": tokens[row, :length], "positional_scores": scores[row, :length]}
             for row, length in enumerate(lengths.tolist())

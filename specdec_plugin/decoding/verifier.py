@@ -21,6 +21,7 @@ class Verifier:
         temperature: divides the logits, as fairseq's ``--temperature``.
         certified: let 8-bit scores find the symbols that might be the best, and score those in
             float32, wherever the kernels verify a draft in one call.
+        approximate_scores: normalise by the 8-bit scores then, which is off by some thousandths.
 
     Attributes:
         states: of each engine, for the batch in progress.
@@ -34,11 +35,13 @@ class Verifier:
         statistics: Statistics,
         temperature: float = 1.0,
         certified: bool = False,
+        approximate_scores: bool = False,
     ) -> None:
         self.engines = engines
         self.statistics = statistics
         self.temperature = temperature
         self.certified = certified
+        self.approximate_scores = approximate_scores
         self.states: Sequence[Any] = ()
         self.hidden: Optional[Tensor] = None
 

@@ -2,10 +2,12 @@
 // operators is `VerifiedStep` in loop.py.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <utility>
 
+#include "decoding/late_normalisers.h"
 #include "decoding/sampling.h"
 #include "engine/native/stack.h"
 #include "vocab/best.h"
@@ -19,12 +21,14 @@ namespace native {
 // the verifier's own next token.
 class Verification {
  public:
-  // projection: scores all symbols exactly; not used with a prefilter or a gather.
+  // Forgets a batch that was not decoded to its end.
+  void begin() { late_.clear(); }
+
+  // projection: scores all symbols exactly; not used with a gather.
   void run(const Stack& stack, const Linear* projection, VerifyCall& call, int threads) {
     const Rows& rows = call.rows;
-    const Linear* first = call.prefilter ? call.prefilter : projection;
     width_ = 1;
-    vocabulary_ = call.gather ? call.gather->vocabulary() : first->outputs;
+    vocabulary_ = call.gather ? call.gather->vocabulary() : projection->outputs;
     dim_ = stack.dim;
     for (int row = 0; row < rows.count; ++row) {
       const int64_t wanted = call.draft_lengths ? call.draft_lengths[row] : 0;
@@ -32,6 +36,8 @@ class Verification {
       width_ = std::max(width_, 1 + int(call.drafted[row]));
     }
     const int inputs = rows.count * width_;
+    prefiltered_ = call.prefilter && inputs <= call.prefilter_inputs;
+    const Linear* first = prefiltered_ ? call.prefilter : projection;
     fed_.assign(inputs, call.eos);  // any symbol will do behind the draft of a row
     for (int row = 0; row < rows.count; ++row) {
       int64_t* inputs_of = &fed_[size_t(row) * width_];
@@ -70,10 +76,14 @@ class Verification {
       team.wait();
       for (int input = team.begin(inputs); input < team.end(inputs); ++input) rank(call, input);
     });
+    for (int row = 0; row < rows.count; ++row) append(call, row);
+    if (late_.many() || std::find(call.ended, call.ended + rows.count, 1) < call.ended + rows.count)
+      late_.subtract(*projection, rows, call.temperature, threads);
     call.scoring_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - layers_done).count();
-    for (int row = 0; row < rows.count; ++row) append(call, row);
-    if (call.prefilter) {
+    call.certified = prefiltered_ ? inputs : 0;
+    call.rescored = call.certain = 0;
+    if (prefiltered_) {
       call.rescored = std::accumulate(rescored_.begin(), rescored_.end(), int64_t(0));
       call.certain = std::count(rescored_.begin(), rescored_.end(), 1);
     }
@@ -83,21 +93,27 @@ class Verification {
   static constexpr int CHUNK = 128;  // scores that are compared with a bound at once
 
   Pass pass_;
+  LateNormalisers late_;
+  bool prefiltered_;
   int width_, vocabulary_, dim_;
   std::vector<int64_t> fed_, argmax_, rescored_;
   std::vector<float> hidden_, values_, normalisers_;
   std::vector<uint32_t> scratch_;
 
+  // Whether normalisers are those of all exact scores, which the prefilter does not give.
+  bool late(const VerifyCall& call) const { return prefiltered_ && call.exact_scores; }
+
   // The normaliser of one input's scores, and then the argmax of the symbols that may be chosen.
   void rank(const VerifyCall& call, int input) {
     float* values = &values_[size_t(input) * vocabulary_];
     const int64_t position = call.rows.lengths[input / width_] + input % width_;
-    if (call.prefilter && call.beta > 1) rescore_best(call, input, values);
-    if (call.prefilter && call.beta == 1)
+    if (prefiltered_ && call.beta > 1) rescore_best(call, input, values);
+    if (prefiltered_ && call.beta == 1)
       rescore_possible(call, input, values, position < call.min_len);
     cool(values, vocabulary_, call.temperature);
-    normalisers_[input] =
-        call.gather ? call.gather->normaliser(input, values) : log_sum_exp(values, vocabulary_);
+    normalisers_[input] = late(call)    ? 0
+                          : call.gather ? call.gather->normaliser(input, values)
+                                        : log_sum_exp(values, vocabulary_);
     values[call.suppressed_id] = NOTHING;
     if (position >= call.max_len) {
       argmax_[input] = call.eos;
@@ -173,7 +189,7 @@ class Verification {
   }
 
   // Appends the accepted tokens and the verifier's own, up to an end of the sentence.
-  void append(VerifyCall& call, int row) const {
+  void append(VerifyCall& call, int row) {
     const Rows& rows = call.rows;
     const int first = row * width_;
     const size_t end = size_t(row) * rows.capacity + rows.lengths[row];
@@ -191,6 +207,8 @@ class Verification {
       rows.tokens[end + added + 1] = token;
       rows.scores[end + added] =
           values_[size_t(first + added) * vocabulary_ + token] - normalisers_[first + added];
+      if (late(call))
+        late_.add(&hidden_[size_t(first + added) * dim_], dim_, row, rows.lengths[row] + added);
       kept += accepted;
       ++added;
       over = token == call.eos || !accepted;
@@ -205,6 +223,8 @@ class Verification {
     call.ended[row] = rows.tokens[end + added] == call.eos;
   }
 };
+
+extern "C" void verification_begin(Verification* verification) { verification->begin(); }
 
 extern "C" void verification_run(Verification* verification, Stack* stack, const Linear* projection,
                                  VerifyCall* call, int threads) {

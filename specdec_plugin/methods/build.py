@@ -52,7 +52,7 @@ def build_generator(
     ends = target.eos() if eos is None else eos
     setup = Setup(cfg, task, models, statistics, ends, backend, generation=args)
     if method.verifies:
-        setup.verifier = _verifier(setup, getattr(args, "temperature", 1.0))
+        setup.verifier = _verifier(setup, method.certifies)
     setup.lengths = _lengths(args, models)
     loop = method.loop(setup)
     if loop.drafter is not None and not method.verifies:
@@ -87,8 +87,15 @@ def _sampling(setup: Setup) -> Optional[Settings]:
     )
 
 
-def _verifier(setup: Setup, temperature: float) -> Verifier:
+def _verifier(setup: Setup, certifies: bool) -> Verifier:
+    """The models in ``--path``.
+
+    Args:
+        setup: the rest.
+        certifies: whether the projection is certified without a flag, where it can be.
+    """
     cfg, models = setup.cfg, setup.models
+    temperature = getattr(setup.generation, "temperature", 1.0)
     if temperature != 1.0 and any(_adaptive(each) for each in models):
         raise PluginError(
             f"--temperature {temperature} is not supported for a model with an adaptive "
@@ -98,15 +105,17 @@ def _verifier(setup: Setup, temperature: float) -> Verifier:
     project, dtype = projection_by(clusters), dtype_of(cfg.verifier_dtype)
     engines = [build_engine(each, dtype, project, setup.backend) for each in models]
     verifier = Verifier(engines, setup.statistics, temperature)
-    if cfg.certified_projection:
+    verifier.approximate_scores = cfg.approximate_scores
+    if cfg.certified_projection or certifies:
         reason = NativeVerification.certifies(verifier)
         if getattr(setup.generation, "sampling", False):
             reason = "samples are drawn from all symbols"
         verifier.certified = reason is None
-        if reason is not None:
+        if reason is not None and (cfg.certified_projection or cfg.approximate_scores):
+            flag = "certified-projection" if cfg.certified_projection else "approximate-scores"
             logger.warning(
-                f"--certified-projection has no effect here, because {reason}. The output is the "
-                "same. Leave it out, or give it float32 weights of one model on a CPU."
+                f"--{flag} has no effect here, because {reason}. The output is the same. Leave it "
+                "out, or give it float32 weights of one model on a CPU."
             )
     return verifier
 

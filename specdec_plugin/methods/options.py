@@ -88,9 +88,15 @@ class VerifierOptions(WorkerOptions):
     certified_projection: bool = option(
         False,
         "score the vocabulary with 8-bit weights first, and in float32 only the symbols that the "
-        "8-bit scores cannot rule out. The output stays the same; scores may differ by some "
-        "thousandths. It needs a CPU with the native kernels, and gains more the larger the "
-        "vocabulary is",
+        "8-bit scores cannot rule out; log-probabilities are normalised later, for many positions "
+        "at once. The output stays the same. It is used where few positions are scored at a time, "
+        "on a CPU with the native kernels, and gains more the larger the vocabulary is. "
+        "--decoding auto always does so",
+    )
+    approximate_scores: bool = option(
+        False,
+        "with a certified projection: take log-probabilities from the 8-bit scores, for any number "
+        "of positions. The tokens stay the same; printed scores are off by some thousandths",
     )
 
 

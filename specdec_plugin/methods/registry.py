@@ -88,6 +88,7 @@ class Method(ABC):
         Config: a dataclass with its flags; see :func:`.options.option`.
         condition: the flag that :meth:`applies` asks for, as typed; "" for none.
         needs: flags that have an effect only beside another flag's value.
+        certifies: whether the projection is certified, where it can be, without the flag.
         verifies: whether the model in ``--path`` verifies drafts; else they are the output.
         default_beam: fairseq's ``--beam`` where it is not typed; None keeps fairseq's.
         honours: options of fairseq that this method keeps, though not all do.
@@ -99,6 +100,7 @@ class Method(ABC):
     Config: ClassVar[Any] = VerifierOptions
     condition: ClassVar[str] = ""
     needs: ClassVar[Mapping[str, Need]] = {}
+    certifies: ClassVar[bool] = False
     verifies: ClassVar[bool] = True
     default_beam: ClassVar[Optional[int]] = 1
     honours: ClassVar[FrozenSet[str]] = frozenset(["sampling"])
@@ -346,6 +348,11 @@ def _check_reader(cfg: Any, flag: str, value: Any) -> None:
 def _check_certified(cfg: Any) -> None:
     """The certificate holds for the best symbol, in float32, of the whole vocabulary."""
     if not cfg.certified_projection:
+        if cfg.approximate_scores and not method_of(cfg).certifies:
+            raise PluginError(
+                "--approximate-scores would have no effect, since all scores are exact: add "
+                "--certified-projection, or leave it out."
+            )
         return
     if cfg.top_beta > 1:
         raise PluginError(

@@ -1,6 +1,7 @@
 """A certified verifier: 8-bit scores rule symbols out, and the output is fairseq's."""
 
 import math
+from unittest import mock
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specdec_plugin.decoding import native_verification
 from specdec_plugin.decoding.acceptance import Distance, MinBlock, TopBeta
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
@@ -42,12 +44,24 @@ def with_doubles(seed, apart):
 DOUBLES = [with_doubles(seed, 1e-3) for seed in range(3)]
 
 
+#: Scores that are exact, and those of 8-bit weights for small models.
+EXACT, APPROXIMATE = 1e-4, 0.05
+
+
 def decode(
-    model, sample, drafter, rule=None, certified=True, prefix=None, temperature=1.0, **lengths
+    model,
+    sample,
+    drafter,
+    rule=None,
+    certified=True,
+    prefix=None,
+    temperature=1.0,
+    approximate=False,
+    **lengths,
 ):
     """Hypotheses, and what was counted."""
     statistics = Statistics()
-    verifier = Verifier([build_engine(model)], statistics, temperature, certified)
+    verifier = Verifier([build_engine(model)], statistics, temperature, certified, approximate)
     loop = DecodingLoop(drafter, VerifiedStep(verifier, rule or TopBeta()), statistics)
     options = Lengths(max_positions=model.max_decoder_positions(), **lengths)
     generator = ParallelGenerator([model], SYMBOLS, loop, statistics, options)
@@ -77,10 +91,13 @@ def tokens_of(found):
     prefix_size=st.integers(0, 2),
     honesty=st.sampled_from([0.0, 0.5, 0.9]),
     seed=st.integers(0, 10**6),
+    approximate=st.booleans(),
+    most=st.sampled_from([native_verification.PREFILTERED, 1000]),
 )
 def test_the_output_is_fairseqs(
-    sources, number, doubled, min_len, max_len, unk_penalty, temperature, prefix_size, honesty, seed
-):
+    sources, number, doubled, min_len, max_len, unk_penalty, temperature, prefix_size, honesty,
+    seed, approximate, most,
+):  # fmt: skip
     model, sample = (DOUBLES if doubled else MODELS)[number], tiny.sample(sources, seed, WORDS)
     prefix = None
     if prefix_size > 0:
@@ -90,12 +107,64 @@ def test_the_output_is_fairseqs(
     lengths["temperature"] = temperature
     expected = reference(model, sample, prefix, **lengths)
     drafter = HostileDrafter(tokens_of(expected), honesty, 6, seed)
-    found, _ = decode(model, sample, drafter, prefix=prefix, **lengths)
+    with mock.patch.object(native_verification, "PREFILTERED", most):
+        found, _ = decode(model, sample, drafter, prefix=prefix, approximate=approximate, **lengths)
     assert tokens_of(found) == tokens_of(expected)
+    assert_scores(found, expected, APPROXIMATE if approximate else EXACT)
+
+
+def assert_scores(found, expected, apart):
+    """Each position's log-probability is the expected one."""
     for mine, theirs in zip(found, expected):
         torch.testing.assert_close(
-            mine["positional_scores"], theirs["positional_scores"], atol=0.05, rtol=0
+            mine["positional_scores"], theirs["positional_scores"], atol=apart, rtol=0
         )
+
+
+@needs_kernels
+@pytest.mark.parametrize("rows", [1, 3])
+def test_scores_of_a_sentence_longer_than_what_waits_for_a_normaliser(rows):
+    sample = tiny.sample([5] * rows, 2, WORDS)
+    lengths = {"min_len": 50, "max_len_b": 60}
+    found, statistics = decode(MODELS[0], sample, None, **lengths)
+    assert statistics.certified >= 50 * rows
+    assert_scores(found, reference(MODELS[0], sample, **lengths), EXACT)
+
+
+@needs_kernels
+def test_an_interrupted_batch_leaves_nothing_to_the_next():
+    class Interrupted(HostileDrafter):
+        def propose(self, rows):
+            if rows.steps == 3:
+                raise KeyboardInterrupt
+            return super().propose(rows)
+
+    sample = tiny.sample([6], 4, WORDS)
+    lengths = {"min_len": 9, "max_len_b": 20}
+    expected = reference(MODELS[0], sample, **lengths)
+    verifier = Verifier([build_engine(MODELS[0])], Statistics(), 1.0, True)
+    step = VerifiedStep(verifier, TopBeta())
+    for kind in (Interrupted, HostileDrafter):
+        drafter = kind(tokens_of(expected), 0.5, 2, 1)
+        loop = DecodingLoop(drafter, step, verifier.statistics)
+        options = Lengths(max_positions=MODELS[0].max_decoder_positions(), **lengths)
+        generator = ParallelGenerator(MODELS[:1], SYMBOLS, loop, verifier.statistics, options)
+        if kind is Interrupted:
+            with pytest.raises(KeyboardInterrupt):
+                generator.generate(MODELS[:1], sample)
+    found = [row[0] for row in generator.generate(MODELS[:1], sample)]
+    assert tokens_of(found) == tokens_of(expected)
+    assert_scores(found, expected, EXACT)
+
+
+@needs_kernels
+def test_many_positions_at_once_are_scored_in_float32_at_once():
+    sample = tiny.sample([6], 3, WORDS)
+    truth = tokens_of(reference(MODELS[0], sample, max_len_b=30))
+    drafter = HostileDrafter(truth, 1.0, 3 * native_verification.PREFILTERED, 1)
+    assert len(truth[0]) > native_verification.PREFILTERED
+    _, statistics = decode(MODELS[0], sample, drafter, max_len_b=30)
+    assert statistics.certified < len(truth[0])
 
 
 def naive_count(model, state):
@@ -153,10 +222,7 @@ def test_other_rules_are_certified_too(rule):
         for certified in (False, True)
     ]
     assert tokens_of(found[0]) == tokens_of(found[1])
-    for mine, theirs in zip(*found):
-        torch.testing.assert_close(
-            mine["positional_scores"], theirs["positional_scores"], atol=0.05, rtol=0
-        )
+    assert_scores(*found, EXACT)
 
 
 def test_a_model_whose_scores_are_all_alike():

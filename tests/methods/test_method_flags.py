@@ -33,6 +33,7 @@ VALUES = {
     "drafter_dtype": "int8",
     "vocab_clusters": "clusters.pt",
     "certified_projection": True,
+    "approximate_scores": True,
     "drafter_vocab_clusters": "clusters.pt",
 }
 #: What input-guided decoding reads of a drafter that is its fallback.
@@ -63,6 +64,8 @@ def test_read_or_refused(method, name):
         cfg.drafter_path = "drafter.pt"
     if method == "blockwise" and name in RULES:
         cfg.acceptance = RULES[name]
+    if name == "approximate_scores":
+        cfg.certified_projection = method in READERS[name]
     if name == "tolerance":
         cfg.top_beta = 1 if method != "specdec" else 3
     if method in READERS[name] or (method is None and name == "vocab_clusters"):
@@ -108,6 +111,12 @@ def test_what_cannot_be_certified(flags):
     check_method_flags(
         DecodingConfig(decoding="greedy", certified_projection=True, verifier_dtype="float32")
     )
+
+
+def test_scores_may_be_approximate_where_the_projection_is_certified():
+    with pytest.raises(PluginError, match="--approximate-scores .* add --certified-projection"):
+        check_method_flags(DecodingConfig(decoding="specdec", approximate_scores=True))
+    check_method_flags(DecodingConfig(decoding="auto", approximate_scores=True))
 
 
 def test_a_tolerance_needs_candidates():

@@ -1,8 +1,7 @@
 """``--decoding auto``: the fastest exact way.
 
 Which way it is depends on the model, the device and the flags. Whether drafts are made is then
-measured, which the output does not depend on. The certified projection is left to its flag, because
-it changes scores by some thousandths.
+measured, which the output does not depend on. The projection is certified where it can be.
 """
 
 from dataclasses import dataclass
@@ -48,6 +47,8 @@ class AutoOptions(
 
 #: They are about a self-draft.
 _OF_DRAFTS = ("block_size", "drafter_dtype", "drafter_vocab_clusters")
+#: They are about the best symbol, and not the best of several beams.
+_OF_ONE_BEAM = ("certified_projection", "approximate_scores")
 #: The method of each drafter, which knows its cost.
 _DRAFTERS: Dict[type, Type[Method]] = {
     SelfDrafter: SelfDraft,
@@ -62,6 +63,7 @@ class Auto(Method):
 
     summary = "the fastest of the exact ways, with any --beam and --sampling"
     Config = AutoOptions
+    certifies = True
     honours = frozenset(["beam", "nbest", "sampling", "match_source_len", "no_repeat_ngram_size"])
     variants = (Variant("auto", frozenset(["drafter_path", "draft_confidence", *_OF_DRAFTS])),)
 
@@ -90,7 +92,7 @@ class Auto(Method):
         """The method that decodes, where the model can draft for itself."""
         generation, cfg = setup.generation, setup.cfg
         if _searches(generation):
-            _refuse(setup, "drafter_path", "draft_confidence", "draft_rows", "certified_projection")
+            _refuse(setup, "drafter_path", "draft_confidence", "draft_rows", *_OF_ONE_BEAM)
             if generation.beam > 1 and not _restricted(generation):
                 return SelfDraft
             _refuse(setup, *_OF_DRAFTS)

@@ -34,7 +34,9 @@ class SelfDraftOptions(
 #: In ``specdec-bench``, which times it beside a trained drafter, these are the drafter's.
 _OF_DRAFTERS = frozenset(["block_size", "drafter_dtype"])
 #: They have an effect with one beam alone.
-_OF_ONE_BEAM = frozenset(["top_beta", "certified_projection", "drafter_vocab_clusters"])
+_OF_ONE_BEAM = frozenset(
+    ["top_beta", "certified_projection", "approximate_scores", "drafter_vocab_clusters"]
+)
 
 
 @register_method("specdec")
