@@ -78,6 +78,7 @@ for name in data teacher train source target output; do
     [ -n "${!name}" ] || fail "the $name is missing; see distill.sh --help."
 done
 case $shards$jobs in *[!0-9]*) fail "-n and -j take whole numbers." ;; esac
+[ "${jobs:-1}" -gt 0 ] || fail "-j takes 1 or more."
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=${PYTHON:-python}
@@ -93,24 +94,12 @@ if [ -n "$launcher" ]; then
         ${launched[@]+"${launched[@]}"} "${decode[@]}" "$@" || fail "$again"
 else
     echo "== decoding $shards shards, ${jobs:-1} at a time"
-    seq 0 $((shards - 1)) | xargs -P "${jobs:-1}" -I '{}' \
-        "$python" "$here/distill_shard.py" "${decode[@]}" --shard '{}' "$@" || fail "$again"
+    # Each process loads the teacher once and decodes its part of the shards.
+    each=$(((shards + ${jobs:-1} - 1) / ${jobs:-1}))
+    seq 0 $((shards - 1)) | xargs -P "${jobs:-1}" -n "$each" \
+        "$python" "$here/distill_shard.py" "${decode[@]}" "$@" --shard || fail "$again"
 fi
 
-echo "== merging"
-"$python" "$here/merge_shards.py" "$output/shards" --source "$train.$source" \
-    --output "$output/distilled/train.$target"
-
-echo "== filtering"
-"$python" "$here/filter_pairs.py" "$train.$source" "$output/distilled/train.$target" \
-    --output-source "$output/filtered/train.$source" \
-    --output-target "$output/filtered/train.$target"
-
-echo "== binarising"
-rm -rf "$output/bin.tmp" "$output/bin"
-"$python" -m fairseq_cli.preprocess -s "$source" -t "$target" --destdir "$output/bin.tmp" \
-    --srcdict "$data/dict.$source.txt" --tgtdict "$data/dict.$target.txt" \
-    --trainpref "$output/filtered/train" \
-    ${valid:+--validpref "$valid"} ${test:+--testpref "$test"}
-mv "$output/bin.tmp" "$output/bin"
+"$python" "$here/finish_distillation.py" "$data" --train "$train" -s "$source" -t "$target" \
+    --output "$output" ${valid:+--valid "$valid"} ${test:+--test "$test"}
 echo "== $output/bin is ready for fairseq-train"

@@ -27,6 +27,9 @@ from specdec_plugin.progress import Progress
 #: lies above the 290 pieces of filter_pairs.py: what it cuts is filtered out.
 DEFAULTS = ["--max-len-b", "300", "--max-tokens", "4096"]
 
+#: Our methods decode a batch as a queue, of which only the end leaves the processor idle.
+QUEUED = ["--max-tokens", "16384"]
+
 #: Decoding options besides ``--sampling`` that change the hypotheses.
 CHANGING = (
     "top_beta", "tolerance", "acceptance", "min_block", "vocab_clusters", "verifier_dtype",
@@ -44,17 +47,17 @@ REFUSED = {
 }
 
 DESCRIPTION = """\
-Decode one shard of a file of source pieces with a teacher (or an ensemble).
+Decode shards of a file of source pieces with a teacher (or an ensemble).
 
 The source is cut into --shards slices of lines.  Shards are independent: run
-them in any order, on any machines.  A shard that was killed resumes
+them in any order, on any machines, one or several in a process.  A shard that was killed resumes
 when the same command is run again; one that is complete is left alone.
 Then join them with merge_shards.py.
 
 Options that are not listed here are fairseq-generate's and are handed to it:
 DATA (the folder with the dictionaries), --path (a.pt, or a.pt:b.pt for an
 ensemble), --task, -s, -t, --beam (default 5), --max-len-b (default 300),
---max-tokens (default 4096), --lenpen, --fp16, --cpu, ...
+--max-tokens (default 16384, for fairseq's own search 4096), --lenpen, --fp16, --cpu, ...
 
 So are those of `specdec-generate --help`: --decoding METHOD, and with
 --sampling a sample of each line, the same in any shards. The default is
@@ -84,7 +87,13 @@ def get_parser() -> argparse.ArgumentParser:
         "--output-dir", required=True, metavar="DIR", help="where the shards' files are"
     )
     parser.add_argument(
-        "--shard", "--shard-id", type=int, default=0, metavar="I", help="from 0 (default 0)"
+        "--shard",
+        "--shard-id",
+        type=int,
+        nargs="+",
+        default=[0],
+        metavar="I",
+        help="from 0, one after another (default 0)",
     )
     parser.add_argument(
         "--shards", "--num-shards", type=int, default=1, metavar="N", help="default 1"
@@ -99,7 +108,10 @@ def get_parser() -> argparse.ArgumentParser:
 
 def fairseq_config(arguments: Sequence[str]) -> Any:
     """fairseq-generate's configuration from its own command-line options."""
-    config = _parsed([*DEFAULTS, *_method(arguments), *arguments])
+    method = _method(arguments)
+    config = _parsed([*DEFAULTS, *method, *arguments])
+    if getattr(config.task, "decoding", None) is not None:
+        config = _parsed([*DEFAULTS, *QUEUED, *method, *arguments])
     for name, reason in REFUSED.items():
         if getattr(config.generation, name, None) not in (None, False, 0, -1, ""):
             flag = name.replace("_", "-")
@@ -169,9 +181,12 @@ class Teacher:
         self.hashes = [sha256_of_file(path) for path in self.paths]
         self.task = _setup_task(config)
         self.use_cuda = torch.cuda.is_available() and not config.common.cpu
+        self.generator: Any = None
 
     def load(self) -> None:
-        """Load the models, which :meth:`translate` needs."""
+        """Load the models, which :meth:`translate` needs, unless they are."""
+        if self.generator is not None:
+            return
         config = self.config
         try:
             self.models, _ = checkpoint_utils.load_model_ensemble(
@@ -415,19 +430,21 @@ def make_manifest(
 def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
     args, rest = get_parser().parse_known_args(argv)
-    if args.shards < 1 or not 0 <= args.shard < args.shards:
-        raise PluginError(
-            f"--shard {args.shard} --shards {args.shards} names no shard. Shards count from 0 to "
-            "one less than --shards."
-        )
+    for shard in args.shard:
+        if not 0 <= shard < args.shards:
+            raise PluginError(
+                f"--shard {shard} --shards {args.shards} names no shard. Shards count from 0 to "
+                "one less than --shards."
+            )
     config = fairseq_config(rest)
     lines = read_piece_lines(args.source)
     teacher = Teacher(config)
-    manifest = make_manifest(teacher, args.source, lines, args.shard, args.shards)
-    path = shard_path(args.output_dir, args.shard, args.shards)
-    told = line_ranges(range(manifest.first, manifest.end)) or "none"
-    print(f"Shard {args.shard} of {args.shards}: lines {told} of {args.source}")
-    decode_shard(teacher, lines, manifest, path, args.wait)
+    for shard in args.shard:
+        manifest = make_manifest(teacher, args.source, lines, shard, args.shards)
+        path = shard_path(args.output_dir, shard, args.shards)
+        told = line_ranges(range(manifest.first, manifest.end)) or "none"
+        print(f"Shard {shard} of {args.shards}: lines {told} of {args.source}")
+        decode_shard(teacher, lines, manifest, path, args.wait)
 
 
 if __name__ == "__main__":

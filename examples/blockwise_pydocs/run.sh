@@ -181,8 +181,8 @@ bench() {  # FOLDER MODEL OPTIONS
     [ ! -e "$1/results.md" ] || return 0
     specdec-bench "$distilled" -s "$src" -t "$tgt" --path "$2" \
         --methods "fairseq beam 5,fairseq beam 1,greedy,greedy certified,blockwise,blockwise certified" \
-        --reference "$output/data/raw/test.$tgt" --sentences "$sentences" --repeats 3 \
-        --threads "$threads" --output "$1" --resume "${@:3}"
+        --approximate-scores --reference "$output/data/raw/test.$tgt" --sentences "$sentences" \
+        --repeats 3 --threads "$threads" --output "$1" --resume "${@:3}"
 }
 runs=()
 for k in "${sizes[@]}"; do

@@ -147,7 +147,7 @@ methods+=",specdec self certified clustered drafts"
 for target in "${targets[@]}"; do
     step "time and quality, $src-$target, one sentence at a time"
     bench "$target" "$output/bench/$target" "$output/clusters/$target.pt" test \
-        --methods "$methods" --drafter-vocab-clusters "$output/clusters/$target.drafts.pt"
+        --methods "$methods" --approximate-scores --drafter-vocab-clusters "$output/clusters/$target.drafts.pt"
     bench "$target" "$output/bench/$target-all" "$output/clusters/all.pt" test \
         --methods "greedy,greedy clustered"
 done
@@ -173,7 +173,7 @@ for target in "${targets[@]}"; do
     file=$output/lossless/$target
     decode "$target" "$file.fairseq" --task translation --beam 1 --batch-size 32
     decode "$target" "$file.certified" --task specdec_translation --beam 1 --batch-size 32 \
-        --decoding greedy --certified-projection
+        --decoding greedy --certified-projection --approximate-scores
     decode "$target" "$file.clustered" --task specdec_translation --beam 1 --batch-size 32 \
         --decoding greedy --vocab-clusters "$output/clusters/$target.pt"
     decode "$target" "$file.drafts" --task specdec_translation --beam 1 --batch-size 32 \

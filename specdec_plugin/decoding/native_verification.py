@@ -24,11 +24,10 @@ from .verifier import Verifier
 
 Header(__file__, "verify.h", "Verification verification()")
 
-#: Positions at once up to which a prefilter pays where float32 scores all symbols afterwards: with
-#: more of them, a weight that is read from memory is used often enough.
-PREFILTERED = 8
 #: Any number of positions.
 _ALL = 2**31 - 1
+#: Weights of a projection that stay in a processor's cache.
+_CACHED = 4_000_000
 
 
 @structure
@@ -70,6 +69,18 @@ class VerifyCall(ctypes.Structure):
         "float*", "(count, dim) result: states that predicted the newest tokens; or null"
     )
     scoring_seconds = field("double", "result: time from hidden states to scores")
+
+
+def prefilter_inputs(weights: int) -> int:
+    """Positions at once up to which a prefilter pays, where float32 scores all symbols later.
+
+    With more of them float32 uses a weight often enough once it is read from memory. Measured
+    on 2 cores of an AMD EPYC (Zen 4) with 2, 8, 16 and 262 million weights.
+
+    Args:
+        weights: of the projection.
+    """
+    return 6 if weights > _CACHED else 2
 
 
 class NativeVerification:
@@ -224,6 +235,7 @@ class NativeVerification:
             call.prefilter, call.weight = prefilter.rounded.handle, pointer(prefilter.weight)
             call.bias, call.error_bound = pointer(prefilter.bias), prefilter.error_bound
             call.exact_scores = call.beta == 1 and not self._verifier.approximate_scores
-            call.prefilter_inputs = PREFILTERED if call.exact_scores else _ALL
+            most = prefilter_inputs(prefilter.weight.numel())
+            call.prefilter_inputs = most if call.exact_scores else _ALL
         whole = projection.native
         return [self._engine.stack, None if whole is None else whole.handle]

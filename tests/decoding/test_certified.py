@@ -92,7 +92,7 @@ def tokens_of(found):
     honesty=st.sampled_from([0.0, 0.5, 0.9]),
     seed=st.integers(0, 10**6),
     approximate=st.booleans(),
-    most=st.sampled_from([native_verification.PREFILTERED, 1000]),
+    most=st.sampled_from([2, 1000]),
 )
 def test_the_output_is_fairseqs(
     sources, number, doubled, min_len, max_len, unk_penalty, temperature, prefix_size, honesty,
@@ -107,7 +107,7 @@ def test_the_output_is_fairseqs(
     lengths["temperature"] = temperature
     expected = reference(model, sample, prefix, **lengths)
     drafter = HostileDrafter(tokens_of(expected), honesty, 6, seed)
-    with mock.patch.object(native_verification, "PREFILTERED", most):
+    with mock.patch.object(native_verification, "prefilter_inputs", lambda weights: most):
         found, _ = decode(model, sample, drafter, prefix=prefix, approximate=approximate, **lengths)
     assert tokens_of(found) == tokens_of(expected)
     assert_scores(found, expected, APPROXIMATE if approximate else EXACT)
@@ -123,9 +123,10 @@ def assert_scores(found, expected, apart):
 
 @needs_kernels
 @pytest.mark.parametrize("rows", [1, 3])
-def test_scores_of_a_sentence_longer_than_what_waits_for_a_normaliser(rows):
+def test_scores_of_a_sentence_longer_than_what_waits_for_a_normaliser(rows, monkeypatch):
     sample = tiny.sample([5] * rows, 2, WORDS)
     lengths = {"min_len": 50, "max_len_b": 60}
+    monkeypatch.setattr(native_verification, "prefilter_inputs", lambda weights: 8)
     found, statistics = decode(MODELS[0], sample, None, **lengths)
     assert statistics.certified >= 50 * rows
     assert_scores(found, reference(MODELS[0], sample, **lengths), EXACT)
@@ -161,8 +162,7 @@ def test_an_interrupted_batch_leaves_nothing_to_the_next():
 def test_many_positions_at_once_are_scored_in_float32_at_once():
     sample = tiny.sample([6], 3, WORDS)
     truth = tokens_of(reference(MODELS[0], sample, max_len_b=30))
-    drafter = HostileDrafter(truth, 1.0, 3 * native_verification.PREFILTERED, 1)
-    assert len(truth[0]) > native_verification.PREFILTERED
+    drafter = HostileDrafter(truth, 1.0, 12, 1)
     _, statistics = decode(MODELS[0], sample, drafter, max_len_b=30)
     assert statistics.certified < len(truth[0])
 
@@ -212,7 +212,8 @@ def test_symbols_that_rounding_cannot_tell_apart_are_in_question():
 
 
 @pytest.mark.parametrize("rule", ["distance", "least"])
-def test_other_rules_are_certified_too(rule):
+def test_other_rules_are_certified_too(rule, monkeypatch):
+    monkeypatch.setattr(native_verification, "prefilter_inputs", lambda weights: 1000)
     model, sample = DOUBLES[0], tiny.sample([5, 3], 9, WORDS)
     numbers = torch.arange(4.0 + WORDS)
     rules = {"distance": Distance(numbers, 2.0), "least": MinBlock(TopBeta(), 2, SYMBOLS.eos())}

@@ -114,7 +114,7 @@ def test_what_cannot_be_certified(flags):
 
 
 def test_scores_may_be_approximate_where_the_projection_is_certified():
-    with pytest.raises(PluginError, match="--approximate-scores .* add --certified-projection"):
+    with pytest.raises(PluginError, match=r"--approximate-scores .* add --certified-projection"):
         check_method_flags(DecodingConfig(decoding="specdec", approximate_scores=True))
     check_method_flags(DecodingConfig(decoding="auto", approximate_scores=True))
 

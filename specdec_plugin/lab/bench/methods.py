@@ -50,6 +50,8 @@ class Entry(NamedTuple):
             return suffixes[flag] in self.suffixes
         if flag in self.without or flag not in registry.flags_of(self.method):
             return False
+        if flag == "approximate_scores":  # of a projection that is certified
+            return CERTIFIED in self.suffixes or self.method.certifies
         if flag == "drafter_path" and self.method.name == "blockwise":
             return False  # HEADS replaces it
         need = self.method.needs.get(flag)

@@ -81,6 +81,12 @@ def test_certified_methods_read_what_the_others_do():
     assert not {*never, "specdec clustered clustered drafts"} & {*entries()}
 
 
+def test_scores_are_approximate_where_the_projection_is_certified():
+    for name in ("specdec self certified", "greedy certified", "auto"):
+        assert reads(name, "approximate_scores")
+    assert not any(reads(name, "approximate_scores") for name in ("specdec self", "greedy", "beam"))
+
+
 def test_drafts_of_what_is_certified_may_be_clustered():
     for flag in ("certified_projection", "drafter_vocab_clusters"):
         assert reads("specdec self certified clustered drafts", flag)

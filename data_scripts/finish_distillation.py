@@ -1,0 +1,80 @@
+"""What follows the decoding of a training set's shards: merge them, filter the pairs, binarise."""
+
+import argparse
+import os
+import shutil
+from typing import List, Optional
+
+import filter_pairs
+import merge_shards
+from fairseq import options
+from fairseq_cli import preprocess
+
+DESCRIPTION = """\
+Merge the shards that distill_shard.py decoded, filter the pairs, and binarise them
+with the teacher's dictionaries. It is the end of distill.sh, in one process, because
+importing fairseq takes seconds."""
+
+EXAMPLE = """\
+example:
+  python data_scripts/finish_distillation.py data/bin --train data/pieces/train \\
+      -s en -t es --output distilled"""
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="finish_distillation.py",
+        description=DESCRIPTION,
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("data", metavar="DATA", help="folder with the teacher's dict.LANG.txt files")
+    add("--train", required=True, metavar="PIECES", help="prefix of the training pieces")
+    add("--valid", metavar="PIECES", help="prefix of validation pieces, binarised as they are")
+    add("--test", metavar="PIECES", help="prefix of test pieces, binarised as they are")
+    add("-s", "--source-lang", required=True, metavar="LANG")
+    add("-t", "--target-lang", required=True, metavar="LANG")
+    add("--output", required=True, metavar="DIR", help="shards/ is in it; the rest is written")
+    return parser
+
+
+def main(argv: Optional[List[str]] = None) -> None:
+    """Run the program."""
+    args = get_parser().parse_args(argv)
+    source = f"{args.train}.{args.source_lang}"
+    distilled = os.path.join(args.output, "distilled", f"train.{args.target_lang}")
+    print("== merging", flush=True)
+    shards = os.path.join(args.output, "shards")
+    merge_shards.main([shards, "--source", source, "--output", distilled])
+    print("== filtering", flush=True)
+    filtered = os.path.join(args.output, "filtered", "train")
+    outputs = ["--output-source", f"{filtered}.{args.source_lang}"]
+    outputs += ["--output-target", f"{filtered}.{args.target_lang}"]
+    filter_pairs.main([source, distilled, *outputs])
+    print("== binarising", flush=True)
+    binarise(args, filtered)
+
+
+def binarise(args: argparse.Namespace, train: str) -> None:
+    """Write ``bin/``, all of it or nothing.
+
+    Args:
+        args: of the command line.
+        train: prefix of the filtered pieces.
+    """
+    unfinished, finished = (os.path.join(args.output, name) for name in ("bin.tmp", "bin"))
+    for folder in (unfinished, finished):
+        shutil.rmtree(folder, ignore_errors=True)
+    command = ["-s", args.source_lang, "-t", args.target_lang, "--destdir", unfinished]
+    command += ["--srcdict", os.path.join(args.data, f"dict.{args.source_lang}.txt")]
+    command += ["--tgtdict", os.path.join(args.data, f"dict.{args.target_lang}.txt")]
+    for name, prefix in (("train", train), ("valid", args.valid), ("test", args.test)):
+        command += [f"--{name}pref", prefix] if prefix else []
+    preprocess.main(options.get_preprocessing_parser().parse_args(command))
+    os.rename(unfinished, finished)
+
+
+if __name__ == "__main__":
+    main()
