@@ -41,8 +41,12 @@ class Drafter(ABC):
             outcome: what was drafted, kept and added.
         """
 
-    def missed(self, rows: Rows, row: int) -> None:  # noqa: B027 - most learn nothing
-        """Learn from a row that has ended while no drafts were wanted."""
+    def missed(self, line: Tensor) -> None:  # noqa: B027 - most learn nothing
+        """Learn from a sentence that was decoded to its end while no drafts were wanted.
+
+        Args:
+            line: (length + 1,) on the CPU, the first symbol and those that were chosen.
+        """
 
     def select(self, rows: Tensor) -> None:  # noqa: B027 - some hold nothing of the rows
         """Continue with these rows only: (rows,) indices into the current ones."""

@@ -256,8 +256,11 @@ class DecodingLoop:
     def _queued(self, batch: Batch) -> List[Dict[str, Any]]:
         """A hypothesis for each sentence, without drafts."""
         found = self.step.queue(batch, self.workers)
+        first = torch.tensor([batch.bos])
         for hypothesis in found:
             hypothesis.update(steps=len(hypothesis["tokens"]), history=[])
+            if self.drafter is not None:
+                self.drafter.missed(torch.cat([first, hypothesis["tokens"]]))
         tokens = sum(len(each["tokens"]) for each in found)
         self.statistics.count_undrafted(tokens, self.drafter is not None)
         return list(found)
@@ -330,7 +333,7 @@ class DecodingLoop:
                 hypothesis["steps"] = rows.steps
                 finished[index] = hypothesis
                 if self.drafter is not None and not self._started:
-                    self.drafter.missed(rows, row)
+                    self.drafter.missed(rows.inputs[row, : rows.host_lengths[row] + 1].cpu())
         unfinished = [row for row, end in enumerate(ended) if not end]
         kept = rows.select(unfinished)
         if kept is not None:

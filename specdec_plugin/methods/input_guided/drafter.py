@@ -75,10 +75,10 @@ class InputGuidedDrafter(Drafter):
         if self.fallback is not None:
             self.fallback.accept(rows, outcome)
 
-    def missed(self, rows: Rows, row: int) -> None:
+    def missed(self, line: Tensor) -> None:
         """Only the fallback may learn from it."""
         if self.fallback is not None:
-            self.fallback.missed(rows, row)
+            self.fallback.missed(line)
 
     def forget(self) -> None:
         """Only the fallback may remember anything."""

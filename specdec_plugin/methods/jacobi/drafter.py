@@ -75,18 +75,18 @@ class JacobiDrafter(Drafter):
         """Learn from the verifier's argmax."""
         self._lookup.accept(rows, outcome)
 
-    def missed(self, rows: Rows, row: int) -> None:
+    def missed(self, line: Tensor) -> None:
         """Learn which symbols follow which."""
         if self._entries == 0:
             return
         if self._record is None:
             self._record = Record(self._entries)
-        if not self._by_kernels(rows.inputs):
-            self._record.learn(rows.line(row), 1)
+        if not self._by_kernels(line):
+            self._record.learn(line.tolist(), 1)
             return
         if self._pool is None:
             self._pool = NativePool(self._record)
-        self._pool.learn(rows, row)
+        self._pool.learn(line)
 
     def _by_kernels(self, tensor: Tensor) -> bool:
         backend = self._backend or choose_backend(tensor.device)

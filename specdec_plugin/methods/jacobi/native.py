@@ -54,10 +54,12 @@ class NativePool:
         self._library, self._call = native.library(), NgramLookupCall()
         _describe_pool(record, self._call)
 
-    def learn(self, rows: Rows, row: int) -> None:
-        """All tokens of a row."""
-        describe_rows(rows, self._call.rows)
-        self._library.ngram_lookup_learn(ctypes.byref(self._call), row)
+    def learn(self, line: Tensor) -> None:
+        """All tokens of a sentence: (length + 1,), the first symbol included."""
+        length, rows = ctypes.c_int64(line.numel() - 1), self._call.rows
+        rows.capacity, rows.tokens = line.numel(), line.data_ptr()
+        rows.lengths = ctypes.addressof(length)
+        self._library.ngram_lookup_learn(ctypes.byref(self._call))
 
 
 def _describe_pool(record: Record, call: NgramLookupCall) -> None:

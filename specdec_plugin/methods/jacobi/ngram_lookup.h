@@ -176,7 +176,7 @@ void ngram_lookup_accept(NgramLookup* lookup, const NgramLookupCall* call) {
   lookup->accept(*call);
 }
 
-void ngram_lookup_learn(const NgramLookupCall* call, int row) { NgramLookup::learn(*call, row, 0); }
+void ngram_lookup_learn(const NgramLookupCall* call) { NgramLookup::learn(*call, 0, 0); }
 
 }  // extern "C"
 

@@ -12,9 +12,15 @@ from hypothesis import strategies as st
 
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.constraints import Constraints
+from specdec_plugin.decoding.generator import ParallelGenerator
+from specdec_plugin.decoding.guard import Guard
+from specdec_plugin.decoding.lengths import Lengths
+from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.state import Batch, Outcome, Rows
+from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.symbols import Symbols
-from specdec_plugin.engine import NativeBackend, TorchBackend, native
+from specdec_plugin.decoding.verifier import Verifier
+from specdec_plugin.engine import NativeBackend, TorchBackend, build_engine, native
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
 from specdec_plugin.methods.jacobi.drafter import JacobiDrafter
@@ -299,6 +305,24 @@ def test_rates_count_what_was_right_up_to_the_first_that_was_wrong(maker):
     assert record.tries.tolist() == [2.0 + 4.0] + [2.0] * (ORIGINS - 1)
     assert record.hits.tolist() == [1.0 + 2.0] + [1.0] * (ORIGINS - 1)
     assert ITERATE < MATCH < POOL < ORIGINS
+
+
+@pytest.mark.skipif(native.library() is None, reason="no native kernels here")
+@pytest.mark.parametrize("backend", [None, TorchBackend("of a test")])
+def test_the_pool_learns_from_sentences_that_a_queue_decoded(backend):
+    solver = drafter(WINDOWS[2], "ngram", entries=64, backend=backend)
+    statistics = Statistics()
+    step = VerifiedStep(Verifier([build_engine(MODELS[0])], statistics), TopBeta())
+    loop = DecodingLoop(solver, step, statistics, gate=Guard())
+    options = Lengths(max_positions=MODELS[0].max_decoder_positions())
+    generator = ParallelGenerator(MODELS[:1], SYMBOLS, loop, statistics, options)
+    found = generator.generate(MODELS[:1], tiny.sample([5, 3, 7]))
+    assert statistics.iterations == statistics.tokens
+    expected = Record(64)
+    for (hypothesis,) in found:
+        expected.learn([EOS, *hypothesis["tokens"].tolist()], 1)
+    assert (expected.pool >= 0).any()
+    assert (solver._record.pool == expected.pool).all()
 
 
 class TestInitialGuesses:
