@@ -38,6 +38,7 @@ class ParallelGenerator:
         alignment: ``"hard"`` or ``"soft"`` to align hypotheses to their sources; None: neither.
         backend: who computes; None chooses.
         sampling: how samples are drawn; None: the most probable tokens are chosen.
+        shows_progress: whether a bar shows how far a long batch is.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class ParallelGenerator:
         alignment: Any = None,
         backend: Optional[Backend] = None,
         sampling: Optional[Settings] = None,
+        shows_progress: bool = False,
     ) -> None:
         self.models = models
         self._encoders = [build_encoder(model, backend) for model in models]
@@ -60,7 +62,7 @@ class ParallelGenerator:
         self.loop = loop
         self.statistics = statistics
         self.lengths = lengths
-        self.sampling = sampling
+        self.sampling, self.shows_progress = sampling, shows_progress
         self.symbols_to_strip_from_output = {*symbols_to_strip_from_output, self.eos}
         self._aligner = Aligner(models, alignment, self.pad, self.eos) if alignment else None
         samples = 1 if sampling is None else sampling.samples
@@ -127,7 +129,8 @@ class ParallelGenerator:
             self.lengths.no_repeat_ngram_size,
             net_input["src_lengths"] if self.lengths.match_source_len else None,
         )
-        return Batch(net_input, outs, self.eos if bos is None else bos, limits)
+        bos = self.eos if bos is None else bos
+        return Batch(net_input, outs, bos, limits, shown=self.shows_progress)
 
     def _repeated(self, batch: Batch, sampling: Settings, numbers: Optional[Tensor]) -> Batch:
         """A row for each sample, those of a sentence side by side.

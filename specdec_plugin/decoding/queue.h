@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "decoding/verify.h"
+#include "decoding/watch.h"
 #include "engine/native/row_cache.h"
 
 namespace native {
@@ -14,11 +15,12 @@ namespace native {
 // The rows that one thread or team decodes. Rows that have ended leave: the last one moves up.
 class QueueWorker {
  public:
-  // Decodes sentences as long as any waits. next: the index in `call.order` of the next one.
+  // Decodes sentences as long as any waits. next: the index in `call.order` of the next one. index:
+  // of this worker.
   void run(const Stack& stack, const Linear* projection, const QueueCall& call,
-           std::atomic<int>& next, int threads) {
+           std::atomic<int>& next, Watch& watch, int index, int threads) {
     start(call);
-    while (admit(call, next)) {
+    while (!watch.stopped(index) && admit(call, next)) {
       const int64_t longest = *std::max_element(lengths_.begin(), lengths_.begin() + count());
       cache_.fit(verify_.stack, int(stack.layers.size()), call.rows, int(longest) + 1, stack.dim);
       verification_.run(stack, projection, verify_, threads);
@@ -26,7 +28,7 @@ class QueueWorker {
       rescored += verify_.rescored;
       certain += verify_.certain;
       certified += verify_.certified;
-      release(call);
+      release(call, watch);
     }
   }
 
@@ -87,11 +89,12 @@ class QueueWorker {
   }
 
   // Writes out the rows that have ended. Rows behind the one that is looked at have not.
-  void release(const QueueCall& call) {
+  void release(const QueueCall& call, Watch& watch) {
     for (int row = count() - 1; row >= 0; --row) {
       if (!verify_.ended[row]) continue;
       const size_t from = size_t(row) * room_, to = size_t(sentences_[row]) * (room_ - 1);
       call.lengths[sentences_[row]] = lengths_[row];
+      watch.finished(lengths_[row]);
       std::copy_n(&tokens_[from + 1], lengths_[row], call.tokens + to);
       std::copy_n(&scores_[from], lengths_[row], call.scores + to);
       move(--count(), row);
@@ -115,11 +118,12 @@ class Queue {
   void run(const Stack& stack, const Linear* projection, QueueCall& call, int threads) {
     while (int(workers_.size()) < call.workers) workers_.emplace_back(new QueueWorker);
     std::atomic<int> next{0};
+    Watch watch(call.watch);
     if (call.workers == 1) {
-      workers_[0]->run(stack, projection, call, next, threads);
+      workers_[0]->run(stack, projection, call, next, watch, 0, threads);
     } else {
       parallel(call.workers, [&](const Team& team) {
-        workers_[team.index]->run(stack, projection, call, next, 1);
+        workers_[team.index]->run(stack, projection, call, next, watch, team.index, 1);
       });
     }
     for (int i = 0; i < call.workers; ++i) {

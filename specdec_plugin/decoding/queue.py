@@ -17,6 +17,7 @@ from ..engine.native.interface import Header, field, structure
 from .native_verification import NativeVerification
 from .state import Batch
 from .verifier import Verifier
+from .watch import Watch
 
 Header(__file__, "queue.h", "Queue queue()")
 
@@ -33,6 +34,7 @@ class QueueCall(ctypes.Structure):
     verify = field("VerifyCall", "how; rows, cache and results are the workers' own")
     sentences = field("int")
     order = field("const int64_t*", "(sentences) in which they are begun")
+    watch = field("WatchCall", "who is told what is done")
     bos = field("int64_t", "what is fed first")
     keys = field("const int64_t*", "(sentences) what their noise differs by, or null")
     workers = field("int")
@@ -110,7 +112,9 @@ class Queue:
         if batch.sampler is not None:
             batch.sampler.describe(lengths, call.verify.rows.sampling)
             call.keys = batch.sampler.keys.data_ptr()
-        self._library.queue_run(self._scratch, *handles, ctypes.byref(call), threads)
+        with Watch(size, batch.shown) as watch:
+            call.watch = watch.call
+            self._library.queue_run(self._scratch, *handles, ctypes.byref(call), threads)
         del kept
         verification.count(call.verify, time.perf_counter() - begin)
         return [

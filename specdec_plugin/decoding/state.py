@@ -22,6 +22,7 @@ class Batch(NamedTuple):
         bos: the symbol that the decoder is fed first.
         constraints: what may not be chosen.
         sampler: draws the tokens of each row; None: the most probable ones are chosen.
+        shown: whether a bar shows how far a long batch is.
     """
 
     net_input: Dict[str, Any]
@@ -29,6 +30,7 @@ class Batch(NamedTuple):
     bos: int
     constraints: Constraints
     sampler: Optional[Sampler] = None
+    shown: bool = False
 
     @property
     def size(self) -> int:

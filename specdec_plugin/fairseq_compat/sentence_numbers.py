@@ -1,43 +1,14 @@
-"""The number of each sentence in its corpus, and the seed: what samples are drawn from.
+"""The number of each sentence in its corpus, which samples depend on.
 
 fairseq-generate tells a generator the numbers, as ``sample["id"]``. fairseq-interactive keeps them
 to itself, and counts from 0 in each buffer. So the task notes the numbers of the batch that was
 last handed out. That one is decoded before the next one is asked for.
 """
 
-from dataclasses import dataclass
 from typing import Any, Iterator, Optional
 
-from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import FairseqTask
-from omegaconf import II
 from torch import Tensor
-
-from .options import task_options
-
-#: fairseq's own, where ``--seed`` is not typed.
-DEFAULT_SEED = 1
-
-
-@dataclass
-class SeedConfig(FairseqDataclass):
-    """Lets a task read ``--seed``, which fairseq keeps among its common options."""
-
-    seed: int = II("common.seed")
-
-
-def seed_of(task: Any, options: Any) -> int:
-    """The seed: ``seed`` of the search, which fairseq's hub passes on, else that of the task.
-
-    Args:
-        task: fairseq's task.
-        options: fairseq's generation options.
-    """
-    seed = getattr(options, "seed", None)
-    if seed is None:
-        seed = getattr(task_options(task), "seed", None)
-    # Where a program makes the configuration, fairseq's reference to the common options stays.
-    return DEFAULT_SEED if seed is None or isinstance(seed, str) else int(seed)
 
 
 class SentenceNumbersMixin(FairseqTask):

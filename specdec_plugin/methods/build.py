@@ -12,8 +12,8 @@ from ..decoding.statistics import Statistics
 from ..decoding.verifier import Verifier
 from ..engine import Backend, build_engine, choose_backend
 from ..errors import PluginError
+from ..fairseq_compat.common_options import seed_of, shows_progress
 from ..fairseq_compat.generation import check_generation
-from ..fairseq_compat.sentence_numbers import seed_of
 from ..vocab.clustered_projection import projection_by
 from ..vocab.flags import verifier_clusters
 from .registry import check_method_flags, check_sampling, decoding_config, method_of
@@ -69,6 +69,7 @@ def build_generator(
         alignment=alignment,
         backend=backend,
         sampling=_sampling(setup),
+        shows_progress=shows_progress(task),
     )
 
 

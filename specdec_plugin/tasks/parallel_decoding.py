@@ -9,10 +9,11 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
 from ..errors import PluginError
 from ..fairseq_compat.autocast import AutocastConfig, AutocastMixin
+from ..fairseq_compat.common_options import CommonConfig
 from ..fairseq_compat.every_line import EveryLineMixin
 from ..fairseq_compat.generation import check_call, check_when_parsed
 from ..fairseq_compat.options import set_task_dataclass
-from ..fairseq_compat.sentence_numbers import SeedConfig, SentenceNumbersMixin
+from ..fairseq_compat.sentence_numbers import SentenceNumbersMixin
 from ..fairseq_compat.shards import ShardConfig, shard_of
 from ..methods.build import build_generator
 from ..methods.registry import (
@@ -83,7 +84,7 @@ class SpecdecTranslationTask(ParallelDecodingMixin, TranslationTask):
 
 def translation_config() -> Any:
     """A dataclass: fairseq's translation options and the decoding flags known so far."""
-    bases = (SeedConfig, ShardConfig, AutocastConfig, TranslationConfig)
+    bases = (CommonConfig, ShardConfig, AutocastConfig, TranslationConfig)
     return config_class("SpecdecTranslationConfig", *bases)
 
 

@@ -7,7 +7,8 @@ import torch
 from fairseq.tasks import FairseqTask
 from omegaconf import OmegaConf
 
-from specdec_plugin.fairseq_compat.sentence_numbers import SentenceNumbersMixin, seed_of
+from specdec_plugin.fairseq_compat.common_options import seed_of, shows_progress
+from specdec_plugin.fairseq_compat.sentence_numbers import SentenceNumbersMixin
 
 OPTIONS = Namespace(sampling=True)
 
@@ -29,6 +30,14 @@ def test_the_seed(found, seed):
     assert seed_of(found, OPTIONS) == seed
     assert seed_of(found, Namespace(seed=77)) == 77
     assert seed_of(found, Namespace(seed=None)) == seed
+
+
+def test_progress_is_shown_by_command_lines_alone():
+    assert shows_progress(task(OmegaConf.create({"no_progress_bar": False})))
+    assert shows_progress(task(args=Namespace(no_progress_bar=False)))
+    assert not shows_progress(task(args=Namespace(no_progress_bar=True)))
+    assert not shows_progress(task(Namespace(no_progress_bar="${common.no_progress_bar}")))
+    assert not shows_progress(task(Namespace()))
 
 
 class Generator:

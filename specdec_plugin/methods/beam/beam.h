@@ -7,6 +7,7 @@
 #include <chrono>
 #include <memory>
 
+#include "decoding/watch.h"
 #include "engine/native/row_cache.h"
 #include "engine/native/stack.h"
 #include "vocab/best.h"
@@ -36,17 +37,17 @@ class BeamWorker {
  public:
   // Searches as long as any sentence waits. With `call.block`, the drafter searches first and the
   // model verifies its steps, once a single sentence is left. next: the index in `call.order` of
-  // the next sentence.
+  // the next sentence. index: of this worker.
   void run(const Scorer& model, const Scorer& drafter, const BeamCall& call, std::atomic<int>& next,
-           int threads) {
+           Watch& watch, int index, int threads) {
     start(model, call);
-    while (admit(call, next)) {
+    while (!watch.stopped(index) && admit(call, next)) {
       const auto begin = std::chrono::steady_clock::now();
       const bool alone = may_draft(call, next);
       const int64_t first = active_[0].step;
       make_room(model, call, alone ? call.block : 0);
       const int drafted = alone && call.block > 0 ? draft(drafter, call, threads) : 0;
-      verify(model, call, drafted, threads);
+      verify(model, call, drafted, watch, threads);
       if (!alone) continue;
       passes += drafted > 0;
       (drafted > 0 ? drafted_steps : plain_steps) += stopped_ - first;
@@ -370,7 +371,7 @@ class BeamWorker {
   }
 
   // Searches a step with the model, and as many drafted ones behind it as are the model's, too.
-  void verify(const Scorer& model, const BeamCall& call, int drafted, int threads) {
+  void verify(const Scorer& model, const BeamCall& call, int drafted, Watch& watch, int threads) {
     inputs_.clear();
     for (const Active& each : active_) {
       if (drafted == 0) collect(each, each.step, ancestors_of(each));
@@ -387,6 +388,7 @@ class BeamWorker {
       stopped_ = each.step;
       if (over) {
         free_.push_back(each.slot);
+        watch.finished(each.step);
       } else {
         active_[left++] = each;
       }
@@ -436,11 +438,13 @@ class BeamSearch {
   void run(const Scorer& model, const Scorer& drafter, BeamCall& call, int threads) {
     while (int(workers_.size()) < call.workers) workers_.emplace_back(new BeamWorker);
     std::atomic<int> next{0};
+    Watch watch(call.watch);
     if (call.workers == 1) {
-      workers_[0]->run(model, drafter, call, next, threads);
+      workers_[0]->run(model, drafter, call, next, watch, 0, threads);
     } else {
-      parallel(call.workers,
-               [&](const Team& team) { workers_[team.index]->run(model, drafter, call, next, 1); });
+      parallel(call.workers, [&](const Team& team) {
+        workers_[team.index]->run(model, drafter, call, next, watch, team.index, 1);
+      });
     }
     for (int i = 0; i < call.workers; ++i) {
       const BeamWorker& worker = *workers_[i];

@@ -12,6 +12,7 @@ from ...decoding.native_verification import NativeVerification
 from ...decoding.queue import Workers, longest_first
 from ...decoding.state import Batch
 from ...decoding.verifier import Verifier
+from ...decoding.watch import Watch
 from ...engine import CachedDecoder, native
 from ...engine.native.interface import Header, field, structure
 from .guard import Guard
@@ -24,6 +25,7 @@ class BeamCall(ctypes.Structure):
     """A beam search of a batch; rows are numbered ``sentence * beams + beam``."""
 
     stack = field("StackCall", "of the verifier's decoder: positions and source")
+    watch = field("WatchCall", "who is told what is done")
     sentences = field("int", "of the batch")
     beams = field("int", "B")
     suppressed_id = field("int", "a symbol that is not chosen")
@@ -126,7 +128,9 @@ class NativeBeamSearch:
             models[2:] = _handles(self._drafter.engine)
         kept = self._verifier.describe_queue(batch, call.stack)
         begin = time.perf_counter()
-        self._library.beam_search_run(self._scratch, *models, ctypes.byref(call), threads)
+        with Watch(batch.size, batch.shown) as watch:
+            call.watch = watch.call
+            self._library.beam_search_run(self._scratch, *models, ctypes.byref(call), threads)
         del kept
         self._verifier.spent(time.perf_counter() - begin, call.scoring_seconds)
         self.guard.record(

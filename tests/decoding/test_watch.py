@@ -1,0 +1,99 @@
+"""A long native call tells how far it is, and ends at Ctrl-C."""
+
+import random
+import signal
+
+import pytest
+
+from specdec_plugin.decoding import watch
+from specdec_plugin.engine import native
+from tests.support import methods, tiny
+
+pytestmark = pytest.mark.skipif(native.library() is None, reason="no native kernels here")
+
+SENTENCES = 41
+LENGTHS = [random.Random(3).randint(1, 9) for _ in range(SENTENCES)]
+WAYS = {"greedy": {}, "beam": {"options": {"beam": 3}}}
+
+
+class Bar:
+    """Stands for the bar; ``when_told`` is called at each change."""
+
+    made = []
+
+    def __init__(self, total, **options):
+        self.total, self.sentences, self.tokens, self.changes = total, 0, 0, 0
+        self.closed = False
+        Bar.made.append(self)
+
+    def add(self, sentences, tokens):
+        assert sentences >= 0 and tokens >= 0
+        self.sentences += sentences
+        self.tokens += tokens
+        self.changes += 1
+        Bar.when_told()
+
+    def close(self):
+        self.closed = True
+
+
+@pytest.fixture(autouse=True)
+def told_at_once(monkeypatch):
+    monkeypatch.setattr(watch, "PAUSE", 0.0)
+    monkeypatch.setattr(watch, "Progress", Bar)
+    Bar.made, Bar.when_told = [], staticmethod(lambda: None)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def decoder(way, sentences=SENTENCES, **changes):
+    """A generator that shows its progress, and a function that decodes with it."""
+    model = methods.verifier(way)
+    generator = methods.generator(way, model, **WAYS[way])
+    generator.shows_progress = changes.get("shown", True)
+    sample = tiny.sample(LENGTHS[:sentences])
+
+    def decode():
+        return [rows[0]["tokens"].tolist() for rows in generator.generate([model], sample)]
+
+    return decode
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_the_bar_shows_what_is_done(way):
+    found = decoder(way)()
+    (bar,) = Bar.made
+    assert bar.total == SENTENCES and bar.closed
+    assert bar.changes > 3 and 0 < bar.sentences <= SENTENCES
+    if way == "greedy":
+        assert bar.tokens <= sum(map(len, found))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_bar_is_shown_where_it_is_wanted_and_for_many_sentences(way):
+    decoder(way, shown=False)()
+    decoder(way, sentences=watch.LEAST - 1)()
+    assert not Bar.made
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ctrl_c_ends_the_call_and_the_next_one_is_whole(way):
+    decode = decoder(way)
+    expected = decode()
+    Bar.when_told = staticmethod(lambda: signal.raise_signal(signal.SIGINT))
+    with pytest.raises(KeyboardInterrupt):
+        decode()
+    interrupted = Bar.made[-1]
+    assert interrupted.closed and interrupted.sentences < SENTENCES
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    Bar.when_told = staticmethod(lambda: None)
+    assert decode() == expected
+
+
+def test_a_handler_of_the_program_stays():
+    noted = []
+    signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))
+    Bar.when_told = staticmethod(lambda: signal.raise_signal(signal.SIGINT))
+    assert len(decoder("greedy")()) == SENTENCES
+    assert noted
