@@ -10,7 +10,7 @@ TORCH_VERSION ?= 2.13.0
 # Empty: a CPU build wherever pip is offered one (see `torch` below).  Or a requirement.
 TORCH ?=
 PIP_FLAGS ?=
-PYTEST_FLAGS ?= -n 2 --dist loadfile
+PYTEST_FLAGS ?= -n 2 --dist loadfile --durations 20 --durations-min 3
 # The tests that `make sanitize` runs.
 SANITIZED ?= tests/engine tests/vocab tests/decoding tests/conformance \
              tests/criterions/test_projected_loss.py

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from . import native
+from .packed_files import Place
 
 # In elements, for float32.  Below SMALL the plain layout is as fast and saves the copy; from
 # LARGE on a matrix comes from memory, and the packed layout is as fast for one row too.
@@ -118,21 +119,35 @@ class NativeLinear:
         biases: Optional[Sequence[Tensor]],
         dtype: torch.dtype,
     ) -> None:
+        self.outputs = sum(weight.size(0) for weight in weights)
+        self.inputs = weights[0].size(1)
+        self._library = native.library()
+        form = self.outputs, self.inputs, native.WEIGHT_TYPES[dtype]
+        place = Place.of([*weights, *(biases or [])], str(dtype))
+        self.handle: Optional[int] = None
+        if place is not None:
+            self.handle = place.read(lambda file: self._library.linear_open(file, *form))
+        if self.handle is None:
+            self.handle = self._pack(weights, biases, form)
+            if place is not None:
+                place.write(lambda file: bool(self._library.linear_save(self.handle, file)))
+        self._free = weakref.finalize(self, self._library.linear_free, self.handle)
+
+    def _pack(
+        self,
+        weights: Sequence[Tensor],
+        biases: Optional[Sequence[Tensor]],
+        form: Tuple[int, int, int],
+    ) -> int:
+        """The handle of what the kernels pack in this form: outputs, inputs and type."""
         weight = native.float_weight(_joined(weights, torch.float32))
         bias = None
         if biases is not None:
             bias = native.float_weight(_joined(biases, torch.float32))
-        self.outputs, self.inputs = weight.shape
-        self._library = native.library()
-        self.handle: Optional[int] = self._library.linear_new(
-            native.pointer(weight),
-            native.pointer(bias),
-            self.outputs,
-            self.inputs,
-            native.WEIGHT_TYPES[dtype],
-            torch.get_num_threads(),
+        handle: int = self._library.linear_new(
+            native.pointer(weight), native.pointer(bias), *form, torch.get_num_threads()
         )
-        self._free = weakref.finalize(self, self._library.linear_free, self.handle)
+        return handle
 
     def give_away(self) -> Optional[int]:
         """The handle, for an owner that will free it."""

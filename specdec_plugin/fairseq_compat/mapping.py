@@ -12,7 +12,7 @@ import ctypes
 import mmap
 import os
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
 import torch
@@ -23,8 +23,23 @@ from torch.utils.weak import WeakTensorKeyDictionary
 #: Bytes from which on a file is mapped. fairseq-train writes over checkpoint_best.pt in place, and
 #: people decode with it meanwhile.
 LARGE = 1 << 30
-#: By parameter, the storage in a mapped file that it views. It is held, so that no other memory
-#: has its address.
+
+
+class Source(NamedTuple):
+    """Where the values of a parameter are in a mapped file.
+
+    Attributes:
+        storage: in the file. It is held, so that no other memory has its address.
+        path: of the file.
+        offset: bytes from the file's first weight to the parameter.
+    """
+
+    storage: torch.UntypedStorage
+    path: str
+    offset: int
+
+
+#: By parameter, what it views of a mapped file.
 _files = WeakTensorKeyDictionary()
 #: Draws of random weights. Some functions of nn.init show themselves to a mode, and not what they
 #: call; others the reverse.
@@ -41,12 +56,13 @@ class _Mapping(TorchFunctionMode):
     """Leaves new parameters undrawn, and lets them view what they would be copied from.
 
     Attributes:
-        loaded: by address, the storages of the tensors of checkpoints, and whether they are mapped.
+        loaded: by address, the storages of the tensors of checkpoints, and where they are in a
+            file, if they are mapped.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self.loaded: Dict[int, Tuple[torch.UntypedStorage, bool]] = {}
+        self.loaded: Dict[int, Tuple[torch.UntypedStorage, Optional[Source]]] = {}
 
     def __torch_function__(
         self,
@@ -66,13 +82,14 @@ class _Mapping(TorchFunctionMode):
         """Let a parameter view a value; False where it must be copied."""
         if not isinstance(value, Tensor) or value.shape != parameter.shape:
             return False
-        storage, mapped = self.loaded.get(value.untyped_storage().data_ptr(), (None, False))
+        storage, source = self.loaded.get(value.untyped_storage().data_ptr(), (None, None))
         same = value.dtype == parameter.dtype and value.device == parameter.device
         if storage is None or not same or not value.is_contiguous():
             return False
         parameter.data = value
-        if mapped:
-            _files[parameter] = storage
+        if source is not None:
+            inside = int(value.storage_offset()) * value.element_size()
+            _files[parameter] = source._replace(offset=source.offset + inside)
         return True
 
     def load(self, load: Callable[..., Any], file: Any, *args: Any, **kwargs: Any) -> Any:
@@ -84,10 +101,12 @@ class _Mapping(TorchFunctionMode):
             load(path, *args, **{**kwargs, "mmap": True}) if mapped else load(file, *args, **kwargs)
         )
         weights = state.get("model") if isinstance(state, dict) else None
-        for value in weights.values() if isinstance(weights, dict) else []:
-            if isinstance(value, Tensor):
-                storage = value.untyped_storage()
-                self.loaded[storage.data_ptr()] = storage, mapped
+        tensors = weights.values() if isinstance(weights, dict) else []
+        storages = [each.untyped_storage() for each in tensors if isinstance(each, Tensor)]
+        first = min((each.data_ptr() for each in storages), default=0)
+        for storage in storages:
+            source = Source(storage, path, storage.data_ptr() - first) if mapped else None
+            self.loaded[storage.data_ptr()] = storage, source
         return state
 
 
@@ -111,6 +130,25 @@ def mapped_models() -> Iterator[None]:
         torch.load = load
 
 
+def sources_of(module: nn.Module) -> List[Source]:
+    """Where the parameters of a module are in mapped files, as far as they are."""
+    return [_files[each] for each in module.parameters() if each in _files]
+
+
+def source_of(weight: Tensor) -> Optional[Source]:
+    """Where a parameter, or a view of all of it, is in a mapped file.
+
+    None for other tensors, and for one that was written to.
+    """
+    for parameter, source in _files.items():
+        same = parameter.data_ptr() == weight.data_ptr() and parameter.nbytes == weight.nbytes
+        if same and source.storage.data_ptr() == parameter.untyped_storage().data_ptr():
+            begin, end = weight.data_ptr(), weight.data_ptr() + weight.nbytes
+            unchanged = not _written(begin // mmap.PAGESIZE, -(-end // mmap.PAGESIZE))
+            return source if unchanged and weight.is_contiguous() else None
+    return None
+
+
 def forget_pages(*modules: nn.Module) -> None:
     """Give back the memory of parameters that view a file, once they have been packed.
 
@@ -118,10 +156,12 @@ def forget_pages(*modules: nn.Module) -> None:
     """
     for module in modules:
         for parameter in module.parameters():
-            storage = _files.get(parameter)
-            if storage is None or sys.platform != "linux":
+            source = _files.get(parameter)
+            if source is None or sys.platform != "linux":
                 continue
-            if storage.data_ptr() == parameter.untyped_storage().data_ptr():  # not moved since
+            if (
+                source.storage.data_ptr() == parameter.untyped_storage().data_ptr()
+            ):  # not moved since
                 _forget(parameter.data_ptr(), parameter.nbytes)
 
 

@@ -11,6 +11,7 @@ from ..decoding.sampling import Settings
 from ..decoding.statistics import Statistics
 from ..decoding.verifier import Verifier
 from ..engine import Backend, build_engine, choose_backend
+from ..engine.packed_files import keep
 from ..errors import PluginError
 from ..fairseq_compat.common_options import seed_of, shows_progress
 from ..fairseq_compat.generation import check_generation
@@ -102,6 +103,8 @@ def _verifier(setup: Setup, certifies: bool) -> Verifier:
             f"--temperature {temperature} is not supported for a model with an adaptive "
             "softmax; leave it out, or leave out --decoding."
         )
+    if cfg.keep_packed_weights:
+        keep(models)
     clusters = verifier_clusters(cfg.vocab_clusters, models, setup.task.target_dictionary)
     project, dtype = projection_by(clusters), dtype_of(cfg.verifier_dtype)
     engines = [build_engine(each, dtype, project, setup.backend) for each in models]

@@ -1,6 +1,7 @@
 """Ruling symbols out with 8-bit scores before the others are scored in float32."""
 
 import ctypes
+import os
 from typing import Tuple
 
 import torch
@@ -9,6 +10,7 @@ from torch import Tensor
 from ..engine.linear import NativeLinear
 from ..engine.native.interface import field, structure
 from ..engine.output_projection import OutputProjection
+from ..engine.packed_files import Place
 from ..engine.weights import packing
 
 
@@ -40,8 +42,23 @@ class Prefilter:
         with packing():
             biases = None if self.bias is None else [self.bias]
             self.rounded = NativeLinear([self.weight], biases, torch.int8)
-            self.error_bound = error_bound(self.weight)
+            self.error_bound = _kept_error_bound(self.weight)
         projection.forget_pages()
+
+
+def _kept_error_bound(weight: Tensor) -> ErrorBound:
+    """:func:`error_bound`, which may be kept beside the checkpoint."""
+    place = Place.of([weight], "error bound")
+    kept = None if place is None else place.read(lambda file: os.read(file, _BYTES))
+    if kept is not None and len(kept) == _BYTES:
+        return ErrorBound.from_buffer_copy(kept)
+    bound = error_bound(weight)
+    if place is not None:
+        place.write(lambda file: os.write(file, bytes(bound)) == _BYTES)
+    return bound
+
+
+_BYTES = ctypes.sizeof(ErrorBound)
 
 
 def error_bound(weight: Tensor) -> ErrorBound:

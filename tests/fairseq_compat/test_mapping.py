@@ -2,25 +2,22 @@
 
 import mmap
 import sys
-from argparse import Namespace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from fairseq import checkpoint_utils
-from fairseq.models.transformer import base_architecture
 
-from specdec_plugin.cli import init_drafter
 from specdec_plugin.engine import CachedDecoder
 from specdec_plugin.engine.encoder import FastEncoder
 from specdec_plugin.engine.native_layers import NativeLayers
 from specdec_plugin.fairseq_compat import mapping
 from specdec_plugin.fairseq_compat.mapping import forget_pages, mapped_models
-from tests.support import tiny
+from tests.support import checkpoints, tiny
 
-SYMBOLS = tiny.dictionary(500)
-SIZES = dict(encoder_embed_dim=64, decoder_embed_dim=64, encoder_ffn_embed_dim=128)
+SYMBOLS, SIZES = checkpoints.SYMBOLS, checkpoints.SIZES
+architecture, load, save = checkpoints.architecture, checkpoints.load, checkpoints.save
+pages_in_memory, task_of = checkpoints.pages_in_memory, checkpoints.task_of
 
 
 @pytest.fixture(autouse=True)
@@ -38,36 +35,9 @@ def made():
     return tiny.model(symbols=SYMBOLS, **SIZES)
 
 
-def architecture():
-    arguments = Namespace(
-        arch="transformer", _name="transformer", encoder_layers=1, decoder_layers=2,
-        encoder_attention_heads=2, decoder_attention_heads=2, max_source_positions=64,
-        max_target_positions=64, share_all_embeddings=True, **SIZES,
-    )  # fmt: skip
-    base_architecture(arguments)
-    return arguments
-
-
-def save(model, path, **options):
-    init_drafter.save(model, architecture(), str(path))
-    torch.save(torch.load(path, weights_only=False), path, **options)
-    return str(path)
-
-
 @pytest.fixture(scope="module")
 def path(made, tmp_path_factory: pytest.TempPathFactory) -> str:
     return save(made, tmp_path_factory.mktemp("mapped") / "model.pt")
-
-
-def task_of(decoding):
-    task = tiny.task(SYMBOLS)
-    task.cfg.decoding = decoding
-    return task
-
-
-def load(path, decoding="greedy"):
-    (model,), _, _ = checkpoint_utils.load_model_ensemble_and_task([path], task=task_of(decoding))
-    return model.eval()
 
 
 def file_of(parameter):
@@ -77,16 +47,6 @@ def file_of(parameter):
         if begin <= parameter.data_ptr() < end:
             return line[73:].strip()
     raise AssertionError
-
-
-def pages_in_memory(parameter):
-    """How many whole pages of a parameter this process has in memory."""
-    begin = -(-parameter.data_ptr() // mmap.PAGESIZE)
-    end = (parameter.data_ptr() + parameter.nbytes) // mmap.PAGESIZE
-    with open("/proc/self/pagemap", "rb") as pages:
-        pages.seek(8 * begin)
-        bits = np.frombuffer(pages.read(8 * (end - begin)), np.uint64)
-    return int((bits >> np.uint64(63)).sum())
 
 
 def assert_equal(model, expected):

@@ -34,6 +34,7 @@ VALUES = {
     "vocab_clusters": "clusters.pt",
     "certified_projection": True,
     "approximate_scores": True,
+    "keep_packed_weights": True,
     "drafter_vocab_clusters": "clusters.pt",
 }
 #: What input-guided decoding reads of a drafter that is its fallback.

@@ -1,7 +1,12 @@
 // Linear maps of few rows, with weights that are packed once.
 #pragma once
 
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <memory>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -29,16 +34,52 @@ class Linear {
         inputs(inputs),
         format(format),
         panels((outputs + PANEL - 1) / PANEL),
-        steps((inputs + numbers_per_word(format) - 1) / numbers_per_word(format)) {
-    bias_.assign(size_t(panels) * PANEL, 0.0f);
+        steps((inputs + numbers_per_word(format) - 1) / numbers_per_word(format)),
+        bias_(size_t(panels) * PANEL, 0.0f),
+        scales_(is_integer(format) ? bias_.size() : 0, 0.0f) {
     if (bias) std::copy(bias, bias + outputs, bias_.begin());
-    words_.allocate(size_t(panels) * steps * PANEL);
-    if (is_integer(format)) scales_.assign(size_t(panels) * PANEL, 0.0f);
+    words_.allocate(bias_.size() * steps);
+    packed_ = &words_[0];
     parallel(threads, [&](const Team& team) {
       std::vector<uint32_t> rows((size_t(steps) + LANES) * PANEL);
       for (int panel = team.begin(panels); panel < team.end(panels); ++panel)
         pack_panel(weight, panel, rows);
     });
+  }
+
+  // What `save` wrote to a file, of which the weights are mapped; `packed` tells whether it is
+  // that.
+  Linear(int file, int outputs, int inputs, Format format)
+      : outputs(outputs),
+        inputs(inputs),
+        format(format),
+        panels((outputs + PANEL - 1) / PANEL),
+        steps((inputs + numbers_per_word(format) - 1) / numbers_per_word(format)),
+        bias_(size_t(panels) * PANEL, 0.0f),
+        scales_(is_integer(format) ? bias_.size() : 0, 0.0f) {
+    struct stat found;
+    if (fstat(file, &found) != 0 || size_t(found.st_size) != file_size()) return;
+    void* mapped = mmap(nullptr, file_size(), PROT_READ, MAP_PRIVATE, file, 0);
+    if (mapped == MAP_FAILED) return;
+    packed_ = static_cast<const uint32_t*>(mapped_ = mapped);
+    const float* numbers = reinterpret_cast<const float*>(packed_ + bias_.size() * steps);
+    std::copy_n(numbers, bias_.size(), bias_.begin());
+    std::copy_n(numbers + bias_.size(), scales_.size(), scales_.begin());
+  }
+
+  ~Linear() {
+    if (mapped_) munmap(mapped_, file_size());
+  }
+  Linear(const Linear&) = delete;
+  Linear& operator=(const Linear&) = delete;
+
+  bool packed() const { return packed_ != nullptr; }
+
+  // Writes everything to an empty file; tells whether it could.
+  bool save(int file) const {
+    return write_all(file, packed_, bias_.size() * steps * sizeof(uint32_t)) &&
+           write_all(file, bias_.data(), bias_.size() * sizeof(float)) &&
+           write_all(file, scales_.data(), scales_.size() * sizeof(float));
   }
 
   // Words of scratch that `run` needs.
@@ -87,8 +128,26 @@ class Linear {
 
  private:
   const int panels, steps;
-  Pooled<uint32_t> words_;  // (panels, steps, PANEL)
   std::vector<float> bias_, scales_;
+  Pooled<uint32_t> words_;            // (panels, steps, PANEL), unless they are mapped
+  const uint32_t* packed_ = nullptr;  // the same, or those that are mapped
+  void* mapped_ = nullptr;
+
+  size_t file_size() const {
+    return bias_.size() * steps * sizeof(uint32_t) +
+           (bias_.size() + scales_.size()) * sizeof(float);
+  }
+
+  static bool write_all(int file, const void* from, size_t size) {
+    const char* begin = static_cast<const char*>(from);
+    while (size > 0) {
+      const ssize_t written = write(file, begin, size);
+      if (written <= 0) return false;
+      begin += written;
+      size -= written;
+    }
+    return true;
+  }
 
   size_t input_words() const { return size_t(steps) * (format == Format::int4 ? 2 : 1); }
 
@@ -139,7 +198,7 @@ class Linear {
             const Rounding* roundings, const Target& target) const {
     constexpr int CHAINS = ROWS == 1 ? 4 : ROWS == 2 ? 2 : 1;
     typename F::Total sums[CHAINS][ROWS][VECTORS] = {};
-    const uint32_t* weights = &words_[size_t(panel) * steps * PANEL];
+    const uint32_t* weights = packed_ + size_t(panel) * steps * PANEL;
     int step = 0;
     for (; step + CHAINS <= steps; step += CHAINS)
       for (int chain = 0; chain < CHAINS; ++chain, weights += PANEL)
@@ -240,6 +299,15 @@ class SourceKv {
 };
 
 extern "C" {
+
+// A linear map whose packed weights are in an open file; null if they are not.
+Linear* linear_open(int file, int outputs, int inputs, Format format) {
+  auto linear = std::make_unique<Linear>(file, outputs, inputs, format);
+  return linear->packed() ? linear.release() : nullptr;
+}
+
+// Writes packed weights to an empty file; 0 where that failed.
+int linear_save(const Linear* linear, int file) { return linear->save(file); }
 
 // in: (rows, inputs); out: (rows, outputs)
 void linear_run(const Linear* linear, const float* in, int rows, float* out, int threads) {
