@@ -24,8 +24,6 @@ from .verifier import Verifier
 
 Header(__file__, "verify.h", "Verification verification()")
 
-#: Any number of positions.
-_ALL = 2**31 - 1
 #: Weights of a projection that stay in a processor's cache.
 _CACHED = 4_000_000
 
@@ -45,7 +43,6 @@ class VerifyCall(ctypes.Structure):
     min_len = field("int64_t", "tokens before which no end may come")
     max_len = field("int64_t", "tokens after which an end must come")
     prefilter = field("const Linear*", "8-bit: tells which symbols are scored exactly; or null")
-    prefilter_inputs = field("int", "the most positions at once for which it is used")
     exact_scores = field("int", "with a prefilter: 1 to normalise by all float32 scores")
     weight = field("const float*", "(vocabulary, dim) for exact scores, with a prefilter")
     bias = field("const float*", "(vocabulary) for exact scores, or null")
@@ -71,7 +68,7 @@ class VerifyCall(ctypes.Structure):
     scoring_seconds = field("double", "result: time from hidden states to scores")
 
 
-def prefilter_inputs(weights: int) -> int:
+def prefiltered(weights: int) -> int:
     """Positions at once up to which a prefilter pays, where float32 scores all symbols later.
 
     With more of them float32 uses a weight often enough once it is read from memory. Measured
@@ -175,7 +172,8 @@ class NativeVerification:
         rows.make_room(width + 1)
         self._engine.describe(self._verifier.states[0], width + 1, call.stack)
         describe_rows(rows, call.rows)
-        handles = self._describe_scores(rows.constraints, call)
+        longest = int(lengths.max()) if self._verifier.certified and width > 0 else 0
+        handles = self._describe_scores(rows.constraints, call, rows.size * (1 + longest))
         self._make_results(rows.size, width + 1)
         call.block = width
         call.draft, call.draft_lengths = tokens.data_ptr(), lengths.data_ptr()
@@ -187,14 +185,19 @@ class NativeVerification:
         self.count(call, time.perf_counter() - begin)
         return Outcome(drafted, kept, added, ended, self._argmax, self._hidden)
 
-    def describe(self, constraints: Constraints, call: VerifyCall) -> List[Any]:
+    def describe(self, constraints: Constraints, call: VerifyCall, rows: int) -> List[Any]:
         """Describe how rows without drafts are scored; see :mod:`.queue`.
+
+        Args:
+            constraints: of the batch.
+            call: is described.
+            rows: how many are scored at once.
 
         Returns:
             the kernels' handles of the layers and of the projection, or None for the latter.
         """
         call.temperature, call.beta = self._verifier.temperature, 1
-        return self._describe_scores(constraints, call)
+        return self._describe_scores(constraints, call, rows)
 
     @property
     def shares_scratch(self) -> bool:
@@ -222,20 +225,26 @@ class NativeVerification:
             self._hidden = torch.empty(rows, self._engine.embedding.size(1))
             self._call.hidden = self._hidden.data_ptr()
 
-    def _describe_scores(self, constraints: Constraints, call: VerifyCall) -> List[Any]:
+    def _describe_scores(
+        self, constraints: Constraints, call: VerifyCall, positions: int
+    ) -> List[Any]:
         """Describe what may be chosen and what scores it; the handles of layers and projection."""
         projection = self._engine.projection
         call.suppressed_id, call.eos = constraints.pad, constraints.eos
         call.min_len, call.max_len = constraints.min_len, constraints.max_len
-        call.gather = projection.gather
-        if projection.native is not None and (call.beta > 1 or self._verifier.certified):
+        call.gather, call.prefilter = projection.gather, None
+        call.exact_scores = call.beta == 1 and not self._verifier.approximate_scores
+        whole = projection.native
+        if whole is not None and self._prefilters(call, whole.outputs * whole.inputs, positions):
             prefilter = self._prefilter
             if prefilter is None or prefilter.version != projection.version:
                 prefilter = self._prefilter = Prefilter(projection)
             call.prefilter, call.weight = prefilter.rounded.handle, pointer(prefilter.weight)
             call.bias, call.error_bound = pointer(prefilter.bias), prefilter.error_bound
-            call.exact_scores = call.beta == 1 and not self._verifier.approximate_scores
-            most = prefilter_inputs(prefilter.weight.numel())
-            call.prefilter_inputs = most if call.exact_scores else _ALL
-        whole = projection.native
         return [self._engine.stack, None if whole is None else whole.handle]
+
+    def _prefilters(self, call: VerifyCall, weights: int, positions: int) -> bool:
+        """Whether 8-bit scores rule symbols out, for so many positions at once."""
+        if call.beta > 1 or not self._verifier.certified:
+            return bool(call.beta > 1)
+        return not call.exact_scores or positions <= prefiltered(weights)

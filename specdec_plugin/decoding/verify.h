@@ -36,8 +36,7 @@ class Verification {
       width_ = std::max(width_, 1 + int(call.drafted[row]));
     }
     const int inputs = rows.count * width_;
-    prefiltered_ = call.prefilter && inputs <= call.prefilter_inputs;
-    const Linear* first = prefiltered_ ? call.prefilter : projection;
+    const Linear* first = call.prefilter ? call.prefilter : projection;
     fed_.assign(inputs, call.eos);  // any symbol will do behind the draft of a row
     for (int row = 0; row < rows.count; ++row) {
       int64_t* inputs_of = &fed_[size_t(row) * width_];
@@ -81,9 +80,9 @@ class Verification {
       late_.subtract(*projection, rows, call.temperature, threads);
     call.scoring_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - layers_done).count();
-    call.certified = prefiltered_ ? inputs : 0;
-    call.rescored = call.certain = 0;
-    if (prefiltered_) {
+    call.certified = call.rescored = call.certain = 0;
+    if (call.prefilter) {
+      call.certified = inputs;
       call.rescored = std::accumulate(rescored_.begin(), rescored_.end(), int64_t(0));
       call.certain = std::count(rescored_.begin(), rescored_.end(), 1);
     }
@@ -94,21 +93,20 @@ class Verification {
 
   Pass pass_;
   LateNormalisers late_;
-  bool prefiltered_;
   int width_, vocabulary_, dim_;
   std::vector<int64_t> fed_, argmax_, rescored_;
   std::vector<float> hidden_, values_, normalisers_;
   std::vector<uint32_t> scratch_;
 
   // Whether normalisers are those of all exact scores, which the prefilter does not give.
-  bool late(const VerifyCall& call) const { return prefiltered_ && call.exact_scores; }
+  static bool late(const VerifyCall& call) { return call.prefilter && call.exact_scores; }
 
   // The normaliser of one input's scores, and then the argmax of the symbols that may be chosen.
   void rank(const VerifyCall& call, int input) {
     float* values = &values_[size_t(input) * vocabulary_];
     const int64_t position = call.rows.lengths[input / width_] + input % width_;
-    if (prefiltered_ && call.beta > 1) rescore_best(call, input, values);
-    if (prefiltered_ && call.beta == 1)
+    if (call.prefilter && call.beta > 1) rescore_best(call, input, values);
+    if (call.prefilter && call.beta == 1)
       rescore_possible(call, input, values, position < call.min_len);
     cool(values, vocabulary_, call.temperature);
     normalisers_[input] = late(call)    ? 0
