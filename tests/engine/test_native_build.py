@@ -90,6 +90,29 @@ def test_no_compiler(folder, monkeypatch):
     assert build.library_path() is None
 
 
+def test_a_warning_says_that_there_are_no_kernels_and_what_to_do(folder, monkeypatch, caplog):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setenv("PATH", "")
+    native.library.cache_clear()
+    try:
+        assert native.library() is None
+    finally:
+        native.library.cache_clear()
+    (record,) = [each for each in caplog.records if each.levelno == logging.WARNING]
+    assert "no native kernels" in record.message and "Install a C++ compiler" in record.message
+
+
+@pytest.mark.parametrize(
+    "bits, names", [(0, "the compiler's least"), (3, "AVX2, AVX-512"), (16, "NEON")]
+)
+def test_the_instructions_of_kernels_have_names(bits, names):
+    class Kernels:
+        def linear_instructions(self):
+            return bits
+
+    assert native.instructions(Kernels()) == names
+
+
 def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch, caplog):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("SPECDEC_CACHE", str(tmp_path / "file" / "cache"))

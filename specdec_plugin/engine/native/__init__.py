@@ -35,6 +35,9 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
+#: By the bits of ``linear_instructions``.
+INSTRUCTIONS = ("AVX2", "AVX-512", "AVX-512 VNNI", "AVX-512 BF16", "NEON")
+
 
 @functools.cache
 def library() -> Any:
@@ -43,11 +46,23 @@ def library() -> Any:
         return None
     path = library_path()
     if path is None:
-        logger.info("decoding runs on PyTorch's operators, which is slower on a CPU")
+        logger.warning(
+            "There are no native kernels here, so decoding runs on PyTorch's operators, which is "
+            "several times as slow on a CPU. Install a C++ compiler (c++, g++ or clang++), or name "
+            "one in CXX."
+        )
         return None
     loaded = ctypes.CDLL(str(path))
     bind(loaded)
+    logger.info(f"native kernels: {instructions(loaded)}")
     return loaded
+
+
+def instructions(loaded: Any) -> str:
+    """The processor's instructions that compiled kernels use."""
+    found = loaded.linear_instructions()
+    used = [name for bit, name in enumerate(INSTRUCTIONS) if found >> bit & 1]
+    return ", ".join(used) or "the compiler's least"
 
 
 def own(owner: Any, name: str, *arguments: Any) -> int:

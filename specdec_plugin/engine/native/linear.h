@@ -336,6 +336,27 @@ void linear_scores(const Linear* linear, const float* in, int rows, int suppress
   });
 }
 
+// A bit for each of native.INSTRUCTIONS that these kernels use.
+int linear_instructions() {
+  int found = 0;
+#ifdef __AVX2__
+  found |= 1;
+#endif
+#ifdef __AVX512F__
+  found |= 2;
+#endif
+#ifdef __AVX512VNNI__
+  found |= 4;
+#endif
+#ifdef __AVX512BF16__
+  found |= 8;
+#endif
+#ifdef __ARM_NEON
+  found |= 16;
+#endif
+  return found;
+}
+
 // See SourceKvCall.
 void linear_source_kv(const Linear* linear, const SourceKvCall* call, int threads) {
   const std::pair<const Linear*, const SourceKvCall*> both(linear, call);
