@@ -21,7 +21,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS)
 BUILD_TOOLS := "cython" "numpy" "setuptools>=64" "wheel"
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all lint sanitize clean
+.PHONY: help venv demo test test-all lint sanitize docs clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
@@ -65,9 +65,14 @@ sanitize: $(VENV)/.specdec-test  ## run tests of the kernels under sanitizers
 	    LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	    $(BIN)/python -m pytest -p no:cacheprovider --capture=sys $(PYTEST_FLAGS) $(SANITIZED)
 
+docs: $(VENV)/.specdec-docs  ## build the documentation into site/, without PyTorch or fairseq
+	@echo "== documentation"
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "== ready: site/index.html"
+
 clean:  ## remove the virtual environment, build outputs and caches
 	@echo "== removing $(VENV), build outputs and caches"
-	@rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	@rm -rf $(VENV) build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	@find specdec_plugin tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps lie inside $(VENV), so they go with it.
@@ -112,4 +117,10 @@ $(VENV)/.specdec-test: $(VENV)/.specdec-package
 $(VENV)/.specdec-lint: $(VENV)/.specdec-package
 	@echo "== installing what the checks need"
 	@$(PIP) --quiet --no-build-isolation --editable '.[lint]'
+	@touch $@
+
+# Sources are read and not imported, so that this needs neither PyTorch nor the package.
+$(VENV)/.specdec-docs: docs/requirements.txt | $(BIN)/python
+	@echo "== installing what the documentation needs"
+	@$(PIP) --quiet --requirement docs/requirements.txt
 	@touch $@

@@ -40,6 +40,7 @@ setup(
     ],
     extras_require={
         "cluster": ["faiss-cpu", "scikit-learn"],
+        "docs": (HERE / "docs" / "requirements.txt").read_text(encoding="utf-8").split(),
         "test": [
             *["filelock", "hypothesis", "pytest>=8", "pytest-timeout", "pytest-xdist"],
             *["safetensors", "transformers>=5"],  # what specdec-import reads, and is compared with
