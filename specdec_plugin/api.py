@@ -288,8 +288,14 @@ def load(
     """Load models and build a translator.
 
     Args:
-        path, data, source_lang, target_lang, device, subwords: as for :func:`load_session`.
-        decoding, flags: as for :meth:`Session.translator`.
+        path: checkpoint that fairseq-train wrote; see :func:`load_session`.
+        data: folder with ``dict.LANG.txt``; by default the folder of the checkpoint.
+        source_lang: source language, as in the names of the dictionaries.
+        target_lang: target language.
+        decoding: as ``--decoding``; None for fairseq's own beam search.
+        device: such as ``"cuda"``; by default the CPU.
+        subwords: a SentencePiece model; raw text needs it.
+        flags: other options; see :meth:`Session.translator`.
 
     Raises:
         PluginError: a file is missing or does not fit, or an option is refused.

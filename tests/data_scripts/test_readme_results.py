@@ -1,0 +1,42 @@
+"""data_scripts/readme_results.py: the README's table and figure are those of committed results."""
+
+import json
+
+import pytest
+import readme_results
+
+from specdec_plugin.errors import PluginError
+
+
+def test_the_readme_has_the_present_table():
+    readme = (readme_results.ROOT / "README.md").read_text("utf-8")
+    # Else: python data_scripts/readme_results.py
+    assert readme_results.with_table(readme) == readme
+
+
+def test_a_line_has_the_figures_of_its_file():
+    rows = readme_results.rows_of("2026-11-23-beam-batch-8")
+    (line,) = [each for each in readme_results.table().splitlines() if "| 8 |" in each]
+    assert f"{rows['fairseq beam 5']['p50_ms']:.1f}" in line
+    assert f"**{rows['beam']['median speed-up over fairseq beam 5']:.1f}**" in line
+    assert "160 of 160" in line
+
+
+def test_the_figure_is_written_the_same_again(tmp_path):
+    paths = [tmp_path / name for name in ("one.svg", "two.svg")]
+    for path in paths:
+        readme_results.save(readme_results.figure(), path)
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    text = paths[0].read_text("utf-8")
+    assert all(name in text for name in readme_results.BARS.values())
+
+
+def test_every_result_names_its_machine_command_and_date():
+    for path in readme_results.RESULTS.glob("*.json"):
+        result = json.loads(path.read_text("utf-8"))
+        assert {"machine", "command", "date", "rows"} <= result.keys()
+
+
+def test_a_readme_without_the_markers_is_refused():
+    with pytest.raises(PluginError, match="Put them back"):
+        readme_results.with_table("# Nothing\n")
