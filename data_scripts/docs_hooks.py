@@ -24,4 +24,4 @@ def on_page_content(html: str, **_: Any) -> str:
 
 def _as_path(link: "re.Match[str]") -> str:
     text, path = link.groups()
-    return f"`{path}`" if text.strip("`") == path else f"{text} (`{path}`)"
+    return f"`{path}`" if text.strip("`/") == path.strip("/") else f"{text} (`{path}`)"
