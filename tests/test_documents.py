@@ -137,9 +137,9 @@ def texts_of_the_code():
 
 
 def test_quoted_messages_are_those_of_the_code():
-    page = (ROOT / "docs" / "messages.md").read_text("utf-8")
-    quoted = re.findall(r"^\| `([^`]+)` \|", page, re.MULTILINE)
-    assert len(quoted) > 50
+    pages = [page.read_text("utf-8") for page in PAGES if page.name.startswith("messages")]
+    quoted = re.findall(r"^\| `([^`]+)` \|", "\n".join(pages), re.MULTILINE)
+    assert len(quoted) > 150
     code = "\n".join(texts_of_the_code())
     parts = [part.strip() for message in quoted for part in message.split("…")]
     assert not [part for part in parts if part not in code]
