@@ -11,6 +11,7 @@ from ...api import Session, load_session
 from ...errors import PluginError
 from ...fairseq_compat.user_dir import import_user_dir
 from ...textfiles import read_lines
+from ..records import file_state
 from .command_line import build_parser, check_options, method_names
 from .edits import Edits, edit_ratios, ratio_rows
 from .examples import chosen, drafting, example_rows
@@ -19,7 +20,7 @@ from .lineup import Built, build, measure_memory
 from .methods import Method
 from .publish import publish
 from .report import Row, summarise
-from .resume import Journal, file_state
+from .resume import Journal
 from .sweeps import Conditions, conditions
 from .timing import Timing, batches_by_size, run_interleaved, seed_everything
 
