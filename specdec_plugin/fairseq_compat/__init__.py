@@ -16,6 +16,7 @@ Importing the plugin changes, for the whole process:
   any of them (:mod:`.user_dir`).
 - The options of ``specdec_translation`` are registered anew whenever another decoding method is
   (:mod:`.options`).
+- PyTorch's number of threads is at most the CPU quota of a container (:mod:`..engine.threads`).
 - The logger of matplotlib is set to warnings, because fairseq lets every logger speak.
 
 Single objects of fairseq are changed in two places:

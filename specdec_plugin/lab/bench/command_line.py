@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, List, Sequence
 
 from sacrebleu.metrics import BLEU
 
+from ...engine.threads import processors
 from ...errors import PluginError
 from ...fairseq_compat.generation import check_generation
 from ...methods.registry import all_flags
@@ -22,7 +23,6 @@ from .methods import (
     entries,
 )
 from .peers import PEERS
-from .report import processors
 from .sweeps import SWEEPS
 from .timing import TURN
 
