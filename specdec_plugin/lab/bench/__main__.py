@@ -9,6 +9,7 @@ import torch
 
 from ...api import Session, load_session
 from ...errors import PluginError
+from ...fairseq_compat.interrupts import end_in_a_line
 from ...fairseq_compat.user_dir import import_user_dir
 from ...textfiles import read_lines
 from ..records import file_state
@@ -27,6 +28,7 @@ from .timing import Timing, batches_by_size, run_interleaved, seed_everything
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
+    end_in_a_line()
     argv = sys.argv[1:] if argv is None else argv
     import_user_dir(argv)
     options = build_parser().parse_args(argv)

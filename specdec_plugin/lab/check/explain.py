@@ -6,7 +6,7 @@ import torch
 
 from ...api import Session, Translator
 from ...decoding import noise
-from ...fairseq_compat.sentence_numbers import DEFAULT_SEED
+from ...fairseq_compat.common_options import DEFAULT_SEED
 from .beams import closest_decision
 from .programs import Program
 from .text import Text
