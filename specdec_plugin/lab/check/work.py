@@ -177,7 +177,7 @@ class Comparison:
                 differences.append(self._explainer.explain(number, width, mine, theirs))
                 continue
             apart = [abs(one - other) for (_, one), (_, other) in zip(found, wanted)]
-            farthest = max(farthest, *apart)
+            farthest = max([farthest, *apart])
         return {
             "sentences": len(expected),
             "score_difference": farthest,
