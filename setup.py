@@ -59,6 +59,7 @@ setup(
         "console_scripts": [
             "specdec-average-checkpoints = specdec_plugin.cli.average_checkpoints:main",
             "specdec-bench = specdec_plugin.lab.bench.__main__:main",
+            "specdec-check = specdec_plugin.lab.check.__main__:main",
             "specdec-cluster-vocab = specdec_plugin.cli.cluster_vocab:main",
             "specdec-ddgviz = specdec_plugin.lab.viz.__main__:main",
             "specdec-demo = specdec_plugin.cli.demo:main",

@@ -198,19 +198,23 @@ class Session:
         tokens, score = found["tokens"].cpu(), float(found["score"])
         return Hypothesis(tokens, score, scores, found.get("steps"), pieces, text)
 
-    def decode(self, generator: Any, batch: Any) -> List[List[Dict[str, Any]]]:
+    def decode(
+        self, generator: Any, batch: Any, prefix: Optional[Tensor] = None
+    ) -> List[List[Dict[str, Any]]]:
         """fairseq's hypotheses of a batch, when the device has finished it.
 
         Args:
             generator: has fairseq's ``generate``.
             batch: fairseq's, on the CPU.
+            prefix: (rows, width) tokens with which hypotheses begin, padded on the right.
 
         Returns:
             for each sentence its hypotheses, the best first.
         """
         device = self.device
         batch = utils.move_to_cuda(batch, device) if device.type == "cuda" else batch
-        found: Any = self.task.inference_step(generator, self.models, batch)
+        begun = {} if prefix is None else {"prefix_tokens": prefix.to(device)}
+        found: Any = self.task.inference_step(generator, self.models, batch, **begun)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         return list(found)
@@ -237,9 +241,9 @@ class Translator:
         self.method = method
         self.statistics: Optional[Statistics] = getattr(generator, "statistics", None)
 
-    def decode(self, batch: Any) -> List[List[Dict[str, Any]]]:
+    def decode(self, batch: Any, prefix: Optional[Tensor] = None) -> List[List[Dict[str, Any]]]:
         """fairseq's hypotheses of one of its batches; see :meth:`Session.decode`."""
-        return self.session.decode(self.generator, batch)
+        return self.session.decode(self.generator, batch, prefix)
 
     def translate(self, lines: Sequence[str], batch_size: int = 1) -> List[Hypothesis]:
         """Translate raw text.

@@ -1,9 +1,11 @@
 """A tiny corpus and a tiny verifier, made once a run by fairseq's own command lines."""
 
+import io
 import random
 from pathlib import Path
 
 import pytest
+import sentencepiece
 import torch
 
 from specdec_plugin.engine import Backend, NativeBackend, TorchBackend, native
@@ -116,3 +118,24 @@ def tiny_blockwise(
         run_cli(blockwise_train_args(corpus.data_dir, folder, *more))
 
     return str(once_per_run(tmp_path_factory, "tiny_blockwise", build) / "checkpoint_last.pt")
+
+
+@pytest.fixture(scope="session")
+def sentencepieces(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a SentencePiece model of the corpus' words, and dictionaries with its marks."""
+    folder = tmp_path_factory.mktemp("pieces")
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([*corpus.lines("train", "en"), *corpus.lines("train", "es")]),
+        model_writer=model,
+        model_type="word",
+        vocab_size=27,
+        minloglevel=2,
+    )
+    (folder / "spm.model").write_bytes(model.getvalue())
+    for language in ("en", "es"):
+        name = f"dict.{language}.txt"
+        lines = (Path(corpus.data_dir) / name).read_text("utf-8").splitlines()
+        marked = [line if line.startswith("madeupword") else "▁" + line for line in lines]
+        (folder / name).write_text("\n".join(marked) + "\n", "utf-8")
+    return folder

@@ -1,11 +1,9 @@
 """Decoding from Python."""
 
-import io
 import logging
 from pathlib import Path
 
 import pytest
-import sentencepiece
 import torch
 
 import specdec_plugin
@@ -76,27 +74,6 @@ def test_a_beam_search_gives_the_best_hypothesis(session, corpus):
     (found,) = translator.translate_pieces(["one two"])
     assert len(others) == 4 and found.score == float(best["score"])
     assert translator.statistics is None and found.iterations is None
-
-
-@pytest.fixture(scope="module")
-def sentencepieces(corpus, tmp_path_factory):
-    """A folder with a SentencePiece model of the corpus' words, and dictionaries with its marks."""
-    folder = tmp_path_factory.mktemp("pieces")
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([*corpus.lines("train", "en"), *corpus.lines("train", "es")]),
-        model_writer=model,
-        model_type="word",
-        vocab_size=27,
-        minloglevel=2,
-    )
-    (folder / "spm.model").write_bytes(model.getvalue())
-    for language in ("en", "es"):
-        name = f"dict.{language}.txt"
-        lines = (Path(corpus.data_dir) / name).read_text("utf-8").splitlines()
-        marked = [line if line.startswith("madeupword") else "▁" + line for line in lines]
-        (folder / name).write_text("\n".join(marked) + "\n", "utf-8")
-    return folder
 
 
 def test_raw_text(session, sentencepieces, corpus, tiny_verifier):

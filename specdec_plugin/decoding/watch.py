@@ -11,7 +11,7 @@ from ..progress import Progress
 
 #: Seconds between two looks at what is done.
 PAUSE = 0.2
-#: Fewer sentences are decoded before anybody would look.
+#: Fewer sentences get no bar of their own.
 LEAST = 16
 _Tell = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
@@ -44,17 +44,14 @@ class Watch:
         self._listens = self._interrupted = False
         self._bar: Optional[Progress] = None
         self._sentences = self._tokens = 0
-        if sentences < LEAST:
-            return
         # ctypes holds no reference to a function that only C++ knows.
         self._tell = _Tell(self._told)
         self.call.tell = ctypes.cast(self._tell, ctypes.c_void_p)
-        if shown:
+        if shown and sentences >= LEAST:
             self._bar = Progress(total=sentences, unit="sentence", leave=False, position=1, delay=1)
 
     def __enter__(self) -> "Watch":
-        main = threading.current_thread() is threading.main_thread()
-        if self.call.tell and main:
+        if threading.current_thread() is threading.main_thread():
             self._listens = signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if self._listens:
             signal.signal(signal.SIGINT, self._note)
@@ -66,6 +63,7 @@ class Watch:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
+        del self._tell  # or both would keep each other
         if self._bar is not None:
             self._bar.close()
         if self._listens:

@@ -16,12 +16,14 @@ Importing the plugin changes, for the whole process:
   any of them (:mod:`.user_dir`).
 - The options of ``specdec_translation`` are registered anew whenever another decoding method is
   (:mod:`.options`).
+- PyTorch's number of threads is at most the CPU quota of a container (:mod:`..engine.threads`).
 - The logger of matplotlib is set to warnings, because fairseq lets every logger speak.
 
 Single objects of fairseq are changed in two places:
 
 - The parser of a command line checks generation options when it has parsed them, and takes the
   method's beam where none is typed; fairseq would load data and models first (:mod:`.generation`).
+  It also lets Ctrl-C end the process with a line (:mod:`.interrupts`).
 - ``generate`` of fairseq's own search with ``--vocab-clusters`` puts another projection in the
   model's place while it runs (:mod:`.search`).
 

@@ -7,6 +7,7 @@ from typing import Any, Callable, Container, Dict, Mapping, Optional
 from fairseq.dataclass.configs import GenerationConfig
 
 from ..errors import PluginError
+from .interrupts import end_in_a_line
 from .options import flag_of
 
 #: Options of fairseq that keep their meaning, or have none for any greedy search.
@@ -175,6 +176,7 @@ def check_when_parsed(
     parse = parser.parse_known_args
 
     def parse_known_args(args: Any = None, namespace: Any = None) -> Any:
+        end_in_a_line()
         parser.set_defaults(beam=None)
         try:
             found, rest = parse(args, namespace)

@@ -1,1 +1,1 @@
-"""Measuring, drawing and scoring."""
+"""Measuring, checking, drawing and scoring."""

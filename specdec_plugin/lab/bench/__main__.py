@@ -9,8 +9,10 @@ import torch
 
 from ...api import Session, load_session
 from ...errors import PluginError
+from ...fairseq_compat.interrupts import end_in_a_line
 from ...fairseq_compat.user_dir import import_user_dir
 from ...textfiles import read_lines
+from ..records import file_state
 from .command_line import build_parser, check_options, method_names
 from .edits import Edits, edit_ratios, ratio_rows
 from .examples import chosen, drafting, example_rows
@@ -19,13 +21,14 @@ from .lineup import Built, build, measure_memory
 from .methods import Method
 from .publish import publish
 from .report import Row, summarise
-from .resume import Journal, file_state
+from .resume import Journal
 from .sweeps import Conditions, conditions
 from .timing import Timing, batches_by_size, run_interleaved, seed_everything
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
+    end_in_a_line()
     argv = sys.argv[1:] if argv is None else argv
     import_user_dir(argv)
     options = build_parser().parse_args(argv)

@@ -2,10 +2,11 @@
 
 import argparse
 import logging
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Sequence
 
 from sacrebleu.metrics import BLEU
 
+from ...engine.threads import processors
 from ...errors import PluginError
 from ...fairseq_compat.generation import check_generation
 from ...methods.registry import all_flags
@@ -22,7 +23,6 @@ from .methods import (
     entries,
 )
 from .peers import PEERS
-from .report import processors
 from .sweeps import SWEEPS
 from .timing import TURN
 
@@ -58,7 +58,8 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    _add_models(parser)
+    add_models(parser)
+    _add_sentences(parser)
     _add_decoding(parser.add_argument_group("decoding, as in fairseq-generate"))
     _add_measuring(parser.add_argument_group("measuring"))
     _add_edits(parser.add_argument_group("what is edited (with batches of one sentence)"))
@@ -66,7 +67,8 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _add_models(parser: Any) -> None:
+def add_models(parser: Any) -> None:
+    """Add the options of models and data, and of methods of the user's own."""
     parser.add_argument("data", help="binarised data folder")
     parser.add_argument("--source-lang", "-s", required=True, help="source language")
     parser.add_argument("--target-lang", "-t", required=True, help="target language")
@@ -78,6 +80,9 @@ def _add_models(parser: Any) -> None:
     parser.add_argument(
         "--user-dir", help="folder with methods of your own, as in fairseq-generate"
     )
+
+
+def _add_sentences(parser: Any) -> None:
     names = ", ".join([*BASELINES, *entries()])
     parser.add_argument(
         "--methods",
@@ -107,13 +112,14 @@ def _add_decoding(group: Any) -> None:
             default = SPECDEC_PP.get(name, declared.default)
             note = "; here for specdec++, and the first for --acceptance top-k"
             add_flag(group, declared, default, note if name in SPECDEC_PP else "", default=default)
-    _add_sampling(group)
-    group.add_argument("--max-len-a", type=float, default=0, help="(default: %(default)s)")
-    group.add_argument("--max-len-b", type=int, default=200, help="(default: %(default)s)")
+    add_generation(group)
     group.add_argument("--post-process", default="sentencepiece", help="(default: %(default)s)")
 
 
-def _add_sampling(group: Any) -> None:
+def add_generation(group: Any) -> None:
+    """Add fairseq's options of :func:`generation_of`, but for the seed."""
+    group.add_argument("--max-len-a", type=float, default=0, help="(default: %(default)s)")
+    group.add_argument("--max-len-b", type=int, default=200, help="(default: %(default)s)")
     group.add_argument(
         "--sampling",
         action="store_true",
@@ -221,13 +227,19 @@ def values_of(kind: Callable[[str], Any]) -> Callable[[str], List[Any]]:
 
 def method_names(options: argparse.Namespace) -> List[str]:
     """What ``--methods`` names; PluginError for what does not exist or comes twice."""
-    names = [name.strip() for name in options.methods.split(",")]
-    unknown = sorted({*names} - {*BASELINES, *entries()})
+    return names_among(options.methods, [*BASELINES, *entries()])
+
+
+def names_among(text: str, known: Sequence[str]) -> List[str]:
+    """The names of ``--methods``, joined by commas; PluginError as for :func:`method_names`."""
+    names = [name.strip() for name in text.split(",")]
+    unknown = sorted({*names} - {*known})
     if unknown:
-        known = ", ".join([*BASELINES, *entries()])
-        raise PluginError(f"--methods {unknown[0]}: there is no such method. Known: {known}.")
+        raise PluginError(
+            f"--methods {unknown[0]}: there is no such method. Known: {', '.join(known)}."
+        )
     if len({*names}) < len(names):
-        raise PluginError(f"--methods {options.methods} names a method twice; name each once.")
+        raise PluginError(f"--methods {text} names a method twice; name each once.")
     return names
 
 
@@ -255,8 +267,9 @@ def check_options(options: argparse.Namespace) -> None:
             "give --batch-sizes instead."
         )
     _check_threads(options)
-    _check_clusters(options)
-    _check_samples(options)
+    names = method_names(options)
+    check_clusters(options, names)
+    check_samples(options, names)
     for name in ("edit_ratio", "examples"):
         if getattr(options, name):
             _check_edits(options, "--" + name.replace("_", "-"))
@@ -282,11 +295,12 @@ def _check_edits(options: argparse.Namespace, flag: str) -> None:
         )
 
 
-def _check_clusters(options: argparse.Namespace) -> None:
+def check_clusters(options: argparse.Namespace, names: Sequence[str]) -> None:
+    """Refuse methods with clusters without a file of them, and the other way round."""
     for suffix, plain in ((CLUSTERED, "greedy"), (CLUSTERED_DRAFTS, "specdec self")):
         path = getattr(options, SUFFIXES[suffix])
         flag = "--" + SUFFIXES[suffix].replace("_", "-")
-        named = [name for name in method_names(options) if name.endswith(suffix)]
+        named = [name for name in names if name.endswith(suffix)]
         if named and path is None:
             raise PluginError(
                 f"--methods {named[0]} needs clusters: add {flag} FILE (specdec-cluster-vocab "
@@ -299,7 +313,8 @@ def _check_clusters(options: argparse.Namespace) -> None:
             )
 
 
-def _check_samples(options: argparse.Namespace) -> None:
+def check_samples(options: argparse.Namespace, names: Sequence[str]) -> None:
+    """Refuse options of samples without ``--sampling``, and what cannot be drawn."""
     for name, default in (("sampling_topk", -1), ("sampling_topp", -1.0), ("temperature", 1.0)):
         value = getattr(options, name)
         if value != default and not options.sampling:
@@ -309,13 +324,14 @@ def _check_samples(options: argparse.Namespace) -> None:
             )
     if not options.sampling:
         return
-    for name in method_names(options):
+    for name in names:
         if beam_of(name) > 1:
             raise PluginError(
                 f"--sampling draws a sample of each sentence, and '{name}' has {beam_of(name)} "
-                "beams: name other --methods, such as 'fairseq beam 1,greedy,specdec self'."
+                "beams: name other --methods, such as 'greedy,specdec self'."
             )
-    check_generation(options, "greedy", honours={"sampling"}, typed=True)
+    wanted = argparse.Namespace(**generation_of(options))
+    check_generation(wanted, "greedy", honours={"sampling"}, typed=True)
 
 
 def _check_threads(options: argparse.Namespace) -> None:

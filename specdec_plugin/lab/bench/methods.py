@@ -2,7 +2,7 @@
 
 from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Sequence, Type
 
-from ...api import Session
+from ...api import Session, Translator
 from ...decoding.statistics import Statistics
 from ...methods import registry
 
@@ -71,6 +71,19 @@ class Entry(NamedTuple):
         if self.method.name == "blockwise":
             given["drafter_path"] = flags.get(HEADS)
         return given
+
+    def translator(
+        self, session: Session, flags: Mapping[str, Any], generation: Mapping[str, Any]
+    ) -> Translator:
+        """Build what decodes.
+
+        Args:
+            session: what is loaded.
+            flags: decoding flags, and :data:`HEADS`.
+            generation: fairseq's generation options.
+        """
+        options = {**self.options(flags), **generation, "beam": self.beam}
+        return session.translator(self.method.name, **options)
 
 
 def entries() -> Dict[str, Entry]:
@@ -157,8 +170,7 @@ def build_method(
         compared: Sequence[str] = () if "sampling" in generation else GREEDY
         return Method(label or name, plain.generator, None, equal_to=compared)
     entry = entries()[name]
-    options = {**entry.options(flags), **generation, "beam": entry.beam}
-    built = session.translator(entry.method.name, **options)
+    built = entry.translator(session, flags, generation)
     equals = equals_of(entry.beam, "sampling" in generation)
     return Method(
         label or name, built.generator, built.statistics, bool(entry.suffixes), built.method, equals

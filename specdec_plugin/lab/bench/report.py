@@ -1,6 +1,5 @@
 """From timings to figures: latency, speed-ups, acceptance, BLEU, equality of hypotheses."""
 
-import os
 import platform
 import statistics
 from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -8,6 +7,7 @@ from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Sequ
 import sacrebleu
 import torch
 
+from ...engine.threads import processors
 from .memory import Memory
 from .methods import Method
 from .repetition import repetition_percent
@@ -27,13 +27,6 @@ def machine() -> Dict[str, Any]:
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
-
-
-def processors() -> int:
-    """How many of the machine's processors this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _processor() -> str:

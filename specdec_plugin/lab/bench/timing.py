@@ -43,19 +43,13 @@ def batches_by_size(
         session: what is loaded.
         dataset: fairseq's data set.
         sizes: sentences a batch.
-        sentences: take about so many, as whole batches of the largest size that are
-            spread over the data set, which is in the order of length; None takes all.
+        sentences: take about so many, as whole batches of the largest size; see :func:`groups_of`.
 
     Returns:
         by size.
     """
-    iterator = session.iterator(dataset, max(sizes))
-    groups = list(iterator.frozen_batches)
-    if sentences is not None:
-        wanted = min(len(groups), max(1, sentences // max(sizes)))
-        groups = [groups[index * len(groups) // wanted] for index in range(wanted)]
+    items, groups = groups_of(session, dataset, max(sizes), sentences)
     order = [number for group in groups for number in group]
-    items = iterator.dataset
     return {
         size: [
             items.collater([items[number] for number in order[first : first + size]])
@@ -63,6 +57,29 @@ def batches_by_size(
         ]
         for size in sizes
     }
+
+
+def groups_of(
+    session: Session, dataset: Any, size: int, sentences: Optional[int] = None
+) -> Tuple[Any, List[Any]]:
+    """fairseq's batches as numbers of sentences.
+
+    Args:
+        session: what is loaded.
+        dataset: fairseq's data set.
+        size: sentences a batch.
+        sentences: take about so many, as whole batches that are spread over the data set, which is
+            in the order of length; None takes all.
+
+    Returns:
+        the data set that has them, and the numbers of each batch.
+    """
+    iterator = session.iterator(dataset, size)
+    groups = list(iterator.frozen_batches)
+    if sentences is not None:
+        wanted = min(len(groups), max(1, sentences // size))
+        groups = [groups[index * len(groups) // wanted] for index in range(wanted)]
+    return iterator.dataset, groups
 
 
 def seed_everything(seed: int) -> None:

@@ -96,7 +96,7 @@ def test_damage_inside_is_told(tmp_path):
     Journal(str(path), OPTIONS)
     with open(path, "ab") as file:
         file.write(b'{"batch": 0, "met\n{"batch": 1}\n')
-    with pytest.raises(PluginError, match="line 2 of"):
+    with pytest.raises(PluginError, match="Line 2 of"):
         Journal(str(path), OPTIONS, resume=True)
 
 

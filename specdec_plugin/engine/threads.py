@@ -1,0 +1,62 @@
+"""How many threads compute."""
+
+import math
+import os
+from pathlib import Path
+from typing import Iterator, Optional
+
+import torch
+
+#: Where Linux shows control groups (version 2), and where the one of this process.
+CGROUPS, OWN_CGROUP = "/sys/fs/cgroup", "/proc/self/cgroup"
+
+
+def processors() -> int:
+    """How many processors this process may use, at once and in the long run."""
+    allowed = os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        allowed = len(os.sched_getaffinity(0))
+    quota = cpu_quota()
+    return allowed if quota is None else min(allowed, max(1, math.floor(quota)))
+
+
+def respect_quota() -> None:
+    """Let PyTorch and the kernels have no more threads than a container has processors' time.
+
+    Threads that share a processor wait for each other. ``OMP_NUM_THREADS``, the user's own number,
+    is kept.
+    """
+    if cpu_quota() is not None and "OMP_NUM_THREADS" not in os.environ:
+        torch.set_num_threads(min(torch.get_num_threads(), processors()))
+
+
+def cpu_quota() -> Optional[float]:
+    """Processors whose time the process' control groups grant it (``cpu.max``); None: any number.
+
+    Containers see the machine's processors, whatever their quota is.
+    """
+    quotas = [quota for quota in map(_quota_in, _control_groups()) if quota is not None]
+    return min(quotas, default=None)
+
+
+def _control_groups() -> Iterator[Path]:
+    """The folders of the process' control group, and of those that it is in."""
+    try:
+        lines = Path(OWN_CGROUP).read_text("utf-8").splitlines()
+    except OSError:
+        return
+    root = Path(CGROUPS)
+    for line in lines:
+        number, _, path = line.split(":", 2)
+        if number == "0":  # version 2
+            own = root / path.lstrip("/")
+            yield from (each for each in (own, *own.parents) if each.is_relative_to(root))
+
+
+def _quota_in(folder: Path) -> Optional[float]:
+    """2.0 for ``200000 100000``, microseconds in each period; None for ``max``."""
+    try:
+        quota, period = (folder / "cpu.max").read_text("utf-8").split()
+    except (OSError, ValueError):
+        return None
+    return None if quota == "max" else int(quota) / int(period)

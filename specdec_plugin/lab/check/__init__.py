@@ -1,0 +1,1 @@
+"""Whether methods find what fairseq's search finds, sentence by sentence."""

@@ -1,0 +1,59 @@
+"""The sentences that are checked, in batches."""
+
+import argparse
+import zlib
+from typing import Any, List, NamedTuple, Sequence
+
+from ...api import Session
+from ...errors import PluginError
+from ...textfiles import read_lines
+from ..bench.timing import groups_of
+
+
+class Text(NamedTuple):
+    """Sentences in fairseq's batches.
+
+    Attributes:
+        items: fairseq's data set.
+        groups: the numbers of the sentences of each batch.
+    """
+
+    items: Any
+    groups: Sequence[Sequence[int]]
+
+    def batch(self, index: int) -> Any:
+        """fairseq's batch of a group."""
+        return self.items.collater([self.items[number] for number in self.groups[index]])
+
+    def alone(self, number: int) -> Any:
+        """fairseq's batch of one sentence."""
+        return self.items.collater([self.items[number]])
+
+    def size(self, indices: Sequence[int]) -> int:
+        """Sentences of these groups."""
+        return sum(len(self.groups[index]) for index in indices)
+
+    def describe(self) -> str:
+        """Tells texts and batches apart."""
+        checksum = 0
+        for group in self.groups:
+            for number in group:
+                source = self.items[number]["source"].contiguous().numpy()
+                checksum = zlib.crc32(source.tobytes(), checksum)
+        return f"of {len(self.groups):,} batches, checksum {checksum:08x}"
+
+
+def read_text(session: Session, options: argparse.Namespace) -> Text:
+    """What the command line names.
+
+    Raises:
+        PluginError: a split, a file or the subword model is missing, or there is no sentence.
+    """
+    if options.input is None:
+        dataset = session.split(options.gen_subset)
+    else:
+        lines: List[str] = list(read_lines(options.input))
+        dataset = session.dataset(session.pieces(lines) if options.subwords else lines)
+    if len(dataset) == 0:
+        raise PluginError("There is nothing to decode. Give a text with a sentence a line.")
+    return Text(*groups_of(session, dataset, options.batch_size, options.sentences))

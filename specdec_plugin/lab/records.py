@@ -1,0 +1,79 @@
+"""Files of JSON lines with which an interrupted program goes on."""
+
+import json
+import os
+from typing import Any, Dict, List, Mapping, Sequence
+
+from ..errors import PluginError
+
+
+class Records:
+    """A file of JSON lines: first what they depend on, then one for each thing that is done.
+
+    Args:
+        path: the file. It is overwritten unless ``resume``.
+        options: what the lines depend on; must be the same when a run is resumed.
+        resume: continue the file, if it exists.
+        again: how to start again, for errors.
+
+    Attributes:
+        lines: those that were read from the file, but for the first.
+
+    Raises:
+        PluginError: the file is of a run with other options, or damaged.
+    """
+
+    def __init__(
+        self, path: str, options: Mapping[str, Any], resume: bool = True, again: str = ""
+    ) -> None:
+        self.path, self._again = path, again
+        self.lines: List[Dict[str, Any]] = []
+        known = json.loads(json.dumps(options))
+        lines = self._whole_lines() if resume and os.path.exists(path) else []
+        if not lines:
+            self._write([{"options": known}], mode="w")
+            return
+        self._check(lines[0].get("options", {}), known)
+        self.lines = lines[1:]
+
+    def add(self, lines: Sequence[Dict[str, Any]]) -> None:
+        """Store lines; they are on the disk afterwards."""
+        self._write(lines, mode="a")
+
+    def _write(self, lines: Sequence[Mapping[str, Any]], mode: str) -> None:
+        with open(self.path, mode, encoding="utf-8") as file:
+            file.write("".join(json.dumps(line) + "\n" for line in lines))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _check(self, then: Dict[str, Any], now: Dict[str, Any]) -> None:
+        for name in sorted({*then, *now}):
+            if then.get(name) != now.get(name):
+                raise PluginError(
+                    f"The run in {self.path} began with {name} {then.get(name)}, but now it is "
+                    f"{now.get(name)}; keep it, or {self._again}."
+                )
+
+    def _whole_lines(self) -> List[Dict[str, Any]]:
+        """All lines, after cutting off one that was being written at the end."""
+        with open(self.path, "rb+") as file:
+            content = file.read()
+            end = content.rfind(b"\n") + 1
+            file.truncate(end)
+        lines = []
+        for number, line in enumerate(content[:end].splitlines(), 1):
+            try:
+                lines.append(json.loads(line))
+            except ValueError:
+                raise PluginError(
+                    f"Line {number} of {self.path} is damaged; {self._again}."
+                ) from None
+        return lines
+
+
+def file_state(path: str) -> str:
+    """Size and date of a file, to notice that it changed; "missing" if there is none."""
+    if not os.path.exists(path):
+        return "missing"
+    state = os.stat(path)
+    return f"{state.st_size:,} bytes, changed at {state.st_mtime:.0f}"

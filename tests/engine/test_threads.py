@@ -1,0 +1,70 @@
+"""Threads in a container whose control group limits its processors' time."""
+
+import pytest
+import torch
+
+from specdec_plugin.engine import threads
+
+
+@pytest.fixture
+def container(tmp_path, monkeypatch):
+    """Makes control groups, by their path from the outermost, and puts this process in the last."""
+    monkeypatch.setattr(threads, "CGROUPS", str(tmp_path / "cgroup"))
+    monkeypatch.setattr(threads, "OWN_CGROUP", str(tmp_path / "own"))
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(16)))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+    def make(*groups):
+        folder = tmp_path / "cgroup"
+        for name, limit in groups:
+            folder = folder / name
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "cpu.max").write_text(limit, "utf-8")
+        own = folder.relative_to(tmp_path / "cgroup").as_posix()
+        (tmp_path / "own").write_text(
+            f"4:memory:/other\n0::/{'' if own == '.' else own}\n", "utf-8"
+        )
+
+    return make
+
+
+@pytest.mark.parametrize(
+    "groups, quota, processors",
+    [
+        ([("", "200000 100000\n")], 2.0, 2),
+        ([("", "max 100000\n")], None, 16),
+        ([("", "150000 100000\n")], 1.5, 1),
+        ([("", "50000 100000\n")], 0.5, 1),
+        ([("", "6400000 100000\n")], 64.0, 16),
+        ([("pod", "400000 100000\n"), ("app", "max 100000\n")], 4.0, 4),
+        ([("pod", "400000 100000\n"), ("app", "300000 100000\n")], 3.0, 3),
+        ([("pod", "")], None, 16),
+    ],
+)
+def test_the_quota_is_read(container, groups, quota, processors):
+    container(*groups)
+    assert threads.cpu_quota() == quota and threads.processors() == processors
+
+
+def test_without_control_groups_all_processors_are_used(container):
+    assert threads.cpu_quota() is None and threads.processors() == 16
+
+
+@pytest.mark.parametrize(
+    "limit, given, before, wanted",
+    [
+        ("200000 100000\n", None, 16, [2]),
+        ("200000 100000\n", None, 1, [1]),
+        ("200000 100000\n", "8", 8, []),
+        ("max 100000\n", None, 16, []),
+    ],
+)
+def test_threads_are_no_more_than_the_quota(container, monkeypatch, limit, given, before, wanted):
+    container(("", limit))
+    if given is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    used = []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: before)
+    monkeypatch.setattr(torch, "set_num_threads", used.append)
+    threads.respect_quota()
+    assert used == wanted

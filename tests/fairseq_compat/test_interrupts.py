@@ -1,0 +1,72 @@
+"""Ctrl-C in fairseq-generate: one line, status 130, and no half line in the output."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_lines import (
+    ENVIRONMENT,
+    TRACEBACK,
+    generate_args,
+    once_per_run,
+    run_cli,
+    train_args,
+)
+
+#: Seconds in which it has to end.
+MOST = 1.0
+WIDE = [
+    f"--{side}-{name}"
+    for side in ("encoder", "decoder")
+    for name in ("embed-dim=256", "ffn-embed-dim=1024")
+]
+
+
+@pytest.fixture(scope="module")
+def slow_model(corpus, tmp_path_factory):
+    """So large that a long batch takes several seconds."""
+
+    def build(folder):
+        more = [*WIDE, "--decoder-layers", 4, "--max-update", 1]
+        run_cli(train_args(corpus.data_dir, folder, *more))
+
+    return once_per_run(tmp_path_factory, "slow_model", build) / "checkpoint_last.pt"
+
+
+@pytest.mark.parametrize(
+    "decoding, beam", [("greedy", 1), pytest.param("beam", 4, marks=pytest.mark.slow)]
+)
+def test_a_line_and_a_status(corpus, slow_model, tmp_path, decoding, beam):
+    more = ["--decoding", decoding, "--beam", beam, "--num-workers", 1, "--batch-size", 32]
+    more += ["--min-len", 900, "--max-len-b", 1000, "--results-path", tmp_path / "out"]
+    program, *args = generate_args(corpus.data_dir, slow_model, *more)
+    found = shutil.which(program, path=os.path.dirname(sys.executable))
+    with open(tmp_path / "errors", "wb") as errors:
+        running = subprocess.Popen(
+            [found, *args], env=ENVIRONMENT, stderr=errors, start_new_session=True
+        )
+        _wait_for(tmp_path / "errors", "loading model(s)", running)
+        time.sleep(3)
+        assert running.poll() is None, "it is too fast to be interrupted"
+        begin = time.perf_counter()
+        os.killpg(running.pid, signal.SIGINT)  # as a terminal does
+        status = running.wait(timeout=60)
+        seconds = time.perf_counter() - begin
+    told = (tmp_path / "errors").read_text("utf-8")
+    assert status == 130 and told.count("Interrupted: the output is not complete.\n") == 1
+    assert TRACEBACK not in told and "Logging error" not in told
+    assert seconds < MOST
+    written = (tmp_path / "out" / "generate-test.txt").read_text("utf-8")
+    assert written == "" or written.endswith("\n")
+
+
+def _wait_for(path: Path, words, running):
+    while words not in path.read_text("utf-8"):
+        assert running.poll() is None
+        time.sleep(0.05)
