@@ -17,6 +17,7 @@ import specdec_plugin
 from specdec_plugin.api import Session
 from specdec_plugin.cli import init_drafter
 from specdec_plugin.fairseq_compat.pairing import load_model
+from specdec_plugin.fairseq_compat.tasks import TASK, set_up_task
 from specdec_plugin.models.blockwise_transformer import (
     BlockwiseTransformerModel,
     blockwise_transformer,
@@ -178,7 +179,9 @@ def save_heads(
 
 def dictionaries(case: Case) -> List[Any]:
     """Of the source and the target."""
-    return [init_drafter.read_dictionary(case.data, each) for each in (case.source, case.target)]
+    languages = {"source_lang": case.source, "target_lang": case.target}
+    task = set_up_task(TASK, case.data, languages)
+    return [task.source_dictionary, task.target_dictionary]
 
 
 def untrained_heads(case: Case, folder: Path) -> str:

@@ -15,6 +15,7 @@ from .tasks import (
     block_nat_translation,
     blockwise_translation,
     parallel_decoding,
+    speech_to_text,
     translation_from_pretrained_bart,
     translation_multi_simple_epoch,
 )

@@ -22,27 +22,25 @@ One session holds the models once, for as many methods as are compared::
     drafted = session.translator("specdec", drafter_path=f"{folder}/drafter.pt")
 """
 
-import copy
 import os
 from argparse import Namespace
 from dataclasses import Field, fields
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Type
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Type
 
 import sentencepiece
 import torch
 from fairseq import utils
 from fairseq.checkpoint_utils import load_model_ensemble
-from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from torch import Tensor
 
 from .decoding.statistics import Statistics
 from .errors import PluginError
 from .fairseq_compat.mapping import mapped_models
+from .fairseq_compat.options import task_options, with_own_options
+from .fairseq_compat.tasks import TASK, set_up_task
 from .methods.options import choices_of
 from .methods.registry import Method, decoding_config, method_of
 
-#: fairseq's task whose dictionaries and batches are used.
-TASK = "specdec_translation"
 #: fairseq's options that a search reads.
 SEARCH_OPTIONS = (
     "beam", "max_len_a", "max_len_b", "min_len", "lenpen", "unkpen", "unnormalized", "temperature",
@@ -80,12 +78,17 @@ class Session:
         task: fairseq's task.
         models: the models in ``--path``, an ensemble if there are several.
         subwords: splits raw text into pieces and joins them again; None where there is no raw text.
+        prefix_size: so many tokens of the references begin the hypotheses, such as the symbol of
+            the language.
     """
 
-    def __init__(self, task: Any, models: Sequence[Any], subwords: Any = None) -> None:
+    def __init__(
+        self, task: Any, models: Sequence[Any], subwords: Any = None, prefix_size: int = 0
+    ) -> None:
         self.task = task
         self.models = models
         self.subwords = subwords
+        self.prefix_size = prefix_size
 
     @property
     def device(self) -> torch.device:
@@ -104,32 +107,35 @@ class Session:
         Raises:
             PluginError: an option does not exist, or has no effect, or contradicts another.
         """
-        task, config = copy.copy(self.task), decoding_config(self.task)
-        task.cfg = copy.copy(task.cfg)
+        task, config = with_own_options(self.task), decoding_config(self.task)
+        options = task_options(task)
         known = {item.name: item for item in fields(config) if item.name != "_name"}
         searching = {name: value for name, value in flags.items() if name not in known}
         for name, value in {"decoding": decoding, **flags}.items():
             if name in known:
                 _check_choice(known[name], value)
-                setattr(task.cfg, name, value)
+                setattr(options, name, value)
         unknown = {*searching} - {*SEARCH_OPTIONS}
         if unknown:
             raise PluginError(
                 f"There is no option {min(unknown)}. `specdec-generate --help` lists "
                 f"the decoding options; those of fairseq are {', '.join(SEARCH_OPTIONS)}."
             )
-        method = None if decoding is None else method_of(task.cfg)
+        method = None if decoding is None else method_of(decoding_config(task))
         beam = None if method is None else method.default_beam
-        args = Namespace(**{"beam": beam or 5, **searching})
+        shared = {"beam": beam or 5, "prefix_size": self.prefix_size, "eos_token": None}
+        args = Namespace(**{**shared, **searching})
         generator = task.build_generator(self.models, args)
         return Translator(self, generator, method)
 
     def dataset(self, lines: Sequence[str]) -> Any:
-        """fairseq's data set of lines of subword pieces, with spaces between the pieces."""
+        """fairseq's data set of lines of subword pieces, with spaces between the pieces.
+
+        For a model of speech, the lines are paths of sounds.
+        """
         _check_lines(lines)
-        dictionary = self.task.source_dictionary
-        encoded = [dictionary.encode_line(line, add_if_not_exist=False).long() for line in lines]
-        dataset = self.task.build_dataset_for_inference(encoded, [len(each) for each in encoded])
+        tokens, lengths = self.task.get_interactive_tokens_and_lengths(lines, str)
+        dataset = self.task.build_dataset_for_inference(tokens, lengths)
         dataset.lines_before = 0  # warnings count the lines of each call, not of all calls
         return dataset
 
@@ -141,9 +147,10 @@ class Session:
         """
         try:
             self.task.load_dataset(subset)
-        except FileNotFoundError as error:
+        except (FileNotFoundError, KeyError) as error:
             raise PluginError(
-                f"{error}. Name a folder that fairseq-preprocess wrote, and a split of it."
+                f"The data have no split {subset} ({error}). Name a folder that fairseq-preprocess "
+                "wrote, and a split of it."
             ) from error
         return self.task.dataset(subset)
 
@@ -190,9 +197,21 @@ class Session:
             )
         return [" ".join(self.subwords.encode(line, out_type=str)) for line in lines]
 
-    def hypothesis(self, found: Dict[str, Any]) -> Hypothesis:
-        """One of fairseq's hypotheses, with its text."""
-        pieces = str(self.task.target_dictionary.string(found["tokens"]))
+    def printed(self, generator: Any, tokens: Any, post_process: Optional[str] = None) -> str:
+        """What fairseq's programs print: neither ends of sentences nor symbols of languages.
+
+        Args:
+            generator: whose hypothesis it is; it has the symbols that are left out.
+            tokens: (length,) of a hypothesis.
+            post_process: of subwords, as ``--post-process``.
+        """
+        ignored = getattr(generator, "symbols_to_strip_from_output", ())
+        dictionary = self.task.target_dictionary
+        return str(dictionary.string(tokens, post_process, extra_symbols_to_ignore=ignored))
+
+    def hypothesis(self, found: Dict[str, Any], generator: Any = None) -> Hypothesis:
+        """One of fairseq's hypotheses, with its text; see :meth:`printed`."""
+        pieces = self.printed(generator, found["tokens"])
         text = pieces if self.subwords is None else self.subwords.decode(pieces.split())
         scores = found["positional_scores"].cpu()
         tokens, score = found["tokens"].cpu(), float(found["score"])
@@ -213,11 +232,26 @@ class Session:
         """
         device = self.device
         batch = utils.move_to_cuda(batch, device) if device.type == "cuda" else batch
-        begun = {} if prefix is None else {"prefix_tokens": prefix.to(device)}
-        found: Any = self.task.inference_step(generator, self.models, batch, **begun)
+        # fairseq gives a BART model the beams of the search that was built last.
+        for model in self.models:
+            if hasattr(model, "set_beam_size"):
+                model.set_beam_size(getattr(generator, "beam_size", 1))
+        prefix = self._prefix(batch) if prefix is None else prefix.to(device)
+        found: Any = self.task.inference_step(generator, self.models, batch, prefix)
         if device.type == "cuda":
             torch.cuda.synchronize(device)
         return list(found)
+
+    def _prefix(self, batch: Any) -> Optional[Tensor]:
+        """(rows, prefix_size) of the references; None for nothing."""
+        if self.prefix_size == 0:
+            return None
+        if batch.get("target") is None:
+            raise PluginError(
+                f"prefix_size {self.prefix_size} takes the first tokens of references, which are "
+                "missing here: decode a split that has them."
+            )
+        return torch.as_tensor(batch["target"][:, : self.prefix_size])
 
 
 class Translator:
@@ -274,7 +308,7 @@ class Translator:
         found: Dict[int, Hypothesis] = {}
         for batch in self.session.batches(self.session.dataset(lines), batch_size):
             for number, hypotheses in zip(batch["id"].tolist(), self.decode(batch)):
-                found[number] = self.session.hypothesis(hypotheses[0])
+                found[number] = self.session.hypothesis(hypotheses[0], self.generator)
         return [found[number] for number in range(len(lines))]
 
 
@@ -282,11 +316,13 @@ def load(
     path: str,
     data: Optional[str] = None,
     *,
-    source_lang: str,
-    target_lang: str,
+    source_lang: Optional[str] = None,
+    target_lang: Optional[str] = None,
     decoding: Optional[str] = "greedy",
     device: Optional[str] = None,
     subwords: Optional[str] = None,
+    task: str = TASK,
+    task_options: Optional[Mapping[str, Any]] = None,
     **flags: Any,
 ) -> Translator:
     """Load models and build a translator.
@@ -299,6 +335,7 @@ def load(
         decoding: as ``--decoding``; None for fairseq's own beam search.
         device: such as ``"cuda"``; by default the CPU.
         subwords: a SentencePiece model; raw text needs it.
+        task, task_options: see :func:`load_session`.
         flags: other options; see :meth:`Session.translator`.
 
     Raises:
@@ -306,7 +343,7 @@ def load(
     """
     session = load_session(
         path, data, source_lang=source_lang, target_lang=target_lang, device=device,
-        subwords=subwords,
+        subwords=subwords, task=task, task_options=task_options,
     )  # fmt: skip
     return session.translator(decoding, **flags)
 
@@ -315,10 +352,13 @@ def load_session(
     path: str,
     data: Optional[str] = None,
     *,
-    source_lang: str,
-    target_lang: str,
+    source_lang: Optional[str] = None,
+    target_lang: Optional[str] = None,
     device: Optional[str] = None,
     subwords: Optional[str] = None,
+    task: str = TASK,
+    task_options: Optional[Mapping[str, Any]] = None,
+    prefix_size: int = 0,
 ) -> Session:
     """Load dictionaries and models.
 
@@ -326,37 +366,43 @@ def load_session(
         path: checkpoint that fairseq-train wrote; those of an ensemble are joined by ``:``.
         data: folder with ``dict.LANG.txt``, and binarised data if a split is decoded; by default
             the folder of the checkpoint.
-        source_lang: source language, as in the names of the dictionaries.
+        source_lang: source language, as in the names of the dictionaries; by default fairseq reads
+            both from the names of the data. Speech has none.
         target_lang: target language.
         device: such as ``"cuda"``; by default the CPU.
         subwords: a SentencePiece model; raw text needs it.
+        task: as ``--task``, such as ``"specdec_translation_multi_simple_epoch"``.
+        task_options: the task's own, such as ``{"lang_pairs": "en-es", "decoder_langtok": True}``.
+        prefix_size: as for :class:`Session`.
 
     Raises:
         PluginError: a file is missing or is not what it should be.
     """
-    paths = utils.split_paths(path)
-    cfg = TASK_DATACLASS_REGISTRY[TASK](
-        data=os.path.dirname(paths[0]) or "." if data is None else data,
-        source_lang=source_lang,
-        target_lang=target_lang,
-    )
-    # Values that fairseq's command lines would fill in from their other groups.
-    cfg.train_subset, cfg.dataset_impl, cfg.required_seq_len_multiple = "train", None, 1
+    folder = os.path.dirname(utils.split_paths(path)[0]) or "." if data is None else data
     pieces = None if subwords is None else _load_subwords(subwords)
-    try:
-        task = TASK_REGISTRY[TASK].setup_task(cfg)
-    except FileNotFoundError as error:
-        raise PluginError(
-            f"{error}. Name a folder with the dictionaries that the model was trained with."
-        ) from error
+    languages = {"source_lang": source_lang, "target_lang": target_lang}
+    built = set_up_task(task, folder, {**languages, **(task_options or {})})
+    return Session(built, load_models(path, built, device), pieces, prefix_size)
+
+
+def load_models(path: str, task: Any, device: Optional[str] = None) -> List[Any]:
+    """Load models for decoding.
+
+    Args:
+        path, device: as for :func:`load_session`.
+        task: fairseq's task, which has the dictionaries.
+
+    Raises:
+        PluginError: a file is missing or is not what it should be.
+    """
     with mapped_models():
-        models, _ = load_model_ensemble(paths, task=task)
+        models, _ = load_model_ensemble(utils.split_paths(path), task=task)
     for model in models:
         model.float().eval()
         model.prepare_for_inference_(Namespace(generation=Namespace(beam=1, no_beamable_mm=True)))
         if device is not None:
             model.to(torch.device(device))
-    return Session(task, models, pieces)
+    return list(models)
 
 
 def _load_subwords(path: str) -> Any:

@@ -67,6 +67,22 @@ def test_a_batch_gives_fairseqs_hypotheses(session, corpus):
         assert session.hypothesis(best).pieces == found[number].pieces
 
 
+def test_references_begin_hypotheses(corpus, tiny_verifier):
+    """As with ``--prefix-size``, for every method."""
+    session = specdec_plugin.load_session(
+        tiny_verifier, corpus.data_dir, **LANGUAGES, prefix_size=2
+    )
+    said = []
+    for translator in (session.translator(None, beam=1), session.translator("greedy")):
+        for batch in session.batches(session.split("test"), 5):
+            for (best, *_), wanted in zip(translator.decode(batch), batch["target"]):
+                assert torch.equal(best["tokens"][:2], wanted[:2])
+                said.append(best["tokens"].tolist())
+    assert len(said) == 42 and said[:21] == said[21:]
+    with pytest.raises(PluginError, match="prefix_size 2 takes the first tokens of references"):
+        session.translator().translate_pieces(["one"])
+
+
 def test_a_beam_search_gives_the_best_hypothesis(session, corpus):
     translator = session.translator(None, max_len_b=20)
     ((best, *others),) = [translator.decode(batch)[0] for batch in session.batches(

@@ -1,19 +1,17 @@
 """``specdec-init-drafter``: a drafter's first checkpoint, warm-started from its verifier."""
 
 import argparse
-import os
 from argparse import Namespace
 from typing import Any, Dict, List, Optional, Sequence
 
-from fairseq.data import Dictionary
 from fairseq.dataclass.utils import gen_parser_from_dataclass
-from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
 from ..errors import PluginError
 from ..fairseq_compat.checkpoints import save_whole
 from ..fairseq_compat.options import flag_of
 from ..fairseq_compat.pairing import load_model
+from ..fairseq_compat.tasks import add_task_options, given_task_options, set_up_task
 from ..models.block_nat import BlockNATConfig, BlockNATModel, block_nat
 from ..models.frozen import FrozenEncoder
 from ..models.shape import SIZES, SWITCHES, arguments_of
@@ -24,6 +22,9 @@ EXAMPLE = """example:
       --decoder-layers 2 --block-size 10 --prefix-attention causal --share-encoder
   fairseq-train data-bin --user-dir specdec_plugin --task block_nat_translation \\
       --finetune-from-model checkpoints/drafter.init.pt ...
+  specdec-init-drafter data-bin -s en -t es --task specdec_translation_multi_simple_epoch \\
+      --lang-pairs en-es,es-en --encoder-langtok src --decoder-langtok \\
+      --verifier multilingual.pt --output drafter.init.pt --share-encoder
 """
 
 
@@ -37,8 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("data", help="binarised data folder (for its dictionaries)")
-    parser.add_argument("--source-lang", "-s", required=True, help="source language")
-    parser.add_argument("--target-lang", "-t", required=True, help="target language")
+    add_task_options(parser)
     parser.add_argument("--verifier", required=True, help="the verifier's checkpoint")
     parser.add_argument("--output", required=True, help="where the drafter's checkpoint goes")
     parser.add_argument("--decoder-layers", type=int, help="default: as many as the verifier")
@@ -49,11 +49,9 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     options = build_parser().parse_args(argv)
-    source = read_dictionary(options.data, options.source_lang)
-    target = read_dictionary(options.data, options.target_lang)
-    verifier = load_model(options.verifier, source, target)
+    task = set_up_task(options.task, options.data, given_task_options(options))
+    verifier = load_model(options.verifier, task.source_dictionary, task.target_dictionary)
     arguments = drafter_arguments(verifier, options)
-    task = TranslationTask(TranslationConfig(), source, target)
     drafter = BlockNATModel.build_model(arguments, task)
     if isinstance(drafter.encoder, FrozenEncoder):
         drafter.attach_encoder(verifier.encoder)
@@ -62,14 +60,6 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     fresh = sorted(set(drafter.state_dict()) - set(copied))
     print(f"{options.output}: {len(copied)} weights of the verifier; new: {', '.join(fresh)}")
     print(training_flags(arguments))
-
-
-def read_dictionary(folder: str, language: str) -> Dictionary:
-    """The dictionary of one language; PluginError if the folder has none."""
-    path = os.path.join(folder, f"dict.{language}.txt")
-    if not os.path.exists(path):
-        raise PluginError(f"{path} does not exist. Name the folder that fairseq-preprocess wrote.")
-    return Dictionary.load(path)
 
 
 def drafter_arguments(verifier: Any, options: Namespace) -> Namespace:

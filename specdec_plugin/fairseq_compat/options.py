@@ -1,9 +1,11 @@
 """The options of fairseq's tasks, models and losses: declaring, finding and replacing them."""
 
+import copy
 from argparse import Namespace
 from dataclasses import field
 from typing import Any
 
+from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from hydra.core.config_store import ConfigStore
 
@@ -29,6 +31,25 @@ def fill_in(args: Namespace, defaults: Any) -> None:
 def task_options(task: Any) -> Any:
     """The options of a fairseq task: legacy tasks keep them in ``args``, others in ``cfg``."""
     return task.args if task.cfg is None else task.cfg
+
+
+def add_legacy_options(task: type, parser: Any, dataclass: Any) -> None:
+    """Add the options of ``dataclass`` to the parser of a legacy task.
+
+    fairseq adds those of a task's own dataclass itself.
+    """
+    if getattr(task, "__dataclass", None) is None:
+        gen_parser_from_dataclass(parser, dataclass)
+
+
+def with_own_options(task: Any) -> Any:
+    """A copy of a task, with a copy of its options: changes leave those of ``task``."""
+    changed = copy.copy(task)
+    if task.cfg is None:
+        changed.args = copy.copy(task.args)
+    else:
+        changed.cfg = copy.copy(task.cfg)
+    return changed
 
 
 def set_task_dataclass(name: str, dataclass: Any) -> None:

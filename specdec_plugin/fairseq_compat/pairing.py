@@ -101,7 +101,9 @@ def check_resumed(own: Dict[str, Tensor], loaded: Dict[str, Tensor]) -> None:
 
 
 def fingerprint_of_dictionary(dictionary: Any) -> Tensor:
-    """(1,) int64 that differs when the symbols or their order differ."""
+    """(1,) int64 that differs when the symbols or their order differ; 0 for None, for speech."""
+    if dictionary is None:
+        return torch.zeros(1, dtype=torch.int64)
     return _fingerprint(symbol.encode("utf-8") + b"\n" for symbol in dictionary.symbols)
 
 

@@ -67,22 +67,20 @@ class Setup:
 
     @property
     def dictionaries(self) -> Tuple[Any, Any]:
-        """Of the source and the target.
+        """Of the source and the target; None for a source of speech."""
+        return self.task.source_dictionary, self.task.target_dictionary
+
+    def symbols(self) -> Symbols:
+        """What source and target dictionaries have in common.
 
         Raises:
             PluginError: the source is no text.
         """
-        source, target = self.task.source_dictionary, self.task.target_dictionary
-        if source is None:
+        if self.task.source_dictionary is None:
             raise PluginError(
-                f"--decoding {self.cfg.decoding} with these flags reads the source as text, which "
-                "is speech here: use --decoding auto, beam or greedy, or specdec, without a "
-                "trained drafter or heads."
+                f"--decoding {self.cfg.decoding} reads the source as text, which is speech here: "
+                "use --decoding auto, beam, blockwise, greedy or specdec."
             )
-        return source, target
-
-    def symbols(self) -> Symbols:
-        """What source and target dictionaries have in common."""
         return Symbols.of(*self.dictionaries, self.eos)
 
     def drafter_clusters(self, drafter: Any) -> Optional[Clusters]:

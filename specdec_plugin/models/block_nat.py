@@ -13,7 +13,7 @@ import torch
 from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.models import register_model, register_model_architecture
-from fairseq.models.transformer import TransformerDecoderBase, TransformerModel
+from fairseq.models.transformer import TransformerDecoderBase
 from fairseq.models.transformer.transformer_legacy import base_architecture
 from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbedding
 from torch import Tensor, nn
@@ -23,7 +23,7 @@ from ..errors import PluginError
 from ..fairseq_compat.options import fill_in, option
 from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
 from .chain_head import ChainHead
-from .frozen import FrozenEncoder
+from .frozen import FrozenEncoder, SharingModel
 
 PREFIX_ATTENTION_CHOICES = ChoiceEnum(["full", "causal"])
 
@@ -202,7 +202,7 @@ def position_vectors(table: nn.Module, positions: Tensor, padding_idx: int) -> T
 
 
 @register_model("block_nat")
-class BlockNATModel(TransformerModel):
+class BlockNATModel(SharingModel):
     """Encoder and block-NAT decoder, with fingerprints of the dictionaries and shared encoder."""
 
     def __init__(self, args: Any, encoder: Any, decoder: Any) -> None:

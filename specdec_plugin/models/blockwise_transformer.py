@@ -17,7 +17,6 @@ from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import (
     TransformerConfig,
     TransformerDecoderBase,
-    TransformerModel,
     base_architecture,
     transformer_vaswani_wmt_en_de_big,
 )
@@ -26,7 +25,7 @@ from torch import Tensor
 from ..errors import PluginError
 from ..fairseq_compat.options import fill_in, option
 from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
-from .frozen import FrozenDecoder, FrozenEncoder
+from .frozen import FrozenDecoder, FrozenEncoder, SharingModel
 from .proposal_heads import ProposalHeads, Source
 
 HEADS_CHOICES = ChoiceEnum(["joint", "separate", "source"])
@@ -76,7 +75,7 @@ class LearnedFirstDecoder(TransformerDecoderBase):
 
 
 @register_model("blockwise_transformer")
-class BlockwiseTransformerModel(TransformerModel):
+class BlockwiseTransformerModel(SharingModel):
     """Base model and heads, with fingerprints of the dictionaries and base.
 
     Attributes:

@@ -4,6 +4,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 from fairseq.models import FairseqDecoder, FairseqEncoder
+from fairseq.models.transformer import TransformerModel
 from torch import Tensor, nn
 
 from ..errors import PluginError
@@ -66,6 +67,33 @@ class FrozenEncoder(Attached, FairseqEncoder):
 
     def reorder_encoder_out(self, encoder_out: Any, new_order: Tensor) -> Any:
         return self.attached.reorder_encoder_out(encoder_out, new_order)
+
+
+class SharingModel(TransformerModel):
+    """A Transformer that may have a :class:`FrozenEncoder`, and then needs no source symbols."""
+
+    @classmethod
+    def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: Any) -> Any:
+        """fairseq's encoder.
+
+        Raises:
+            PluginError: there are no source symbols, because the source is speech.
+        """
+        if src_dict is None:
+            raise PluginError(
+                "An encoder of its own reads text, and the source is speech here: train a drafter "
+                "with --share-encoder, or heads with --frozen-base and no --learned-first-head."
+            )
+        return super().build_encoder(args, src_dict, embed_tokens)
+
+    @classmethod
+    def build_embedding(
+        cls, args: Any, dictionary: Any, embed_dim: int, path: Optional[str] = None
+    ) -> Any:
+        """fairseq's embedding; None where ``dictionary`` is None, because the source is speech."""
+        if dictionary is None:
+            return None
+        return super().build_embedding(args, dictionary, embed_dim, path)
 
 
 class FrozenDecoder(Attached, FairseqDecoder):

@@ -3,6 +3,7 @@
 from argparse import Namespace
 from typing import Any, Dict
 
+from fairseq.models.speech_to_text.s2t_transformer import S2TTransformerModel
 from fairseq.models.transformer import TransformerModelBase
 from omegaconf import OmegaConf
 
@@ -34,9 +35,12 @@ def arguments_of(path: str, model: Any, purpose: str) -> Dict[str, Any]:
     Raises:
         PluginError: the model is not a Transformer.
     """
-    if not isinstance(model, TransformerModelBase):
+    if isinstance(model, S2TTransformerModel):
+        shape = model.decoder.args  # of the whole model
+    elif isinstance(model, TransformerModelBase):
+        shape = model.args if hasattr(model, "args") else model.cfg
+    else:
         raise PluginError(f"{path} is a {type(model).__name__}, and {purpose}.")
-    shape = model.args if hasattr(model, "args") else model.cfg
     values: Any = OmegaConf.to_container(shape) if OmegaConf.is_config(shape) else vars(shape)
     flat: Dict[str, Any] = {}
     for name, value in dict(values).items():

@@ -1,23 +1,26 @@
-"""``--task block_nat_translation``: training of a drafter."""
+"""``--task block_nat_translation`` and its kin: training of a drafter."""
 
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import register_task
-from fairseq.tasks.translation import TranslationConfig
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
 
 from ..errors import PluginError
 from ..fairseq_compat.autocast import AutocastConfig
-from ..fairseq_compat.options import option
-from ..fairseq_compat.pairing import load_model
+from ..fairseq_compat.options import option, task_options
 from ..models.block_nat import BlockNATModel
 from ..models.frozen import FrozenEncoder, FrozenVerifier
-from .drafter_training import DrafterTrainingTask
+from .drafter_training import DrafterTrainingMixin
+from .speech_to_text import SpeechTrainingTask
+from .translation_from_pretrained_bart import PretrainedBARTTask
 
 
 @dataclass
-class BlockNATTranslationConfig(AutocastConfig, TranslationConfig):
-    """fairseq's translation options and the drafter's verifier and teacher."""
+class DrafterOptions(AutocastConfig, FairseqDataclass):
+    """The drafter's verifier and teacher."""
 
     verifier_path: Optional[str] = option(
         None, "the verifier's checkpoint, whose encoder --share-encoder uses"
@@ -29,42 +32,67 @@ class BlockNATTranslationConfig(AutocastConfig, TranslationConfig):
     )
 
 
-@register_task("block_nat_translation", dataclass=BlockNATTranslationConfig)
-class BlockNATTranslationTask(DrafterTrainingTask):
+class DrafterTask(DrafterTrainingMixin):
     """Trains a drafter, and loads its verifier and teacher."""
 
-    def __init__(self, cfg: BlockNATTranslationConfig, src_dict: Any, tgt_dict: Any) -> None:
-        super().__init__(cfg, src_dict, tgt_dict)
-        self.epoch = 1
-        self.teacher: Optional[FrozenVerifier] = None
+    Options = DrafterOptions()
+    epoch: int = 1
+    teacher: Optional[FrozenVerifier] = None
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
-        """Build the drafter, attach a shared encoder, and load the teacher."""
+        """Build the drafter, attach a shared encoder, and load the teacher.
+
+        Raises:
+            PluginError: the options contradict each other, or the model is no drafter.
+        """
         model = super().build_model(cfg, from_checkpoint)
+        options = task_options(self)
         if not isinstance(model, BlockNATModel):
             raise PluginError(
-                f"--task block_nat_translation trains drafters, but this model is a "
+                f"--task {self.name} trains drafters, but this model is a "
                 f"{type(model).__name__}: add --arch block_nat, or leave --task out."
             )
         verifier: Optional[FrozenVerifier] = None
         if isinstance(model.encoder, FrozenEncoder):
-            if self.cfg.verifier_path is None:
+            if options.verifier_path is None:
                 raise PluginError(
                     "--share-encoder needs the verifier: add --verifier-path VERIFIER.pt, "
                     "or leave --share-encoder out."
                 )
-            verifier = self._load(self.cfg.verifier_path)
+            verifier = FrozenVerifier(self.load(options.verifier_path))
             model.attach_encoder(verifier.model.encoder)
         self.fingerprints = model.fingerprints()
-        if self.cfg.teacher_path is not None:
-            same = verifier is not None and self.cfg.teacher_path == self.cfg.verifier_path
-            self.teacher = verifier if same else self._load(self.cfg.teacher_path)
+        if options.teacher_path is not None:
+            same = verifier is not None and options.teacher_path == options.verifier_path
+            self.teacher = verifier if same else FrozenVerifier(self.load(options.teacher_path))
         return model
 
-    def _load(self, path: str) -> FrozenVerifier:
-        return FrozenVerifier(load_model(path, self.src_dict, self.tgt_dict))
-
     def begin_epoch(self, epoch: int, model: Any) -> None:
-        """Record the epoch, as each epoch hides other blocks. See :class:`DrafterTrainingTask`."""
+        """Record the epoch, as each epoch hides other blocks. See :class:`DrafterTrainingMixin`."""
         super().begin_epoch(epoch, model)
         self.epoch = epoch
+
+
+@dataclass
+class BlockNATTranslationConfig(DrafterOptions, TranslationConfig):
+    """fairseq's translation options and the drafter's verifier and teacher."""
+
+
+@register_task("block_nat_translation", dataclass=BlockNATTranslationConfig)
+class BlockNATTranslationTask(DrafterTask, TranslationTask):
+    """A drafter for two languages."""
+
+
+@register_task("block_nat_translation_multi_simple_epoch")
+class BlockNATTranslationMultiSimpleEpochTask(DrafterTask, TranslationMultiSimpleEpochTask):
+    """A drafter for all ``--lang-pairs`` of a multilingual model."""
+
+
+@register_task("block_nat_translation_from_pretrained_bart")
+class BlockNATTranslationFromPretrainedBARTTask(DrafterTask, PretrainedBARTTask):
+    """A drafter for an mBART model."""
+
+
+@register_task("block_nat_speech_to_text")
+class BlockNATSpeechToTextTask(DrafterTask, SpeechTrainingTask):
+    """A drafter that shares the encoder of a model of speech."""

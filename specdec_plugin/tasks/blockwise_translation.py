@@ -1,23 +1,26 @@
-"""``--task blockwise_translation``: training of proposal heads, with or without their base."""
+"""``--task blockwise_translation`` and its kin: training of proposal heads."""
 
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import register_task
-from fairseq.tasks.translation import TranslationConfig
+from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
 
 from ..errors import PluginError
 from ..fairseq_compat.autocast import AutocastConfig
-from ..fairseq_compat.options import option
-from ..fairseq_compat.pairing import load_model
+from ..fairseq_compat.options import option, task_options
 from ..models.blockwise_transformer import BlockwiseTransformerModel
 from ..models.shape import arguments_of, take_shape
-from .drafter_training import DrafterTrainingTask
+from .drafter_training import DrafterTrainingMixin
+from .speech_to_text import SpeechTrainingTask
+from .translation_from_pretrained_bart import PretrainedBARTTask
 
 
 @dataclass
-class BlockwiseTranslationConfig(AutocastConfig, TranslationConfig):
-    """fairseq's translation options and the model to start from."""
+class HeadsOptions(AutocastConfig, FairseqDataclass):
+    """The model and the heads to start from."""
 
     verifier_path: Optional[str] = option(
         None,
@@ -32,9 +35,10 @@ class BlockwiseTranslationConfig(AutocastConfig, TranslationConfig):
     )
 
 
-@register_task("blockwise_translation", dataclass=BlockwiseTranslationConfig)
-class BlockwiseTranslationTask(DrafterTrainingTask):
+class HeadsTask(DrafterTrainingMixin):
     """Trains proposal heads, with their base or for an existing one."""
+
+    Options = HeadsOptions()
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build heads and base; with ``--verifier-path`` the base is or starts as that model.
@@ -42,9 +46,10 @@ class BlockwiseTranslationTask(DrafterTrainingTask):
         Raises:
             PluginError: the options contradict each other, or the model cannot be a base.
         """
-        path, base = self.cfg.verifier_path, None
+        options = task_options(self)
+        path, base = options.verifier_path, None
         if path is not None:
-            base = load_model(path, self.src_dict, self.tgt_dict)
+            base = self.load(path)
             take_shape(cfg, arguments_of(path, base, _NO_BASE))
         elif getattr(cfg, "frozen_base", False):
             raise PluginError(
@@ -54,16 +59,40 @@ class BlockwiseTranslationTask(DrafterTrainingTask):
         model = super().build_model(cfg, from_checkpoint)
         if not isinstance(model, BlockwiseTransformerModel):
             raise PluginError(
-                f"--task blockwise_translation trains blockwise Transformers, but this model is a "
+                f"--task {self.name} trains blockwise Transformers, but this model is a "
                 f"{type(model).__name__}: add --arch blockwise_transformer, or leave --task out."
             )
         if base is not None:
             model.start_from(path, base)
-        if self.cfg.heads_path is not None:
-            heads = load_model(self.cfg.heads_path, self.src_dict, self.tgt_dict)
-            model.start_heads_from(self.cfg.heads_path, heads)
+        if options.heads_path is not None:
+            model.start_heads_from(options.heads_path, self.load(options.heads_path))
         self.fingerprints = model.fingerprints()
         return model
+
+
+@dataclass
+class BlockwiseTranslationConfig(HeadsOptions, TranslationConfig):
+    """fairseq's translation options, and the model and the heads to start from."""
+
+
+@register_task("blockwise_translation", dataclass=BlockwiseTranslationConfig)
+class BlockwiseTranslationTask(HeadsTask, TranslationTask):
+    """Proposal heads for two languages."""
+
+
+@register_task("blockwise_translation_multi_simple_epoch")
+class BlockwiseTranslationMultiSimpleEpochTask(HeadsTask, TranslationMultiSimpleEpochTask):
+    """Proposal heads for all ``--lang-pairs`` of a multilingual model."""
+
+
+@register_task("blockwise_translation_from_pretrained_bart")
+class BlockwiseTranslationFromPretrainedBARTTask(HeadsTask, PretrainedBARTTask):
+    """Proposal heads for an mBART model."""
+
+
+@register_task("blockwise_speech_to_text")
+class BlockwiseSpeechToTextTask(HeadsTask, SpeechTrainingTask):
+    """Proposal heads for a model of speech, which stays as it is."""
 
 
 _NO_BASE = (

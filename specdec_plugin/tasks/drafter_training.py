@@ -1,26 +1,50 @@
-"""The common base of the tasks that train drafters and proposal heads."""
+"""What the tasks that train drafters and proposal heads have in common."""
 
-from typing import Any, Dict
+from typing import Any, ClassVar, Dict
 
-from fairseq.tasks.translation import TranslationTask
+from fairseq.dataclass import FairseqDataclass
+from fairseq.tasks import TASK_REGISTRY, FairseqTask
 from torch import Tensor
 
 from ..fairseq_compat.autocast import AutocastMixin
-from ..fairseq_compat.pairing import check_resumed
+from ..fairseq_compat.options import add_legacy_options
+from ..fairseq_compat.pairing import check_resumed, load_model
 
 
-class DrafterTrainingTask(AutocastMixin, TranslationTask):
-    """fairseq's translation task, which gives the criterion the number of updates.
+class DrafterTrainingMixin(AutocastMixin, FairseqTask):
+    """A fairseq task, legacy or not, which gives the criterion the number of updates.
+
+    Sources and targets are those of the task. So a drafter learns them with the symbols of
+    languages at the places where the task's decoding has them.
 
     Attributes:
+        Options: a dataclass: the options that the training adds to those of fairseq's task.
         updates: number of updates so far.
         fingerprints: those of the model when it was built.
     """
 
-    def __init__(self, cfg: Any, src_dict: Any, tgt_dict: Any) -> None:
-        super().__init__(cfg, src_dict, tgt_dict)
-        self.updates = 0
-        self.fingerprints: Dict[str, Tensor] = {}
+    Options: ClassVar[FairseqDataclass]
+    updates: int = 0
+    fingerprints: Dict[str, Tensor]
+
+    @property
+    def name(self) -> str:
+        """The value of ``--task``."""
+        return next(name for name, task in TASK_REGISTRY.items() if task is type(self))
+
+    @classmethod
+    def add_args(cls, parser: Any) -> None:
+        """Add the task's options to the parser."""
+        super().add_args(parser)
+        add_legacy_options(cls, parser, cls.Options)
+
+    def load(self, path: str) -> Any:
+        """The trained model of a checkpoint with the dictionaries of the task.
+
+        Raises:
+            PluginError: it cannot be read, or belongs to other dictionaries.
+        """
+        return load_model(path, self.source_dictionary, self.target_dictionary)
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """Check that a loaded checkpoint matches the model.

@@ -3,7 +3,6 @@
 import logging
 from typing import Any
 
-from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq.tasks import FairseqTask, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
@@ -12,7 +11,7 @@ from ..fairseq_compat.autocast import AutocastConfig, AutocastMixin
 from ..fairseq_compat.common_options import CommonConfig
 from ..fairseq_compat.every_line import EveryLineMixin
 from ..fairseq_compat.generation import check_call, check_when_parsed
-from ..fairseq_compat.options import set_task_dataclass
+from ..fairseq_compat.options import add_legacy_options, set_task_dataclass
 from ..fairseq_compat.sentence_numbers import SentenceNumbersMixin
 from ..fairseq_compat.shards import ShardConfig, shard_of
 from ..methods.build import build_generator
@@ -39,8 +38,7 @@ class ParallelDecodingMixin(SentenceNumbersMixin, EveryLineMixin, AutocastMixin,
     def add_args(cls, parser: Any) -> None:
         """Add the task's flags to the parser; legacy tasks have no dataclass that brings ours."""
         super().add_args(parser)
-        if getattr(cls, "__dataclass", None) is None:
-            gen_parser_from_dataclass(parser, config_class("LegacyConfig", AutocastConfig)())
+        add_legacy_options(cls, parser, config_class("LegacyConfig", AutocastConfig)())
         check_when_parsed(parser, method_of, check_sampling)
 
     @classmethod

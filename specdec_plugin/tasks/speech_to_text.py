@@ -1,5 +1,7 @@
 """``--task specdec_speech_to_text``: the decoding flags for fairseq's models of speech."""
 
+import contextlib
+from argparse import ArgumentError
 from typing import Any
 
 from fairseq.data.audio.speech_to_text_dataset import SpeechToTextDataset
@@ -36,6 +38,24 @@ class SpecdecSpeechToTextTask(ParallelDecodingMixin, SpeechToTextTask):
         tags = (number for word, number in words.indices.items() if is_tag(word))
         generator.symbols_to_strip_from_output.update(tags)
         return generator
+
+
+class SpeechTrainingTask(SpeechToTextTask):
+    """fairseq's ``speech_to_text`` for models and criterions of ours."""
+
+    @classmethod
+    def add_args(cls, parser: Any) -> None:
+        """Add fairseq's options, the last two of which the model may have added already."""
+        with contextlib.suppress(ArgumentError):
+            super().add_args(parser)
+        parser.set_defaults(max_source_positions=6000, max_target_positions=1024)
+
+    def build_criterion(self, args: Any) -> Any:
+        """Build ours, which learn tags of languages as well.
+
+        fairseq's method asks for ``--ignore-prefix-size``, which only its own criterions have.
+        """
+        return super(SpeechToTextTask, self).build_criterion(args)
 
 
 def is_tag(word: str) -> bool:

@@ -10,17 +10,12 @@ from ..methods.build import build_generator
 from .parallel_decoding import ParallelDecodingMixin
 
 
-@register_task("specdec_translation_from_pretrained_bart")
-class SpecdecTranslationFromPretrainedBARTTask(
-    ParallelDecodingMixin, TranslationFromPretrainedBARTTask
-):
-    """fairseq's ``translation_from_pretrained_bart``, repaired, with ``--decoding``.
+class PretrainedBARTTask(TranslationFromPretrainedBARTTask):
+    """fairseq's ``translation_from_pretrained_bart``, repaired.
 
     Target sentences begin and end with the symbol of their language, ``[es]``; the
     ``</s>`` before it is a symbol like others.
     """
-
-    _source_ending = 2  # </s> and the language
 
     def __init__(self, args: Any, src_dict: Any, tgt_dict: Any) -> None:
         if args.langs is None:
@@ -40,6 +35,13 @@ class SpecdecTranslationFromPretrainedBARTTask(
     def args(self) -> Any:
         """What fairseq's methods read and its constructor, which calls it ``cfg``, never sets."""
         return self.cfg
+
+
+@register_task("specdec_translation_from_pretrained_bart")
+class SpecdecTranslationFromPretrainedBARTTask(ParallelDecodingMixin, PretrainedBARTTask):
+    """The same with ``--decoding``."""
+
+    _source_ending = 2  # </s> and the language
 
     def _build_parallel_generator(self, models: Any, args: Any) -> Any:
         language = self.target_dictionary.index(f"[{self.cfg.target_lang}]")

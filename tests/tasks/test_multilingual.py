@@ -6,7 +6,6 @@ import shutil
 from argparse import Namespace
 from collections import OrderedDict
 from pathlib import Path
-from typing import List, NamedTuple
 
 import pytest
 import torch
@@ -17,16 +16,9 @@ from fairseq.models.transformer import TransformerModel
 from fairseq.sequence_generator import SequenceGenerator
 from fairseq_cli import generate, interactive
 
-from specdec_plugin.cli.init_drafter import save
 from specdec_plugin.errors import PluginError
-from tests.support.command_lines import (
-    generate_args,
-    hypotheses,
-    once_per_run,
-    run_cli,
-    scored,
-    train_args,
-)
+from tests.support.command_lines import hypotheses, run_cli, scored
+from tests.support.multilingual import SETTINGS, trained
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:\\s*'config' is validated"),  # of hydra, in our name
@@ -34,33 +26,6 @@ pytestmark = [
 ]
 
 
-class Setting(NamedTuple):
-    """A task, and flags that it needs."""
-
-    task: str
-    always: List[str]
-    in_training: List[str]
-
-    def train(self, corpus, folder, *more):
-        flags = ["--task", f"specdec_{self.task}", *self.always, *self.in_training]
-        return train_args(corpus.data_dir, folder, *flags, *more)
-
-    def generate(self, corpus, checkpoint, *more, prefix="specdec_"):
-        flags = ["--task", prefix + self.task, "-s", "en", "-t", "es", *self.always]
-        return generate_args(corpus.data_dir, checkpoint, *flags, *more)
-
-
-MULTI = "translation_multi_simple_epoch"
-PAIRS = ["--lang-pairs", "en-es,es-en", "--encoder-langtok", "src", "--decoder-langtok"]
-SETTINGS = {
-    "mbart": Setting(
-        "translation_from_pretrained_bart",
-        ["--langs", "en,es"],
-        ["--arch", "mbart_base", "--layernorm-embedding", "-s", "en", "-t", "es"],
-    ),
-    "prefix": Setting(MULTI, PAIRS, []),
-    "replacing": Setting(MULTI, [*PAIRS, "--lang-tok-replacing-bos-eos"], []),
-}
 #: With what makes them draft in batches too.
 METHODS = {
     "greedy": [],
@@ -79,31 +44,6 @@ def name(request):
 @pytest.fixture
 def setting(name):
     return SETTINGS[name]
-
-
-def trained(corpus, name, factory):
-    """Path of a model that a setting's task trained for some updates."""
-
-    def build(folder):
-        args = SETTINGS[name].train(corpus, folder, "--max-update", 100)
-        if name == "mbart":
-            pretend_to_pretrain(args, folder / "pretrained.pt")
-            args += ["--finetune-from-model", str(folder / "pretrained.pt")]
-        run_cli(args)
-
-    return str(once_per_run(factory, name, build) / "checkpoint_last.pt")
-
-
-def pretend_to_pretrain(args, path):
-    """A model to start from: BART's own first weights are too small to learn much so soon."""
-    args = options.parse_args_and_arch(options.get_training_parser(), args[1:])
-    cfg = convert_namespace_to_omegaconf(args)
-    model = tasks.setup_task(cfg.task).build_model(cfg.model)
-    torch.manual_seed(1)
-    for weight in model.parameters():
-        if weight.dim() > 1:
-            torch.nn.init.normal_(weight, std=weight.size(1) ** -0.5)
-    save(model, args, str(path))
 
 
 @pytest.fixture

@@ -1,13 +1,18 @@
 """``--task specdec_speech_to_text``: a tiny model of speech, on made-up features."""
 
+import json
 import random
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
+from specdec_plugin.lab.bench import __main__ as bench
+from specdec_plugin.lab.viz import __main__ as viz
 from tests.support.command_lines import PLUGIN, hypotheses, once_per_run, run_cli
+from tests.support.pages import data_of
 
 WORDS = [f"w{number}" for number in range(12)]
 #: Utterances of each split.
@@ -41,20 +46,107 @@ def train(folder: Path) -> None:
     for side in ("encoder", "decoder"):
         sizes += [f"--{side}-embed-dim", "16", f"--{side}-ffn-embed-dim", "24"]
         sizes += [f"--{side}-attention-heads", "2"]
-    training = ["--criterion", "cross_entropy", "--optimizer", "adam", "--lr", "0.01"]
-    training += ["--max-tokens", "4000", "--max-update", "30", "--dropout", "0"]
+    model = ["--arch", "s2t_transformer_xs", "--criterion", "cross_entropy", *sizes]
+    run_cli(train_args(folder, "model", "specdec_speech_to_text", *model))
+
+
+def train_args(folder: Path, name: str, task: str, *more: object) -> list:
+    training = ["--optimizer", "adam", "--lr", "0.01", "--dropout", "0", "--max-tokens", "4000"]
     training += ["--no-progress-bar", "--disable-validation", "--no-epoch-checkpoints"]
-    splits = ["--train-subset", "train", "--valid-subset", "dev"]
-    task = ["--task", "specdec_speech_to_text", "--arch", "s2t_transformer_xs", *TASK]
-    run_cli(
-        ["fairseq-train", folder, *task, *sizes, *training, *splits, "--save-dir", folder / "model"]
-    )
+    training += ["--train-subset", "train", "--valid-subset", "dev", "--max-update", "30"]
+    return [
+        *["fairseq-train", folder, "--task", task, *TASK, *training],
+        *["--save-dir", folder / name, *more],
+    ]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A corpus with a model."""
     return once_per_run(tmp_path_factory, "speech", train)
+
+
+@pytest.fixture(scope="module")
+def drafter(folder: Path) -> Path:
+    """A drafter that reads the model's encoder, from a warm start."""
+    init, verifier = folder / "init.pt", folder / "model" / "checkpoint_last.pt"
+    started = ["specdec-init-drafter", folder, "--task", "specdec_speech_to_text"]
+    started += ["--verifier", verifier, "--output", init, "--block-size", 3, "--share-encoder"]
+    flags = run_cli(started).stdout.splitlines()[-1].split()
+    more = [*flags, "--finetune-from-model", init, "--criterion", "glancing_block_loss"]
+    more += ["--verifier-path", verifier, "--teacher-path", verifier]
+    run_cli(train_args(folder, "drafter", "block_nat_speech_to_text", *more))
+    return folder / "drafter" / "checkpoint_last.pt"
+
+
+@pytest.fixture(scope="module")
+def heads(folder: Path) -> Path:
+    """Proposal heads that read the sound, too."""
+    more = ["--arch", "blockwise_transformer", "--frozen-base", "--heads", "source"]
+    more += ["--block-size", 3, "--criterion", "blockwise_cross_entropy", "--head-loss", "mean"]
+    more += ["--verifier-path", folder / "model" / "checkpoint_last.pt"]
+    run_cli(train_args(folder, "heads", "blockwise_speech_to_text", *more))
+    return folder / "heads" / "checkpoint_last.pt"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", ["1", "4"])
+@pytest.mark.parametrize("kind", ["specdec", "blockwise"])
+def test_trained_drafts_are_lossless(
+    folder: Path, drafter: Path, heads: Path, kind: str, size: str
+) -> None:
+    path = {"specdec": drafter, "blockwise": heads}[kind]
+    shared = ["--beam", "1", "--batch-size", size, "--required-batch-size-multiple", "1"]
+    expected = hypotheses(decode(folder, *shared, task="speech_to_text").stdout)
+    flags = ["--decoding", kind, "--drafter-path", str(path), "--draft-rows", "0"]
+    done = decode(folder, *shared, *flags)
+    assert hypotheses(done.stdout) == expected and len(expected) == SPLITS["test"]
+    assert float(re.search(r"([\d.]+) accepted tokens an iteration", done.stderr)[1]) > 1.05
+
+
+@pytest.mark.slow
+def test_bench_and_page(folder: Path, drafter: Path, heads: Path, tmp_path: Path) -> None:
+    fixed = [str(folder), "--task", "specdec_speech_to_text", "--max-len-b", "20"]
+    fixed += ["--path", str(folder / "model" / "checkpoint_last.pt"), "--draft-rows", "0"]
+    more = ["--methods", "fairseq beam 1,greedy,specdec,specdec self,blockwise", "--threads", "1"]
+    more += ["--drafter-path", str(drafter), "--heads-path", str(heads)]
+    bench.main([*fixed, *more, "--output", str(tmp_path / "bench")])
+    rows = json.loads((tmp_path / "bench" / "results.json").read_text("utf-8"))["rows"]
+    assert [row["equal to fairseq greedy"] for row in rows] == [SPLITS["test"]] * 5
+
+    sounds = [f"{folder}/test{number}.npy" for number in range(2)]
+    (tmp_path / "sounds").write_text("\n".join(sounds) + "\n", "utf-8")
+    expected = hypotheses(decode(folder, "--beam", "1", "--batch-size", "1").stdout)
+    for name, sentences in (("ids", ["--ids", "0,1"]), ("in", ["--input", tmp_path / "sounds"])):
+        viz.main([*fixed[:-2], *map(str, sentences), "--output", str(tmp_path / name)])
+        charts = data_of((tmp_path / name / "index.html").read_text("utf-8"))["charts"]
+        assert [chart["output"] for chart in charts] == expected[:2]
+        assert all("frames of speech" in chart["source"] for chart in charts)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "task, more",
+    [
+        ("block_nat_speech_to_text", ["--arch", "block_nat", "--criterion", "glancing_block_loss"]),
+        (
+            "blockwise_speech_to_text",
+            ["--arch", "blockwise_transformer", "--criterion", "blockwise_cross_entropy"],
+        ),
+    ],
+)
+def test_what_would_read_a_text_is_not_trained(folder: Path, task: str, more: list) -> None:
+    done = run_cli(train_args(folder, "none", task, *more), check=False)
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert "reads text, and the source is speech here: train a drafter with --share-encoder" in last
+
+
+@pytest.mark.slow
+def test_a_drafter_of_text_is_refused(folder: Path, tiny_drafter: str) -> None:
+    flags = ["--beam", "1", "--decoding", "specdec", "--drafter-path", tiny_drafter]
+    with pytest.raises(AssertionError, match=r"has .* target symbols"):
+        decode(folder, *flags)
 
 
 def decode(folder: Path, *flags: str, task: str = "specdec_speech_to_text"):

@@ -3,17 +3,19 @@
 import argparse
 import os
 import sys
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 
-from ...api import Session, load_session
+from ...api import Session, load_models
 from ...errors import PluginError
 from ...fairseq_compat.interrupts import end_in_a_line
+from ...fairseq_compat.options import task_options
+from ...fairseq_compat.tasks import given_task_options, set_up_task
 from ...fairseq_compat.user_dir import import_user_dir
 from ...textfiles import read_lines
 from ..records import file_state
-from .command_line import build_parser, check_options, method_names
+from .command_line import build_parser, check_options, method_names, tokenizer_of
 from .edits import Edits, edit_ratios, ratio_rows
 from .examples import chosen, drafting, example_rows
 from .flops import gflops
@@ -22,7 +24,7 @@ from .methods import Method
 from .publish import publish
 from .report import Row, summarise
 from .resume import Journal
-from .sweeps import Conditions, conditions
+from .sweeps import Conditions, Direction, conditions, directions
 from .timing import Timing, batches_by_size, run_interleaved, seed_everything
 
 
@@ -34,23 +36,50 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     options = build_parser().parse_args(argv)
     check_options(options)
     names = method_names(options)
-    every = conditions(options)
-    torch.set_num_threads(every[0].threads)
+    torch.set_num_threads(options.threads[0])
     seed_everything(options.seed)
-    session = load_session(
-        options.path,
-        options.data,
-        source_lang=options.source_lang,
-        target_lang=options.target_lang,
-        device=options.device,
-    )
+    runs = [run(session, options, names, direction) for direction, session in sessions(options)]
+    rows = [row for each in runs for row in each.rows]
+    publish(options, argv, rows, runs[-1].seconds, runs[-1].edits)
+
+
+class Run(NamedTuple):
+    """What was measured in one direction.
+
+    Attributes:
+        rows: figures, for each condition and method.
+        seconds: by method: of each batch, under the last condition.
+        edits: see :func:`study_edits`.
+    """
+
+    rows: List[Row]
+    seconds: Dict[str, List[float]]
+    edits: Optional[Edits]
+
+
+def sessions(options: argparse.Namespace) -> Iterator[Tuple[Direction, Session]]:
+    """Each direction with its session; the models are loaded once."""
+    models: Sequence[Any] = ()
+    for direction in directions(options):
+        languages = {"source_lang": direction.source, "target_lang": direction.target}
+        given = {**given_task_options(options), **languages}
+        task = set_up_task(options.task, options.data, given)
+        models = models or load_models(options.path, task, options.device)
+        yield direction, Session(task, models, prefix_size=options.prefix_size)
+
+
+def run(
+    session: Session, options: argparse.Namespace, names: Sequence[str], direction: Direction
+) -> Run:
+    """Time the methods ``names`` in one direction, under each condition of the command line."""
+    every = conditions(options, direction)
     dataset = session.split(options.subset)
     batches = batches_by_size(session, dataset, [each.size for each in every], options.sentences)
     first = batches[every[0].size]
     references = None
     if options.reference is not None:
         numbers = sorted(number for each in first for number in each["id"].tolist())
-        references = read_references(options.reference, numbers, len(dataset))
+        references = read_references(direction.named(options.reference), numbers, len(dataset))
     journals = [open_journal(options, each, len(batches[each.size])) for each in every]
     built = build(session, options, names, first[0])
     rows: List[Row] = []
@@ -58,11 +87,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     for each, journal in zip(every, journals):
         torch.set_num_threads(each.threads)
         timings, found = measure(session, options, built, batches[each.size], references, journal)
-        shared = {"batch size": each.size, "threads": each.threads}
+        shared = {"batch size": each.size, "threads": each.threads, "direction": str(direction)}
         rows += [{**row, **built.swept[row["method"]], **shared} for row in found]
     seconds = {name: timing.seconds for name, timing in timings.items()}
-    edits = study_edits(session, options, built.methods, first, timings)
-    publish(options, argv, rows, seconds, edits)
+    return Run(rows, seconds, study_edits(session, options, built.methods, first, timings))
 
 
 def measure(
@@ -78,9 +106,13 @@ def measure(
     timings = run_interleaved(
         session, built.methods, batches, options.repeats, journal=journal, turn=options.turn
     )
-    texts = {name: texts_of(session, timing, options) for name, timing in timings.items()}
+    texts = {
+        method.name: texts_of(session, method, timings[method.name], options)
+        for method in built.methods
+    }
     spent = gflops(session, built.methods, timings, batches)
-    tokenize = options.bleu_tokenize
+    language = getattr(task_options(session.task), "target_lang", None)
+    tokenize = tokenizer_of(options.bleu_tokenize, language)
     return timings, summarise(built.methods, timings, texts, references, memory, spent, tokenize)
 
 
@@ -116,12 +148,14 @@ def open_journal(options: argparse.Namespace, where: Conditions, batches: int) -
     return Journal(os.path.join(options.output, where.journal), known, options.resume)
 
 
-def texts_of(session: Session, timing: Timing, options: argparse.Namespace) -> List[str]:
+def texts_of(
+    session: Session, method: Method, timing: Timing, options: argparse.Namespace
+) -> List[str]:
     """Detokenised hypotheses in the order of the input."""
-    dictionary = session.task.target_dictionary
+    found = timing.hypotheses
     return [
-        dictionary.string(timing.hypotheses[number]["tokens"], options.post_process)
-        for number in sorted(timing.hypotheses)
+        session.printed(method.generator, found[number]["tokens"], options.post_process)
+        for number in sorted(found)
     ]
 
 

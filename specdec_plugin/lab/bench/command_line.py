@@ -2,13 +2,14 @@
 
 import argparse
 import logging
-from typing import Any, Callable, Dict, List, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from sacrebleu.metrics import BLEU
 
 from ...engine.threads import processors
 from ...errors import PluginError
 from ...fairseq_compat.generation import check_generation
+from ...fairseq_compat.tasks import TASK, add_task_options
 from ...methods.registry import all_flags
 from ..flags import add_flag
 from .methods import (
@@ -23,7 +24,7 @@ from .methods import (
     entries,
 )
 from .peers import PEERS
-from .sweeps import SWEEPS
+from .sweeps import SWEEPS, directions
 from .timing import TURN
 
 logger = logging.getLogger(__name__)
@@ -39,10 +40,14 @@ EXAMPLE = """examples:
       --methods "greedy,greedy clustered" --reference test.es --output clusters/
   specdec-bench data-bin -s src -t tgt --path corrector.pt --edit-ratio --examples 7 \\
       --methods "fairseq beam 5,fairseq beam 1,greedy,input-guided" --output correction/
-  specdec-bench data-bin -s en -t es --path verifier.pt --sweep batch \
+  specdec-bench data-bin -s en -t es --path verifier.pt --sweep batch \\
       --methods "fairseq beam 5,beam,specdec beam" --output beams/
-  specdec-bench data-bin -s en -t es --path verifier.pt --sampling --sampling-topk 10 \
+  specdec-bench data-bin -s en -t es --path verifier.pt --sampling --sampling-topk 10 \\
       --methods "fairseq beam 1,greedy,specdec self" --output samples/
+  specdec-bench data-bin --task specdec_translation_multi_simple_epoch --decoder-langtok \\
+      --encoder-langtok src --lang-pairs en-es,es-en --path multilingual.pt \\
+      --sweep directions --reference raw/test.{source}-{target}.{target} \\
+      --methods "fairseq beam 1,greedy,jacobi,gs-jacobi,hybrid-jacobi" --output directions/
 """
 #: SpecDec++ as the papers run it for speed.
 SPECDEC_PP = {"top_beta": 5, "tolerance": 3.0}
@@ -70,8 +75,7 @@ def build_parser() -> argparse.ArgumentParser:
 def add_models(parser: Any) -> None:
     """Add the options of models and data, and of methods of the user's own."""
     parser.add_argument("data", help="binarised data folder")
-    parser.add_argument("--source-lang", "-s", required=True, help="source language")
-    parser.add_argument("--target-lang", "-t", required=True, help="target language")
+    add_task_options(parser)
     parser.add_argument("--path", required=True, help="verifier checkpoint (several: a.pt:b.pt)")
     parser.add_argument(
         "--" + HEADS.replace("_", "-"),
@@ -96,12 +100,16 @@ def _add_sentences(parser: Any) -> None:
         "with their numbers of beams (pip install 'specdec-plugin[peers]')",
     )
     parser.add_argument("--subset", default="test", help="split to decode (default: %(default)s)")
-    parser.add_argument("--reference", help="raw references, a line a sentence; default: no BLEU")
+    parser.add_argument(
+        "--reference",
+        help="raw references, a line a sentence; {source} and {target} stand for the languages "
+        "(default: no BLEU)",
+    )
     parser.add_argument(
         "--bleu-tokenize",
-        choices=BLEU.TOKENIZERS,
         default="13a",
-        help="sacreBLEU's --tokenize, for instance zh for Chinese (default: %(default)s)",
+        help="sacreBLEU's --tokenize, for instance zh for Chinese; or by target language, such as "
+        "13a,zh=zh,ja=char (default: %(default)s)",
     )
 
 
@@ -113,6 +121,13 @@ def _add_decoding(group: Any) -> None:
             note = "; here for specdec++, and the first for --acceptance top-k"
             add_flag(group, declared, default, note if name in SPECDEC_PP else "", default=default)
     add_generation(group)
+    group.add_argument(
+        "--prefix-size",
+        type=int,
+        default=0,
+        help="so many tokens of the references begin the hypotheses, such as the symbol of the "
+        "language; --decoder-langtok needs none (default: %(default)s)",
+    )
     group.add_argument("--post-process", default="sentencepiece", help="(default: %(default)s)")
 
 
@@ -202,7 +217,12 @@ def _add_sweeps(group: Any) -> None:
         help="k: every method that drafts blocks with each of --block-sizes; beta-tau: specdec++ "
         "with each pair of --betas and --tolerances; jacobi: gs-jacobi and hybrid-jacobi with "
         "each window, initial guess, n-gram pool or none, and --block-sizes; batch: everything "
-        "with each of --batch-sizes; threads: everything with each of --threads",
+        "with each of --batch-sizes; threads: everything with each of --threads; directions: "
+        "everything in each of --directions",
+    )
+    group.add_argument(
+        "--directions",
+        help="of one model, such as en-es,es-en, instead of -s and -t (default: --lang-pairs)",
     )
     for name, kind, default in (
         ("--block-sizes", int, "2,4,6,8,10"),
@@ -249,6 +269,8 @@ def check_options(options: argparse.Namespace) -> None:
     Raises:
         PluginError: it names the option and the cure.
     """
+    for direction in directions(options):
+        tokenizer_of(options.bleu_tokenize, direction.target)
     for name in ("batch_size", "repeats", "turn", "sentences", "examples"):
         value = getattr(options, name)
         if value is not None and value < 1:
@@ -275,11 +297,32 @@ def check_options(options: argparse.Namespace) -> None:
             _check_edits(options, "--" + name.replace("_", "-"))
 
 
+def tokenizer_of(text: str, language: Optional[str]) -> str:
+    """sacreBLEU's tokenizer for a target language, of the value of ``--bleu-tokenize``.
+
+    Raises:
+        PluginError: sacreBLEU has no tokenizer of a name in it.
+    """
+    named = {own: name for own, _, name in (each.rpartition("=") for each in text.split(","))}
+    unknown = {*named.values()} - {*BLEU.TOKENIZERS}
+    if unknown:
+        raise PluginError(
+            f"--bleu-tokenize {text}: sacreBLEU has no tokenizer {min(unknown)}. It has "
+            f"{', '.join(BLEU.TOKENIZERS)}."
+        )
+    return named.get(str(language), named.get("", "13a"))
+
+
 def _check_edits(options: argparse.Namespace, flag: str) -> None:
-    if options.batch_size != 1 or options.sweep in ("batch", "threads"):
+    if options.task != TASK:
+        raise PluginError(
+            f"{flag} compares source and output symbol by symbol, as for corrections: leave it out "
+            f"with --task {options.task}."
+        )
+    if options.batch_size != 1 or options.sweep in ("batch", "threads", "directions"):
         raise PluginError(
             f"{flag} needs the time of each sentence, under one condition: leave out --batch-size, "
-            "--sweep batch and --sweep threads."
+            "--sweep directions, --sweep batch and --sweep threads."
         )
     names = method_names(options)
     if not {*GREEDY} & {*names}:

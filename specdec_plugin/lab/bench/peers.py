@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...api import Session
 from ...errors import PluginError
+from ...tasks.parallel_decoding import SpecdecTranslationTask
 from .methods import Method, equals_of
 
 
@@ -137,6 +138,8 @@ def _load(package: str) -> Any:
 
 def _unsupported(session: Session) -> Optional[str]:
     """Why CTranslate2 would not compute what fairseq computes; None if it does."""
+    if not isinstance(session.task, SpecdecTranslationTask) or session.prefix_size > 0:
+        return "it would not begin targets with the symbol of their language"
     if len(session.models) > 1:
         return "it takes one model, and --path names several"
     if session.device.type != "cpu":

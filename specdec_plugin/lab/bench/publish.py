@@ -13,7 +13,7 @@ from . import sweeps
 from .edits import Edits, ratio_table
 from .examples import examples_tables
 from .flops import flops_table
-from .report import Row, machine, markdown, memory_table, parts_table
+from .report import Row, machine, markdown, memory_table, parts_table, values_in
 
 
 def publish(
@@ -66,6 +66,8 @@ def _draw_sweep(
     """What was swept, or without a sweep how speed-ups are distributed."""
     from . import plots
 
+    if options.sweep == "directions":
+        return []  # the table shows what there is
     if options.sweep == "k":
         return plots.plot_block_sizes(rows, options.output)
     if options.sweep == "beta-tau":
@@ -94,6 +96,8 @@ def document(
         parts.append(sweeps.batch_tables(rows))
     if sweep == "threads":
         parts.append(sweeps.thread_tables(rows))
+    if sweep == "directions":
+        parts.append(sweeps.direction_table(rows))
     for heading, some in _by_conditions(rows, sweep):
         parts += [heading, markdown(some), parts_table(some), flops_table(some)]
         parts.append(memory_table(some) if sweep != "batch" else None)
@@ -115,8 +119,9 @@ def _by_conditions(
     rows: Sequence[Row], sweep: Optional[str]
 ) -> List[Tuple[Optional[str], List[Row]]]:
     """The rows that were timed under the same conditions, with a heading where others follow."""
-    key, head = ("batch size", "Batches of") if sweep == "batch" else ("threads", "Threads:")
-    values = sorted({row[key] for row in rows})
+    headings = {"batch": ("batch size", "Batches of"), "directions": ("direction", "Direction")}
+    key, head = headings.get(str(sweep), ("threads", "Threads:"))
+    values = values_in(rows, key)
     return [
         (
             f"{head} {value}" if len(values) > 1 else None,

@@ -96,6 +96,12 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
 
 
+def values_in(rows: Sequence[Row], key: str) -> List[Any]:
+    """The different values of a key: numbers in their order, names in that of the rows."""
+    found = list(dict.fromkeys(row[key] for row in rows))
+    return found if any(isinstance(value, str) for value in found) else sorted(found)
+
+
 def speed_ups(other: Sequence[float], own: Sequence[float]) -> List[float]:
     """The other's seconds divided by one's own, batch by batch."""
     return [a / b for a, b in zip(other, own)]
@@ -158,9 +164,9 @@ def table(
 
 def table_of(columns: Sequence[Column], rows: Sequence[Row], texts: Container[int] = (0,)) -> str:
     """A Markdown table of rows of figures; columns without any figure are left out."""
-    known = [column for column in columns if any(_known(column[1], row) for row in rows)]
-    cells = [[show(row) if _known(show, row) else "" for _, show in known] for row in rows]
-    return table([name for name, _ in known], cells, texts)
+    shown = [column for column in columns if any(known(column[1], row) for row in rows)]
+    cells = [[show(row) if known(show, row) else "" for _, show in shown] for row in rows]
+    return table([name for name, _ in shown], cells, texts)
 
 
 def markdown(rows: Sequence[Row]) -> str:
@@ -176,7 +182,8 @@ def markdown(rows: Sequence[Row]) -> str:
     return table_of(columns, rows) + "\n\n" + "\n".join(notes)
 
 
-def _known(show: Callable[[Row], str], row: Row) -> bool:
+def known(show: Callable[[Row], str], row: Row) -> bool:
+    """Whether a row has what a column shows."""
     try:
         show(row)
     except KeyError:

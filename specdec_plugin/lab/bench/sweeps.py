@@ -1,4 +1,4 @@
-"""Settings one after another: k, β and τ, Jacobi guesses, the batch size or the threads."""
+"""Settings one after another: k, β and τ, Jacobi guesses, batch sizes, threads, directions."""
 
 import argparse
 import itertools
@@ -9,16 +9,56 @@ from ...errors import PluginError
 from ...methods.options import choices_of
 from ...methods.registry import all_flags
 from .methods import reads
-from .report import AGAINST, MEMORY_NOTE, Row, table
+from .report import AGAINST, MEMORY_NOTE, Row, known, table, values_in
 
 #: What ``--sweep`` takes.
-SWEEPS = ["k", "beta-tau", "jacobi", "batch", "threads"]
+SWEEPS = ["k", "beta-tau", "jacobi", "batch", "threads", "directions"]
 #: The field that a method must read for a sweep to concern it, and a method that does.
 _CONCERNS = {
     "k": ("block_size", "specdec"),
     "beta-tau": ("top_beta", "specdec++"),
     "jacobi": ("jacobi_window", "gs-jacobi"),
 }
+
+
+class Direction(NamedTuple):
+    """A source language and a target language; None where fairseq finds them, or has none."""
+
+    source: Optional[str]
+    target: Optional[str]
+
+    def __str__(self) -> str:
+        return f"{self.source}-{self.target}"
+
+    def named(self, path: str) -> str:
+        """A path with the languages in the place of {source} and {target}."""
+        return path.replace("{source}", str(self.source)).replace("{target}", str(self.target))
+
+
+def directions(options: argparse.Namespace) -> List[Direction]:
+    """Those of a run, one after another.
+
+    Raises:
+        PluginError: they are named badly, or not where they should be.
+    """
+    named, swept = options.directions, options.sweep == "directions"
+    if named is not None and not swept:
+        raise PluginError(
+            f"--directions {named} would have no effect: add --sweep directions, or give -s and -t."
+        )
+    if not swept:
+        return [Direction(options.source_lang, options.target_lang)]
+    named = named or options.lang_pairs
+    pairs = [] if named is None else [pair.split("-") for pair in named.split(",")]
+    if not pairs or any(len(pair) != 2 for pair in pairs):
+        raise PluginError(
+            "--sweep directions needs pairs of languages: add --directions such as en-es,es-en."
+        )
+    if (options.source_lang, options.target_lang) != (None, None):
+        raise PluginError(
+            f"--sweep directions takes the languages from {named}: leave -s and -t out."
+        )
+    return [Direction(*pair) for pair in pairs]
 
 
 class Conditions(NamedTuple):
@@ -35,13 +75,15 @@ class Conditions(NamedTuple):
     journal: str = "journal.jsonl"
 
 
-def conditions(options: argparse.Namespace) -> List[Conditions]:
-    """Those of a run, one after another: each decodes all sentences with every method."""
+def conditions(options: argparse.Namespace, direction: Direction) -> List[Conditions]:
+    """Those of a direction, one after another: each decodes all sentences with every method."""
     size, threads = options.batch_size, options.threads[0]
     if options.sweep == "batch":
         return [Conditions(each, threads, f"journal-{each}.jsonl") for each in options.batch_sizes]
     if options.sweep == "threads":
         return [Conditions(size, n, f"journal-threads-{n}.jsonl") for n in options.threads]
+    if options.sweep == "directions":
+        return [Conditions(size, threads, f"journal-{direction}.jsonl")]
     return [Conditions(size, threads)]
 
 
@@ -198,6 +240,22 @@ def thread_tables(rows: Sequence[Row]) -> str:
     return "\n\n".join([*_speed_tables(rows, "threads"), THREADS_NOTE])
 
 
+def direction_table(rows: Sequence[Row]) -> str:
+    """Speed-up, iterations and BLEU of each method in each direction (Santilli et al., 2023)."""
+    other = next((each for each in AGAINST[1:] if any(each == row["method"] for row in rows)), None)
+    figures: Dict[str, Callable[[Row], str]] = {
+        "iterations a sentence": lambda row: f"{row['iterations'] / row['sentences']:.1f}",
+        "BLEU": lambda row: f"{row['bleu']:.1f}",
+    }
+    if other is not None:
+        figures = {f"× {other}": _figure(f"median speed-up over {other}"), **figures}
+
+    def cell(row: Row) -> str:
+        return " / ".join(show(row) if known(show, row) else "–" for show in figures.values())
+
+    return _across(rows, "direction", " / ".join(figures), cell)
+
+
 THREADS_NOTE = (
     "Each number of threads decodes all sentences again with every method, and speed-ups are over "
     "the other method with the same number of threads."
@@ -226,16 +284,17 @@ def _figure(key: str) -> Callable[[Mapping[str, Any]], str]:
 
 
 #: By the rows' key: what the tables call a value.
-NAMES: Dict[str, Callable[[int], str]] = {
+NAMES: Dict[str, Callable[[Any], str]] = {
     "batch size": lambda size: f"batch of {size}",
     "threads": lambda count: f"{count} thread" + "s" * (count > 1),
+    "direction": str,
 }
 
 
 def _across(rows: Sequence[Row], key: str, head: str, show: Callable[[Row], str]) -> str:
     """A figure of each method, a column for each value of ``key``."""
-    values = sorted({row[key] for row in rows})
-    by_method: Dict[str, Dict[int, str]] = {}
+    values = values_in(rows, key)
+    by_method: Dict[str, Dict[Any, str]] = {}
     for row in rows:
         by_method.setdefault(row["method"], {})[row[key]] = show(row)
     cells = [[name, *(each[value] for value in values)] for name, each in by_method.items()]

@@ -5,6 +5,7 @@ from typing import List, Optional, Sequence
 
 from ...api import load_session
 from ...fairseq_compat.interrupts import end_in_a_line
+from ...fairseq_compat.tasks import given_task_options
 from ...fairseq_compat.user_dir import import_user_dir
 from ..bench.report import table
 from .command_line import build_parser, check_options, method_names
@@ -25,10 +26,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     session = load_session(
         options.path,
         options.data,
-        source_lang=options.source_lang,
-        target_lang=options.target_lang,
         device=options.device,
         subwords=options.subwords,
+        task=options.task,
+        task_options=given_task_options(options),
     )
     text = read_text(session, options)
     outcomes = check(session, text, options, line_up(options, names))

@@ -6,6 +6,7 @@ from typing import Any, List, Optional, Sequence
 
 from ...api import Session, Translator, load_session
 from ...errors import PluginError
+from ...fairseq_compat.tasks import given_task_options
 from ...progress import Progress
 from . import record, speculation
 from .chart import Chart, Reader, jacobi_chart, speculation_chart
@@ -24,10 +25,11 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     session = load_session(
         options.path,
         options.data,
-        source_lang=options.source_lang,
-        target_lang=options.target_lang,
         device=options.device,
         subwords=options.sentencepiece,
+        task=options.task,
+        task_options=given_task_options(options),
+        prefix_size=options.prefix_size,
     )
     sentences = read_sentences(session, options)
     translator = build(session, options, flags)
@@ -35,7 +37,13 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         os.makedirs(options.output, exist_ok=True)
     except FileExistsError:
         raise PluginError(f"--output {options.output} is a file. Name a folder.") from None
-    reader = Reader(session.task.source_dictionary, session.task.target_dictionary)
+    generator = translator.generator
+    reader = Reader(
+        session.task.source_dictionary,
+        session.task.target_dictionary,
+        generator.symbols_to_strip_from_output,
+        generator.eos,
+    )
     charts: List[Chart] = []
     for sentence in Progress(sentences, unit="sentence"):
         charts.append(chart_of(translator, sentence, reader))

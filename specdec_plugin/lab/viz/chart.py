@@ -1,7 +1,7 @@
 """The content of the figure and the page of a sentence, for both ways to decode it."""
 
 from dataclasses import dataclass
-from typing import Any, List, NamedTuple, Optional, Sequence
+from typing import Any, Container, Iterable, List, NamedTuple, Optional, Sequence
 
 from .graph import Edge, drawn_edges, parallel, settling_iterations
 from .kinds import Kind
@@ -86,31 +86,45 @@ class Reader:
     """Turns indices of the two dictionaries into symbols and sentences.
 
     Args:
-        source: fairseq's dictionary.
+        source: fairseq's dictionary; None for speech.
         target: likewise.
+        languages: target symbols that are no text, such as those of languages.
+        eos: the target symbol that ends a sentence; None: the dictionary's.
     """
 
-    def __init__(self, source: Any, target: Any) -> None:
+    def __init__(
+        self,
+        source: Any,
+        target: Any,
+        languages: Iterable[int] = (),
+        eos: Optional[int] = None,
+    ) -> None:
         self._source, self._target = source, target
-        self._source_marks, self._marks = marks_of(source), marks_of(target)
+        self._marks = marks_of(target)
+        self._silent = {*languages}
+        self._end = target.eos_word if eos is None else target[eos]
 
     def tokens(self, indices: Sequence[int]) -> List[str]:
         """Readable symbols of the target."""
-        end = self._target.eos_word
-        return [readable(self._target[index], self._marks, end) for index in indices]
+        return [readable(self._target[index], self._marks, self._end) for index in indices]
 
-    def source_text(self, indices: Sequence[int]) -> str:
-        """The sentence that was translated."""
-        return _text(self._source, indices, self._source_marks)
+    def source_text(self, indices: Sequence[Any]) -> str:
+        """The sentence that was translated; of speech, its length."""
+        if self._source is None:
+            return f"{len(indices):,} frames of speech"
+        return _text(self._source, indices, marks_of(self._source))
 
     def text(self, indices: Sequence[int]) -> str:
         """The translation."""
-        return _text(self._target, indices, self._marks)
+        return _text(self._target, indices, self._marks, self._silent)
 
 
-def _text(dictionary: Any, indices: Sequence[int], marks: Marks) -> str:
+def _text(
+    dictionary: Any, indices: Sequence[int], marks: Marks, others: Container[int] = ()
+) -> str:
     silent = (dictionary.eos(), dictionary.pad())
-    return sentence([dictionary[index] for index in indices if index not in silent], marks)
+    shown = [index for index in indices if index not in silent and index not in others]
+    return sentence([dictionary[index] for index in shown], marks)
 
 
 def jacobi_chart(name: str, source: Sequence[int], recording: Recording, reader: Reader) -> Chart:

@@ -4,6 +4,7 @@ import argparse
 from typing import Any, Dict, List
 
 from ...errors import PluginError
+from ...fairseq_compat.tasks import add_task_options
 from ...methods.registry import all_flags, readers, typed
 from ..flags import add_flag
 
@@ -33,8 +34,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("data", help="binarised data folder, or one with the dictionaries")
-    parser.add_argument("--source-lang", "-s", required=True, help="source language")
-    parser.add_argument("--target-lang", "-t", required=True, help="target language")
+    add_task_options(parser)
     parser.add_argument("--path", required=True, help="model (several: a.pt:b.pt)")
     parser.add_argument("--output", required=True, help="folder for the figures and the page")
     parser.add_argument("--device", help="for example cuda (default: the CPU)")
@@ -79,6 +79,13 @@ def _add_decoding(group: Any) -> None:
     )
     for declared in known_flags().values():
         add_flag(group, declared, declared.default, default=None)
+    group.add_argument(
+        "--prefix-size",
+        type=int,
+        default=0,
+        help="so many tokens of the references begin the hypotheses of --ids, such as the symbol "
+        "of the language; --decoder-langtok needs none (default: %(default)s)",
+    )
     group.add_argument("--max-len-a", type=float, default=0, help="(default: %(default)s)")
     group.add_argument("--max-len-b", type=int, default=200, help="(default: %(default)s)")
 
@@ -107,6 +114,11 @@ def check_options(options: argparse.Namespace) -> None:
         raise PluginError(
             "Which sentences? Give either --input FILE (or - for standard input), or --ids with "
             "numbers of sentences of --subset, such as --ids 3,17."
+        )
+    if options.prefix_size > 0 and options.ids is None:
+        raise PluginError(
+            f"--prefix-size {options.prefix_size} takes the first tokens of references, which "
+            "--input has not: leave it out, or give --ids."
         )
     if options.sentencepiece is not None and options.input is None:
         raise PluginError(

@@ -22,9 +22,9 @@ class Sentence(NamedTuple):
     batch: Any
 
     @property
-    def source(self) -> List[int]:
-        """The indices of its source."""
-        tokens: List[int] = self.batch["net_input"]["src_tokens"][0].tolist()
+    def source(self) -> List[Any]:
+        """The indices of its source; of speech, the features of each frame."""
+        tokens: List[Any] = self.batch["net_input"]["src_tokens"][0].tolist()
         return tokens
 
 
@@ -61,10 +61,11 @@ def _batches(session: Session, dataset: Any, numbers: Sequence[int]) -> Iterator
     limits = [session.task.max_positions(), *(model.max_positions() for model in session.models)]
     room, _ = utils.resolve_max_positions(*limits)
     for number in numbers:
-        length = int(dataset.src_sizes[number])
+        batch = dataset.collater([dataset[number]])
+        length = int(batch["net_input"]["src_lengths"][0])
         if length > room:
             raise PluginError(
                 f"Sentence {number} has {length:,} tokens, its end included, and the model takes "
                 f"{room:,}. Split it, or leave it out."
             )
-        yield Sentence(number, dataset.collater([dataset[number]]))
+        yield Sentence(number, batch)

@@ -53,7 +53,7 @@ def counted(action):
 class Task:
     """Stands for fairseq's task."""
 
-    def inference_step(self, generator, models, batch):
+    def inference_step(self, generator, models, batch, prefix_tokens=None):
         return generator.generate(models, batch)
 
 

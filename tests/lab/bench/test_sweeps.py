@@ -5,11 +5,14 @@ import math
 import pytest
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.lab.bench.command_line import build_parser
+from specdec_plugin.lab.bench.command_line import build_parser, tokenizer_of
 from specdec_plugin.lab.bench.sweeps import (
     Conditions,
+    Direction,
     batch_tables,
     conditions,
+    direction_table,
+    directions,
     grid,
     grid_table,
     guess_table,
@@ -135,16 +138,75 @@ def parsed(*more):
     return build_parser().parse_args(["data", "-s", "en", "-t", "es", "--path", "a.pt", *more])
 
 
+def conditions_of(options):
+    return conditions(options, Direction("en", "es"))
+
+
 def test_conditions_of_a_run():
-    assert conditions(parsed()) == [Conditions(1, 2, "journal.jsonl")]
-    assert conditions(parsed("--batch-size", "4", "--threads", "1")) == [Conditions(4, 1)]
-    assert conditions(parsed("--sweep", "batch", "--batch-sizes", "8,1", "--threads", "3")) == [
+    assert conditions_of(parsed()) == [Conditions(1, 2, "journal.jsonl")]
+    assert conditions_of(parsed("--batch-size", "4", "--threads", "1")) == [Conditions(4, 1)]
+    assert conditions_of(parsed("--sweep", "batch", "--batch-sizes", "8,1", "--threads", "3")) == [
         Conditions(1, 3, "journal-1.jsonl"),
         Conditions(8, 3, "journal-8.jsonl"),
     ]
-    assert conditions(parsed("--sweep", "threads", "--threads", "4,1", "--batch-size", "2")) == [
+    assert conditions_of(parsed("--sweep", "threads", "--threads", "4,1", "--batch-size", "2")) == [
         Conditions(2, 1, "journal-threads-1.jsonl"),
         Conditions(2, 4, "journal-threads-4.jsonl"),
+    ]
+    assert conditions_of(parsed("--sweep", "directions")) == [
+        Conditions(1, 2, "journal-en-es.jsonl")
+    ]
+
+
+def swept(*more):
+    return build_parser().parse_args(["data", "--path", "a.pt", "--sweep", "directions", *more])
+
+
+def test_directions_of_a_run():
+    assert directions(parsed()) == [("en", "es")]
+    pairs = [("en", "es"), ("es", "en")]
+    assert directions(swept("--directions", "en-es,es-en")) == pairs
+    assert directions(swept("--lang-pairs", "en-es,es-en")) == pairs
+    assert directions(swept("--lang-pairs", "en-es,es-en", "--directions", "es-en")) == pairs[1:]
+    assert Direction("en", "es").named("{source}-{target}/test.{target}") == "en-es/test.es"
+
+
+@pytest.mark.parametrize(
+    "options, words",
+    [
+        (parsed("--directions", "en-es"), "--directions en-es would have no effect: add --sweep"),
+        (swept(), "add --directions such as"),
+        (swept("--directions", "en-es,fr"), "add --directions such as"),
+        (swept("--directions", "en-es", "-s", "en"), "leave -s and -t out"),
+    ],
+)
+def test_directions_that_are_refused(options, words):
+    with pytest.raises(PluginError, match=words):
+        directions(options)
+
+
+def test_tokenizers_by_language():
+    names = [tokenizer_of("13a,zh=zh,ja=char", language) for language in ("es", "zh", "ja", None)]
+    assert names == ["13a", "zh", "char", "13a"]
+    assert tokenizer_of("zh", "es") == "zh" and tokenizer_of("zh=zh", "es") == "13a"
+    with pytest.raises(PluginError, match=r"has no tokenizer nought\."):
+        tokenizer_of("13a,zh=nought", "es")
+
+
+def test_table_by_direction():
+    rows = [
+        {"method": name, "direction": pair, "sentences": 4, "bleu": 30.0, **more}
+        for pair in ("es-en", "en-es")
+        for name, more in (
+            ("fairseq beam 1", {"median speed-up over fairseq beam 1": 1.0}),
+            ("jacobi", {"median speed-up over fairseq beam 1": 2.5, "iterations": 10}),
+        )
+    ]
+    assert direction_table(rows).splitlines() == [
+        "| × fairseq beam 1 / iterations a sentence / BLEU | es-en | en-es |",
+        "| :--- | ---: | ---: |",
+        "| fairseq beam 1 | 1.00 / – / 30.0 | 1.00 / – / 30.0 |",
+        "| jacobi | 2.50 / 2.5 / 30.0 | 2.50 / 2.5 / 30.0 |",
     ]
 
 
