@@ -40,11 +40,13 @@ class Lexicon(NamedTuple):
     counts: Dict[str, int]
     #: Words that are within one edit, or sound alike.
     confusions: Dict[str, Tuple[str, ...]]
+    #: Words of the same stem with other endings.
+    families: Dict[str, Tuple[str, ...]]
 
 
 def make_lexicon(counts: Dict[str, int]) -> Lexicon:
     """The lexicon of a vocabulary."""
-    return Lexicon(counts, confusion_sets(counts))
+    return Lexicon(counts, confusion_sets(counts), families(counts))
 
 
 # --- vocabulary -------------------------------------------------------------------------
@@ -104,6 +106,45 @@ def confusion_sets(counts: Dict[str, int]) -> Dict[str, Tuple[str, ...]]:
         word: tuple(sorted(others, key=lambda other: (-counts[other], other))[:MOST_CONFUSED])
         for word, others in found.items()
     }
+
+
+def families(counts: Dict[str, int]) -> Dict[str, Tuple[str, ...]]:
+    """For each word of a :func:`stem` the others of that stem, the most frequent first."""
+    stems: Dict[str, List[str]] = defaultdict(list)
+    for word in counts:
+        stems[stem(word)].append(word)
+    return {
+        word: tuple(other for other in family if other != word)[:MOST_CONFUSED]
+        for family in stems.values()
+        for word in family
+        if len(family) > 1
+    }
+
+
+#: Endings that make words of others; the longest that fits is taken off.
+_ENDINGS = sorted(
+    "ly ness ment tion ation ion al ical ic ive able ible er or ful less y ity ance ence ous "
+    "ist ism ing ed ant ent ize ise ized ised est ally fully ability s ship hood th".split(),
+    key=len,
+    reverse=True,
+)
+#: Letters that a stem has at least.
+_SHORTEST_STEM = 4
+
+
+def stem(word: str) -> str:
+    """The word without the endings of :data:`_ENDINGS`, and without a last vowel.
+
+    >>> [stem(word) for word in ("different", "difference", "differently", "beauty", "beautiful")]
+    ['diff', 'diff', 'diff', 'beaut', 'beaut']
+    """
+    found = next(
+        (end for end in _ENDINGS if word.endswith(end) and len(word) - len(end) >= _SHORTEST_STEM),
+        None,
+    )
+    if found:
+        return stem(word[: -len(found)])
+    return word[:-1] if word[-1:] in ("e", "i", "y") and len(word) > _SHORTEST_STEM else word
 
 
 def one_edit_apart(words: Iterable[str]) -> Dict[str, Set[str]]:

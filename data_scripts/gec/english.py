@@ -107,6 +107,32 @@ REAL_WORDS = _each_to_others(
     safe save
     proof prove
     use used
+    will would
+    can could
+    may might
+    should must
+    is was
+    are were
+    has had
+    do did
+    i me my
+    you your
+    he him his
+    she her
+    it its
+    we us our
+    they them their
+    there they
+    who whom
+    and but or
+    so because
+    when while
+    more most
+    all every
+    everyone everybody
+    another other
+    always usually
+    also too
     """.strip().splitlines()
 )
 
@@ -260,16 +286,20 @@ FUNCTION_WORDS = frozenset(
 INSERTED_WORDS = tuple(sorted(word for word in FUNCTION_WORDS if "'" not in word))
 
 #: Spellings that are written for one another, wherever in a word.
-MISSPELLINGS = (
-    *(("ie", "ei"), ("ei", "ie"), ("ance", "ence"), ("ence", "ance"), ("ant", "ent")),
-    *(("ent", "ant"), ("able", "ible"), ("ible", "able"), ("tion", "sion"), ("sion", "tion")),
-    *(("ph", "f"), ("ough", "ou"), ("ck", "k"), ("que", "k"), ("sc", "s"), ("wh", "w")),
-    *(("ful", "full"), ("ally", "aly"), ("ely", "ly"), ("cess", "ces"), ("ss", "s")),
-    *(("ll", "l"), ("mm", "m"), ("nn", "n"), ("pp", "p"), ("rr", "r"), ("tt", "t")),
-    *(("cc", "c"), ("ff", "f"), ("ea", "ee"), ("ee", "ea"), ("ou", "u"), ("ai", "ei")),
-    *(("ary", "ery"), ("ate", "ite"), ("ite", "ate"), ("ise", "ice"), ("cy", "sy")),
-    *(("eous", "ious"), ("ious", "eous"), ("uous", "ous"), ("gue", "ge"), ("ure", "er")),
-    *(("er", "or"), ("or", "er"), ("al", "el"), ("el", "al"), ("il", "ill"), ("xc", "x")),
+MISSPELLINGS = tuple(
+    (old, new)
+    for old, _, new in (
+        each.partition(":")
+        for each in """
+    ie:ei ei:ie ance:ence ence:ance ant:ent ent:ant able:ible ible:able tion:sion sion:tion ph:f
+    ough:ou ck:k que:k sc:s wh:w ful:full ally:aly ely:ly cess:ces ss:s ll:l mm:m nn:n pp:p rr:r
+    tt:t cc:c ff:f ea:ee ee:ea ou:u ai:ei ary:ery ate:ite ite:ate ise:ice cy:sy eous:ious
+    ious:eous uous:ous gue:ge ure:er er:or or:er al:el el:al il:ill xc:x ci:si ce:se se:ce si:ci
+    ch:k ch:c sh:ch g:j j:g c:k k:c s:z z:s v:b y:i tion:cion th:t th:d wh:h h: d:t t:d kn:n
+    qu:kw ough:o ight:ite igh:i mb:m gh:g tch:ch ture:cher ies:ys ied:yed ily:ly m:n i:e e:i
+    ou:o oo:u ee:i ea:e ai:a a:e ly:lly lly:ly full:ful less:les ness:nes ment:mant
+    """.split()
+    )
 )
 
 #: The keys beside each key (QWERTY).
@@ -282,7 +312,7 @@ KEYBOARD = dict(
     """.split()
 )
 
-_VOWELS = "aeiou"
+VOWELS = "aeiou"
 _HISSING = ("s", "x", "z", "ch", "sh")
 
 
@@ -292,7 +322,7 @@ def with_s(word: str) -> str:
     >>> [with_s(word) for word in "file class copy key".split()]
     ['files', 'classes', 'copies', 'keys']
     """
-    if word.endswith("y") and word[-2:-1] not in _VOWELS:
+    if word.endswith("y") and word[-2:-1] not in VOWELS:
         return word[:-1] + "ies"
     return word + ("es" if word.endswith(_HISSING) else "s")
 
@@ -318,12 +348,24 @@ def verb_endings(base: str) -> List[str]:
     """
     if base.endswith("e"):
         return [base + "d", base[:-1] + "ing"]
-    if base.endswith("y") and base[-2:-1] not in _VOWELS:
+    if base.endswith("y") and base[-2:-1] not in VOWELS:
         return [base[:-1] + "ied", base + "ing"]
     forms = [base + "ed", base + "ing"]
-    if base[-1:] not in _VOWELS + "wxy" and base[-2:-1] in tuple(_VOWELS):
+    if base[-1:] not in VOWELS + "wxy" and base[-2:-1] in tuple(VOWELS):
         forms += [base + base[-1] + "ed", base + base[-1] + "ing"]
     return forms
+
+
+def regular_endings(word: str) -> List[str]:
+    """The word inflected as if all words were regular.
+
+    >>> regular_endings("chose"), regular_endings("families"), regular_endings("child")
+    (['choosed', 'chosed', 'choses'], ['familys'], ['childed', 'childs'])
+    """
+    if word.endswith("ies"):
+        return [word[:-3] + "ys"]
+    regular = [verb_endings(base)[0] for base in IRREGULAR_VERBS.get(word, ())[:1]]
+    return [*regular, verb_endings(word)[0], word + "s"]
 
 
 def _bases(word: str) -> Iterator[str]:

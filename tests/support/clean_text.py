@@ -7,7 +7,7 @@ SUBJECTS = "The file;The files;A user;Users;Their server;My friends;The library;
 VERBS = "opens close opened is are reads wrote writes stopped stops doesn't write has".split()
 OBJECTS = (
     "a copy;the copies;an address;some classes;their names;the weather, too;its value;"
-    "the ``errno`` flag;a man;three women;in the house;at home;for a friend;whether it rains"
+    "the ``errno`` flag;a quick man;three women;in the house;at home;for a friend;whether it rains"
 ).split(";")
 
 

@@ -148,8 +148,12 @@ def test_spelling_and_lists_replace_by_what_they_say(number: int) -> None:
         assert new in english.noun_forms(old, LEXICON.counts)
     for new, old in replaced(*one_error("verb", number)):
         assert new in english.verb_forms(old, LEXICON.counts)
-    for new, old in replaced(*one_error("misspelling", number)):
-        assert any(new == b.join(old.rsplit(a, 1)) for a, b in english.MISSPELLINGS)
+    for new, _ in replaced(*one_error("misspelling", number)):
+        assert new not in LEXICON.counts
+    for new, old in replaced(*one_error("ending", number)):
+        assert new in english.regular_endings(old) and new not in LEXICON.counts
+    for new, old in replaced(*one_error("derivation", number)):
+        assert new in LEXICON.families[old] and confusion.stem(new) == confusion.stem(old)
 
 
 @given(st.integers(0, 10**6))
@@ -210,6 +214,24 @@ def test_punctuation_stands_alone_in_tokenised_text() -> None:
     for number in range(100):
         wrong = maker.pair(0, number, line).wrong.split()
         assert all(word in PUNCTUATION or word.isalpha() for word in wrong)
+
+
+def test_commas_come_and_go() -> None:
+    maker = make_noise({"comma": 1.0}, rate=0.3)
+    line = "The file opens , and the server stops because it is full ."
+    made = {maker.pair(0, number, line).wrong for number in range(400)}
+    assert line.replace(" ,", "") in made
+    assert any(wrong.count(",") == 2 for wrong in made)
+    assert all(wrong.replace(" ,", "") == line.replace(" ,", "") for wrong in made)
+
+
+def test_names_and_unknown_words_are_not_misspelt() -> None:
+    line = "The server of Server and serverless"
+    for kind in ("misspelling", "typo", "ending"):
+        for number in range(200):
+            wrong = make_noise({kind: 1.0}, rate=0.5).pair(0, number, line).wrong.split()
+            assert wrong[3:] == ["Server", "and", "serverless"] or kind != "ending"
+            assert wrong[3] == "Server" and wrong[5] == "serverless"
 
 
 def test_capital_of_a_sentence_stays_at_its_beginning() -> None:
@@ -323,6 +345,13 @@ def test_vocabulary_file(tmp_path: Path) -> None:
     (tmp_path / "words").write_text("the 2\nfile\n", "utf-8")
     with pytest.raises(PluginError, match="Line 2 of"):
         confusion.read_vocabulary(path)
+
+
+def test_families_have_one_stem() -> None:
+    words = "different difference differently develop development cat".split()
+    found = confusion.families(dict.fromkeys(words, 5))
+    assert found["different"] == ("difference", "differently")
+    assert found["develop"] == ("development",) and "cat" not in found
 
 
 # --- command line -----------------------------------------------------------------------

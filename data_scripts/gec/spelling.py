@@ -1,0 +1,145 @@
+"""Misspelt words: slips of one or two letters, in the proportions that learners make them.
+
+Each slip is a small function. It gets the letters, a place in them and random draws, and returns
+the letters with the slip, or ``None`` where it does not fit. The weights are the shares of such
+slips in the misspelt words of JFLEG's development set, even lines, counted from 0
+(``count_edits.py`` prints them).
+"""
+
+from bisect import bisect
+from itertools import accumulate
+from typing import Callable, Dict, Optional, Tuple
+
+from draws import Draws
+from english import KEYBOARD, MISSPELLINGS, VOWELS
+
+Slip = Callable[[str, int, Draws], Optional[str]]
+
+#: The shares of misspelt words with one slip, two, and three.
+SLIPS_A_WORD = (0.76, 0.17, 0.07)
+#: Places that are tried for a slip before it is given up.
+PLACES_TRIED = 4
+#: The share of slips that may fall on the first letter; people rarely err there.
+FIRST_LETTER = 0.25
+#: Letters that are written for a vowel, all alike; y is heard as one.
+_HEARD = VOWELS + "y"
+
+
+def _put(word: str, place: int, width: int, new: str) -> str:
+    return word[:place] + new + word[place + width :]
+
+
+def vowel_replaced(word: str, place: int, draws: Draws) -> Optional[str]:
+    """A vowel written for another: exemple."""
+    if word[place] not in _HEARD:
+        return None
+    return _put(word, place, 1, draws.pick(VOWELS.replace(word[place], "")))
+
+
+def vowel_dropped(word: str, place: int, draws: Draws) -> Optional[str]:
+    """A vowel that is hardly heard left out: intrested."""
+    return _put(word, place, 1, "") if word[place] in _HEARD else None
+
+
+def vowel_added(word: str, place: int, draws: Draws) -> Optional[str]:
+    """A vowel too many: possiable."""
+    return _put(word, place, 0, draws.pick(VOWELS))
+
+
+def consonant_dropped(word: str, place: int, draws: Draws) -> Optional[str]:
+    """A consonant left out: goverment."""
+    return None if word[place] in _HEARD else _put(word, place, 1, "")
+
+
+def letter_added(word: str, place: int, draws: Draws) -> Optional[str]:
+    """The key beside one pressed too, or a letter of the word once more: inflaction."""
+    beside = KEYBOARD.get(word[place], "")
+    return _put(word, place, 0, draws.pick(beside if beside and draws.chance(0.5) else word))
+
+
+def made_single(word: str, place: int, draws: Draws) -> Optional[str]:
+    """One of two equal letters left out: occuring."""
+    return _put(word, place, 1, "") if word[place] == word[place + 1 : place + 2] else None
+
+
+def made_double(word: str, place: int, draws: Draws) -> Optional[str]:
+    """A single consonant doubled: untill."""
+    if word[place] in _HEARD or word[place] in word[place + 1 : place + 2]:
+        return None
+    return _put(word, place, 0, word[place])
+
+
+def swapped(word: str, place: int, draws: Draws) -> Optional[str]:
+    """Two letters in the other order: becuase."""
+    pair = word[place : place + 2]
+    return _put(word, place, 2, pair[::-1]) if len({*pair}) == 2 else None
+
+
+def beside(word: str, place: int, draws: Draws) -> Optional[str]:
+    """The key beside the right one: becayse."""
+    keys = KEYBOARD.get(word[place])
+    return _put(word, place, 1, draws.pick(keys)) if keys else None
+
+
+def as_it_sounds(word: str, place: int, draws: Draws) -> Optional[str]:
+    """Letters that are written for others because they sound alike: sosiety."""
+    fitting = [(old, new) for old, new in MISSPELLINGS if old in word]
+    if not fitting:
+        return None
+    old, new = draws.pick(fitting)
+    found = word.find(old, place)
+    return _put(word, found if found >= 0 else word.find(old), len(old), new)
+
+
+def final_e(word: str, place: int, draws: Draws) -> Optional[str]:
+    """A silent e at the end left out or put on: creat, prefere."""
+    if word.endswith("e"):
+        return word[:-1]
+    return None if word[-1] in _HEARD else word + "e"
+
+
+#: Every slip with its share.
+SLIPS: Dict[str, Tuple[Slip, float]] = {
+    "vowel replaced": (vowel_replaced, 0.14),
+    "vowel dropped": (vowel_dropped, 0.14),
+    "vowel added": (vowel_added, 0.06),
+    "consonant dropped": (consonant_dropped, 0.12),
+    "letter added": (letter_added, 0.07),
+    "made single": (made_single, 0.07),
+    "made double": (made_double, 0.06),
+    "swapped": (swapped, 0.09),
+    "beside": (beside, 0.08),
+    "as it sounds": (as_it_sounds, 0.14),
+    "final e": (final_e, 0.03),
+}
+_FUNCTIONS = [slip for slip, _ in SLIPS.values()]
+_WEIGHTS = list(accumulate(weight for _, weight in SLIPS.values()))
+
+
+def _one_slip(word: str, draws: Draws) -> str:
+    """The word with one slip more, or as it is where none of those drawn fits."""
+    slip = _FUNCTIONS[bisect(_WEIGHTS, draws.uniform() * _WEIGHTS[-1], hi=len(_WEIGHTS) - 1)]
+    for _ in range(PLACES_TRIED):
+        place = draws.below(len(word))
+        if place == 0 and not draws.chance(FIRST_LETTER):
+            continue
+        changed = slip(word, place, draws)
+        if changed:
+            return changed
+    return word
+
+
+def misspelt(word: str, draws: Draws) -> str:
+    """A word of lower-case letters with one to three slips; sometimes unchanged.
+
+    Args:
+        word: at least one letter.
+        draws: random choices; equal ones give equal results.
+    """
+    drawn = draws.uniform()
+    for share in SLIPS_A_WORD:
+        word = _one_slip(word, draws)
+        drawn -= share
+        if drawn < 0:
+            break
+    return word
