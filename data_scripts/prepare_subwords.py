@@ -1,11 +1,12 @@
 """From raw parallel text to subword pieces and fairseq's binary data, no line lost."""
 
 import argparse
+import functools
 import io
 import json
 import os
 import shutil
-from typing import Callable, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import sentencepiece
 from fairseq import options
@@ -88,6 +89,14 @@ def get_parser() -> argparse.ArgumentParser:
         help="of the characters that SentencePiece must know (default 0.9995)",
     )
     parser.add_argument(
+        "--source-dropout",
+        type=float,
+        default=0.0,
+        metavar="SHARE",
+        help="merges left out, at random, in words of the training source that its target line "
+        "lacks: misspelt ones (BPE-dropout of SentencePiece; default 0)",
+    )
+    parser.add_argument(
         "--subword-model", metavar="FILE", help="use this one (model or codes), learn none"
     )
     parser.add_argument(
@@ -129,6 +138,8 @@ class Preparation:
                 files[name] = getattr(args, name)
         settings = {name: sha256_of_file(path) for name, path in files.items()}
         settings["subwords"] = args.subwords
+        if args.source_dropout:
+            settings["source_dropout"] = str(args.source_dropout)
         of_the_model = {"size": args.size, "character_coverage": args.character_coverage}
         if not args.subword_model:
             settings.update({name: str(value) for name, value in of_the_model.items()})
@@ -218,7 +229,34 @@ class Preparation:
     def cut_into_pieces(self, path: str, split: str, language: str) -> None:
         """Step 3: the pieces of each line."""
         lines = read_lines(self.path("raw", f"{split}.{language}"))
-        write_lines(path, Progress(self._pieces(lines), total=len(lines), unit="line"))
+        pieces = self._pieces(lines)
+        if self.args.source_dropout and (split, language) == ("train", self.languages[0]):
+            targets = read_lines(self.path("raw", f"{split}.{self.languages[1]}"))
+            pieces = self._sampled_pieces(lines, targets)
+        write_lines(path, Progress(pieces, total=len(lines), unit="line"))
+
+    def _sentencepiece(self) -> Any:
+        try:
+            return sentencepiece.SentencePieceProcessor(model_file=self.model)
+        except (OSError, RuntimeError):
+            raise PluginError(
+                f"{self.args.subword_model or self.model} is not a SentencePiece model. "
+                "For codes of subword-nmt, add --subwords subword-nmt."
+            ) from None
+
+    def _sampled_pieces(self, lines: Sequence[str], targets: Sequence[str]) -> Iterator[str]:
+        """Pieces drawn anew (Provilkov et al., 2020) for each word that the target line lacks."""
+        model = self._sentencepiece()
+        sentencepiece.set_random_generator_seed(1)
+        drawn = {"enable_sampling": True, "alpha": self.args.source_dropout}
+        usual = functools.lru_cache(None)(lambda word: model.encode(word, out_type=str))
+        for line, target in zip(lines, targets):
+            known, pieces = {*target.split()}, []
+            for word in line.split():
+                pieces += (
+                    usual(word) if word in known else model.encode(word, out_type=str, **drawn)
+                )
+            yield " ".join(pieces)
 
     def _pieces(self, lines: Sequence[str]) -> Iterator[str]:
         if self.args.subwords == "subword-nmt":
@@ -226,13 +264,7 @@ class Preparation:
                 bpe = BPE(codes)
             yield from (bpe.segment(line) for line in lines)
             return
-        try:
-            model = sentencepiece.SentencePieceProcessor(model_file=self.model)
-        except (OSError, RuntimeError):
-            raise PluginError(
-                f"{self.args.subword_model or self.model} is not a SentencePiece model. "
-                "For codes of subword-nmt, add --subwords subword-nmt."
-            ) from None
+        model = self._sentencepiece()
         for start in range(0, len(lines), CHUNK):
             chunk = list(lines[start : start + CHUNK])
             for pieces in model.encode(chunk, out_type=str, num_threads=self.args.workers):
@@ -292,6 +324,10 @@ def check_arguments(args: argparse.Namespace) -> None:
             "Without --train there is nothing to learn subwords and a dictionary from. "
             "Add --train, or both --subword-model and --dictionary."
         )
+    if not 0 <= args.source_dropout < 1:
+        raise PluginError("--source-dropout must be from 0 to less than 1. Correct it.")
+    if args.source_dropout and args.subwords != "sentencepiece":
+        raise PluginError("--source-dropout is for SentencePiece. Leave it out, or --subwords.")
     if args.target_dictionary and not args.dictionary:
         raise PluginError(
             "--target-dictionary goes with the source's. Add --dictionary, or leave it out."

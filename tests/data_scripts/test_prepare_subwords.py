@@ -100,6 +100,25 @@ def test_sentencepiece_learnt_resumed_and_reused(raw: Path, tmp_path: Path) -> N
         assert binary_lines(again / "bin", "test", language) == 20
 
 
+def test_only_words_that_the_target_lacks_are_cut_otherwise(tmp_path: Path) -> None:
+    lines = ["the house and the horse stand there"] * 60
+    wrong = [line.replace("horse", "house" if number % 2 else "hourse")
+             for number, line in enumerate(lines)]  # fmt: skip
+    for split in ("train", "dev"):
+        (tmp_path / f"{split}.err").write_text("\n".join(wrong) + "\n", "utf-8")
+        (tmp_path / f"{split}.cor").write_text("\n".join(lines) + "\n", "utf-8")
+    args = ["-s", "err", "-t", "cor", "--size", "35", "--source-dropout", "0.5"]
+    texts = ["--train", str(tmp_path / "train"), "--dev", str(tmp_path / "dev")]
+    prepare_subwords.main([*args, *texts, "--output", str(tmp_path / "out")])
+    prepare_subwords.main([*args, *texts, "--output", str(tmp_path / "again")])
+    sampled = read(tmp_path / "out" / "pieces" / "train.err")
+    usual = read(tmp_path / "out" / "pieces" / "valid.err")
+    assert sampled == read(tmp_path / "again" / "pieces" / "train.err")
+    assert len({*usual}) == 2 and sampled[1::2] == usual[1::2]  # all their words are in the target
+    assert len({*sampled[::2]}) > 5
+    assert {line.replace(" ", "") for line in sampled[::2]} == {usual[0].replace(" ", "")}
+
+
 def test_subword_nmt(raw: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     prepare_subwords.main(arguments(raw, out, "--subwords", "subword-nmt", "--size", 10))
@@ -119,6 +138,8 @@ def test_mistakes_are_told_in_a_sentence(raw: Path, tmp_path: Path) -> None:
 
     refused("Text file not found: .*nowhere.en", "--test", tmp_path / "nowhere")
     refused("SentencePiece cannot learn 9000 pieces .* another --size", "--size", 9000)
+    refused("must be from 0 to less than 1", "--source-dropout", 1)
+    refused("is for SentencePiece", "--source-dropout", 0.1, "--subwords", "subword-nmt")
     refused("another test.en, test.es", "--size", 60, "--test", raw / "dev")  # not: size
     with pytest.raises(PluginError, match="No text was given"):
         prepare_subwords.main(["-s", "en", "-t", "es", "--output", str(tmp_path / "x")])
