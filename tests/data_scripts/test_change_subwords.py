@@ -1,0 +1,87 @@
+"""A model with other subwords: embeddings that stay, and those that are put together."""
+
+from pathlib import Path
+from typing import Any, List
+
+import change_subwords
+import pytest
+import sentencepiece
+import torch
+from fairseq.data import Dictionary
+
+from specdec_plugin.errors import PluginError
+
+TEXT = [f"the house of {name} and the horse of {name}" for name in ("anna", "otto", "ada")] * 20
+
+
+@pytest.fixture()
+def folder(tmp_path: Path) -> Path:
+    """A checkpoint of an old vocabulary, its subwords and dictionaries old and new."""
+    with open(tmp_path / "spm.model", "wb") as written:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(TEXT),
+            model_writer=written,
+            model_type="bpe",
+            vocab_size=40,
+            minloglevel=2,
+        )
+    model = sentencepiece.SentencePieceProcessor(model_file=str(tmp_path / "spm.model"))
+    old, new = Dictionary(), Dictionary()
+    for piece in range(3, model.vocab_size()):
+        old.add_symbol(model.id_to_piece(piece))
+    for symbol in ("▁the", "▁houses", "rse", "§"):
+        new.add_symbol(symbol)
+    old.save(str(tmp_path / "old.txt"))
+    new.save(str(tmp_path / "new.txt"))
+    torch.manual_seed(1)
+    shared = torch.randn(len(old), 4)
+    weights = {
+        "encoder.embed_tokens.weight": shared,
+        "decoder.embed_tokens.weight": shared,
+        "decoder.layers.0.fc1.weight": torch.randn(6, 4),
+    }
+    torch.save({"model": weights, "args": None}, tmp_path / "model.pt")
+    return tmp_path
+
+
+def change(folder: Path, dictionary: str = "old.txt") -> Any:
+    arguments: List[str] = [str(folder / "model.pt")]
+    for flag, name in (
+        ("--subword-model", "spm.model"),
+        ("--dictionary", dictionary),
+        ("--new-dictionary", "new.txt"),
+        ("--output", "out.pt"),
+    ):
+        arguments += [flag, str(folder / name)]
+    change_subwords.main(arguments)
+    return torch.load(folder / "out.pt", weights_only=True)["model"]
+
+
+def test_embeddings(folder: Path) -> None:
+    before = torch.load(folder / "model.pt", weights_only=True)["model"]
+    after = change(folder)
+    old = Dictionary.load(str(folder / "old.txt"))
+    new = Dictionary.load(str(folder / "new.txt"))
+    table, made = before["encoder.embed_tokens.weight"], after["encoder.embed_tokens.weight"]
+    assert made.shape == (len(new), 4)
+    assert torch.equal(made[: old.nspecial], table[: old.nspecial])
+    assert torch.equal(made[new.index("▁the")], table[old.index("▁the")])
+    assert torch.equal(made[new.index("§")], table[old.unk()])
+    model = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spm.model"))
+    pieces = model.encode("houses", out_type=str)
+    assert len(pieces) > 1 and pieces[0].startswith("▁")
+    mean = torch.stack([table[old.index(piece)] for piece in pieces]).mean(0)
+    torch.testing.assert_close(made[new.index("▁houses")], mean)
+    for piece in change_subwords.pieces_of("rse", model):
+        assert not piece.startswith("▁")
+    name = "decoder.layers.0.fc1.weight"
+    assert torch.equal(after[name], before[name])
+    assert (
+        after["decoder.embed_tokens.weight"].data_ptr()
+        == after["encoder.embed_tokens.weight"].data_ptr()
+    )
+
+
+def test_a_dictionary_of_another_model(folder: Path) -> None:
+    with pytest.raises(PluginError, match="Give the dictionary of this model"):
+        change(folder, "new.txt")
