@@ -9,7 +9,7 @@ from ...errors import PluginError
 from ...progress import Progress
 from ...textfiles import read_lines
 from .annotators import EditCounts
-from .bootstrap import Estimate, Metric, estimate
+from .bootstrap import Difference, Estimate, Metric, estimate
 from .errant import errant_counts, load_errant
 from .gleu import Gleu
 from .m2 import Annotations, Edit, read_m2_file
@@ -27,7 +27,10 @@ EXAMPLE = """\
 examples:
   specdec-gec-score --source dev.src --hypothesis dev.hyp --m2 dev.m2.gz
   specdec-gec-score --source dev.src --hypothesis dev.hyp --references dev.ref0 dev.ref1 --json
-  specdec-gec-score --source dev.src --hypothesis dev.hyp --references dev.ref0 --metrics sari"""
+  specdec-gec-score --source dev.src --hypothesis dev.hyp --references dev.ref0 --metrics sari
+  # how much better than the untouched source:
+  specdec-gec-score --source dev.src --hypothesis dev.hyp --baseline dev.src \\
+      --references dev.ref0"""
 
 METRICS = ("m2", "gleu", "sari")
 
@@ -62,6 +65,11 @@ def build_parser() -> argparse.ArgumentParser:
         default=[],
         metavar="FILE",
         help="corrected or simplified sentences, a file for each reference; for gleu and sari",
+    )
+    files.add_argument(
+        "--baseline",
+        metavar="FILE",
+        help="another hypothesis, or the source: also print how much better the first one is",
     )
     files.add_argument("--lower", action="store_true", help="lowercase everything first")
     _add_scoring(parser.add_argument_group("scores"))
@@ -151,17 +159,17 @@ def check_numbers(options: argparse.Namespace) -> None:
         raise PluginError(f"--seed {options.seed}: give at least 0.")
 
 
-def read_corpus(options: argparse.Namespace) -> Corpus:
-    """All files; PluginError where their numbers of lines differ."""
+def read_corpus(options: argparse.Namespace, hypothesis: str) -> Corpus:
+    """All files, with one hypothesis; PluginError where their numbers of lines differ."""
     if not (options.source or options.m2):
         raise PluginError("The source is missing. Give --source, or --m2, which has it too.")
     m2 = list(read_m2_file(options.m2)) if options.m2 else []
     annotated = [tokens for tokens, _ in m2]
     sources = read_sentences(options.source) if options.source else annotated
     source_name = options.source or options.m2
-    hypotheses = read_sentences(options.hypothesis)
+    hypotheses = read_sentences(hypothesis)
     references = [read_sentences(path) for path in options.references]
-    paths = [options.hypothesis, *options.references] + ([options.m2] if options.m2 else [])
+    paths = [hypothesis, *options.references] + ([options.m2] if options.m2 else [])
     lists = [hypotheses, *references] + ([annotated] if options.m2 else [])
     for path, sentences in zip(paths, lists):
         if len(sentences) != len(sources):
@@ -286,10 +294,17 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     metric_names(options)
     check_numbers(options)
     errant = load_errant() if options.errant else None
-    corpus = read_corpus(options)
+    corpus = read_corpus(options, options.hypothesis)
+    metrics = build_metrics(options, corpus, errant)
+    if options.baseline:
+        others = build_metrics(options, read_corpus(options, options.baseline), errant)
+        metrics += [
+            (prefix, Difference(metric, other))
+            for (prefix, metric), (_, other) in zip(metrics, others)
+        ]
     sentences = len(corpus.sources)
     estimates: Dict[str, Estimate] = {}
-    for prefix, metric in build_metrics(options, corpus, errant):
+    for prefix, metric in metrics:
         found = estimate(metric, sentences, options.samples, options.confidence, options.seed)
         estimates.update((prefix + name, each) for name, each in found.items())
     print((as_json if options.json else table)(estimates, options, sentences))

@@ -4,6 +4,7 @@ A corpus of as many sentences is drawn from the sentences with replacement, many
 interval holds the middle 95 % of the scores of those corpora.
 """
 
+from dataclasses import dataclass
 from typing import Dict, List, NamedTuple, Protocol
 
 import numpy as np
@@ -28,6 +29,27 @@ class Estimate(NamedTuple):
     score: float
     low: float
     high: float
+
+
+@dataclass
+class Difference:
+    """How much better one hypothesis is than another, on the same sentences.
+
+    Attributes:
+        ours: scores of the one.
+        others: the same scores of the other.
+    """
+
+    ours: Metric
+    others: Metric
+
+    def scores(self, samples: np.ndarray) -> Dict[str, np.ndarray]:
+        """The differences; see :class:`Metric`."""
+        others = self.others.scores(samples)
+        return {
+            f"{name} gain": values - others[name]
+            for name, values in self.ours.scores(samples).items()
+        }
 
 
 def estimate(

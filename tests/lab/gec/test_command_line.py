@@ -208,3 +208,18 @@ def test_errant_is_missing_or_lacks_its_model(
         PluginError, match=r"needs ERRANT, which is not installed. Run 'pip install"
     ):
         main(args)
+
+
+def test_gain_over_a_baseline(files: Dict[str, Path], capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--m2", files["m2"], "--references", files["r0"], files["r1"], "--samples", "50"]
+    ours = scores(capsys, arguments(files, *more))["scores"]
+    args = arguments({**files, "hypothesis": files["source"]}, *more)
+    source = scores(capsys, args)["scores"]
+    both = scores(capsys, arguments(files, *more, "--baseline", files["source"]))["scores"]
+    assert {name: both[name] for name in ours} == ours
+    for name in ours:
+        gain = both[f"{name} gain"]
+        assert gain["score"] == pytest.approx(ours[name]["score"] - source[name]["score"])
+        assert gain["low"] <= gain["high"]
+    same = scores(capsys, arguments(files, *more, "--baseline", files["hypothesis"]))["scores"]
+    assert all(same[f"{name} gain"] == {"score": 0, "low": 0, "high": 0} for name in ours)
