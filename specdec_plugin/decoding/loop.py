@@ -17,10 +17,12 @@ import torch
 from torch import Tensor
 
 from ..engine import Backend
+from ..engine.output_projection import Scores
 from .acceptance import Emission, Rule, judge
 from .drafter import Drafter
 from .guard import FixedGate, Gate
 from .native_verification import NativeVerification
+from .preference import Preference, most_preferred
 from .queue import Queue
 from .schedule import Schedule
 from .state import Batch, Draft, Outcome, Rows
@@ -35,19 +37,27 @@ class VerifiedStep:
         verifier: what is accelerated.
         rule: which drafted tokens may stand.
         backend: who verifies; None: whoever runs the verifier.
+        preference: which tokens are preferred; None: those of greatest probability are chosen.
 
     Attributes:
         exact: whether the output is that of greedy decoding, whatever is drafted.
     """
 
-    def __init__(self, verifier: Verifier, rule: Rule, backend: Optional[Backend] = None) -> None:
+    def __init__(
+        self,
+        verifier: Verifier,
+        rule: Rule,
+        backend: Optional[Backend] = None,
+        preference: Optional[Preference] = None,
+    ) -> None:
         self.verifier = verifier
         self.rule = rule
         self.exact = rule.exact
+        self.preference = preference
         self._queue: Optional[Queue] = None
         self._native: Optional[NativeVerification] = None
         if NativeVerification.supports(verifier, backend) is None:
-            self._native = NativeVerification(verifier, rule)
+            self._native = NativeVerification(verifier, rule, preference)
         self.inform(frozenset())
 
     def inform(self, needs: FrozenSet[str]) -> None:
@@ -59,12 +69,14 @@ class VerifiedStep:
     def start(self, batch: Batch) -> None:
         """Begin a batch."""
         self.verifier.start(batch)
+        if self.preference is not None:
+            self.preference.start(batch)
         if self._native is not None:
             self._native.start()
 
     def queues(self, batch: Batch) -> bool:
         """Whether the kernels can decode a batch in one call, without drafts."""
-        if self._native is None:
+        if self._native is None or self.preference is not None:
             return False
         self.verifier.refresh()
         prefix = batch.constraints.prefix
@@ -87,8 +99,15 @@ class VerifiedStep:
             fed = torch.cat([fed, draft.tokens], dim=1)
         scores = self.verifier.scores(fed, constraints.pad)
         constraints.apply(scores.values, rows.lengths, rows.shortest, rows.longest)
-        emission = judge(scores, draft, self.rule, constraints.eos, rows.best(scores))
+        emission = judge(scores, draft, self.rule, constraints.eos, self._best(rows, draft, scores))
         return settle(rows, draft, emission, self._needs, self.verifier.hidden)
+
+    def _best(self, rows: Rows, draft: Draft, scores: Scores) -> Tensor:
+        """(rows, m + 1) what is chosen behind the chosen tokens and each drafted one."""
+        if self.preference is None:
+            return rows.best(scores)
+        preferred = self.preference.tokens(rows, draft)
+        return most_preferred(scores.values, preferred, self.preference.bias)
 
     def keep(self, rows: Rows) -> None:
         """Roll the caches back to what was accepted."""
@@ -97,6 +116,8 @@ class VerifiedStep:
     def select(self, rows: Tensor) -> None:
         """Continue with these rows."""
         self.verifier.select(rows)
+        if self.preference is not None:
+            self.preference.select(rows)
 
 
 class UnverifiedStep:

@@ -19,6 +19,7 @@ from ..vocab.prefilter import Prefilter
 from .acceptance import Rule
 from .constraints import Constraints
 from .native_rows import describe_rows
+from .preference import Preference
 from .state import Draft, Outcome, Rows
 from .verifier import Verifier
 
@@ -48,6 +49,10 @@ class VerifyCall(ctypes.Structure):
     bias = field("const float*", "(vocabulary) for exact scores, or null")
     gather = field("Gather*", "scores a part of the symbols, exactly, instead of both; or null")
     error_bound = field("ErrorBound", "of the prefilter, where beta is 1")
+    preferred = field(
+        "const int64_t*", "(count, block + 1) symbols that are preferred, -1: none; or null"
+    )
+    preference = field("float", "is added to their scores before the choice")
     beta = field("int", "a drafted token may stand if it is among the verifier's beta best")
     tolerance = field("float", "and its log-probability at most so far from the best")
     numbers = field("const float*", "(vocabulary) what symbols stand for, NaN if nothing; or null")
@@ -92,9 +97,12 @@ class NativeVerification:
     Args:
         verifier: one that :meth:`supports` allows.
         rule: the acceptance rule.
+        preference: which tokens are preferred, or None.
     """
 
-    def __init__(self, verifier: Verifier, rule: Rule) -> None:
+    def __init__(
+        self, verifier: Verifier, rule: Rule, preference: Optional[Preference] = None
+    ) -> None:
         engine = verifier.engines[0]
         assert isinstance(engine, CachedDecoder)
         self._verifier, self._engine = verifier, engine
@@ -103,6 +111,8 @@ class NativeVerification:
         self._rule = rule  # its tensors are read by the kernels
         self._call = VerifyCall(temperature=verifier.temperature)
         rule.describe(self._call)
+        self._preference = preference
+        self._preferred: Optional[Tensor] = None
         self._counts: List[Any] = []
         self._needs: FrozenSet[str] = frozenset()
         self._argmax: Optional[Tensor] = None
@@ -177,6 +187,7 @@ class NativeVerification:
         self._make_results(rows.size, width + 1)
         call.block = width
         call.draft, call.draft_lengths = tokens.data_ptr(), lengths.data_ptr()
+        self._describe_preference(rows, draft)
         self._library.verification_run(
             self._scratch, *handles, ctypes.byref(call), torch.get_num_threads()
         )
@@ -209,6 +220,13 @@ class NativeVerification:
         self._verifier.spent(seconds, call.scoring_seconds)
         if self._verifier.certified:
             self._verifier.statistics.certify(call.certified, call.certain, call.rescored)
+
+    def _describe_preference(self, rows: Rows, draft: Draft) -> None:
+        """Tell which symbols are preferred."""
+        if self._preference is not None:
+            self._preferred = self._preference.tokens(rows, draft)
+            self._call.preferred = self._preferred.data_ptr()
+            self._call.preference = self._preference.bias
 
     def _make_results(self, rows: int, width: int) -> None:
         """Make room for the counts, and for what the drafter needs besides them."""

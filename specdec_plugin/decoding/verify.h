@@ -121,8 +121,21 @@ class Verification {
     argmax_[input] = choose(call, input, values);
   }
 
+  // The greatest score's symbol, that of a preferred symbol raised for a moment.
+  int preferred(const VerifyCall& call, int input, float* values) const {
+    const int64_t row = input / width_;
+    const int64_t symbol = call.preferred[row * (call.block + 1) + input % width_];
+    if (symbol < 0) return argmax(values, vocabulary_);
+    const float kept = values[symbol];
+    values[symbol] = kept + call.preference;
+    const int best = argmax(values, vocabulary_);
+    values[symbol] = kept;
+    return best;
+  }
+
   // The greatest score's symbol, or the one that is drawn.
-  int choose(const VerifyCall& call, int input, const float* values) const {
+  int choose(const VerifyCall& call, int input, float* values) const {
+    if (call.preferred) return preferred(call, input, values);
     const Sampling& sampling = call.rows.sampling;
     if (!draws(sampling)) return argmax(values, vocabulary_);
     const Draw draw(sampling, input / width_, input % width_);

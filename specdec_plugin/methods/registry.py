@@ -36,6 +36,7 @@ from ..decoding.drafter import Drafter
 from ..decoding.guard import FixedGate, Gate, Guard
 from ..decoding.loop import DecodingLoop, UnverifiedStep, VerifiedStep
 from ..decoding.operations import Work
+from ..decoding.preference import Preference
 from ..errors import PluginError
 from ..fairseq_compat.options import flag_of, task_options
 from .options import VerifierOptions, option
@@ -49,6 +50,7 @@ OF_ANY_SEARCH = ("vocab_clusters",)
 _NOT_DRAWN = {
     **dict.fromkeys(["top_beta", "acceptance", "min_block"], "accepts tokens that were not drawn"),
     "vocab_clusters": "leaves out most symbols",
+    "copy_bias": "prefers tokens of the source",
 }
 
 
@@ -137,7 +139,8 @@ class Method(ABC):
         """Build what decodes batches; see :class:`..decoding.generator.ParallelGenerator`."""
         step: Any = UnverifiedStep()
         if setup.verifier is not None:
-            step = VerifiedStep(setup.verifier, cls.rule(setup))
+            rule, preference = cls.rule(setup), cls.preference(setup)
+            step = VerifiedStep(setup.verifier, rule, preference=preference)
         history = bool(getattr(setup.generation, "retain_iter_history", False))
         drafter = cls.build(setup)
         gate = cls.gate(setup, step, drafter)
@@ -161,6 +164,11 @@ class Method(ABC):
     def rule(cls, setup: Setup) -> Rule:
         """Which drafted tokens are accepted; the default accepts what greedy decoding chooses."""
         return TopBeta()
+
+    @classmethod
+    def preference(cls, setup: Setup) -> Optional[Preference]:
+        """Which tokens are preferred to more probable ones; the default is none."""
+        return None
 
     @classmethod
     def max_rows(cls, setup: Setup) -> Optional[int]:

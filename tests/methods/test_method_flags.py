@@ -18,6 +18,7 @@ VALUES = {
     "draft_confidence": 0.3,
     "draft_rows": 2,
     "fallback": "ngram",
+    "copy_bias": 0.5,
     "hybrid_length": 40,
     "jacobi_init": "source",
     "jacobi_window": "sliding",

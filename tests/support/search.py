@@ -35,6 +35,7 @@ def ours(
     temperature=1.0,
     backend=None,
     verifying=None,
+    preference=None,
     **lengths,
 ):
     """Hypotheses, and what was counted.
@@ -42,10 +43,11 @@ def ours(
     Args:
         backend: who computes.
         verifying: who verifies a draft.
+        preference: which tokens are preferred.
     """
     statistics = Statistics()
     engines = [build_engine(model, backend=backend) for model in models]
-    step = VerifiedStep(Verifier(engines, statistics, temperature), rule, verifying)
+    step = VerifiedStep(Verifier(engines, statistics, temperature), rule, verifying, preference)
     loop = DecodingLoop(drafter, step, statistics, keep_history=True)
     positions = min(model.max_decoder_positions() for model in models)
     options = Lengths(max_positions=positions, **lengths)

@@ -17,7 +17,7 @@ from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.symbols import Symbols
 from ...engine import Backend, choose_backend
 from .native import NativeSourceCopy
-from .source_copy import SourceCopy
+from .source_copy import SourceCopy, sources_of
 
 
 class InputGuidedDrafter(Drafter):
@@ -50,12 +50,9 @@ class InputGuidedDrafter(Drafter):
     def start(self, batch: Batch) -> None:
         """Begin at the start of the source, which counts as a match."""
         tokens = batch.net_input["src_tokens"]
-        padding = tokens.eq(self._symbols.source_pad)
-        starts = padding.long().cumprod(1).sum(1)  # fairseq pads on the left
         backend = self._backend or choose_backend(tokens.device)
         make: Any = NativeSourceCopy if backend.supports(tokens) is None else SourceCopy
-        # The search needs single symbols, which a CPU reads faster.
-        source, starts = self._symbols.source(tokens).cpu(), starts.cpu()
+        source, starts = sources_of(tokens, self._symbols)
         self._copies = make(source, starts, self._block_size, self._symbols.eos, self._longest)
         if self.fallback is not None:
             self.fallback.start(batch)

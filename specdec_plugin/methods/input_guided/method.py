@@ -8,6 +8,7 @@ from fairseq.dataclass import ChoiceEnum
 
 from ...decoding.drafter import Drafter
 from ...decoding.operations import Work
+from ...decoding.preference import Preference
 from ...errors import PluginError
 from ..block_nat import cost
 from ..block_nat.drafter import NATDrafter
@@ -18,11 +19,13 @@ from ..options import (
     DrafterOptions,
     DrafterPathOptions,
     DraftRowsOptions,
+    Range,
     VerifierOptions,
     option,
 )
 from ..registry import Method, Need, register_method
 from ..setup import Setup, rows_on
+from .copy_bias import CopyBias
 from .drafter import InputGuidedDrafter
 
 FALLBACK_CHOICES = ChoiceEnum(["nat", "ngram"])
@@ -51,6 +54,13 @@ class InputGuidedOptions(
         "several the nearest; without a match, or with a single symbol far away, the source as if "
         "each symbol replaced one. Default: nothing",
     )
+    copy_bias: float = option(
+        0.0,
+        "input-guided: number that is added to the log-probability of the source's next token "
+        "before the most probable token is chosen. Above 0 less of the source is changed, below 0 "
+        "more, so that the output is not that of greedy decoding. Printed scores are without it",
+        Range(-100, "give a number from -100 to less than 100", below=100),
+    )
 
 
 @register_method("input-guided")
@@ -67,12 +77,22 @@ class InputGuided(Method):
     def check(cls, cfg: Any) -> None:
         if str(cfg.fallback) == "nat" and cfg.drafter_path is None:
             raise PluginError("--fallback nat needs a drafter: add --drafter-path DRAFTER.pt.")
+        if cfg.copy_bias and cfg.certified_projection:
+            raise PluginError(
+                f"--copy-bias {cfg.copy_bias:g} changes which token is chosen, and "
+                "--certified-projection finds the most probable one: leave one of them out."
+            )
 
     @classmethod
     def max_rows(cls, setup: Setup) -> Optional[int]:
         """Copies cost nothing and are often right, so that they are tried with any number."""
         wanted: int = setup.cfg.draft_rows
         return wanted if wanted > 0 else None
+
+    @classmethod
+    def preference(cls, setup: Setup) -> Optional[Preference]:
+        bias = setup.cfg.copy_bias
+        return CopyBias(setup.symbols(), bias, setup.backend) if bias else None
 
     @classmethod
     def build(cls, setup: Setup) -> Drafter:

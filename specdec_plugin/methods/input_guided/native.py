@@ -36,6 +36,23 @@ class SourceCopyCall(ctypes.Structure):
     draft_lengths = field("int64_t*", "(count) result")
 
 
+@structure
+class SourceNextCall(ctypes.Structure):
+    """The tokens with which the source goes on."""
+
+    rows = field("Rows")
+    block = field("int", "tokens that each row of the draft has room for")
+    near = field("int", "how far a match of a single symbol may be")
+    source = field("const int64_t*", "(count, source_length) -1: no symbol of the output")
+    source_length = field("int")
+    matches = field("int64_t*", "(count, source_length + 1) as for a draft")
+    matched = field("int64_t*", "(count) tokens that matches and places take into account")
+    places = field("int64_t*", "(count) where the source goes on behind the chosen tokens")
+    draft = field("const int64_t*", "(count, block)")
+    draft_lengths = field("const int64_t*", "(count)")
+    next = field("int64_t*", "(count, block + 1) result, -1 where there is none")
+
+
 class NativeSourceCopy:
     """What :class:`.source_copy.SourceCopy` does, as one native step; its arguments."""
 
@@ -66,4 +83,37 @@ class NativeSourceCopy:
     def select(self, rows: Tensor) -> None:
         self._source, self._matches = self._source[rows], self._matches[rows]
         self._matched, self._starts = self._matched[rows], self._starts[rows]
+        self._describe()
+
+
+class NativeSourceNext:
+    """What :class:`.source_copy.SourceNext` does, as one native step; its arguments."""
+
+    def __init__(self, source: Tensor, starts: Tensor) -> None:
+        self._library = native.library()
+        self._source, self._matches = source.contiguous(), start_matches(source, starts)
+        self._matched, self._places = torch.zeros_like(starts), starts.clone()
+        self._call = SourceNextCall(near=NEAR)
+        self._describe()
+
+    def _describe(self) -> None:
+        call = self._call
+        call.source, call.source_length = self._source.data_ptr(), self._source.size(1)
+        call.matches, call.matched = self._matches.data_ptr(), self._matched.data_ptr()
+        call.places = self._places.data_ptr()
+
+    def after(self, rows: Rows, draft: Draft) -> Tensor:
+        """(rows, m + 1) the tokens behind the chosen ones and each drafted one; -1: none."""
+        tokens, lengths = draft.tokens.contiguous(), draft.lengths.contiguous()
+        found = torch.empty(tokens.size(0), tokens.size(1) + 1, dtype=torch.long)
+        call = self._call
+        describe_rows(rows, call.rows)
+        call.block, call.draft = tokens.size(1), tokens.data_ptr()
+        call.draft_lengths, call.next = lengths.data_ptr(), found.data_ptr()
+        self._library.source_next_after(ctypes.byref(call))
+        return found
+
+    def select(self, rows: Tensor) -> None:
+        self._source, self._matches = self._source[rows], self._matches[rows]
+        self._matched, self._places = self._matched[rows], self._places[rows]
         self._describe()

@@ -7,16 +7,56 @@ output. An end of the output is unique where the maximum is.
 ``source_copy.h`` does the same in one native call for all rows.
 """
 
-from typing import List
+from typing import List, Tuple
 
 import torch
 from torch import Tensor
 
 from ...decoding.state import Draft, Rows
+from ...decoding.symbols import Symbols
 
 #: How far away a match of a single symbol counts: an edit rarely adds or removes more symbols, and
 #: frequent symbols match at many positions.
 NEAR = 4
+
+
+def sources_of(tokens: Tensor, symbols: Symbols) -> Tuple[Tensor, Tensor]:
+    """What can be copied.
+
+    Args:
+        tokens: fairseq's ``src_tokens``, (rows, length).
+        symbols: of the dictionaries.
+
+    Returns:
+        on the CPU, where the search for single symbols is fast: (rows, length) the source in
+        symbols of the output, -1 where it has none; and (rows,) where each source begins.
+    """
+    # fairseq pads on the left.
+    starts = tokens.eq(symbols.source_pad).long().cumprod(1).sum(1)
+    return symbols.source(tokens).cpu(), starts.cpu()
+
+
+def follow(matches: List[int], source: List[int], token: int) -> List[int]:
+    """The matches of a row, lengthened by a new token of the output; see :func:`start_matches`."""
+    pairs = zip(matches, source)
+    return [0, *(match + 1 if symbol == token else 0 for match, symbol in pairs)]
+
+
+def likeliest(matches: List[int], replacing: int) -> int:
+    """The position behind the longest match, of several the one nearest to ``replacing``.
+
+    There the source continues if each chosen symbol replaced one of its own. The result is
+    ``replacing`` too if nothing matches but single symbols further than :data:`NEAR` from it.
+    """
+    most, last = max(matches), len(matches) - 1
+    found = [
+        position
+        for position, match in enumerate(matches)
+        if match == most > 0 and (most > 1 or abs(position - replacing) <= NEAR)
+    ]
+    if not found:
+        return min(replacing, last)
+    return min(found, key=lambda position: (abs(position - replacing), position))
 
 
 def start_matches(source: Tensor, starts: Tensor) -> Tensor:
@@ -42,7 +82,7 @@ class SourceCopy:
         starts: (rows,) on the CPU, where each source begins.
         block_size: the most tokens of a draft.
         eos: ends a draft.
-        longest: of several matches follow one, as :meth:`_likeliest` does, and continue without
+        longest: of several matches follow one, as :func:`likeliest` does, and continue without
             any.
     """
 
@@ -64,9 +104,10 @@ class SourceCopy:
         """The draft of one row with these chosen tokens."""
         replacing = self._starts[row] + len(chosen) - self._seen[row]
         for token in chosen[self._seen[row] :]:
-            self._follow(row, token)
+            self._matches[row] = follow(self._matches[row], self._sources[row], token)
         self._seen[row] = len(chosen)
-        start = self._likeliest(row, replacing) if self._longest else self._unique(row)
+        matches = self._matches[row]
+        start = likeliest(matches, replacing) if self._longest else self._unique(matches)
         self._starts[row] = start
         draft: List[int] = []
         for symbol in self._sources[row][start : start + self._block_size]:
@@ -75,39 +116,68 @@ class SourceCopy:
             draft.append(symbol)
         return draft
 
-    def _follow(self, row: int, token: int) -> None:
-        """Lengthen the matches by a new token of the output."""
-        pairs = zip(self._matches[row], self._sources[row])
-        self._matches[row] = [0, *(match + 1 if symbol == token else 0 for match, symbol in pairs)]
-
-    def _unique(self, row: int) -> int:
+    @staticmethod
+    def _unique(matches: List[int]) -> int:
         """The position behind the only longest match; the end of the source if there is none."""
-        matches = self._matches[row]
         most = max(matches)
         if most > 0 and matches.count(most) == 1:
             return matches.index(most)
         return len(matches) - 1
 
-    def _likeliest(self, row: int, replacing: int) -> int:
-        """The position behind the longest match, of several the one nearest to ``replacing``.
-
-        There the source continues if each chosen symbol replaced one of its own. The result is
-        ``replacing`` too if nothing matches but single symbols further than :data:`NEAR` from it.
-        """
-        matches = self._matches[row]
-        most, last = max(matches), len(matches) - 1
-        found = [
-            position
-            for position, match in enumerate(matches)
-            if match == most > 0 and (most > 1 or abs(position - replacing) <= NEAR)
-        ]
-        if not found:
-            return min(replacing, last)
-        return min(found, key=lambda position: (abs(position - replacing), position))
-
     def select(self, rows: Tensor) -> None:
         """Continue with these rows."""
         kept = rows.tolist()
         for name in ("_sources", "_matches", "_starts", "_seen"):
+            values = getattr(self, name)
+            setattr(self, name, [values[row] for row in kept])
+
+
+class SourceNext:
+    """The token with which the source goes on, behind any beginning of the output.
+
+    A place in the source moves with each token of the output, from the start of the source on. It
+    moves to where :func:`likeliest` says, with the place behind the last one for ``replacing``. So
+    it follows from source and output alone, whatever was drafted.
+
+    Args:
+        source, starts: as for :class:`SourceCopy`.
+    """
+
+    def __init__(self, source: Tensor, starts: Tensor) -> None:
+        self._sources: List[List[int]] = source.tolist()
+        self._matches: List[List[int]] = start_matches(source, starts).tolist()
+        self._places: List[int] = starts.tolist()
+        self._seen = [0] * len(self._places)
+
+    def after(self, rows: Rows, draft: Draft) -> Tensor:
+        """(rows, m + 1) the tokens behind the chosen ones and each drafted one; -1: none."""
+        width = draft.tokens.size(1) + 1
+        found = []
+        for row, (tokens, length) in enumerate(zip(draft.tokens.tolist(), draft.lengths.tolist())):
+            self._catch_up(row, rows.line(row)[1:])
+            following = self._following(row, tokens[:length])
+            found.append(following + [-1] * (width - len(following)))
+        return torch.tensor(found, dtype=torch.long)
+
+    def _catch_up(self, row: int, chosen: List[int]) -> None:
+        source, matches, place = self._sources[row], self._matches[row], self._places[row]
+        for token in chosen[self._seen[row] :]:
+            matches = follow(matches, source, token)
+            place = likeliest(matches, place + 1)
+        self._matches[row], self._places[row], self._seen[row] = matches, place, len(chosen)
+
+    def _following(self, row: int, drafted: List[int]) -> List[int]:
+        source, matches, place = self._sources[row], self._matches[row], self._places[row]
+        found = [*source[place : place + 1], -1][:1]
+        for token in drafted:
+            matches = follow(matches, source, token)
+            place = likeliest(matches, place + 1)
+            found += [*source[place : place + 1], -1][:1]
+        return found
+
+    def select(self, rows: Tensor) -> None:
+        """Continue with these rows."""
+        kept = rows.tolist()
+        for name in ("_sources", "_matches", "_places", "_seen"):
             values = getattr(self, name)
             setattr(self, name, [values[row] for row in kept])
