@@ -18,7 +18,14 @@ Settings, as variables:
   JFLEG=             folder with dev.src, dev.ref0 to dev.ref3 and dev.ref.m2.gz, to decode too
   FROM=              folder like MODEL: train on from that model, with its subwords
   DRAFTER=           a block-NAT drafter of MODEL, for --fallback nat
-  UPDATES=2200 LR=2e-3 COPIES=8 SIZE=8000 DIM=256 LAYERS=3   of training, pairs, subwords, model
+  NEW_SUBWORDS=      yes: learn new subwords all the same, and start from embeddings that
+                     change_subwords.py puts together
+  PASSES=8           over the training text, each with other errors, cut into other subwords
+  ROTATED=           folders like CORPUS, of whose training text a pass reads every fourth line
+  ERROR_RATE=0.14 CLEAN_SHARE=0.25   errors for each word, and lines without, of the pairs
+  UPDATES=2200 LR=1e-3 SIZE=8000 DIM=256 LAYERS=3   of training, subwords, model
+  SOURCE_DROPOUT=0.1 of subwords of misspelt words, in training
+  AVERAGED=4         checkpoints, 200 updates apart, whose mean is the model
   HELD_OUT=2000      sentences of the test text that are decoded
   SENTENCES=600      of these, and of JFLEG, how many the benchmark decodes; 0: no benchmark
   DECODINGS="fairseq-beam-5 input-guided input-guided-ngram"   scored beside fairseq-beam-1, and
@@ -37,11 +44,14 @@ USAGE
 [ $# -ge 2 ] || { usage; exit 1; }
 corpus=$1 output=$2 given=${3:-}
 task=${TASK:-correct} jfleg=${JFLEG:-} drafter=${DRAFTER:-} from=${FROM:-}
-updates=${UPDATES:-2200} held_out=${HELD_OUT:-2000} sentences=${SENTENCES:-600}
+updates=${UPDATES:-2200} passes=${PASSES:-8} rotated=${ROTATED:-} held_out=${HELD_OUT:-2000} sentences=${SENTENCES:-600}
 suffix=${SUFFIX:-en} threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
 case $task in
     correct) ;;
-    restore) [ -z "$jfleg" ] || fail "JFLEG is about TASK=correct. Leave it out." ;;
+    restore)
+        [ -z "$jfleg" ] || fail "JFLEG is about TASK=correct. Leave it out."
+        passes=1 # all would be alike
+        ;;
     *) fail "TASK=$task is neither correct nor restore. Choose one of them." ;;
 esac
 for folder in "$given" "$from"; do
@@ -51,15 +61,17 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$root/specdec_plugin
 text=$output/text     # of both tasks
 work=$output/$task
+averaged=${AVERAGED:-4}
+dropout=(--source-dropout "${SOURCE_DROPOUT:-0.1}")
 export OMP_NUM_THREADS=$threads
 
 # Files appear under their names when they are whole.
 
 # --- text and pairs ---------------------------------------------------------------------
 
-lines_of() {  # SPLIT
+lines_of() {  # SPLIT FOLDERS
     local folders folder file
-    IFS=: read -r -a folders <<<"$corpus"
+    IFS=: read -r -a folders <<<"$2"
     for folder in "${folders[@]}"; do
         find -L "$folder" -type f \( -name "$1.$suffix" -o -name "$1.$suffix.gz" \) |
             LC_ALL=C sort
@@ -68,16 +80,25 @@ lines_of() {  # SPLIT
     done
 }
 
-clean_text() {  # SPLIT MOST
-    [ ! -e "$text/$1.$suffix" ] || return 0
-    lines_of "$1" | LC_ALL=C awk -v most="$2" \
+clean_text() {  # SPLIT MOST FOLDERS NAME
+    [ ! -e "$text/$4.$suffix" ] || return 0
+    lines_of "$1" "$3" | LC_ALL=C awk -v most="$2" \
         'NF >= 3 && NF <= 60 && !seen[$0]++ && (!most || n++ < most)' |
-        "$python" "$root/data_scripts/gec/tokenise.py" >"$text/$1.tmp"
-    [ -s "$text/$1.tmp" ] || fail "$corpus holds no text in $1.$suffix. Check the folder."
-    mv "$text/$1.tmp" "$text/$1.$suffix"
+        "$python" "$root/data_scripts/gec/tokenise.py" >"$text/$4.tmp"
+    [ -s "$text/$4.tmp" ] || fail "$3 holds no text in $1.$suffix. Check the folder."
+    mv "$text/$4.tmp" "$text/$4.$suffix"
 }
 
-make_pairs() {  # SPLIT SEED [OPTIONS]
+text_of_pass() {  # PASS
+    [ ! -e "$text/pass-$1.$suffix" ] || return 0
+    {
+        cat "$text/train.$suffix"
+        [ -z "$rotated" ] || awk -v pass="$1" 'NR % 4 == pass % 4' "$text/rotated.$suffix"
+    } >"$text/pass-$1.tmp"
+    mv "$text/pass-$1.tmp" "$text/pass-$1.$suffix"
+}
+
+make_pairs() {  # NAME SEED
     local clean=$text/$1.$suffix pairs=$work/pairs/$1
     [ ! -e "$pairs.err" ] || return 0  # the last of the two to be there
     if [ "$task" = restore ]; then
@@ -85,10 +106,10 @@ make_pairs() {  # SPLIT SEED [OPTIONS]
         cp "$clean" "$pairs.cor"
         mv "$pairs.tmp" "$pairs.err"
     else
-        # Words are counted in the training text, which comes first.
+        # Words are counted in the first training text, which comes first.
         "$python" "$root/data_scripts/gec/make_errors.py" "$clean" --output "$pairs" \
-            --error-rate 0.12 --clean-share 0.15 --vocabulary "$work/words.txt" --seed "$2" \
-            --workers "${WORKERS:-1}" "${@:3}"
+            --error-rate "${ERROR_RATE:-0.14}" --clean-share "${CLEAN_SHARE:-0.25}" \
+            --vocabulary "$work/words.txt" --seed "$2" --workers "${WORKERS:-1}"
     fi
 }
 
@@ -97,25 +118,41 @@ prepare() {  # FOLDER OPTIONS: subwords and binary data
         -s err -t cor --output "$1" --workers "${WORKERS:-1}" "${@:2}"
 }
 
+further_pass() {  # PASS
+    [ ! -e "$work/pass-$1/bin" ] || return 0
+    text_of_pass "$1"
+    make_pairs "pass-$1" $((100 + $1))
+    prepare "$work/pass-$1" --train "$work/pairs/pass-$1" "${dropout[@]}" \
+        --subword-model "$work/data/spm.model" --dictionary "$work/data/bin/dict.err.txt"
+}
+
 # --- the model --------------------------------------------------------------------------
 
 train_model() {
-    local dim=${DIM:-256} layers=${LAYERS:-3}
-    fairseq_train "$work/data/bin" -s err -t cor --user-dir "$plugin" \
+    local dim=${DIM:-256} layers=${LAYERS:-3} start=${from:+$from/model.pt} bins=$work/data/bin
+    for ((pass = 2; pass <= passes; pass++)); do bins+=:$work/pass-$pass/bin; done
+    if [ -n "$from" ] && [ -n "${NEW_SUBWORDS:-}" ]; then
+        start=$work/start.pt
+        [ -e "$start" ] || "$python" "$root/data_scripts/change_subwords.py" "$from/model.pt" \
+            --subword-model "$from/spm.model" --dictionary "$from/dict.err.txt" \
+            --new-dictionary "$work/data/bin/dict.err.txt" --output "$start"
+    fi
+    fairseq_train "$bins" -s err -t cor --user-dir "$plugin" \
         --task specdec_translation ${device:+"$device" --cpu-autocast bfloat16} \
-        ${from:+--finetune-from-model "$from/model.pt"} \
+        ${start:+--finetune-from-model "$start"} \
         --arch transformer --share-all-embeddings --dropout 0.1 \
         --encoder-layers "$layers" --encoder-embed-dim "$dim" --encoder-attention-heads 4 \
         --decoder-layers "$layers" --decoder-embed-dim "$dim" --decoder-attention-heads 4 \
         --encoder-ffn-embed-dim $((4 * dim)) --decoder-ffn-embed-dim $((4 * dim)) \
         --criterion cross_entropy --optimizer adam --adam-betas '(0.9, 0.98)' \
-        --lr "${LR:-2e-3}" \
-        --lr-scheduler polynomial_decay --warmup-updates $((updates * 3 / 11)) \
-        --total-num-update "$updates" --max-update "$updates" --max-tokens 4096 \
-        --save-interval-updates 200 --keep-interval-updates 4 --no-epoch-checkpoints \
+        --lr "${LR:-1e-3}" --lr-scheduler inverse_sqrt --warmup-updates 300 \
+        --max-epoch "$passes" --max-update "$updates" --max-tokens 4096 \
+        --save-interval-updates 200 --keep-interval-updates "$averaged" --no-epoch-checkpoints \
         --log-format simple --log-interval 20 --num-workers 0 --seed 1 --save-dir "$work/training"
-    specdec-average-checkpoints --inputs "$work/training/checkpoint_last.pt" \
-        --output "$model" --half
+    local saved
+    saved=$(compgen -G "$work/training/checkpoint_*_*.pt") || saved=$work/training/checkpoint_last.pt
+    mapfile -t saved <<<"$saved"
+    specdec-average-checkpoints --inputs "${saved[@]}" --output "$model" --half
 }
 
 # --- decoding and scores ----------------------------------------------------------------
@@ -198,24 +235,23 @@ benchmarks() {  # DATA FOLDER
 mkdir -p "$text" "$work/pairs"
 
 step "clean text: unique lines of 3 to 60 words, tokenised"
-for split in train dev test; do
-    most=0
-    [ "$split" != test ] || most=$held_out
-    clean_text "$split" "$most"
-done
+clean_text train 0 "$corpus" train
+clean_text dev 0 "$corpus" dev
+clean_text test "$held_out" "$corpus" test
+[ -z "$rotated" ] || clean_text train 0 "$rotated" rotated
 
 step "pairs to $task"
-copies=${COPIES:-8}
-[ -z "$given" ] || copies=1  # words are counted in them
-make_pairs train 1 --copies "$copies"
+text_of_pass 1
+make_pairs pass-1 101
 make_pairs dev 2
 make_pairs test 3
 
 step "subwords and binary data"
 model=${given:-$work}/model.pt
 options=()
-[ -n "$given" ] || options+=(--train "$work/pairs/train" --valid "$work/pairs/dev")
+[ -n "$given" ] || options+=(--train "$work/pairs/pass-1" --valid "$work/pairs/dev" "${dropout[@]}")
 parent=${given:-$from}
+[ -z "${NEW_SUBWORDS:-}" ] || parent=$given
 if [ -n "$parent" ]; then
     options+=(--subword-model "$parent/spm.model" --dictionary "$parent/dict.err.txt")
 else
@@ -223,8 +259,12 @@ else
 fi
 prepare "$work/data" --test "$work/pairs/test" "${options[@]}"
 
-step "model"
-[ -e "$model" ] || train_model
+if [ ! -e "$model" ]; then
+    step "further passes"
+    for ((pass = 2; pass <= passes; pass++)); do further_pass "$pass"; done
+    step "model"
+    train_model
+fi
 
 # The others are compared with the first.
 more=${DECODINGS-fairseq-beam-5 input-guided input-guided-ngram}
