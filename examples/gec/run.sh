@@ -25,6 +25,7 @@ Settings, as variables:
   ERROR_RATE=0.14 CLEAN_SHARE=0.25   errors for each word, and lines without, of the pairs
   UPDATES=2200 LR=1e-3 SIZE=8000 DIM=256 LAYERS=3   of training, subwords, model
   SOURCE_DROPOUT=0.1 of subwords of misspelt words, in training
+  DROPOUT=0          errors that differ in each pass regularise enough
   AVERAGED=4         checkpoints, 200 updates apart, whose mean is the model
   HELD_OUT=2000      sentences of the test text that are decoded
   SENTENCES=600      of these, and of JFLEG, how many the benchmark decodes; 0: no benchmark
@@ -140,12 +141,13 @@ train_model() {
     fairseq_train "$bins" -s err -t cor --user-dir "$plugin" \
         --task specdec_translation ${device:+"$device" --cpu-autocast bfloat16} \
         ${start:+--finetune-from-model "$start"} \
-        --arch transformer --share-all-embeddings --dropout 0.1 \
+        --arch transformer --share-all-embeddings --dropout "${DROPOUT:-0}" \
         --encoder-layers "$layers" --encoder-embed-dim "$dim" --encoder-attention-heads 4 \
         --decoder-layers "$layers" --decoder-embed-dim "$dim" --decoder-attention-heads 4 \
         --encoder-ffn-embed-dim $((4 * dim)) --decoder-ffn-embed-dim $((4 * dim)) \
-        --criterion cross_entropy --optimizer adam --adam-betas '(0.9, 0.98)' \
-        --lr "${LR:-1e-3}" --lr-scheduler inverse_sqrt --warmup-updates 300 \
+        --criterion projected_cross_entropy --label-smoothing 0 \
+        --optimizer adam --adam-betas '(0.9, 0.98)' --lr "${LR:-1e-3}" \
+        --lr-scheduler inverse_sqrt --warmup-updates 300 \
         --max-epoch "$passes" --max-update "$updates" --max-tokens 4096 \
         --save-interval-updates 200 --keep-interval-updates "$averaged" --no-epoch-checkpoints \
         --log-format simple --log-interval 20 --num-workers 0 --seed 1 --save-dir "$work/training"
