@@ -24,6 +24,7 @@ Settings, as variables:
   ROTATED=           folders like CORPUS, of whose training text a pass reads every fourth line
   ERROR_RATE=0.14 CLEAN_SHARE=0.25   errors for each word, and lines without, of the pairs
   UPDATES=2200 LR=1e-3 SIZE=8000 DIM=256 LAYERS=3   of training, subwords, model
+  WORD_LINES=30000   lines of words of the vocabulary, half of them misspelt, in each pass
   SOURCE_DROPOUT=0.1 of subwords of misspelt words, in training
   DROPOUT=0          errors that differ in each pass regularise enough
   AVERAGED=4         checkpoints, 200 updates apart, whose mean is the model
@@ -62,7 +63,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$root/specdec_plugin
 text=$output/text     # of both tasks
 work=$output/$task
-averaged=${AVERAGED:-4}
+averaged=${AVERAGED:-4} word_lines=${WORD_LINES:-30000}
 dropout=(--source-dropout "${SOURCE_DROPOUT:-0.1}")
 export OMP_NUM_THREADS=$threads
 
@@ -114,6 +115,26 @@ make_pairs() {  # NAME SEED
     fi
 }
 
+training_pairs() {  # PASS: those of its text, and of lines of words, half of them misspelt
+    local text_of=$work/pairs/pass-$1 words=$work/pairs/words-$1 all=$work/pairs/train-$1 side
+    text_of_pass "$1"
+    make_pairs "pass-$1" $((100 + $1))
+    [ ! -e "$all.err" ] || return 0
+    if [ "$task" = correct ] && [ "$word_lines" != 0 ]; then
+        "$python" "$root/data_scripts/gec/sample_words.py" "$work/words.txt" \
+            --lines "$word_lines" --seed "$1" --output "$words.txt"
+        "$python" "$root/data_scripts/gec/make_errors.py" "$words.txt" --output "$words" \
+            --error-rate 0.5 --clean-share 0 --mix misspelling=8,typo=1,ending=0.5 \
+            --vocabulary "$work/words.txt" --seed $((200 + $1)) --workers "${WORKERS:-1}"
+    else
+        : | tee "$words.cor" >"$words.err"
+    fi
+    for side in cor err; do
+        cat "$text_of.$side" "$words.$side" >"$all.tmp"
+        mv "$all.tmp" "$all.$side"
+    done
+}
+
 prepare() {  # FOLDER OPTIONS: subwords and binary data
     [ -e "$1/bin/dict.cor.txt" ] || "$python" "$root/data_scripts/prepare_subwords.py" \
         -s err -t cor --output "$1" --workers "${WORKERS:-1}" "${@:2}"
@@ -121,9 +142,8 @@ prepare() {  # FOLDER OPTIONS: subwords and binary data
 
 further_pass() {  # PASS
     [ ! -e "$work/pass-$1/bin" ] || return 0
-    text_of_pass "$1"
-    make_pairs "pass-$1" $((100 + $1))
-    prepare "$work/pass-$1" --train "$work/pairs/pass-$1" "${dropout[@]}" \
+    training_pairs "$1"
+    prepare "$work/pass-$1" --train "$work/pairs/train-$1" "${dropout[@]}" \
         --subword-model "$work/data/spm.model" --dictionary "$work/data/bin/dict.err.txt"
 }
 
@@ -243,15 +263,14 @@ clean_text test "$held_out" "$corpus" test
 [ -z "$rotated" ] || clean_text train 0 "$rotated" rotated
 
 step "pairs to $task"
-text_of_pass 1
-make_pairs pass-1 101
+training_pairs 1
 make_pairs dev 2
 make_pairs test 3
 
 step "subwords and binary data"
 model=${given:-$work}/model.pt
 options=()
-[ -n "$given" ] || options+=(--train "$work/pairs/pass-1" --valid "$work/pairs/dev" "${dropout[@]}")
+[ -n "$given" ] || options+=(--train "$work/pairs/train-1" --valid "$work/pairs/dev" "${dropout[@]}")
 parent=${given:-$from}
 [ -z "${NEW_SUBWORDS:-}" ] || parent=$given
 if [ -n "$parent" ]; then

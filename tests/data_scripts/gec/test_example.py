@@ -11,7 +11,10 @@ import pytest
 from tests.support.clean_text import sentences
 from tests.support.command_lines import run_example
 
-TINY = dict(UPDATES="2", PASSES="1", SIZE="120", DIM="16", LAYERS="1", HELD_OUT="3", THREADS="1")
+TINY = dict(
+    UPDATES="2", PASSES="1", WORD_LINES="5", SIZE="120", DIM="16", LAYERS="1", HELD_OUT="3",
+    THREADS="1",
+)  # fmt: skip
 run = partial(run_example, "gec")
 
 
