@@ -23,6 +23,14 @@ def model():
     return ways.verifier("greedy", **LARGE)
 
 
+@pytest.fixture(autouse=True)
+def pythons_own_handler():
+    """A shell lets what it starts in the background ignore Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize("sentences, workers", [(32, 1), (32, 2), (8, 1)])
 @pytest.mark.parametrize("method, beam", [("greedy", 1), ("beam", 2)])
 def test_it_ends_within_a_second(model, method, beam, sentences, workers):

@@ -49,7 +49,11 @@ def test_a_line_and_a_status(corpus, slow_model, tmp_path, decoding, beam):
     found = shutil.which(program, path=os.path.dirname(sys.executable))
     with open(tmp_path / "errors", "wb") as errors:
         running = subprocess.Popen(
-            [found, *args], env=ENVIRONMENT, stderr=errors, start_new_session=True
+            [found, *args],
+            env=ENVIRONMENT,
+            stderr=errors,
+            start_new_session=True,
+            preexec_fn=_hear,
         )
         _wait_for(tmp_path / "errors", "loading model(s)", running)
         time.sleep(3)
@@ -64,6 +68,11 @@ def test_a_line_and_a_status(corpus, slow_model, tmp_path, decoding, beam):
     assert seconds < MOST
     written = (tmp_path / "out" / "generate-test.txt").read_text("utf-8")
     assert written == "" or written.endswith("\n")
+
+
+def _hear():
+    """Ctrl-C is not ignored, as by what a shell starts in the background."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _wait_for(path: Path, words, running):

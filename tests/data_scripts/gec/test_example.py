@@ -95,6 +95,7 @@ def test_from_text_to_tables(corpus: Path, jfleg: Path, tmp_path: Path) -> None:
     assert f"loading pretrained model from {ship / 'model.pt'}" in trained.stdout + trained.stderr
 
 
+@pytest.mark.slow
 def test_pairs_to_restore(corpus: Path, tmp_path: Path) -> None:
     """With all steps done but the first two."""
     output, work = tmp_path / "out", tmp_path / "out" / "restore"
