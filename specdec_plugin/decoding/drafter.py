@@ -1,7 +1,7 @@
 """The contract between the loop and whoever proposes tokens."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, FrozenSet, Sequence
+from typing import ClassVar, FrozenSet, List, Sequence
 
 from torch import Tensor
 
@@ -41,11 +41,11 @@ class Drafter(ABC):
             outcome: what was drafted, kept and added.
         """
 
-    def missed(self, line: Tensor) -> None:  # noqa: B027 - most learn nothing
+    def missed(self, line: List[int]) -> None:  # noqa: B027 - most learn nothing
         """Learn from a sentence that was decoded to its end while no drafts were wanted.
 
         Args:
-            line: (length + 1,) on the CPU, the first symbol and those that were chosen.
+            line: the first symbol and those that were chosen.
         """
 
     def select(self, rows: Tensor) -> None:  # noqa: B027 - some hold nothing of the rows

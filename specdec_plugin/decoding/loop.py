@@ -6,8 +6,8 @@ are appended, and its cache keeps exactly what was accepted. So an iteration add
 1 to m + 1 tokens to a row. Rows accept different counts, finish at different
 iterations and then leave the batch. The host waits for the device once an iteration.
 
-A gate says in which iterations the drafter is asked. The drafter starts with the rows that are left
-when it is first asked, and stops when it is not.
+A gate decides in which iterations the drafter is asked. The drafter starts with the rows that are
+left when it is first asked, and stops when it is not.
 """
 
 import time
@@ -208,7 +208,7 @@ class DecodingLoop:
         step: :class:`VerifiedStep` or :class:`UnverifiedStep`.
         statistics: where iterations, acceptance and time are counted.
         keep_history: also return the draft and the outcome of each iteration.
-        gate: says when the drafter is asked; None: always.
+        gate: decides when the drafter is asked; None: always.
         workers: sentences are decoded without drafts by so many at once; 0: by one for each thread.
     """
 
@@ -277,11 +277,10 @@ class DecodingLoop:
     def _queued(self, batch: Batch) -> List[Dict[str, Any]]:
         """A hypothesis for each sentence, without drafts."""
         found = self.step.queue(batch, self.workers)
-        first = torch.tensor([batch.bos])
         for hypothesis in found:
             hypothesis.update(steps=len(hypothesis["tokens"]), history=[])
             if self.drafter is not None:
-                self.drafter.missed(torch.cat([first, hypothesis["tokens"]]))
+                self.drafter.missed([batch.bos, *hypothesis["tokens"].tolist()])
         tokens = sum(len(each["tokens"]) for each in found)
         self.statistics.count_undrafted(tokens, self.drafter is not None)
         return list(found)
@@ -354,7 +353,7 @@ class DecodingLoop:
                 hypothesis["steps"] = rows.steps
                 finished[index] = hypothesis
                 if self.drafter is not None and not self._started:
-                    self.drafter.missed(rows.inputs[row, : rows.host_lengths[row] + 1].cpu())
+                    self.drafter.missed(rows.line(row))
         unfinished = [row for row, end in enumerate(ended) if not end]
         kept = rows.select(unfinished)
         if kept is not None:

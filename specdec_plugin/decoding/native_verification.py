@@ -147,7 +147,7 @@ class NativeVerification:
 
     @classmethod
     def certifies(cls, verifier: Verifier) -> Optional[str]:
-        """Why the kernels cannot be certain of what float32 says, in a few words; None: they can.
+        """Why the kernels cannot be certain of float32's choice, in a few words; None: they can.
 
         Asked where the weights are now.
         """

@@ -254,11 +254,13 @@ class Draft(NamedTuple):
         tokens: (rows, m) the tokens to come; undefined beyond ``lengths``.
         lengths: (rows,) how many tokens each row proposes, at most m.
         scores: (rows, m) the drafter's log-probabilities, if it was asked for them.
+        lines: the proposed tokens of each row on the host, where the drafter had them.
     """
 
     tokens: Tensor
     lengths: Tensor
     scores: Optional[Tensor] = None
+    lines: Optional[Sequence[Sequence[int]]] = None
 
     @classmethod
     def of(cls, drafts: Sequence[Sequence[int]], device: torch.device) -> "Draft":
@@ -269,7 +271,17 @@ class Draft(NamedTuple):
         return cls(
             torch.tensor(tokens, dtype=torch.long, device=device).view(len(drafts), width),
             torch.tensor(lengths, dtype=torch.long, device=device),
+            lines=drafts,
         )
+
+    def on_host(self) -> Sequence[Sequence[int]]:
+        """The proposed tokens of each row. It waits for the device only without ``lines``."""
+        if self.lines is not None:
+            return self.lines
+        if self.tokens.size(1) == 0:
+            return [[]] * self.tokens.size(0)
+        table = torch.cat([self.lengths.unsqueeze(1), self.tokens], 1).tolist()
+        return [line[1 : 1 + max(0, line[0])] for line in table]
 
     def within(self, rows: Rows, room: int) -> "Draft":
         """Cut to ``room`` tokens beyond which a row would pass its length limit.
@@ -283,7 +295,11 @@ class Draft(NamedTuple):
         width = min(self.tokens.size(1), max(0, room - rows.shortest))
         lengths = torch.minimum(self.lengths, room - rows.lengths)
         scores = self.scores if self.scores is None else self.scores[:, :width]
-        return Draft(self.tokens[:, :width], lengths, scores)
+        lines = self.lines
+        if lines is not None:
+            left = [max(0, room - length) for length in rows.host_lengths]
+            lines = [line[:most] for line, most in zip(lines, left)]
+        return Draft(self.tokens[:, :width], lengths, scores, lines)
 
     def real(self) -> Tensor:
         """(rows, m) true where a token is proposed."""

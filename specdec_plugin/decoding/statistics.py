@@ -8,7 +8,7 @@ from typing import Dict, Iterator, List, Optional, Sequence
 
 from .guard import FixedGate, Measured
 
-#: The share of iterations without drafts, from which on a run says so.
+#: The share of iterations without drafts, from which on a run reports it.
 _HARDLY = 0.75
 PARTS = ("encoder", "drafter", "verifier", "projection")
 
@@ -23,7 +23,7 @@ class Statistics:
         tokens: output tokens, ends of sentence included.
         iterations: one for each row of each loop iteration, so that
             ``tokens / iterations`` is the papers' accepted tokens at any batch size.
-        gated: iterations in which nothing was drafted, because the gate said so.
+        gated: iterations in which nothing was drafted, because the gate was closed.
         draft_lengths: how often a row drafted so many tokens.
         kept_lengths: how often a row kept so many of them.
         drafter_sources: sentences whose source a trained drafter read.

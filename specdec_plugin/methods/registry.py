@@ -117,7 +117,7 @@ class Method(ABC):
     def check(cls, cfg: Any) -> None:
         """Refuse flags that contradict each other, with a :class:`PluginError`."""
 
-    @classmethod  # noqa: B027 - most keep what fairseq's options say, or refuse it
+    @classmethod  # noqa: B027 - most keep fairseq's options, or refuse them
     def check_search(cls, generation: Any) -> None:
         """Refuse fairseq's generation options that contradict each other, likewise."""
 
@@ -149,7 +149,7 @@ class Method(ABC):
 
     @classmethod
     def gate(cls, setup: Setup, step: Any, drafter: Optional[Drafter]) -> Gate:
-        """Build what says when to draft.
+        """Build what decides when to draft.
 
         It is measured where the user leaves it open, and where the output cannot depend on it.
         """

@@ -30,13 +30,7 @@ class Linear {
   // weight: (outputs, inputs); bias: (outputs) or null. threads: that pack.
   Linear(const float* weight, const float* bias, int outputs, int inputs, Format format,
          int threads)
-      : outputs(outputs),
-        inputs(inputs),
-        format(format),
-        panels((outputs + PANEL - 1) / PANEL),
-        steps((inputs + numbers_per_word(format) - 1) / numbers_per_word(format)),
-        bias_(size_t(panels) * PANEL, 0.0f),
-        scales_(is_integer(format) ? bias_.size() : 0, 0.0f) {
+      : Linear(outputs, inputs, format) {
     if (bias) std::copy(bias, bias + outputs, bias_.begin());
     words_.allocate(bias_.size() * steps);
     packed_ = &words_[0];
@@ -50,13 +44,7 @@ class Linear {
   // What `save` wrote to a file, of which the weights are mapped; `packed` tells whether it is
   // that.
   Linear(int file, int outputs, int inputs, Format format)
-      : outputs(outputs),
-        inputs(inputs),
-        format(format),
-        panels((outputs + PANEL - 1) / PANEL),
-        steps((inputs + numbers_per_word(format) - 1) / numbers_per_word(format)),
-        bias_(size_t(panels) * PANEL, 0.0f),
-        scales_(is_integer(format) ? bias_.size() : 0, 0.0f) {
+      : Linear(outputs, inputs, format) {
     struct stat found;
     if (fstat(file, &found) != 0 || size_t(found.st_size) != file_size()) return;
     void* mapped = mmap(nullptr, file_size(), PROT_READ, MAP_PRIVATE, file, 0);
@@ -132,6 +120,15 @@ class Linear {
   Pooled<uint32_t> words_;            // (panels, steps, PANEL), unless they are mapped
   const uint32_t* packed_ = nullptr;  // the same, or those that are mapped
   void* mapped_ = nullptr;
+
+  Linear(int outputs, int inputs, Format format)
+      : outputs(outputs),
+        inputs(inputs),
+        format(format),
+        panels((outputs + PANEL - 1) / PANEL),
+        steps((inputs + numbers_per_word(format) - 1) / numbers_per_word(format)),
+        bias_(size_t(panels) * PANEL, 0.0f),
+        scales_(is_integer(format) ? bias_.size() : 0, 0.0f) {}
 
   size_t file_size() const {
     return bias_.size() * steps * sizeof(uint32_t) +

@@ -13,7 +13,7 @@ from .source_copy import SourceNext, sources_of
 
 
 class CopyBias(Preference):
-    """Prefers the token with which the source goes on; see :class:`.source_copy.SourceNext`.
+    """Prefers the token with which the source continues; see :class:`.source_copy.SourceNext`.
 
     Args:
         symbols: of the dictionaries.

@@ -40,58 +40,64 @@ static inline int near_match(const int64_t* matches, int length, int near, int64
   return int(found >= 0 ? found : std::min<int64_t>(replacing, length));
 }
 
+// One row of SourceMatchesCall.
+struct SourceRow {
+  SourceRow(const SourceMatchesCall& call, int row)
+      : source(call.symbols + size_t(row) * call.length),
+        length(call.length),
+        near(call.near),
+        matches(call.matches + size_t(row) * (call.length + 1)),
+        position(call.positions[row]) {}
+
+  // Moves to where the source continues behind a token of the output.
+  void move(int64_t token) {
+    follow(source, length, matches, token);
+    position = near_match(matches, length, near, position + 1);
+  }
+
+  int64_t next() const { return position < length ? source[position] : -1; }
+
+  const int64_t* source;
+  int length, near;
+  int64_t* matches;
+  int64_t position;
+};
+
 extern "C" void source_copy_draft(const SourceCopyCall* pointer) {
   const SourceCopyCall& call = *pointer;
-  const int length = call.source_length;
+  const int length = call.source.length;
   for (int row = 0; row < call.rows.count; ++row) {
-    const int64_t replacing = call.starts[row] + call.rows.lengths[row] - call.matched[row];
-    const int64_t* source = call.source + size_t(row) * length;
+    const SourceRow at(call.source, row);
+    int64_t& matched = call.source.matched[row];
+    const int64_t replacing = at.position + call.rows.lengths[row] - matched;
     const int64_t* tokens = call.rows.tokens + size_t(row) * call.rows.capacity + 1;
-    int64_t* matches = call.matches + size_t(row) * (length + 1);
-    for (; call.matched[row] < call.rows.lengths[row]; ++call.matched[row])
-      follow(source, length, matches, tokens[call.matched[row]]);
-    const int begin = call.follow_nearest ? near_match(matches, length, call.near, replacing)
-                                          : after_match(matches, length);
-    call.starts[row] = begin;
+    for (; matched < call.rows.lengths[row]; ++matched)
+      follow(at.source, length, at.matches, tokens[matched]);
+    const int begin = call.follow_nearest ? near_match(at.matches, length, at.near, replacing)
+                                          : after_match(at.matches, length);
+    call.source.positions[row] = begin;
     int64_t* draft = call.draft + size_t(row) * call.block;
     int count = 0;
     for (int position = begin; position < length; ++position) {
-      if (count == call.block || source[position] < 0) break;
-      draft[count++] = source[position];
-      if (source[position] == call.eos) break;
+      if (count == call.block || at.source[position] < 0) break;
+      draft[count++] = at.source[position];
+      if (at.source[position] == call.eos) break;
     }
     call.draft_lengths[row] = count;
   }
 }
 
-// A place in a source, which moves with each token of the output.
-struct SourcePlace {
-  const int64_t* source;
-  int length, near;
-  int64_t* matches;
-  int64_t place;
-
-  void move(int64_t token) {
-    follow(source, length, matches, token);
-    place = near_match(matches, length, near, place + 1);
-  }
-
-  int64_t next() const { return place < length ? source[place] : -1; }
-};
-
 extern "C" void source_next_after(const SourceNextCall* pointer) {
   const SourceNextCall& call = *pointer;
-  const int length = call.source_length;
+  const int length = call.source.length;
   std::vector<int64_t> drafted(length + 1);  // the matches behind drafted tokens
   for (int row = 0; row < call.rows.count; ++row) {
-    int64_t* matches = call.matches + size_t(row) * (length + 1);
+    SourceRow at(call.source, row);
+    int64_t& matched = call.source.matched[row];
     const int64_t* tokens = call.rows.tokens + size_t(row) * call.rows.capacity + 1;
-    SourcePlace at{call.source + size_t(row) * length, length, call.near, matches,
-                   call.places[row]};
-    for (; call.matched[row] < call.rows.lengths[row]; ++call.matched[row])
-      at.move(tokens[call.matched[row]]);
-    call.places[row] = at.place;
-    std::copy(matches, matches + length + 1, drafted.begin());
+    for (; matched < call.rows.lengths[row]; ++matched) at.move(tokens[matched]);
+    call.source.positions[row] = at.position;
+    std::copy(at.matches, at.matches + length + 1, drafted.begin());
     at.matches = drafted.data();
     const int64_t* draft = call.draft + size_t(row) * call.block;
     int64_t* next = call.next + size_t(row) * (call.block + 1);

@@ -7,7 +7,7 @@ output. An end of the output is unique where the maximum is.
 ``source_copy.h`` does the same in one native call for all rows.
 """
 
-from typing import List, Tuple
+from typing import List, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -73,13 +73,34 @@ def start_matches(source: Tensor, starts: Tensor) -> Tensor:
     return matches.scatter_(1, starts.unsqueeze(1), 1)
 
 
-class SourceCopy:
-    """Copies of the source, in plain Python.
+class SourceMatches:
+    """How much of each source is matched by the end of the output.
 
     Args:
         source: (rows, length) on the CPU, the source in symbols of the output, -1 where the output
             has no such symbol.
         starts: (rows,) on the CPU, where each source begins.
+    """
+
+    def __init__(self, source: Tensor, starts: Tensor) -> None:
+        self._sources: List[List[int]] = source.tolist()
+        self._matches: List[List[int]] = start_matches(source, starts).tolist()
+        self._positions: List[int] = starts.tolist()  # where the sources were last continued
+        self._seen = [0] * len(self._positions)  # tokens that matches and positions know of
+
+    def select(self, rows: Tensor) -> None:
+        """Continue with these rows."""
+        kept = rows.tolist()
+        for name in ("_sources", "_matches", "_positions", "_seen"):
+            values = getattr(self, name)
+            setattr(self, name, [values[row] for row in kept])
+
+
+class SourceCopy(SourceMatches):
+    """Copies of the source, in plain Python.
+
+    Args:
+        source, starts: see :class:`SourceMatches`.
         block_size: the most tokens of a draft.
         eos: ends a draft.
         longest: of several matches follow one, as :func:`likeliest` does, and continue without
@@ -89,10 +110,7 @@ class SourceCopy:
     def __init__(
         self, source: Tensor, starts: Tensor, block_size: int, eos: int, longest: bool
     ) -> None:
-        self._sources: List[List[int]] = source.tolist()
-        self._matches: List[List[int]] = start_matches(source, starts).tolist()
-        self._starts: List[int] = starts.tolist()  # where the last drafts began
-        self._seen = [0] * len(self._starts)  # tokens that the matches know of
+        super().__init__(source, starts)
         self._block_size, self._eos, self._longest = block_size, eos, longest
 
     def draft(self, rows: Rows) -> Draft:
@@ -102,13 +120,13 @@ class SourceCopy:
 
     def _draft(self, row: int, chosen: List[int]) -> List[int]:
         """The draft of one row with these chosen tokens."""
-        replacing = self._starts[row] + len(chosen) - self._seen[row]
+        replacing = self._positions[row] + len(chosen) - self._seen[row]
         for token in chosen[self._seen[row] :]:
             self._matches[row] = follow(self._matches[row], self._sources[row], token)
         self._seen[row] = len(chosen)
         matches = self._matches[row]
         start = likeliest(matches, replacing) if self._longest else self._unique(matches)
-        self._starts[row] = start
+        self._positions[row] = start
         draft: List[int] = []
         for symbol in self._sources[row][start : start + self._block_size]:
             if symbol < 0 or (draft and draft[-1] == self._eos):
@@ -124,60 +142,37 @@ class SourceCopy:
             return matches.index(most)
         return len(matches) - 1
 
-    def select(self, rows: Tensor) -> None:
-        """Continue with these rows."""
-        kept = rows.tolist()
-        for name in ("_sources", "_matches", "_starts", "_seen"):
-            values = getattr(self, name)
-            setattr(self, name, [values[row] for row in kept])
 
+class SourceNext(SourceMatches):
+    """The token with which the source continues, behind any beginning of the output.
 
-class SourceNext:
-    """The token with which the source goes on, behind any beginning of the output.
-
-    A place in the source moves with each token of the output, from the start of the source on. It
-    moves to where :func:`likeliest` says, with the place behind the last one for ``replacing``. So
-    it follows from source and output alone, whatever was drafted.
-
-    Args:
-        source, starts: as for :class:`SourceCopy`.
+    A position in the source moves with each token of the output, from the start of the source on.
+    It moves to where :func:`likeliest` puts it, with the position behind the last one for
+    ``replacing``. So it follows from source and output alone, whatever was drafted.
     """
-
-    def __init__(self, source: Tensor, starts: Tensor) -> None:
-        self._sources: List[List[int]] = source.tolist()
-        self._matches: List[List[int]] = start_matches(source, starts).tolist()
-        self._places: List[int] = starts.tolist()
-        self._seen = [0] * len(self._places)
 
     def after(self, rows: Rows, draft: Draft) -> Tensor:
         """(rows, m + 1) the tokens behind the chosen ones and each drafted one; -1: none."""
         width = draft.tokens.size(1) + 1
         found = []
-        for row, (tokens, length) in enumerate(zip(draft.tokens.tolist(), draft.lengths.tolist())):
+        for row, drafted in enumerate(draft.on_host()):
             self._catch_up(row, rows.line(row)[1:])
-            following = self._following(row, tokens[:length])
+            following = self._following(row, drafted)
             found.append(following + [-1] * (width - len(following)))
         return torch.tensor(found, dtype=torch.long)
 
     def _catch_up(self, row: int, chosen: List[int]) -> None:
-        source, matches, place = self._sources[row], self._matches[row], self._places[row]
+        source, matches, position = self._sources[row], self._matches[row], self._positions[row]
         for token in chosen[self._seen[row] :]:
             matches = follow(matches, source, token)
-            place = likeliest(matches, place + 1)
-        self._matches[row], self._places[row], self._seen[row] = matches, place, len(chosen)
+            position = likeliest(matches, position + 1)
+        self._matches[row], self._positions[row], self._seen[row] = matches, position, len(chosen)
 
-    def _following(self, row: int, drafted: List[int]) -> List[int]:
-        source, matches, place = self._sources[row], self._matches[row], self._places[row]
-        found = [*source[place : place + 1], -1][:1]
+    def _following(self, row: int, drafted: Sequence[int]) -> List[int]:
+        source, matches, position = self._sources[row], self._matches[row], self._positions[row]
+        found = [*source[position : position + 1], -1][:1]
         for token in drafted:
             matches = follow(matches, source, token)
-            place = likeliest(matches, place + 1)
-            found += [*source[place : place + 1], -1][:1]
+            position = likeliest(matches, position + 1)
+            found += [*source[position : position + 1], -1][:1]
         return found
-
-    def select(self, rows: Tensor) -> None:
-        """Continue with these rows."""
-        kept = rows.tolist()
-        for name in ("_sources", "_matches", "_places", "_seen"):
-            values = getattr(self, name)
-            setattr(self, name, [values[row] for row in kept])

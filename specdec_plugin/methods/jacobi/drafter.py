@@ -7,8 +7,9 @@ guesses, and, beyond the paper, what followed the same symbols elsewhere.
 """
 
 import sys
-from typing import Any, Optional
+from typing import Any, List, Optional
 
+import torch
 from torch import Tensor
 
 from ...decoding.drafter import Drafter
@@ -75,14 +76,15 @@ class JacobiDrafter(Drafter):
         """Learn from the verifier's argmax."""
         self._lookup.accept(rows, outcome)
 
-    def missed(self, line: Tensor) -> None:
+    def missed(self, line: List[int]) -> None:
         """Learn which symbols follow which."""
         if self._entries == 0:
             return
         if self._record is None:
             self._record = Record(self._entries)
-        if not self._by_kernels(line):
-            self._record.learn(line.tolist(), 1)
+        backend = self._backend or choose_backend(torch.device("cpu"))
+        if backend.supports() is not None:
+            self._record.learn(line, 1)
             return
         if self._pool is None:
             self._pool = NativePool(self._record)

@@ -1,7 +1,8 @@
 """N-gram lookup as a native step."""
 
 import ctypes
-from typing import Optional
+from ctypes import c_int64
+from typing import List, Optional
 
 import torch
 from torch import Tensor
@@ -54,10 +55,11 @@ class NativePool:
         self._library, self._call = native.library(), NgramLookupCall()
         _describe_pool(record, self._call)
 
-    def learn(self, line: Tensor) -> None:
-        """All tokens of a sentence: (length + 1,), the first symbol included."""
-        length, rows = ctypes.c_int64(line.numel() - 1), self._call.rows
-        rows.capacity, rows.tokens = line.numel(), line.data_ptr()
+    def learn(self, line: List[int]) -> None:
+        """All tokens of a sentence, the first symbol included."""
+        tokens, length = (c_int64 * len(line))(*line), c_int64(len(line) - 1)
+        rows = self._call.rows
+        rows.capacity, rows.tokens = len(line), ctypes.addressof(tokens)
         rows.lengths = ctypes.addressof(length)
         self._library.ngram_lookup_learn(ctypes.byref(self._call))
 

@@ -24,12 +24,12 @@ from .test_drafter import EOS, algorithm_1, choose, drafter, rows_of
 MAKERS = [SourceNext, NativeSourceNext]
 
 
-def next_places(source, output):
-    """Where the source goes on behind each beginning of the output."""
-    places = [0]
+def next_positions(source, output):
+    """Where the source continues behind each beginning of the output."""
+    positions = [0]
     for length in range(1, len(output) + 1):
-        places.append(algorithm_1(source, output[:length], True, places[-1] + 1))
-    return places
+        positions.append(algorithm_1(source, output[:length], True, positions[-1] + 1))
+    return positions
 
 
 def biased_greedy(model, source, bias, max_len):
@@ -41,9 +41,9 @@ def biased_greedy(model, source, bias, max_len):
         logits, _ = model.decoder(torch.tensor([[EOS, *output]]), encoded)
         lprobs = logits[0, -1].log_softmax(-1)
         wanted = lprobs.clone()
-        place = next_places(source, output)[-1]
-        if place < len(source):
-            wanted[source[place]] += bias
+        position = next_positions(source, output)[-1]
+        if position < len(source):
+            wanted[source[position]] += bias
         wanted[SYMBOLS.pad()] = -float("inf")
         if not output:
             wanted[EOS] = -float("inf")  # fairseq's --min-len is 1
@@ -113,8 +113,8 @@ def test_the_next_token_follows_from_source_and_output_alone(text, padding, step
         output = output + step
         choose(rows, output)
         drafted = Draft.of([draft], torch.device("cpu"))
-        places = next_places(source, [*output, *draft])[len(output) :]
-        expected = [source[place] if place < len(source) else -1 for place in places]
+        positions = next_positions(source, [*output, *draft])[len(output) :]
+        expected = [source[position] if position < len(source) else -1 for position in positions]
         assert found.after(rows, drafted).tolist() == [expected]
 
 
