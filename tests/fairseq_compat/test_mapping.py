@@ -161,7 +161,7 @@ def test_other_checkpoints_load(made, tmp_path: Path, zipped):
 
 
 def test_a_lost_parameter_is_refused(made, tmp_path: Path):
-    state = torch.load(save(made, tmp_path / "model.pt"), weights_only=False)
+    state = torch.load(save(made, tmp_path / "model.pt"), weights_only=True)
     del state["model"]["decoder.layers.0.fc1.weight"]
     torch.save(state, tmp_path / "lost.pt")
     with pytest.raises(Exception, match="does not hold the weights"):

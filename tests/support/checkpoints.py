@@ -35,7 +35,7 @@ def architecture():
 def save(saved, path, **options):
     """Write a checkpoint; its path."""
     init_drafter.save(saved, architecture(), str(path))
-    torch.save(torch.load(path, weights_only=False), path, **options)
+    torch.save(torch.load(path, weights_only=True), path, **options)
     return str(path)
 
 
