@@ -318,7 +318,7 @@ def _source_limit(task: Any, models: Sequence[Any]) -> int:
 def truncated(
     tokens: List[torch.Tensor], limit: int, first: int, path: str
 ) -> Iterator[torch.Tensor]:
-    """Each source, cut to ``limit`` tokens with its end of sentence; says which were cut."""
+    """Each source, cut to ``limit`` tokens with its end of sentence; warns of each that is cut."""
     for number, ids in enumerate(tokens, start=first + 1):
         if len(ids) > limit:
             Progress.write(

@@ -172,7 +172,7 @@ def save_heads(
         with torch.no_grad():
             for weight in model.parameters():
                 if weight.dim() > 1:
-                    weight.mul_(2.0)  # else it says the same again and again
+                    weight.mul_(2.0)  # else it repeats one token
             model.decoder.output_projection.weight[target.eos()] = 0.0
     init_drafter.save(model, arguments, path)
 

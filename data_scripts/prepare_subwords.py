@@ -45,7 +45,7 @@ EXAMPLE = """\
 examples:
   python data_scripts/prepare_subwords.py -s en -t es --size 8000 --output data/ \\
       --train corpus/train --valid corpus/dev --test corpus/test
-  # for a teacher that is there, with its subword model and dictionary:
+  # for an existing teacher, with its subword model and dictionary:
   python data_scripts/prepare_subwords.py -s en -t es --output data/ \\
       --train corpus/train --subword-model spm.model --dictionary dict.en.txt"""
 
@@ -316,7 +316,7 @@ class Preparation:
 
 
 def check_arguments(args: argparse.Namespace) -> None:
-    """Refuse what would fail later, or say nothing and do something else."""
+    """Refuse what would fail later, or do something else without a word."""
     if not (args.train or args.valid or args.test):
         raise PluginError("No text was given. Add --train PREFIX (or --valid, --test).")
     if not args.train and not (args.subword_model and args.dictionary):

@@ -153,13 +153,13 @@ def one_edit_apart(words: Iterable[str]) -> Dict[str, Set[str]]:
     Deletion neighbourhoods, as in SymSpell: instead of comparing every two words, each is
     filed under itself and under all that is left when one letter is taken out. Words one
     edit apart then meet under some entry: those that meet by replacing a letter have lost
-    it at the same place, and those by swapping two at places next to each other.
+    it at the same position, and those by swapping two at positions next to each other.
     """
     files: Dict[str, List[Tuple[str, int]]] = defaultdict(list)
     for word in words:
         files[word].append((word, -1))
-        for place in range(len(word)):
-            files[word[:place] + word[place + 1 :]].append((word, place))
+        for position in range(len(word)):
+            files[word[:position] + word[position + 1 :]].append((word, position))
     pairs: Dict[str, Set[str]] = defaultdict(set)
     for filed in files.values():
         for (first, here), (second, there) in combinations(filed, 2):

@@ -3,7 +3,7 @@
 Such a function gets the sentence, the index of a word, random draws and the lexicon. It
 returns a :data:`Change`, or ``None`` where its error does not fit. It looks at the words
 as they were: the caller sees to it that no word is changed twice. An insertion that would
-fit nearly anywhere declines most places, so that it does not crowd out the others.
+fit nearly anywhere declines most positions, so that it does not crowd out the others.
 """
 
 from typing import Callable, Dict, List, Optional, Sequence, Tuple
@@ -28,7 +28,7 @@ from spelling import misspelt
 #: So many words, from the given one on, are replaced by these.
 Change = Tuple[int, List[str]]
 
-#: The share of places at which an insertion is made that would fit nearly everywhere.
+#: The share of positions at which an insertion is made that would fit nearly everywhere.
 RARELY = 0.06
 #: Letters of a word that is misspelt wherever that is drawn; of shorter ones fewer are.
 LONG = 9
@@ -120,16 +120,16 @@ def typo(sentence: Sentence, index: int, draws: Draws, lexicon: Lexicon) -> Opti
     word = _spelt(sentence, index, lexicon)
     if len(word) < 3:
         return None
-    place = draws.below(len(word) - 1)
-    here, beside = word[place], draws.pick(KEYBOARD.get(word[place], word[place]))
+    position = draws.below(len(word) - 1)
+    here, beside = word[position], draws.pick(KEYBOARD.get(word[position], word[position]))
     slips = (
-        word[place + 1] + here,  # swapped with the next
-        word[place + 1],  # left out
-        here + here + word[place + 1],  # typed twice
-        beside + word[place + 1],  # the key beside it
-        here + beside + word[place + 1],  # and both keys
+        word[position + 1] + here,  # swapped with the next
+        word[position + 1],  # left out
+        here + here + word[position + 1],  # typed twice
+        beside + word[position + 1],  # the key beside it
+        here + beside + word[position + 1],  # and both keys
     )
-    return 1, [sentence.put(index, word[:place] + draws.pick(slips) + word[place + 2 :])]
+    return 1, [sentence.put(index, word[:position] + draws.pick(slips) + word[position + 2 :])]
 
 
 def _is_half(word: str, lexicon: Lexicon) -> bool:
@@ -141,14 +141,14 @@ def spacing(sentence: Sentence, index: int, draws: Draws, lexicon: Lexicon) -> O
     """Two words written as one, or one as two."""
     word = sentence.cores[index]
     cuts = [
-        place
-        for place in range(2, len(word) - 1)
-        if all(_is_half(half, lexicon) for half in (word[:place].lower(), word[place:]))
+        position
+        for position in range(2, len(word) - 1)
+        if all(_is_half(half, lexicon) for half in (word[:position].lower(), word[position:]))
     ]
     if cuts:
-        place = draws.pick(cuts)
+        position = draws.pick(cuts)
         before, after = sentence.before[index], sentence.after[index]
-        return 1, [before + word[:place], word[place:] + after]
+        return 1, [before + word[:position], word[position:] + after]
     if sentence.joined_to_next(index) and draws.chance(RARELY):
         return 2, [sentence.words[index] + sentence.words[index + 1]]
     return None

@@ -45,8 +45,8 @@ def sampled(words: Sequence[str], weights: Sequence[float], width: int, seed: in
     total, draws = list(accumulate(weights)), Draws()
     draws.restart(seed)
     while True:
-        places = [bisect(total, draws.uniform() * total[-1]) for _ in range(width)]
-        yield " ".join(words[min(place, len(words) - 1)] for place in places)
+        positions = [bisect(total, draws.uniform() * total[-1]) for _ in range(width)]
+        yield " ".join(words[min(position, len(words) - 1)] for position in positions)
 
 
 def main(argv: Optional[List[str]] = None) -> None:

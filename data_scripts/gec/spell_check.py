@@ -22,8 +22,8 @@ SHORTEST = 4
 
 def one_edit_from(word: str) -> Iterator[str]:
     """All that is one edit away: a letter less, swapped with the next, another, or one more."""
-    for place in range(len(word) + 1):
-        before, after = word[:place], word[place:]
+    for position in range(len(word) + 1):
+        before, after = word[:position], word[position:]
         if after:
             yield before + after[1:]
             yield before + after[1:2] + after[0] + after[2:]

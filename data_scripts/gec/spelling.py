@@ -1,6 +1,6 @@
 """Misspelt words: slips of one or two letters, in the proportions that learners make them.
 
-Each slip is a small function. It gets the letters, a place in them and random draws, and returns
+Each slip is a small function. It gets the letters, a position in them and random draws, and returns
 the letters with the slip, or ``None`` where it does not fit. The weights are the shares of such
 slips in the misspelt words of JFLEG's development set, even lines, counted from 0
 (``count_edits.py`` prints them).
@@ -25,73 +25,75 @@ FIRST_LETTER = 0.25
 _HEARD = VOWELS + "y"
 
 
-def _put(word: str, place: int, width: int, new: str) -> str:
-    return word[:place] + new + word[place + width :]
+def _put(word: str, position: int, width: int, new: str) -> str:
+    return word[:position] + new + word[position + width :]
 
 
-def vowel_replaced(word: str, place: int, draws: Draws) -> Optional[str]:
+def vowel_replaced(word: str, position: int, draws: Draws) -> Optional[str]:
     """A vowel written for another: exemple."""
-    if word[place] not in _HEARD:
+    if word[position] not in _HEARD:
         return None
-    return _put(word, place, 1, draws.pick(VOWELS.replace(word[place], "")))
+    return _put(word, position, 1, draws.pick(VOWELS.replace(word[position], "")))
 
 
-def vowel_dropped(word: str, place: int, draws: Draws) -> Optional[str]:
+def vowel_dropped(word: str, position: int, draws: Draws) -> Optional[str]:
     """A vowel that is hardly heard left out: intrested."""
-    return _put(word, place, 1, "") if word[place] in _HEARD else None
+    return _put(word, position, 1, "") if word[position] in _HEARD else None
 
 
-def vowel_added(word: str, place: int, draws: Draws) -> Optional[str]:
+def vowel_added(word: str, position: int, draws: Draws) -> Optional[str]:
     """A vowel too many: possiable."""
-    return _put(word, place, 0, draws.pick(VOWELS))
+    return _put(word, position, 0, draws.pick(VOWELS))
 
 
-def consonant_dropped(word: str, place: int, draws: Draws) -> Optional[str]:
+def consonant_dropped(word: str, position: int, draws: Draws) -> Optional[str]:
     """A consonant left out: goverment."""
-    return None if word[place] in _HEARD else _put(word, place, 1, "")
+    return None if word[position] in _HEARD else _put(word, position, 1, "")
 
 
-def letter_added(word: str, place: int, draws: Draws) -> Optional[str]:
+def letter_added(word: str, position: int, draws: Draws) -> Optional[str]:
     """The key beside one pressed too, or a letter of the word once more: inflaction."""
-    beside = KEYBOARD.get(word[place], "")
-    return _put(word, place, 0, draws.pick(beside if beside and draws.chance(0.5) else word))
+    beside = KEYBOARD.get(word[position], "")
+    return _put(word, position, 0, draws.pick(beside if beside and draws.chance(0.5) else word))
 
 
-def made_single(word: str, place: int, draws: Draws) -> Optional[str]:
+def made_single(word: str, position: int, draws: Draws) -> Optional[str]:
     """One of two equal letters left out: occuring."""
-    return _put(word, place, 1, "") if word[place] == word[place + 1 : place + 2] else None
+    return (
+        _put(word, position, 1, "") if word[position] == word[position + 1 : position + 2] else None
+    )
 
 
-def made_double(word: str, place: int, draws: Draws) -> Optional[str]:
+def made_double(word: str, position: int, draws: Draws) -> Optional[str]:
     """A single consonant doubled: untill."""
-    if word[place] in _HEARD or word[place] in word[place + 1 : place + 2]:
+    if word[position] in _HEARD or word[position] in word[position + 1 : position + 2]:
         return None
-    return _put(word, place, 0, word[place])
+    return _put(word, position, 0, word[position])
 
 
-def swapped(word: str, place: int, draws: Draws) -> Optional[str]:
+def swapped(word: str, position: int, draws: Draws) -> Optional[str]:
     """Two letters in the other order: becuase."""
-    pair = word[place : place + 2]
-    return _put(word, place, 2, pair[::-1]) if len({*pair}) == 2 else None
+    pair = word[position : position + 2]
+    return _put(word, position, 2, pair[::-1]) if len({*pair}) == 2 else None
 
 
-def beside(word: str, place: int, draws: Draws) -> Optional[str]:
+def beside(word: str, position: int, draws: Draws) -> Optional[str]:
     """The key beside the right one: becayse."""
-    keys = KEYBOARD.get(word[place])
-    return _put(word, place, 1, draws.pick(keys)) if keys else None
+    keys = KEYBOARD.get(word[position])
+    return _put(word, position, 1, draws.pick(keys)) if keys else None
 
 
-def as_it_sounds(word: str, place: int, draws: Draws) -> Optional[str]:
+def as_it_sounds(word: str, position: int, draws: Draws) -> Optional[str]:
     """Letters that are written for others because they sound alike: sosiety."""
     fitting = [(old, new) for old, new in MISSPELLINGS if old in word]
     if not fitting:
         return None
     old, new = draws.pick(fitting)
-    found = word.find(old, place)
+    found = word.find(old, position)
     return _put(word, found if found >= 0 else word.find(old), len(old), new)
 
 
-def final_e(word: str, place: int, draws: Draws) -> Optional[str]:
+def final_e(word: str, position: int, draws: Draws) -> Optional[str]:
     """A silent e at the end left out or put on: creat, prefere."""
     if word.endswith("e"):
         return word[:-1]
@@ -120,10 +122,10 @@ def _one_slip(word: str, draws: Draws) -> str:
     """The word with one slip more, or as it is where none of those drawn fits."""
     slip = _FUNCTIONS[bisect(_WEIGHTS, draws.uniform() * _WEIGHTS[-1], hi=len(_WEIGHTS) - 1)]
     for _ in range(PLACES_TRIED):
-        place = draws.below(len(word))
-        if place == 0 and not draws.chance(FIRST_LETTER):
+        position = draws.below(len(word))
+        if position == 0 and not draws.chance(FIRST_LETTER):
             continue
-        changed = slip(word, place, draws)
+        changed = slip(word, position, draws)
         if changed:
             return changed
     return word

@@ -132,7 +132,7 @@ class FastEncoder(Packed):
         return self._layers.encode_rows(tokens, padding, positions)
 
     def _embedded(self, tokens: Tensor, padding: Optional[Tensor]) -> Tensor:
-        """The same by fairseq's embedding; nothing sees what (rows, src) ``padding`` says."""
+        """The same by fairseq's embedding; nothing attends to (rows, src) ``padding``."""
         assert self._layers is not None
         mask = None
         if padding is not None:

@@ -10,7 +10,7 @@ class KVCache:
     """Self-attention keys and values of all layers, preallocated.
 
     Row ``r`` holds valid entries in slots ``0 … lengths[r] - 1``.  New entries go
-    to the slots behind and count only once :meth:`keep` says so; what was not
+    to the slots behind and count only from :meth:`keep` on; what was not
     kept is overwritten by the next write, so rolling back costs nothing.
 
     Args:

@@ -3,7 +3,7 @@
 To pack the weights of a large model takes seconds, and the memory for them is touched for the first
 time. A mapped file has neither cost. The folder is the checkpoint's path and ``.packed``. It is
 written where ``--keep-packed-weights`` asks for it, and read wherever it fits the checkpoint and
-the kernels. Each linear map has a file, which is there as a whole or not at all.
+the kernels. Each linear map has a file, which is complete or absent.
 """
 
 import hashlib

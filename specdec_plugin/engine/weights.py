@@ -49,7 +49,7 @@ class Weights:
 
     @classmethod
     def of(cls, module: nn.Module) -> "Weights":
-        """Those of ``module``, compared with what is there now."""
+        """Those of ``module``, compared with the present ones."""
         if module not in cls._of:
             cls._of[module] = cls(module)
         weights = cls._of[module]

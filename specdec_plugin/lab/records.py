@@ -1,4 +1,4 @@
-"""Files of JSON lines with which an interrupted program goes on."""
+"""Files of JSON lines from which an interrupted program resumes."""
 
 import json
 import os

@@ -179,7 +179,7 @@ def convert(
         start: the id of the symbol that the decoder is fed first.
 
     Raises:
-        PluginError: weights are missing, are too many, or have other shapes than config.json says.
+        PluginError: weights are missing, are too many, or have other shapes than config.json has.
     """
     kind = KINDS[config["model_type"]]
     state = {

@@ -15,7 +15,7 @@ _X86 = ("", "-march=haswell", "-march=sapphirerapids")
 
 
 def main() -> None:
-    """Print what the compilers say; the exit status is 1 if that is anything."""
+    """Print the compilers' messages; the exit status is 1 if that is anything."""
     variants = _X86 if platform.machine() == "x86_64" else VARIANTS
     status = 0
     usual = find_compiler()

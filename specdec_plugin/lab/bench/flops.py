@@ -13,7 +13,7 @@ a sentence of S source tokens, its end included, costs
   an iteration, and every drafted one. Beam search feeds one token for each beam and step, and has
   as many steps as its longest hypothesis has tokens. fairseq's projects the source for each beam;
 - *projection*: 2 P F;
-- *drafter*: what the ``cost`` of the method says.
+- *drafter*: the ``cost`` of the method.
 
 A is the number of output positions that a token attends to. It is taken as (tokens + 1) / 2, the
 mean of greedy decoding. In batches, S and A are means of the batch. Padding and training are left

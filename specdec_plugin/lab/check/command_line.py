@@ -19,7 +19,7 @@ DESCRIPTION = """\
 Show on your model and your text that methods are lossless: that each finds fairseq's tokens.
 fairseq decodes the same batches beside them. For each hypothesis that differs, both programs score
 both tokens at the first position that differs. Where the two log-probabilities are equal to
---tie, it is listed as a tie; else the exit status is 1. An interrupted check goes on."""
+--tie, it is listed as a tie; else the exit status is 1. An interrupted check resumes."""
 
 EXAMPLE = """examples:
   specdec-check data-bin -s en -t es --path model.pt --sentences 400
@@ -96,7 +96,7 @@ def _add_check(group: Any) -> None:
         default="specdec-check",
         metavar="FOLDER",
         help="results, and fairseq's output for later checks of the same text; a check that was "
-        "interrupted goes on there (default: %(default)s)",
+        "interrupted resumes there (default: %(default)s)",
     )
     group.add_argument("--shards", type=int, default=1, metavar="N", help="parts of the text")
     group.add_argument(

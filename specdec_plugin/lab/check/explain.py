@@ -1,4 +1,4 @@
-"""Why two programs find different hypotheses: what each of them says about both."""
+"""Why two programs find different hypotheses: how each of them scores both."""
 
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
@@ -16,10 +16,10 @@ TOKEN, SAMPLE, SCORE = "log-probability", "log-probability with noise", "score"
 #: Whose figures are given, in this order.
 SCORERS = ("fairseq", "the plugin")
 _OF_SAMPLES = ("sampling", "sampling_topk", "sampling_topp", "seed")
-#: Given hypotheses end where they say: they are scored without another limit.
+#: Given hypotheses end with their last token: they are scored without another limit.
 _NO_LIMIT = {"max_len_a": 0, "max_len_b": 10_000}
 
-#: Written to results: the place of a difference, and both sides of it.
+#: Written to results: the position of a difference, and both sides of it.
 Difference = Dict[str, Any]
 
 
@@ -84,22 +84,22 @@ class Explainer:
     def _side(
         self, scorers: Sequence[Translator], number: int, tokens: List[int], position: int
     ) -> Optional[Dict[str, Any]]:
-        """What each scorer says about a hypothesis and its token; None for no hypothesis."""
+        """How each scorer scores a hypothesis and its token; None for no hypothesis."""
         if not tokens:
             return None
         batch = self._text.alone(number)
         given = [scorer.decode(batch, torch.tensor([tokens]))[0][0] for scorer in scorers]
         # A hypothesis may end before the other without an end of sentence.
-        place = min(position, len(tokens) - 1)
-        said = [float(each["positional_scores"][place]) for each in given]
-        competing = said
+        last = min(position, len(tokens) - 1)
+        scores = [float(each["positional_scores"][last]) for each in given]
+        competing = scores
         if self._what == SCORE:
             competing = [float(each["score"]) for each in given]
         elif self._what == SAMPLE:
-            more = self._noise(number, place, tokens[place])
-            competing = [each + more for each in said]
-        symbol = self._session.task.target_dictionary[tokens[place]]
-        return {"token": symbol, TOKEN: said, "competing": competing}
+            more = self._noise(number, last, tokens[last])
+            competing = [each + more for each in scores]
+        symbol = self._session.task.target_dictionary[tokens[last]]
+        return {"token": symbol, TOKEN: scores, "competing": competing}
 
     def _noise(self, number: int, position: int, token: int) -> float:
         """The noise with which a token of a sentence is drawn."""
@@ -155,8 +155,8 @@ def told(difference: Mapping[str, Any], label: str, reference: str, verdict: str
     """
     what = difference["competing"]
     rank = f", hypothesis {difference['rank'] + 1}" if what == SCORE else ""
-    place = f"sentence {difference['sentence']}{rank}, token {difference['position'] + 1}"
-    lines = [f"{label}: {place}: {verdict}"]
+    where = f"sentence {difference['sentence']}{rank}, token {difference['position'] + 1}"
+    lines = [f"{label}: {where}: {verdict}"]
     for name, side in ((reference, difference["expected"]), (label, difference["found"])):
         lines.append(f"  {name} chose {_told_side(side, what)}")
     decision = difference.get("decision")
