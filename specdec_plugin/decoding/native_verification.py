@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from ..engine import Backend, CachedDecoder, native
-from ..engine.native import pointer
 from ..engine.native.interface import Header, field, structure
 from ..vocab.prefilter import Prefilter
 from .acceptance import Rule
@@ -45,8 +44,6 @@ class VerifyCall(ctypes.Structure):
     max_len = field("int64_t", "tokens after which an end must come")
     prefilter = field("const Linear*", "8-bit: tells which symbols are scored exactly; or null")
     exact_scores = field("int", "with a prefilter: 1 to normalise by all float32 scores")
-    weight = field("const float*", "(vocabulary, dim) for exact scores, with a prefilter")
-    bias = field("const float*", "(vocabulary) for exact scores, or null")
     gather = field("Gather*", "scores a part of the symbols, exactly, instead of both; or null")
     error_bound = field("ErrorBound", "of the prefilter, where beta is 1")
     preferred = field(
@@ -257,8 +254,7 @@ class NativeVerification:
             prefilter = self._prefilter
             if prefilter is None or prefilter.version != projection.version:
                 prefilter = self._prefilter = Prefilter(projection)
-            call.prefilter, call.weight = prefilter.rounded.handle, pointer(prefilter.weight)
-            call.bias, call.error_bound = pointer(prefilter.bias), prefilter.error_bound
+            call.prefilter, call.error_bound = prefilter.rounded.handle, prefilter.error_bound
         return [self._engine.stack, None if whole is None else whole.handle]
 
     def _prefilters(self, call: VerifyCall, weights: int, positions: int) -> bool:

@@ -28,6 +28,7 @@ class Verification {
   void run(const Stack& stack, const Linear* projection, VerifyCall& call, int threads) {
     const Rows& rows = call.rows;
     width_ = 1;
+    exact_ = projection;
     vocabulary_ = call.gather ? call.gather->vocabulary() : projection->outputs;
     dim_ = stack.dim;
     for (int row = 0; row < rows.count; ++row) {
@@ -93,6 +94,7 @@ class Verification {
 
   Pass pass_;
   LateNormalisers late_;
+  const Linear* exact_;  // scores symbols that a prefilter leaves
   int width_, vocabulary_, dim_;
   std::vector<int64_t> fed_, argmax_, rescored_;
   std::vector<float> hidden_, values_, normalisers_;
@@ -147,7 +149,7 @@ class Verification {
   void rescore_best(const VerifyCall& call, int input, float* values) {
     Candidates candidates;
     candidates.find(values, vocabulary_, -1, std::clamp(4 * call.beta, 32, 96));
-    for (int i = 0; i < candidates.count; ++i) rescore(call, input, candidates.symbols[i], values);
+    for (int i = 0; i < candidates.count; ++i) rescore(input, candidates.symbols[i], values);
     rescore_known(call, input, values);
   }
 
@@ -167,7 +169,7 @@ class Verification {
       if (greatest_of(values + first, count) < bound) continue;
       for (int symbol = first; symbol < first + count; ++symbol) {
         if (values[symbol] < bound) continue;
-        rescore(call, input, symbol, values);
+        rescore(input, symbol, values);
         ++rescored_[input];
       }
     }
@@ -178,13 +180,16 @@ class Verification {
 
   // Scores the symbols exactly that are read in any case: the drafted one, the end of a sentence.
   void rescore_known(const VerifyCall& call, int input, float* values) const {
-    rescore(call, input, call.eos, values);
-    if (input % width_ + 1 < width_) rescore(call, input, fed_[input + 1], values);
+    rescore(input, call.eos, values);
+    if (input % width_ + 1 < width_) rescore(input, fed_[input + 1], values);
   }
 
-  void rescore(const VerifyCall& call, int input, int64_t symbol, float* values) const {
-    values[symbol] = dot(&hidden_[size_t(input) * dim_], call.weight + symbol * dim_, dim_) +
-                     (call.bias ? call.bias[symbol] : 0.0f);
+  void rescore(int input, int64_t symbol, float* values) const {
+    static thread_local std::vector<float> weights;
+    weights.resize(dim_);
+    exact_->unpack(int(symbol), weights.data());
+    values[symbol] =
+        dot(&hidden_[size_t(input) * dim_], weights.data(), dim_) + exact_->bias(int(symbol));
   }
 
   // Whether a drafted token may stand in place of the argmax.

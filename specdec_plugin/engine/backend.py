@@ -25,7 +25,11 @@ class Backend(ABC):
         """
 
     def linear(
-        self, weights: Sequence[Tensor], biases: Optional[Sequence[Tensor]], dtype: torch.dtype
+        self,
+        weights: Sequence[Tensor],
+        biases: Optional[Sequence[Tensor]],
+        dtype: torch.dtype,
+        exact: Union[Linear, NativeLinear, None] = None,
     ) -> Union[Linear, NativeLinear]:
         """A product with packed weights.
 
@@ -34,9 +38,11 @@ class Backend(ABC):
             biases: (outputs,) each, or None for all.
             dtype: the type to pack weights in. PyTorch has no products of integer types:
                 its weights keep their own type then.
+            exact: the same product in float32, if there is one, which may be read instead.
         """
         if self.supports(weights[0], dtype) is None:
-            return NativeLinear(weights, biases, dtype)
+            exact = exact if isinstance(exact, NativeLinear) else None
+            return NativeLinear(weights, biases, dtype, exact)
         return Linear.of(weights, biases, dtype)
 
 

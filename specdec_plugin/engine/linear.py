@@ -111,6 +111,7 @@ class NativeLinear:
         weights: (outputs, inputs) each; their outputs are put side by side.
         biases: (outputs,) each, or None for all.
         dtype: of :data:`native.WEIGHT_TYPES`.
+        exact: one of the same weights in float32, if there is one, which is read instead of them.
     """
 
     def __init__(
@@ -118,6 +119,7 @@ class NativeLinear:
         weights: Sequence[Tensor],
         biases: Optional[Sequence[Tensor]],
         dtype: torch.dtype,
+        exact: "Optional[NativeLinear]" = None,
     ) -> None:
         self.outputs = sum(weight.size(0) for weight in weights)
         self.inputs = weights[0].size(1)
@@ -128,7 +130,7 @@ class NativeLinear:
         if place is not None:
             self.handle = place.read(lambda file: self._library.linear_open(file, *form))
         if self.handle is None:
-            self.handle = self._pack(weights, biases, form)
+            self.handle = self._pack(weights, biases, form, exact)
             if place is not None:
                 place.write(lambda file: bool(self._library.linear_save(self.handle, file)))
         self._free = weakref.finalize(self, self._library.linear_free, self.handle)
@@ -138,13 +140,18 @@ class NativeLinear:
         weights: Sequence[Tensor],
         biases: Optional[Sequence[Tensor]],
         form: Tuple[int, int, int],
+        exact: "Optional[NativeLinear]",
     ) -> int:
         """The handle of what the kernels pack in this form: outputs, inputs and type."""
+        handle: int
+        if exact is not None:
+            handle = self._library.linear_rounded(exact.handle, form[2], torch.get_num_threads())
+            return handle
         weight = native.float_weight(_joined(weights, torch.float32))
         bias = None
         if biases is not None:
             bias = native.float_weight(_joined(biases, torch.float32))
-        handle: int = self._library.linear_new(
+        handle = self._library.linear_new(
             native.pointer(weight), native.pointer(bias), *form, torch.get_num_threads()
         )
         return handle

@@ -1,7 +1,7 @@
 """From the decoder's hidden states to scores over the vocabulary."""
 
 import math
-from typing import Any, Callable, NamedTuple, Optional, Tuple
+from typing import Any, Callable, NamedTuple, Optional, Tuple, Union
 
 import torch
 from fairseq.models.transformer import TransformerDecoderBase
@@ -57,11 +57,26 @@ class OutputProjection(Packed):
         self.follow()
 
     def _pack(self) -> None:
-        weights, biases = parameters_of(self._source)
         # A Linear, or anything with the methods of NativeLinear.
-        self._linear: Any = self._backend.linear(weights, biases, self._dtype or weights[0].dtype)
-        if isinstance(self._linear, NativeLinear):
-            self.forget_pages()
+        self._linear: Any = self.packed(self._dtype or self._source.weight.dtype)
+
+    def packed(self, dtype: torch.dtype) -> Union[Linear, NativeLinear]:
+        """The weights of this version, packed in a type.
+
+        All projections of the same weights share them: a verifier's prefilter and its self-draft
+        both take 8 bits. They are rounded from packed weights where there are any, because those
+        are in memory.
+        """
+        weights, biases = parameters_of(self._source)
+        kind = type(self._backend)
+        linear: Union[Linear, NativeLinear, None] = self.weights.shared((kind, dtype))
+        if linear is None:
+            exact = self.weights.shared((kind, torch.float32))
+            linear = self._backend.linear(weights, biases, dtype, exact)
+            self.weights.share((kind, dtype), linear)
+        if isinstance(linear, NativeLinear):
+            forget_pages(self._source)
+        return linear
 
     @property
     def native(self) -> Optional[NativeLinear]:
@@ -83,10 +98,6 @@ class OutputProjection(Packed):
         """(vocabulary, dim) weights and (vocabulary,) bias or None, in float32."""
         weight, bias = self._source.weight, self._source.bias
         return native.float_weight(weight), None if bias is None else native.float_weight(bias)
-
-    def forget_pages(self) -> None:
-        """Give back the memory of the model's own weights; see :mod:`...fairseq_compat.mapping`."""
-        forget_pages(self._source)
 
     def entering(self, hidden: Tensor) -> Tensor:
         """What is multiplied with the weights: (rows, dim) behind the first head, if there is."""

@@ -40,6 +40,7 @@ class Weights:
         # While a storage is held, its address cannot be used again for other weights.
         self._storages: List[torch.UntypedStorage] = []
         self._trained = self._released = False
+        self._shared: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
         self.version = 0
         hook = functools.partial(_note_training, weakref.ref(self))
         # In training a model may call parts of the module alone, such as its layers.
@@ -65,6 +66,19 @@ class Weights:
             self.version += 1
             self._seen, self._trained = now, False
             self._storages = [each.untyped_storage() for each in self._parameters()]
+
+    def share(self, form: Any, packed: Any) -> None:
+        """Let others find what was packed of this version.
+
+        Args:
+            form: tells it from other things that are packed of the module.
+            packed: it, for as long as somebody holds it.
+        """
+        self._shared[self.version, form] = packed
+
+    def shared(self, form: Any) -> Any:
+        """What :meth:`share` was told of this version; None if nobody holds it."""
+        return self._shared.get((self.version, form))
 
     def release(self, part: nn.Module) -> None:
         """Free the parameters of a part of the module: packed ones are read instead.

@@ -1,9 +1,12 @@
 // How far scores of 8-bit weights and inputs may be from those of float32.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <vector>
 
-#include "engine/native/formats.h"
+#include "engine/native/linear.h"
 
 namespace native {
 
@@ -36,6 +39,31 @@ static inline float error_of(const ErrorBound& bound, const float* state, int co
   // A ten-thousandth is more than what the computation of these norms and scores loses.
   return 1.0001f * (norm * bound.weight_error + rounding_error(state, count) * bound.weight_norm) +
          1e-6f * std::fabs(greatest);
+}
+
+// What bounds the errors of a product whose weights are rounded to 8 bits. exact: it in float32 or
+// bfloat16.
+extern "C" void error_bound_of(const Linear* exact, ErrorBound* bound, int threads) {
+  const int count = exact->inputs;
+  std::vector<ErrorBound> parts(threads, ErrorBound{0, 0});
+  parallel(threads, [&](const Team& team) {
+    std::vector<float> row(count);
+    ErrorBound& part = parts[team.index];
+    // A sum of n products is off by n roundings at most, each of half this; half is reserve.
+    const float float_error = float(count + 8) * std::numeric_limits<float>::epsilon();
+    for (int output = team.begin(exact->outputs); output < team.end(exact->outputs); ++output) {
+      exact->unpack(output, row.data());
+      const float norm = std::sqrt(dot(row.data(), row.data(), count));
+      const float error = rounding_error(row.data(), count);
+      part.weight_error = std::max(part.weight_error, error + float_error * norm);
+      part.weight_norm = std::max(part.weight_norm, norm + error);  // at least |v|
+    }
+  });
+  *bound = ErrorBound{0, 0};
+  for (const ErrorBound& part : parts) {
+    bound->weight_error = std::max(bound->weight_error, part.weight_error);
+    bound->weight_norm = std::max(bound->weight_norm, part.weight_norm);
+  }
 }
 
 }  // namespace native

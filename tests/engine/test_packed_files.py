@@ -15,7 +15,6 @@ from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine, native, packed_files
 from specdec_plugin.engine.linear import NativeLinear
 from specdec_plugin.fairseq_compat import mapping
-from specdec_plugin.vocab import prefilter
 from tests.support import checkpoints, tiny
 
 pytestmark = pytest.mark.skipif(
@@ -37,14 +36,13 @@ def path(tmp_path):
 @pytest.fixture
 def packed(monkeypatch):
     """Counts what is packed anew."""
-    counts, pack, bound = [], NativeLinear._pack, prefilter.error_bound
+    counts, pack = [], NativeLinear._pack
 
     def counted(*args):
         counts.append(1)
         return pack(*args)
 
     monkeypatch.setattr(NativeLinear, "_pack", counted)
-    monkeypatch.setattr(prefilter, "error_bound", lambda weight: counts.append(1) or bound(weight))
     return counts
 
 

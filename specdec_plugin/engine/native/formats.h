@@ -63,6 +63,12 @@ struct Bfloat16 {
     std::memcpy(&bits, &x, 4);
     return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   }
+  static float widened(uint32_t bits) {  // the lowest 16 of them
+    float x;
+    bits <<= 16;
+    std::memcpy(&x, &bits, 4);
+    return x;
+  }
 
   static void pack(const float* row, int count, uint32_t* words) {
     for (int i = 0; i < count / 2; ++i)

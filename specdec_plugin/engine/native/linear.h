@@ -32,19 +32,22 @@ class Linear {
          int threads)
       : Linear(outputs, inputs, format) {
     if (bias) std::copy(bias, bias + outputs, bias_.begin());
-    words_.allocate(bias_.size() * steps);
-    packed_ = &words_[0];
-    parallel(threads, [&](const Team& team) {
-      std::vector<uint32_t> rows((size_t(steps) + LANES) * PANEL);
-      for (int panel = team.begin(panels); panel < team.end(panels); ++panel)
-        pack_panel(weight, panel, rows);
+    pack_all(threads, [=](int output, float*) { return weight + size_t(output) * inputs; });
+  }
+
+  // The weights of another one, which are float32 or bfloat16.
+  Linear(const Linear& exact, Format format, int threads)
+      : Linear(exact.outputs, exact.inputs, format) {
+    bias_ = exact.bias_;
+    pack_all(threads, [&](int output, float* row) {
+      exact.unpack(output, row);
+      return row;
     });
   }
 
   // What `save` wrote to a file, of which the weights are mapped; `packed` tells whether it is
   // that.
-  Linear(int file, int outputs, int inputs, Format format)
-      : Linear(outputs, inputs, format) {
+  Linear(int file, int outputs, int inputs, Format format) : Linear(outputs, inputs, format) {
     struct stat found;
     if (fstat(file, &found) != 0 || size_t(found.st_size) != file_size()) return;
     void* mapped = mmap(nullptr, file_size(), PROT_READ, MAP_PRIVATE, file, 0);
@@ -107,6 +110,21 @@ class Linear {
       multiply<Integers<4>>(team, scratch, words, rows, roundings, target);
   }
 
+  // row: (inputs) result, the weights of an output. They are float32 or bfloat16.
+  void unpack(int output, float* row) const {
+    const uint32_t* words = packed_ + size_t(output / PANEL) * steps * PANEL + output % PANEL;
+    if (format == Format::float32) {
+      for (int i = 0; i < inputs; ++i) std::memcpy(&row[i], &words[size_t(i) * PANEL], 4);
+      return;
+    }
+    for (int i = 0; i < inputs; ++i) {
+      const uint32_t both = words[size_t(i / 2) * PANEL], bits = i % 2 ? both >> 16 : both;
+      row[i] = Bfloat16::widened(bits);
+    }
+  }
+
+  float bias(int output) const { return bias_[output]; }
+
   // The outputs that a thread computes in `run`: [begin, end).
   int begin(const Team& team) const { return std::min(outputs, team.begin(panels) * PANEL); }
   int end(const Team& team) const { return std::min(outputs, team.end(panels) * PANEL); }
@@ -148,13 +166,26 @@ class Linear {
 
   size_t input_words() const { return size_t(steps) * (format == Format::int4 ? 2 : 1); }
 
+  // weights: where those of an output are, perhaps in a row that it is given.
+  template <class Weights>
+  void pack_all(int threads, const Weights& weights) {
+    words_.allocate(bias_.size() * steps);
+    packed_ = &words_[0];
+    parallel(threads, [&](const Team& team) {
+      std::vector<float> row(inputs);
+      std::vector<uint32_t> rows((size_t(steps) + LANES) * PANEL);
+      for (int panel = team.begin(panels); panel < team.end(panels); ++panel)
+        pack_panel([&](int output) { return weights(output, row.data()); }, panel, rows);
+    });
+  }
+
   // rows: (PANEL, steps + LANES) scratch. Rows a power of two apart would share few sets of the
   // processor's cache.
-  void pack_panel(const float* weight, int panel, std::vector<uint32_t>& rows) {
+  template <class Weights>
+  void pack_panel(const Weights& weights, int panel, std::vector<uint32_t>& rows) {
     const int first = panel * PANEL, count = std::min(PANEL, outputs - first);
     const size_t stride = size_t(steps) + LANES;
-    for (int i = 0; i < count; ++i)
-      pack(weight + size_t(first + i) * inputs, first + i, &rows[i * stride]);
+    for (int i = 0; i < count; ++i) pack(weights(first + i), first + i, &rows[i * stride]);
     uint32_t* words = &words_[size_t(first) * steps];
     for (int step = 0; step < steps; ++step)
       for (int i = 0; i < count; ++i) words[size_t(step) * PANEL + i] = rows[i * stride + step];
@@ -301,6 +332,11 @@ extern "C" {
 Linear* linear_open(int file, int outputs, int inputs, Format format) {
   auto linear = std::make_unique<Linear>(file, outputs, inputs, format);
   return linear->packed() ? linear.release() : nullptr;
+}
+
+// The weights of another one, float32 or bfloat16, in another format.
+Linear* linear_rounded(const Linear* exact, Format format, int threads) {
+  return new Linear(*exact, format, threads);
 }
 
 // Writes packed weights to an empty file; 0 where that failed.
