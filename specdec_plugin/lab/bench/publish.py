@@ -25,7 +25,7 @@ def publish(
 ) -> None:
     """Print the tables; with ``--output``, store them, the figures and the plots."""
     origin = {
-        "machine": machine(),
+        "machine": machine(options.device),
         "date": datetime.date.today().isoformat(),
         "command": shlex.join(["specdec-bench", *map(str, argv)]),
     }
@@ -106,8 +106,9 @@ def document(
         parts.append(examples_tables(edits.examples) if edits.examples else None)
     where, counts = origin["machine"], sorted({row["threads"] for row in rows})
     plural = "s" if counts[-1] > 1 else ""
+    accelerator = f"{where['accelerator']}, with " if "accelerator" in where else ""
     parts.append(
-        f"All methods took turns in one process, on {where['processor']} "
+        f"All methods took turns in one process, on {accelerator}{where['processor']} "
         f"({where['processors']} for this process) with {_listed(counts)} thread{plural}, Python "
         f"{where['python']} and PyTorch {where['torch']}, on {origin['date']}:"
     )

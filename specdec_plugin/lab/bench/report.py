@@ -19,14 +19,21 @@ PERCENTILES = (50, 90, 99)
 Row = Dict[str, Any]
 
 
-def machine() -> Dict[str, Any]:
-    """Processor and versions, which figures depend on."""
-    return {
+def machine(device: Optional[str] = None) -> Dict[str, Any]:
+    """Processor, accelerator and versions, which figures depend on.
+
+    Args:
+        device: PyTorch's name of where models were run; None: the CPU.
+    """
+    found = {
         "processor": _processor(),
         "processors": processors(),
         "python": platform.python_version(),
         "torch": torch.__version__,
     }
+    if device is not None and torch.device(device).type == "cuda":
+        found["accelerator"] = torch.cuda.get_device_name(device)
+    return found
 
 
 def _processor() -> str:
