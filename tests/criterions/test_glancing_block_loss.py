@@ -80,6 +80,7 @@ def test_ratio_falls_linearly_and_stays():
     assert ratios == pytest.approx([0.5, 0.45, 0.4, 0.3, 0.3])
 
 
+@pytest.mark.slow
 def test_two_workers_give_the_gradient_of_one(corpus, tiny_verifier, tmp_path):
     """One SGD step of length 1 and no momentum: the weights' change is the gradient."""
     init = tmp_path / "init.pt"

@@ -291,7 +291,11 @@ def test_options_of_the_shell_script(given: List[str], sentence: str) -> None:
     "how, more",
     [
         (["-n", 2, "-j", 2], ["--decoding", "beam", "--beam", 5]),
-        (["--launcher", "local", "--shards", 2, "--jobs=2"], ["--decoding", "beam", "--beam", 5]),
+        pytest.param(
+            ["--launcher", "local", "--shards", 2, "--jobs=2"],
+            ["--decoding", "beam", "--beam", 5],
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             ["-n2", "-j", 2],
             ["--decoding", "specdec", "--sampling", "--nbest", 1],

@@ -11,6 +11,7 @@ from specdec_plugin.errors import PluginError
 SMALL = "--dim 16 --ffn 24 --heads 2 --layers 1 --symbols 60 --sentences 2 --length 5".split()
 
 
+@pytest.mark.slow
 def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder, output = str(tmp_path / "model"), tmp_path / "large.json"
     flags = ["--folder", folder, "--output", str(output), "--ways", "fairseq beam 1", "greedy"]

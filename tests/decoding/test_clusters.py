@@ -245,7 +245,7 @@ def doubt(weight, state):
     return float(within.detach().max()) / 2 + 1e-4
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     drawn=clusters,
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=4),

@@ -158,6 +158,7 @@ def validation(printed):
     return json.loads(lines[-1][lines[-1].index("{") :])
 
 
+@pytest.mark.slow
 def test_learned_first_head_frozen_and_not(corpus, tiny_verifier, tmp_path):
     for name, more in (("whole", []), ("frozen", ["--frozen-base"])):
         more += ["--learned-first-head", "--verifier-path", tiny_verifier, "--max-update", 40]

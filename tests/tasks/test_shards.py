@@ -54,6 +54,7 @@ def test_a_shuffled_subset_beside_workers(corpus, tiny_verifier):
     assert len(joined(parts)) == 240 and min(map(len, parts)) > 40
 
 
+@pytest.mark.slow
 def test_processes_of_a_distributed_run_share_a_shard(corpus, tiny_verifier):
     args = generate_args(corpus.data_dir, tiny_verifier, *BATCHES, "--decoding", "greedy")
     found = []
