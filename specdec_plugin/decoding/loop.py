@@ -11,7 +11,7 @@ left when it is first asked, and stops when it is not.
 """
 
 import time
-from typing import Any, Dict, FrozenSet, List, Optional, Union
+from typing import Any, Callable, Dict, FrozenSet, List, Optional, Union
 
 import torch
 from torch import Tensor
@@ -200,6 +200,10 @@ def _newest(states: Optional[Tensor], counts: Tensor) -> Optional[Tensor]:
     return states.gather(1, index).squeeze(1).float()
 
 
+#: What it is told: the rows, whose new tokens are their last ones; the draft; what became of it.
+Watcher = Callable[[Rows, Draft, Outcome], None]
+
+
 class DecodingLoop:
     """Decodes batches with one drafter and one way to judge its drafts.
 
@@ -210,6 +214,10 @@ class DecodingLoop:
         keep_history: also return the draft and the outcome of each iteration.
         gate: decides when the drafter is asked; None: always.
         workers: sentences are decoded without drafts by so many at once; 0: by one for each thread.
+
+    Attributes:
+        watcher: is told each iteration when it is done, as when tokens are shown while they
+            appear; None: nobody. With one, each iteration returns to Python.
     """
 
     def __init__(
@@ -231,6 +239,7 @@ class DecodingLoop:
         fixed = drafter is None or isinstance(self.gate, FixedGate)
         self.schedule: Optional[Schedule] = None if fixed else Schedule(self.gate)
         self._asked = 0  # rows, in the iterations in which there was a draft
+        self.watcher: Optional[Watcher] = None
 
     def decode(self, batch: Batch) -> List[List[Dict[str, Any]]]:
         """Decode a batch.
@@ -240,7 +249,8 @@ class DecodingLoop:
             (length,), ``steps`` (iterations), and ``history``: (draft, added tokens) of each
             iteration.
         """
-        queues = not self.keep_history and self.step.exact and self.step.queues(batch)
+        watched = self.keep_history or self.watcher is not None
+        queues = not watched and self.step.exact and self.step.queues(batch)
         begin, found = 0, []
         while begin < batch.size:
             slice_ = self._next(batch.size, batch.size - begin) if queues else batch.size
@@ -302,6 +312,8 @@ class DecodingLoop:
                 self.drafter.accept(rows, outcome)
             if self.keep_history:
                 _remember(history, rows, draft, outcome)
+            if self.watcher is not None:
+                self.watcher(rows, draft, outcome)
             if any(outcome.ended):
                 self._finish(rows, outcome.ended, finished)
             if rows.size > 0:
