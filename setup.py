@@ -13,6 +13,10 @@ FAIRSEQ = "fairseq-fixed==0.12.3.1"
 PHOTOS = ["pillow>=9.1", "scikit-learn"]
 # Jobs of Slurm, or of this machine.
 JOBS = ["submitit>=1.5"]
+# A server of translations.
+SERVER = ["prometheus-client", "starlette>=0.37", "uvicorn>=0.29"]
+# Words as Moses splits them; fairseq's --tokenizer moses.
+MOSES = ["sacremoses"]
 
 setup(
     name="specdec-plugin",
@@ -25,8 +29,9 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["specdec_plugin", "specdec_plugin.*"]),
     package_data={
-        "specdec_plugin": ["**/*.h"],
+        "specdec_plugin": ["**/*.h", "py.typed"],
         "specdec_plugin.lab.viz": ["page.html"],
+        "specdec_plugin.serve": ["page.html"],
     },
     install_requires=[
         "torch>=2.6",  # the first whose torch.load reads weights only unless told otherwise
@@ -44,12 +49,14 @@ setup(
         "test": [
             *["filelock", "hypothesis", "pytest>=8", "pytest-timeout", "pytest-xdist"],
             *["safetensors", "transformers>=5"],  # what specdec-import reads, and is compared with
-            *[*PHOTOS, *JOBS],
+            *[*PHOTOS, *JOBS, *SERVER, *MOSES],
+            "playwright",  # drives Chromium where there is one
         ],
         "import": ["safetensors"],  # weights of specdec-import
         "lint": ["clang-format==19.1.7", "mypy>=1.11", "ruff>=0.6"],
-        "moses": ["sacremoses"],  # fairseq's --tokenizer moses
+        "moses": MOSES,
         "peers": ["ctranslate2"],
+        "serve": SERVER,
         "slurm": JOBS,
         "superres": PHOTOS,
         # Right-to-left text in figures; matplotlib draws it by itself from version 3.11 on.
@@ -67,6 +74,8 @@ setup(
             "specdec-gec-score = specdec_plugin.lab.gec.__main__:main",
             "specdec-import = specdec_plugin.cli.import_model.__main__:main",
             "specdec-init-drafter = specdec_plugin.cli.init_drafter:main",
+            "specdec-pack = specdec_plugin.cli.pack:main",
+            "specdec-serve = specdec_plugin.serve.__main__:main",
         ]
     },
     classifiers=[

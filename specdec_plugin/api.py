@@ -4,6 +4,13 @@ Example::
 
     import specdec_plugin
 
+    translator = specdec_plugin.load("checkpoints/pydocs-en-es")
+    (hypothesis,) = translator.translate(["The file is closed."])
+    print(hypothesis.text, hypothesis.accepted_tokens)
+    translator.method = "beam"
+
+The folder has a ``specdec.json``, which ``specdec-pack`` writes. Without one, the files are named::
+
     folder = "checkpoints/pydocs-en-es"
     translator = specdec_plugin.load(
         f"{folder}/verifier.pt",
@@ -12,22 +19,38 @@ Example::
         decoding="specdec",
         subwords=f"{folder}/spm.model",
     )
-    (hypothesis,) = translator.translate(["The file is closed."])
-    print(hypothesis.text, translator.statistics.accepted_tokens)
 
 One session holds the models once, for as many methods as are compared::
 
-    session = specdec_plugin.load_session(f"{folder}/verifier.pt", source_lang="en", ...)
+    session = specdec_plugin.load_session("checkpoints/pydocs-en-es")
     greedy = session.translator("greedy")
-    drafted = session.translator("specdec", drafter_path=f"{folder}/drafter.pt")
+    drafted = session.translator("specdec")
+
+Several threads may share a session. One batch is decoded at a time, and calls take turns.
 """
 
+import asyncio
 import os
+import threading
+import time
 from argparse import Namespace
 from dataclasses import Field, fields
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Type
+from itertools import islice
+from typing import (
+    Any,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Sized,
+    Tuple,
+    Type,
+)
 
-import sentencepiece
 import torch
 from fairseq import utils
 from fairseq.checkpoint_utils import load_model_ensemble
@@ -38,8 +61,11 @@ from .errors import PluginError
 from .fairseq_compat.mapping import mapped_models
 from .fairseq_compat.options import task_options, with_own_options
 from .fairseq_compat.tasks import TASK, set_up_task
+from .folder import Folder, read_folder
 from .methods.options import choices_of
-from .methods.registry import Method, decoding_config, method_of
+from .methods.registry import Method, decoding_config, method_of, suited
+from .progress import Progress
+from .subwords import Subwords, load_sentencepiece, load_subwords
 
 #: fairseq's options that a search reads.
 SEARCH_OPTIONS = (
@@ -50,8 +76,16 @@ SEARCH_OPTIONS = (
 )  # fmt: skip
 
 
+#: ``decoding`` where none is given: that of the folder; without a folder, ``greedy``.
+DEFAULT = "default"
+#: What ``method`` calls fairseq's own search.
+FAIRSEQ = "fairseq"
+#: Batches that :meth:`Translator.translate_iter` reads ahead, so that similar lengths meet.
+AHEAD = 16
+
+
 class Hypothesis(NamedTuple):
-    """The best translation of one sentence.
+    """A translation of one sentence.
 
     Attributes:
         tokens: (length,) indices in the target dictionary, the end of the sentence included.
@@ -61,6 +95,8 @@ class Hypothesis(NamedTuple):
         iterations: passes of the model that verified drafts; None for fairseq's own search.
         pieces: subword pieces with spaces between them.
         text: ``pieces`` joined by the session's subword model; without one, the same as ``pieces``.
+        nbest: with ``nbest`` above 1, the best hypotheses, this one first; else none.
+        seconds: in which its batch was decoded; 0 where that is unknown.
     """
 
     tokens: Tensor
@@ -69,6 +105,31 @@ class Hypothesis(NamedTuple):
     iterations: Optional[int]
     pieces: str
     text: str
+    nbest: Tuple["Hypothesis", ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def accepted_tokens(self) -> Optional[float]:
+        """Tokens an iteration, the end of the sentence included; None for fairseq's own search."""
+        return None if self.iterations is None else len(self.tokens) / max(1, self.iterations)
+
+    def plain(self) -> Dict[str, Any]:
+        """The same in types that JSON has.
+
+        Returns:
+            ``text``, ``score``, ``pieces`` (a list), ``token_scores`` (a list that has the end of
+            the sentence too), ``iterations``, ``accepted_tokens``, ``seconds``, and ``nbest``.
+        """
+        return {
+            "text": self.text,
+            "score": self.score,
+            "pieces": self.pieces.split(),
+            "token_scores": self.positional_scores.tolist(),
+            "iterations": self.iterations,
+            "accepted_tokens": self.accepted_tokens,
+            "seconds": self.seconds,
+            "nbest": [each.plain() for each in self.nbest],
+        }
 
 
 class Session:
@@ -80,26 +141,38 @@ class Session:
         subwords: splits raw text into pieces and joins them again; None where there is no raw text.
         prefix_size: so many tokens of the references begin the hypotheses, such as the symbol of
             the language.
+        folder: whose files and options methods get; None: none.
+
+    Attributes:
+        lock: is held while a batch is decoded, and while a generator is built.
     """
 
     def __init__(
-        self, task: Any, models: Sequence[Any], subwords: Any = None, prefix_size: int = 0
+        self,
+        task: Any,
+        models: Sequence[Any],
+        subwords: Optional[Subwords] = None,
+        prefix_size: int = 0,
+        folder: Optional[Folder] = None,
     ) -> None:
         self.task = task
         self.models = models
         self.subwords = subwords
         self.prefix_size = prefix_size
+        self.folder = folder
+        self.lock = threading.RLock()
 
     @property
     def device(self) -> torch.device:
         """The device of the models."""
         return next(self.models[0].parameters()).device
 
-    def translator(self, decoding: Optional[str] = "greedy", **flags: Any) -> "Translator":
+    def translator(self, decoding: Optional[str] = DEFAULT, **flags: Any) -> "Translator":
         """Build a translator that shares the session's models.
 
         Args:
-            decoding: as ``--decoding``; None for fairseq's own beam search.
+            decoding: as ``--decoding``; None or ``"fairseq"`` for fairseq's own beam search. By
+                default it is that of the folder; without a folder, ``greedy``.
             flags: the other decoding options, and :data:`SEARCH_OPTIONS`, such as
                 ``block_size=8`` or ``max_len_b=100``. ``beam`` is 1 for greedy methods, and 5 for
                 ``beam`` and without ``decoding``.
@@ -107,6 +180,18 @@ class Session:
         Raises:
             PluginError: an option does not exist, or has no effect, or contradicts another.
         """
+        if decoding == DEFAULT:
+            decoding = "greedy" if self.folder is None else self.folder.decoding
+        decoding = None if decoding == FAIRSEQ else decoding
+        packed = {} if self.folder is None else suited(self.folder.flags(decoding), decoding)
+        with self.lock:
+            generator, method = self._build(decoding, {**packed, **flags})
+        return Translator(self, generator, method, flags)
+
+    def _build(
+        self, decoding: Optional[str], flags: Mapping[str, Any]
+    ) -> Tuple[Any, Optional[Type[Method]]]:
+        """A generator, and the method that it decodes by."""
         task, config = with_own_options(self.task), decoding_config(self.task)
         options = task_options(task)
         known = {item.name: item for item in fields(config) if item.name != "_name"}
@@ -125,8 +210,7 @@ class Session:
         beam = None if method is None else method.default_beam
         shared = {"beam": beam or 5, "prefix_size": self.prefix_size, "eos_token": None}
         args = Namespace(**{**shared, **searching})
-        generator = task.build_generator(self.models, args)
-        return Translator(self, generator, method)
+        return task.build_generator(self.models, args), method
 
     def dataset(self, lines: Sequence[str]) -> Any:
         """fairseq's data set of lines of subword pieces, with spaces between the pieces.
@@ -183,6 +267,17 @@ class Session:
         """fairseq's batches of a data set, in memory."""
         return list(self.iterator(dataset, batch_size).next_epoch_itr(shuffle=False))
 
+    def batch(self, pieces: Sequence[str]) -> Any:
+        """One of fairseq's batches, of a few lines of subword pieces.
+
+        It is made in a fraction of the time of :meth:`batches`.
+
+        Args:
+            pieces: none of the lines has more tokens than :attr:`room`.
+        """
+        dataset = self.dataset(pieces)
+        return dataset.collater([dataset[number] for number in range(len(pieces))])
+
     def pieces(self, lines: Sequence[str]) -> List[str]:
         """Raw lines as subword pieces with spaces between them.
 
@@ -196,6 +291,12 @@ class Session:
                 "translate lines of subword pieces with translate_pieces."
             )
         return [" ".join(self.subwords.encode(line, out_type=str)) for line in lines]
+
+    @property
+    def room(self) -> int:
+        """The most tokens of a source, its end included; of more, the first ones are decoded."""
+        limits = [self.task.max_positions(), *(model.max_positions() for model in self.models)]
+        return int(utils.resolve_max_positions(*limits)[0])
 
     def printed(self, generator: Any, tokens: Any, post_process: Optional[str] = None) -> str:
         """What fairseq's programs print: neither ends of sentences nor symbols of languages.
@@ -230,6 +331,12 @@ class Session:
         Returns:
             for each sentence its hypotheses, the best first.
         """
+        with self.lock:
+            return self._decode(generator, batch, prefix)
+
+    def _decode(
+        self, generator: Any, batch: Any, prefix: Optional[Tensor]
+    ) -> List[List[Dict[str, Any]]]:
         device = self.device
         batch = utils.move_to_cuda(batch, device) if device.type == "cuda" else batch
         # fairseq gives a BART model the beams of the search that was built last.
@@ -255,61 +362,189 @@ class Session:
 
 
 class Translator:
-    """Decodes with one method.
+    """Decodes with one method at a time.
 
     Args:
         session: the models.
         generator: has fairseq's ``generate``.
         method: what ``--decoding`` means; None for fairseq's own search.
+        flags: the options that were given, which another method gets too if it reads them.
 
     Attributes:
         statistics: counters over all batches since the last ``reset()``; None for fairseq's own
             search.
+        method_class: what the method's name means; None for fairseq's own search.
     """
 
     def __init__(
-        self, session: Session, generator: Any, method: Optional[Type[Method]] = None
+        self,
+        session: Session,
+        generator: Any,
+        method: Optional[Type[Method]] = None,
+        flags: Optional[Mapping[str, Any]] = None,
     ) -> None:
         self.session = session
-        self.generator = generator
-        self.method = method
+        self._flags = dict(flags or {})
+        self._take(generator, method)
+
+    def _take(self, generator: Any, method: Optional[Type[Method]]) -> None:
+        self.generator, self.method_class = generator, method
         self.statistics: Optional[Statistics] = getattr(generator, "statistics", None)
+
+    @property
+    def method(self) -> str:
+        """The name of the method, as ``--decoding`` takes it; ``"fairseq"``: fairseq's own search.
+
+        Set it to decode by another. The options that were given stay, if that method reads them.
+        """
+        return FAIRSEQ if self.method_class is None else self.method_class.name
+
+    @method.setter
+    def method(self, name: Optional[str]) -> None:
+        decoding = None if name == FAIRSEQ else name
+        other = self.session.translator(decoding, **suited(self._flags, decoding))
+        self._take(other.generator, other.method_class)
 
     def decode(self, batch: Any, prefix: Optional[Tensor] = None) -> List[List[Dict[str, Any]]]:
         """fairseq's hypotheses of one of its batches; see :meth:`Session.decode`."""
         return self.session.decode(self.generator, batch, prefix)
 
-    def translate(self, lines: Sequence[str], batch_size: int = 1) -> List[Hypothesis]:
+    def translate(
+        self, lines: Sequence[str], batch_size: int = 1, nbest: int = 1
+    ) -> List[Hypothesis]:
         """Translate raw text.
 
         Args:
             lines: a sentence each.
             batch_size: sentences that are decoded together. On a CPU most methods draft only for
                 single sentences.
+            nbest: the hypotheses of each sentence that are returned, in ``nbest`` of the best.
+                The search needs as many beams or samples.
 
         Returns:
-            a hypothesis for every line, in the order of the lines.
+            the best hypothesis for every line, in the order of the lines.
 
         Raises:
-            PluginError: the session has no subword model.
+            PluginError: the session has no subword model, or the search has fewer hypotheses.
         """
-        return self.translate_pieces(self.session.pieces(lines), batch_size)
+        return self.translate_pieces(self.session.pieces(lines), batch_size, nbest)
 
-    def translate_pieces(self, lines: Sequence[str], batch_size: int = 1) -> List[Hypothesis]:
+    def translate_pieces(
+        self, lines: Sequence[str], batch_size: int = 1, nbest: int = 1
+    ) -> List[Hypothesis]:
         """Translate lines of subword pieces, with spaces between the pieces.
 
         Arguments and result are those of :meth:`translate`. A line that is longer than the models
         take is cut, with a warning.
         """
-        if batch_size < 1:
-            raise PluginError(f"batch_size {batch_size}: give at least 1.")
+        return self._translated(lines, batch_size, nbest, first=0)
+
+    def translate_iter(
+        self,
+        lines: Iterable[str],
+        batch_size: int = 1,
+        nbest: int = 1,
+        progress: bool = False,
+        ahead: int = 0,
+    ) -> Iterator[Hypothesis]:
+        """Translate raw text of any length, in constant memory.
+
+        Args:
+            lines: a sentence each, such as an open file; they are read as they are needed.
+            batch_size, nbest: as for :meth:`translate`.
+            progress: whether a bar on the standard error shows how far it is.
+            ahead: lines that are read ahead, so that lines of similar length are decoded
+                together; 0: those of :data:`AHEAD` batches.
+
+        Yields:
+            the best hypothesis of every line, in the order of the lines.
+        """
+        _check_lines(lines)
+        _check_counts(batch_size, nbest)
+        size = ahead or AHEAD * batch_size
+        total = len(lines) if isinstance(lines, Sized) else None
+        left = (line.removesuffix("\n").removesuffix("\r") for line in lines)
+        first = 0
+        with Progress(total=total, unit="sentence", disable=not progress) as bar:
+            while chunk := list(islice(left, size)):
+                pieces = self.session.pieces(chunk)
+                found = self._translated(pieces, batch_size, nbest, first)
+                first += len(chunk)
+                bar.add(len(found), sum(len(each.tokens) for each in found))
+                yield from found
+
+    async def translate_async(
+        self, lines: Sequence[str], batch_size: int = 1, nbest: int = 1
+    ) -> List[Hypothesis]:
+        """:meth:`translate` in another thread, so that asyncio's loop goes on."""
+        return await asyncio.to_thread(self.translate, lines, batch_size, nbest)
+
+    def sample(
+        self, lines: Sequence[str], samples: int = 1, batch_size: int = 1, **flags: Any
+    ) -> List[Hypothesis]:
+        """Draw translations of raw text from the model's distribution.
+
+        Args:
+            lines: a sentence each.
+            samples: how many of each; they are in ``nbest`` of the most probable one.
+            batch_size: sentences that are decoded together.
+            flags: ``seed``, ``temperature``, ``sampling_topk``, ``sampling_topp`` and others; see
+                :meth:`Session.translator`.
+
+        Returns:
+            the most probable sample for every line.
+
+        Raises:
+            PluginError: this method draws no samples, or an option is refused.
+        """
+        given = {**self._flags, **flags, "sampling": True, "beam": samples}
+        drawing = self.session.translator(self.method, **given)
+        return drawing.translate(lines, batch_size, samples)
+
+    def _translated(
+        self, lines: Sequence[str], batch_size: int, nbest: int, first: int
+    ) -> List[Hypothesis]:
+        """:meth:`translate_pieces` of lines behind ``first`` others, whose samples differ."""
+        _check_counts(batch_size, nbest)
         if len(lines) == 0:  # of which fairseq makes no batches
             return []
         found: Dict[int, Hypothesis] = {}
-        for batch in self.session.batches(self.session.dataset(lines), batch_size):
-            for number, hypotheses in zip(batch["id"].tolist(), self.decode(batch)):
-                found[number] = self.session.hypothesis(hypotheses[0], self.generator)
+        with self.session.lock:
+            batches = self.session.batches(self.session.dataset(lines), batch_size)
+        for batch in batches:
+            numbers = batch["id"].tolist()
+            batch["id"] = batch["id"] + first
+            found.update(zip(numbers, self.translate_batch(batch, nbest)))
         return [found[number] for number in range(len(lines))]
+
+    def translate_batch(self, batch: Any, nbest: int = 1) -> List[Hypothesis]:
+        """The best hypothesis of each sentence of fairseq's batch, in the order of its ``id``.
+
+        Args:
+            batch: of :meth:`Session.batch` or :meth:`Session.batches`.
+            nbest: as for :meth:`translate`.
+        """
+        generator, session = self.generator, self.session
+        with session.lock:
+            begin = time.perf_counter()
+            decoded = session.decode(generator, batch)
+            seconds = time.perf_counter() - begin
+        return [self._best(hypotheses, generator, nbest, seconds) for hypotheses in decoded]
+
+    def _best(
+        self, hypotheses: Sequence[Any], generator: Any, nbest: int, seconds: float
+    ) -> Hypothesis:
+        """The best of fairseq's hypotheses, with the others that are wanted."""
+        if nbest > max(len(hypotheses), getattr(generator, "beam_size", 1)):
+            raise PluginError(
+                f"nbest={nbest}: this search has {len(hypotheses)} hypotheses of a sentence. Load "
+                f"with decoding='beam' and beam={nbest}, or draw samples with sample()."
+            )
+        made = [
+            self.session.hypothesis(each, generator)._replace(seconds=seconds)
+            for each in hypotheses[:nbest]
+        ]
+        return made[0] if nbest == 1 else made[0]._replace(nbest=tuple(made))
 
 
 def load(
@@ -318,7 +553,7 @@ def load(
     *,
     source_lang: Optional[str] = None,
     target_lang: Optional[str] = None,
-    decoding: Optional[str] = "greedy",
+    decoding: Optional[str] = DEFAULT,
     device: Optional[str] = None,
     subwords: Optional[str] = None,
     task: str = TASK,
@@ -328,11 +563,12 @@ def load(
     """Load models and build a translator.
 
     Args:
-        path: checkpoint that fairseq-train wrote; see :func:`load_session`.
+        path: a folder with ``specdec.json``, or a checkpoint that fairseq-train wrote; see
+            :func:`load_session`.
         data: folder with ``dict.LANG.txt``; by default the folder of the checkpoint.
         source_lang: source language, as in the names of the dictionaries.
         target_lang: target language.
-        decoding: as ``--decoding``; None for fairseq's own beam search.
+        decoding: see :meth:`Session.translator`.
         device: such as ``"cuda"``; by default the CPU.
         subwords: a SentencePiece model; raw text needs it.
         task, task_options: see :func:`load_session`.
@@ -363,7 +599,9 @@ def load_session(
     """Load dictionaries and models.
 
     Args:
-        path: checkpoint that fairseq-train wrote; those of an ensemble are joined by ``:``.
+        path: a folder with ``specdec.json``, which has all that follows but ``device`` and
+            ``prefix_size``; or a checkpoint that fairseq-train wrote, and those of an ensemble are
+            joined by ``:``.
         data: folder with ``dict.LANG.txt``, and binarised data if a split is decoded; by default
             the folder of the checkpoint.
         source_lang: source language, as in the names of the dictionaries; by default fairseq reads
@@ -378,8 +616,16 @@ def load_session(
     Raises:
         PluginError: a file is missing or is not what it should be.
     """
+    if os.path.isdir(path):
+        given = [data, source_lang, target_lang, subwords, task_options]
+        if task != TASK or any(each is not None for each in given):
+            raise PluginError(
+                f"{path} is a folder, whose specdec.json tells the data, languages, subwords and "
+                "task: leave them out, or name its checkpoint."
+            )
+        return open_folder(read_folder(path), device, prefix_size)
     folder = os.path.dirname(utils.split_paths(path)[0]) or "." if data is None else data
-    pieces = None if subwords is None else _load_subwords(subwords)
+    pieces = None if subwords is None else load_sentencepiece(subwords)
     languages = {"source_lang": source_lang, "target_lang": target_lang}
     built = set_up_task(task, folder, {**languages, **(task_options or {})})
     return Session(built, load_models(path, built, device), pieces, prefix_size)
@@ -405,20 +651,25 @@ def load_models(path: str, task: Any, device: Optional[str] = None) -> List[Any]
     return list(models)
 
 
-def _load_subwords(path: str) -> Any:
-    if not os.path.isfile(path):
-        raise PluginError(f"The SentencePiece model {path} is not a file. Check the path.")
-    try:
-        return sentencepiece.SentencePieceProcessor(model_file=path)
-    except (OSError, RuntimeError) as error:
-        raise PluginError(
-            f"{path} is not a SentencePiece model. Give the one that the data was split with."
-        ) from error
+def open_folder(folder: Folder, device: Optional[str] = None, prefix_size: int = 0) -> Session:
+    """Load what a folder's ``specdec.json`` describes; see :func:`load_session`."""
+    languages = {"source_lang": folder.source_lang, "target_lang": folder.target_lang}
+    task = set_up_task(folder.task, folder.data, {**languages, **folder.task_options})
+    described = folder.described_subwords
+    pieces = None if described is None else load_subwords(described, *languages.values())
+    models = load_models(os.pathsep.join(map(folder.at, folder.model)), task, device)
+    return Session(task, models, pieces, prefix_size, folder)
 
 
 def _check_lines(lines: Any) -> None:
     if isinstance(lines, str):
         raise PluginError("Give a list of lines, such as ['The file is closed.'], not a text.")
+
+
+def _check_counts(batch_size: int, nbest: int) -> None:
+    for name, value in (("batch_size", batch_size), ("nbest", nbest)):
+        if value < 1:
+            raise PluginError(f"{name} {value}: give at least 1.")
 
 
 def _check_choice(option: "Field[Any]", value: Any) -> None:

@@ -8,6 +8,7 @@ import pytest
 import sentencepiece
 import torch
 
+from specdec_plugin.cli import pack
 from specdec_plugin.engine import Backend, NativeBackend, TorchBackend, native
 from tests.support.command_lines import (
     ENGLISH,
@@ -138,4 +139,18 @@ def sentencepieces(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> 
         lines = (Path(corpus.data_dir) / name).read_text("utf-8").splitlines()
         marked = [line if line.startswith("madeupword") else "▁" + line for line in lines]
         (folder / name).write_text("\n".join(marked) + "\n", "utf-8")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def packed(
+    sentencepieces: Path, tiny_verifier: str, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
+    """A folder of specdec-pack with ``tiny_verifier``, for raw text."""
+    folder = tmp_path_factory.mktemp("packed")
+    pack.main(
+        [*"-s en -t es --language-name en=English --option max_len_b=20 --path".split()]
+        + [tiny_verifier, "--data", str(sentencepieces), "--output", str(folder)]
+        + ["--sentencepiece", str(sentencepieces / "spm.model")]
+    )
     return folder

@@ -12,6 +12,7 @@ PACKAGE = Path(specdec_plugin.__file__).parent
 #: From the top to the bottom. Those of one level know nothing of each other.
 LEVELS = [
     ["__init__", "__main__"],
+    ["serve"],
     ["cli", "lab"],
     ["api"],
     ["tasks", "criterions"],
@@ -21,7 +22,7 @@ LEVELS = [
     ["engine"],
     ["models"],
     ["data", "fairseq_compat"],
-    ["textfiles", "progress"],
+    ["textfiles", "progress", "folder", "subwords"],
     ["errors"],
 ]
 

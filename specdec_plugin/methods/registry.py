@@ -231,6 +231,27 @@ def names() -> List[str]:
     return list(dict.fromkeys(method.name for method in _METHODS))
 
 
+def suited(flags: Mapping[str, Any], decoding: Optional[str]) -> Dict[str, Any]:
+    """Those of some options that a method reads.
+
+    Args:
+        flags: of decoding and of the search, by name.
+        decoding: the method; None: fairseq's own search.
+    """
+    named = [each for each in _METHODS if each.name == decoding]
+    any_beam = not named or any(
+        each.default_beam is None or "beam" in each.honours for each in named
+    )
+    read = {
+        flag for flag, names in readers().items()
+        if decoding in names or (decoding is None and flag in OF_ANY_SEARCH)
+    }  # fmt: skip
+    kept = {name: value for name, value in flags.items() if name not in readers() or name in read}
+    if not any_beam and not kept.get("sampling"):
+        kept.pop("beam", None)
+    return kept
+
+
 def _facts(declared: "Field[Any]") -> Tuple[Any, ...]:
     return str(declared.type), declared.default, dict(declared.metadata)
 

@@ -173,7 +173,12 @@ def build_method(
     built = entry.translator(session, flags, generation)
     equals = equals_of(entry.beam, "sampling" in generation)
     return Method(
-        label or name, built.generator, built.statistics, bool(entry.suffixes), built.method, equals
+        label or name,
+        built.generator,
+        built.statistics,
+        bool(entry.suffixes),
+        built.method_class,
+        equals,
     )
 
 

@@ -1,0 +1,58 @@
+"""Raw text as pieces and back, by each kind of subwords."""
+
+import io
+
+import pytest
+from subword_nmt.learn_bpe import learn_bpe
+
+from specdec_plugin.errors import PluginError
+from specdec_plugin.subwords import load_subwords
+
+TEXT = "the lower tower, the newest flower; isn't it?"
+
+
+@pytest.fixture(scope="module")
+def codes(tmp_path_factory):
+    path = tmp_path_factory.mktemp("codes") / "bpe.codes"
+    with open(path, "w", encoding="utf-8") as file:
+        learn_bpe(io.StringIO(f"{TEXT}\n" * 3), file, 12)
+    return path
+
+
+def test_sentencepiece(sentencepieces):
+    described = {"kind": "sentencepiece", "file": str(sentencepieces / "spm.model")}
+    subwords = load_subwords(described, "en", "es")
+    assert subwords.encode("one  two", out_type=str) == ["▁one", "▁two"]
+    assert subwords.decode(["▁one", "▁two"]) == "one two"
+
+
+def test_subword_nmt(codes):
+    subwords = load_subwords({"kind": "subword-nmt", "file": str(codes)}, "en", "es")
+    pieces = subwords.encode(TEXT)
+    assert any(piece.endswith("@@") for piece in pieces) and len(pieces) > len(TEXT.split())
+    assert "".join(pieces).replace("@@", "") == TEXT.replace(" ", "")
+    assert subwords.decode(pieces) == TEXT
+
+
+def test_moses(codes):
+    pytest.importorskip("sacremoses")
+    moses = load_subwords({"kind": "moses"}, "en", "es")
+    assert moses.encode("isn't it?") == ["isn", "&apos;t", "it", "?"]
+    described = {"kind": "subword-nmt", "file": str(codes), "moses": True}
+    both = load_subwords(described, "en", "en")
+    pieces = both.encode(TEXT)
+    assert pieces[-1] == "?" and any(piece.endswith("@@") for piece in pieces)
+    assert both.decode(pieces) == TEXT
+
+
+def test_what_is_refused(tmp_path):
+    text = tmp_path / "text"
+    text.write_text("no codes at all\n", "utf-8")
+    binary = tmp_path / "binary"
+    binary.write_bytes(b"\xff\xfe\x00")
+    for kind in ("sentencepiece", "subword-nmt"):
+        with pytest.raises(PluginError, match=r"none.* Check the path"):
+            load_subwords({"kind": kind, "file": "none"}, "en", "es")
+        for path in (text, binary):
+            with pytest.raises(PluginError, match=r"Give the (one|file) that"):
+                load_subwords({"kind": kind, "file": str(path)}, "en", "es")
