@@ -1,0 +1,67 @@
+"""``specdec-serve``: a server for translations, and a page to try a model on."""
+
+import logging
+import signal
+import socket
+from typing import Optional, Sequence
+
+from ..api import open_folder
+from ..errors import PluginError
+from ..folder import read_folder
+from .command_line import build_parser, check_folder, limits_of
+
+#: Connections that wait until the server takes them.
+BACKLOG = 2048
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Console program."""
+    options = build_parser().parse_args(argv)
+    limits = limits_of(options)
+    try:
+        import uvicorn
+
+        from .app import Server
+        from .decoding import Decoder, offered
+    except ImportError as error:
+        raise PluginError(
+            f"specdec-serve needs the package {error.name}. Install the extra serve: "
+            "pip install 'specdec-plugin[serve]'."
+        ) from error
+    folder = read_folder(options.folder)
+    check_folder(folder, options)
+    for name in ("fairseq", "asyncio"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    with listening(options.host, options.port) as listener:
+        decoder = Decoder(open_folder(folder, options.device))
+        methods = offered(folder, options.methods)
+        decoder.warm_up(methods[0].name)
+        app = Server(decoder, methods, limits, options.batch_size).app()
+        # uvicorn raises these signals again when it has stopped.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: None)
+        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        print(f"{options.folder} is served at http://{shown}:{port}/", flush=True)
+        uvicorn.Server(config).run([listener])
+    print("Stopped: all accepted requests are answered.", flush=True)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket to which clients may connect; they wait until the server takes them.
+
+    Raises:
+        PluginError: the address is taken, or is none of this machine.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except (OSError, OverflowError) as error:
+        raise PluginError(
+            f"--host {host} --port {port}: {error}. Give another address or port."
+        ) from error
+
+
+if __name__ == "__main__":
+    main()

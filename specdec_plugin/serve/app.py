@@ -1,0 +1,263 @@
+"""The HTTP interface: LibreTranslate's requests, tokens as they appear, the page, and metrics."""
+
+import asyncio
+import contextlib
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any, AsyncIterator, Dict, Iterator, List, Optional, Sequence
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from ..errors import PluginError
+from .batching import FAILED, Alone, Batcher, Sentence, Work
+from .decoding import Decoder, Offered
+from .metrics import CONTENT_TYPE, Metrics
+from .questions import Limits, Offer, method_of, parameters, question
+from .refusal import RefusalError
+
+#: Nothing is fetched from elsewhere, and no other site frames the page.
+_PAGE_HEADERS = {"Content-Security-Policy": "frame-ancestors 'self'"}
+#: Seconds after which a client may ask again.
+_LATER = {429: "1", 503: "5"}
+
+
+class Server:
+    """All that requests share.
+
+    Args:
+        decoder: of a folder; after this only the queue's thread uses it.
+        methods: that are offered, the default first.
+        limits: of requests.
+        batch_size: the most sentences that are decoded together.
+    """
+
+    def __init__(
+        self, decoder: Decoder, methods: Sequence[Offered], limits: Limits, batch_size: int
+    ) -> None:
+        assert decoder.session.folder is not None
+        self._folder = decoder.session.folder
+        self._decoder, self._methods, self._limits = decoder, methods, limits
+        self._offer = Offer.of(self._folder, [each.name for each in methods])
+        self._clients: Counter[str] = Counter()
+        self._batcher = Batcher(decoder.decode, batch_size, limits.sentences)
+        self._metrics = Metrics(lambda: self._batcher.waiting)
+        decoder.done = self._metrics.count
+
+    def app(self) -> Any:
+        """The ASGI application."""
+        routes = [
+            Route("/", self.page),
+            Route("/translate", self.translate, methods=["POST"]),
+            Route("/stream", self.stream, methods=["POST"]),
+            Route("/steps", self.steps),
+            Route("/languages", self.languages),
+            Route("/methods", self.methods),
+            Route("/health", self.health),
+            Route("/metrics", self.metrics),
+        ]
+        handlers: Any = {RefusalError: _refused, HTTPException: _no_such, Exception: _failed}
+        made = Starlette(routes=routes, lifespan=self._lifespan, exception_handlers=handlers)
+        return self._metrics.counting(made, [route.path for route in routes])
+
+    @contextlib.asynccontextmanager
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        yield
+        await asyncio.to_thread(self._batcher.close)
+
+    # Translations
+
+    async def translate(self, request: Request) -> Response:
+        """``POST /translate``: LibreTranslate's answer."""
+        with self._client(request):
+            asked = question(await self._parameters(request), self._offer, self._limits)
+            work = [Sentence(asked.key, self._pieces(each)) for each in asked.sentences]
+            found = await self._done(work)
+            return JSONResponse(asked.answer(found, self._offer))
+
+    async def stream(self, request: Request) -> Response:
+        """``POST /stream``: server-sent events of one sentence, ``step`` and then ``done``.
+
+        ``q`` is the sentence, and ``method`` how it is decoded. See :meth:`.Decoder.stream`.
+        """
+        with contextlib.ExitStack() as counted:
+            counted.enter_context(self._client(request))
+            given = await self._parameters(request)
+            pieces = self._sentence(given)
+            method = method_of(given, self._offer)
+            loop, events = asyncio.get_running_loop(), _Events()
+
+            def tell(step: Dict[str, Any]) -> None:
+                loop.call_soon_threadsafe(events.put, "step", step)
+
+            work = Alone(lambda: self._decoder.stream(method, pieces, tell))
+            self._batcher.add([work])
+            # The client is counted until the work is done, whether it listens or not.
+            leave = counted.pop_all().close
+            work.future.add_done_callback(lambda done: loop.call_soon_threadsafe(leave))
+        # From here on the client gets events, and no status.
+        return StreamingResponse(events.until(work), media_type="text/event-stream")
+
+    async def steps(self, request: Request) -> Response:
+        """``GET /steps?method=…&q=…``: the page on which a person steps through a sentence."""
+        with self._client(request):
+            pieces = self._sentence(request.query_params)
+            method = method_of(request.query_params, self._offer)
+            work = Alone(lambda: self._decoder.steps(method, pieces))
+            (found,) = await self._done([work])
+            return HTMLResponse(found, headers=_PAGE_HEADERS)
+
+    async def _parameters(self, request: Request) -> Dict[str, Any]:
+        """Those of a body, which is read up to the limit."""
+        body, most = bytearray(), self._limits.body
+        async for chunk in request.stream():
+            body += chunk
+            if len(body) > most:
+                raise RefusalError(
+                    413, f"The request has more than {most:,} bytes. Send the text in parts."
+                )
+        return parameters(bytes(body), request.headers.get("content-type", ""))
+
+    def _sentence(self, given: Any) -> str:
+        """The pieces of the one sentence in ``q``."""
+        languages = {"source": self._offer.source, "target": self._offer.target}
+        asked = question({"q": given.get("q"), **languages}, self._offer, self._limits)
+        if asked.several or len(asked.sentences) != 1:
+            raise RefusalError(
+                400, f"The parameter q has {len(asked.sentences)} lines. Give one, with a sentence."
+            )
+        return self._pieces(asked.sentences[0])
+
+    def _pieces(self, sentence: str) -> str:
+        """The subword pieces of a sentence; so many that the model takes them."""
+        session = self._decoder.session
+        try:
+            (pieces,) = session.pieces([sentence])
+        except PluginError as error:
+            raise RefusalError(400, str(error)) from error
+        length, room = pieces.count(" ") + 2, session.room
+        if length > room:
+            raise RefusalError(
+                413,
+                f"A line has {length:,} tokens, and the model takes {room:,}. Put a sentence on "
+                "each line.",
+            )
+        return pieces
+
+    async def _done(self, work: Sequence[Work]) -> List[Any]:
+        """The results of some work."""
+        self._batcher.add(work)
+        futures = [asyncio.wrap_future(each.future) for each in work]
+        found = await asyncio.gather(*futures, return_exceptions=True)
+        for each in found:
+            if isinstance(each, BaseException):
+                raise each
+        return list(found)
+
+    @contextlib.contextmanager
+    def _client(self, request: Request) -> Iterator[None]:
+        """Count a client's requests while they are not answered."""
+        name, most = request.client.host if request.client else "", self._limits.requests
+        if most and self._clients[name] >= most:
+            raise RefusalError(
+                429,
+                f"{self._clients[name]:,} requests of yours are not answered yet, and the server "
+                f"takes {most:,} of a client. Wait for some answers.",
+            )
+        self._clients[name] += 1
+        try:
+            yield
+        finally:
+            self._clients[name] -= 1
+            if not self._clients[name]:
+                del self._clients[name]
+
+    # What the server is
+
+    async def languages(self, request: Request) -> Response:
+        """``GET /languages``, as LibreTranslate's."""
+        source, target = self._offer.source, self._offer.target
+        targets = {target: [], source: [target]}
+        names = self._folder.names
+        found = [
+            {"code": code, "name": names.get(code, code), "targets": targets[code]}
+            for code in dict.fromkeys([source, target])
+        ]
+        return JSONResponse(found)
+
+    async def methods(self, request: Request) -> Response:
+        """``GET /methods``: the names and summaries of methods, the default first."""
+        return JSONResponse([each._asdict() for each in self._methods])
+
+    async def health(self, request: Request) -> Response:
+        """``GET /health``: 200 while requests are accepted; a server that stops accepts none."""
+        return JSONResponse({"status": "ok", "waiting": self._batcher.waiting})
+
+    async def metrics(self, request: Request) -> Response:
+        """``GET /metrics``, in Prometheus' text form."""
+        return Response(self._metrics.text(), headers={"Content-Type": CONTENT_TYPE})
+
+    async def page(self, request: Request) -> Response:
+        """``GET /``: the page to try the model on."""
+        text = Path(__file__).with_name("page.html").read_text("utf-8")
+        return HTMLResponse(text, headers=_PAGE_HEADERS)
+
+
+class _Events:
+    """Server-sent events that are told by another thread."""
+
+    def __init__(self) -> None:
+        self._queue: asyncio.Queue[Optional[str]] = asyncio.Queue()
+
+    def put(self, name: str, content: Dict[str, Any]) -> None:
+        """Add an event."""
+        self._queue.put_nowait(f"event: {name}\ndata: {json.dumps(content)}\n\n")
+
+    async def until(self, work: Alone) -> AsyncIterator[str]:
+        """The events until some work is done, and one of its result."""
+        future = asyncio.wrap_future(work.future)
+        # The work tells its last step before it is done, and both come through the same loop.
+        future.add_done_callback(lambda done: self._queue.put_nowait(None))
+        try:
+            while (event := await self._queue.get()) is not None:
+                yield event
+            error = future.exception()
+            if error is None:
+                self.put("done", future.result())
+            else:
+                known = isinstance(error, RefusalError)
+                self.put("error", {"error": str(error) if known else FAILED})
+            yield self._queue.get_nowait() or ""
+        finally:
+            future.cancel()  # nobody waits for it any more
+
+
+def _answer(status: int, sentence: str) -> Response:
+    """An error in LibreTranslate's form."""
+    headers = {"Retry-After": _LATER[status]} if status in _LATER else None
+    return JSONResponse({"error": sentence}, status, headers)
+
+
+async def _refused(request: Request, error: Any) -> Response:
+    return _answer(error.status, error.sentence)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    return _answer(500, "The server failed. Its log has the cause.")
+
+
+async def _no_such(request: Request, error: Any) -> Response:
+    path = request.url.path
+    if error.status_code == 405:
+        other = "POST" if request.method != "POST" else "GET"
+        return _answer(405, f"{path} does not take {request.method}. Use {other}.")
+    if error.status_code == 404:
+        return _answer(
+            404,
+            f"There is nothing at {path[:80]}. Ask /translate, /languages, /health or /metrics.",
+        )
+    return _answer(error.status_code, f"{error.detail}.")

@@ -1,0 +1,157 @@
+"""Waiting sentences of all requests are decoded together, by one thread.
+
+Whenever the thread is free, it takes the oldest work. If that is a sentence, others that wait and
+are decoded alike join it in one batch. So batches grow with the load, and nobody waits for a batch
+to fill.
+"""
+
+import logging
+import threading
+from collections import deque
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any, Callable, Deque, List, Sequence, Union
+
+from .refusal import RefusalError
+
+logger = logging.getLogger(__name__)
+
+#: What the future of work fails with that was begun, and could not be done.
+FAILED = "The server failed to decode this. Its log has the cause."
+
+
+@dataclass(eq=False)
+class Sentence:
+    """A sentence that may be decoded with others.
+
+    Attributes:
+        key: tells how; sentences of one batch have the same.
+        pieces: its subword pieces.
+        future: of its hypothesis.
+    """
+
+    key: Any
+    pieces: str
+    future: "Future[Any]" = field(default_factory=Future)
+
+
+@dataclass(eq=False)
+class Alone:
+    """Work that is done alone.
+
+    Attributes:
+        call: does it.
+        future: of its result.
+    """
+
+    call: Callable[[], Any]
+    future: "Future[Any]" = field(default_factory=Future)
+
+
+Work = Union[Sentence, Alone]
+
+
+class Batcher:
+    """A queue of work and the thread that does it.
+
+    Args:
+        decode: gives a result for each sentence, from their key and their pieces.
+        batch_size: the most sentences of a batch.
+        room: the most work that may wait.
+
+    Attributes:
+        closed: whether nothing more is accepted.
+    """
+
+    def __init__(
+        self,
+        decode: Callable[[Any, List[str]], Sequence[Any]],
+        batch_size: int,
+        room: int,
+    ) -> None:
+        self._decode, self._batch_size, self._room = decode, batch_size, room
+        self._waiting: Deque[Work] = deque()
+        self._changed = threading.Condition()
+        self.closed = False
+        self._thread = threading.Thread(target=self._run, name="decoding", daemon=True)
+        self._thread.start()
+
+    @property
+    def waiting(self) -> int:
+        """How much work waits."""
+        return len(self._waiting)
+
+    def add(self, work: Sequence[Work]) -> None:
+        """Accept all of some work, or none of it.
+
+        Raises:
+            RefusalError: there is no room, or the queue is closed.
+        """
+        with self._changed:
+            if self.closed:
+                raise RefusalError(503, "The server is stopping. Ask again in a minute.")
+            if len(self._waiting) + len(work) > self._room:
+                raise RefusalError(
+                    503,
+                    f"The server is busy: {len(self._waiting):,} sentences wait, of at most "
+                    f"{self._room:,}. Ask again in some seconds, or send fewer at once.",
+                )
+            self._waiting.extend(work)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Accept nothing more, and wait until all that was accepted is done."""
+        with self._changed:
+            self.closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while batch := self._next():
+            # A request that ended early cancels what nobody waits for.
+            batch = [each for each in batch if each.future.set_running_or_notify_cancel()]
+            if batch:
+                self._do(batch)
+
+    def _next(self) -> List[Work]:
+        """The oldest work, and what joins it; none when the queue is closed and empty."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting or self.closed)
+            if not self._waiting:
+                return []
+            first = self._waiting[0]
+            if isinstance(first, Alone):
+                return [self._waiting.popleft()]
+            batch: List[Work] = []
+            others: Deque[Work] = deque()
+            while self._waiting and len(batch) < self._batch_size:
+                each = self._waiting.popleft()
+                alike = isinstance(each, Sentence) and each.key == first.key
+                (batch if alike else others).append(each)
+            self._waiting.extendleft(reversed(others))
+            return batch
+
+    def _do(self, batch: List[Work]) -> None:
+        """Do some work together; if that fails, each by itself, so that one spoils no other."""
+        try:
+            results = self._results(batch)
+        except BaseException as error:  # of a library too, which may end Python
+            if len(batch) > 1:
+                for each in batch:
+                    self._do([each])
+                return
+            if not isinstance(error, RefusalError):
+                logger.exception("decoding failed")
+                error = RefusalError(500, FAILED)
+            batch[0].future.set_exception(error)
+            return
+        for each, result in zip(batch, results):
+            each.future.set_result(result)
+
+    def _results(self, batch: List[Work]) -> Sequence[Any]:
+        first = batch[0]
+        if isinstance(first, Alone):
+            return [first.call()]
+        return self._decode(
+            first.key, [each.pieces for each in batch if isinstance(each, Sentence)]
+        )

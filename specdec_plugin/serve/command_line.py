@@ -1,0 +1,95 @@
+"""The command line of ``specdec-serve``: what it takes, and what it refuses."""
+
+import argparse
+from typing import List
+
+from ..api import FAIRSEQ
+from ..errors import PluginError
+from ..folder import Folder
+from ..methods.registry import names
+from .questions import Limits
+
+EXAMPLE = """example:
+  specdec-serve checkpoints/pydocs-en-es --port 5000
+  curl http://127.0.0.1:5000/translate -H 'Content-Type: application/json' \\
+      -d '{"q": "The file is closed.", "source": "en", "target": "es"}'
+"""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="specdec-serve",
+        description="Serve a folder of specdec-pack over HTTP: LibreTranslate's JSON interface, "
+        "metrics for Prometheus, and a page to try the model on. SIGTERM or Ctrl-C stops it when "
+        "all accepted requests are answered.",
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("folder", help="has a specdec.json")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="(default: %(default)s, for this machine only; 0.0.0.0 "
+        "for all networks)",
+    )  # fmt: skip
+    parser.add_argument("--port", type=int, default=5000, help="0: any (default: %(default)s)")
+    parser.add_argument("--device", help="for example cuda (default: the CPU)")
+    parser.add_argument(
+        "--methods", type=_names, help="that clients may ask for, such as auto,beam (default: all)"
+    )
+    parser.add_argument(
+        "--batch-size", type=int, default=64, help="the most sentences that are decoded together "
+        "(default: %(default)s)",
+    )  # fmt: skip
+    _add_limits(parser.add_argument_group("limits, beyond which requests are refused"))
+    return parser
+
+
+def _names(text: str) -> List[str]:
+    return text.split(",")
+
+
+_names.__name__ = "list of methods"
+
+
+def _add_limits(group: argparse._ArgumentGroup) -> None:
+    default = Limits()
+    flags = (
+        ("--max-characters", default.characters, "of a request's texts: 413"),
+        ("--max-body", default.body, "bytes of a request: 413"),
+        ("--max-waiting", default.sentences, "sentences of all clients that wait: 503"),
+        ("--max-requests", default.requests, "of one address that are not answered yet: 429; 0 "
+         "for any number, as behind a proxy"),
+    )  # fmt: skip
+    for flag, value, text in flags:
+        group.add_argument(flag, type=int, default=value, help=f"{text} (default: %(default)s)")
+
+
+def limits_of(options: argparse.Namespace) -> Limits:
+    """The limits that were given.
+
+    Raises:
+        PluginError: a number is too small.
+    """
+    for name in ("batch_size", "max_characters", "max_body", "max_waiting"):
+        if getattr(options, name) < 1:
+            flag = "--" + name.replace("_", "-")
+            raise PluginError(f"{flag} {getattr(options, name)}: give at least 1.")
+    if options.max_requests < 0:
+        raise PluginError(f"--max-requests {options.max_requests}: give 0 or more.")
+    return Limits(
+        options.max_characters, options.max_body, options.max_waiting, options.max_requests
+    )
+
+
+def check_folder(folder: Folder, options: argparse.Namespace) -> None:
+    """Refuse a folder without raw text, and methods that do not exist."""
+    if folder.subwords is None:
+        raise PluginError(
+            f"{folder.path} does not tell how raw text is split. Write it again by specdec-pack "
+            "with --sentencepiece, --subword-nmt or --moses."
+        )
+    unknown = {*(options.methods or [])} - {*names(), FAIRSEQ}
+    if unknown:
+        raise PluginError(
+            f"--methods {min(unknown)} is unknown. Choose from {', '.join(names())} and fairseq."
+        )

@@ -1,0 +1,185 @@
+"""Decodes for the server: batches, a sentence that is told as it grows, and its steps."""
+
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+
+from ..api import FAIRSEQ, Hypothesis, Session, Translator
+from ..decoding.loop import DecodingLoop, VerifiedStep
+from ..decoding.state import Draft, Outcome, Rows
+from ..folder import Folder
+from ..lab.viz import speculation
+from ..lab.viz.chart import Reader, speculation_chart
+from ..lab.viz.observe import ObservingLoop
+from ..lab.viz.page import page
+from ..methods.registry import methods, names
+from .refusal import RefusalError
+
+#: What decodes a first sentence, so that a user's first one finds everything ready.
+FIRST = "."
+
+
+class Key(NamedTuple):
+    """How sentences are decoded; those of one key may share a batch.
+
+    Attributes:
+        method: as ``--decoding``, or :data:`..api.FAIRSEQ`.
+        nbest: hypotheses of each.
+    """
+
+    method: str
+    nbest: int = 1
+
+
+class Decoder:
+    """All that the server decodes with. One thread uses it.
+
+    Args:
+        session: of a folder.
+
+    Attributes:
+        done: is told the hypotheses of each batch that a client asked for.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.done: Callable[[List[Hypothesis]], None] = lambda found: None
+        self._translators: Dict[Any, Translator] = {}
+        generator = session.translator("greedy").generator
+        self._reader = Reader(
+            session.task.source_dictionary,
+            session.task.target_dictionary,
+            generator.symbols_to_strip_from_output,
+            generator.eos,
+        )
+
+    def warm_up(self, method: str) -> None:
+        """Decode something, so that kernels are compiled and weights packed."""
+        self.decode(Key(method), [FIRST])
+
+    def decode(self, key: Key, pieces: Sequence[str]) -> List[Hypothesis]:
+        """A hypothesis for each line of subword pieces."""
+        flags = {} if key.nbest == 1 else {"beam": max(5, key.nbest)}
+        translator = self._translator(key, key.method, **flags)
+        found = self._translated(translator, pieces, key.nbest)
+        self.done(found)
+        return found
+
+    def stream(
+        self, method: str, pieces: str, tell: Callable[[Dict[str, Any]], None]
+    ) -> Dict[str, Any]:
+        """Decode a sentence, and tell each iteration when it is done.
+
+        Args:
+            method: as in :class:`Key`.
+            pieces: of the sentence.
+            tell: is given ``draft`` and ``added`` (readable tokens), ``kept`` (drafted tokens
+                that stand), and ``text``, the translation so far. Searches with several beams
+                tell nothing, because later tokens change earlier ones.
+
+        Returns:
+            ``text``, ``seconds``, ``tokens``, ``iterations`` (None for fairseq's own search) and
+            ``steps``, whether :meth:`steps` can show them.
+        """
+        translator = self._translator(("stream", method), method)
+        loop = getattr(translator.generator, "loop", None)
+        if isinstance(loop, DecodingLoop):
+            loop.watcher = self._watcher(tell)
+        (found,) = self._translated(translator, [pieces])
+        self.done([found])
+        return {
+            "text": found.text,
+            "seconds": found.seconds,
+            "tokens": len(found.tokens),
+            "iterations": found.iterations,
+            "steps": _verifies(loop),
+        }
+
+    def _watcher(self, tell: Callable[[Dict[str, Any]], None]) -> Any:
+        """Tells the iterations of one sentence."""
+        emitted: List[int] = []
+
+        def watch(rows: Rows, draft: Draft, outcome: Outcome) -> None:
+            end = rows.host_lengths[0] + 1
+            drafted: List[int] = draft.tokens[0, : outcome.drafted[0]].tolist()
+            added: List[int] = rows.inputs[0, end - outcome.added[0] : end].tolist()
+            emitted.extend(added)
+            tell(
+                {
+                    "draft": self._reader.tokens(drafted),
+                    "added": self._reader.tokens(added),
+                    "kept": outcome.kept[0],
+                    "text": self._reader.text(emitted),
+                }
+            )
+
+        return watch
+
+    def steps(self, method: str, pieces: str) -> str:
+        """A page on which a person steps through the iterations of a sentence.
+
+        Raises:
+            RefusalError: the method verifies no drafts.
+        """
+        translator = self._translator(("steps", method), method, retain_iter_history=True)
+        loop = getattr(translator.generator, "loop", None)
+        if not isinstance(loop, ObservingLoop):
+            if not _verifies(loop):
+                raise RefusalError(
+                    400,
+                    f"The method {method} verifies no drafts, so that there are no steps to show. "
+                    "Choose another, such as specdec.",
+                )
+            observed_loop: Any = loop
+            translator.generator.loop = ObservingLoop(observed_loop, speculation.observe)
+        batch = self.session.batch([pieces])
+        ((hypothesis, *_),) = translator.decode(batch)
+        source = batch["net_input"]["src_tokens"][0].tolist()
+        observed = hypothesis["observed"]
+        return page([speculation_chart("sentence-0", source, observed, self._reader)])
+
+    def _translator(self, name: Any, method: str, **flags: Any) -> Translator:
+        """A translator that is built when it is first wanted."""
+        if name not in self._translators:
+            built = self.session.translator(method, **flags)
+            self._translated(built, [FIRST])
+            self._translators[name] = built
+        return self._translators[name]
+
+    def _translated(
+        self, translator: Translator, pieces: Sequence[str], nbest: int = 1
+    ) -> List[Hypothesis]:
+        batch = self.session.batch(pieces)
+        found = zip(batch["id"].tolist(), translator.translate_batch(batch, nbest))
+        return [hypothesis for _, hypothesis in sorted(found, key=lambda each: each[0])]
+
+
+def _verifies(loop: Any) -> bool:
+    return isinstance(loop, DecodingLoop) and isinstance(loop.step, VerifiedStep)
+
+
+class Offered(NamedTuple):
+    """A method that a client may ask for.
+
+    Attributes:
+        name: as in :class:`Key`.
+        summary: what it does.
+    """
+
+    name: str
+    summary: str
+
+
+def offered(folder: Folder, wanted: Optional[Sequence[str]] = None) -> List[Offered]:
+    """The methods of a server, the default first.
+
+    Args:
+        folder: whose drafter and heads some methods need.
+        wanted: their names; None: all that the folder's files are enough for.
+    """
+    default = folder.decoding or FAIRSEQ
+    needs = {"nat": folder.drafter, "blockwise": folder.heads}
+    found = [name for name in names() if needs.get(name, "") is not None] + [FAIRSEQ]
+    found = found if wanted is None else [*wanted]
+    ordered = dict.fromkeys([default, *found])
+    summaries = {each.name: each.summary for each in reversed(methods()) if each.summary}
+    summaries[FAIRSEQ] = "fairseq's own beam search"
+    return [Offered(name, summaries[name]) for name in ordered]

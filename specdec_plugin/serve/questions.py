@@ -1,0 +1,235 @@
+"""What a request asks for, in LibreTranslate's form, and what is refused."""
+
+import json
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from urllib.parse import parse_qsl
+
+from ..folder import Folder
+from .decoding import Key
+from .refusal import RefusalError
+from .segments import Segment, escaped, joined, of_markup, of_text
+
+#: The greatest number of other translations that a client may ask for.
+MOST_ALTERNATIVES = 9
+FORMS = ("text", "html")
+
+
+class Limits(NamedTuple):
+    """How much a client may ask for at once.
+
+    Attributes:
+        characters: of all texts of a request.
+        body: bytes of a request.
+        sentences: that wait, of all clients.
+        requests: of one client that are not answered yet; 0: any number.
+    """
+
+    characters: int = 5_000
+    body: int = 1 << 20
+    sentences: int = 1_000
+    requests: int = 128
+
+
+class Offer(NamedTuple):
+    """What a server translates.
+
+    Attributes:
+        source: the code of its source language.
+        target: of its target language.
+        methods: the names of its methods, the default first.
+    """
+
+    source: str
+    target: str
+    methods: Sequence[str]
+
+    @classmethod
+    def of(cls, folder: Folder, methods: Sequence[str]) -> "Offer":
+        """That of a folder, which may leave languages without a code (``und``)."""
+        return cls(folder.source_lang or "und", folder.target_lang or "und", methods)
+
+
+class Question(NamedTuple):
+    """A request for translations.
+
+    Attributes:
+        texts: the segments of each.
+        several: whether they came as a list.
+        key: how they are decoded.
+        markup: whether they are HTML.
+        detects: whether the client leaves the source language open.
+    """
+
+    texts: List[List[Segment]]
+    several: bool
+    key: Key
+    markup: bool
+    detects: bool
+
+    @property
+    def sentences(self) -> List[str]:
+        """All sentences of all texts."""
+        return [each.text for text in self.texts for each in text if each.translated]
+
+    def answer(self, found: Sequence[Any], offer: Offer) -> Dict[str, Any]:
+        """LibreTranslate's answer.
+
+        Args:
+            found: a hypothesis for each of ``sentences``.
+            offer: of the server.
+        """
+        lists = [each.nbest or (each,) for each in found]
+        best, *others = [self._filled(lists, rank) for rank in range(self.key.nbest)]
+        answer: Dict[str, Any] = {"translatedText": best if self.several else best[0]}
+        if others:
+            answer["alternatives"] = (
+                [list(each) for each in zip(*others)]
+                if self.several
+                else [text for (text,) in others]
+            )
+        if self.detects:
+            one = {"confidence": 0, "language": offer.source}
+            answer["detectedLanguage"] = [one for _ in self.texts] if self.several else one
+        return answer
+
+    def _filled(self, lists: Sequence[Sequence[Any]], rank: int) -> List[str]:
+        """Each text, from hypotheses of one rank; where a search found fewer, from the last."""
+        chosen = [each[min(rank, len(each) - 1)].text for each in lists]
+        left = iter(map(escaped, chosen) if self.markup else chosen)
+        return [joined(text, left) for text in self.texts]
+
+
+def parameters(body: bytes, kind: str) -> Dict[str, Any]:
+    """The parameters of a request.
+
+    Args:
+        body: of the request.
+        kind: its ``Content-Type``.
+
+    Raises:
+        RefusalError: it is not what it should be.
+    """
+    kind = kind.split(";")[0].strip().lower()
+    if kind not in ("", "application/json", "application/x-www-form-urlencoded"):
+        raise RefusalError(
+            415,
+            f"The server does not read {kind}. Send application/json, or "
+            "application/x-www-form-urlencoded.",
+        )
+    try:
+        text = body.decode("utf-8")
+    except UnicodeDecodeError:
+        raise RefusalError(400, "The request is not UTF-8. Encode it so.") from None
+    if kind == "application/x-www-form-urlencoded":
+        return dict(parse_qsl(text, keep_blank_values=True))
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RefusalError(400, f"The request is not JSON ({error}). Send an object.") from None
+    if not isinstance(found, dict):
+        raise RefusalError(400, "The request is JSON, but not an object. Send an object with q.")
+    return found
+
+
+def question(given: Mapping[str, Any], offer: Offer, limits: Limits) -> Question:
+    """What the parameters of a request ask for.
+
+    Raises:
+        RefusalError: a parameter is missing, is of another type, or asks for too much.
+    """
+    texts = _texts(given.get("q"))
+    length = sum(map(len, texts))
+    if length > limits.characters:
+        raise RefusalError(
+            413,
+            f"The text has {length:,} characters, and the server takes {limits.characters:,}. "
+            "Send it in parts.",
+        )
+    _check_language("source", given.get("source"), [offer.source, "auto"])
+    _check_language("target", given.get("target"), [offer.target])
+    form = given.get("format", "text")
+    if form not in FORMS:
+        raise RefusalError(400, f"The format {_short(form)} is unknown. Give text or html.")
+    split = of_markup if form == "html" else of_text
+    segments = [split(text) for text in texts]
+    found = Question(
+        segments,
+        isinstance(given["q"], list),
+        _key(given, offer),
+        form == "html",
+        given["source"] == "auto",
+    )
+    if len(found.sentences) > limits.sentences:
+        raise RefusalError(
+            413,
+            f"The text has {len(found.sentences):,} lines, and the server's queue takes "
+            f"{limits.sentences:,}. Send it in parts.",
+        )
+    return found
+
+
+def _texts(q: Any) -> List[str]:
+    if q is None:
+        raise RefusalError(400, "The parameter q is missing. Give the text to translate.")
+    texts = q if isinstance(q, list) else [q]
+    if not all(isinstance(text, str) for text in texts):
+        raise RefusalError(400, "The parameter q is neither a text nor a list of texts. Give one.")
+    for text in texts:
+        try:
+            text.encode("utf-8")
+        except UnicodeEncodeError:
+            raise RefusalError(
+                400, "The parameter q has half of a surrogate pair. Send whole characters."
+            ) from None
+    return texts
+
+
+def _check_language(name: str, code: Any, known: Sequence[str]) -> None:
+    if code is None:
+        raise RefusalError(400, f"The parameter {name} is missing. Give {known[0]}.")
+    if code not in known:
+        raise RefusalError(
+            400, f"The server has no {name} language {_short(code)}. Give {' or '.join(known)}."
+        )
+
+
+def _key(given: Mapping[str, Any], offer: Offer) -> Key:
+    """How to decode; other translations need a beam search."""
+    method = method_of(given, offer)
+    number = _number(given.get("alternatives", 0))
+    if number is None or not 0 <= number <= MOST_ALTERNATIVES:
+        raise RefusalError(
+            400,
+            f"alternatives is {_short(given['alternatives'])}. Give a number from 0 to "
+            f"{MOST_ALTERNATIVES}.",
+        )
+    return Key(method) if number == 0 else Key("beam", number + 1)
+
+
+def method_of(given: Mapping[str, Any], offer: Offer) -> str:
+    """The method that is asked for, which LibreTranslate does not have.
+
+    Raises:
+        RefusalError: the server does not offer it.
+    """
+    method = given.get("method", offer.methods[0])
+    if not isinstance(method, str) or method not in offer.methods:
+        raise RefusalError(
+            400, f"The method {_short(method)} is not offered. Give {', '.join(offer.methods)}."
+        )
+    return method
+
+
+def _number(value: Any) -> Optional[int]:
+    if isinstance(value, bool):
+        return None
+    try:
+        return int(value) if isinstance(value, (int, str)) else None
+    except ValueError:
+        return None
+
+
+def _short(value: Any) -> str:
+    """A value in a sentence, however long it is."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return text if len(text) <= 40 else text[:40] + "…"

@@ -1,0 +1,193 @@
+"""A busy server refuses with a sentence, and one that stops answers what it has accepted."""
+
+import http.client
+import json
+import logging
+import socket
+import threading
+import urllib.error
+
+import pytest
+
+import specdec_plugin
+from specdec_plugin.errors import PluginError
+from specdec_plugin.serve.__main__ import main
+from specdec_plugin.serve.app import Server
+from specdec_plugin.serve.decoding import Decoder, Offered
+from specdec_plugin.serve.questions import Limits
+from tests.support.servers import Process, at_once, in_a_thread, until
+
+
+class Held(Decoder):
+    """Waits until it is let."""
+
+    def __init__(self, session):
+        super().__init__(session)
+        self.let, self.batches = threading.Event(), []
+
+    def decode(self, key, pieces):
+        self.batches.append(len(pieces))
+        assert self.let.wait(60)
+        if any("▁nine" in each for each in pieces):
+            raise MemoryError("no room")
+        return super().decode(key, pieces)
+
+
+@pytest.fixture(scope="module")
+def session(packed):
+    return specdec_plugin.load_session(str(packed))
+
+
+@pytest.fixture
+def held(session):
+    return Held(session)
+
+
+def serve(held, **limits):
+    return in_a_thread(Server(held, [Offered("greedy", "")], Limits(**limits), 8).app())
+
+
+def in_background(call):
+    """Calls in a thread; a list that its result will be in."""
+    found = []
+    thread = threading.Thread(target=lambda: found.append(call()))
+    thread.start()
+    return found, thread
+
+
+def test_a_full_queue(held, session):
+    """One request is decoded, two sentences wait, and what is more is refused."""
+    with serve(held, sentences=2) as client:
+        first, thread = in_background(lambda: client.translate("one"))
+        until(lambda: held.batches)
+        second, other = in_background(lambda: client.translate("two\nthree"))
+        until(lambda: client.get("/health").json()["waiting"] == 2)
+        assert client.metric("specdec_waiting") == 2
+        answer = client.translate("four")
+        assert answer.status == 503 and answer.headers["retry-after"] == "5"
+        assert answer.json() == {
+            "error": "The server is busy: 2 sentences wait, of at most 2. Ask again in some "
+            "seconds, or send fewer at once."
+        }
+        held.let.set()
+        thread.join()
+        other.join()
+        plain = [each.text for each in session.translator().translate(["one", "two", "three"])]
+        assert first[0].json() == {"translatedText": plain[0]}
+        assert second[0].json() == {"translatedText": f"{plain[1]}\n{plain[2]}"}
+        assert client.translate("four").status == 200 and held.batches == [1, 2, 1]
+
+
+def test_too_many_requests_of_a_client(held):
+    with serve(held, requests=2) as client:
+        waiting = [in_background(lambda: client.translate("one")) for _ in range(2)]
+        until(lambda: client.metric("specdec_open_requests") == 3)  # and the one that asks
+        answer = client.translate("one")
+        assert answer.status == 429 and answer.headers["retry-after"] == "1"
+        assert "2 requests of yours are not answered yet" in answer.json()["error"]
+        held.let.set()
+        for found, thread in waiting:
+            thread.join()
+            assert found[0].status == 200
+        assert client.translate("one").status == 200
+
+
+def test_a_request_that_fails_fails_alone(held, caplog):
+    with serve(held) as client, caplog.at_level(logging.ERROR):
+        first, thread = in_background(lambda: client.translate("one"))
+        until(lambda: held.batches)
+        others = [in_background(lambda q=q: client.translate(q)) for q in ("nine", "two")]
+        until(lambda: client.get("/health").json()["waiting"] == 2)
+        held.let.set()
+        for _, each in [(first, thread), *others]:
+            each.join()
+        assert first[0].status == others[1][0][0].status == 200
+        assert others[0][0][0].status == 500
+        assert others[0][0][0].json()["error"].startswith("The server failed to decode this.")
+    assert "MemoryError: no room" in caplog.text
+
+
+def test_a_client_that_leaves_disturbs_nobody(held):
+    with serve(held, requests=1) as client:
+        for path in ("/translate", "/stream"):
+            connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=60)
+            content = json.dumps({"q": "one", "source": "en", "target": "es"})
+            connection.request("POST", path, content, {"Content-Type": "application/json"})
+            if path == "/stream":
+                connection.getresponse().read(10)
+            else:
+                until(lambda: held.batches)
+            connection.close()
+            held.let.set()
+            until(lambda: client.translate("one").status == 200)  # it is counted no more
+
+
+def test_a_stopping_server_answers_what_it_has_accepted(held):
+    with serve(held) as client:
+        found, thread = in_background(lambda: client.translate("one"))
+        until(lambda: held.batches)
+        other, second = in_background(lambda: client.translate("two"))
+        until(lambda: client.get("/health").json()["waiting"] == 1)
+        threading.Timer(0.5, held.let.set).start()
+    thread.join()
+    second.join()
+    assert [found[0].status, other[0].status] == [200, 200]
+
+
+def test_sigterm_loses_no_accepted_request(packed, corpus):
+    """In a real process; the end of each answer is awaited while sentences wait."""
+    texts = ["\n".join(corpus.lines("train", "en")[start : start + 25]) for start in range(8)]
+    process = Process(packed, "--batch-size", 1, "--max-characters", 10_000)
+    client = process.ready()
+    stopped = []
+
+    def stop():
+        until(lambda: client.metric("specdec_open_requests") == len(texts) + 1)
+        assert client.get("/health").json()["waiting"] > 40
+        stopped.append(process.stop())
+
+    calls = [lambda text=text: client.translate(text, method="fairseq") for text in texts]
+    *answers, _ = at_once([*calls, stop])
+    assert stopped == [(0, "Stopped: all accepted requests are answered.\n")], process.errors
+    translator = specdec_plugin.load(str(packed), decoding="fairseq")
+    for text, answer in zip(texts[:2], answers):
+        lines = [each.text for each in translator.translate(text.splitlines(), batch_size=8)]
+        assert answer.json() == {"translatedText": "\n".join(lines)}
+    assert [each.status for each in answers] == [200] * len(texts)
+    with pytest.raises((ConnectionError, urllib.error.URLError)):
+        client.get("/health")
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--batch-size", "0"], "--batch-size 0: give at least 1"),
+        (["--max-waiting", "0"], "--max-waiting 0: give at least 1"),
+        (["--max-requests", "-1"], "--max-requests -1: give 0 or more"),
+        (["--methods", "fast"], "--methods fast is unknown"),
+        (["--port", "99999"], "--port 99999: .* Give another address or port"),
+    ],
+)
+def test_options_that_are_refused(packed, flags, words):
+    with pytest.raises(PluginError, match=words):
+        main([str(packed), *flags])
+
+
+def test_an_address_that_is_taken(packed):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with pytest.raises(PluginError, match=rf"--port {port}: .*in use"):
+            main([str(packed), "--port", port])
+
+
+def test_folders_that_are_refused(packed, tmp_path):
+    with pytest.raises(PluginError, match=r"has no specdec\.json"):
+        main([str(tmp_path)])
+    content = json.loads((packed / "specdec.json").read_text("utf-8"))
+    for path in packed.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    (tmp_path / "specdec.json").unlink()
+    del content["subwords"]
+    (tmp_path / "specdec.json").write_text(json.dumps(content), "utf-8")
+    with pytest.raises(PluginError, match="does not tell how raw text is split"):
+        main([str(tmp_path)])

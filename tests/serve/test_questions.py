@@ -1,0 +1,112 @@
+"""LibreTranslate's requests: what they ask for, and what is answered."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from specdec_plugin.serve.decoding import Key
+from specdec_plugin.serve.questions import Limits, Offer, parameters, question
+from specdec_plugin.serve.refusal import RefusalError
+
+OFFER = Offer("en", "es", ["auto", "beam"])
+LIMITS = Limits(characters=50, sentences=4)
+GOOD = {"q": "one\ntwo", "source": "en", "target": "es"}
+JSON = "application/json; charset=utf-8"
+
+
+def asked(**change):
+    given = {**GOOD, **change}
+    return question({key: each for key, each in given.items() if each is not ...}, OFFER, LIMITS)
+
+
+def hypothesis(text, *others):
+    nbest = tuple(hypothesis(each) for each in (text, *others)) if others else ()
+    return SimpleNamespace(text=text, nbest=nbest)
+
+
+def test_a_text():
+    found = asked()
+    assert found.sentences == ["one", "two"] and found.key == Key("auto")
+    answer = found.answer([hypothesis("uno"), hypothesis("dos")], OFFER)
+    assert answer == {"translatedText": "uno\ndos"}
+
+
+def test_a_list_of_an_open_language():
+    found = asked(q=["one", "", "two"], source="auto", method="beam")
+    assert found.sentences == ["one", "two"] and found.key == Key("beam")
+    one = {"confidence": 0, "language": "en"}
+    assert found.answer([hypothesis("uno"), hypothesis("dos")], OFFER) == {
+        "translatedText": ["uno", "", "dos"], "detectedLanguage": [one, one, one]
+    }  # fmt: skip
+
+
+def test_other_translations():
+    found = asked(alternatives=2)
+    assert found.key == Key("beam", 3)
+    results = [hypothesis("uno", "un"), hypothesis("dos", "2", "ii")]
+    expected = {"translatedText": "uno\ndos", "alternatives": ["un\n2", "un\nii"]}
+    assert found.answer(results, OFFER) == expected
+    found = asked(q=["one", "two"], alternatives="2")
+    expected = {"translatedText": ["uno", "dos"], "alternatives": [["un", "un"], ["2", "ii"]]}
+    assert found.answer(results, OFFER) == expected
+
+
+def test_markup():
+    found = asked(q="<b>one</b> &amp;", format="html")
+    assert found.sentences == ["one", "&"]
+    answer = found.answer([hypothesis("<uno>"), hypothesis("y")], OFFER)
+    assert answer == {"translatedText": "<b>&lt;uno&gt;</b> y"}
+
+
+def test_bodies():
+    assert parameters(json.dumps(GOOD).encode(), JSON) == GOOD
+    assert parameters(json.dumps(GOOD).encode(), "") == GOOD
+    form = b"q=one+%C3%A9&source=en&target="
+    expected = {"q": "one é", "source": "en", "target": ""}
+    assert parameters(form, "application/x-www-form-urlencoded") == expected
+
+
+@pytest.mark.parametrize(
+    "status, words, change",
+    [
+        (400, "q is missing", {"q": ...}),
+        (400, "neither a text nor a list", {"q": 3}),
+        (400, "neither a text nor a list", {"q": ["one", None]}),
+        (400, "half of a surrogate pair", {"q": "\ud800"}),
+        (400, "source is missing. Give en", {"source": ...}),
+        (400, "no source language de. Give en or auto", {"source": "de"}),
+        (400, r"no source language \[\"en\"\]", {"source": ["en"]}),
+        (400, "target is missing. Give es", {"target": ...}),
+        (400, "no target language en. Give es", {"target": "en"}),
+        (400, "format pdf is unknown. Give text or html", {"format": "pdf"}),
+        (400, "format {} is unknown", {"format": {}}),
+        (400, "method x+… is not offered. Give auto, beam", {"method": "x" * 99}),
+        (400, "alternatives is -1. Give a number from 0 to 9", {"alternatives": -1}),
+        (400, "alternatives is true", {"alternatives": True}),
+        (400, "alternatives is 1.5", {"alternatives": 1.5}),
+        (400, "alternatives is many", {"alternatives": "many"}),
+        (413, "has 60 characters, and the server takes 50", {"q": ["a" * 30, "b" * 30]}),
+        (413, "has 5 lines, and the server's queue takes 4", {"q": "a\nb\nc\nd\ne"}),
+    ],
+)
+def test_what_is_refused(status, words, change):
+    with pytest.raises(RefusalError, match=words) as caught:
+        asked(**change)
+    assert caught.value.status == status and str(caught.value).endswith(".")
+
+
+@pytest.mark.parametrize(
+    "status, words, body, kind",
+    [
+        (415, "does not read text/xml", b"<q/>", "text/xml"),
+        (400, "not UTF-8", b"\xff", JSON),
+        (400, "not JSON", b"{", JSON),
+        (400, "not JSON", b"[" * 100_000, JSON),
+        (400, "not an object", b"[]", JSON),
+    ],
+)
+def test_bodies_that_are_refused(status, words, body, kind):
+    with pytest.raises(RefusalError, match=words) as caught:
+        parameters(body, kind)
+    assert caught.value.status == status and str(caught.value)[-1] == "."

@@ -1,0 +1,60 @@
+"""Texts are taken apart and joined again, and nothing between sentences is lost."""
+
+import html
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specdec_plugin.serve.segments import escaped, joined, of_markup, of_text
+
+LINES = st.text(st.sampled_from("ab  \t\n\r\u2028é.<&"), max_size=30)
+
+
+def sentences(segments):
+    return [each.text for each in segments if each.translated]
+
+
+@given(LINES)
+def test_a_text_round_trip(text):
+    segments = of_text(text)
+    assert joined(segments, sentences(segments)) == text
+    assert all(each == each.strip() and each for each in sentences(segments))
+    assert not any("\n" in each or "\r" in each for each in sentences(segments))
+
+
+def test_lines_are_sentences():
+    segments = of_text("  One.\r\n\n\tTwo three. \n")
+    assert sentences(segments) == ["One.", "Two three."]
+    assert joined(segments, ["Uno.", "Dos tres."]) == "  Uno.\r\n\n\tDos tres. \n"
+
+
+@pytest.mark.parametrize(
+    "markup, found",
+    [
+        ("<p class='x'>One &amp; <b>two</b>\n three.</p>", ["One &", "two", "three."]),
+        ("<!DOCTYPE html><!-- no --><br/>One<br>", ["One"]),
+        ("<script>if (a < b) one();</script>two", ["two"]),
+        ("<pre>one\n  two &lt;</pre> three", ["three"]),
+        ("one &lt; two &eacute;", ["one < two é"]),
+        ("one\n  two", ["one two"]),
+        ("1 < 2 and <", ["1 < 2 and <"]),
+        ("", []),
+    ],
+)
+def test_texts_of_markup(markup, found):
+    segments = of_markup(markup)
+    assert sentences(segments) == found
+    same = joined(segments, map(escaped, found))
+    assert html.unescape("".join(same.split())) == html.unescape("".join(markup.split()))
+
+
+def test_a_translation_opens_no_tag():
+    segments = of_markup("<i>one</i>")
+    assert joined(segments, [escaped("<script>&")]) == "<i>&lt;script&gt;&amp;</i>"
+
+
+@given(st.text(st.sampled_from("<>/!-&;apre s\"'="), max_size=40))
+def test_broken_markup_is_taken(markup):
+    segments = of_markup(markup)
+    assert joined(segments, map(escaped, sentences(segments))) is not None
