@@ -1,8 +1,8 @@
 """Waiting sentences of all requests are decoded together, by one thread.
 
 Whenever the thread is free, it takes the oldest work. If that is a sentence, others that wait and
-are decoded alike join it in one batch. So batches grow with the load, and nobody waits for a batch
-to fill.
+are decoded alike join it in one batch, those of similar length first. So batches grow with the
+load, nobody waits for a batch to fill, and nobody waits for ever.
 """
 
 import logging
@@ -33,6 +33,11 @@ class Sentence:
     key: Any
     pieces: str
     future: "Future[Any]" = field(default_factory=Future)
+
+    @property
+    def length(self) -> int:
+        """How many pieces it has, but for one."""
+        return self.pieces.count(" ")
 
 
 @dataclass(eq=False)
@@ -122,13 +127,15 @@ class Batcher:
             first = self._waiting[0]
             if isinstance(first, Alone):
                 return [self._waiting.popleft()]
-            batch: List[Work] = []
-            others: Deque[Work] = deque()
-            while self._waiting and len(batch) < self._batch_size:
-                each = self._waiting.popleft()
-                alike = isinstance(each, Sentence) and each.key == first.key
-                (batch if alike else others).append(each)
-            self._waiting.extendleft(reversed(others))
+            alike = [
+                each for each in self._waiting
+                if isinstance(each, Sentence) and each.key == first.key
+            ]  # fmt: skip
+            # Sentences of one length end together, so that none is waited for.
+            alike[1:] = sorted(alike[1:], key=lambda each: abs(each.length - first.length))
+            batch: List[Work] = [*alike[: self._batch_size]]
+            chosen = {*map(id, batch)}
+            self._waiting = deque(each for each in self._waiting if id(each) not in chosen)
             return batch
 
     def _do(self, batch: List[Work]) -> None:

@@ -37,7 +37,7 @@ def build_parser() -> argparse.ArgumentParser:
         "--methods", type=_names, help="that clients may ask for, such as auto,beam (default: all)"
     )
     parser.add_argument(
-        "--batch-size", type=int, default=64, help="the most sentences that are decoded together "
+        "--batch-size", type=int, default=32, help="the most sentences that are decoded together "
         "(default: %(default)s)",
     )  # fmt: skip
     _add_limits(parser.add_argument_group("limits, beyond which requests are refused"))
