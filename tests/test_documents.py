@@ -114,9 +114,9 @@ def test_python_of_the_page_on_python_runs(monkeypatch, capsys):
     monkeypatch.chdir(ROOT)
     page = (ROOT / "docs" / "python.md").read_text("utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
-    for code in blocks[:2]:  # the third needs a folder of data
+    for code in blocks:
         exec(compile(code, "python.md", "exec"), {})
-    assert capsys.readouterr().out.count("El archivo") == 4
+    assert capsys.readouterr().out.count("El archivo") == 6
 
 
 def texts_of_the_code():
