@@ -476,8 +476,15 @@ class Translator:
     async def translate_async(
         self, lines: Sequence[str], batch_size: int = 1, nbest: int = 1
     ) -> List[Hypothesis]:
-        """:meth:`translate` in another thread, so that asyncio's loop goes on."""
-        return await asyncio.to_thread(self.translate, lines, batch_size, nbest)
+        """:meth:`translate` in another thread, so that asyncio's loop goes on.
+
+        Raises:
+            ValueError: what is a :class:`.PluginError` elsewhere, which would end the loop.
+        """
+        try:
+            return await asyncio.to_thread(self.translate, lines, batch_size, nbest)
+        except PluginError as error:
+            raise ValueError(str(error)) from error
 
     def sample(
         self, lines: Sequence[str], samples: int = 1, batch_size: int = 1, **flags: Any

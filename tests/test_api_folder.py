@@ -192,3 +192,13 @@ def test_asyncio_goes_on_meanwhile(translator, corpus):
         return [texts(found) for found in await asyncio.gather(*tasks)]
 
     assert asyncio.run(work()) == [wanted] * 3
+
+
+def test_a_mistake_ends_no_loop(translator, corpus):
+    async def work():
+        calls = (translator.translate_async(["one"], nbest=0), translator.translate_async(["one"]))
+        return await asyncio.gather(*map(asyncio.create_task, calls), return_exceptions=True)
+
+    mistake, found = asyncio.run(work())
+    assert type(mistake) is ValueError and str(mistake) == "nbest 0: give at least 1."
+    assert texts(found) == texts(translator.translate(["one"]))

@@ -16,6 +16,9 @@ from .refusal import RefusalError
 #: What decodes a first sentence, so that a user's first one finds everything ready.
 FIRST = "."
 
+#: The least beam that finds several translations: that of ``beam`` by default.
+LEAST_BEAM = 5
+
 
 class Key(NamedTuple):
     """How sentences are decoded; those of one key may share a batch.
@@ -57,8 +60,8 @@ class Decoder:
 
     def decode(self, key: Key, pieces: Sequence[str]) -> List[Hypothesis]:
         """A hypothesis for each line of subword pieces."""
-        flags = {} if key.nbest == 1 else {"beam": max(5, key.nbest)}
-        translator = self._translator(key, key.method, **flags)
+        flags = {} if key.nbest == 1 else {"beam": max(LEAST_BEAM, key.nbest)}
+        translator = self._translator((key.method, *flags.values()), key.method, **flags)
         found = self._translated(translator, pieces, key.nbest)
         self.done(found)
         return found

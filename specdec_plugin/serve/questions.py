@@ -159,10 +159,11 @@ def question(given: Mapping[str, Any], offer: Offer, limits: Limits) -> Question
         form == "html",
         given["source"] == "auto",
     )
-    if len(found.sentences) > limits.sentences:
+    parts = max(len(texts), len(found.sentences))
+    if parts > limits.sentences:
         raise RefusalError(
             413,
-            f"The text has {len(found.sentences):,} lines, and the server's queue takes "
+            f"The request has {parts:,} texts or lines, and the server takes "
             f"{limits.sentences:,}. Send it in parts.",
         )
     return found

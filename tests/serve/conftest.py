@@ -4,14 +4,11 @@ import pytest
 
 from tests.support.servers import Process
 
-pytest.importorskip("starlette")
-pytest.importorskip("uvicorn")
-pytest.importorskip("prometheus_client")
-
 
 @pytest.fixture(scope="session")
 def server(packed):
     """A real process that serves ``packed``; its client."""
+    pytest.importorskip("specdec_plugin.serve.app")  # needs the extra serve
     process = Process(packed)
     yield process.ready()
     status, printed = process.stop()

@@ -87,7 +87,8 @@ def test_bodies():
         (400, "alternatives is 1.5", {"alternatives": 1.5}),
         (400, "alternatives is many", {"alternatives": "many"}),
         (413, "has 60 characters, and the server takes 50", {"q": ["a" * 30, "b" * 30]}),
-        (413, "has 5 lines, and the server's queue takes 4", {"q": "a\nb\nc\nd\ne"}),
+        (413, "has 5 texts or lines, and the server takes 4", {"q": "a\nb\nc\nd\ne"}),
+        (413, "has 5 texts or lines", {"q": [""] * 5}),
     ],
 )
 def test_what_is_refused(status, words, change):
