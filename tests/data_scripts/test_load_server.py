@@ -11,6 +11,7 @@ pytest.importorskip("uvicorn")
 pytest.importorskip("prometheus_client")
 
 
+@pytest.mark.slow
 def test_a_short_load(packed, corpus, tmp_path):
     output = tmp_path / "load.json"
     done = run_cli(

@@ -53,6 +53,32 @@ def test_hostile_drafters_change_nothing(
     assert_same(found, expected)
 
 
+@pytest.mark.parametrize("honesty", [0.0, 0.6, 1.0])
+@pytest.mark.parametrize("verifying", [None, TorchBackend()])
+def test_a_watcher_is_told_each_token_when_it_is_chosen(honesty, verifying):
+    sample = tiny.sample([3, 0, 5, 2, 6])
+    expected = reference(MODELS[:1], sample, max_len_b=12)
+    truth = [row["tokens"].tolist() for row in expected]
+    seen = [[] for _ in truth]
+    calls = []
+
+    def watch(rows, draft, outcome):
+        calls.append(len(rows.order))
+        for row, index in enumerate(rows.order):
+            end = rows.host_lengths[row] + 1
+            added = rows.inputs[row, end - outcome.added[row] : end].tolist()
+            kept = outcome.kept[row]
+            assert draft.tokens[row, :kept].tolist() == added[:kept]
+            seen[index] += added
+
+    drafter = HostileDrafter(truth, honesty, 3, seed=1)
+    found, statistics = ours(
+        MODELS[:1], sample, drafter, TopBeta(), verifying=verifying, watcher=watch, max_len_b=12
+    )
+    assert_same(found, expected)
+    assert seen == truth and sum(calls) == statistics.iterations
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=4),

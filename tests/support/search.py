@@ -36,6 +36,7 @@ def ours(
     backend=None,
     verifying=None,
     preference=None,
+    watcher=None,
     **lengths,
 ):
     """Hypotheses, and what was counted.
@@ -44,11 +45,13 @@ def ours(
         backend: who computes.
         verifying: who verifies a draft.
         preference: which tokens are preferred.
+        watcher: is told each iteration.
     """
     statistics = Statistics()
     engines = [build_engine(model, backend=backend) for model in models]
     step = VerifiedStep(Verifier(engines, statistics, temperature), rule, verifying, preference)
     loop = DecodingLoop(drafter, step, statistics, keep_history=True)
+    loop.watcher = watcher
     positions = min(model.max_decoder_positions() for model in models)
     options = Lengths(max_positions=positions, **lengths)
     generator = ParallelGenerator(models, SYMBOLS, loop, statistics, options)
