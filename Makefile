@@ -14,6 +14,10 @@ PYTEST_FLAGS ?= -n 2 --dist loadfile --durations 20 --durations-min 3
 # The tests that `make sanitize` runs.
 SANITIZED ?= tests/engine tests/vocab tests/decoding tests/conformance \
              tests/criterions/test_projected_loss.py
+# The tests that `make test-levels` runs for each level, and `make test-arm` under emulation.
+KERNEL_TESTS ?= tests/engine
+ARM_TESTS ?= tests/engine/test_native_linear.py tests/engine/test_linear.py \
+             tests/engine/test_cached_decoder.py
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS)
@@ -21,12 +25,12 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS)
 BUILD_TOOLS := "cython" "numpy" "setuptools>=64" "wheel"
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all lint sanitize docs clean
+.PHONY: help venv demo test test-all test-levels test-arm lint sanitize docs wheel wheels clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
 	@echo "Targets:"
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-9s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-11s %s\n", $$1, $$2 }'
 	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) TORCH_VERSION=$(TORCH_VERSION) PYTEST_FLAGS=\"$(PYTEST_FLAGS)\""
 	@echo "           TORCH=\"torch==X.Y.Z\" (a requirement of your own) PIP_FLAGS=\"...\" (options for pip)"
 
@@ -44,6 +48,17 @@ test: $(VENV)/.specdec-test  ## run the tests, but for the slow ones
 test-all: $(VENV)/.specdec-test  ## run all tests
 	@echo "== all tests"
 	@$(BIN)/python -m pytest $(PYTEST_FLAGS)
+
+test-levels: $(VENV)/.specdec-test  ## test the kernels of each level that this processor can run
+	@for level in $$($(BIN)/python -m specdec_plugin.engine.native --list); do \
+	    echo "== kernels for $$level"; \
+	    SPECDEC_KERNELS=$$level $(BIN)/python -m pytest -m "not slow" $(PYTEST_FLAGS) $(KERNEL_TESTS) || exit 1; \
+	done
+	@echo "== the same sentences on every level"
+	@$(BIN)/python -m pytest $(PYTEST_FLAGS) tests/engine/test_levels.py
+
+test-arm: $(VENV)/.specdec-test  ## test the kernels for aarch64 under emulation, or tell what is missing
+	@$(BIN)/python data_scripts/emulate_arm.py $(ARM_TESTS)
 
 lint: $(VENV)/.specdec-lint  ## style (ruff, clang-format), types (mypy), compiler warnings
 	@echo "== ruff"
@@ -69,6 +84,30 @@ docs: $(VENV)/.specdec-docs  ## build the documentation into site/, without PyTo
 	@echo "== documentation"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "== ready: site/index.html"
+
+# glibc 2.28 is what PyTorch's own wheels ask for. auditwheel refuses a tag that does not hold.
+MANYLINUX = manylinux_2_28_$(MACHINE)
+MACHINE ?= $(shell uname -m)
+BUILD_WHEEL = PATH="$(BIN):$$PATH" $(BIN)/python -m build --wheel --no-isolation --outdir build/wheel
+
+wheel: $(VENV)/.specdec-wheel  ## build a wheel with compiled kernels into dist/, for x86_64 (or MACHINE=)
+	@echo "== compiling the kernels for $(MACHINE)"
+	@rm -rf build/wheel
+	@$(BUILD_WHEEL) -C--build-option=--plat-name=linux_$(MACHINE) >build/wheel.log 2>&1 \
+	    || { tail -n 30 build/wheel.log >&2; exit 1; }
+	@grep "^The wheel has no compiled kernels" build/wheel.log >&2 && exit 1 || true
+	@PATH="$(BIN):$$PATH" $(BIN)/auditwheel repair --plat $(MANYLINUX) --only-plat \
+	    --wheel-dir dist build/wheel/*.whl
+
+# fairseq-fixed has no wheel. The one that is made here is for this version of Python and this
+# system. On another machine: pip install --find-links dist specdec-plugin
+wheels: wheel  ## and one for aarch64, and one of fairseq, so that another machine needs no compiler
+	@if command -v aarch64-linux-gnu-g++ >/dev/null; then $(MAKE) wheel MACHINE=aarch64; else \
+	    echo "== no wheel for aarch64: aarch64-linux-gnu-g++ is missing (Debian: g++-aarch64-linux-gnu)"; fi
+	@echo "== building a wheel of fairseq (compiles for some minutes, unless pip has kept one)"
+	@$(PIP:install=wheel) --no-deps --no-build-isolation --wheel-dir dist \
+	    "$$(sed -n 's/^FAIRSEQ = "\(.*\)"/\1/p' setup.py)"
+	@ls dist
 
 clean:  ## remove the virtual environment, build outputs and caches
 	@echo "== removing $(VENV), build outputs and caches"
@@ -117,6 +156,11 @@ $(VENV)/.specdec-test: $(VENV)/.specdec-package
 $(VENV)/.specdec-lint: $(VENV)/.specdec-package
 	@echo "== installing what the checks need"
 	@$(PIP) --quiet --no-build-isolation --editable '.[lint]'
+	@touch $@
+
+$(VENV)/.specdec-wheel: $(VENV)/.specdec-package
+	@echo "== installing what wheels need"
+	@$(PIP) --quiet --no-build-isolation --editable '.[wheel]'
 	@touch $@
 
 # Sources are read and not imported, so that this needs neither PyTorch nor the package.

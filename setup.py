@@ -48,15 +48,20 @@ class WheelWithKernels(bdist_wheel):
     has neither, and makes a wheel without kernels, which are then compiled on first use.
     """
 
+    def finalize_options(self):
+        super().finalize_options()
+        self.reason = self.why_without()
+        self.root_is_pure = bool(self.reason)
+        if not self.reason:  # or else files go where Python code without libraries belongs
+            self.distribution.has_ext_modules = lambda: True
+
     def run(self):
         folder = Path(self.get_finalized_command("build").build_lib, PREBUILT).resolve()
         shutil.rmtree(folder, ignore_errors=True)  # of an earlier build
-        reason = self.why_without()
-        if reason:
-            print(f"The wheel has no compiled kernels: {reason}.")
+        if self.reason:
+            print(f"The wheel has no compiled kernels: {self.reason}.")
         else:
             self.compile_into(folder)
-        self.root_is_pure = bool(reason)
         super().run()
 
     def get_tag(self):
