@@ -85,9 +85,10 @@ docs: $(VENV)/.specdec-docs  ## build the documentation into site/, without PyTo
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "== ready: site/index.html"
 
-# glibc 2.28 is what PyTorch's own wheels ask for. auditwheel refuses a tag that does not hold.
-MANYLINUX = manylinux_2_28_$(MACHINE)
+# glibc 2.28 is what PyTorch's own wheels ask for. auditwheel refuses a name that does not hold. For
+# other processors than this machine's it takes no name, and finds one.
 MACHINE ?= $(shell uname -m)
+MANYLINUX = $(if $(filter $(MACHINE),$(shell uname -m)),manylinux_2_28_$(MACHINE),auto)
 BUILD_WHEEL = PATH="$(BIN):$$PATH" $(BIN)/python -m build --wheel --no-isolation --outdir build/wheel
 
 wheel: $(VENV)/.specdec-wheel  ## build a wheel with compiled kernels into dist/, for x86_64 (or MACHINE=)

@@ -65,9 +65,7 @@ class WheelWithKernels(bdist_wheel):
         super().run()
 
     def get_tag(self):
-        if self.root_is_pure:
-            return super().get_tag()
-        return "py3", "none", f"linux_{self.family()}"
+        return "py3", "none", "any" if self.reason else f"linux_{self.family()}"
 
     def family(self):
         """The processors that ``--plat-name`` or else this machine has; empty if not on Linux."""

@@ -1,6 +1,6 @@
-// Included before all else where a library is compiled for other machines. Newer headers of GCC call
-// functions that older systems lack. Here they do without them, so that glibc 2.28 and the libstdc++
-// of GCC 8 suffice (manylinux_2_28).
+// Included before all else where a library is compiled for other machines. Newer headers of GCC
+// call functions that older systems lack. Here they do without them, so that glibc 2.28 and the
+// libstdc++ of GCC 8 suffice (manylinux_2_28).
 #pragma once
 
 #include <cstdlib>
