@@ -17,7 +17,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
-from .build import library_path
+from .build import compiled
 from .interface import bind
 from .kernels import ACTIVATIONS, WEIGHT_TYPES, EncodeCall, SourceKvCall, StackCall
 
@@ -44,18 +44,32 @@ def library() -> Any:
     """The compiled kernels; None where they are turned off or cannot be had."""
     if os.environ.get("SPECDEC_NATIVE", "1") == "0":
         return None
-    path = library_path()
-    if path is None:
+    loaded = _load()
+    if loaded is None:
         logger.warning(
             "There are no native kernels here, so decoding runs on PyTorch's operators, which is "
             "several times as slow on a CPU. Install a C++ compiler (c++, g++ or clang++), or name "
             "one in CXX."
         )
         return None
-    loaded = ctypes.CDLL(str(path))
     bind(loaded)
     logger.info(f"native kernels: {instructions(loaded)}")
     return loaded
+
+
+def _load() -> Any:
+    """The library, loaded; None where it cannot be had."""
+    with compiled() as path:
+        if path is None:
+            return None
+        try:
+            return ctypes.CDLL(str(path))
+        except OSError as error:  # such as a folder that is mounted without the right to execute
+            logger.warning(
+                f"The native kernels were compiled, but cannot be loaded from {path.parent}, "
+                f"because {error}. Name another folder in SPECDEC_CACHE."
+            )
+            return None
 
 
 def instructions(loaded: Any) -> str:

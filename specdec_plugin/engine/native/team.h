@@ -9,10 +9,26 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
+#ifdef SPECDEC_DELAYS
+#include <random>
+#endif
+
 namespace native {
+
+// Where threads meet, tests (SPECDEC_SANITIZE in build.py) let them come late at random: an order of
+// events that is rare on an idle machine is then frequent.
+static inline void delay_in_tests() {
+#ifdef SPECDEC_DELAYS
+  static thread_local std::minstd_rand random{std::random_device{}()};
+  const unsigned drawn = random() % 64;
+  if (drawn == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
+  if (drawn % 8 == 1) std::this_thread::yield();
+#endif
+}
 
 // A count that one thread raises and others wait for. Waits mostly last microseconds, so a thread
 // spins first, for as long as a busy neighbour may take the other's processor: one that sleeps
@@ -22,6 +38,7 @@ class alignas(64) Counter {
   void reset() { count_.store(0); }
 
   void raise() {
+    delay_in_tests();
     count_.fetch_add(1);
     wake();
   }
@@ -44,6 +61,7 @@ class alignas(64) Counter {
 #endif
     }
     sleepers_.fetch_add(1);
+    delay_in_tests();
     std::unique_lock<std::mutex> lock(mutex_);
     auto most = std::chrono::milliseconds(1);
     while (!raised_.wait_for(lock, most, [&] { return reached(wanted); }))
@@ -58,6 +76,7 @@ class alignas(64) Counter {
   std::condition_variable raised_;
 
   void wake() {
+    delay_in_tests();
     if (sleepers_.load() == 0) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     raised_.notify_all();
@@ -78,6 +97,7 @@ struct Team {
   // cache line of its own, and reads the others' lines: a common counter would move more of them.
   void wait() const {
     if (size == 1) return;
+    delay_in_tests();
     const unsigned phase = arrivals_[index].value() + 1;
     arrivals_[index].raise_quickly();
     for (int other = 0; other < size; ++other)
@@ -102,11 +122,13 @@ class Helpers {
  public:
   ~Helpers() { stop(); }
 
-  // Calls body(team) on `threads` threads, of which this one is the first.
+  // Calls body(team) on `threads` threads, of which this one is the first; on fewer, where the
+  // system has no more for this process.
   template <class Body>
   void run(int threads, const Body& body) {
     fit(threads);
     State& state = *state_;
+    threads = std::min(threads, state.most);
     state.body = &body;
     state.call = [](const void* job, const Team& team) { (*static_cast<const Body*>(job))(team); };
     state.size = threads;
@@ -123,13 +145,15 @@ class Helpers {
 
   struct State {
     explicit State(int most)
-        : most(most),
+        : wanted(most),
+          most(most),
           process(getpid()),
           arrivals(new Counter[most]),
           started(new Counter[most]),
           ended(new Counter[most]) {}
 
-    const int most;
+    const int wanted;
+    int most;  // threads of any job: those that were wanted, or that could be had
     const pid_t process;
     int size = 0;  // threads of the job; 0: they end
     const void* body = nullptr;
@@ -153,11 +177,16 @@ class Helpers {
 
   void fit(int threads) {
     if (forked()) state_.release();
-    if (state_ && state_->most >= threads) return;
+    if (state_ && state_->wanted >= threads) return;
     stop();
     state_.reset(new State(threads));
-    for (int index = 1; index < threads; ++index)
-      state_->threads.emplace_back(&State::serve, state_.get(), index);
+    state_->threads.reserve(threads - 1);
+    try {
+      for (int index = 1; index < threads; ++index)
+        state_->threads.emplace_back(&State::serve, state_.get(), index);
+    } catch (const std::system_error&) {  // a limit on processes or on memory for their stacks
+      state_->most = 1 + int(state_->threads.size());
+    }
   }
 
   void stop() {
