@@ -145,7 +145,7 @@ def test_a_library_that_cannot_be_loaded(tmp_path, folder, monkeypatch, caplog):
 
 def test_an_unknown_sanitizer_is_refused(monkeypatch):
     monkeypatch.setenv("SPECDEC_SANITIZE", "memory")
-    with pytest.raises(PluginError, match="SPECDEC_SANITIZE=memory is not known. Give one of 0, 1"):
+    with pytest.raises(PluginError, match=r"=memory is not known\. Give one of 0, 1"):
         build.fingerprint("c++")
 
 

@@ -26,8 +26,8 @@ FLAGS = [
     "-pthread",
 ]
 WARNINGS = ["-Wall", "-Wextra", "-Wmissing-declarations"]
-#: By SPECDEC_SANITIZE: what finds wrong addresses and undefined behaviour, what finds data races, and
-#: random delays at barriers alone. The second has such delays too.
+#: By SPECDEC_SANITIZE: what finds wrong addresses and undefined behaviour (1); what finds data
+#: races, with random delays where threads meet; and such delays alone.
 SANITIZERS = {
     "0": [],
     "1": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover"],
@@ -106,8 +106,9 @@ def store(library: Path, folder: Path, name: str) -> Optional[Path]:
         return path
     except OSError as error:
         logger.warning(
-            f"The native kernels cannot be stored in {folder}, because {error}. Each start compiles "
-            "them again. Make room, let this user write there, or name a folder in SPECDEC_CACHE."
+            f"The native kernels cannot be stored in {folder}, because {error}. Each start "
+            "compiles them again. Make room, let this user write there, or name another folder in "
+            "SPECDEC_CACHE."
         )
         return None
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <system_error>
@@ -19,14 +20,22 @@
 
 namespace native {
 
-// Where threads meet, tests (SPECDEC_SANITIZE in build.py) let them come late at random: an order of
-// events that is rare on an idle machine is then frequent.
+// Where threads meet, tests (SPECDEC_SANITIZE in build.py) let them come late at random, and sleep
+// soon: an order of events that is rare on an idle machine is then frequent.
 static inline void delay_in_tests() {
 #ifdef SPECDEC_DELAYS
   static thread_local std::minstd_rand random{std::random_device{}()};
   const unsigned drawn = random() % 64;
   if (drawn == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
   if (drawn % 8 == 1) std::this_thread::yield();
+#endif
+}
+
+static inline int in_tests(int spins) {
+#ifdef SPECDEC_DELAYS
+  return spins / 1000;
+#else
+  return spins;
 #endif
 }
 
@@ -54,6 +63,7 @@ class alignas(64) Counter {
 
   // The count may be ahead of what is wanted, and it may wrap around.
   void wait_for(unsigned wanted, int spins) {
+    spins = in_tests(spins);
     for (int i = 0; i < spins; ++i) {
       if (reached(wanted)) return;
 #if defined(__x86_64__) || defined(__i386__)
@@ -205,9 +215,22 @@ static inline Helpers& helpers() {
   return own;
 }
 
-// Calls body(team) on so many threads, and returns when all are done.
+// Threads that a call may have. With more of them than processors, each wait would last as long as
+// the system lets others run first: a hundred times as long. Tests want many all the same.
+static inline int most_threads() {
+#ifdef SPECDEC_DELAYS
+  return std::numeric_limits<int>::max();
+#else
+  static const int processors = std::max(1, int(std::thread::hardware_concurrency()));
+  return processors;
+#endif
+}
+
+// Calls body(team) on so many threads, as far as there are processors, and returns when all are
+// done.
 template <class Body>
 void parallel(int threads, const Body& body) {
+  threads = std::min(threads, most_threads());
   if (threads == 1) {
     body(Team());
   } else {
