@@ -73,7 +73,7 @@ sanitize: $(VENV)/.specdec-test  ## run tests of the kernels under sanitizers
 # Libraries that do not know this sanitizer, such as PyTorch, are watched where they call others.
 sanitize-threads: $(VENV)/.specdec-test  ## run tests of threads: data races, then random delays
 	@echo "== data races"
-	@SPECDEC_SANITIZE=thread TSAN_OPTIONS=halt_on_error=1 \
+	@SPECDEC_SANITIZE=thread TSAN_OPTIONS="halt_on_error=1 suppressions=tests/tsan.supp" \
 	    LD_PRELOAD="$$($(CXX) -print-file-name=libtsan.so)" \
 	    $(BIN)/python -m pytest -p no:cacheprovider --capture=sys $(THREADED)
 	@echo "== random delays"
