@@ -75,6 +75,8 @@ def load_weights(path: str) -> Dict[str, Any]:
             "Give a file that fairseq-train wrote."
         )
     _check_weights(path, state["model"])
+    if not isinstance(state.get("optimizer_history", []), list):
+        raise PluginError(f"{path} is damaged: it has no history of training. Copy it again.")
     return state
 
 
@@ -84,7 +86,9 @@ def _check_weights(path: str, weights: Any) -> None:
         raise PluginError(f"{path} is damaged: its 'model' holds no weights. Copy it again.")
     for name, value in weights.items():
         plain = isinstance(name, str) and isinstance(value, torch.Tensor)
-        if not plain or value.layout != torch.strided or value.is_meta:
+        plain = plain and value.layout == torch.strided and not value.is_meta
+        # One that repeats its memory could be larger than the machine's.
+        if not plain or value.nbytes > value.untyped_storage().nbytes():
             raise PluginError(f"{path} is damaged: its {name} is no plain tensor. Copy it again.")
 
 
@@ -253,7 +257,7 @@ def _naming_what_is_wrong(load: Callable[..., Any]) -> Callable[..., Any]:
                     f"its own options describe ({other[2]}): it was changed, or its options are "
                     "overridden. Copy or train it again, or leave those options out."
                 )
-            elif str(error).startswith("Neither args nor cfg exist"):
+            elif type(error) is RuntimeError and "CUDA" not in str(error):
                 raise _undescribed(" or ".join(filenames), error) from error
             else:
                 raise
@@ -263,7 +267,10 @@ def _naming_what_is_wrong(load: Callable[..., Any]) -> Callable[..., Any]:
 
 
 #: What fairseq raises where a checkpoint's options are not those that it writes.
-_ODD_VALUES = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
+_ODD_VALUES = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, SyntaxError, TypeError,
+    ValueError,
+)  # fmt: skip
 
 
 def _undescribed(paths: str, error: Exception) -> PluginError:
