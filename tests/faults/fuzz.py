@@ -20,6 +20,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
+import torch
+
 from specdec_plugin.errors import PluginError
 from specdec_plugin.progress import Progress
 
@@ -153,7 +155,10 @@ def fuzz(names: List[str], minutes: float, first: int) -> Dict[str, "Counter[str
     counts: Dict[str, Counter[str]] = {name: Counter() for name in names}
     known = set()
     begin, seed = time.monotonic(), first
-    with tempfile.TemporaryDirectory() as folder, Progress(total=60 * minutes, unit="s") as bar:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Progress(total=round(60 * minutes), unit="s") as bar,
+    ):
         targets = [Target(name, Path(folder) / name.replace(" ", "-")) for name in names]
         while (passed := time.monotonic() - begin) < 60 * minutes:
             for target in targets:
@@ -165,7 +170,7 @@ def fuzz(names: List[str], minutes: float, first: int) -> Dict[str, "Counter[str
                     again = f"python -m tests.faults.fuzz --reader '{target.name}' --seed {seed}"
                     Progress.write(f"{target.name} {ended.what}: {last}\n    {again}", sys.stderr)
             seed += 1
-            bar.update(time.monotonic() - begin - passed)
+            bar.update(round(time.monotonic() - begin) - round(passed))
     return counts
 
 
@@ -177,6 +182,8 @@ def main(argv: Optional[List[str]] = None) -> None:
     parser.add_argument("--seed", type=int, help="read one damaged file, and tell what happened")
     parser.add_argument("--first", type=int, default=0, help="seed of the first damage")
     args = parser.parse_args(argv)
+    torch.set_num_threads(1)  # threads of OpenMP do not survive a fork
+    Progress.monitor_interval = 0  # tqdm's thread neither
     if args.seed is not None:
         for name in args.reader:
             with tempfile.TemporaryDirectory() as folder:
