@@ -18,6 +18,11 @@ SANITIZED ?= tests/engine tests/vocab tests/decoding tests/conformance \
 KERNEL_TESTS ?= tests/engine
 ARM_TESTS ?= tests/engine/test_native_linear.py tests/engine/test_linear.py \
              tests/engine/test_cached_decoder.py
+# The tests that `make sanitize-threads` runs.
+THREADED ?= tests/decoding/test_threads.py tests/decoding/test_queue.py
+# How long `make fuzz` runs, and how often `make kill` kills each program.
+MINUTES ?= 60
+KILLS ?= 100
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS)
@@ -25,12 +30,13 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS)
 BUILD_TOOLS := "cython" "numpy" "setuptools>=64" "wheel"
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all test-levels test-arm lint sanitize docs wheel wheels clean
+.PHONY: help venv demo test test-all test-levels test-arm lint sanitize sanitize-threads fuzz kill docs \
+        wheel wheels clean
 .DELETE_ON_ERROR:
 
 help:  ## this list
 	@echo "Targets:"
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-11s %s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1|\2/p' Makefile | awk -F'|' '{ printf "%-16s %s\n", $$1, $$2 }'
 	@echo "Variables: PYTHON=$(PYTHON) VENV=$(VENV) TORCH_VERSION=$(TORCH_VERSION) PYTEST_FLAGS=\"$(PYTEST_FLAGS)\""
 	@echo "           TORCH=\"torch==X.Y.Z\" (a requirement of your own) PIP_FLAGS=\"...\" (options for pip)"
 
@@ -79,6 +85,21 @@ sanitize: $(VENV)/.specdec-test  ## run tests of the kernels under sanitizers
 	@SPECDEC_SANITIZE=1 ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=print_stacktrace=1 \
 	    LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libubsan.so)" \
 	    $(BIN)/python -m pytest -p no:cacheprovider --capture=sys $(PYTEST_FLAGS) $(SANITIZED)
+
+# Libraries that do not know this sanitizer, such as PyTorch, are watched where they call others.
+sanitize-threads: $(VENV)/.specdec-test  ## run tests of threads: data races, then random delays
+	@echo "== data races"
+	@SPECDEC_SANITIZE=thread TSAN_OPTIONS="halt_on_error=1 suppressions=tests/tsan.supp" \
+	    LD_PRELOAD="$$($(CXX) -print-file-name=libtsan.so)" \
+	    $(BIN)/python -m pytest -p no:cacheprovider --capture=sys $(THREADED)
+	@echo "== random delays"
+	@SPECDEC_SANITIZE=delays $(BIN)/python -m pytest -p no:cacheprovider $(THREADED)
+
+fuzz: $(VENV)/.specdec-test  ## read damaged files for MINUTES: each gives a sentence or a success
+	@$(BIN)/python -m tests.faults.fuzz --minutes $(MINUTES)
+
+kill: $(VENV)/.specdec-test  ## end programs at KILLS random moments each, resume, compare bytes
+	@$(BIN)/python -m tests.faults.kill --kills $(KILLS)
 
 docs: $(VENV)/.specdec-docs  ## build the documentation into site/, without PyTorch or fairseq
 	@echo "== documentation"

@@ -9,6 +9,7 @@ from fairseq.data import Dictionary
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights, save_whole
+from specdec_plugin.fairseq_compat.dictionaries import read_dictionary
 
 DESCRIPTION = """\
 Write a checkpoint whose vocabulary is another dictionary, to train on from
@@ -70,7 +71,7 @@ def rows_of(
 def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
     args = get_parser().parse_args(argv)
-    old, new = Dictionary.load(args.dictionary), Dictionary.load(args.new_dictionary)
+    old, new = read_dictionary(args.dictionary), read_dictionary(args.new_dictionary)
     subwords = sentencepiece.SentencePieceProcessor(model_file=args.subword_model)
     state = load_weights(args.model)
     changed: Dict[int, torch.Tensor] = {}

@@ -109,7 +109,10 @@ def _parse_manifest(line: bytes) -> Optional[Manifest]:
         return None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         return None
-    return Manifest(found["settings"], found["first"], found["end"], found["about"])
+    names = {"settings": dict, "first": int, "end": int, "about": dict}
+    if not all(isinstance(found.get(name), kind) for name, kind in names.items()):
+        return None
+    return Manifest(*(found[name] for name in names))
 
 
 def _record(lines: Sequence[int], texts: Sequence[str]) -> bytes:

@@ -9,6 +9,7 @@ from .api import load, load_session
 from .criterions import blockwise_cross_entropy, glancing_block_loss, projected_cross_entropy
 from .engine.threads import respect_quota
 from .fairseq_compat.checkpoints import install_safe_loading
+from .fairseq_compat.saving import install_whole_copies
 from .fairseq_compat.user_dir import PluginPath
 from .models import block_nat, blockwise_transformer, marian_transformer
 from .tasks import (
@@ -24,6 +25,7 @@ __all__ = ["load", "load_session"]
 
 __path__ = PluginPath(__path__)  # so that fairseq takes any copy for the one loaded
 install_safe_loading()
+install_whole_copies()
 respect_quota()
 # fairseq lets every logger speak, and matplotlib would tell how it finds its fonts.
 logging.getLogger("matplotlib").setLevel(logging.WARNING)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..engine import Backend
 from ..engine.encoder import build_encoder
+from ..engine.weights import is_finite
 from ..errors import PluginError
 from .alignment import Aligner
 from .constraints import Constraints
@@ -93,6 +94,12 @@ class ParallelGenerator:
         """
         if constraints is not None:
             raise PluginError("Constraints cannot be kept with --decoding; leave one of them out.")
+        source = sample["net_input"].get("src_tokens")
+        if source is not None and not is_finite(source):
+            raise PluginError(
+                "src_tokens of a batch has features that are NaN or infinite, so that their output "
+                "would mean nothing. Make the features again."
+            )
         with self.statistics.timed("total"):
             batch = self._batch(sample["net_input"], prefix_tokens, bos_token)
             if self.sampling is not None:

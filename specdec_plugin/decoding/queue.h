@@ -33,8 +33,8 @@ class QueueWorker {
   }
 
   // Of a run.
-  double scoring_seconds;
-  int64_t certified, rescored, certain;
+  double scoring_seconds = 0;
+  int64_t certified = 0, rescored = 0, certain = 0;
 
  private:
   Verification verification_;

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from . import native
 from .packed_files import Place
+from .weights import NotFiniteError, is_finite
 
 # In elements, for float32.  Below SMALL the plain layout is as fast and saves the copy; from
 # LARGE on a matrix comes from memory, and the packed layout is as fast for one row too.
@@ -148,6 +149,8 @@ class NativeLinear:
             handle = self._library.linear_rounded(exact.handle, form[2], torch.get_num_threads())
             return handle
         weight = native.float_weight(_joined(weights, torch.float32))
+        if not is_finite(weight):
+            raise NotFiniteError("weights of a linear map")
         bias = None
         if biases is not None:
             bias = native.float_weight(_joined(biases, torch.float32))

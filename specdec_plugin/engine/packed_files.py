@@ -82,6 +82,7 @@ class PackedFolder:
                 if not fill(file):
                     raise OSError("it cannot be written to")
                 os.fchmod(file, 0o644)
+                os.fsync(file)  # or else the name could survive a loss of power, and the rest not
                 os.replace(unfinished, self.path / name)
             except BaseException:
                 os.unlink(unfinished)

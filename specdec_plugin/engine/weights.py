@@ -14,7 +14,20 @@ from typing import Any, Iterator, List, Sequence, Tuple
 import torch
 from torch import nn
 
+from ..errors import PluginError
+from ..fairseq_compat.mapping import views_file
 from . import native
+
+
+class NotFiniteError(ValueError):
+    """Weights that are packed are NaN or infinite."""
+
+
+def is_finite(tensor: torch.Tensor) -> bool:
+    """Whether no number is NaN or infinite. A sum is, if one of its terms is."""
+    if not tensor.is_floating_point() or bool(tensor.detach().sum().isfinite()):
+        return True
+    return bool(tensor.isfinite().all())  # finite numbers may have an infinite sum
 
 
 class Weights:
@@ -35,7 +48,11 @@ class Weights:
 
     def __init__(self, module: nn.Module) -> None:
         # Walking the module tree costs more than all the rest, so it is walked once.
-        self._tables = [part._parameters for part in module.modules() if part._parameters]
+        self._tables = {
+            name: part._parameters for name, part in module.named_modules() if part._parameters
+        }
+        self._kind = type(module).__name__
+        self._checked = -1
         self._seen: List[Tuple[int, int]] = []
         # While a storage is held, its address cannot be used again for other weights.
         self._storages: List[torch.UntypedStorage] = []
@@ -90,7 +107,31 @@ class Weights:
             parameter.data = parameter.new_empty(0)
 
     def _parameters(self) -> Iterator[nn.Parameter]:
-        return (each for table in self._tables for each in table.values() if each is not None)
+        return (
+            each for table in self._tables.values() for each in table.values() if each is not None
+        )
+
+    def check(self, mapped: bool = False) -> None:
+        """Refuse weights of which no output can be computed, once a version.
+
+        Args:
+            mapped: look at those that view a file too, which takes all of it into memory.
+
+        Raises:
+            PluginError: one is NaN or infinite.
+        """
+        if self._checked == self.version and not mapped:
+            return
+        for part, table in self._tables.items():
+            for name, each in table.items():
+                if each is None or (views_file(each) and not mapped) or is_finite(each):
+                    continue
+                raise PluginError(
+                    f"{part}.{name} of the model's {self._kind} has numbers that are NaN or "
+                    "infinite, so that its output would mean nothing. Take an earlier checkpoint, "
+                    "or average others."
+                )
+        self._checked = self.version
 
 
 def _note_training(weights: "weakref.ref[Weights]", module: nn.Module, inputs: Any) -> None:
@@ -122,9 +163,14 @@ class Packed(ABC):
     def follow(self) -> None:
         """Pack the weights again if somebody saw that they changed."""
         if self.version != self.weights.version:
-            self.version = self.weights.version
+            self.weights.check()
             with packing():
-                self._pack()
+                try:
+                    self._pack()
+                except NotFiniteError:
+                    self.weights.check(mapped=True)
+                    raise
+            self.version = self.weights.version
 
     @abstractmethod
     def _pack(self) -> None:

@@ -8,6 +8,7 @@ Importing the plugin changes, for the whole process:
 - ``checkpoint_utils.load_model_ensemble_and_task`` explains its errors in a sentence. With
   ``--decoding`` the parameters of its models are views of the checkpoint's file; meanwhile
   ``torch.load`` maps files (:mod:`.mapping`).
+- ``file_io.PathManager.copy`` writes copies of checkpoints whole or not at all (:mod:`.saving`).
 - ``distributed.utils._broadcast_object_slow`` sends objects between training processes without
   ``torch.load``, which refuses the configurations among them (:mod:`.checkpoints`).
 - PyTorch's list of safe globals gets the classes that fairseq's checkpoints hold, and

@@ -12,10 +12,11 @@ import argparse
 import contextlib
 import functools
 import importlib
+import logging
 import os
 import re
 import traceback
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
 
 import numpy as np
 import torch
@@ -26,6 +27,8 @@ from fairseq.distributed import utils as distributed_utils
 from ..errors import PluginError
 from .hub import keep_task_overrides
 from .mapping import mapped_models, serves_plugin
+
+logger = logging.getLogger(__name__)
 
 Allowed = Union[Callable[..., Any], Tuple[Callable[..., Any], str]]
 
@@ -71,14 +74,46 @@ def load_weights(path: str) -> Dict[str, Any]:
             f"{path} is not a fairseq checkpoint (it holds no 'model'). "
             "Give a file that fairseq-train wrote."
         )
+    _check_weights(path, state["model"])
+    if not isinstance(state.get("optimizer_history", []), list):
+        raise PluginError(f"{path} is damaged: it has no history of training. Copy it again.")
     return state
+
+
+def _check_weights(path: str, weights: Any) -> None:
+    """Refuse anything but tensors of numbers by their names."""
+    if not isinstance(weights, dict):
+        raise PluginError(f"{path} is damaged: its 'model' holds no weights. Copy it again.")
+    for name, value in weights.items():
+        plain = isinstance(name, str) and isinstance(value, torch.Tensor)
+        plain = plain and value.layout == torch.strided and not value.is_meta
+        # One that repeats its memory could be larger than the machine's.
+        if not plain or value.nbytes > value.untyped_storage().nbytes():
+            raise PluginError(f"{path} is damaged: its {name} is no plain tensor. Copy it again.")
 
 
 def save_whole(state: Dict[str, Any], path: str) -> None:
     """Write a file that appears under its name only when it is whole."""
     os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    torch.save(state, path + ".tmp")
+    with open(path + ".tmp", "wb") as file:
+        torch.save(state, file)
+        file.flush()
+        os.fsync(file.fileno())  # or else the name could survive a loss of power, and the rest not
     os.replace(path + ".tmp", path)
+
+
+def _check_layers(path: str, state: Dict[str, Any]) -> None:
+    """Refuse more layers than there are weights: fairseq would build them for hours."""
+    config = state.get("cfg")
+    options = config.get("model") if isinstance(config, Mapping) else state.get("args")
+    values = options if isinstance(options, Mapping) else getattr(options, "__dict__", {})
+    for name in ("encoder_layers", "decoder_layers"):
+        count = values.get(name)
+        if isinstance(count, (int, float)) and not count <= len(state["model"]):
+            raise PluginError(
+                f"{path} is damaged: its options tell of {count} {name.replace('_', ' ')}, and it "
+                "holds fewer weights. Copy it again."
+            )
 
 
 @contextlib.contextmanager
@@ -169,7 +204,15 @@ def _reading_safely(load: Callable[..., Any]) -> Callable[..., Any]:
         path: str, arg_overrides: Optional[Dict[str, Any]] = None, *args: Any, **kwargs: Any
     ) -> Any:
         with _weights_only(), explained(path):
-            state = load(path, arg_overrides, *args, **kwargs)
+            try:
+                state = load(path, arg_overrides, *args, **kwargs)
+            except _ODD_VALUES as error:
+                if isinstance(error, PluginError) or _raised_in_torch_load(error):
+                    raise
+                raise _undescribed(path, error) from error
+        if isinstance(state.get("model"), dict):
+            _check_weights(path, state["model"])
+            _check_layers(path, state)
         keep_task_overrides(state, arg_overrides or {})
         return state
 
@@ -195,6 +238,10 @@ def _naming_what_is_wrong(load: Callable[..., Any]) -> Callable[..., Any]:
             if missing is None:
                 raise
             sentence = f"Checkpoint not found: {missing.group(1)}. Check the path."
+        except PluginError:
+            raise
+        except _ODD_VALUES as error:
+            raise _undescribed(" or ".join(filenames), error) from error
         except RuntimeError as error:
             sizes = _EMBEDDING_SIZES.search(str(error))
             other = _OTHER_WEIGHTS.search(str(error))
@@ -210,11 +257,30 @@ def _naming_what_is_wrong(load: Callable[..., Any]) -> Callable[..., Any]:
                     f"its own options describe ({other[2]}): it was changed, or its options are "
                     "overridden. Copy or train it again, or leave those options out."
                 )
+            elif type(error) is RuntimeError and "CUDA" not in str(error):
+                raise _undescribed(" or ".join(filenames), error) from error
             else:
                 raise
         raise PluginError(sentence)
 
     return load_model_ensemble_and_task
+
+
+#: What fairseq raises where a checkpoint's options are not those that it writes.
+_ODD_VALUES = (
+    ArithmeticError, AssertionError, AttributeError, LookupError, SyntaxError, TypeError,
+    ValueError,
+)  # fmt: skip
+
+
+def _undescribed(paths: str, error: Exception) -> PluginError:
+    """The sentence for options of which no model can be built. Its cause can be logged."""
+    logger.debug(f"options of {paths}", exc_info=error)
+    told = " ".join(f"{type(error).__name__}: {error}".split())[:150]
+    return PluginError(
+        f"{paths} cannot be used: its options describe no model ({told}). It is damaged, or needs "
+        "another --user-dir. Copy or train it again."
+    )
 
 
 #: PyTorch's message where a model was trained with another dictionary.

@@ -135,6 +135,11 @@ def sources_of(module: nn.Module) -> List[Source]:
     return [_files[each] for each in module.parameters() if each in _files]
 
 
+def views_file(parameter: Tensor) -> bool:
+    """Whether a parameter views a mapped file."""
+    return parameter in _files
+
+
 def source_of(weight: Tensor) -> Optional[Source]:
     """Where a parameter, or a view of all of it, is in a mapped file.
 

@@ -41,9 +41,10 @@ def check_vocabulary(path: str, weights: Dict[str, Tensor], source: Any, target:
         ("source", "encoder.embed_tokens.weight", source),
         ("target", "decoder.embed_tokens.weight", target),
     ):
-        if name in weights and weights[name].size(0) != len(dictionary):
+        symbols = weights[name].shape[:1] if name in weights else None
+        if symbols is not None and symbols != (len(dictionary),):
             raise PluginError(
-                f"{path} has {weights[name].size(0):,} {side} symbols, but the {side} dictionary "
+                f"{path} has {sum(symbols):,} {side} symbols, but the {side} dictionary "
                 f"of the data, with the task's own symbols such as languages, has "
                 f"{len(dictionary):,}. Use the data folder (dictionaries) that this model was "
                 "trained with."

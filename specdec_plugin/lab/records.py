@@ -15,6 +15,7 @@ class Records:
         options: what the lines depend on; must be the same when a run is resumed.
         resume: continue the file, if it exists.
         again: how to start again, for errors.
+        fields: that each line but the first has.
 
     Attributes:
         lines: those that were read from the file, but for the first.
@@ -24,7 +25,12 @@ class Records:
     """
 
     def __init__(
-        self, path: str, options: Mapping[str, Any], resume: bool = True, again: str = ""
+        self,
+        path: str,
+        options: Mapping[str, Any],
+        resume: bool = True,
+        again: str = "",
+        fields: Sequence[str] = (),
     ) -> None:
         self.path, self._again = path, again
         self.lines: List[Dict[str, Any]] = []
@@ -33,8 +39,21 @@ class Records:
         if not lines:
             self._write([{"options": known}], mode="w")
             return
-        self._check(lines[0].get("options", {}), known)
+        self._check(self._options(lines[0]), known)
         self.lines = lines[1:]
+        for number, line in enumerate(self.lines, 2):
+            if not {*fields} <= {*line}:
+                raise self.damaged(number)
+
+    def damaged(self, number: int) -> PluginError:
+        """The error of a line, from 1."""
+        return PluginError(f"Line {number} of {self.path} is damaged; {self._again}.")
+
+    def _options(self, line: Dict[str, Any]) -> Dict[str, Any]:
+        options = line.get("options", {})
+        if not isinstance(options, dict):
+            raise self.damaged(1)
+        return options
 
     def add(self, lines: Sequence[Dict[str, Any]]) -> None:
         """Store lines; they are on the disk afterwards."""
@@ -65,9 +84,9 @@ class Records:
             try:
                 lines.append(json.loads(line))
             except ValueError:
-                raise PluginError(
-                    f"Line {number} of {self.path} is damaged; {self._again}."
-                ) from None
+                raise self.damaged(number) from None
+            if not isinstance(lines[-1], dict):
+                raise self.damaged(number)
         return lines
 
 

@@ -9,6 +9,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from ..errors import PluginError
 from ..fairseq_compat.autocast import AutocastConfig, AutocastMixin
 from ..fairseq_compat.common_options import CommonConfig
+from ..fairseq_compat.dictionaries import DictionaryMixin
 from ..fairseq_compat.every_line import EveryLineMixin
 from ..fairseq_compat.generation import check_call, check_when_parsed
 from ..fairseq_compat.options import add_legacy_options, set_task_dataclass
@@ -28,7 +29,9 @@ from ..vocab.flags import cluster_search, verifier_clusters
 logger = logging.getLogger(__name__)
 
 
-class ParallelDecodingMixin(SentenceNumbersMixin, EveryLineMixin, AutocastMixin, FairseqTask):
+class ParallelDecodingMixin(
+    SentenceNumbersMixin, EveryLineMixin, AutocastMixin, DictionaryMixin, FairseqTask
+):
     """Adds ``--decoding`` and its flags to a fairseq translation task, legacy or not.
 
     Without ``--decoding`` the task stays fairseq's own, but loses no sentence.

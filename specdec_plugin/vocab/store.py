@@ -82,12 +82,35 @@ class StateStore:
 
 
 def read_progress(folder: str) -> Optional[Dict[str, Any]]:
-    """What a :class:`StateStore` noted; None where there is none."""
+    """What a :class:`StateStore` noted; None where there is none.
+
+    Raises:
+        PluginError: it is damaged, or files of states are shorter than it tells.
+    """
     try:
         with open(os.path.join(folder, "progress.json"), encoding="utf-8") as file:
-            return json.load(file)
+            known = json.load(file)
+        _check(folder, known)
     except FileNotFoundError:
         return None
+    except (LookupError, OSError, TypeError, ValueError):
+        raise PluginError(
+            f"The states in {folder} are damaged or incomplete. Remove the folder, and record them "
+            "again."
+        ) from None
+    return dict(known)
+
+
+def _check(folder: str, known: Dict[str, Any]) -> None:
+    """Compare sizes with the files'; any error tells that they do not fit."""
+    widths = {"states": known["identity"]["dim"], "tokens": known["identity"]["top_k"]}
+    counts = [known["count"], known["batches"], *widths.values()]
+    if not all(type(each) is int and each >= 0 for each in counts) or 0 in widths.values():
+        raise ValueError("numbers that are none")
+    for name, dtype in _FILES.items():
+        size = known["count"] * widths[name] * np.dtype(dtype).itemsize
+        if size > 0 and os.path.getsize(os.path.join(folder, name)) < size:
+            raise ValueError(f"{name} is too short")
 
 
 class States:

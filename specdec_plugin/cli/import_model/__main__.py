@@ -1,9 +1,10 @@
 """``specdec-import``: a checkpoint of Hugging Face's transformers as one of fairseq."""
 
 import argparse
+import contextlib
 import os
 import shutil
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, Iterator, Optional, Sequence
 
 from ...errors import PluginError
 from ...fairseq_compat.checkpoints import save_whole
@@ -44,6 +45,11 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         raise PluginError(f"--output {options.output} is not an empty folder. Name a new one.")
     if options.source_lang == options.target_lang:
         raise PluginError(f"-s and -t are both {options.source_lang}: give each its own name.")
+    with _explained(options.folder):
+        _import(options)
+
+
+def _import(options: argparse.Namespace) -> None:
     config, _ = read_kind(options.folder)
     size = config.get("vocab_size", 0)
     source = target = read_symbols(options.folder, size)
@@ -56,6 +62,21 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     write(options.folder, options.output, checkpoint, languages)
     print(f"{options.output}/model.pt: {len(checkpoint.state)} weights, {len(target.ids)} symbols")
     print(first_words(options.folder, config, target))
+
+
+@contextlib.contextmanager
+def _explained(folder: str) -> Iterator[None]:
+    """Turn errors over odd values in the files of a folder into a sentence."""
+    try:
+        yield
+    except PluginError:
+        raise
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        told = " ".join(f"{type(error).__name__}: {error}".split())[:150]
+        raise PluginError(
+            f"The files in {folder} contradict each other or are damaged ({told}). Copy the "
+            "model's folder again."
+        ) from error
 
 
 def write(folder: str, output: str, checkpoint: Checkpoint, languages: Dict[str, Symbols]) -> None:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from . import levels, prebuilt
-from .build import library_path
+from .build import compiled
 from .interface import bind
 from .kernels import ACTIVATIONS, WEIGHT_TYPES, EncodeCall, SourceKvCall, StackCall
 
@@ -66,9 +66,18 @@ def _load() -> Tuple[Any, str]:
             return ctypes.CDLL(str(found.path)), f"{found.level.name}, from the wheel"
         except OSError as error:  # such as a system that is older than the wheel is for
             logger.info(f"the wheel's kernels cannot be loaded: {error}")
-    path = library_path()
     level = levels.wanted() or levels.NATIVE
-    return (None, "") if path is None else (ctypes.CDLL(str(path)), f"{level}, compiled here")
+    with compiled() as path:
+        if path is None:
+            return None, ""
+        try:
+            return ctypes.CDLL(str(path)), f"{level}, compiled here"
+        except OSError as error:  # such as a folder that is mounted without the right to execute
+            logger.warning(
+                f"The native kernels were compiled, but cannot be loaded from {path.parent}, "
+                f"because {error}. Name another folder in SPECDEC_CACHE."
+            )
+            return None, ""
 
 
 def instructions(loaded: Any) -> str:

@@ -1,5 +1,6 @@
 """Compiling the native kernels on first use, for the processor at hand."""
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -7,8 +8,9 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from typing import List, Optional, Sequence
+from typing import Iterator, List, Optional, Sequence
 
+from ...errors import PluginError
 from . import levels
 from .interface import ROOT, header_text, headers, unit_text
 
@@ -24,28 +26,108 @@ FLAGS = [
     "-pthread",
 ]
 WARNINGS = ["-Wall", "-Wextra", "-Wmissing-declarations"]
-#: With SPECDEC_SANITIZE=1, what finds wrong addresses and undefined behaviour.
-SANITIZE = ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover"]
+#: By SPECDEC_SANITIZE: what finds wrong addresses and undefined behaviour (1); what finds data
+#: races, with random delays where threads meet; and such delays alone.
+SANITIZERS = {
+    "0": [],
+    "1": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover"],
+    "thread": ["-O1", "-g", "-fsanitize=thread", "-DSPECDEC_DELAYS"],
+    "delays": ["-DSPECDEC_DELAYS"],
+}
 #: Where a library is compiled for other machines.
 PORTABLE = ["-include", "engine/native/portable.h", "-s"]
 
 
-def library_path() -> Optional[Path]:
-    """The compiled library, compiled now if it never was; None where that is impossible."""
+@contextlib.contextmanager
+def compiled() -> Iterator[Optional[Path]]:
+    """The compiled library, compiled now if none is stored; None where that is impossible.
+
+    It can be loaded inside the context. Afterwards it may be removed.
+    """
     compiler = find_compiler()
     if compiler is None:
         logger.info("no C++ compiler was found (CXX, c++, g++, clang++)")
-        return None
-    path = cache_folder() / f"native-{fingerprint(compiler)}.so"
-    if path.exists():
-        return path
-    logger.info(f"compiling the native kernels with {compiler}, once: {path}")
+        yield None
+        return
+    folder, name = cache_folder(), f"native-{fingerprint(compiler)}"
+    stored = stored_library(folder, name)
+    if stored is not None:
+        yield stored
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            own = stack.enter_context(tempfile.TemporaryDirectory(prefix="specdec-"))
+            logger.info(f"compiling the native kernels with {compiler}, once: {folder}")
+            built = compile_any(Path(own), compiler)
+        except OSError as error:
+            logger.info(f"the native kernels cannot be compiled: {error}")
+            built = None
+        yield built and (store(built, folder, name) or built)
+
+
+def stored_library(folder: Path, name: str) -> Optional[Path]:
+    """The library of this name in the cache; None where there is none that can be trusted.
+
+    The name of a file ends in a digest of its content. So one that was cut off or changed is told
+    from a whole one, which the loader of the system does not do.
+    """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path if compile_to(path, compiler) else None
+        paths = sorted(folder.glob(f"{name}-*.so"))
+        if not paths or not only_ours(folder):
+            return None
+        for path in paths:
+            if path.name == _named(name, path):
+                return path
+            logger.info(f"{path} is damaged, and is compiled again")
+            path.unlink()
     except OSError as error:
-        logger.info(f"the native kernels cannot be stored: {error}")
+        logger.info(f"stored kernels cannot be read: {error}")
+    return None
+
+
+def store(library: Path, folder: Path, name: str) -> Optional[Path]:
+    """Put a library into the cache, whole or not at all; None where that is impossible."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not only_ours(folder):
+            return None
+        path = folder / _named(name, library)
+        # Other processes may store the same: each writes a file of its own, the last one stays.
+        descriptor, unfinished = tempfile.mkstemp(dir=folder)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(library.read_bytes())
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(unfinished, path)
+        except BaseException:
+            os.unlink(unfinished)
+            raise
+        return path
+    except OSError as error:
+        logger.warning(
+            f"The native kernels cannot be stored in {folder}, because {error}. Each start "
+            "compiles them again. Make room, let this user write there, or name another folder in "
+            "SPECDEC_CACHE."
+        )
         return None
+
+
+def only_ours(folder: Path) -> bool:
+    """Whether nobody else can write into a folder from which code is loaded; if not, a warning."""
+    found = os.stat(folder)
+    if found.st_uid in (os.getuid(), 0) and not found.st_mode & 0o022:
+        return True
+    logger.warning(
+        f"Compiled kernels in {folder} are not used, because others can write there. This process "
+        "compiles its own. Remove the folder, or name one of yours in SPECDEC_CACHE."
+    )
+    return False
+
+
+def _named(name: str, library: Path) -> str:
+    """The file name of a library in the cache."""
+    return f"{name}-{hashlib.sha256(library.read_bytes()).hexdigest()[:16]}.so"
 
 
 def find_compiler() -> Optional[str]:
@@ -100,20 +182,16 @@ def _processor() -> List[str]:
     return [levels.machine(), *sorted(levels.features(levels.cpuinfo()))]
 
 
-def compile_to(path: Path, compiler: str) -> bool:
-    """Compile into ``path``, whole or not at all; tells whether it worked."""
+def compile_any(folder: Path, compiler: str) -> Optional[Path]:
+    """Compile in an empty folder; the library there, or None where it does not compile."""
     message = ""
-    # Other processes may compile the same: each has a folder of its own, the last library stays.
-    with tempfile.TemporaryDirectory(dir=path.parent) as name:
-        folder = Path(name)
-        for variant in variants():
-            done = compile_in(folder, compiler, variant)
-            if done.returncode == 0:
-                os.replace(folder / "library.so", path)
-                return True
-            message = message or done.stderr
+    for variant in variants():
+        done = compile_in(folder, compiler, variant)
+        if done.returncode == 0:
+            return folder / "library.so"
+        message = message or done.stderr
     logger.info(f"the native kernels do not compile:\n{message}")
-    return False
+    return None
 
 
 def compile_in(
@@ -134,4 +212,8 @@ def sanitized() -> bool:
 
 
 def _flags() -> List[str]:
-    return [*FLAGS, *WARNINGS, *(SANITIZE if sanitized() else ())]
+    mode = os.environ.get("SPECDEC_SANITIZE", "0")
+    if mode not in SANITIZERS:
+        known = ", ".join(SANITIZERS)
+        raise PluginError(f"SPECDEC_SANITIZE={mode} is not known. Give one of {known}.")
+    return [*FLAGS, *WARNINGS, *SANITIZERS[mode]]

@@ -7,12 +7,37 @@
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <limits>
 #include <memory>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
+#ifdef SPECDEC_DELAYS
+#include <random>
+#endif
+
 namespace native {
+
+// Where threads meet, tests (SPECDEC_SANITIZE in build.py) let them come late at random, and sleep
+// soon: an order of events that is rare on an idle machine is then frequent.
+static inline void delay_in_tests() {
+#ifdef SPECDEC_DELAYS
+  static thread_local std::minstd_rand random{std::random_device{}()};
+  const unsigned drawn = random() % 64;
+  if (drawn == 0) std::this_thread::sleep_for(std::chrono::microseconds(random() % 2000));
+  if (drawn % 8 == 1) std::this_thread::yield();
+#endif
+}
+
+static inline int in_tests(int spins) {
+#ifdef SPECDEC_DELAYS
+  return spins / 1000;
+#else
+  return spins;
+#endif
+}
 
 // A count that one thread raises and others wait for. Waits mostly last microseconds, so a thread
 // spins first, for as long as a busy neighbour may take the other's processor: one that sleeps
@@ -22,6 +47,7 @@ class alignas(64) Counter {
   void reset() { count_.store(0); }
 
   void raise() {
+    delay_in_tests();
     count_.fetch_add(1);
     wake();
   }
@@ -37,6 +63,7 @@ class alignas(64) Counter {
 
   // The count may be ahead of what is wanted, and it may wrap around.
   void wait_for(unsigned wanted, int spins) {
+    spins = in_tests(spins);
     for (int i = 0; i < spins; ++i) {
       if (reached(wanted)) return;
 #if defined(__x86_64__) || defined(__i386__)
@@ -44,6 +71,7 @@ class alignas(64) Counter {
 #endif
     }
     sleepers_.fetch_add(1);
+    delay_in_tests();
     std::unique_lock<std::mutex> lock(mutex_);
     auto most = std::chrono::milliseconds(1);
     while (!raised_.wait_for(lock, most, [&] { return reached(wanted); }))
@@ -58,6 +86,7 @@ class alignas(64) Counter {
   std::condition_variable raised_;
 
   void wake() {
+    delay_in_tests();
     if (sleepers_.load() == 0) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     raised_.notify_all();
@@ -78,6 +107,7 @@ struct Team {
   // cache line of its own, and reads the others' lines: a common counter would move more of them.
   void wait() const {
     if (size == 1) return;
+    delay_in_tests();
     const unsigned phase = arrivals_[index].value() + 1;
     arrivals_[index].raise_quickly();
     for (int other = 0; other < size; ++other)
@@ -102,11 +132,13 @@ class Helpers {
  public:
   ~Helpers() { stop(); }
 
-  // Calls body(team) on `threads` threads, of which this one is the first.
+  // Calls body(team) on `threads` threads, of which this one is the first; on fewer, where the
+  // system has no more for this process.
   template <class Body>
   void run(int threads, const Body& body) {
     fit(threads);
     State& state = *state_;
+    threads = std::min(threads, state.most);
     state.body = &body;
     state.call = [](const void* job, const Team& team) { (*static_cast<const Body*>(job))(team); };
     state.size = threads;
@@ -123,13 +155,15 @@ class Helpers {
 
   struct State {
     explicit State(int most)
-        : most(most),
+        : wanted(most),
+          most(most),
           process(getpid()),
           arrivals(new Counter[most]),
           started(new Counter[most]),
           ended(new Counter[most]) {}
 
-    const int most;
+    const int wanted;
+    int most;  // threads of any job: those that were wanted, or that could be had
     const pid_t process;
     int size = 0;  // threads of the job; 0: they end
     const void* body = nullptr;
@@ -153,11 +187,16 @@ class Helpers {
 
   void fit(int threads) {
     if (forked()) state_.release();
-    if (state_ && state_->most >= threads) return;
+    if (state_ && state_->wanted >= threads) return;
     stop();
     state_.reset(new State(threads));
-    for (int index = 1; index < threads; ++index)
-      state_->threads.emplace_back(&State::serve, state_.get(), index);
+    state_->threads.reserve(threads - 1);
+    try {
+      for (int index = 1; index < threads; ++index)
+        state_->threads.emplace_back(&State::serve, state_.get(), index);
+    } catch (const std::system_error&) {  // a limit on processes or on memory for their stacks
+      state_->most = 1 + int(state_->threads.size());
+    }
   }
 
   void stop() {
@@ -176,9 +215,22 @@ static inline Helpers& helpers() {
   return own;
 }
 
-// Calls body(team) on so many threads, and returns when all are done.
+// Threads that a call may have. With more of them than processors, each wait would last as long as
+// the system lets others run first: a hundred times as long. Tests want many all the same.
+static inline int most_threads() {
+#ifdef SPECDEC_DELAYS
+  return std::numeric_limits<int>::max();
+#else
+  static const int processors = std::max(1, int(std::thread::hardware_concurrency()));
+  return processors;
+#endif
+}
+
+// Calls body(team) on so many threads, as far as there are processors, and returns when all are
+// done.
 template <class Body>
 void parallel(int threads, const Body& body) {
+  threads = std::min(threads, most_threads());
   if (threads == 1) {
     body(Team());
   } else {

@@ -28,6 +28,9 @@ class Record(NamedTuple):
 Finished = Dict[int, Dict[str, Record]]
 
 
+_FIELDS = ("batch", "method", "seconds", "tokens", "trace")
+
+
 class Journal:
     """A file of JSON lines: first what the run depends on, then each method's batches.
 
@@ -45,9 +48,13 @@ class Journal:
 
     def __init__(self, path: str, options: Mapping[str, Any], resume: bool = False) -> None:
         self.finished: Finished = {}
-        self._records = Records(path, options, resume, "leave --resume out to start again")
-        for line in self._records.lines:
-            self.finished.setdefault(line["batch"], {})[line["method"]] = _record(line)
+        again = "leave --resume out to start again"
+        self._records = Records(path, options, resume, again, _FIELDS)
+        for number, line in enumerate(self._records.lines, 2):
+            try:
+                self.finished.setdefault(line["batch"], {})[line["method"]] = _record(line)
+            except (AttributeError, LookupError, RuntimeError, TypeError, ValueError):
+                raise self._records.damaged(number) from None
 
     def add(self, batch: int, records: Mapping[str, Record]) -> None:
         """Store a finished batch.
@@ -78,4 +85,4 @@ def _line(batch: int, name: str, record: Record) -> Dict[str, Any]:
 def _record(line: Mapping[str, Any]) -> Record:
     tokens = {int(number): torch.tensor(each).long() for number, each in line["tokens"].items()}
     statistics = None if line["trace"] is None else counters.from_json(line["trace"])
-    return Record(line["seconds"], tokens, statistics)
+    return Record(float(line["seconds"]), tokens, statistics)

@@ -75,7 +75,7 @@ class Folder:
         if program.entry is not None:
             facts["the plugin's code"] = self._code
         path = os.path.join(self._folder, f"{name}.jsonl")
-        return Records(path, facts, again="name another --output")
+        return Records(path, facts, again="name another --output", fields=["batch"])
 
 
 def _checksum_of_code(user_dir: Optional[str]) -> str:

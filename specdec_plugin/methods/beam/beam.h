@@ -56,8 +56,8 @@ class BeamWorker {
   }
 
   // Of a run. Steps and their time are those of sentences that were left alone.
-  int64_t passes, drafted_steps, plain_steps;
-  double drafted_seconds, plain_seconds, scoring_seconds;
+  int64_t passes = 0, drafted_steps = 0, plain_steps = 0;
+  double drafted_seconds = 0, plain_seconds = 0, scoring_seconds = 0;
 
  private:
   static constexpr int CHUNK = 64;  // scores that are compared with a bound at once

@@ -1,0 +1,36 @@
+"""Reading dictionaries, with a sentence where one is damaged."""
+
+from typing import Any
+
+from fairseq.data import Dictionary
+from fairseq.tasks import FairseqTask
+
+from ..errors import PluginError
+
+
+class DictionaryMixin(FairseqTask):
+    """Explains the errors of fairseq's reader of ``dict.LANG.txt``."""
+
+    @classmethod
+    def load_dictionary(cls, filename: str) -> Any:
+        """Read a dictionary.
+
+        Raises:
+            PluginError: it is damaged.
+            FileNotFoundError: there is none; callers know what to give instead.
+        """
+        return read_dictionary(filename)
+
+
+def read_dictionary(path: str) -> Dictionary:
+    """See :meth:`DictionaryMixin.load_dictionary`."""
+    try:
+        return Dictionary.load(path)
+    except OSError:
+        raise
+    except Exception as error:  # fairseq raises plain ones
+        told = " ".join(str(error).split())[:120] or "one of its lines is empty"
+        raise PluginError(
+            f"{path} is damaged, or is no dictionary of fairseq: {told}. Each line has a symbol "
+            "and a count. Copy it again, or make it with fairseq-preprocess."
+        ) from None

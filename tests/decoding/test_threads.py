@@ -1,0 +1,152 @@
+"""Threads of the kernels: however many, however late, in two generators, and after a fork.
+
+``make sanitize-threads`` runs this file with kernels that tell data races and come late at random.
+"""
+
+import os
+import resource
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from specdec_plugin.engine import NativeBackend, native
+from specdec_plugin.engine.linear import NativeLinear
+from tests.support import methods, tiny
+
+pytestmark = pytest.mark.skipif(native.library() is None, reason="needs the kernels")
+
+#: ThreadSanitizer does not follow the fork of a process that has threads.
+forks = pytest.mark.skipif(
+    os.environ.get("SPECDEC_SANITIZE") == "thread", reason="cannot be watched for data races"
+)
+#: More than the processors of most machines have.
+MANY = 2 * (os.cpu_count() or 1) + 3
+SAMPLE = tiny.sample([5, 1, 9, 3, 7], seed=4)
+WAYS = ["greedy", "certified", "beam", "self-draft", "chain", "joint heads", "hybrid-jacobi"]
+
+
+@pytest.fixture(autouse=True)
+def threads_again():
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def decoder(way):
+    """Decodes the sample: tokens by sentence."""
+    model = methods.verifier(way)
+    ours = methods.generator(way, model, NativeBackend())
+
+    def decode():
+        return [rows[0]["tokens"].tolist() for rows in ours.generate([model], SAMPLE)]
+
+    return decode
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_more_threads_than_processors(way):
+    torch.set_num_threads(1)
+    decode = decoder(way)
+    expected = decode()
+    for threads in (2, MANY, 3):
+        torch.set_num_threads(threads)
+        for _ in range(2):
+            assert decode() == expected
+
+
+def test_two_generators_in_two_threads():
+    ways = ["greedy", "self-draft", "beam", "hybrid-jacobi"]
+    decoders = [decoder(way) for way in ways]
+    expected = [decode() for decode in decoders]
+    torch.set_num_threads(3)
+    together = threading.Barrier(len(ways))
+
+    def work(decode):
+        torch.set_num_threads(3)  # PyTorch keeps it for each thread
+        together.wait()
+        return [decode() for _ in range(3)]
+
+    with ThreadPoolExecutor(len(ways)) as pool:
+        found = list(pool.map(work, decoders))
+    assert found == [3 * [each] for each in expected]
+
+
+def in_a_fork(work, seconds=60):
+    """Whether ``work()`` is true in a forked process, which is killed if it hangs."""
+    child = os.fork()
+    if child == 0:
+        try:
+            os._exit(0 if work() else 1)
+        finally:
+            os._exit(2)
+    alarm = threading.Timer(seconds, os.kill, [child, signal.SIGKILL])
+    alarm.start()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    alarm.cancel()
+    return status == 0
+
+
+@forks
+@pytest.mark.parametrize("threads", [1, 3])
+def test_fork_after_first_use(threads):
+    decode = decoder("self-draft")
+    expected = decode()
+    torch.set_num_threads(3)
+    assert decode() == expected
+
+    def work():
+        torch.set_num_threads(threads)
+        # A process of its own may fork again.
+        return decode() == expected and in_a_fork(lambda: decode() == expected)
+
+    assert in_a_fork(work) and in_a_fork(work)
+    assert decode() == expected
+
+
+class Products:
+    """A data set whose examples are made by the kernels."""
+
+    def __init__(self):
+        self.inputs = torch.randn(8, 6, 16)
+        self.linear = NativeLinear([torch.randn(70, 16)], None, torch.float32)
+
+    def __len__(self):
+        return len(self.inputs)
+
+    def __getitem__(self, index):
+        torch.set_num_threads(2)
+        return self.linear(self.inputs[index])
+
+
+@forks
+def test_workers_that_load_data():
+    torch.set_num_threads(2)
+    data = Products()
+    expected = torch.stack([data[index] for index in range(8)])
+    loader = DataLoader(data, batch_size=2, num_workers=2, timeout=60)
+    assert torch.equal(torch.cat(list(loader)), expected)
+
+
+@forks
+def test_a_system_that_has_no_more_threads():
+    torch.manual_seed(1)
+    linear, inputs = NativeLinear([torch.randn(700, 16)], None, torch.int8), torch.randn(40, 16)
+    expected = linear(inputs)
+
+    def work():
+        if os.getuid() == 0:  # whom no limit binds
+            os.setuid(65534)
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+        for threads in (4, 2, 5):
+            torch.set_num_threads(threads)
+            if not torch.equal(linear(inputs), expected):
+                return False
+        with pytest.raises(RuntimeError, match="start new thread"):
+            threading.Thread(target=print).start()
+        return True
+
+    assert in_a_fork(work)

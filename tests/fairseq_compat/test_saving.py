@@ -1,0 +1,52 @@
+"""What fairseq saves is whole or absent."""
+
+import errno
+import shutil
+
+import pytest
+from fairseq.file_io import PathManager
+
+from specdec_plugin.fairseq_compat.checkpoints import save_whole
+from specdec_plugin.fairseq_compat.saving import install_whole_copies
+
+
+def test_copies_are_whole(tmp_path):
+    (tmp_path / "new").write_text("new")
+    assert PathManager.copy(str(tmp_path / "new"), str(tmp_path / "last"), overwrite=True)
+    assert (tmp_path / "last").read_text() == "new"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["last", "new"]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left"), KeyboardInterrupt()])
+def test_a_copy_that_ends_early_leaves_what_was_there(tmp_path, monkeypatch, error):
+    def half(source, target):
+        with open(target, "w") as file:
+            file.write("ha")
+        raise error
+
+    (tmp_path / "new").write_text("new")
+    (tmp_path / "last").write_text("old")
+    monkeypatch.setattr(shutil, "copyfile", half)
+    with pytest.raises(type(error)):
+        PathManager.copy(str(tmp_path / "new"), str(tmp_path / "last"), overwrite=True)
+    assert (tmp_path / "last").read_text() == "old"
+
+
+def test_installed_once():
+    before = PathManager.copy
+    install_whole_copies()
+    assert PathManager.copy is before
+
+
+def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
+    path = tmp_path / "file.pt"
+    save_whole({"a": 1}, str(path))
+    before = path.read_bytes()
+
+    def full(file):
+        raise OSError(errno.ENOSPC, "No space left")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        save_whole({"a": 2}, str(path))
+    assert path.read_bytes() == before

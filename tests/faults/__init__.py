@@ -1,0 +1,1 @@
+"""Programs that break what the project reads and runs: ``make fuzz`` and ``make kill``."""

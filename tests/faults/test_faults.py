@@ -1,0 +1,75 @@
+"""A part of ``make fuzz``, with the damage that once was not told in a sentence."""
+
+import os
+import signal
+
+import pytest
+import torch
+
+from specdec_plugin.errors import PluginError
+from specdec_plugin.vocab.store import States, StateStore
+from tests.faults import fuzz, kill
+
+#: Seeds that ended a reader with a bare traceback, or not at all.
+FOUND = {
+    "model": [0, 3, 12, 62, 1017, 1037],
+    "heads": [2, 9, 11, 16, 20, 22, 1041],
+    "drafter": [9, 12, 15, 60, 1044],
+    "average": [13, 1014, 1027],
+    "dictionary": [0, 2, 5, 9],
+    "states": [0, 3, 7, 8, 9, 13, 20],
+    "journal": [0, 5, 8, 9, 10, 23],
+    "shard": [10],
+    "import": [8],
+}
+SLOW = ("import",)  # which imports transformers
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(each, marks=[pytest.mark.slow] * (each in SLOW)) for each in fuzz.READERS],
+)
+def test_damaged_files_are_read_or_refused(name, tmp_path):
+    target = fuzz.Target(name, tmp_path / "files")
+    seen = [(seed, target.case(seed)) for seed in [*FOUND.get(name, []), *range(2000, 2006)]]
+    wrong = [(seed, each) for seed, each in seen if each.what not in fuzz.OUTCOMES.values()]
+    assert not wrong
+    assert all(each.told for _, each in seen if each.what == "refused")
+
+
+@pytest.mark.parametrize(
+    ("work", "what"),
+    [
+        (lambda: None, "read"),
+        (lambda: (_ for _ in ()).throw(PluginError("no")), "refused"),
+        (lambda: {}["no"], "fails without a sentence"),
+        (lambda: os.kill(os.getpid(), signal.SIGSEGV), "crashes with SIGSEGV"),
+        (lambda: bytearray(4 << 30), "fails without a sentence"),
+    ],
+)
+def test_the_fuzzer_tells_how_a_process_ended(work, what, tmp_path):
+    assert fuzz.run(work, tmp_path, wild=1 << 30).what == what
+
+
+def test_the_fuzzer_measures_memory_and_time(tmp_path, monkeypatch):
+    assert fuzz.run(lambda: bytearray(b"x") * (64 << 20), tmp_path).peak >= 60 << 20
+    monkeypatch.setattr(fuzz, "SECONDS", 0.2)
+    assert fuzz.run(signal.pause, tmp_path).what == "hangs"
+
+
+def test_states_without_their_end(tmp_path):
+
+    store = StateStore(str(tmp_path), {}, 4, 2)
+    store.append(torch.zeros(5, 4), torch.zeros(5, 2))
+    os.truncate(tmp_path / "states", 11)
+    for use in (lambda: States([str(tmp_path)]), lambda: StateStore(str(tmp_path), {}, 4, 2)):
+        with pytest.raises(PluginError, match=r"are damaged or incomplete\. Remove the folder"):
+            use()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", kill.PROGRAMS)
+def test_killed_programs_resume(program):
+    with pytest.raises(SystemExit) as ended:
+        kill.main(["--kills", "2", "--program", program])
+    assert not ended.value.code
