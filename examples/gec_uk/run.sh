@@ -46,15 +46,8 @@ export OMP_NUM_THREADS=$threads
 # --- text and pairs ---------------------------------------------------------------------
 
 clean_text() {  # the corrected side of the training part belongs to it
-    local files file
-    IFS=: read -r -a files <<<"$texts"
-    for file in "${files[@]}"; do
-        [ -e "$file" ] || fail "$file is not there. Check TEXT."
-    done
     {
-        for file in "${files[@]}"; do
-            case $file in *.gz) gzip -cd "$file" ;; *) cat "$file" ;; esac
-        done | "$python" "$gec/tokenise.py" | sed 's/ [–-] / — /g; s/^[–-] /— /'
+        text_lines "$texts" | "$python" "$gec/tokenise.py" | sed 's/ [–-] / — /g; s/^[–-] /— /'
         cat "$real/train.cor"
     } | LC_ALL=C awk 'NF >= 3 && NF <= 60 && !seen[$0]++'
 }
@@ -87,7 +80,7 @@ train() {  # NAME BINS START UPDATES LR DROPOUT
         --warmup-updates 300 --max-update "$4" --max-tokens "${MAX_TOKENS:-4096}" \
         --save-interval-updates 200 --keep-interval-updates 4 --no-epoch-checkpoints \
         --ignore-unused-valid-subsets --log-format simple --log-interval 20 --num-workers 0 \
-        --seed 1 --save-dir "$models/$1"
+        --required-batch-size-multiple 1 --seed 1 --save-dir "$models/$1"
     average_checkpoints "$models/$1" "$models/$1.pt"
 }
 

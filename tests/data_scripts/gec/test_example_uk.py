@@ -80,4 +80,4 @@ def test_refusals(corpus: Path, tmp_path: Path) -> None:
     none = run(tmp_path / "none", "text", tmp_path / "out")
     assert none.returncode == 1 and "is no folder. Give UA-GEC's." in none.stderr
     missing = run(corpus, tmp_path / "none.uk", tmp_path / "out")
-    assert missing.returncode == 1 and "is not there. Check TEXT." in missing.stderr
+    assert missing.returncode == 1 and "is not there. Check the name." in missing.stderr
