@@ -1,12 +1,11 @@
 """Text of simplification corpora in one form: tokenised, in lower case, with plain brackets."""
 
+import os
 import sys
-from pathlib import Path
 
 # The programs of these folders share their modules with those of this one.
-_HERE = Path(__file__).resolve().parent
-sys.path.append(str(_HERE.parent))
-sys.path.append(str(_HERE.parent / "gec"))
+sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.append(os.path.join(sys.path[-1], "gec"))
 from textfiles import clean
 from tokenise import tokens
 

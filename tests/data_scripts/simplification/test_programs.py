@@ -48,7 +48,7 @@ def test_a_sentence_is_in_the_same_part_of_every_corpus(corpora: Path) -> None:
     parts: Dict[str, set] = {}
     for part in ("test", "valid"):
         of_raw, of_ptb = [read(output / f"{part}.{name}.orig") for name in ("raw", "ptb")]
-        assert {*of_raw} == {*of_ptb} and len(of_raw) > 1
+        assert {*of_raw} == {*of_ptb} != set()
         parts[part] = {*of_raw}
     parts["train"] = {line.rsplit(" ", 2)[0] for line in read(output / "train.src")}
     assert sum(map(len, parts.values())) == 60 == len(set.union(*parts.values()))
@@ -99,7 +99,7 @@ def test_refusals(corpora: Path) -> None:
     with pytest.raises(PluginError, match=r"none\.orig"):
         simplification_pairs.main([str(corpora), "none", *output])
     write(corpora / "ptb.simp.1", ["one"])
-    with pytest.raises(PluginError, match="has 1 lines and .* has 60"):
+    with pytest.raises(PluginError, match=r"has 1 lines and .* has 60"):
         simplification_pairs.main([str(corpora), "ptb", *output])
     write(corpora / "alone.orig", ["one"])
     with pytest.raises(PluginError, match=r"alone\.simp\.0 is missing"):

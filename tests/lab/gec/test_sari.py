@@ -1,5 +1,6 @@
 """SARI: by hand, both averages."""
 
+import itertools
 from typing import Any, List
 
 import numpy as np
@@ -84,7 +85,7 @@ def naive_corpus(sentences: List[List[str]], order: int = 4) -> List[float]:
                     [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
                     for words in map(str.split, (source, hypothesis, *references))
                 ]
-                for gram in {*sum(grams, [])}:
+                for gram in {*itertools.chain(*grams)}:
                     before, after, *each = [found.count(gram) for found in grams]
                     mean = sum(each) / len(each)
                     if operation == "keep":
