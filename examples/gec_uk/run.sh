@@ -20,6 +20,7 @@ Settings, as variables:
   UPDATES_TUNE=1500  of each stage of fine-tuning
   LR=1e-3 LR_TUNE=3e-4 DROPOUT_TUNE=0.2 SIZE=8000 DIM=256 LAYERS=3 MAX_TOKENS=4096
   BIASES="0 0.5 1 1.5"   values of --copy-bias, of which the validation part chooses one
+  MAX_LENGTH=200     pieces of a corrected sentence
   SENTENCES=600      of the development part that the benchmark decodes; 0: no benchmark
   SAMPLES=1000       of the bootstrap
   THREADS=2 DEVICE=--cpu (empty for a GPU) WORKERS=1 PYTHON=python
@@ -41,6 +42,7 @@ read -r -a biases <<<"${BIASES:-0 0.5 1 1.5}"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$root/specdec_plugin gec=$root/data_scripts/gec
 real=$output/real work=$output/noise models=$output/models
+limit=(--max-len-b "${MAX_LENGTH:-200}")
 export OMP_NUM_THREADS=$threads
 
 # --- text and pairs ---------------------------------------------------------------------
@@ -99,7 +101,7 @@ correct() {  # MODEL PART FILE FLAGS: drafts are taken from the source
     local subset=test
     [ "$2" = dev ] || subset=$2
     decode "$data/bin" "$1" "$3" -s err -t cor --gen-subset "$subset" --task specdec_translation \
-        --beam 1 --decoding input-guided --fallback ngram "${@:4}"
+        --beam 1 --decoding input-guided --fallback ngram "${limit[@]}" "${@:4}"
 }
 
 choose_bias() {  # MODEL: by F0.5 on the validation part
@@ -195,7 +197,7 @@ for size in 1 32; do
     for name in fairseq-beam-1 input-guided input-guided-ngram; do
         decoding_flags "$name"
         decode "$data/bin" "$models/$best.pt" "$output/same/$name-$size" -s err -t cor \
-            "${flags[@]}" --batch-size "$size"
+            "${flags[@]}" "${limit[@]}" --batch-size "$size"
         echo "$name, batches of $size:" \
             "$(same_lines "$output/same/fairseq-beam-1-$size.hyp" "$output/same/$name-$size.hyp")" \
             "lines as fairseq's"
@@ -206,5 +208,5 @@ done | tee "$output/same.txt"
 step "speed by edit ratio"
 [ -e "$output/bench/results.md" ] || specdec-bench "$data/bin" -s err -t cor \
     --path "$models/$best.pt" --reference "$data/raw/test.cor" --sentences "$sentences" \
-    --threads "$threads" --edit-ratio --fallback ngram --output "$output/bench" --resume \
+    --threads "$threads" "${limit[@]}" --edit-ratio --fallback ngram --output "$output/bench" --resume \
     --methods "fairseq beam 5,fairseq beam 1,greedy,input-guided"

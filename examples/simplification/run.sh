@@ -18,6 +18,7 @@ Settings, as variables:
   LENGTHS="6 8 9" SIMILARITIES="5 6 8"   controls, in tenths, of which the validation part
                              chooses a pair
   SIZE=8000 DIM=256 LAYERS=3 POSITIONS=512 MAX_TOKENS=4096   subwords, model, batches
+  MAX_LENGTH=200             pieces of a simplified sentence
   SENTENCES=300              that the benchmark decodes; 0: no benchmark
   SAMPLES=1000               of the bootstrap
   THREADS=2 DEVICE=--cpu (empty for a GPU) WORKERS=1 PYTHON=python
@@ -41,6 +42,7 @@ threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$root/specdec_plugin scripts=$root/data_scripts/simplification
 pairs=$output/pairs text=$output/text
+limit=(--max-len-b "${MAX_LENGTH:-200}")
 export OMP_NUM_THREADS=$threads
 bart_shape
 
@@ -73,7 +75,7 @@ with_controls() {  # PART LENGTH SIMILARITY: binary data with these controls, as
 simplify() {  # PART LENGTH SIMILARITY NAME
     with_controls "$1" "$2" "$3"
     decoding_flags "$4"
-    decode "$data/bin" "$output/tuned.pt" "$data/$4" -s src -t tgt "${flags[@]}" "${@:5}"
+    decode "$data/bin" "$output/tuned.pt" "$data/$4" -s src -t tgt "${limit[@]}" "${flags[@]}"
 }
 
 sari() {  # PART HYPOTHESES MORE: as EASSE has it, on text that is tokenised already
@@ -175,7 +177,7 @@ for size in 1 32; do
         with_controls "$part" "$length" "$similarity"
         decoding_flags "$decoding"
         decode "$data/bin" "$output/tuned.pt" "$output/same/$decoding-$size" -s src -t tgt \
-            "${flags[@]}" --batch-size "$size"
+            "${flags[@]}" "${limit[@]}" --batch-size "$size"
         echo "$decoding, batches of $size:" \
             "$(same_lines "$output/same/fairseq-beam-1-$size.hyp" "$output/same/$decoding-$size.hyp")" \
             "lines as fairseq's"
@@ -186,5 +188,5 @@ done | tee "$output/same.txt"
 step "speed by edit ratio"
 [ -e "$output/bench/results.md" ] || specdec-bench "$data/bin" -s src -t tgt \
     --path "$output/tuned.pt" --reference "$data/raw/test.tgt" --sentences "${SENTENCES:-300}" \
-    --threads "$threads" --edit-ratio --fallback ngram --output "$output/bench" --resume \
+    --threads "$threads" "${limit[@]}" --edit-ratio --fallback ngram --output "$output/bench" --resume \
     --methods "fairseq beam 5,fairseq beam 1,greedy,input-guided"

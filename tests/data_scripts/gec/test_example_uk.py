@@ -13,6 +13,7 @@ from tests.support.command_lines import run_example
 TINY = dict(
     PASSES="2", UPDATES="2", UPDATES_REAL="2", UPDATES_TUNE="2", SIZE="130", DIM="16", LAYERS="1",
     BIASES="0 1", SENTENCES="3", SAMPLES="20", THREADS="1",
+    MAX_LENGTH="12",
 )  # fmt: skip
 SUBJECTS = "Вона;Мій брат;Нова вчителька;Вони;Їхня донька;Той чоловік;Я".split(";")
 VERBS = "читає бачить купує любить забула знайшов пише".split()

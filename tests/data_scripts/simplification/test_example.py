@@ -12,6 +12,7 @@ from tests.support.command_lines import run_example
 TINY = dict(
     UPDATES="2", UPDATES_TUNE="2", SIZE="120", DIM="16", LAYERS="1", LENGTHS="8",
     SIMILARITIES="6", NAMES="made", SENTENCES="0", SAMPLES="20", THREADS="1",
+    MAX_LENGTH="12",
 )  # fmt: skip
 WORDS = "old house near river small bridge where people trade fish bread wine under trees".split()
 run = partial(run_example, "simplification")
