@@ -104,17 +104,17 @@ correct() {  # MODEL PART FILE FLAGS: drafts are taken from the source
         --beam 1 --decoding input-guided --fallback ngram "${limit[@]}" "${@:4}"
 }
 
-choose_bias() {  # MODEL: by F0.5 on the validation part
-    local bias best=0 chosen=0 found
-    for bias in "${biases[@]}"; do
-        correct "$1" valid "$output/valid/bias-$bias" --copy-bias "$bias" >&2
-        keep_output "$output/valid/bias-$bias.json" score valid "$output/valid/bias-$bias"
-        found=$(f_score "$output/valid/bias-$bias.json")
-        if awk -v a="$found" -v b="$best" 'BEGIN { exit !(a > b) }'; then
-            best=$found chosen=$bias
+choose_bias() {  # MODEL: by F0.5 on the validation part, as ${bias}
+    local each highest=-1 found
+    for each in "${biases[@]}"; do
+        correct "$1" valid "$output/valid/bias-$each" --copy-bias "$each"
+        keep_output "$output/valid/bias-$each.json" score valid "$output/valid/bias-$each"
+        found=$(f_score "$output/valid/bias-$each.json")
+        echo "--copy-bias $each: F0.5 $found"
+        if awk -v a="$found" -v b="$highest" 'BEGIN { exit !(a > b) }'; then
+            highest=$found bias=$each
         fi
     done
-    echo "$chosen"
 }
 
 # --- all steps --------------------------------------------------------------------------
@@ -179,7 +179,7 @@ if awk -v a="$(f_score "$output/valid/stages.json")" -v b="$(f_score "$output/va
     'BEGIN { exit !(a > b) }'; then
     best=stages
 fi
-bias=$(choose_bias "$models/$best.pt")
+choose_bias "$models/$best.pt"
 correct "$models/$best.pt" dev "$output/dev/chosen" --copy-bias "$bias"
 keep_output "$output/dev/chosen.json" score dev "$output/dev/chosen" \
     --baseline "$output/dev/real.hyp"
