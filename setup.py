@@ -22,6 +22,8 @@ README = HERE / "README.md"
 FAIRSEQ = "fairseq-fixed==0.12.3.1"
 # Photographs to cut patches out of, and what reads others.
 PHOTOS = ["pillow>=9.1", "scikit-learn"]
+# ROUGE of summaries.
+SUMMARIES = ["rouge-score"]
 # Jobs of Slurm, or of this machine.
 JOBS = ["submitit>=1.5"]
 # A server of translations.
@@ -126,13 +128,14 @@ setup(
         "test": [
             *["filelock", "hypothesis", "pytest>=8", "pytest-timeout", "pytest-xdist"],
             *["safetensors", "transformers>=5"],  # what specdec-import reads, and is compared with
-            *[*PHOTOS, *JOBS, *SERVER, *MOSES],
+            *[*PHOTOS, *JOBS, *SERVER, *MOSES, *SUMMARIES],
             "playwright",  # drives Chromium where there is one
         ],
         "import": ["safetensors"],  # weights of specdec-import
         "lint": ["clang-format==19.1.7", "mypy>=1.11", "ruff>=0.6"],
         "moses": MOSES,
         "peers": ["ctranslate2"],
+        "rouge": SUMMARIES,
         "serve": SERVER,
         "slurm": JOBS,
         "superres": PHOTOS,

@@ -21,3 +21,110 @@ hypotheses() {  # FILE
     LC_ALL=C sed -n 's/^D-//p' "$1.log" | LC_ALL=C sort -n | cut -f 3- >"$1.tmp"
     mv "$1.tmp" "$1.hyp"
 }
+
+# The decoding flags of a name as fairseq-beam-5, input-guided or input-guided-ngram, as ${flags[@]}.
+decoding_flags() {  # NAME
+    case $1 in
+        fairseq-beam-*) flags=(--task translation --beam "${1#fairseq-beam-}") ;;
+        beam-*) flags=(--task specdec_translation --decoding beam --beam "${1#beam-}") ;;
+        input-guided*) flags=(--task specdec_translation --beam 1 --decoding input-guided) ;;
+        *) flags=(--task specdec_translation --beam 1 --decoding "$1") ;;
+    esac
+    case $1 in *-ngram) flags+=(--fallback ngram) ;; esac
+}
+
+# Decodes the test set of BIN with MODEL, one sentence at a time unless the flags tell another
+# --batch-size; FILE.hyp has a line for every line. $device may be --cpu.
+decode() {  # BIN MODEL FILE FLAGS
+    [ ! -e "$3.hyp" ] || return 0
+    mkdir -p "$(dirname "$3")"
+    fairseq-generate "$1" --user-dir "$plugin" --path "$2" --batch-size 1 \
+        --required-batch-size-multiple 1 --post-process sentencepiece \
+        ${device:+"$device"} "${@:4}" >"$3.log"
+    hypotheses "$3"
+}
+
+# How many lines of the second file are those of the first.
+same_lines() {  # FILE FILE
+    LC_ALL=C awk 'NR == FNR { line[FNR] = $0 "" } NR != FNR && line[FNR] == $0 "" { same++ }
+        END { print same + 0 " of " FNR }' "$1" "$2"
+}
+
+# The mean of the checkpoints that training kept in FOLDER, as FILE; of the last one if none has
+# a number of updates.
+average_checkpoints() {  # FOLDER FILE
+    local saved
+    saved=$(compgen -G "$1/checkpoint_*_*.pt") || saved=$1/checkpoint_last.pt
+    mapfile -t saved <<<"$saved"
+    specdec-average-checkpoints --inputs "${saved[@]}" --output "$2" --half
+}
+
+# A command whose output appears as FILE when it is whole; nothing is done if it is there.
+keep_output() {  # FILE COMMAND
+    [ ! -e "$1" ] || return 0
+    mkdir -p "$(dirname "$1")"
+    "${@:2}" >"$1.tmp"
+    mv "$1.tmp" "$1"
+}
+
+# A small BART (Lewis et al., 2020) as ${shape[@]}: learned positions, layer norms behind the
+# embeddings, GELU. DIM, LAYERS and POSITIONS are variables of the user.
+bart_shape() {
+    local dim=${DIM:-256} layers=${LAYERS:-3} positions=${POSITIONS:-512}
+    shape=(--arch bart_base --encoder-layers "$layers" --decoder-layers "$layers"
+        --encoder-embed-dim "$dim" --encoder-ffn-embed-dim $((4 * dim))
+        --decoder-embed-dim "$dim" --decoder-ffn-embed-dim $((4 * dim))
+        --encoder-attention-heads 4 --decoder-attention-heads 4
+        --max-source-positions "$positions" --max-target-positions "$positions")
+}
+
+# What the trainings of a BART have in common.
+bart_training=(--optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0
+    --lr-scheduler inverse_sqrt --save-interval-updates 200 --keep-interval-updates 4
+    --no-epoch-checkpoints --ignore-unused-valid-subsets --log-format simple --log-interval 20
+    --num-workers 0 --required-batch-size-multiple 1 --seed 1)
+
+# Pre-training by denoising: spans of pieces become <mask>, and sentences change places. BIN is of
+# prepare_subwords.py, and its two sides, src and tgt, are one text. The model is FOLDER.pt.
+denoise() {  # BIN FOLDER UPDATES LR
+    [ ! -e "$2.pt" ] || return 0
+    mkdir -p "$2/data"
+    local split part bin
+    bin=$(cd "$1" && pwd)
+    for split in train valid; do
+        for part in bin idx; do
+            ln -sf "$bin/$split.src-tgt.src.$part" "$2/data/$split.$part"
+        done
+    done
+    cp "$1/dict.src.txt" "$2/data/dict.txt"
+    fairseq_train "$2/data" --user-dir "$plugin" --task denoising "${shape[@]}" \
+        "${bart_training[@]}" ${device:+"$device"} --criterion cross_entropy --dropout 0.1 \
+        --mask 0.3 --mask-length span-poisson --poisson-lambda 3 --replace-length 1 --rotate 0 \
+        --permute-sentences 1 --sample-break-mode complete --shorten-method truncate \
+        --tokens-per-sample $((${POSITIONS:-512} - 2)) \
+        --lr "$4" --warmup-updates 500 --max-update "$3" --max-tokens "${MAX_TOKENS:-4096}" \
+        --save-dir "$2"
+    average_checkpoints "$2" "$2.pt"
+}
+
+# Fine-tuning for pairs of src and tgt, from START unless it is empty. The model is FOLDER.pt.
+tune_bart() {  # BIN FOLDER START UPDATES LR
+    [ ! -e "$2.pt" ] || return 0
+    fairseq_train "$1" -s src -t tgt --user-dir "$plugin" --task specdec_translation \
+        "${shape[@]}" "${bart_training[@]}" ${device:+"$device" --cpu-autocast bfloat16} \
+        ${3:+--finetune-from-model "$3"} --truncate-source --dropout 0.2 \
+        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+        --lr "$5" --warmup-updates 200 --max-update "$4" --max-tokens "${MAX_TOKENS:-4096}" \
+        --save-dir "$2"
+    average_checkpoints "$2" "$2.pt"
+}
+
+# The lines of files, plain or packed, that are joined with colons.
+text_lines() {  # FILES
+    local files file
+    IFS=: read -r -a files <<<"$1"
+    for file in "${files[@]}"; do
+        [ -e "$file" ] || fail "$file is not there. Check the name."
+        case $file in *.gz) gzip -cd "$file" ;; *) cat "$file" ;; esac
+    done
+}

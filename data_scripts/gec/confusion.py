@@ -6,6 +6,8 @@ from itertools import combinations
 from typing import Counter as CounterOf
 from typing import Dict, Iterable, List, NamedTuple, Set, Tuple
 
+from english import ENGLISH
+from language import Language
 from linestreams import atomic_writer, read_lines
 
 from specdec_plugin.errors import PluginError
@@ -42,11 +44,13 @@ class Lexicon(NamedTuple):
     confusions: Dict[str, Tuple[str, ...]]
     #: Words of the same stem with other endings.
     families: Dict[str, Tuple[str, ...]]
+    language: Language
 
 
-def make_lexicon(counts: Dict[str, int]) -> Lexicon:
+def make_lexicon(counts: Dict[str, int], language: Language = ENGLISH) -> Lexicon:
     """The lexicon of a vocabulary."""
-    return Lexicon(counts, confusion_sets(counts), families(counts))
+    sets = confusion_sets(counts, language)
+    return Lexicon(counts, sets, families(counts, language), language)
 
 
 # --- vocabulary -------------------------------------------------------------------------
@@ -92,14 +96,16 @@ def read_vocabulary(path: str) -> Dict[str, int]:
 # --- confusion sets ---------------------------------------------------------------------
 
 
-def confusion_sets(counts: Dict[str, int]) -> Dict[str, Tuple[str, ...]]:
+def confusion_sets(
+    counts: Dict[str, int], language: Language = ENGLISH
+) -> Dict[str, Tuple[str, ...]]:
     """For each word the words within one edit of it and those that sound alike.
 
     The most frequent are kept where there are many: people write words that they know.
     """
     words = [word for word in counts if len(word) > 1]
     found: Dict[str, Set[str]] = defaultdict(set)
-    for neighbours in (one_edit_apart(words), sounding_alike(words)):
+    for neighbours in (one_edit_apart(words), sounding_alike(words, language)):
         for word, others in neighbours.items():
             found[word] |= others
     return {
@@ -108,11 +114,11 @@ def confusion_sets(counts: Dict[str, int]) -> Dict[str, Tuple[str, ...]]:
     }
 
 
-def families(counts: Dict[str, int]) -> Dict[str, Tuple[str, ...]]:
+def families(counts: Dict[str, int], language: Language = ENGLISH) -> Dict[str, Tuple[str, ...]]:
     """For each word of a :func:`stem` the others of that stem, the most frequent first."""
     stems: Dict[str, List[str]] = defaultdict(list)
     for word in counts:
-        stems[stem(word)].append(word)
+        stems[stem(word, language)].append(word)
     return {
         word: tuple(other for other in family if other != word)[:MOST_CONFUSED]
         for family in stems.values()
@@ -121,30 +127,18 @@ def families(counts: Dict[str, int]) -> Dict[str, Tuple[str, ...]]:
     }
 
 
-#: Endings that make words of others; the longest that fits is taken off.
-_ENDINGS = sorted(
-    "ly ness ment tion ation ion al ical ic ive able ible er or ful less y ity ance ence ous "
-    "ist ism ing ed ant ent ize ise ized ised est ally fully ability s ship hood th".split(),
-    key=len,
-    reverse=True,
-)
-#: Letters that a stem has at least.
-_SHORTEST_STEM = 4
-
-
-def stem(word: str) -> str:
-    """The word without the endings of :data:`_ENDINGS`, and without a last vowel.
+def stem(word: str, language: Language = ENGLISH) -> str:
+    """The word without endings, and without a last vowel that is loose.
 
     >>> [stem(word) for word in ("different", "difference", "differently", "beauty", "beautiful")]
     ['diff', 'diff', 'diff', 'beaut', 'beaut']
     """
-    found = next(
-        (end for end in _ENDINGS if word.endswith(end) and len(word) - len(end) >= _SHORTEST_STEM),
-        None,
-    )
-    if found:
-        return stem(word[: -len(found)])
-    return word[:-1] if word[-1:] in ("e", "i", "y") and len(word) > _SHORTEST_STEM else word
+    shortest = language.shortest_stem
+    for end in language.endings:
+        if word.endswith(end) and len(word) - len(end) >= shortest:
+            return stem(word[: -len(end)], language)
+    is_loose = word[-1:] in tuple(language.loose) and len(word) > shortest
+    return word[:-1] if is_loose else word
 
 
 def one_edit_apart(words: Iterable[str]) -> Dict[str, Set[str]]:
@@ -178,11 +172,11 @@ def _is_one_edit(first: str, here: int, second: str, there: int) -> bool:
     return abs(here - there) == 1 and swapped
 
 
-def sounding_alike(words: Iterable[str]) -> Dict[str, Set[str]]:
+def sounding_alike(words: Iterable[str], language: Language = ENGLISH) -> Dict[str, Set[str]]:
     """Words of one :func:`phonetic_key` whose lengths differ by two at most."""
     keyed: Dict[str, List[str]] = defaultdict(list)
     for word in words:
-        keyed[phonetic_key(word)].append(word)
+        keyed[phonetic_key(word, language)].append(word)
     return {
         word: {other for other in alike if other != word and abs(len(other) - len(word)) <= 2}
         for alike in keyed.values()
@@ -191,49 +185,13 @@ def sounding_alike(words: Iterable[str]) -> Dict[str, Set[str]]:
     }
 
 
-#: Letters and what they sound like, applied in this order. Capitals stand for sounds
-#: that no rule below looks at again.
-_SOUNDS = [
-    (re.compile(pattern), sound)
-    for pattern, sound in (
-        (r"[^a-z]", ""),  # apostrophes and hyphens are silent; so are letters with accents
-        (r"^[kgp]n|^mn", "n"),  # knife, gnome, pneumonia
-        (r"^wr", "r"),  # write
-        (r"^ps", "s"),  # psychology
-        (r"^x", "s"),  # xylophone
-        (r"^wh", "w"),  # which
-        (r"mb$", "m"),  # thumb
-        (r"gh(?=t|$)", ""),  # light, though
-        (r"tch|ch", "X"),  # catch, choose
-        (r"sh|(?:[sct])i(?=[ao])", "X"),  # shell, mission, special, station
-        (r"th", "0"),
-        (r"ph", "f"),
-        (r"dge|dg|g(?=[eiy])", "J"),  # edge, gem
-        (r"j", "J"),
-        (r"sc(?=[eiy])|c(?=[eiy])|z", "s"),  # science, city, size
-        (r"ck|c|q", "k"),  # back, can, quick
-        (r"x", "ks"),
-        (r"v", "f"),
-        (r"(?<=[aeiou])[wh](?![aeiou])", ""),  # know, oh
-        (r"(?<=..)e$", ""),  # site
-        (r"(?<!^)[aeiouy]+", "A"),  # but for the first letter, one vowel is as another
-        (r"h", ""),  # rhyme
-        (r"(.)\1+", r"\1"),  # double letters
-    )
-]
-
-
-def phonetic_key(word: str) -> str:
+def phonetic_key(word: str, language: Language = ENGLISH) -> str:
     """What a word sounds like, roughly; words of one key are easily confused.
-
-    A small key of its own in the manner of Metaphone (Philips 1990): consonants become
-    classes of sounds by a few context rules, silent letters go, and vowels after
-    the first letter are one sound. The rules are those of the table above.
 
     >>> [phonetic_key(word) for word in ("their", "there", "knight", "except")]
     ['0Ar', '0Ar', 'nAt', 'eksApt']
     """
     key = word.lower()
-    for pattern, sound in _SOUNDS:
-        key = pattern.sub(sound, key)
+    for pattern, sound in language.sounds:
+        key = re.sub(pattern, sound, key)
     return key

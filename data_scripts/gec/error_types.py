@@ -15,10 +15,6 @@ from english import (
     ARTICLES,
     DETERMINERS,
     FUNCTION_WORDS,
-    INSERTED_WORDS,
-    KEYBOARD,
-    PREPOSITIONS,
-    REAL_WORDS,
     noun_forms,
     regular_endings,
     verb_forms,
@@ -111,7 +107,7 @@ def misspelling(sentence: Sentence, index: int, draws: Draws, lexicon: Lexicon) 
     word = _spelt(sentence, index, lexicon)
     if len(word) < 3 or not draws.chance((len(word) - 1) / (LONG - 1)):
         return None
-    wrong = misspelt(word, draws)
+    wrong = misspelt(word, draws, lexicon.language)
     return None if wrong in lexicon.counts else _replaced(sentence, index, draws, (wrong,))
 
 
@@ -121,7 +117,8 @@ def typo(sentence: Sentence, index: int, draws: Draws, lexicon: Lexicon) -> Opti
     if len(word) < 3:
         return None
     position = draws.below(len(word) - 1)
-    here, beside = word[position], draws.pick(KEYBOARD.get(word[position], word[position]))
+    keys = lexicon.language.keyboard
+    here, beside = word[position], draws.pick(keys.get(word[position], word[position]))
     slips = (
         word[position + 1] + here,  # swapped with the next
         word[position + 1],  # left out
@@ -134,7 +131,7 @@ def typo(sentence: Sentence, index: int, draws: Draws, lexicon: Lexicon) -> Opti
 
 def _is_half(word: str, lexicon: Lexicon) -> bool:
     """Whether a part of a word passes for a word; of two letters, few do."""
-    return word in lexicon.counts and (len(word) > 2 or word in FUNCTION_WORDS)
+    return word in lexicon.counts and (len(word) > 2 or word in lexicon.language.function_words)
 
 
 def spacing(sentence: Sentence, index: int, draws: Draws, lexicon: Lexicon) -> Optional[Change]:
@@ -156,7 +153,7 @@ def spacing(sentence: Sentence, index: int, draws: Draws, lexicon: Lexicon) -> O
 
 def real_word(sentence: Sentence, index: int, draws: Draws, lexicon: Lexicon) -> Optional[Change]:
     """A word for another of a list: their, there, they're."""
-    return _replaced(sentence, index, draws, REAL_WORDS.get(sentence.lower[index]))
+    return _replaced(sentence, index, draws, lexicon.language.real_words.get(sentence.lower[index]))
 
 
 # --- grammar ----------------------------------------------------------------------------
@@ -183,13 +180,13 @@ def article(sentence: Sentence, index: int, draws: Draws, lexicon: Lexicon) -> O
 
 def preposition(sentence: Sentence, index: int, draws: Draws, lexicon: Lexicon) -> Optional[Change]:
     """A preposition replaced by another, dropped, or put in."""
-    others = PREPOSITIONS.get(sentence.lower[index])
+    others = lexicon.language.prepositions.get(sentence.lower[index])
     if others:
         if draws.chance(0.25):
             return _dropped(sentence, index)
         return _replaced(sentence, index, draws, others)
     if sentence.joined_to_next(index) and draws.chance(RARELY / 2):
-        return 1, [sentence.words[index], draws.pick(("of", "to", "in", "for", "on", "at"))]
+        return 1, [sentence.words[index], draws.pick(lexicon.language.inserted_prepositions)]
     return None
 
 
@@ -295,7 +292,7 @@ def _dropped(sentence: Sentence, index: int) -> Optional[Change]:
 def deletion(sentence: Sentence, index: int, draws: Draws, lexicon: Lexicon) -> Optional[Change]:
     """A word left out, mostly a small one."""
     word = sentence.lower[index]
-    if not word or not (word in FUNCTION_WORDS or draws.chance(CONTENT_WORDS)):
+    if not word or not (word in lexicon.language.function_words or draws.chance(CONTENT_WORDS)):
         return None
     return _dropped(sentence, index)
 
@@ -305,7 +302,7 @@ def insertion(sentence: Sentence, index: int, draws: Draws, lexicon: Lexicon) ->
     word, lower = sentence.words[index], sentence.lower[index]
     if not lower or sentence.after[index] or sentence.before[index]:
         return None
-    return 1, [word, lower if draws.chance(0.3) else draws.pick(INSERTED_WORDS)]
+    return 1, [word, lower if draws.chance(0.3) else draws.pick(lexicon.language.inserted_words)]
 
 
 def swap(sentence: Sentence, index: int, draws: Draws, lexicon: Lexicon) -> Optional[Change]:
@@ -318,25 +315,34 @@ def swap(sentence: Sentence, index: int, draws: Draws, lexicon: Lexicon) -> Opti
     return 2, [sentence.before[index] + second, first + sentence.after[index + 1]]
 
 
-#: Every kind with its weight in the default mix: errors in 100 words that learners make, by
-#: ``count_edits.py`` on JFLEG's development set, even lines, counted from 0.
-ERROR_TYPES: Dict[str, Tuple[ErrorType, float]] = {
-    "spelling": (spelling, 0.4),
-    "misspelling": (misspelling, 2.0),
-    "typo": (typo, 0.3),
-    "spacing": (spacing, 0.3),
-    "real-word": (real_word, 1.0),
-    "article": (article, 1.0),
-    "preposition": (preposition, 0.6),
-    "agreement": (agreement, 0.3),
-    "number": (number, 0.9),
-    "verb": (verb, 0.45),
-    "ending": (ending, 0.25),
-    "derivation": (derivation, 0.35),
-    "case": (case, 0.5),
-    "comma": (comma, 1.5),
-    "punctuation": (punctuation, 0.25),
-    "deletion": (deletion, 0.6),
-    "insertion": (insertion, 0.4),
-    "swap": (swap, 0.2),
+def mark(sentence: Sentence, index: int, draws: Draws, lexicon: Lexicon) -> Optional[Change]:
+    """A mark that stands alone written as another, or left out: - for —."""
+    others = lexicon.language.marks.get(sentence.words[index])
+    if not others:
+        return None
+    new = draws.pick(others)
+    return 1, [new] if new else []
+
+
+#: Every kind. How often a language makes it is in its ``mix``.
+ERROR_TYPES: Dict[str, ErrorType] = {
+    "spelling": spelling,
+    "misspelling": misspelling,
+    "typo": typo,
+    "spacing": spacing,
+    "real-word": real_word,
+    "article": article,
+    "preposition": preposition,
+    "agreement": agreement,
+    "number": number,
+    "verb": verb,
+    "ending": ending,
+    "derivation": derivation,
+    "case": case,
+    "comma": comma,
+    "punctuation": punctuation,
+    "deletion": deletion,
+    "insertion": insertion,
+    "swap": swap,
+    "mark": mark,
 }

@@ -13,9 +13,12 @@ from typing import Callable, Deque, Dict, Iterable, Iterator, List, NamedTuple, 
 from typing import Counter as CounterOf
 
 from confusion import Lexicon, count_words, make_lexicon, read_vocabulary, write_vocabulary
+from english import ENGLISH
 from error_types import ERROR_TYPES
+from language import Language
 from linestreams import STDIN, atomic_writer, read_lines
 from noise import Noise
+from ukrainian import UKRAINIAN
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.progress import Progress
@@ -29,7 +32,7 @@ The errors depend on --seed, on the vocabulary and on the number of the line,
 and not on --workers: the same command makes the same files anywhere."""
 
 EPILOG = """\
-kinds of errors, with their weight in the default mix:
+kinds of errors, with their weights in the default mixes ({languages}):
 {kinds}
 
 examples:
@@ -41,6 +44,7 @@ examples:
   zcat huge.gz | python data_scripts/gec/make_errors.py - --output errors/train \\
       --vocabulary words.txt"""
 
+LANGUAGES: Dict[str, Language] = {"en": ENGLISH, "uk": UKRAINIAN}
 #: Lines that a worker gets at a time.
 CHUNK = 1000
 #: Chunks that are read ahead of the one that is written, for each worker.
@@ -52,16 +56,22 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+def _weights(kind: str) -> str:
+    """Those of a kind of error, in columns."""
+    weights = [language.mix.get(kind) for language in LANGUAGES.values()]
+    return " ".join(f"{'-' if weight is None else f'{weight:g}':<4}" for weight in weights)
+
+
 def get_parser() -> argparse.ArgumentParser:
     """The command line."""
     kinds = "\n".join(
-        f"  {name:12} {weight:<4} {(kind.__doc__ or '').splitlines()[0]}"
-        for name, (kind, weight) in ERROR_TYPES.items()
+        f"  {name:12} {_weights(name)} {(kind.__doc__ or '').splitlines()[0]}"
+        for name, kind in ERROR_TYPES.items()
     )
     parser = argparse.ArgumentParser(
         prog="make_errors.py",
         description=DESCRIPTION,
-        epilog=EPILOG.format(kinds=kinds),
+        epilog=EPILOG.format(kinds=kinds, languages=", ".join(LANGUAGES)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("input", metavar="TEXT", help="clean text, plain or .gz; - for stdin")
@@ -89,9 +99,12 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--mix",
-        default=",".join(f"{name}={weight:g}" for name, (_, weight) in ERROR_TYPES.items()),
         metavar="KIND=WEIGHT,...",
-        help="kinds of errors and how often they are made; those not named are not",
+        help="kinds of errors and how often they are made; those not named are not "
+        "(default: those of the language, below)",
+    )
+    parser.add_argument(
+        "--language", choices=LANGUAGES, default="en", help="of the text (default en)"
     )
     parser.add_argument("--seed", type=int, default=1, metavar="N", help="default 1")
     parser.add_argument("--workers", type=int, default=1, metavar="N", help="default 1")
@@ -128,19 +141,20 @@ def get_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def parse_mix(text: str) -> Dict[str, float]:
+def parse_mix(text: str, language: str = "en") -> Dict[str, float]:
     """``"article=2,swap=0.5"`` as a dictionary, in the order of the table of kinds.
 
     >>> parse_mix("swap=0.5,article=2")
     {'article': 2.0, 'swap': 0.5}
     """
+    kinds = [kind for kind in ERROR_TYPES if kind in LANGUAGES[language].mix]
     weights: Dict[str, float] = {}
     for part in text.split(","):
         name, _, weight = part.strip().partition("=")
-        if name not in ERROR_TYPES:
+        if name not in kinds:
             raise PluginError(
-                f"--mix names '{name}', which is no kind of error. "
-                f"Choose from {', '.join(ERROR_TYPES)}."
+                f"--mix names '{name}', which is no kind of error of --language {language}. "
+                f"Choose from {', '.join(kinds)}."
             )
         try:
             weights[name] = float(weight)
@@ -150,7 +164,7 @@ def parse_mix(text: str) -> Dict[str, float]:
         weights.values()
     ):
         raise PluginError("--mix takes weights from 0 up, not all of them 0. Correct them.")
-    return {name: weights[name] for name in ERROR_TYPES if weights.get(name)}
+    return {name: weights[name] for name in kinds if weights.get(name)}
 
 
 def check_arguments(args: argparse.Namespace) -> None:
@@ -194,7 +208,7 @@ def get_lexicon(args: argparse.Namespace) -> Lexicon:
         origin = args.input
         if args.vocabulary:
             write_vocabulary(args.vocabulary, counts)
-    lexicon = make_lexicon(counts)
+    lexicon = make_lexicon(counts, LANGUAGES[args.language])
     print(
         f"Vocabulary: {len(counts):,} words from {origin}, "
         f"{len(lexicon.confusions):,} of them with others that are like them.",
@@ -331,7 +345,8 @@ def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
     args = get_parser().parse_args(argv)
     check_arguments(args)
-    mix = parse_mix(args.mix)
+    language = LANGUAGES[args.language]
+    mix = parse_mix(args.mix, args.language) if args.mix else language.mix
     noise = Noise(get_lexicon(args), mix, args.error_rate, args.clean_share, args.seed)
     print(report(write_pairs(args, noise)))
 

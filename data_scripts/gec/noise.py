@@ -42,7 +42,7 @@ class Noise:
         seed: int,
     ) -> None:
         self.lexicon = lexicon
-        self.kinds: List[Tuple[str, ErrorType]] = [(name, ERROR_TYPES[name][0]) for name in mix]
+        self.kinds: List[Tuple[str, ErrorType]] = [(name, ERROR_TYPES[name]) for name in mix]
         self.weights = list(itertools.accumulate(mix.values()))
         self.clean_share = clean_share
         #: Of the lines that are not left clean.

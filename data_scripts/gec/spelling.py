@@ -11,9 +11,9 @@ from itertools import accumulate
 from typing import Callable, Dict, Optional, Tuple
 
 from draws import Draws
-from english import KEYBOARD, MISSPELLINGS, VOWELS
+from language import Language
 
-Slip = Callable[[str, int, Draws], Optional[str]]
+Slip = Callable[[str, int, Draws, Language], Optional[str]]
 
 #: The shares of misspelt words with one slip, two, and three.
 SLIPS_A_WORD = (0.76, 0.17, 0.07)
@@ -21,71 +21,69 @@ SLIPS_A_WORD = (0.76, 0.17, 0.07)
 PLACES_TRIED = 4
 #: The share of slips that may fall on the first letter; people rarely err there.
 FIRST_LETTER = 0.25
-#: Letters that are written for a vowel, all alike; y is heard as one.
-_HEARD = VOWELS + "y"
 
 
 def _put(word: str, position: int, width: int, new: str) -> str:
     return word[:position] + new + word[position + width :]
 
 
-def vowel_replaced(word: str, position: int, draws: Draws) -> Optional[str]:
+def vowel_replaced(word: str, position: int, draws: Draws, language: Language) -> Optional[str]:
     """A vowel written for another: exemple."""
-    if word[position] not in _HEARD:
+    if word[position] not in language.heard:
         return None
-    return _put(word, position, 1, draws.pick(VOWELS.replace(word[position], "")))
+    return _put(word, position, 1, draws.pick(language.vowels.replace(word[position], "")))
 
 
-def vowel_dropped(word: str, position: int, draws: Draws) -> Optional[str]:
+def vowel_dropped(word: str, position: int, draws: Draws, language: Language) -> Optional[str]:
     """A vowel that is hardly heard left out: intrested."""
-    return _put(word, position, 1, "") if word[position] in _HEARD else None
+    return _put(word, position, 1, "") if word[position] in language.heard else None
 
 
-def vowel_added(word: str, position: int, draws: Draws) -> Optional[str]:
+def vowel_added(word: str, position: int, draws: Draws, language: Language) -> Optional[str]:
     """A vowel too many: possiable."""
-    return _put(word, position, 0, draws.pick(VOWELS))
+    return _put(word, position, 0, draws.pick(language.vowels))
 
 
-def consonant_dropped(word: str, position: int, draws: Draws) -> Optional[str]:
+def consonant_dropped(word: str, position: int, draws: Draws, language: Language) -> Optional[str]:
     """A consonant left out: goverment."""
-    return None if word[position] in _HEARD else _put(word, position, 1, "")
+    return None if word[position] in language.heard else _put(word, position, 1, "")
 
 
-def letter_added(word: str, position: int, draws: Draws) -> Optional[str]:
+def letter_added(word: str, position: int, draws: Draws, language: Language) -> Optional[str]:
     """The key beside one pressed too, or a letter of the word once more: inflaction."""
-    beside = KEYBOARD.get(word[position], "")
+    beside = language.keyboard.get(word[position], "")
     return _put(word, position, 0, draws.pick(beside if beside and draws.chance(0.5) else word))
 
 
-def made_single(word: str, position: int, draws: Draws) -> Optional[str]:
+def made_single(word: str, position: int, draws: Draws, language: Language) -> Optional[str]:
     """One of two equal letters left out: occuring."""
     return (
         _put(word, position, 1, "") if word[position] == word[position + 1 : position + 2] else None
     )
 
 
-def made_double(word: str, position: int, draws: Draws) -> Optional[str]:
+def made_double(word: str, position: int, draws: Draws, language: Language) -> Optional[str]:
     """A single consonant doubled: untill."""
-    if word[position] in _HEARD or word[position] in word[position + 1 : position + 2]:
+    if word[position] in language.heard or word[position] in word[position + 1 : position + 2]:
         return None
     return _put(word, position, 0, word[position])
 
 
-def swapped(word: str, position: int, draws: Draws) -> Optional[str]:
+def swapped(word: str, position: int, draws: Draws, language: Language) -> Optional[str]:
     """Two letters in the other order: becuase."""
     pair = word[position : position + 2]
     return _put(word, position, 2, pair[::-1]) if len({*pair}) == 2 else None
 
 
-def beside(word: str, position: int, draws: Draws) -> Optional[str]:
+def beside(word: str, position: int, draws: Draws, language: Language) -> Optional[str]:
     """The key beside the right one: becayse."""
-    keys = KEYBOARD.get(word[position])
+    keys = language.keyboard.get(word[position])
     return _put(word, position, 1, draws.pick(keys)) if keys else None
 
 
-def as_it_sounds(word: str, position: int, draws: Draws) -> Optional[str]:
+def as_it_sounds(word: str, position: int, draws: Draws, language: Language) -> Optional[str]:
     """Letters that are written for others because they sound alike: sosiety."""
-    fitting = [(old, new) for old, new in MISSPELLINGS if old in word]
+    fitting = [(old, new) for old, new in language.misspellings if old in word]
     if not fitting:
         return None
     old, new = draws.pick(fitting)
@@ -93,11 +91,11 @@ def as_it_sounds(word: str, position: int, draws: Draws) -> Optional[str]:
     return _put(word, found if found >= 0 else word.find(old), len(old), new)
 
 
-def final_e(word: str, position: int, draws: Draws) -> Optional[str]:
-    """A silent e at the end left out or put on: creat, prefere."""
-    if word.endswith("e"):
+def silent_letter(word: str, position: int, draws: Draws, language: Language) -> Optional[str]:
+    """A silent letter at the end left out or put on: creat, prefere."""
+    if word.endswith(language.silent):
         return word[:-1]
-    return None if word[-1] in _HEARD else word + "e"
+    return None if word[-1] in language.heard else word + language.silent
 
 
 #: Every slip with its share.
@@ -112,35 +110,36 @@ SLIPS: Dict[str, Tuple[Slip, float]] = {
     "swapped": (swapped, 0.09),
     "beside": (beside, 0.08),
     "as it sounds": (as_it_sounds, 0.14),
-    "final e": (final_e, 0.03),
+    "silent letter": (silent_letter, 0.03),
 }
 _FUNCTIONS = [slip for slip, _ in SLIPS.values()]
 _WEIGHTS = list(accumulate(weight for _, weight in SLIPS.values()))
 
 
-def _one_slip(word: str, draws: Draws) -> str:
+def _one_slip(word: str, draws: Draws, language: Language) -> str:
     """The word with one slip more, or as it is where none of those drawn fits."""
     slip = _FUNCTIONS[bisect(_WEIGHTS, draws.uniform() * _WEIGHTS[-1], hi=len(_WEIGHTS) - 1)]
     for _ in range(PLACES_TRIED):
         position = draws.below(len(word))
         if position == 0 and not draws.chance(FIRST_LETTER):
             continue
-        changed = slip(word, position, draws)
+        changed = slip(word, position, draws, language)
         if changed:
             return changed
     return word
 
 
-def misspelt(word: str, draws: Draws) -> str:
+def misspelt(word: str, draws: Draws, language: Language) -> str:
     """A word of lower-case letters with one to three slips; sometimes unchanged.
 
     Args:
         word: at least one letter.
         draws: random choices; equal ones give equal results.
+        language: of the word.
     """
     drawn = draws.uniform()
     for share in SLIPS_A_WORD:
-        word = _one_slip(word, draws)
+        word = _one_slip(word, draws, language)
         drawn -= share
         if drawn < 0:
             break

@@ -15,7 +15,7 @@ EXAMPLE = """\
 example:
   zcat corpus.en.gz | python data_scripts/gec/tokenise.py > corpus.tok"""
 
-_AROUND = re.compile(r"^([\"(\[“‘]*)(.*?)([.,;:!?\")\]”’…]*)$")
+_AROUND = re.compile(r"^([\"(\[“‘«„]*)(.*?)([.,;:!?\")\]”’»…]*)$")
 _CLITIC = re.compile(r"^(.+?)(n't|'s|'re|'ve|'ll|'d|'m)$", re.IGNORECASE)
 #: With a full stop of their own: single letters with stops, and some words.
 _SHORTENED = re.compile(r"^(([A-Za-z]\.)+[A-Za-z]|etc|vs|cf|Mr|Mrs|Ms|Dr|No)$")

@@ -171,22 +171,10 @@ train_model() {
         --max-epoch "$passes" --max-update "$updates" --max-tokens 4096 \
         --save-interval-updates 200 --keep-interval-updates "$averaged" --no-epoch-checkpoints \
         --log-format simple --log-interval 20 --num-workers 0 --seed 1 --save-dir "$work/training"
-    local saved
-    saved=$(compgen -G "$work/training/checkpoint_*_*.pt") || saved=$work/training/checkpoint_last.pt
-    mapfile -t saved <<<"$saved"
-    specdec-average-checkpoints --inputs "${saved[@]}" --output "$model" --half
+    average_checkpoints "$work/training" "$model"
 }
 
 # --- decoding and scores ----------------------------------------------------------------
-
-decode() {  # DATA FOLDER NAME FLAGS: one sentence at a time, a line for every line
-    local name=$2/$3
-    [ ! -e "$name.hyp" ] || return 0
-    fairseq-generate "$1/bin" -s err -t cor --user-dir "$plugin" --path "$model" \
-        --batch-size 1 --required-batch-size-multiple 1 --post-process sentencepiece \
-        ${device:+"$device"} "${@:4}" >"$name.log"
-    hypotheses "$name"
-}
 
 score() {  # DATA FOLDER NAME M2 REFERENCES: those of fairseq's beam 1 if the output is the same
     local name=$2/$3 first=$2/fairseq-beam-1
@@ -198,11 +186,6 @@ score() {  # DATA FOLDER NAME M2 REFERENCES: those of fairseq's beam 1 if the ou
     specdec-gec-score --source "$1/raw/test.err" --hypothesis "$name.hyp" --m2 "$4" \
         --references "${@:5}" >"$name.tmp"
     mv "$name.tmp" "$name.scores"
-}
-
-same_lines() {  # FILE FILE
-    LC_ALL=C awk 'NR == FNR { line[FNR] = $0 "" } NR != FNR && line[FNR] == $0 "" { same++ }
-        END { print same + 0 " of " FNR }' "$1" "$2"
 }
 
 table() {  # FOLDER
@@ -221,15 +204,11 @@ decode_and_score() {  # DATA FOLDER M2 REFERENCES
     mkdir -p "$2"
     local name flags
     for name in "${decodings[@]}"; do
+        decoding_flags "$name"
         case $name in
-            fairseq-beam-*) flags=(--task translation --beam "${name#fairseq-beam-}") ;;
-            *) flags=(--task specdec_translation --beam 1 --decoding input-guided) ;;
-        esac
-        case $name in
-            *-ngram) flags+=(--fallback ngram) ;;
             *-nat) flags+=(--fallback nat --drafter-path "$drafter" --draft-confidence 0.2) ;;
         esac
-        decode "$1" "$2" "$name" "${flags[@]}"
+        decode "$1/bin" "$model" "$2/$name" -s err -t cor "${flags[@]}"
         score "$1" "$2" "$name" "${@:3}"
     done
     table "$2" | tee "$2/scores.md"

@@ -16,7 +16,7 @@ import make_errors
 import noise
 import prepare_subwords
 import pytest
-from error_types import ERROR_TYPES, PUNCTUATION, Sentence
+from error_types import PUNCTUATION, Sentence
 from hypothesis import example, given
 from hypothesis import strategies as st
 from linestreams import clean
@@ -28,7 +28,7 @@ from tests.support.clean_text import sentences
 from tests.support.command_lines import SCRIPTS, run_cli
 
 LEXICON = confusion.make_lexicon(confusion.count_words(sentences(500), 2, 1000))
-MIX = {name: weight for name, (_, weight) in ERROR_TYPES.items()}
+MIX = english.ENGLISH.mix
 
 
 def make_noise(mix: Dict[str, float] = MIX, rate: float = 0.2, clean: float = 0.0) -> Noise:
@@ -202,7 +202,7 @@ def test_case_and_punctuation_leave_the_letters(number: int) -> None:
     assert [word.translate(marks) for word in wrong] == [word.translate(marks) for word in right]
 
 
-@pytest.mark.parametrize("kind", ERROR_TYPES)
+@pytest.mark.parametrize("kind", MIX)
 def test_each_kind_is_made_where_it_can_be(kind: str) -> None:
     pairs = [one_error(kind, number) for number in range(80)]
     assert sum(wrong != right for wrong, right in pairs) > 10

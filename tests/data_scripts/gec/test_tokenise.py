@@ -19,6 +19,7 @@ from tests.support.command_lines import SCRIPTS, run_cli
         ("Use :meth:`~io.Raw.read`, or ``read()``.", "Use :meth:`~io.Raw.read` , or ``read()`` ."),
         ("(see *name*) since 3.11?", "( see *name* ) since 3.11 ?"),
         ("“Why [so]” …", "“ Why [ so ] ” …"),
+        ("«Так», — «ні».", "« Так » , — « ні » ."),
         ("  'tis   well-known ", "'tis well-known"),
         ("", ""),
     ],

@@ -1,9 +1,12 @@
 """SARI: by hand, both averages."""
 
+import itertools
 from typing import Any, List
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from specdec_plugin.lab.gec.sari import Sari
 
@@ -68,3 +71,43 @@ def test_sentences_and_corpora() -> None:
     # Added x, where nothing was to be added; ac (right).
     add = (0 + 1) / 4
     assert scores(sentences) == percent(keep, delete, add)
+
+
+def naive_corpus(sentences: List[List[str]], order: int = 4) -> List[float]:
+    """The corpus' scores with F1 for deletions, by EASSE's definition, one n-gram at a time."""
+    parts = []
+    for operation in ("keep", "delete", "add"):
+        of_order = []
+        for n in range(1, order + 1):
+            right = did = wanted = 0.0
+            for source, hypothesis, *references in sentences:
+                grams = [
+                    [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+                    for words in map(str.split, (source, hypothesis, *references))
+                ]
+                for gram in {*itertools.chain(*grams)}:
+                    before, after, *each = [found.count(gram) for found in grams]
+                    mean = sum(each) / len(each)
+                    if operation == "keep":
+                        done, asked = min(before, after), min(before, mean)
+                    elif operation == "delete":
+                        done, asked = max(before - after, 0), max(before - mean, 0)
+                    else:
+                        done, asked = float(after > 0 == before), float(mean > 0 == before)
+                    weight = 1 if operation == "add" else len(each)
+                    right += weight * min(done, asked)
+                    did += weight * done
+                    wanted += weight * asked
+            of_order.append(2 * right / (did + wanted) if right else 0.0)
+        parts.append(sum(of_order) / order)
+    return [100 * score for score in (sum(parts) / 3, *parts)]
+
+
+TEXT = st.lists(st.sampled_from("abcd"), max_size=7).map(" ".join)
+
+
+@given(st.lists(st.lists(TEXT, min_size=4, max_size=4), min_size=1, max_size=4))
+@example([["a a b c", "a b d", "a b b", "a a d"], ["a", "", "b", "c"]])
+def test_made_cases_by_the_definition(sentences: List[List[str]]) -> None:
+    expected = naive_corpus(sentences)
+    assert scores(sentences, deletion="f1") == pytest.approx(expected)

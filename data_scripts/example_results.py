@@ -1,0 +1,218 @@
+"""Results of the examples: collected into files that are committed, and from there into READMEs."""
+
+import argparse
+import datetime
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any, Dict, List, Optional, Sequence
+
+from textfiles import write_lines
+
+from specdec_plugin.errors import PluginError
+from specdec_plugin.lab.bench.report import machine
+
+DESCRIPTION = """\
+  collect   put scores (specdec-gec-score --json, score_summaries.py --json) into one file, with the
+            machine, the date, the command and the commit
+  tables    write the tables of the examples' READMEs from their folders results/
+
+In a README, a table stands between two comments:
+  <!-- table of results/scores.json: F0.5, precision -->
+  <!-- end of table -->
+Behind the colon are the columns, and without it all are shown. A file of specdec-bench has a row
+for each method, or with "by edit ratio" a row for each range."""
+
+EXAMPLE = """\
+examples:
+  python data_scripts/example_results.py collect out/scores.json \\
+      --command "run.sh ua-gec text out" "without=out/real.json" "with=out/tuned.json"
+  python data_scripts/example_results.py tables"""
+
+ROOT = Path(__file__).resolve().parent.parent
+TABLE = re.compile(
+    r"(<!-- table of (?P<file>[^\s:]+)(?:: (?P<columns>[^>]*?))? -->\n)"
+    r"(.*?)(<!-- end of table -->)",
+    re.DOTALL,
+)
+#: Columns of specdec-bench's files, and what they hold.
+SPEED = {
+    "method": "method",
+    "ms a sentence": "p50_ms",
+    "× fairseq beam 5": "median speed-up over fairseq beam 5",
+    "× fairseq beam 1": "median speed-up over fairseq beam 1",
+    "× greedy": "median speed-up over greedy",
+    "accepted tokens": "accepted tokens",
+}
+BY_EDIT_RATIO = "by edit ratio"
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="example_results.py",
+        description=DESCRIPTION,
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="task", required=True)
+    collect = commands.add_parser("collect", help="write a file of results")
+    collect.add_argument("output", metavar="FILE")
+    collect.add_argument("--command", required=True, help="that made the results")
+    collect.add_argument(
+        "--setting", action="append", default=[], metavar="NAME=VALUE", help="to keep beside them"
+    )
+    collect.add_argument("rows", nargs="+", metavar="SYSTEM=SCORES", help="a row of the table")
+    tables = commands.add_parser("tables", help="write the tables of READMEs")
+    tables.add_argument("readmes", nargs="*", metavar="README", help="default: all examples'")
+    return parser
+
+
+# --- collecting -------------------------------------------------------------------------
+
+
+def named(text: str) -> List[str]:
+    """The two parts of ``NAME=VALUE``."""
+    name, separator, value = text.partition("=")
+    if not (name and separator and value):
+        raise PluginError(f"'{text}' is not NAME=VALUE. Write it so.")
+    return [name, value]
+
+
+def read_json(path: Path) -> Any:
+    """A file of results; PluginError where it is none."""
+    try:
+        return json.loads(path.read_text("utf-8"))
+    except (OSError, ValueError):
+        raise PluginError(f"{path} is no file of results. Run the example to its end.") from None
+
+
+def commit() -> Optional[str]:
+    """The commit that is checked out, or None outside of a repository."""
+    try:
+        done = subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, encoding="utf-8"
+        )
+    except OSError:
+        return None
+    return done.stdout.strip() or None
+
+
+def collect(
+    output: str, command: str, settings: Sequence[str], rows: Sequence[str]
+) -> Dict[str, Any]:
+    """Write one file of all scores; returns its content."""
+    found = []
+    for system, path in map(named, rows):
+        scores = read_json(Path(path))
+        if not isinstance(scores, dict) or "scores" not in scores:
+            raise PluginError(f"{path} holds no scores. Score with --json.")
+        found.append({"system": system, **scores})
+    result = {
+        "machine": machine(),
+        "date": datetime.date.today().isoformat(),
+        "command": command,
+        "commit": commit(),
+        "settings": dict(map(named, settings)),
+        "rows": found,
+    }
+    write_lines(output, [json.dumps(result, indent=1, ensure_ascii=False)])
+    return result
+
+
+# --- tables -----------------------------------------------------------------------------
+
+
+def score_cell(score: Dict[str, float], signed: bool) -> str:
+    """A score with its interval."""
+    sign = "+" if signed else ""
+    cell = f"{score['score']:{sign}.2f}"
+    if "low" in score:
+        cell += f" ({score['low']:{sign}.1f} to {score['high']:{sign}.1f})"
+    return cell
+
+
+def score_rows(rows: Sequence[Dict[str, Any]], columns: Sequence[str]) -> List[List[str]]:
+    """The table of collected scores, its heading first."""
+    names = list(columns) or list(dict.fromkeys(name for row in rows for name in row["scores"]))
+    table = [["system", *names]]
+    for row in rows:
+        cells = [row["scores"].get(name) for name in names]
+        table.append(
+            [row["system"]]
+            + [score_cell(cell, "gain" in name) if cell else "" for name, cell in zip(names, cells)]
+        )
+    return table
+
+
+def speed_rows(rows: Sequence[Dict[str, Any]], columns: Sequence[str]) -> List[List[str]]:
+    """The table of a benchmark, its heading first."""
+    names = [name for name in SPEED if any(SPEED[name] in row for row in rows)]
+    if columns:
+        names = list(columns)
+    keys = [SPEED.get(name, name) for name in names]
+    return [names, *([speed_cell(row.get(key)) for key in keys] for row in rows)]
+
+
+def speed_cell(value: Any) -> str:
+    """A figure of a benchmark."""
+    if value is None:
+        return ""
+    return f"{value:,.2f}" if isinstance(value, float) else str(value)
+
+
+def table_of(path: Path, columns: Sequence[str]) -> str:
+    """The table of a file of results, in Markdown.
+
+    Raises:
+        PluginError: the file is no file of results, or has none of a column.
+    """
+    result = read_json(path)
+    rows = result.get("rows") or []
+    if BY_EDIT_RATIO in columns:
+        columns = [name for name in columns if name != BY_EDIT_RATIO]
+        rows = result.get(BY_EDIT_RATIO) or []
+    if not rows:
+        raise PluginError(f"{path} holds no rows. Run the example to its end.")
+    make = score_rows if "scores" in rows[0] else speed_rows
+    table = make(rows, columns)
+    for place, name in enumerate(table[0][1:], start=1):
+        if not any(row[place] for row in table[1:]):
+            raise PluginError(f"{path} has no column '{name}'. Correct the comment in the README.")
+    rule = ["---", *["---:"] * (len(table[0]) - 1)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in [table[0], rule, *table[1:]])
+
+
+def with_tables(text: str, folder: Path) -> str:
+    """The text of a README in this folder with the present tables."""
+
+    def present(match: "re.Match[str]") -> str:
+        columns = [name.strip() for name in (match["columns"] or "").split(",") if name.strip()]
+        return f"{match[1]}\n{table_of(folder / match['file'], columns)}\n{match[5]}"
+
+    return TABLE.sub(present, text)
+
+
+def readmes() -> List[Path]:
+    """Those of all examples."""
+    return sorted((ROOT / "examples").glob("*/README.md"))
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Run the program."""
+    args = get_parser().parse_args(argv)
+    if args.task == "collect":
+        result = collect(args.output, args.command, args.setting, args.rows)
+        print("".join(f"| {' | '.join(row)} |\n" for row in score_rows(result["rows"], [])))
+        return
+    for path in [Path(each) for each in args.readmes] or readmes():
+        text = path.read_text("utf-8")
+        changed = with_tables(text, path.parent)
+        if changed != text:
+            path.write_text(changed, "utf-8")
+            print(f"wrote {path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""examples/simplification/run.sh on made sentences, with a tiny model: all tables."""
+
+import json
+import random
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_lines import run_example
+
+TINY = dict(
+    UPDATES="2", UPDATES_TUNE="2", SIZE="120", DIM="16", LAYERS="1", LENGTHS="8",
+    SIMILARITIES="6", NAMES="made", SENTENCES="0", SAMPLES="20", THREADS="1",
+    MAX_LENGTH="12",
+)  # fmt: skip
+WORDS = "old house near river small bridge where people trade fish bread wine under trees".split()
+run = partial(run_example, "simplification")
+
+
+@pytest.fixture
+def corpora(tmp_path: Path) -> Path:
+    draw = random.Random(1)
+    lines = [" ".join(["The", *draw.choices(WORDS, k=8)]) + "." for _ in range(60)]
+    shorter = [" ".join(line.split()[:5]) + "." for line in lines]
+    for name, text in (("orig", lines), ("simp.0", shorter), ("simp.1", lines)):
+        (tmp_path / f"made.{name}").write_text("".join(f"{line}\n" for line in text), "utf-8")
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_from_text_to_tables(corpora: Path, tmp_path: Path) -> None:
+    output = tmp_path / "out"
+    done = run(corpora, corpora / "made.orig", output, **TINY)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads((output / "scores.json").read_text("utf-8"))["rows"]
+    assert len(rows) == 6
+    for row in rows:
+        assert row["scores"].keys() >= {"SARI", "SARI keep", "SARI delete", "SARI add"}
+    assert sum("SARI gain" in row["scores"] for row in rows) == 2
+    count = len((output / "pairs" / "test.made.orig").read_text("utf-8").splitlines())
+    same = (output / "same.txt").read_text("utf-8").splitlines()
+    assert len(same) == 6 and all(f"{count} of {count} lines" in line for line in same)
+
+    times = {path: path.stat().st_mtime_ns for path in output.rglob("*.pt")}
+    again = run(corpora, corpora / "made.orig", output, **TINY)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert {path: path.stat().st_mtime_ns for path in output.rglob("*.pt")} == times
+
+
+def test_refusals(tmp_path: Path) -> None:
+    assert "usage: run.sh" in run("--help").stdout
+    assert run(tmp_path).returncode == 1
+    none = run(tmp_path / "none", "text", tmp_path)
+    assert none.returncode == 1 and "is no folder" in none.stderr

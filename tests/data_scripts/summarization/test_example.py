@@ -1,0 +1,60 @@
+"""examples/summarization/run.sh on made articles, with tiny models: all tables."""
+
+import json
+import random
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_lines import run_example
+
+TINY = dict(
+    UPDATES="2", UPDATES_TUNE="2", SIZE="120", DIM="16", LAYERS="1", POSITIONS="128",
+    MAX_LENGTH="8", DECODINGS="fairseq-beam-1 specdec input-guided beam-5 fairseq-beam-5",
+    SENTENCES="0", SAMPLES="20", THREADS="1",
+)  # fmt: skip
+WORDS = "model learns rules from text while others store tables of words and fail".split()
+run = partial(run_example, "summarization")
+
+
+@pytest.fixture
+def articles(tmp_path: Path) -> Path:
+    draw = random.Random(1)
+    for name, count in (("train", 60), ("dev", 4)):
+        lines = []
+        for _ in range(count):
+            source = [" ".join(["The", *draw.choices(WORDS, k=9)]) + "." for _ in range(3)]
+            lines.append(json.dumps({"source": source, "target": [source[0][:30]]}) + "\n")
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines), "utf-8")
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_from_articles_to_tables(articles: Path, tmp_path: Path) -> None:
+    output, text = tmp_path / "out", tmp_path / "text.en"
+    text.write_text("Some further text of rules.\n", "utf-8")
+    arguments = (articles / "train", articles / "dev", text, output)
+    done = run(*arguments, **TINY)
+    assert done.returncode == 0, done.stdout + done.stderr
+    rows = json.loads((output / "scores.json").read_text("utf-8"))["rows"]
+    assert len(rows) == 7 and rows[0]["system"] == "first sentence"
+    assert rows[0]["scores"]["ROUGE-L"]["score"] > 50  # summaries are made of first sentences
+    assert "ROUGE-L gain" in rows[2]["scores"]
+    same = (output / "same.txt").read_text("utf-8").splitlines()
+    assert len(same) == 5 and all("4 of 4 lines" in line for line in same)
+
+    times = {path: path.stat().st_mtime_ns for path in output.rglob("*.pt")}
+    again = run(*arguments, **TINY)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert {path: path.stat().st_mtime_ns for path in output.rglob("*.pt")} == times
+
+
+def test_refusals(tmp_path: Path) -> None:
+    assert "usage: run.sh" in run("--help").stdout
+    assert run(tmp_path).returncode == 1
+    done = run("--help", PYTHON="false")
+    assert done.returncode == 0
+    none = run("a", "b", "c", tmp_path, PYTHON="false")
+    assert none.returncode == 1 and "ROUGE needs the package rouge-score" in none.stderr

@@ -1,0 +1,102 @@
+"""data_scripts/example_results.py: READMEs of examples have the figures of committed files."""
+
+import json
+from pathlib import Path
+
+import example_results
+import pytest
+from example_results import readmes, with_tables
+
+from specdec_plugin.errors import PluginError
+
+
+@pytest.mark.parametrize("readme", readmes(), ids=lambda path: path.parent.name)
+def test_a_readme_has_the_present_tables(readme: Path) -> None:
+    text = readme.read_text("utf-8")
+    # Else: python data_scripts/example_results.py tables
+    assert with_tables(text, readme.parent) == text
+
+
+def test_every_result_names_its_origin() -> None:
+    for path in (example_results.ROOT / "examples").glob("*/results/*.json"):
+        assert {"machine", "command", "date", "rows"} <= json.loads(path.read_text("utf-8")).keys()
+
+
+def scores(folder: Path, name: str, value: float) -> str:
+    estimates = {
+        "F0.5": {"score": value, "low": value - 1, "high": value + 1.25},
+        "F0.5 gain": {"score": 2.0, "low": -0.5, "high": 4.0},
+    }
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({"sentences": 3, "settings": {}, "scores": estimates}), "utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An example's folder with collected scores and a benchmark."""
+    (tmp_path / "results").mkdir()
+    rows = [f"{name}={scores(tmp_path, name, value)}" for name, value in (("a", 40), ("b", 41.126))]
+    output = str(tmp_path / "results" / "scores.json")
+    example_results.main(["collect", output, "--command", "run.sh x", "--setting", "seed=1", *rows])
+    bench = {
+        "rows": [{"method": "greedy", "p50_ms": 7.25, "accepted tokens": 1.0}],
+        "by edit ratio": [{"edit ratio": "0", "method": "greedy", "p50_ms": 1234.5}],
+    }
+    (tmp_path / "results" / "bench.json").write_text(json.dumps(bench), "utf-8")
+    return tmp_path
+
+
+def table(mark: str, folder: Path) -> list:
+    text = with_tables(
+        f"Before\n<!-- table of {mark} -->\nold\n<!-- end of table -->\nafter\n", folder
+    )
+    assert text.startswith("Before\n") and text.endswith("<!-- end of table -->\nafter\n")
+    assert "old" not in text and with_tables(text, folder) == text
+    return [line for line in text.splitlines() if line.startswith("|")]
+
+
+def test_scores_stand_with_their_intervals(folder: Path) -> None:
+    assert table("results/scores.json", folder) == [
+        "| system | F0.5 | F0.5 gain |",
+        "| --- | ---: | ---: |",
+        "| a | 40.00 (39.0 to 41.2) | +2.00 (-0.5 to +4.0) |",
+        "| b | 41.13 (40.1 to 42.4) | +2.00 (-0.5 to +4.0) |",
+    ]
+    assert table("results/scores.json: F0.5", folder)[0] == "| system | F0.5 |"
+
+
+def test_benchmarks(folder: Path) -> None:
+    assert table("results/bench.json", folder)[::2] == [
+        "| method | ms a sentence | accepted tokens |",
+        "| greedy | 7.25 | 1.00 |",
+    ]
+    by_ratio = table("results/bench.json: by edit ratio, edit ratio, method, ms a sentence", folder)
+    assert by_ratio[2] == "| 0 | greedy | 1,234.50 |"
+
+
+def test_a_changed_digit_is_found(folder: Path) -> None:
+    mark = "<!-- table of results/scores.json -->\n<!-- end of table -->\n"
+    text = with_tables(mark, folder)
+    wrong = text.replace("40.00", "40.01")
+    assert wrong != text == with_tables(wrong, folder)
+    readme = folder / "README.md"
+    readme.write_text(wrong, "utf-8")
+    example_results.main(["tables", str(readme)])
+    assert readme.read_text("utf-8") == text
+
+
+def test_refusals(folder: Path) -> None:
+    def refused(sentence: str, mark: str) -> None:
+        with pytest.raises(PluginError, match=sentence):
+            table(mark, folder)
+
+    refused("no.json is no file of results", "results/no.json")
+    refused("has no column 'GLEU'", "results/scores.json: GLEU")
+    refused("holds no rows", "results/scores.json: by edit ratio")
+    output = str(folder / "out.json")
+    with pytest.raises(PluginError, match="'a' is not NAME=VALUE"):
+        example_results.main(["collect", output, "--command", "x", "a"])
+    with pytest.raises(PluginError, match="holds no scores"):
+        bench = folder / "results" / "bench.json"
+        example_results.main(["collect", output, "--command", "x", f"a={bench}"])
