@@ -142,7 +142,7 @@ class DraftConfidenceOptions:
     draft_confidence: float = option(
         0.0,
         "adaptive k: a draft ends before the drafter's own probability that all of it is right "
-        "falls below this. Default (0): for drafters on a CPU 0.2 where the output stays exact, "
+        "falls below this. Default (0): for drafters on a CPU 0.2, but for --decoding nat; "
         "else k tokens are drafted always; with --jacobi-window adaptive 0.1",
         Range(0, "give a probability from 0 to less than 1, such as 0.3", below=1),
     )
@@ -169,8 +169,8 @@ class DrafterOptions:
         None,
         "type of the drafter's weights; only drafts depend on it. int8 and int4 round the inputs "
         "to 8 bits and the weights to 8 or 4; they are the fastest, and need a CPU with the "
-        "native kernels. Default: int8 where the kernels run and the output stays exact, and for "
-        "blockwise; else the model's own type",
+        "native kernels. Default: int8 where the kernels run, and int4 for a self-draft with "
+        "--top-beta above 1; for --decoding nat the model's own type",
     )
     drafter_vocab_clusters: Optional[str] = option(
         None,

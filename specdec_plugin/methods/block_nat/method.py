@@ -64,8 +64,7 @@ class BlockNAT(SelfDraft):
 
     @classmethod
     def build(cls, setup: Setup) -> Drafter:
-        exact = setup.cfg.top_beta == 1
-        return build_drafter(setup, setup.cfg.block_size, exact=exact)
+        return build_drafter(setup, setup.cfg.block_size, verified=True)
 
     @classmethod
     def cost(cls, drafter: Any, work: Work) -> float:
@@ -101,7 +100,7 @@ def build_drafter(
     block_size: int,
     with_scores: bool = False,
     cut: bool = False,
-    exact: bool = False,
+    verified: bool = False,
 ) -> NATDrafter:
     """Load what ``--drafter-path`` names.
 
@@ -110,7 +109,7 @@ def build_drafter(
         block_size: k; 0 for what the drafter was trained with.
         with_scores: see :class:`.drafter.NATDrafter`.
         cut: use the trained k where ``block_size`` is greater, instead of an error.
-        exact: the output does not depend on drafts, so that the fastest drafts are the default.
+        verified: drafts are not the output, so that the fastest ones are the default.
 
     Raises:
         PluginError: the drafter does not fit.
@@ -126,7 +125,7 @@ def build_drafter(
     if isinstance(model.encoder, FrozenEncoder):
         shared = _shared_encoder(model, setup.models)
     dtype, confidence = setup.drafter_dtype, setup.cfg.draft_confidence
-    if exact and setup.on_cpu:
+    if verified and setup.on_cpu:
         confidence = confidence or _CONFIDENCE
         kernels = setup.backend.supports(next(model.parameters()), torch.int8) is None
         dtype = torch.int8 if dtype is None and kernels else dtype

@@ -98,7 +98,7 @@ class InputGuided(Method):
     def build(cls, setup: Setup) -> Drafter:
         cfg, fallback = setup.cfg, None
         if cfg.drafter_path is not None:
-            fallback = build_drafter(setup, cfg.block_size, cut=True, exact=True)
+            fallback = build_drafter(setup, cfg.block_size, cut=True, verified=True)
         return InputGuidedDrafter(
             setup.symbols(),
             cfg.block_size or (_BLOCK_ON_CPU if setup.on_cpu else sys.maxsize),
