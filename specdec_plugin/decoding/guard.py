@@ -17,8 +17,11 @@ _RECALLED = 16
 BURST, _LEAST = 8, 2
 #: Iterations after which another way may be tried before the number of rows changes.
 _LONG = 32
-#: The share of the time that trials may lose, and the iterations that they may lose beyond it.
-SHARE, GRACE = 0.005, 3.0
+#: The share of the time that trials may lose.
+SHARE = 0.005
+#: The iterations that they may lose beyond it, of one row, and of many. A sentence alone has most
+#: iterations. With fewer, a trial ends before it can tell faster drafts from an unlucky sentence.
+GRACE, GRACE_OF_MANY = 20.0, 3.0
 #: After a trial, none of the same way for so many times its duration.
 _PAUSE = 16.0
 #: A trial that lost is repeated more rarely, up to so many times as rarely as the share allows.
@@ -280,7 +283,8 @@ class Guard:
     def _allowance(self, bucket: _Bucket) -> float:
         """Seconds that trials may lose now."""
         without = bucket.ways[0]
-        grace = GRACE * without.seconds / without.iterations if without.iterations else 0.0
+        iterations = max(GRACE_OF_MANY, GRACE / (1 << bucket.number))
+        grace = iterations * without.seconds / without.iterations if without.iterations else 0.0
         return grace + SHARE * self.spent - self.lost
 
     def _judge(self, bucket: _Bucket, trial: _Trial, free: bool) -> None:
