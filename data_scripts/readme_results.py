@@ -40,8 +40,8 @@ class Line(NamedTuple):
 
 LINES = (
     *(
-        Line("greedy", "2026-11-21-translation-batch-1", "fairseq beam 1", ours, typed)
-        for ours, typed in (("greedy", "greedy"), ("specdec self", "specdec"))
+        Line("greedy", "2026-11-23-translation-batch-1", "fairseq beam 1", ours, typed)
+        for ours, typed in (("greedy", "greedy"), ("auto", "auto"))
     ),
     Line("greedy", "2026-11-23-queue-batch-512", "fairseq beam 1", "greedy", "greedy"),
     *(
@@ -59,6 +59,7 @@ BARS = {
     "greedy": "greedy",
     "specdec": "specdec, trained drafter",
     "specdec self": "specdec, self-draft",
+    "auto": "auto",
 }
 
 

@@ -11,7 +11,6 @@ import sentencepiece
 import torch
 from fairseq.models.transformer import base_architecture
 
-from specdec_plugin.api import _load_subwords
 from specdec_plugin.cli import init_drafter
 from specdec_plugin.cli.average_checkpoints import average
 from specdec_plugin.cli.import_model.__main__ import main as import_model
@@ -21,6 +20,7 @@ from specdec_plugin.lab.bench.resume import Journal, Record
 from specdec_plugin.lab.gec.m2 import read_m2_file
 from specdec_plugin.models.block_nat import block_nat
 from specdec_plugin.models.blockwise_transformer import blockwise_transformer
+from specdec_plugin.subwords import load_sentencepiece
 from specdec_plugin.tasks.parallel_decoding import SpecdecTranslationTask
 from specdec_plugin.textfiles import read_lines
 from specdec_plugin.vocab.cluster_file import ClusterFile, load_clusters, save_clusters
@@ -199,6 +199,6 @@ READERS: Dict[str, Reader] = {
         "journal.jsonl", _write_journal, lambda path: Journal(str(path), {"--beam": 1}, True)
     ),
     "import": Reader("*", _write_import, _import),
-    "subwords": Reader("spm.model", _write_subwords, lambda path: _load_subwords(str(path))),
+    "subwords": Reader("spm.model", _write_subwords, lambda path: load_sentencepiece(str(path))),
     "kernels": Reader("native-*.so", _write_library, _read_library),
 }
