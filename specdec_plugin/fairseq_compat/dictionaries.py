@@ -28,7 +28,7 @@ def read_dictionary(path: str) -> Dictionary:
         return Dictionary.load(path)
     except OSError:
         raise
-    except Exception as error:  # fairseq raises plain ones
+    except Exception as error:  # of that type itself, where a line is not UTF-8
         told = " ".join(str(error).split())[:120] or "one of its lines is empty"
         raise PluginError(
             f"{path} is damaged, or is no dictionary of fairseq: {told}. Each line has a symbol "

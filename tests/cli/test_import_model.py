@@ -5,7 +5,6 @@ import io
 import json
 import os
 import random
-import sys
 
 import pytest
 import sentencepiece
@@ -18,9 +17,9 @@ from specdec_plugin.cli.import_model.__main__ import main
 from specdec_plugin.cli.import_model.symbols import read_symbols
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights
+from tests.support.hugging_face import hide_torchaudio
 
-# fairseq brings torchaudio, which may be built for another PyTorch. Nothing here needs it.
-sys.modules.setdefault("torchaudio", None)
+hide_torchaudio()
 transformers = pytest.importorskip("transformers")
 pytest.importorskip("safetensors")
 

@@ -19,6 +19,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 import torch
 
+from specdec_plugin.fairseq_compat.checkpoints import load_weights
 from specdec_plugin.progress import Progress
 from tests.conftest import _write_corpus
 from tests.support.command_lines import (
@@ -87,7 +88,7 @@ def _weights(folder: Path) -> Output:
     """Parameters and optimizer of checkpoints; beside them, checkpoints hold times."""
     found = {}
     for path in folder.glob("checkpoint*.pt"):
-        state = torch.load(path, weights_only=False)
+        state = load_weights(str(path))
         parts = {**state["model"], **_flat(state["last_optimizer_state"]["state"])}
         digest = hashlib.sha256()
         for name in sorted(parts):

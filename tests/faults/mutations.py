@@ -77,7 +77,7 @@ def _json(path: Path, random: Random) -> None:
 
 
 def _values(path: Path, random: Random) -> None:
-    state = torch.load(path, weights_only=False)
+    state = torch.load(path, weights_only=True)
     torch.save(_changed(state, random), path)
 
 

@@ -28,6 +28,7 @@ from specdec_plugin.vocab.store import States, StateStore
 from tests.support import heads, made, tiny
 from tests.support.command_lines import SCRIPTS
 from tests.support.drafters import drafter_model
+from tests.support.hugging_face import hide_torchaudio
 
 sys.path.insert(0, str(SCRIPTS))
 import shardfile
@@ -122,8 +123,7 @@ def _write_journal(folder: Path) -> None:
 
 
 def _write_import(folder: Path) -> None:
-    # fairseq brings torchaudio, which may be built for another PyTorch. Nothing here needs it.
-    sys.modules.setdefault("torchaudio", None)  # type: ignore[arg-type]
+    hide_torchaudio()
     from safetensors.torch import save_file
     from transformers import BartConfig, BartForConditionalGeneration
 

@@ -42,7 +42,7 @@ INSTRUCTIONS = ("AVX2", "AVX-512", "AVX-512 VNNI", "AVX-512 BF16", "NEON")
 
 @functools.cache
 def library() -> Any:
-    """The compiled kernels; None where they are turned off or cannot be had."""
+    """The compiled kernels; None where they are turned off or unavailable."""
     if os.environ.get("SPECDEC_NATIVE", "1") == "0":
         return None
     loaded, origin = _load()
@@ -59,7 +59,7 @@ def library() -> Any:
 
 
 def _load() -> Tuple[Any, str]:
-    """The library, and where it is from; None where it cannot be had."""
+    """The library, and where it is from; None where it is unavailable."""
     found = prebuilt.find()
     if found is not None:
         try:

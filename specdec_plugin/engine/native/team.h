@@ -163,7 +163,7 @@ class Helpers {
           ended(new Counter[most]) {}
 
     const int wanted;
-    int most;  // threads of any job: those that were wanted, or that could be had
+    int most;  // threads of any job: those that were wanted, or that the system gave
     const pid_t process;
     int size = 0;  // threads of the job; 0: they end
     const void* body = nullptr;
