@@ -2,13 +2,11 @@
 
 import argparse
 import os
-import shutil
 from typing import List, Optional
 
 import filter_pairs
 import merge_shards
-from fairseq import options
-from fairseq_cli import preprocess
+from binarise import binarise
 
 DESCRIPTION = """\
 Merge the shards that distill_shard.py decoded, filter the pairs, and binarise them
@@ -54,26 +52,22 @@ def main(argv: Optional[List[str]] = None) -> None:
     outputs += ["--output-target", f"{filtered}.{args.target_lang}"]
     filter_pairs.main([source, distilled, *outputs])
     print("== binarising", flush=True)
-    binarise(args, filtered)
+    write_data(args, filtered)
 
 
-def binarise(args: argparse.Namespace, train: str) -> None:
+def write_data(args: argparse.Namespace, train: str) -> None:
     """Write ``bin/``, all of it or nothing.
 
     Args:
         args: of the command line.
         train: prefix of the filtered pieces.
     """
-    unfinished, finished = (os.path.join(args.output, name) for name in ("bin.tmp", "bin"))
-    for folder in (unfinished, finished):
-        shutil.rmtree(folder, ignore_errors=True)
-    command = ["-s", args.source_lang, "-t", args.target_lang, "--destdir", unfinished]
+    command = ["-s", args.source_lang, "-t", args.target_lang]
     command += ["--srcdict", os.path.join(args.data, f"dict.{args.source_lang}.txt")]
     command += ["--tgtdict", os.path.join(args.data, f"dict.{args.target_lang}.txt")]
     for name, prefix in (("train", train), ("valid", args.valid), ("test", args.test)):
         command += [f"--{name}pref", prefix] if prefix else []
-    preprocess.main(options.get_preprocessing_parser().parse_args(command))
-    os.rename(unfinished, finished)
+    binarise(command, os.path.join(args.output, "bin"))
 
 
 if __name__ == "__main__":

@@ -5,13 +5,11 @@ import functools
 import io
 import json
 import os
-import shutil
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import sentencepiece
-from fairseq import options
+from binarise import binarise
 from fairseq.data import data_utils
-from fairseq_cli import preprocess
 from subword_nmt.apply_bpe import BPE
 from subword_nmt.learn_bpe import learn_bpe
 from textfiles import (
@@ -276,9 +274,7 @@ class Preparation:
         args = self.args
         if os.path.exists(self.path("bin")):
             return
-        temporary = self.path("bin.tmp")
-        shutil.rmtree(temporary, ignore_errors=True)
-        arguments = ["-s", args.source_lang, "-t", args.target_lang, "--destdir", temporary]
+        arguments = ["-s", args.source_lang, "-t", args.target_lang]
         arguments += ["--workers", str(args.workers)]
         for split in self.splits:
             arguments += [f"--{split}pref", self.path("pieces", split)]
@@ -288,9 +284,7 @@ class Preparation:
             arguments += ["--tgtdict", args.target_dictionary]
         else:
             arguments.append("--joined-dictionary")
-        preprocess.main(options.get_preprocessing_parser().parse_args(arguments))
-        self._check_binary(temporary)
-        os.replace(temporary, self.path("bin"))
+        binarise(arguments, self.path("bin"), self._check_binary)
 
     def _check_binary(self, folder: str) -> None:
         pair = "-".join(self.languages)

@@ -1,0 +1,48 @@
+"""Text of pieces -> the binary data of ``fairseq-preprocess``, all of it or nothing."""
+
+import contextlib
+import os
+import shutil
+from typing import Callable, Iterator, Sequence
+
+from fairseq import options
+from fairseq_cli import preprocess
+
+
+def binarise(
+    arguments: Sequence[str], folder: str, check: Callable[[str], None] = lambda folder: None
+) -> None:
+    """Write ``folder``, in place of one that exists.
+
+    Args:
+        arguments: of ``fairseq-preprocess``, without ``--destdir``.
+        folder: is written under ``folder.tmp`` and renamed at the end; after an
+            error or a killed process no folder of that name exists.
+        check: looks through the finished data before they get their name, and
+            raises where something is wrong.
+    """
+    temporary = folder + ".tmp"
+    for old in (temporary, folder):
+        shutil.rmtree(old, ignore_errors=True)
+    command = [*arguments, "--destdir", temporary]
+    with _without_lasting_log():
+        preprocess.main(options.get_preprocessing_parser().parse_args(command))
+    check(temporary)
+    os.replace(temporary, folder)
+
+
+@contextlib.contextmanager
+def _without_lasting_log() -> Iterator[None]:
+    """Take away the log file that ``fairseq-preprocess`` leaves with its logger.
+
+    A second run in this process would write to the file of the first as well,
+    and fail once its folder has been renamed.
+    """
+    before = list(preprocess.logger.handlers)
+    try:
+        yield
+    finally:
+        for handler in preprocess.logger.handlers[:]:
+            if handler not in before:
+                preprocess.logger.removeHandler(handler)
+                handler.close()
