@@ -19,6 +19,7 @@ from shardfile import Manifest, open_shard, shard_bounds, shard_path
 from textfiles import line_ranges, read_piece_lines, sha256, sha256_of_file
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.collector import freeze_imports
 from specdec_plugin.fairseq_compat.generation import check_generation
 from specdec_plugin.methods.registry import decoding_config, given_flags, method_of
 from specdec_plugin.progress import Progress
@@ -437,6 +438,7 @@ def main(argv: Optional[List[str]] = None) -> None:
                 "one less than --shards."
             )
     config = fairseq_config(rest)
+    freeze_imports()
     lines = read_piece_lines(args.source)
     teacher = Teacher(config)
     for shard in args.shard:

@@ -1,5 +1,6 @@
 """A tiny corpus and a tiny verifier, made once a run by fairseq's own command lines."""
 
+import gc
 import io
 import random
 from pathlib import Path
@@ -154,3 +155,8 @@ def packed(
         + ["--sentencepiece", str(sentencepieces / "spm.model")]
     )
     return folder
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector away from modules and tests, which live as long as the process."""
+    gc.freeze()

@@ -7,6 +7,7 @@ from typing import Any, Callable, Container, Dict, Mapping, Optional
 from fairseq.dataclass.configs import GenerationConfig
 
 from ..errors import PluginError
+from .collector import freeze_imports
 from .interrupts import end_in_a_line
 from .options import flag_of
 
@@ -177,6 +178,7 @@ def check_when_parsed(
 
     def parse_known_args(args: Any = None, namespace: Any = None) -> Any:
         end_in_a_line()
+        freeze_imports()
         parser.set_defaults(beam=None)
         try:
             found, rest = parse(args, namespace)

@@ -6,6 +6,7 @@ threads, so that a copy of it is as good as a new process.
 """
 
 import functools
+import gc
 import importlib
 import json
 import logging
@@ -115,6 +116,8 @@ def _serve() -> Dict[str, Any]:
     for name in PRELOADED:
         importlib.import_module(name)
     assert threading.active_count() == 1
+    # Else each copy's collections, the last of them above all, would write to most pages.
+    gc.freeze()
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

@@ -17,6 +17,8 @@ from .resume import Finished, Journal, Record
 
 #: Batches that a method decodes before the next one's turn.
 TURN = 16
+#: The fewest whole batches that stand for all lengths of sentences.
+SPREAD = 4
 
 
 @dataclass
@@ -43,7 +45,7 @@ def batches_by_size(
         session: what is loaded.
         dataset: fairseq's data set.
         sizes: sentences a batch.
-        sentences: take about so many, as whole batches of the largest size; see :func:`groups_of`.
+        sentences: take about so many; see :func:`groups_of`.
 
     Returns:
         by size.
@@ -68,18 +70,28 @@ def groups_of(
         session: what is loaded.
         dataset: fairseq's data set.
         size: sentences a batch.
-        sentences: take about so many, as whole batches that are spread over the data set, which is
-            in the order of length; None takes all.
+        sentences: take about so many, spread over the data set, which is in the order of length:
+            whole batches, or single sentences where fewer than :data:`SPREAD` batches would do.
+            None takes all.
 
     Returns:
         the data set that has them, and the numbers of each batch.
     """
     iterator = session.iterator(dataset, size)
     groups = list(iterator.frozen_batches)
-    if sentences is not None:
-        wanted = min(len(groups), max(1, sentences // size))
-        groups = [groups[index * len(groups) // wanted] for index in range(wanted)]
+    if sentences is not None and sentences >= SPREAD * size:
+        groups = _spread(groups, sentences // size)
+    elif sentences is not None:
+        # One batch or two would be of one length, such as the shortest sentences.
+        drawn = _spread([number for group in groups for number in group], sentences)
+        groups = [drawn[first : first + size] for first in range(0, len(drawn), size)]
     return iterator.dataset, groups
+
+
+def _spread(items: List[Any], wanted: int) -> List[Any]:
+    """So many of a list, equally far apart."""
+    wanted = max(1, min(len(items), wanted))
+    return [items[(2 * index + 1) * len(items) // (2 * wanted)] for index in range(wanted)]
 
 
 def seed_everything(seed: int) -> None:

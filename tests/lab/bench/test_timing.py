@@ -1,5 +1,6 @@
 """Batches of a tiny data set."""
 
+import itertools
 import random
 
 import numpy as np
@@ -34,7 +35,24 @@ def test_all_sentences_in_batches_of_each_size(session):
 def test_the_same_sentences_in_each_size(session):
     found = batches_by_size(session, session.task.dataset("test"), [1, 2, 4], sentences=9)
     same = [sorted(n for batch in numbers(each) for n in batch) for each in found.values()]
-    assert same[0] == same[1] == same[2] and len(same[0]) == 8
+    assert same[0] == same[1] == same[2] and len(same[0]) == 9
+
+
+def test_whole_batches_where_they_spread_over_all_lengths(session):
+    dataset = session.task.dataset("test")
+    drawn = numbers(batches_by_size(session, dataset, [2], sentences=9)[2])
+    assert len(drawn) == 4
+    assert all(batch in numbers(session.batches(dataset, 2)) for batch in drawn)
+
+
+@pytest.mark.parametrize("size", [4, 8, 512])
+def test_a_large_batch_has_sentences_of_all_lengths(session, size):
+    dataset = session.task.dataset("test")
+    ordered = [n for batch in session.batches(dataset, 1) for n in batch["id"].tolist()]
+    drawn = numbers(batches_by_size(session, dataset, [size], sentences=8)[size])
+    ranks = sorted(ordered.index(n) for batch in drawn for n in batch)
+    assert len(ranks) == 8 and all(2 <= b - a <= 3 for a, b in itertools.pairwise(ranks))
+    assert ranks[0] <= 1 and ranks[-1] >= 19
 
 
 @pytest.mark.parametrize("sentences, batches", [(1, 1), (10, 10), (15, 15), (1000, 21)])

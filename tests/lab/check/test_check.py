@@ -60,7 +60,7 @@ def test_any_number_of_beams_and_sentences(check, tmp_path):
     more = ["--methods", "beam", "--beam", 3, "--sentences", 9, "--batch-size", 4]
     _, rows, status = check(*more)
     assert status == 0
-    assert rows["beam with 3 beams"][:3] == ("fairseq beam 3", "8", "8")
+    assert rows["beam with 3 beams"][:3] == ("fairseq beam 3", "9", "9")
     kept = {path.name for path in (tmp_path / "out").iterdir()}
     assert kept == {"fairseq-beam-3.jsonl", "beam-with-3-beams.jsonl"}
 
