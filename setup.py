@@ -27,7 +27,14 @@ SUMMARIES = ["rouge-score"]
 # Jobs of Slurm, or of this machine.
 JOBS = ["submitit>=1.5"]
 # A server of translations.
-SERVER = ["prometheus-client", "starlette>=0.37", "uvicorn>=0.29"]
+SERVER = [
+    "prometheus-client",
+    "starlette>=0.37",
+    "uvicorn>=0.29",
+    # With these, uvicorn leaves more of the processors to decoding.
+    "httptools",
+    "uvloop; sys_platform != 'win32'",
+]
 # Words as Moses splits them; fairseq's --tokenizer moses.
 MOSES = ["sacremoses"]
 #: Where a wheel has compiled kernels.

@@ -8,7 +8,7 @@ from typing import Optional, Sequence
 from ..api import open_folder
 from ..errors import PluginError
 from ..folder import read_folder
-from .command_line import build_parser, check_folder, limits_of
+from .command_line import build_parser, check_folder, default_decoders, limits_of
 
 #: Connections that wait until the server takes them.
 BACKLOG = 2048
@@ -33,10 +33,14 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     for name in ("fairseq", "asyncio"):
         logging.getLogger(name).setLevel(logging.WARNING)
     with listening(options.host, options.port) as listener:
-        decoder = Decoder(open_folder(folder, options.device))
+        number = options.decoders
+        if number is None:
+            number = default_decoders(folder, options.device)
+        decoders = [Decoder(open_folder(folder, options.device)) for _ in range(number)]
         methods = offered(folder, options.methods)
-        decoder.warm_up(methods[0].name)
-        app = Server(decoder, methods, limits, options.batch_size).app()
+        for decoder in decoders:
+            decoder.warm_up(methods[0].name)
+        app = Server(decoders, methods, limits, options.batch_size).app()
         # uvicorn raises these signals again when it has stopped.
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: None)

@@ -30,23 +30,29 @@ class Server:
     """All that requests share.
 
     Args:
-        decoder: of a folder; after this only the queue's thread uses it.
+        decoders: of one folder; after this a thread of the queue uses each.
         methods: that are offered, the default first.
         limits: of requests.
         batch_size: the most sentences that are decoded together.
     """
 
     def __init__(
-        self, decoder: Decoder, methods: Sequence[Offered], limits: Limits, batch_size: int
+        self,
+        decoders: Sequence[Decoder],
+        methods: Sequence[Offered],
+        limits: Limits,
+        batch_size: int,
     ) -> None:
-        assert decoder.session.folder is not None
-        self._folder = decoder.session.folder
-        self._decoder, self._methods, self._limits = decoder, methods, limits
+        self._session = decoders[0].session
+        assert self._session.folder is not None
+        self._folder = self._session.folder
+        self._methods, self._limits = methods, limits
         self._offer = Offer.of(self._folder, [each.name for each in methods])
         self._clients: Counter[str] = Counter()
-        self._batcher = Batcher(decoder.decode, batch_size, limits.sentences)
+        self._batcher = Batcher(decoders, batch_size, limits.sentences)
         self._metrics = Metrics(lambda: self._batcher.waiting)
-        decoder.done = self._metrics.count
+        for each in decoders:
+            each.done = self._metrics.count
 
     def app(self) -> Any:
         """The ASGI application."""
@@ -94,7 +100,7 @@ class Server:
             def tell(step: Dict[str, Any]) -> None:
                 loop.call_soon_threadsafe(events.put, "step", step)
 
-            work = Alone(lambda: self._decoder.stream(method, pieces, tell))
+            work = Alone(lambda decoder: decoder.stream(method, pieces, tell))
             self._batcher.add([work])
             # The client is counted until the work is done, whether it listens or not.
             leave = counted.pop_all().close
@@ -107,7 +113,7 @@ class Server:
         with self._client(request):
             pieces = self._sentence(request.query_params)
             method = method_of(request.query_params, self._offer)
-            work = Alone(lambda: self._decoder.steps(method, pieces))
+            work = Alone(lambda decoder: decoder.steps(method, pieces))
             (found,) = await self._done([work])
             return HTMLResponse(found, headers=_PAGE_HEADERS)
 
@@ -134,7 +140,7 @@ class Server:
 
     def _pieces(self, sentence: str) -> str:
         """The subword pieces of a sentence; so many that the model takes them."""
-        session = self._decoder.session
+        session = self._session
         try:
             (pieces,) = session.pieces([sentence])
         except PluginError as error:

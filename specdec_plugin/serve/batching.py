@@ -1,16 +1,19 @@
-"""Waiting sentences of all requests are decoded together, by one thread.
+"""Waiting sentences of all requests are decoded together, by a few threads.
 
-Whenever the thread is free, it takes the oldest work. If that is a sentence, others that wait and
+Whenever a thread is free, it takes the oldest work. If that is a sentence, others that wait and
 are decoded alike join it in one batch, those of similar length first. So batches grow with the
 load, nobody waits for a batch to fill, and nobody waits for ever.
 """
 
+import contextlib
 import logging
 import threading
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Callable, Deque, List, Sequence, Union
+from typing import Any, Callable, Deque, Iterator, List, Protocol, Sequence, Union
+
+import torch
 
 from .refusal import RefusalError
 
@@ -45,22 +48,32 @@ class Alone:
     """Work that is done alone.
 
     Attributes:
-        call: does it.
+        call: does it with the decoder of the thread that has come to it.
         future: of its result.
     """
 
-    call: Callable[[], Any]
+    call: Callable[[Any], Any]
     future: "Future[Any]" = field(default_factory=Future)
 
 
 Work = Union[Sentence, Alone]
 
 
+class Decodes(Protocol):
+    """What a thread decodes with."""
+
+    def decode(self, key: Any, pieces: List[str]) -> Sequence[Any]:
+        """A result for each sentence, from their key and their pieces."""
+
+
 class Batcher:
-    """A queue of work and the thread that does it.
+    """A queue of work and the threads that do it.
+
+    A thread reads sentences, finds subwords and joins them while another one computes. PyTorch's
+    threads are shared between those that are busy.
 
     Args:
-        decode: gives a result for each sentence, from their key and their pieces.
+        decoders: of a thread each.
         batch_size: the most sentences of a batch.
         room: the most work that may wait.
 
@@ -70,16 +83,21 @@ class Batcher:
 
     def __init__(
         self,
-        decode: Callable[[Any, List[str]], Sequence[Any]],
+        decoders: Sequence[Decodes],
         batch_size: int,
         room: int,
     ) -> None:
-        self._decode, self._batch_size, self._room = decode, batch_size, room
+        self._batch_size, self._room = batch_size, room
         self._waiting: Deque[Work] = deque()
         self._changed = threading.Condition()
+        self._busy, self._processors = 0, torch.get_num_threads()
         self.closed = False
-        self._thread = threading.Thread(target=self._run, name="decoding", daemon=True)
-        self._thread.start()
+        self._threads = [
+            threading.Thread(target=self._run, args=[each], name="decoding", daemon=True)
+            for each in decoders
+        ]
+        for thread in self._threads:
+            thread.start()
 
     @property
     def waiting(self) -> int:
@@ -108,15 +126,30 @@ class Batcher:
         """Accept nothing more, and wait until all that was accepted is done."""
         with self._changed:
             self.closed = True
-            self._changed.notify()
-        self._thread.join()
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
 
-    def _run(self) -> None:
+    def _run(self, decoder: Decodes) -> None:
         while batch := self._next():
             # A request that ended early cancels what nobody waits for.
             batch = [each for each in batch if each.future.set_running_or_notify_cancel()]
             if batch:
-                self._do(batch)
+                with self._share():
+                    self._do(batch, decoder)
+
+    @contextlib.contextmanager
+    def _share(self) -> Iterator[None]:
+        """Count this thread as busy, and take its share of the processors."""
+        with self._changed:
+            self._busy += 1
+            crowd = max(self._busy, min(len(self._threads), self._busy + len(self._waiting)))
+        torch.set_num_threads(max(1, self._processors // crowd))
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._busy -= 1
 
     def _next(self) -> List[Work]:
         """The oldest work, and what joins it; none when the queue is closed and empty."""
@@ -138,14 +171,14 @@ class Batcher:
             self._waiting = deque(each for each in self._waiting if id(each) not in chosen)
             return batch
 
-    def _do(self, batch: List[Work]) -> None:
+    def _do(self, batch: List[Work], decoder: Decodes) -> None:
         """Do some work together; if that fails, each by itself, so that one spoils no other."""
         try:
-            results = self._results(batch)
+            results = self._results(batch, decoder)
         except BaseException as error:  # of a library too, which may end Python
             if len(batch) > 1:
                 for each in batch:
-                    self._do([each])
+                    self._do([each], decoder)
                 return
             if not isinstance(error, RefusalError):
                 logger.exception("decoding failed")
@@ -155,10 +188,10 @@ class Batcher:
         for each, result in zip(batch, results):
             each.future.set_result(result)
 
-    def _results(self, batch: List[Work]) -> Sequence[Any]:
+    def _results(self, batch: List[Work], decoder: Decodes) -> Sequence[Any]:
         first = batch[0]
         if isinstance(first, Alone):
-            return [first.call()]
-        return self._decode(
+            return [first.call(decoder)]
+        return decoder.decode(
             first.key, [each.pieces for each in batch if isinstance(each, Sentence)]
         )

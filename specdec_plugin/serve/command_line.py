@@ -1,10 +1,14 @@
 """The command line of ``specdec-serve``: what it takes, and what it refuses."""
 
 import argparse
-from typing import List
+import os
+from typing import List, Optional
+
+import torch
 
 from ..api import FAIRSEQ
 from ..errors import PluginError
+from ..fairseq_compat.mapping import LARGE
 from ..folder import Folder
 from ..methods.registry import names
 from .questions import Limits
@@ -40,6 +44,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--batch-size", type=int, default=32, help="the most sentences that are decoded together "
         "(default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--decoders", type=int, help="batches that are decoded at once, each with a share of the "
+        "processors and with the model in memory (default: 2, or 1 for large models, for a single "
+        "processor and beside a GPU)",
+    )  # fmt: skip
     _add_limits(parser.add_argument_group("limits, beyond which requests are refused"))
     return parser
 
@@ -74,11 +83,24 @@ def limits_of(options: argparse.Namespace) -> Limits:
         if getattr(options, name) < 1:
             flag = "--" + name.replace("_", "-")
             raise PluginError(f"{flag} {getattr(options, name)}: give at least 1.")
+    if options.decoders is not None and options.decoders < 1:
+        raise PluginError(f"--decoders {options.decoders}: give at least 1.")
     if options.max_requests < 0:
         raise PluginError(f"--max-requests {options.max_requests}: give 0 or more.")
     return Limits(
         options.max_characters, options.max_body, options.max_waiting, options.max_requests
     )
+
+
+def default_decoders(folder: Folder, device: Optional[str]) -> int:
+    """How many batches are decoded at once, where nobody tells.
+
+    With two, one has the processors while the other's sentences are read, split and joined, and
+    while its last sentences end. Each has packed weights of its own.
+    """
+    size = sum(os.path.getsize(folder.at(name)) for name in folder.model)
+    alone = device not in (None, "cpu") or torch.get_num_threads() == 1 or size >= LARGE
+    return 1 if alone else 2
 
 
 def check_folder(folder: Folder, options: argparse.Namespace) -> None:

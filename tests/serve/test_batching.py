@@ -4,6 +4,7 @@ import threading
 from concurrent.futures import CancelledError
 
 import pytest
+import torch
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.serve.batching import FAILED, Alone, Batcher, Sentence
@@ -17,7 +18,7 @@ class Held:
     def __init__(self):
         self.batches, self.let, self.begun = [], threading.Event(), threading.Event()
 
-    def __call__(self, key, pieces):
+    def decode(self, key, pieces):
         self.batches.append((key, list(pieces)))
         self.begun.set()
         assert self.let.wait(60)
@@ -35,7 +36,7 @@ def held():
 
 @pytest.fixture
 def batcher(held):
-    made = Batcher(held, batch_size=3, room=6)
+    made = Batcher([held], batch_size=3, room=6)
     first = Sentence("first", "wait")
     made.add([first])
     assert held.begun.wait(60)
@@ -61,7 +62,7 @@ def test_those_that_wait_are_decoded_together(held, batcher):
 
 
 def test_work_that_is_done_alone_keeps_its_turn(held, batcher):
-    work = [Sentence("a", "p"), Alone(lambda: len(held.batches)), Sentence("a", "q")]
+    work = [Sentence("a", "p"), Alone(lambda decoder: len(decoder.batches)), Sentence("a", "q")]
     batcher.add(work)
     held.let.set()
     assert results(work) == ["P", 2, "Q"]  # q joined p, which came before
@@ -113,3 +114,26 @@ def test_closing_answers_all_that_was_accepted(held, batcher):
     held.let.set()
     closing.join(60)
     assert results(work) == [*"PQRSTU"]
+
+
+def test_several_decoders_share_the_processors(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    shares = []
+    monkeypatch.setattr(torch, "set_num_threads", shares.append)
+    decoders = [Held(), Held()]
+    batcher = Batcher(decoders, batch_size=2, room=9)
+    work = [Sentence("a", text) for text in "pqrstu"]
+    batcher.add(work[:1])
+    until(lambda: len(shares) == 1)
+    assert shares == [4]  # nobody else is busy, and nobody waits
+    batcher.add(work[1:])
+    until(lambda: decoders[0].begun.is_set() and decoders[1].begun.is_set())
+    assert shares == [4, 2] and batcher.waiting == 3
+    for each in decoders:
+        each.let.set()
+    assert results(work) == [*"PQRSTU"]
+    batcher.close()
+    batches = [pieces for each in decoders for _, pieces in each.batches]
+    assert sorted(map(len, batches)) == [1, 1, 2, 2]
+    with pytest.raises(RefusalError, match="The server is stopping"):
+        batcher.add([Sentence("a", "v")])

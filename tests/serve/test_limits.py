@@ -45,7 +45,7 @@ def held(session):
 
 
 def serve(held, **limits):
-    return in_a_thread(Server(held, [Offered("greedy", "")], Limits(**limits), 8).app())
+    return in_a_thread(Server([held], [Offered("greedy", "")], Limits(**limits), 8).app())
 
 
 def in_background(call):
@@ -163,6 +163,7 @@ def test_sigterm_loses_no_accepted_request(packed, corpus):
     "flags, words",
     [
         (["--batch-size", "0"], "--batch-size 0: give at least 1"),
+        (["--decoders", "0"], "--decoders 0: give at least 1"),
         (["--max-waiting", "0"], "--max-waiting 0: give at least 1"),
         (["--max-requests", "-1"], "--max-requests -1: give 0 or more"),
         (["--methods", "fast"], "--methods fast is unknown"),
