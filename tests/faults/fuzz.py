@@ -6,6 +6,7 @@ that repeats it.
 """
 
 import argparse
+import faulthandler
 import os
 import resource
 import shutil
@@ -85,6 +86,7 @@ def _in_child(work: Callable[[], Any], note: Path, wild: Optional[int]) -> int:
         os.dup2(silent, 1)
         os.dup2(silent, 2)
         warnings.simplefilter("ignore")
+        faulthandler.disable()  # pytest's writes to the terminal
         before = _status("VmRSS")
         Path("/proc/self/clear_refs").write_text("5")  # forgets the peak
         if wild is not None:
