@@ -13,6 +13,7 @@ from argparse import Namespace
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
+import torch
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel, base_architecture
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -26,7 +27,9 @@ DESCRIPTION = """\
 Make a checkpoint with random float32 weights, by default of the shape of NLLB-600M, and
 random sentences, and decode them with fairseq and with the plugin, each in a process of its
 own. Print each process's peak resident memory, mapped pages included, the seconds that it
-takes to translate one sentence to one token from its start to its end, and its speed."""
+takes to translate one sentence to one token from its start to its end, and its speed. Greedy
+decoding reads all of the decoder's weights for each token: of its steps alone, print the share of
+the memory's bandwidth too."""
 
 EXAMPLE = """\
 example:
@@ -47,6 +50,8 @@ WAYS = {
 KEPT = {f"{name}, kept": [*WAYS[name], "--keep-packed-weights"] for name in ("greedy", "specdec")}
 WAYS |= KEPT
 LANGUAGES = ("src", "tgt")
+#: Of the array that is read to measure the bandwidth: larger than any cache.
+ARRAY = 1 << 30
 #: Seconds between two looks at a process.
 PAUSE = 0.02
 #: Tokens of each source.
@@ -60,11 +65,13 @@ class Run(NamedTuple):
         peak: resident bytes at most.
         seconds: from its start to its end.
         tokens_a_second: of decoding, by fairseq's own timer.
+        steps_a_second: tokens of the plugin's steps alone, without the encoder; None for fairseq.
     """
 
     peak: int
     seconds: float
     tokens_a_second: float
+    steps_a_second: Optional[float] = None
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -98,14 +105,24 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     weights = (folder / "model.pt").stat().st_size
     shutil.rmtree(folder / "model.pt.packed", ignore_errors=True)
     found: Dict[str, Dict[str, Any]] = {}
+    speeds = [bandwidth()]
     for name in Progress(options.ways, unit="way"):
         if name in KEPT:
             run(folder, "one", [*WAYS[name], "--max-len-b", "1"])
         whole = run(folder, "test", [*WAYS[name], "--max-len-b", str(options.length)])
         start = run(folder, "one", [*WAYS[name], "--max-len-b", "1"])
         found[name] = {**whole._asdict(), "start": start.seconds}
+        if name == "greedy":
+            speeds.append(bandwidth())
     print(table(found, weights))
-    written = {"options": vars(options), "bytes of weights": weights, "ways": found}
+    written: Dict[str, Any] = {"options": vars(options), "bytes of weights": weights, "ways": found}
+    read = bytes_of_a_step(options)
+    written |= {"bytes of a step": read, "bandwidth": max(speeds)}
+    if steps := found.get("greedy", {}).get("steps_a_second"):
+        written["greedy's share of the bandwidth"] = share = read * steps / max(speeds)
+        print(
+            f"greedy: {share:.2f} of {max(speeds) / 1e9:.1f} GB/s, in steps of {read / 1e9:.2f} GB"
+        )
     Path(options.output).write_text(json.dumps(written, indent=1) + "\n", "utf-8")
 
 
@@ -136,6 +153,27 @@ def make(folder: Path, options: Namespace) -> None:
     init_drafter.save(model, arguments, str(folder / "model.pt"))
 
 
+def bandwidth() -> float:
+    """Bytes a second that all threads of PyTorch read together: the best of several times."""
+    array = torch.ones(ARRAY // 4)
+    seconds = []
+    for _ in range(9):
+        begin = time.perf_counter()
+        array.sum()
+        seconds.append(time.perf_counter() - begin)
+    return ARRAY / min(seconds)
+
+
+def bytes_of_a_step(options: Namespace) -> int:
+    """Weights that a greedy step of one sentence reads: the decoder's layers and the projection.
+
+    Keys and values of the source are computed before, so that two of the eight square matrices of
+    a layer's attention are not read.
+    """
+    layer = 6 * options.dim**2 + 2 * options.dim * options.ffn
+    return int(4 * (options.layers * layer + options.symbols * options.dim))
+
+
 def run(folder: Path, split: str, flags: List[str]) -> Run:
     """Decode a split, one sentence at a time.
 
@@ -159,7 +197,17 @@ def run(folder: Path, split: str, flags: List[str]) -> Run:
     speed = re.search(r"([0-9.]+) tokens/s", printed)
     if process.returncode != 0 or speed is None:
         raise PluginError(f"fairseq-generate {' '.join(flags)} failed:\n{printed[-2000:]}")
-    return Run(peak, seconds, float(speed[1]))
+    return Run(peak, seconds, float(speed[1]), steps_a_second(printed))
+
+
+def steps_a_second(printed: str) -> Optional[float]:
+    """Tokens for each second of verifier and projection, from the plugin's closing lines."""
+    tokens = re.search(r"sentences, ([0-9,]+) tokens", printed)
+    spent = re.search(r"time ([0-9.]+) s: .*?verifier (\d+)%, projection (\d+)%", printed)
+    if tokens is None or spent is None:
+        return None
+    seconds = float(spent[1]) * (int(spent[2]) + int(spent[3])) / 100
+    return int(tokens[1].replace(",", "")) / seconds
 
 
 def peak_of(process: int) -> int:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import large_model
 import pytest
+from fairseq import checkpoint_utils
 
 from specdec_plugin.errors import PluginError
 
@@ -18,10 +19,31 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     large_model.main([*SMALL, *flags])
     found = json.loads(output.read_text())["ways"]
     assert [*found] == ["fairseq beam 1", "greedy"]
+    assert found["fairseq beam 1"]["steps_a_second"] is None
+    assert found["greedy"]["steps_a_second"] > found["greedy"]["tokens_a_second"]
     for each in found.values():
         assert each["peak"] > 1e8 and each["tokens_a_second"] > 0 and each["seconds"] > 0
     rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert len(rows) == 4 and rows[3].startswith("| greedy |")
+
+
+def test_time_of_the_steps_alone() -> None:
+    printed = """8 sentences, 1,080 tokens, 1,080 iterations: 1.00 accepted tokens an iteration
+time 4.00 s: encoder 37%, drafter 0%, verifier 40%, projection 20%, rest 3%"""
+    assert large_model.steps_a_second(printed) == pytest.approx(1080 / 2.4)
+    assert large_model.steps_a_second("Translated 8 sentences (1,080 tokens)") is None
+
+
+def test_bytes_of_a_step_are_those_of_the_decoders_matrices(tmp_path: Path) -> None:
+    options = large_model.get_parser().parse_args([*SMALL, "--folder", "x", "--output", "y"])
+    large_model.make(tmp_path / "model", options)
+    model = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "model" / "model.pt"))["model"]
+    read = [
+        each for name, each in model.items()
+        if name.startswith("decoder.") and each.dim() == 2 and "output_projection" not in name
+        and "encoder_attn.k" not in name and "encoder_attn.v" not in name
+    ]  # fmt: skip
+    assert large_model.bytes_of_a_step(options) == 4 * sum(each.numel() for each in read)
 
 
 def test_a_failing_process_is_shown(tmp_path: Path) -> None:
