@@ -90,7 +90,13 @@ def get_parser() -> argparse.ArgumentParser:
     add("--symbols", type=int, default=256_206, help=shown)
     add("--sentences", type=int, default=8, help=shown)
     add("--length", type=int, default=20, help="tokens of an output (default: %(default)s)")
-    add("--ways", nargs="+", default=list(WAYS), choices=list(WAYS), help="default: all")
+    add(
+        "--ways",
+        nargs="*",
+        default=list(WAYS),
+        choices=list(WAYS),
+        help="default: all; with none, a model is made only",
+    )
     add("--folder", required=True, help="for the model and the sentences; reused if it has them")
     add("--output", required=True, help="file for all figures, as JSON")
     return parser
@@ -102,6 +108,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     folder = Path(options.folder)
     if not (folder / "model.pt").exists():
         make(folder, options)
+    if not options.ways:
+        return
     weights = (folder / "model.pt").stat().st_size
     shutil.rmtree(folder / "model.pt.packed", ignore_errors=True)
     found: Dict[str, Dict[str, Any]] = {}

@@ -1,0 +1,49 @@
+"""examples/gpu/run.sh on a CPU, with tiny models."""
+
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_lines import Corpus, run_example
+
+run = partial(run_example, "gpu")
+TINY = dict(
+    DEVICE="cpu", CHECKED="4", SENTENCES="4", BATCHES="1,2", LAYERS="1", DIM="16", SYMBOLS="300"
+)
+
+
+@pytest.mark.slow
+def test_from_text_to_tables(
+    corpus: Corpus, sentencepieces: Path, tiny_verifier: str, tmp_path: Path
+) -> None:
+    models, text, output = tmp_path / "models", tmp_path / "text", tmp_path / "out"
+    models.mkdir()
+    shutil.copy(tiny_verifier, models / "verifier.pt")
+    for name in ("spm.model", "dict.en.txt", "dict.es.txt"):
+        shutil.copy(sentencepieces / name, models)
+    text.mkdir()
+    for theirs, ours in (("train", "train"), ("dev", "valid"), ("test", "test")):
+        for language in ("en", "es"):
+            shutil.copy(Path(corpus.raw_dir) / f"{ours}.{language}", text / f"{theirs}.{language}")
+    done = run(text, output, MODELS=str(models), **TINY)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for size in (1, 8, 64):
+        told = (output / "shipped" / f"identity-{size}.txt").read_text("utf-8")
+        assert "hybrid-jacobi" in told and "beam" in told
+    for folder in ("shipped/speed", "shipped/samples", "big/speed"):
+        found = json.loads((output / folder / "results.json").read_text("utf-8"))
+        assert {row["batch size"] for row in found["rows"]} == {1, 2}
+        assert all(row["seconds"] > 0 for row in found["rows"])
+    again = run(text, output, MODELS=str(models), **TINY)
+    assert again.returncode == 0, again.stderr
+
+
+def test_refusals(tmp_path: Path) -> None:
+    assert "usage: run.sh" in run("--help").stdout
+    assert run(tmp_path).returncode == 1
+    none = run(tmp_path, tmp_path, DEVICE="nothing")
+    assert none.returncode == 1
+    assert "PyTorch cannot use DEVICE=nothing. DEVICE=cpu runs without a GPU." in none.stderr
