@@ -22,7 +22,8 @@ In a README, a table stands between two comments:
   <!-- table of results/scores.json: F0.5, precision -->
   <!-- end of table -->
 Behind the colon are the columns, and without it all are shown. A file of specdec-bench has a row
-for each method, or with "by edit ratio" a row for each range."""
+for each method, or with "by edit ratio" a row for each range and method. "method=greedy" keeps
+the rows of greedy only."""
 
 EXAMPLE = """\
 examples:
@@ -173,6 +174,9 @@ def table_of(path: Path, columns: Sequence[str]) -> str:
     if BY_EDIT_RATIO in columns:
         columns = [name for name in columns if name != BY_EDIT_RATIO]
         rows = result.get(BY_EDIT_RATIO) or []
+    kept = [named(name) for name in columns if "=" in name]
+    columns = [name for name in columns if "=" not in name]
+    rows = [row for row in rows if all(str(row.get(key)) == value for key, value in kept)]
     if not rows:
         raise PluginError(f"{path} holds no rows. Run the example to its end.")
     make = score_rows if "scores" in rows[0] else speed_rows

@@ -41,7 +41,10 @@ def folder(tmp_path: Path) -> Path:
     example_results.main(["collect", output, "--command", "run.sh x", "--setting", "seed=1", *rows])
     bench = {
         "rows": [{"method": "greedy", "p50_ms": 7.25, "accepted tokens": 1.0}],
-        "by edit ratio": [{"edit ratio": "0", "method": "greedy", "p50_ms": 1234.5}],
+        "by edit ratio": [
+            {"edit ratio": "0", "method": "greedy", "p50_ms": 1234.5},
+            {"edit ratio": "0", "method": "specdec", "p50_ms": 7.5},
+        ],
     }
     (tmp_path / "results" / "bench.json").write_text(json.dumps(bench), "utf-8")
     return tmp_path
@@ -72,7 +75,9 @@ def test_benchmarks(folder: Path) -> None:
         "| greedy | 7.25 | 1.00 |",
     ]
     by_ratio = table("results/bench.json: by edit ratio, edit ratio, method, ms a sentence", folder)
-    assert by_ratio[2] == "| 0 | greedy | 1,234.50 |"
+    assert by_ratio[2:] == ["| 0 | greedy | 1,234.50 |", "| 0 | specdec | 7.50 |"]
+    one = "results/bench.json: by edit ratio, method=specdec, edit ratio, ms a sentence"
+    assert table(one, folder)[2:] == ["| 0 | 7.50 |"]
 
 
 def test_a_changed_digit_is_found(folder: Path) -> None:
@@ -94,6 +99,7 @@ def test_refusals(folder: Path) -> None:
     refused("no.json is no file of results", "results/no.json")
     refused("has no column 'GLEU'", "results/scores.json: GLEU")
     refused("holds no rows", "results/scores.json: by edit ratio")
+    refused("holds no rows", "results/bench.json: method=fast, ms a sentence")
     output = str(folder / "out.json")
     with pytest.raises(PluginError, match="'a' is not NAME=VALUE"):
         example_results.main(["collect", output, "--command", "x", "a"])
