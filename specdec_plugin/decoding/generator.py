@@ -102,6 +102,9 @@ class ParallelGenerator:
             )
         with self.statistics.timed("total"):
             batch = self._batch(sample["net_input"], prefix_tokens, bos_token)
+            if sample.get("target") is not None:
+                lengths = sample["target"].ne(self.pad).sum(1)
+                batch = batch._replace(target_lengths=lengths)
             if self.sampling is not None:
                 batch = self._repeated(batch, self.sampling, sample.get("id"))
             found = self.loop.decode(batch)
@@ -158,8 +161,12 @@ class ParallelGenerator:
             for model, out in zip(self.models, batch.encoder_outs)
         ]
         net_input = {name: batch.net_input[name][rows] for name in ("src_tokens", "src_lengths")}
+        lengths = batch.target_lengths
         return batch._replace(
-            net_input=net_input, encoder_outs=outs, constraints=batch.constraints.select(rows)
+            net_input=net_input,
+            encoder_outs=outs,
+            constraints=batch.constraints.select(rows),
+            target_lengths=None if lengths is None else lengths[rows],
         )
 
     def _max_len(self, net_input: Dict[str, Any]) -> int:

@@ -23,6 +23,8 @@ class Batch(NamedTuple):
         constraints: what may not be chosen.
         sampler: draws the tokens of each row; None: the most probable ones are chosen.
         shown: whether a bar shows how far a long batch is.
+        target_lengths: (rows,) tokens of the data's targets, the ends of sentences among them;
+            None for data without targets.
     """
 
     net_input: Dict[str, Any]
@@ -31,6 +33,7 @@ class Batch(NamedTuple):
     constraints: Constraints
     sampler: Optional[Sampler] = None
     shown: bool = False
+    target_lengths: Optional[Tensor] = None
 
     @property
     def size(self) -> int:
@@ -52,6 +55,7 @@ class Batch(NamedTuple):
             encoder_outs=EncodedRows(self.encoder_outs, rows),
             constraints=self.constraints.select(rows),
             sampler=None if self.sampler is None else self.sampler.select(rows),
+            target_lengths=None if self.target_lengths is None else self.target_lengths[rows],
         )
 
 

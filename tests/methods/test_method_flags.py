@@ -23,6 +23,7 @@ VALUES = {
     "jacobi_init": "source",
     "jacobi_window": "sliding",
     "jacobi_pool": 7,
+    "jacobi_known_length": True,
     "top_beta": 3,
     "tolerance": 1.0,
     "acceptance": "distance",

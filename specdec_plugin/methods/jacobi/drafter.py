@@ -16,6 +16,7 @@ from ...decoding.drafter import Drafter
 from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.symbols import Symbols
 from ...engine import Backend, choose_backend
+from ...errors import PluginError
 from .native import NativeNgramLookup, NativePool
 from .ngram_lookup import NgramLookup, Record, Window, initial_guesses
 
@@ -31,6 +32,8 @@ class JacobiDrafter(Drafter):
         until: positions from here on are decoded one by one (Santilli et al., 2023, Algorithm 3).
         entries: n-grams of each order that are remembered from sentence to sentence.
         backend: who computes; None chooses.
+        known_length: no position is drafted behind the length of the data's target, which is
+            taken for that of the output (Santilli et al., 2023, section 4.1).
     """
 
     needs = frozenset(["argmax"])
@@ -43,6 +46,7 @@ class JacobiDrafter(Drafter):
         until: int = sys.maxsize,
         entries: int = 0,
         backend: Optional[Backend] = None,
+        known_length: bool = False,
     ) -> None:
         self._window, self._symbols, self._initial = window, symbols, initial
         self._until, self._entries, self._backend = until, entries, backend
@@ -50,12 +54,17 @@ class JacobiDrafter(Drafter):
         self._pool: Optional[NativePool] = None
         self._lookup: Any = None
         self._limit = 0
+        self._known_length = known_length
+        self._lengths: Optional[Tensor] = None
 
     def start(self, batch: Batch) -> None:
         """Make initial guesses."""
         if self._record is None:
             self._record = Record(self._entries)
         self._limit = min(batch.constraints.max_len + 1, self._until)
+        if self._known_length:
+            self._lengths = _target_lengths(batch)
+            self._limit = min(self._limit, int(self._lengths.max()))
         source = None
         if self._initial in ("source", "ngram"):
             source = self._symbols.source(batch.net_input["src_tokens"]).cpu()
@@ -70,7 +79,12 @@ class JacobiDrafter(Drafter):
 
     def propose(self, rows: Rows) -> Draft:
         """The iterate and what was found, as many tokens as the window lets through."""
-        return self._lookup.draft(rows, self._limit)
+        draft: Draft = self._lookup.draft(rows, self._limit)
+        if self._lengths is None or rows.size == 1:  # the limit is the row's own
+            return draft
+        # The verifier adds the token behind a draft, so the last position is not drafted.
+        left = (self._lengths - rows.lengths - 1).clamp(min=0)
+        return Draft(draft.tokens, torch.minimum(draft.lengths, left))
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:
         """Learn from the verifier's argmax."""
@@ -100,3 +114,16 @@ class JacobiDrafter(Drafter):
 
     def select(self, rows: Tensor) -> None:
         self._lookup.select(rows)
+        if self._lengths is not None:
+            self._lengths = self._lengths[rows]
+            self._limit = min(self._limit, int(self._lengths.max()))
+
+
+def _target_lengths(batch: Batch) -> Tensor:
+    """(rows,) what is taken for the lengths of the outputs."""
+    if batch.target_lengths is None:
+        raise PluginError(
+            "--jacobi-known-length reads the lengths of the data's targets, and here are none: "
+            "decode a split with targets, or leave it out."
+        )
+    return batch.target_lengths

@@ -47,6 +47,23 @@ class JacobiOptions(VerifierOptions, DraftRowsOptions):
 
 
 @dataclass
+class KnownLengthOptions:
+    """The flag of solvers that the paper measures with a known length."""
+
+    jacobi_known_length: bool = option(
+        False,
+        "jacobi, gs-jacobi: guess nothing behind the length of the data's target, as if the length "
+        "of the output were known (as in the paper). For measurements: a translator does not know "
+        "it. The output stays the same. Give data whose targets are the model's greedy output",
+    )
+
+
+@dataclass
+class WholeOptions(JacobiOptions, KnownLengthOptions):
+    """The flags of the solver for whole sentences."""
+
+
+@dataclass
 class WindowOptions(JacobiOptions, BlockSizeOptions, DraftConfidenceOptions):
     """The flags of solvers that guess a window of positions."""
 
@@ -56,6 +73,11 @@ class WindowOptions(JacobiOptions, BlockSizeOptions, DraftConfidenceOptions):
         "sliding: b guesses in each iteration; adaptive: up to b, while guesses of their origin "
         "were right often enough",
     )
+
+
+@dataclass
+class BlockOptions(WindowOptions, KnownLengthOptions):
+    """The flags of the solver for blocks."""
 
 
 @dataclass
@@ -74,7 +96,7 @@ class Jacobi(Method):
     """Solves for the whole sentence at once (Santilli et al., 2023, Algorithm 1)."""
 
     summary = "the model solves for the whole sentence at once, from guesses"
-    Config: ClassVar[Any] = JacobiOptions
+    Config: ClassVar[Any] = WholeOptions
 
     @classmethod
     def window(cls, setup: Setup) -> Window:
@@ -91,6 +113,7 @@ class Jacobi(Method):
             cfg.hybrid_length or sys.maxsize,  # other solvers refuse the flag
             cfg.jacobi_pool,
             setup.backend,
+            cfg.jacobi_known_length,  # the hybrid solver refuses the flag
         )
 
 
@@ -99,7 +122,7 @@ class GaussSeidelJacobi(Jacobi):
     """Solves for one block after the other (Santilli et al., 2023, Algorithm 2)."""
 
     summary = "the same for a block at a time"
-    Config = WindowOptions
+    Config = BlockOptions
     needs = {"draft_confidence": Need("jacobi_window", "adaptive")}
 
     @classmethod

@@ -197,6 +197,42 @@ def test_hybrid_goes_on_one_by_one():
     assert length > 5
 
 
+@settings(max_examples=80, deadline=None)
+@given(
+    sources=st.lists(st.integers(0, 7), min_size=1, max_size=5),
+    window=st.sampled_from(WINDOWS),
+    initial=st.sampled_from(KINDS),
+    wrong=st.integers(-3, 3),
+    kernels=st.booleans(),
+    seed=st.integers(0, 10**6),
+)
+def test_nothing_is_drafted_behind_a_known_length(sources, window, initial, wrong, kernels, seed):
+    """Whatever the targets' lengths are, the output is that of greedy decoding."""
+    sample = tiny.sample(sources, seed)
+    expected = reference(MODELS[:1], sample, max_len_b=15)
+    known = [max(1, len(row["tokens"]) + wrong) for row in expected]
+    target = torch.full((len(known), max(known)), PAD)
+    for row, length in enumerate(known):
+        target[row, :length] = EOS
+    backend = NativeBackend() if kernels else TorchBackend()
+    solver = drafter(window, initial, backend=backend, known_length=True)
+    found, _ = ours(
+        MODELS[:1], {**sample, "target": target}, solver, TopBeta(), backend=backend, max_len_b=15
+    )
+    assert_same(found, expected)
+    for row, length in zip(found, known):
+        decoded = 0
+        for drafted, added in zip(row["history"][::2], row["history"][1::2]):
+            assert len(drafted["tokens"]) <= max(0, length - decoded - 1)
+            decoded += len(added["tokens"])
+
+
+def test_a_known_length_needs_targets():
+    solver = drafter(known_length=True)
+    with pytest.raises(PluginError, match="decode a split with targets"):
+        ours(MODELS[:1], tiny.sample([3]), solver, TopBeta(), max_len_b=9)
+
+
 def rows_of(tokens, room=24):
     """Rows with these tokens chosen so far."""
     count = len(tokens)
