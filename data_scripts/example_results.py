@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from textfiles import write_lines
 
@@ -23,7 +23,9 @@ In a README, a table stands between two comments:
   <!-- end of table -->
 Behind the colon are the columns, and without it all are shown. A file of specdec-bench has a row
 for each method, or with "by edit ratio" a row for each range and method. "method=greedy" keeps
-the rows of greedy only."""
+the rows of greedy only. "accepted tokens / BLEU by τ across β" makes a row for each τ and a column
+for each β. Text between the comments stays where the file does not exist yet, unless it is a
+table."""
 
 EXAMPLE = """\
 examples:
@@ -37,6 +39,8 @@ TABLE = re.compile(
     r"(.*?)(<!-- end of table -->)",
     re.DOTALL,
 )
+#: "FIGURES by ROWS across COLUMNS", with / between figures.
+ACROSS = re.compile(r"(?P<figures>.+) by (?P<rows>.+) across (?P<columns>.+)")
 #: Columns of specdec-bench's files, and what they hold.
 SPEED = {
     "method": "method",
@@ -45,6 +49,15 @@ SPEED = {
     "× fairseq beam 1": "median speed-up over fairseq beam 1",
     "× greedy": "median speed-up over greedy",
     "accepted tokens": "accepted tokens",
+}
+#: More of them, which are shown where they are named.
+FIGURES: Dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "ms a batch": lambda row: row["p50_ms"],
+    "iterations": lambda row: row["iterations"] / row["sentences"],
+    "BLEU": lambda row: row["bleu"],
+    "repeated tokens in %": lambda row: row["repetition percent"],
+    "weights in MB": lambda row: row["memory in MB"]["verifier"] + row["memory in MB"]["drafter"],
+    "memory in MB": lambda row: row["memory in MB"]["peak"],
 }
 BY_EDIT_RATIO = "by edit ratio"
 
@@ -100,6 +113,17 @@ def commit() -> Optional[str]:
     return done.stdout.strip() or None
 
 
+def origin_of(command: str, settings: Sequence[str]) -> Dict[str, Any]:
+    """What every file of results names besides its rows."""
+    return {
+        "machine": machine(),
+        "date": datetime.date.today().isoformat(),
+        "command": command,
+        "commit": commit(),
+        "settings": dict(map(named, settings)),
+    }
+
+
 def collect(
     output: str, command: str, settings: Sequence[str], rows: Sequence[str]
 ) -> Dict[str, Any]:
@@ -110,14 +134,7 @@ def collect(
         if not isinstance(scores, dict) or "scores" not in scores:
             raise PluginError(f"{path} holds no scores. Score with --json.")
         found.append({"system": system, **scores})
-    result = {
-        "machine": machine(),
-        "date": datetime.date.today().isoformat(),
-        "command": command,
-        "commit": commit(),
-        "settings": dict(map(named, settings)),
-        "rows": found,
-    }
+    result = {**origin_of(command, settings), "rows": found}
     write_lines(output, [json.dumps(result, indent=1, ensure_ascii=False)])
     return result
 
@@ -152,8 +169,46 @@ def speed_rows(rows: Sequence[Dict[str, Any]], columns: Sequence[str]) -> List[L
     names = [name for name in SPEED if any(SPEED[name] in row for row in rows)]
     if columns:
         names = list(columns)
-    keys = [SPEED.get(name, name) for name in names]
-    return [names, *([speed_cell(row.get(key)) for key in keys] for row in rows)]
+    return [names, *([figure(row, name) for name in names] for row in rows)]
+
+
+def figure(row: Mapping[str, Any], name: str) -> str:
+    """What a row of a benchmark has in a column; empty if it has nothing there."""
+    try:
+        value = FIGURES[name](row) if name in FIGURES else row[SPEED.get(name, name)]
+    except KeyError:
+        return ""
+    return speed_cell(value)
+
+
+def crossed_rows(rows: Sequence[Dict[str, Any]], column: str) -> List[List[str]]:
+    """A table of two settings, its heading first.
+
+    Args:
+        rows: of a benchmark; those without one of the settings are left out.
+        column: as :data:`ACROSS`.
+
+    Raises:
+        PluginError: no row has both settings, or several have the same.
+    """
+    parts = ACROSS.fullmatch(column)
+    assert parts is not None
+    down, across = parts["rows"], parts["columns"]
+    figures = [name.strip() for name in parts["figures"].split(" / ")]
+    cells: Dict[Any, str] = {}
+    for row in rows:
+        if down in row and across in row:
+            place = row[down], row[across]
+            if place in cells:
+                raise PluginError(f"'{column}': several rows have {down} {place[0]}, {place[1]}.")
+            cells[place] = " / ".join(figure(row, name) or "–" for name in figures)
+    if not cells:
+        raise PluginError(f"'{column}': no row has {down} and {across}.")
+    lines = list(dict.fromkeys(place[0] for place in cells))
+    heads = list(dict.fromkeys(place[1] for place in cells))
+    named_heads = [f"{across} = {each}" if not isinstance(each, str) else each for each in heads]
+    body = [[str(line), *(cells.get((line, head), "") for head in heads)] for line in lines]
+    return [[down, *named_heads], *body]
 
 
 def speed_cell(value: Any) -> str:
@@ -161,6 +216,13 @@ def speed_cell(value: Any) -> str:
     if value is None:
         return ""
     return f"{value:,.2f}" if isinstance(value, float) else str(value)
+
+
+def make_table(rows: Sequence[Dict[str, Any]], columns: Sequence[str]) -> List[List[str]]:
+    """The table of some rows, its heading first."""
+    if len(columns) == 1 and ACROSS.fullmatch(columns[0]):
+        return crossed_rows(rows, columns[0])
+    return (score_rows if "scores" in rows[0] else speed_rows)(rows, columns)
 
 
 def table_of(path: Path, columns: Sequence[str]) -> str:
@@ -179,8 +241,7 @@ def table_of(path: Path, columns: Sequence[str]) -> str:
     rows = [row for row in rows if all(str(row.get(key)) == value for key, value in kept)]
     if not rows:
         raise PluginError(f"{path} holds no rows. Run the example to its end.")
-    make = score_rows if "scores" in rows[0] else speed_rows
-    table = make(rows, columns)
+    table = make_table(rows, columns)
     for place, name in enumerate(table[0][1:], start=1):
         if not any(row[place] for row in table[1:]):
             raise PluginError(f"{path} has no column '{name}'. Correct the comment in the README.")
@@ -192,6 +253,8 @@ def with_tables(text: str, folder: Path) -> str:
     """The text of a README in this folder with the present tables."""
 
     def present(match: "re.Match[str]") -> str:
+        if not (folder / match["file"]).exists() and "|" not in match[4]:
+            return match[0]
         columns = [name.strip() for name in (match["columns"] or "").split(",") if name.strip()]
         return f"{match[1]}\n{table_of(folder / match['file'], columns)}\n{match[5]}"
 

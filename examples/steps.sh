@@ -50,12 +50,12 @@ same_lines() {  # FILE FILE
         END { print same + 0 " of " FNR }' "$1" "$2"
 }
 
-# The mean of the checkpoints that training kept in FOLDER, as FILE; of the last one if none has
-# a number of updates.
-average_checkpoints() {  # FOLDER FILE
+# The mean of the checkpoints that training kept in FOLDER, or of the newest so many, as FILE; of
+# the last one if none has a number of updates.
+average_checkpoints() {  # FOLDER FILE [COUNT]
     local saved
     saved=$(compgen -G "$1/checkpoint_*_*.pt") || saved=$1/checkpoint_last.pt
-    mapfile -t saved <<<"$saved"
+    mapfile -t saved < <(sort -V <<<"$saved" | tail -n "${3:-1000}")
     specdec-average-checkpoints --inputs "${saved[@]}" --output "$2" --half
 }
 
@@ -65,6 +65,70 @@ keep_output() {  # FILE COMMAND
     mkdir -p "$(dirname "$1")"
     "${@:2}" >"$1.tmp"
     mv "$1.tmp" "$1"
+}
+
+# The small Transformer as ${small[@]}: all embeddings shared, sinusoidal positions.
+small_shape() {  # ENCODER_LAYERS DECODER_LAYERS [DIM]
+    local dim=${3:-${DIM:-256}}
+    small=(--share-all-embeddings
+        --encoder-layers "$1" --encoder-embed-dim "$dim" --encoder-ffn-embed-dim $((4 * dim))
+        --encoder-attention-heads 4 --decoder-layers "$2" --decoder-embed-dim "$dim"
+        --decoder-ffn-embed-dim $((4 * dim)) --decoder-attention-heads 4)
+}
+
+# What the trainings of the small Transformer have in common, as ${small_training[@]}.
+small_training() {
+    small_training=(--user-dir "$plugin" --optimizer adam --adam-betas '(0.9, 0.98)'
+        --num-workers 0 --save-interval-updates 200 --keep-interval-updates 10
+        --no-epoch-checkpoints --log-format simple --log-interval 20 ${device:+"$device"})
+    [ -z "$device" ] || small_training+=(--cpu-autocast bfloat16)
+}
+
+# A translator from scratch, FOLDER.pt: the mean of the last three checkpoints.
+train_translator() {  # BIN FOLDER UPDATES SEED OPTIONS
+    [ ! -e "$2.pt" ] || return 0
+    fairseq_train "$1" --task specdec_translation --arch transformer "${small[@]}" \
+        "${small_training[@]}" --seed "$4" --dropout 0.1 \
+        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+        --lr 2e-3 --lr-scheduler inverse_sqrt --warmup-updates 800 --max-tokens 4096 \
+        --max-update "$3" --save-dir "$2" "${@:5}"
+    average_checkpoints "$2" "$2.pt" 3
+}
+
+# A translator that is trained on with the output of its teacher, FOLDER.pt.
+train_on_distilled() {  # BIN TEACHER FOLDER UPDATES
+    [ ! -e "$3.pt" ] || return 0
+    fairseq_train "$1" --task specdec_translation --arch transformer "${small[@]}" \
+        "${small_training[@]}" --seed 1 --dropout 0.1 --finetune-from-model "$2" \
+        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+        --lr 7e-4 --lr-scheduler polynomial_decay --warmup-updates 100 \
+        --total-num-update "$4" --max-update "$4" --max-tokens 4096 --save-dir "$3"
+    specdec-average-checkpoints --inputs "$3/checkpoint_last.pt" --output "$3.pt" --half
+}
+
+# The output of TEACHER (or a.pt:b.pt) for the training text of DATA, OUTPUT/bin; DATA is of
+# prepare_subwords.py. $root, $src, $tgt and $python are variables of the caller.
+distil() {  # DATA TEACHER PIECES OUTPUT OPTIONS
+    [ ! -e "$4/bin/dict.$tgt.txt" ] || return 0
+    PYTHON=$python "$root/data_scripts/distill.sh" -d "$1/bin" -p "$2" -x "$3" \
+        -v "$1/pieces/valid" -e "$1/pieces/test" -s "$src" -t "$tgt" -o "$4" \
+        -n "${SHARDS:-8}" -j "${JOBS:-1}" -- "${@:5}" ${device:+"$device"}
+}
+
+# Our drafter for VERIFIER, FOLDER.pt: decoder layers over the verifier's encoder, and a chain head.
+train_our_drafter() {  # BIN VERIFIER FOLDER OPTIONS: those of the learning rate, and when to end
+    [ ! -e "$3.pt" ] || return 0
+    local form=(--decoder-layers 2 --block-size 10 --prefix-attention causal --share-encoder
+        --chain-units 512)
+    specdec-init-drafter "$1" -s "$src" -t "$tgt" --verifier "$2" --output "$3.init.pt" "${form[@]}"
+    fairseq_train "$1" --task block_nat_translation --arch block_nat \
+        "${small[@]}" "${form[@]}" --verifier-path "$2" --teacher-path "$2" --teacher-weight 0.5 \
+        --finetune-from-model "$3.init.pt" "${small_training[@]}" --seed 1 --dropout 0 \
+        --criterion glancing_block_loss --block-rate 0.25 --position-decay 0.8 \
+        --glancing-start 0 --glancing-end 0 \
+        --best-checkpoint-metric accepted --maximize-best-checkpoint-metric \
+        --lr 1e-3 --warmup-updates 200 --max-tokens 2048 --save-dir "$3" "${@:4}"
+    specdec-average-checkpoints --inputs "$3/checkpoint_last.pt" --output "$3.pt" --half
 }
 
 # A small BART (Lewis et al., 2020) as ${shape[@]}: learned positions, layer norms behind the

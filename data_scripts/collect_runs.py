@@ -1,0 +1,164 @@
+"""Rows of several runs of specdec-bench in one file, for the tables of an example's README."""
+
+import argparse
+import json
+import math
+from pathlib import Path
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+
+from example_results import named, origin_of, read_json
+from textfiles import write_lines
+
+from specdec_plugin.errors import PluginError
+
+DESCRIPTION = """\
+Collect rows of runs of specdec-bench into one file. A run is given as
+  FOLDER                            all of its rows
+  FOLDER|NAME=VALUE;NAME=VALUE      the same, each row with these columns too
+  FOLDER|NAME=VALUE|METHOD;METHOD   the rows of these methods
+A METHOD may be renamed: "specdec++, β=3, τ=1 -> high quality".
+Swept settings get the columns k, β and τ. The file has the machine of the runs, which must be the
+same, the date of the last one, the command and the commit."""
+
+EXAMPLE = """\
+example:
+  python data_scripts/collect_runs.py results/forms.json --command "run.sh CORPUS OUTPUT" \\
+      "runs/heads|drafter=heads|blockwise" "runs/ours|drafter=ours|specdec;specdec++" """
+
+#: Columns that settings of a sweep get.
+SWEPT = {"block_size": "k", "top_beta": "β", "tolerance": "τ"}
+#: What no table shows, and what would make files large.
+LEFT_OUT = ("acceptance by position",)
+
+
+class Run(NamedTuple):
+    """What is taken of a run.
+
+    Attributes:
+        folder: its ``--output``.
+        labels: columns of each row, besides its own.
+        methods: names in the run, and in the table; empty: all, by their own names.
+    """
+
+    folder: Path
+    labels: Dict[str, Any]
+    methods: Dict[str, str]
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="collect_runs.py",
+        description=DESCRIPTION,
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("output", metavar="FILE")
+    parser.add_argument("--command", required=True, help="that made the results")
+    parser.add_argument(
+        "--setting", action="append", default=[], metavar="NAME=VALUE", help="to keep beside them"
+    )
+    parser.add_argument("runs", nargs="+", metavar="RUN", type=run_of)
+    return parser
+
+
+def run_of(text: str) -> Run:
+    """What is written as FOLDER|LABELS|METHODS."""
+    folder, _, rest = text.partition("|")
+    labels, _, methods = rest.partition("|")
+    pairs = [named(each) for each in labels.split(";") if each]
+    names = [each.split(" -> ") for each in methods.split(";") if each]
+    return Run(
+        Path(folder),
+        {name: number(value) for name, value in pairs},
+        {each[0].strip(): each[-1].strip() for each in names},
+    )
+
+
+def number(text: str) -> Union[int, float, str]:
+    """The number that a text is, or the text.
+
+    >>> number("12"), number("0.5"), number("3-3")
+    (12, 0.5, '3-3')
+    """
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def rows_of(run: Run, result: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """The wanted rows of a run.
+
+    Raises:
+        PluginError: it has none of a method.
+    """
+    rows = {row["method"]: [] for row in result["rows"]}  # type: Dict[str, List[Dict[str, Any]]]
+    for row in result["rows"]:
+        rows[row["method"]].append(row)
+    wanted = run.methods or {name: name for name in rows}
+    missing = [name for name in wanted if name not in rows]
+    if missing:
+        raise PluginError(
+            f"The run in {run.folder} has no method '{missing[0]}'. It has: {'; '.join(rows)}."
+        )
+    return [
+        {**run.labels, **tidy(row), "method": shown}
+        for name, shown in wanted.items()
+        for row in rows[name]
+    ]
+
+
+def tidy(row: Dict[str, Any]) -> Dict[str, Any]:
+    """A row without long lists and infinite numbers, and with the columns of its sweep."""
+    kept = {
+        name: value
+        for name, value in row.items()
+        if name not in LEFT_OUT and not (isinstance(value, float) and math.isinf(value))
+    }
+    return {**kept, **{SWEPT[name]: kept[name] for name in SWEPT if name in kept}}
+
+
+def collect(
+    output: str, command: str, settings: Sequence[str], runs: Sequence[Run]
+) -> Dict[str, Any]:
+    """Write one file of all rows; returns its content.
+
+    Raises:
+        PluginError: a run is not finished, or the runs are of several machines.
+    """
+    rows: List[Dict[str, Any]] = []
+    results = []
+    for run in runs:
+        result = read_json(run.folder / "results.json")
+        if not isinstance(result, dict) or not {"rows", "machine", "date"} <= result.keys():
+            raise PluginError(
+                f"{run.folder} is no --output of specdec-bench. Let the run finish, or name it."
+            )
+        results.append(result)
+        rows += rows_of(run, result)
+    machines = [result["machine"] for result in results]
+    others = [run.folder for run, each in zip(runs, machines) if each != machines[0]]
+    if others:
+        raise PluginError(
+            f"The run in {others[0]} was made on another machine, or with other versions, than "
+            f"that in {runs[0].folder}. Times of both cannot stand in one table: run it again."
+        )
+    date = max(result["date"] for result in results)
+    origin = {**origin_of(command, settings), "machine": machines[0], "date": date}
+    found = {**origin, "rows": rows}
+    write_lines(output, [json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)])
+    return found
+
+
+def main(argv: Optional[Sequence[str]] = None) -> None:
+    """Run the program."""
+    args = get_parser().parse_args(argv)
+    found = collect(args.output, args.command, args.setting, args.runs)
+    print(f"{args.output}: {len(found['rows'])} rows")
+
+
+if __name__ == "__main__":
+    main()
