@@ -58,7 +58,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--setting", action="append", default=[], metavar="NAME=VALUE", help="to keep beside them"
     )
-    parser.add_argument("runs", nargs="+", metavar="RUN", type=run_of)
+    parser.add_argument("runs", nargs="+", metavar="RUN")
     return parser
 
 
@@ -156,7 +156,7 @@ def collect(
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Run the program."""
     args = get_parser().parse_args(argv)
-    found = collect(args.output, args.command, args.setting, args.runs)
+    found = collect(args.output, args.command, args.setting, [*map(run_of, args.runs)])
     print(f"{args.output}: {len(found['rows'])} rows")
 
 

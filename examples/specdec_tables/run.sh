@@ -38,6 +38,7 @@ Settings, as variables:
   CLUSTERS="100 200 300 400 500" STATES=300000 UPDATES_MANY=6400
                       of the table clusters, and its model of several languages
   SENTENCES=          so many of each set, spread over it; empty: all
+  MAX_LEN=200         the most tokens of an output, in the benchmarks
   REPEATS=1 THREADS=2 DEVICE=--cpu (empty for a GPU) PYTHON=python SRC=en TGT=es
   and those of translation_pydocs/run.sh, for teacher, distillation and verifier
 
@@ -52,6 +53,7 @@ USAGE
 [ $# -ge 2 ] || { usage; exit 1; }
 corpus=$1 output=$2 given=${3:-}
 src=${SRC:-en} tgt=${TGT:-es} threads=${THREADS:-2} repeats=${REPEATS:-1} sentences=${SENTENCES:-}
+max_len=${MAX_LEN:-200}
 device=${DEVICE---cpu} python=${PYTHON:-python}
 read -r -a tables <<<"${TABLES:-main k beta-tau forms ensemble deep batch blockwise jacobi}"
 k=${K:-25} round=${ROUND:-500} gain=${GAIN:-1} most=${MOST:-20000} equal=${EQUAL:-time}
@@ -156,7 +158,7 @@ bench() {  # NAME MODEL SUBSET OPTIONS: what it leaves is runs/NAME
     [ ! -e "$runs/$1/results.md" ] || return 0
     specdec-bench "$data" -s "$src" -t "$tgt" --path "$2" --subset "$3" \
         --reference "$output/data/raw/$3.$tgt" --threads "$threads" --repeats "$repeats" \
-        ${sentences:+--sentences "$sentences"} --output "$runs/$1" --resume "${@:4}"
+        --max-len-b "$max_len" ${sentences:+--sentences "$sentences"} --output "$runs/$1" --resume "${@:4}"
 }
 
 # k tokens are drafted in each iteration, as in the papers, whatever it costs.
@@ -180,7 +182,8 @@ pair_of() {  # NAME LABELS: what to collect of it, as ${pair[@]}
 origin=(--command "TABLES=\"${tables[*]}\" examples/specdec_tables/run.sh CORPUS OUTPUT${given:+ TEACHER}"
     --setting "k=$k" --setting "seed=1" --setting "threads=$threads" --setting "equal=$equal"
     --setting "updates in a round=$round" --setting "gain in %=$gain"
-    --setting "sentences=${sentences:-all}" --setting "repeats=$repeats")
+    --setting "sentences=${sentences:-all}" --setting "repeats=$repeats"
+    --setting "most tokens=$max_len")
 
 collect() {  # TABLE RUNS
     "$python" "$root/data_scripts/collect_runs.py" "$results/$1.json" "${origin[@]}" "${@:2}"
@@ -377,7 +380,7 @@ known_lengths() {
     [ ! -e "$folder/bin/dict.$tgt.txt" ] || return 0
     mkdir -p "$folder"
     fairseq-generate "$data" -s "$src" -t "$tgt" --user-dir "$plugin" --task specdec_translation \
-        --path "$verifier" --beam 1 --decoding greedy --batch-size 32 \
+        --path "$verifier" --beam 1 --decoding greedy --max-len-b "$max_len" --batch-size 32 \
         --required-batch-size-multiple 1 ${device:+"$device"} >"$folder/test.log"
     hypotheses "$folder/test"
     mv "$folder/test.hyp" "$folder/test.$tgt"

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any, Dict
 
 import example_results
 import pytest
@@ -52,10 +53,10 @@ def folder(tmp_path: Path) -> Path:
 
 def table(mark: str, folder: Path) -> list:
     text = with_tables(
-        f"Before\n<!-- table of {mark} -->\nold\n<!-- end of table -->\nafter\n", folder
+        f"Before\n<!-- table of {mark} -->\n| old |\n<!-- end of table -->\nafter\n", folder
     )
     assert text.startswith("Before\n") and text.endswith("<!-- end of table -->\nafter\n")
-    assert "old" not in text and with_tables(text, folder) == text
+    assert "| old |" not in text and with_tables(text, folder) == text
     return [line for line in text.splitlines() if line.startswith("|")]
 
 
@@ -78,6 +79,47 @@ def test_benchmarks(folder: Path) -> None:
     assert by_ratio[2:] == ["| 0 | greedy | 1,234.50 |", "| 0 | specdec | 7.50 |"]
     one = "results/bench.json: by edit ratio, method=specdec, edit ratio, ms a sentence"
     assert table(one, folder)[2:] == ["| 0 | 7.50 |"]
+
+
+def grid(folder: Path, *rows: Dict[str, Any]) -> None:
+    (folder / "results" / "grid.json").write_text(json.dumps({"rows": rows}), "utf-8")
+
+
+def test_two_settings_across(folder: Path) -> None:
+    cells = [(1.0, 3, 26.125), (1.0, 5, 27.0), (2.5, 5, 28.0)]
+    rows = [{"τ": tau, "β": beta, "bleu": bleu, "sentences": 2} for tau, beta, bleu in cells]
+    rows[0]["iterations"] = 11
+    grid(folder, {"method": "greedy", "bleu": 1.0}, *rows)
+    assert table("results/grid.json: BLEU / iterations by τ across β", folder) == [
+        "| τ | β = 3 | β = 5 |",
+        "| --- | ---: | ---: |",
+        "| 1.0 | 26.12 / 5.50 | 27.00 / – |",
+        "| 2.5 |  | 28.00 / – |",
+    ]
+    grid(folder, {"k": 2, "setting": "both", "bleu": 1.0}, {"k": 2, "setting": "both", "bleu": 2.0})
+    with pytest.raises(PluginError, match="several rows have k 2, both"):
+        table("results/grid.json: BLEU by k across setting", folder)
+    with pytest.raises(PluginError, match="no row has k and τ"):
+        table("results/grid.json: BLEU by k across τ", folder)
+
+
+def test_figures_that_are_computed(folder: Path) -> None:
+    memory = {"verifier": 4.0, "drafter": 2.5, "peak": 9.0}
+    row = {"method": "nat", "iterations": 5, "sentences": 4, "repetition percent": 0.5}
+    grid(folder, {**row, "memory in MB": memory}, {"method": "fairseq beam 1"})
+    names = "method, iterations, weights in MB, memory in MB, repeated tokens in %"
+    assert table(f"results/grid.json: {names}", folder)[2:] == [
+        "| nat | 1.25 | 6.50 | 9.00 | 0.50 |",
+        "| fairseq beam 1 |  |  |  |  |",
+    ]
+
+
+def test_what_is_not_measured_yet_has_no_table(folder: Path) -> None:
+    text = "<!-- table of results/later.json: BLEU -->\nNot yet.\n<!-- end of table -->\n"
+    assert with_tables(text, folder) == text
+    filled = text.replace("Not yet.", "| BLEU |")
+    with pytest.raises(PluginError, match=r"later.json is no file of results"):
+        with_tables(filled, folder)
 
 
 def test_a_changed_digit_is_found(folder: Path) -> None:

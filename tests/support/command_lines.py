@@ -1,5 +1,6 @@
 """The command lines of fairseq and of this package, and a tiny corpus for them."""
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 from filelock import FileLock
 
 from .fork_server import ForkServer
+from .stand_ins import stand_ins
 
 #: The project's folder, so that ``import specdec_plugin`` finds this package anywhere.
 ROOT = str(Path(__file__).resolve().parents[2])
@@ -166,15 +168,28 @@ def scored(printed):
 SCRIPTS = Path(ROOT) / "data_scripts"
 
 
-def run_example(name: str, *args: object, **settings: str) -> "subprocess.CompletedProcess[str]":
-    """Run the script of ``examples/name`` with the programs of the tests' environment."""
+def run_example(
+    name: str, *args: object, forked: bool = False, **settings: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run the script of ``examples/name`` with the programs of the tests' environment.
+
+    Args:
+        name: of the example.
+        args: of the script.
+        forked: run its Python programs in copies of one process; see :mod:`.stand_ins`.
+        settings: variables.
+    """
     path = os.path.dirname(sys.executable) + os.pathsep + os.environ["PATH"]
     settings = {"PATH": path, "PYTHON": sys.executable, "PYTHONPATH": ROOT, **settings}
-    return subprocess.run(
-        ["bash", Path(ROOT) / "examples" / name / "run.sh", *map(str, args)],
-        env={**os.environ, **settings},
-        capture_output=True,
-        encoding="utf-8",
-        stdin=subprocess.DEVNULL,
-        timeout=600,
-    )
+    with stand_ins(_SERVER) if forked else contextlib.nullcontext("") as folder:
+        if folder:
+            settings["PATH"] = folder + os.pathsep + settings["PATH"]
+            settings["PYTHON"] = os.path.join(folder, "python")
+        return subprocess.run(
+            ["bash", Path(ROOT) / "examples" / name / "run.sh", *map(str, args)],
+            env={**os.environ, **settings},
+            capture_output=True,
+            encoding="utf-8",
+            stdin=subprocess.DEVNULL,
+            timeout=600,
+        )

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import threading
 from pathlib import Path
-from typing import Any, Dict, Sequence
+from typing import Any, Dict, Optional, Sequence
 
 #: Imported before any program asks for it.  fairseq_cli.train is not: see LOGS_FIRST.
 PRELOADED = (
@@ -78,20 +78,39 @@ class ForkServer:
         Raises:
             subprocess.TimeoutExpired: the program took too long.
         """
-        with self._lock, tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder:
             files = [Path(folder) / name for name in ("stdin", "stdout", "stderr")]
             files[0].write_bytes(stdin)
-            request = {
-                "arguments": list(arguments),
-                "environment": environment,
-                "cwd": os.path.abspath(cwd or os.curdir),
-                "files": [str(path) for path in files],
-            }
-            status = self._ask(request, timeout)
+            status = self.run_with(files, arguments, environment, cwd, timeout)
             output = [path.read_bytes() for path in files[1:]]
         if status is None:
             raise subprocess.TimeoutExpired(list(arguments), timeout, *output)
         return subprocess.CompletedProcess(list(arguments), status, *output)
+
+    def run_with(
+        self,
+        files: Sequence[Path],
+        arguments: Sequence[str],
+        environment: Dict[str, str],
+        cwd: Any = None,
+        timeout: float = 240,
+    ) -> Optional[int]:
+        """Run a program that reads and writes these files; see :meth:`run`.
+
+        Args:
+            files: standard input, output and error; what is in the last two stays.
+
+        Returns:
+            the exit code, or None if the program took too long.
+        """
+        request = {
+            "arguments": list(arguments),
+            "environment": environment,
+            "cwd": os.path.abspath(cwd or os.curdir),
+            "files": [str(path) for path in files],
+        }
+        with self._lock:
+            return self._ask(request, timeout)
 
     def _ask(self, request: Dict[str, Any], timeout: float) -> Any:
         """The exit code, or None if the program took too long."""
@@ -132,7 +151,8 @@ def _serve() -> Dict[str, Any]:
 
 def _become(request: Dict[str, Any]) -> None:
     """Run the program of the request in this process."""
-    modes = (os.O_RDONLY, os.O_WRONLY, os.O_WRONLY)
+    written = os.O_WRONLY | os.O_APPEND
+    modes = (os.O_RDONLY, written, written)
     for number, (path, mode) in enumerate(zip(request["files"], modes)):
         os.dup2(os.open(path, mode | os.O_CREAT, 0o600), number)
     os.environ.clear()

@@ -122,7 +122,7 @@ class GaussSeidelJacobi(Jacobi):
     """Solves for one block after the other (Santilli et al., 2023, Algorithm 2)."""
 
     summary = "the same for a block at a time"
-    Config = BlockOptions
+    Config: ClassVar[Any] = BlockOptions
     needs = {"draft_confidence": Need("jacobi_window", "adaptive")}
 
     @classmethod
