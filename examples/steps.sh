@@ -115,9 +115,8 @@ distil() {  # DATA TEACHER PIECES OUTPUT OPTIONS
         -n "${SHARDS:-8}" -j "${JOBS:-1}" -- "${@:5}" ${device:+"$device"}
 }
 
-# Our drafter for VERIFIER, FOLDER.pt: decoder layers over the verifier's encoder, and a chain head.
+# Trains our drafter for VERIFIER: decoder layers over the verifier's encoder, and a chain head.
 train_our_drafter() {  # BIN VERIFIER FOLDER OPTIONS: those of the learning rate, and when to end
-    [ ! -e "$3.pt" ] || return 0
     local form=(--decoder-layers 2 --block-size 10 --prefix-attention causal --share-encoder
         --chain-units 512)
     specdec-init-drafter "$1" -s "$src" -t "$tgt" --verifier "$2" --output "$3.init.pt" "${form[@]}"
@@ -128,7 +127,6 @@ train_our_drafter() {  # BIN VERIFIER FOLDER OPTIONS: those of the learning rate
         --glancing-start 0 --glancing-end 0 \
         --best-checkpoint-metric accepted --maximize-best-checkpoint-metric \
         --lr 1e-3 --warmup-updates 200 --max-tokens 2048 --save-dir "$3" "${@:4}"
-    specdec-average-checkpoints --inputs "$3/checkpoint_last.pt" --output "$3.pt" --half
 }
 
 # A small BART (Lewis et al., 2020) as ${shape[@]}: learned positions, layer norms behind the

@@ -101,7 +101,7 @@ train_nat() {  # BIN K OPTIONS
 }
 
 # Rounds of training until a round gains too little; FOLDER.rounds has a line for each: updates,
-# hours, accepted tokens on the development set. COMMAND gets --save-dir and --max-update.
+# hours, accepted drafted tokens on the development set. COMMAND gets --save-dir and --max-update.
 converge() {  # FOLDER COMMAND
     [ ! -e "$1.pt" ] || return 0
     local updates=0 before=0 now
@@ -119,8 +119,11 @@ converge() {  # FOLDER COMMAND
         fi
         before=$now
     done
-    average_checkpoints "$1" "$1.pt"
+    newest_mean "$1"
 }
+
+# The mean of the newest five checkpoints of FOLDER, FOLDER.pt: their learning rate has no end.
+newest_mean() { average_checkpoints "$1" "$1.pt" 5; }  # FOLDER
 
 # As long a training as that of FOLDER, as ${budget[@]}.
 budget_of() {  # FOLDER
@@ -135,17 +138,15 @@ equal_nat() {  # BIN FOLDER K OPTIONS
     [ ! -e "$2.pt" ] || return 0
     budget_of "$models/nat-base"
     train_nat "$1" "$3" --save-dir "$2" "${budget[@]}" "${@:4}"
-    average_checkpoints "$2" "$2.pt"
+    newest_mean "$2"
 }
 
-# Proposal heads in the form of Stern et al. (2018): joint, one drawn for each update. FOLDER.pt.
+# Proposal heads in the form of Stern et al. (2018): joint, one drawn for each update.
 train_heads() {  # BIN BASE FOLDER K OPTIONS
-    [ ! -e "$3.pt" ] || return 0
     fairseq_train "$1" -s "$src" -t "$tgt" "${small_training[@]}" --seed 1 \
         --task blockwise_translation --arch blockwise_transformer --verifier-path "$2" \
         --block-size "$4" --heads joint --criterion blockwise_cross_entropy --head-loss random \
         --dropout 0.1 --max-tokens 4096 --save-dir "$3" "${@:5}"
-    specdec-average-checkpoints --inputs "$3/checkpoint_last.pt" --output "$3.pt" --half
 }
 
 # How long FOLDER was trained, as labels of its rows.
@@ -255,14 +256,20 @@ if wanted forms; then
     step "forms: heads, NAT-base with and without glancing, wider NAT, ours; equal $equal"
     heads_k=${HEADS_K:-8}
     forever=(--lr-scheduler inverse_sqrt "${budget[@]}")
-    train_heads "$data" "$verifier" "$models/heads" "$heads_k" --frozen-base --disable-validation \
-        --lr 1e-3 --warmup-updates "${WARMUP:-500}" "${forever[@]}"
+    [ -e "$models/heads.pt" ] || {
+        train_heads "$data" "$verifier" "$models/heads" "$heads_k" --frozen-base \
+            --disable-validation --lr 1e-3 --warmup-updates "${WARMUP:-500}" "${forever[@]}"
+        newest_mean "$models/heads"
+    }
     small_shape "$layers" "$layers"
     equal_nat "$data" "$models/nat-plain" "$k" --glancing-start 0 --glancing-end 0
     small_shape "$layers" "$layers" $((2 * ${DIM:-256}))
     equal_nat "$data" "$models/nat-wide" "$k"
     small_shape "$layers" "$layers"
-    train_our_drafter "$output/greedy/bin" "$verifier" "$models/ours" "${forever[@]}"
+    [ -e "$models/ours.pt" ] || {
+        train_our_drafter "$output/greedy/bin" "$verifier" "$models/ours" "${forever[@]}"
+        newest_mean "$models/ours"
+    }
 
     for accept in exact top-3 top-5; do
         beta=${accept#top-} options=()
@@ -331,6 +338,14 @@ fi
 
 # --- blockwise (Stern et al., 2018, Table 1) --------------------------------------------
 
+# Heads of a cell of the table, FOLDER.pt.
+train_cell() {  # BIN BASE FOLDER K OPTIONS
+    [ ! -e "$3.pt" ] || return 0
+    train_heads "$@" --disable-validation --lr-scheduler polynomial_decay \
+        --warmup-updates $((updates / 8)) --total-num-update "$updates" --max-update "$updates"
+    specdec-average-checkpoints --inputs "$3/checkpoint_last.pt" --output "$3.pt" --half
+}
+
 blockwise() {  # NAME MODEL OPTIONS
     bench "$1" "$2" valid --draft-rows 0 --methods "greedy,blockwise" "${@:3}"
 }
@@ -339,8 +354,6 @@ if wanted blockwise; then
     updates=${UPDATES_HEADS:-900}
     read -r -a sizes <<<"${HEADS:-2 4 6 8 10}"
     read -r -a least <<<"${LEAST:-2 3}"
-    falling=(--disable-validation --lr-scheduler polynomial_decay --warmup-updates $((updates / 8))
-        --total-num-update "$updates" --max-update "$updates")
     found=()
     for size in "${sizes[@]}"; do
         for kind in regular distilled; do
@@ -348,10 +361,9 @@ if wanted blockwise; then
             bin=$output/data/bin base=$teacher tuned=fine-tuned
             [ $kind = regular ] || { bin=$data; base=$verifier; tuned=both; }
             frozen=$models/$kind$size
-            train_heads "$bin" "$base" "$frozen" "$size" --frozen-base --lr 2e-3 "${falling[@]}"
+            train_cell "$bin" "$base" "$frozen" "$size" --frozen-base --lr 2e-3
             # Beside heads that predict nothing yet, the model would forget what it knows.
-            train_heads "$bin" "$base" "$models/$tuned$size" "$size" --heads-path "$frozen.pt" \
-                --lr 3e-4 "${falling[@]}"
+            train_cell "$bin" "$base" "$models/$tuned$size" "$size" --heads-path "$frozen.pt" --lr 3e-4
             blockwise "$kind$size" "$base" --heads-path "$frozen.pt"
             blockwise "$tuned$size" "$models/$tuned$size.pt"
             [ "$size" != "${sizes[0]}" ] || found+=("$runs/$kind$size|k=1;setting=$kind|greedy")

@@ -68,8 +68,12 @@ distil "$output/data" "$verifier" "$output/distilled/filtered/train" "$output/gr
 step "drafter: two decoder layers and a chain head over the verifier's encoder"
 drafter=$output/drafter.pt
 updates=${UPDATES_DRAFTER:-7000}
-train_our_drafter "$output/greedy/bin" "$verifier" "$output/drafter" \
-    --lr-scheduler polynomial_decay --total-num-update "$updates" --max-update "$updates"
+[ -e "$drafter" ] || {
+    train_our_drafter "$output/greedy/bin" "$verifier" "$output/drafter" \
+        --lr-scheduler polynomial_decay --total-num-update "$updates" --max-update "$updates"
+    specdec-average-checkpoints --inputs "$output/drafter/checkpoint_last.pt" \
+        --output "$drafter" --half
+}
 
 step "results on the test set"
 specdec-bench "$data" -s "$src" -t "$tgt" --path "$verifier" --drafter-path "$drafter" \
