@@ -22,6 +22,16 @@ def test_a_line_has_the_figures_of_its_file():
     assert "160 of 160" in line
 
 
+def test_few_batches_share_the_time_of_the_whole_set():
+    rows = readme_results.rows_of("2026-11-23-queue-batch-512")
+    greedy, beam = [each for each in readme_results.table().splitlines() if "| 512 |" in each]
+    for line, method, theirs in ((greedy, "greedy", 1), (beam, "beam", 5)):
+        ours, other = rows[method], rows[f"fairseq beam {theirs}"]
+        assert f"| {1000 * ours['seconds'] / 4:,.1f} |" in line
+        assert f"**{other['seconds'] / ours['seconds']:.1f}**" in line
+        assert "1975 of 1975" in line
+
+
 def test_the_figure_is_written_the_same_again(tmp_path):
     paths = [tmp_path / name for name in ("one.svg", "two.svg")]
     for path in paths:
