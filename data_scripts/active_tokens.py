@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import Any, Dict, List, Optional, Sequence
 
-from example_results import named, origin_of
+from example_results import add_origin, named, origin_of
 from matplotlib.figure import Figure
 from textfiles import write_lines
 
@@ -34,10 +34,7 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("output", metavar="FILE")
     parser.add_argument("--figure", required=True, metavar="PNG")
-    parser.add_argument("--command", required=True, help="that made the results")
-    parser.add_argument(
-        "--setting", action="append", default=[], metavar="NAME=VALUE", help="to keep beside them"
-    )
+    add_origin(parser)
     parser.add_argument("files", nargs="+", metavar="TEXT=CLUSTERS", help="what is known, a file")
     return parser
 

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
-from example_results import named, origin_of, read_json
+from example_results import add_origin, named, origin_of, read_json
 from textfiles import write_lines
 
 from specdec_plugin.errors import PluginError
@@ -54,10 +54,7 @@ def get_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("output", metavar="FILE")
-    parser.add_argument("--command", required=True, help="that made the results")
-    parser.add_argument(
-        "--setting", action="append", default=[], metavar="NAME=VALUE", help="to keep beside them"
-    )
+    add_origin(parser)
     parser.add_argument("runs", nargs="+", metavar="RUN")
     return parser
 
@@ -95,9 +92,9 @@ def rows_of(run: Run, result: Dict[str, Any]) -> List[Dict[str, Any]]:
     Raises:
         PluginError: it has none of a method.
     """
-    rows = {row["method"]: [] for row in result["rows"]}  # type: Dict[str, List[Dict[str, Any]]]
+    rows: Dict[str, List[Dict[str, Any]]] = {}
     for row in result["rows"]:
-        rows[row["method"]].append(row)
+        rows.setdefault(row["method"], []).append(row)
     wanted = run.methods or {name: name for name in rows}
     missing = [name for name in wanted if name not in rows]
     if missing:

@@ -73,10 +73,7 @@ def get_parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="task", required=True)
     collect = commands.add_parser("collect", help="write a file of results")
     collect.add_argument("output", metavar="FILE")
-    collect.add_argument("--command", required=True, help="that made the results")
-    collect.add_argument(
-        "--setting", action="append", default=[], metavar="NAME=VALUE", help="to keep beside them"
-    )
+    add_origin(collect)
     collect.add_argument("rows", nargs="+", metavar="SYSTEM=SCORES", help="a row of the table")
     tables = commands.add_parser("tables", help="write the tables of READMEs")
     tables.add_argument("readmes", nargs="*", metavar="README", help="default: all examples'")
@@ -111,6 +108,14 @@ def commit() -> Optional[str]:
     except OSError:
         return None
     return done.stdout.strip() or None
+
+
+def add_origin(parser: argparse.ArgumentParser) -> None:
+    """Add the options that :func:`origin_of` takes."""
+    parser.add_argument("--command", required=True, help="that made the results")
+    parser.add_argument(
+        "--setting", action="append", default=[], metavar="NAME=VALUE", help="to keep beside them"
+    )
 
 
 def origin_of(command: str, settings: Sequence[str]) -> Dict[str, Any]:

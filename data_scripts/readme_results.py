@@ -83,7 +83,7 @@ def table() -> str:
         rows = rows_of(each.file)
         theirs, ours = rows[each.theirs], rows[each.ours]
         equal = ours.get("equal to fairseq greedy", ours.get("equal to fairseq beam 5"))
-        same = "the same distribution" if equal is None else f"{equal} of {ours['sentences']}"
+        same = "the same distribution" if equal is None else f"{equal:,} of {ours['sentences']:,}"
         faster = ours[f"{average(ours)[0]} speed-up over {each.theirs}"]
         lines.append(
             f"| {each.search} | {ours['batch size']} | {average(theirs)[1]:,.1f} | `{each.typed}` "

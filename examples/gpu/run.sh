@@ -57,13 +57,16 @@ with_drafter() {  # MODELS: its flags as ${drafter[@]}, and its method as $draft
 }
 
 check() {  # MODELS FOLDER: each method finds fairseq's tokens, or ties are listed
-    local size
+    local size told
     for size in 1 8 64; do
-        keep_output "$2/identity-$size.txt" specdec-check "$2/data/bin" -s "$src" -t "$tgt" \
+        told=$2/identity-$size
+        [ ! -e "$told.txt" ] || { cat "$told.txt"; continue; }
+        specdec-check "$2/data/bin" -s "$src" -t "$tgt" \
             --path "$1/verifier.pt" ${drafter[@]+"${drafter[@]}"} --device "$device" \
-            --sentences "${CHECKED:-1975}" --batch-size "$size" --output "$2/identity-$size" \
-            --methods "greedy$drafts,hybrid-jacobi,gs-jacobi,input-guided,beam"
-        cat "$2/identity-$size.txt"
+            --sentences "${CHECKED:-1975}" --batch-size "$size" --output "$told" \
+            --methods "greedy$drafts,hybrid-jacobi,gs-jacobi,input-guided,beam" |
+            tee "$told.tmp"
+        mv "$told.tmp" "$told.txt"
     done
 }
 

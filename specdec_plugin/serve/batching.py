@@ -120,7 +120,7 @@ class Batcher:
                     f"{self._room:,}. Ask again in some seconds, or send fewer at once.",
                 )
             self._waiting.extend(work)
-            self._changed.notify()
+            self._changed.notify(len(work))  # more may wait than one thread takes
 
     def close(self) -> None:
         """Accept nothing more, and wait until all that was accepted is done."""

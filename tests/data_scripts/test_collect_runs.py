@@ -13,6 +13,7 @@ import training_progress
 from PIL import Image
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.checkpoints import load_weights
 from specdec_plugin.vocab.cluster_file import ClusterFile, save_clusters
 from specdec_plugin.vocab.clusters import Clusters
 from tests.support.command_lines import Corpus, run_cli, train_args
@@ -84,7 +85,7 @@ def test_how_far_a_training_has_come(
     assert found.updates == 3 and 0 < found.hours < 0.1 and found.best is None
     training_progress.main([file])
     assert capsys.readouterr().out == f"3 {found.hours:.4f} -\n"
-    state = torch.load(file, weights_only=False)
+    state = load_weights(file)
     state["extra_state"]["best"] = 2.345
     torch.save(state, file)
     assert training_progress.progress_of(file).best == 2.345

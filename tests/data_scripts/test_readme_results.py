@@ -29,7 +29,7 @@ def test_few_batches_share_the_time_of_the_whole_set():
         ours, other = rows[method], rows[f"fairseq beam {theirs}"]
         assert f"| {1000 * ours['seconds'] / 4:,.1f} |" in line
         assert f"**{other['seconds'] / ours['seconds']:.1f}**" in line
-        assert "1975 of 1975" in line
+        assert "1,975 of 1,975" in line
 
 
 def test_the_figure_is_written_the_same_again(tmp_path):

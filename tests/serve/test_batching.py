@@ -137,3 +137,15 @@ def test_several_decoders_share_the_processors(monkeypatch):
     assert sorted(map(len, batches)) == [1, 1, 2, 2]
     with pytest.raises(RefusalError, match="The server is stopping"):
         batcher.add([Sentence("a", "v")])
+
+
+def test_work_that_arrives_at_once_wakes_several_threads():
+    decoders = [Held(), Held()]
+    batcher = Batcher(decoders, batch_size=2, room=9)
+    work = [Sentence("a", text) for text in "pqr"]
+    batcher.add(work)
+    assert all(each.begun.wait(60) for each in decoders)
+    for each in decoders:
+        each.let.set()
+    assert results(work) == [*"PQR"]
+    batcher.close()
