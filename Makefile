@@ -114,7 +114,7 @@ BUILD_WHEEL = PATH="$(BIN):$$PATH" $(BIN)/python -m build --wheel --no-isolation
 
 wheel: $(VENV)/.specdec-wheel  ## build a wheel with compiled kernels into dist/, for x86_64 (or MACHINE=)
 	@echo "== compiling the kernels for $(MACHINE)"
-	@rm -rf build/wheel
+	@rm -rf build/wheel && mkdir -p build
 	@$(BUILD_WHEEL) -C--build-option=--plat-name=linux_$(MACHINE) >build/wheel.log 2>&1 \
 	    || { tail -n 30 build/wheel.log >&2; exit 1; }
 	@grep "^The wheel has no compiled kernels" build/wheel.log >&2 && exit 1 || true
