@@ -40,6 +40,7 @@ class ParallelGenerator:
         backend: who computes; None chooses.
         sampling: how samples are drawn; None: the most probable tokens are chosen.
         shows_progress: whether a bar shows how far a long batch is.
+        warns: whether a run with hardly any drafts ends with a warning.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class ParallelGenerator:
         backend: Optional[Backend] = None,
         sampling: Optional[Settings] = None,
         shows_progress: bool = False,
+        warns: bool = True,
     ) -> None:
         self.models = models
         self._encoders = [build_encoder(model, backend) for model in models]
@@ -67,7 +69,8 @@ class ParallelGenerator:
         self.symbols_to_strip_from_output = {*symbols_to_strip_from_output, self.eos}
         self._aligner = Aligner(models, alignment, self.pad, self.eos) if alignment else None
         samples = 1 if sampling is None else sampling.samples
-        weakref.finalize(self, _report, statistics, loop.measured, samples)
+        gate = loop.measured if warns else None
+        weakref.finalize(self, _report, statistics, gate, samples)
 
     @torch.no_grad()
     def generate(

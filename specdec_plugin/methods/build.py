@@ -71,6 +71,7 @@ def build_generator(
         backend=backend,
         sampling=_sampling(setup),
         shows_progress=shows_progress(task),
+        warns=not method.chooses,
     )
 
 

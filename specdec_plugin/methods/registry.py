@@ -91,6 +91,7 @@ class Method(ABC):
         condition: the flag that :meth:`applies` asks for, as typed; "" for none.
         needs: flags that have an effect only beside another flag's value.
         certifies: whether the projection is certified, where it can be, without the flag.
+        chooses: whether it takes another method's way, so that nobody asked for drafts.
         verifies: whether the model in ``--path`` verifies drafts; else they are the output.
         default_beam: fairseq's ``--beam`` where it is not typed; None keeps fairseq's.
         honours: options of fairseq that this method keeps, though not all do.
@@ -103,6 +104,7 @@ class Method(ABC):
     condition: ClassVar[str] = ""
     needs: ClassVar[Mapping[str, Need]] = {}
     certifies: ClassVar[bool] = False
+    chooses: ClassVar[bool] = False
     verifies: ClassVar[bool] = True
     default_beam: ClassVar[Optional[int]] = 1
     honours: ClassVar[FrozenSet[str]] = frozenset(["sampling"])

@@ -77,3 +77,9 @@ def test_a_run_whose_drafts_did_not_pay_says_so(warned, monkeypatch):
     _, text = warned(1, "jacobi")
     assert "drafts did not pay here: 1,500 tokens a second with them, 2,000 without." in text
     assert "Give --decoding greedy" in text
+
+
+def test_auto_chooses_to_draft_nothing_without_a_warning(warned, monkeypatch):
+    monkeypatch.setattr(registry, "Guard", lambda *args: Slower())
+    statistics, text = warned(1, "auto")
+    assert statistics.gated == statistics.iterations > 0 and text == ""

@@ -64,6 +64,7 @@ class Auto(Method):
     summary = "the fastest of the exact ways, with any --beam and --sampling"
     Config = AutoOptions
     certifies = True
+    chooses = True
     honours = frozenset(["beam", "nbest", "sampling", "match_source_len", "no_repeat_ngram_size"])
     variants = (Variant("auto", frozenset(["drafter_path", "draft_confidence", *_OF_DRAFTS])),)
 
