@@ -265,7 +265,13 @@ class Session:
 
     def batches(self, dataset: Any, batch_size: int) -> List[Any]:
         """fairseq's batches of a data set, in memory."""
-        return list(self.iterator(dataset, batch_size).next_epoch_itr(shuffle=False))
+        # fairseq's loop over an iterator asks for pinned memory, and PyTorch warns without a GPU.
+        batched = self.iterator(dataset, batch_size)
+        lines = batched.dataset
+        return [
+            batched.collate_fn([lines[number] for number in numbers])
+            for numbers in batched.frozen_batches
+        ]
 
     def batch(self, pieces: Sequence[str]) -> Any:
         """One of fairseq's batches, of a few lines of subword pieces.
