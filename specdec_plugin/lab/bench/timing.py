@@ -71,17 +71,19 @@ def groups_of(
         dataset: fairseq's data set.
         size: sentences a batch.
         sentences: take about so many, spread over the data set, which is in the order of length:
-            whole batches, or single sentences where fewer than :data:`SPREAD` batches would do.
-            None takes all.
+            full batches, or single sentences where fewer than :data:`SPREAD` batches would do.
+            None, or as many as there are, takes all.
 
     Returns:
         the data set that has them, and the numbers of each batch.
     """
     iterator = session.iterator(dataset, size)
     groups = list(iterator.frozen_batches)
-    if sentences is not None and sentences >= SPREAD * size:
-        groups = _spread(groups, sentences // size)
-    elif sentences is not None:
+    if sentences is None or sentences >= sum(map(len, groups)):
+        return iterator.dataset, groups
+    if sentences >= SPREAD * size:
+        groups = _spread([group for group in groups if len(group) == size], sentences // size)
+    else:
         # One batch or two would be of one length, such as the shortest sentences.
         drawn = _spread([number for group in groups for number in group], sentences)
         groups = [drawn[first : first + size] for first in range(0, len(drawn), size)]

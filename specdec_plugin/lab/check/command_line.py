@@ -66,7 +66,10 @@ def _add_text(group: Any) -> None:
         "--subwords", metavar="MODEL", help="a SentencePiece model that splits raw lines of --input"
     )
     group.add_argument(
-        "--sentences", type=int, metavar="N", help="check only so many, spread over the text"
+        "--sentences",
+        type=int,
+        metavar="N",
+        help="check only about so many, in full batches that are spread over the text",
     )
     group.add_argument(
         "--batch-size",

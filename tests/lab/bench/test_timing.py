@@ -45,6 +45,17 @@ def test_whole_batches_where_they_spread_over_all_lengths(session):
     assert all(batch in numbers(session.batches(dataset, 2)) for batch in drawn)
 
 
+def test_full_batches_are_as_many_sentences_as_asked_for(session):
+    found = batches_by_size(session, session.task.dataset("test"), [4], sentences=20)
+    assert [len(batch) for batch in numbers(found[4])] == [4, 4, 4, 4, 4]
+
+
+def test_no_batch_is_lost_where_all_sentences_are_asked_for(session):
+    dataset = session.task.dataset("test")
+    found = batches_by_size(session, dataset, [4], sentences=21)
+    assert numbers(found[4]) == numbers(session.batches(dataset, 4))
+
+
 @pytest.mark.parametrize("size", [4, 8, 512])
 def test_a_large_batch_has_sentences_of_all_lengths(session, size):
     dataset = session.task.dataset("test")
