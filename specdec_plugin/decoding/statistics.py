@@ -125,10 +125,12 @@ class Statistics:
         paces = gate.paces()
         if paces is None or paces.drafted >= paces.without:
             return None
+        smaller = "smaller batches, " if self.sentences > self.batches else ""
         return (
             f"Hardly anything was drafted, because drafts did not pay here: {paces.drafted:,.0f} "
             f"tokens a second with them, {paces.without:,.0f} without. The output is the same. "
-            "Give --decoding greedy, smaller batches, or a drafter trained for this model."
+            f"Give --decoding greedy, {smaller}a drafter trained for this model, or --draft-rows 0 "
+            "to draft always."
         )
 
     def _gated(self, max_rows: int, samples: int) -> str:
