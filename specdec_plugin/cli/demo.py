@@ -10,6 +10,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 import torch
 
 from ..api import Session, Translator, load_session
+from ..engine.threads import measured_threads
 from ..errors import PluginError
 from ..methods.options import DRAFTER_DTYPES
 from ..progress import Progress
@@ -65,7 +66,12 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--input", help="a text file, or - for standard input (default: built in)")
     parser.add_argument("--repeats", type=int, default=3, help="times each sentence is timed")
-    parser.add_argument("--threads", type=int, default=2, help="CPU threads (default: 2)")
+    parser.add_argument(
+        "--threads",
+        type=int,
+        default=measured_threads(),
+        help="CPU threads (default: OMP_NUM_THREADS, else 2)",
+    )
     return parser
 
 
@@ -175,6 +181,8 @@ def show_times(seconds: Dict[str, List[float]], translators: Dict[str, Translato
         counted = translators[name].statistics
         assert counted is not None
         print(f"{name} accepted {counted.accepted_tokens:.2f} tokens an iteration.")
+    print("\nspecdec drafts with the trained drafter, and specdec self with the model itself.")
+    print(f"Threads: {torch.get_num_threads()}. Times of a few lines mean little.")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,17 @@ def respect_quota() -> None:
         torch.set_num_threads(min(torch.get_num_threads(), processors()))
 
 
+def measured_threads() -> int:
+    """Threads of a program that measures, unless it is given ``--threads``.
+
+    ``OMP_NUM_THREADS``, the user's own number, or two of the processors, so that figures of several
+    machines can be compared.
+    """
+    if "OMP_NUM_THREADS" in os.environ:
+        return torch.get_num_threads()
+    return min(2, processors())
+
+
 def cpu_quota() -> Optional[float]:
     """Processors whose time the process' control groups grant it (``cpu.max``); None: any number.
 

@@ -22,6 +22,13 @@ def test_demo_with_the_shipped_models():
     assert "4 of 4 translations by SpecDec equal fairseq's greedy decoding." in done.stdout
     for method in ("fairseq beam 5", "fairseq beam 1", "greedy", "specdec"):
         assert f"\n{method} " in done.stdout
+    assert "specdec self with the model itself" in done.stdout and "Threads: 1." in done.stdout
+
+
+def test_demo_keeps_the_number_of_threads_in_the_environment():
+    code = "from specdec_plugin.cli.demo import build_parser; print(build_parser().parse_args([]))"
+    done = run_cli(["python", "-c", code], env={"OMP_NUM_THREADS": "1"}, fresh=True)
+    assert "threads=1" in done.stdout
 
 
 def test_demo_elsewhere_says_where_its_models_are(tmp_path):

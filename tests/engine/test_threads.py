@@ -68,3 +68,16 @@ def test_threads_are_no_more_than_the_quota(container, monkeypatch, limit, given
     monkeypatch.setattr(torch, "set_num_threads", used.append)
     threads.respect_quota()
     assert used == wanted
+
+
+@pytest.mark.parametrize(
+    "given, limit, wanted", [(None, "max", 2), (None, "100000", 1), ("5", "max", 5)]
+)
+def test_a_program_that_measures_has_the_users_threads_or_two(
+    container, monkeypatch, given, limit, wanted
+):
+    container(("", f"{limit} 100000\n"))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 5)
+    if given is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", given)
+    assert threads.measured_threads() == wanted

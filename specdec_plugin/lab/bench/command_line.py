@@ -6,7 +6,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from sacrebleu.metrics import BLEU
 
-from ...engine.threads import processors
+from ...engine.threads import measured_threads, processors
 from ...errors import PluginError
 from ...fairseq_compat.generation import check_generation
 from ...fairseq_compat.tasks import TASK, add_task_options
@@ -159,7 +159,11 @@ def generation_of(options: argparse.Namespace) -> Dict[str, Any]:
 
 
 def _add_measuring(group: Any) -> None:
-    group.add_argument("--sentences", type=int, help="decode only so many, spread over the split")
+    group.add_argument(
+        "--sentences",
+        type=int,
+        help="decode only about so many, in full batches that are spread over the split",
+    )
     group.add_argument("--batch-size", type=int, default=1, help="sentences a batch (default: 1)")
     group.add_argument(
         "--repeats",
@@ -178,8 +182,9 @@ def _add_measuring(group: Any) -> None:
     group.add_argument(
         "--threads",
         type=values_of(int),
-        default="2",
-        help="CPU threads; with --sweep threads several numbers, such as 1,2,4 (default: 2)",
+        default=str(measured_threads()),
+        help="CPU threads; with --sweep threads several numbers, such as 1,2,4 (default: "
+        "OMP_NUM_THREADS, else 2)",
     )
     group.add_argument("--seed", type=int, default=1, help="of random numbers (default: 1)")
     group.add_argument("--device", help="for example cuda (default: the CPU)")
