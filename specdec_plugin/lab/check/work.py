@@ -29,14 +29,21 @@ class Outcome(NamedTuple):
     Attributes:
         label: of the method.
         reference: of the program that it was compared with.
-        lines: one for each batch: ``sentences``, ``score_difference``, ``differences``.
-        accepted: accepted tokens in this run; None where there were none to count.
+        lines: one for each batch: ``sentences``, ``tokens``, ``iterations``,
+            ``score_difference``, ``differences``.
     """
 
     label: str
     reference: str
     lines: List[Line]
-    accepted: Optional[float]
+
+    @property
+    def accepted(self) -> Optional[float]:
+        """Accepted tokens, of batches of earlier runs, too; None where none were counted."""
+        tokens, iterations = (
+            sum(line[name] for line in self.lines) for name in ("tokens", "iterations")
+        )
+        return tokens / iterations if iterations else None
 
 
 class Folder:
@@ -139,12 +146,12 @@ class Decoder:
         return {"numbers": batch["id"].tolist(), "hypotheses": self.decode(batch)}
 
     @property
-    def accepted(self) -> Optional[float]:
-        """Accepted tokens so far; None if nothing was decoded, or with several beams."""
-        if self._translator is None or self._program.beam > 1:
-            return None
-        counted = self._translator.statistics
-        return None if counted is None else counted.accepted_tokens
+    def counted(self) -> Tuple[int, int]:
+        """Tokens and iterations so far; zeros if nothing was decoded, or with several beams."""
+        found = None if self._translator is None else self._translator.statistics
+        if found is None or self._program.beam > 1:
+            return 0, 0
+        return found.tokens, found.iterations
 
 
 class Comparison:
@@ -165,7 +172,8 @@ class Comparison:
         self._explainer = Explainer(session, text, program)
 
     def line(self, index: int) -> Line:
-        """What to store of a batch: the greatest difference of scores, and what differs."""
+        """What to store of a batch: see :class:`Outcome`."""
+        tokens, iterations = self.decoder.counted
         batch, before = self._text.batch(index), self._reference[index]
         expected = dict(zip(before["numbers"], before["hypotheses"]))
         width = batch["net_input"]["src_tokens"].size(1)
@@ -178,8 +186,11 @@ class Comparison:
                 continue
             apart = [abs(one - other) for (_, one), (_, other) in zip(found, wanted)]
             farthest = max([farthest, *apart])
+        counted = self.decoder.counted
         return {
             "sentences": len(expected),
+            "tokens": counted[0] - tokens,
+            "iterations": counted[1] - iterations,
             "score_difference": farthest,
             "differences": differences,
         }
@@ -225,8 +236,7 @@ def check(
             before = {line["batch"]: line for line in lines[reference.label]}
             comparison = Comparison(session, text, program, before)
             found = _finish(tasks[program.label], comparison.line, text, bar)
-            accepted = comparison.decoder.accepted
-            outcomes.append(Outcome(program.label, reference.label, found, accepted))
+            outcomes.append(Outcome(program.label, reference.label, found))
     return outcomes
 
 

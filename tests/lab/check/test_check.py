@@ -56,6 +56,12 @@ def test_exact_methods_are_lossless(check, tiny_drafter, tiny_heads):
             assert (float(accepted) > 1) == (label not in ("greedy", "greedy certified"))
 
 
+def test_accepted_tokens_of_earlier_runs_are_kept(check):
+    _, first, _ = check("--methods", "greedy,specdec self")
+    _, again, _ = check("--methods", "greedy,specdec self")
+    assert again == first and float(again["specdec self"][-1]) > 1
+
+
 def test_any_number_of_beams_and_sentences(check, tmp_path):
     more = ["--methods", "beam", "--beam", 3, "--sentences", 9, "--batch-size", 4]
     _, rows, status = check(*more)
