@@ -5,6 +5,7 @@ import functools
 import io
 import json
 import os
+import re
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import sentencepiece
@@ -212,8 +213,10 @@ class Preparation:
             )
         except (RuntimeError, ValueError) as error:
             reason = str(error).strip().splitlines()[-1]
+            most = re.search(r"value <= (\d+)", reason)
+            told = f", which has {most[1]} at most" if most else f" ({reason})"
             raise PluginError(
-                f"SentencePiece cannot learn {self.args.size} pieces from this text ({reason}). "
+                f"SentencePiece cannot learn {self.args.size} pieces from this text{told}. "
                 "Choose another --size."
             ) from None
         return content.getvalue()

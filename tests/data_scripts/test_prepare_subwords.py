@@ -137,7 +137,11 @@ def test_mistakes_are_told_in_a_sentence(raw: Path, tmp_path: Path) -> None:
             prepare_subwords.main(arguments(raw, tmp_path / "out", *args))
 
     refused("Text file not found: .*nowhere.en", "--test", tmp_path / "nowhere")
-    refused("SentencePiece cannot learn 9000 pieces .* another --size", "--size", 9000)
+    refused(
+        r"SentencePiece cannot learn 9000 pieces .* has \d+ at most\. Choose another --size",
+        "--size",
+        9000,
+    )
     refused("must be from 0 to less than 1", "--source-dropout", 1)
     refused("is for SentencePiece", "--source-dropout", 0.1, "--subwords", "subword-nmt")
     refused("another test.en, test.es", "--size", 60, "--test", raw / "dev")  # not: size
