@@ -27,5 +27,6 @@ __path__ = PluginPath(__path__)  # so that fairseq takes any copy for the one lo
 install_safe_loading()
 install_whole_copies()
 respect_quota()
-# fairseq lets every logger speak, and matplotlib would tell how it finds its fonts.
+# fairseq lets every logger speak: hydra would tell its variables, and matplotlib its fonts.
+logging.getLogger("hydra").setLevel(logging.WARNING)
 logging.getLogger("matplotlib").setLevel(logging.WARNING)

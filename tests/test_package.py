@@ -104,3 +104,16 @@ def test_a_user_dir_that_only_shares_the_name_is_another(tmp_path: Path) -> None
     assert 3 not in path
     assert PLUGIN in path
     assert list(path) == [PLUGIN]
+
+
+# Logging
+
+
+@pytest.mark.parametrize("library", ["hydra.core.utils", "matplotlib.font_manager"])
+def test_libraries_are_quiet_where_fairseq_lets_every_logger_speak(library: str) -> None:
+    code = (
+        "import logging, specdec_plugin; logging.getLogger().setLevel(logging.NOTSET); "
+        f"print(logging.getLogger({library!r}).isEnabledFor(logging.DEBUG))"
+    )
+    done = run_cli(["python", "-c", code], fresh=True)
+    assert done.stdout.splitlines()[-1] == "False"
