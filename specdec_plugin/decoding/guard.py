@@ -6,6 +6,7 @@ settles on the way that adds a token in less time. Now and then a short burst of
 another way. What such trials lose is measured, too, and kept to a small share of the time.
 """
 
+import math
 import time
 from typing import Callable, List, NamedTuple, Optional, Protocol
 
@@ -28,6 +29,9 @@ _PAUSE = 16.0
 _RARER = 8.0
 #: What is assumed of the first draft if nothing is known: the iterations that it costs.
 _UNKNOWN_COST = 8.0
+#: Between two measurements, other work of the machine may hold iterations up. It counts no more
+#: than the time of so many.
+_HELD_UP = 8.0
 #: Stands for the longest draft; see :meth:`Gate.way`.
 LONGEST = 1 << 30
 
@@ -244,6 +248,7 @@ class Guard:
             self._warm = True
             return
         self._age += iterations
+        seconds = min(seconds, (iterations + _HELD_UP) * self._usual(bucket))
         self.spent += seconds
         bucket.spent += seconds
         trial = bucket.trial
@@ -252,6 +257,12 @@ class Guard:
             trial.tokens += added
             trial.iterations += iterations
         bucket.ways[self._way].add(seconds, added, iterations)
+
+    def _usual(self, bucket: _Bucket) -> float:
+        """Seconds of an iteration, as far as they are known; of a first draft, of any other."""
+        own = bucket.ways[self._way]
+        known = [own] if own.iterations else [each for each in bucket.ways if each.iterations]
+        return max((each.seconds / each.iterations for each in known), default=math.inf)
 
     def _decide(self, rows: int) -> None:
         """Settle the way for the iterations to come."""

@@ -5,7 +5,9 @@ is faster depends on the model, the text and the machine. So the schedule measur
 and keeps what its trials lose to a small share of the time. The output does not depend on it.
 """
 
-from typing import Dict, List, Optional, Tuple
+from collections import deque
+from statistics import median_low
+from typing import Deque, Dict, List, Optional, Tuple
 
 from .guard import Gate, Paces
 
@@ -19,6 +21,11 @@ _JUDGED, _RECALLED, _MEMORY = 4, 2, 64
 _UNKNOWN, _WORST = 1.5, 8.0
 #: A way is judged at once where a trial loses more than this share of its time.
 _HOPELESS = 0.4
+#: Sentences that take more than so many times as long as usual were held up by other work of the
+#: machine. No more than that counts.
+OUTLIER = 3.0
+#: Measurements whose median is usual.
+_USUAL = 8
 #: A trial that lost is repeated more rarely, up to so many times as rarely as the share allows.
 _RARER = 8.0
 
@@ -31,6 +38,8 @@ class _Way:
         self.resume = 0.0  # seconds spent in all before which it is not tried again
         self.failures = 0
         self.hopeless = False  # the last trial was far slower
+        self._recent: Deque[Tuple[int, int, float]] = deque(maxlen=_USUAL)
+        self._records = 0
 
     @property
     def pace(self) -> float:
@@ -44,10 +53,18 @@ class _Way:
 
     def add(self, sentences: int, tokens: int, seconds: float) -> None:
         """Note some sentences."""
+        self._recent.append((sentences, tokens, seconds))
+        self._records += 1
+        usual = median_low([seconds / tokens for _, tokens, seconds in self._recent])
+        new = [self._recent[-1]]
+        if self._records <= _JUDGED:  # the first of them may have been held up
+            self.sentences = self.tokens = self.seconds = 0.0
+            new = list(self._recent)
         self.fade(_MEMORY)
-        self.sentences += sentences
-        self.tokens += tokens
-        self.seconds += seconds
+        for sentences, tokens, seconds in new:
+            self.sentences += sentences
+            self.tokens += tokens
+            self.seconds += min(seconds, OUTLIER * usual * tokens)
 
     def fade(self, most: int) -> None:
         """Let what was measured count as so many sentences at most."""
@@ -108,8 +125,9 @@ class Schedule:
         self.spent += seconds
         if not trial or self._queue(size).tokens == 0:
             return
-        loss = seconds - tokens * self._way(settled, size).pace
-        way.hopeless = loss > _HOPELESS * seconds
+        best = self._way(settled, size).pace
+        way.hopeless = way.pace - best > _HOPELESS * way.pace
+        loss = min(seconds, OUTLIER * tokens * max(best, way.pace)) - tokens * best
         if loss <= 0:
             way.failures = 0
             return

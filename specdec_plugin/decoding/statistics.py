@@ -29,6 +29,7 @@ class Statistics:
         drafter_sources: sentences whose source a trained drafter read.
         drafter_tokens: chosen tokens that it was fed.
         drafter_blocks: blocks of masks that it was fed behind them.
+        drafter_masks: masks of all those blocks.
         certified: positions that a certified verifier scored.
         certain: of these, how many had one symbol that might be the best.
         rescored: symbols that might be the best, which float32 scored again.
@@ -47,6 +48,7 @@ class Statistics:
     drafter_sources: int = 0
     drafter_tokens: int = 0
     drafter_blocks: int = 0
+    drafter_masks: int = 0
     certified: int = 0
     certain: int = 0
     rescored: int = 0

@@ -19,7 +19,7 @@ class World:
     def __init__(self, cost, brings=(1, 1), lengths=1, promising=1):
         self.cost, self.brings = list(cost), list(brings)
         self.now, self.tokens, self.lost = 0.0, 0, 0.0
-        self.ways = []
+        self.ways, self.held_up = [], None
         self.guard = Guard(promising, lengths, clock=lambda: self.now)
 
     def pace(self, way, rows=1):
@@ -32,7 +32,7 @@ class World:
         while done < length:
             way = min(self.guard.way(rows, self.tokens), len(self.cost) - 1)
             self.ways.append(way)
-            self.now += self.cost[way]
+            self.now += self.cost[way] + 1000 * (len(self.ways) == self.held_up)
             added = min(self.brings[way], length - done)
             done += added
             self.tokens += rows * added
@@ -124,6 +124,15 @@ def test_drafts_end_at_once_when_they_lose_too_much():
     for _ in range(200):
         world.decode(20)
     assert world.ways.count(1) <= 2
+
+
+@pytest.mark.parametrize("held_up", range(4, 30, 5))
+def test_an_iteration_that_other_work_holds_up_decides_nothing(held_up):
+    world = World(cost=(1, 2), brings=(1, 4))
+    world.held_up = held_up
+    for _ in range(150):
+        world.decode(30)
+    assert world.share(1, 200) > 0.8
 
 
 def test_the_best_length_is_found():

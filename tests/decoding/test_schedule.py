@@ -79,6 +79,19 @@ def test_what_trials_lose_is_bounded(size, alone, few, sentences):
     assert run.total <= run.sentences * (1 + 2 * SHARE) + GRACE + worst
 
 
+@pytest.mark.parametrize("held_up", [0, 2, 3, 10, 50])
+def test_a_sentence_that_other_work_holds_up_decides_nothing(held_up):
+    run, plain = Run(1, 1.0, {1: 0.6}), Schedule.record
+
+    def record(slice_, size, sentences, tokens, seconds):
+        seconds += 50.0 * (len(run.ways) == held_up)
+        plain(run.schedule, slice_, size, sentences, tokens, seconds)
+
+    run.schedule.record = record
+    run.go(200)
+    assert run.ways.count(1) > 180
+
+
 def test_nothing_is_remembered_after_forget():
     run = Run(1, 1.0, {1: 0.5}).go(50)
     assert run.schedule.paces() == pytest.approx((TOKENS / 1.0, TOKENS / 0.5))

@@ -13,7 +13,7 @@ def operations(drafter: NATDrafter, work: Work, stops_early: bool) -> float:
         work: the batch.
         stops_early: whether the scores behind the end of a draft were not computed.
     """
-    statistics, k, blocks = work.statistics, drafter.block_size, work.statistics.drafter_blocks
+    statistics, k, masks = work.statistics, drafter.block_size, work.statistics.drafter_masks
     decoder = decoder_of(drafter.model.decoder)
     total = decoder.source * statistics.drafter_sources * work.source
     if drafter.shared is None:
@@ -22,14 +22,14 @@ def operations(drafter: NATDrafter, work: Work, stops_early: bool) -> float:
     # A full prefix is fed anew for each block, long ones as often as short ones.
     seen = work.positions if drafter.causal else 4 / 3 * work.positions + k
     total += decoder.layers.run(statistics.drafter_tokens, seen + work.source)
-    total += decoder.layers.run(k * blocks, work.positions + k + work.source)
+    total += decoder.layers.run(masks, work.positions + k + work.source)
 
     def scored(together: int) -> int:
-        return work.computed(k, together) if stops_early else k * blocks
+        return work.computed(k, together) if stops_early else masks
 
     total += decoder.projection * scored(CHAIN_POSITIONS)
     head = drafter.model.decoder.chain
     if head is not None:
-        total += products([head.from_state]) * k * blocks
+        total += products([head.from_state]) * masks
         total += products([head.from_token, head.from_chain, head.out]) * scored(1)
     return total

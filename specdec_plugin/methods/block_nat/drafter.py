@@ -1,7 +1,7 @@
 """Drafts of a block-NAT model (Xia et al., 2023; Ge et al., 2022)."""
 
 import ctypes
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Sequence
 
 import torch
 from fairseq.modules import LearnedPositionalEmbedding
@@ -39,6 +39,8 @@ class NATDrafter(Drafter):
         statistics: where it is counted what the model is fed.
         clusters: of the states that are projected, or None.
         backend: who computes; None chooses.
+        lengths: shorter drafts that the loop may choose, rising. A model trained with k masks
+            predicts nearly as well with fewer.
     """
 
     def __init__(
@@ -52,11 +54,14 @@ class NATDrafter(Drafter):
         statistics: Optional[Statistics] = None,
         clusters: Optional[Clusters] = None,
         backend: Optional[Backend] = None,
+        lengths: Sequence[int] = (),
     ) -> None:
         self.model = model
         self.statistics = Statistics() if statistics is None else statistics
         self.positions = learned_positions(model.decoder)
         self.block_size = min(block_size, self.positions or block_size)
+        shorter = [each for each in lengths if each < self.block_size]
+        self.lengths, self.length = (*shorter, self.block_size), self.block_size
         self.shared = shared
         self.with_scores = with_scores
         self.confidence = confidence
@@ -68,8 +73,8 @@ class NATDrafter(Drafter):
         self._scratch: Optional[int] = None  # of the kernel, where it drafts
         if self._drafts_natively():
             self._scratch = native.own(self, "block_draft")
-        self._call = BlockDraftCall(block=self.block_size, confidence=confidence)
-        self._buffer = DraftBuffer(self.block_size)
+        self._call = BlockDraftCall(confidence=confidence)
+        self._buffers = {each: DraftBuffer(each) for each in self.lengths}
         self._batch: Any = None
         self._state: Any = None
         self._fed: Dict[int, int] = {}  # inputs in the cache, by index in the batch; else none
@@ -134,6 +139,7 @@ class NATDrafter(Drafter):
         state.keep(state.lengths, max(fed))
         self.statistics.drafter_tokens += sum(rows.host_lengths) + rows.size - sum(fed)
         self.statistics.drafter_blocks += rows.size
+        self.statistics.drafter_masks += rows.size * self.length
         if self._scratch is not None and self._fits(new):
             return self._draft_natively(rows, new)
         hidden = self._feed(rows, new)
@@ -150,8 +156,9 @@ class NATDrafter(Drafter):
     def _draft_natively(self, rows: Rows, new: int) -> Draft:
         """Feed at most ``new`` tokens a row and k masks; the next draft overwrites this one."""
         assert self._chain is not None
-        call, state = self._call, self._state
-        self._buffer.fit(rows.size, call)
+        call, state, buffer = self._call, self._state, self._buffers[self.length]
+        call.block = self.length
+        buffer.fit(rows.size, call)
         self.engine.describe(state, new + call.block, call.stack)
         describe_rows(rows, call.rows)
         call.suppressed_id = rows.constraints.pad
@@ -164,7 +171,7 @@ class NATDrafter(Drafter):
             torch.get_num_threads(),
         )
         self._note_fed(rows, state.lengths)
-        return self._buffer.draft
+        return buffer.draft
 
     def _note_fed(self, rows: Rows, lengths: Tensor) -> None:
         """All tokens of ``rows`` are in the cache, ``lengths`` of each."""
@@ -173,7 +180,7 @@ class NATDrafter(Drafter):
 
     def _fits(self, new: int) -> bool:
         """Whether each input, masks too, has a learned position, as the kernels need."""
-        return self.positions is None or new + self.block_size <= self.positions
+        return self.positions is None or new + self.length <= self.positions
 
     def _stopped(self, draft: Draft) -> Draft:
         """Without the columns that no row drafts."""
@@ -204,7 +211,7 @@ class NATDrafter(Drafter):
         """States at k masks behind the new tokens, at most ``new`` a row. (rows, k, dim)."""
         if self.causal and self.engine.on_torch is None and self._fits(new):
             counts = rows.lengths + 1 - self._state.lengths
-            return self.engine.feed_block(self._state, rows.inputs, counts, new, self.block_size)
+            return self.engine.feed_block(self._state, rows.inputs, counts, new, self.length)
         return self._feed_one(rows, new) if rows.size == 1 else self._feed_many(rows, new)
 
     def _feed_one(self, rows: Rows, new: int) -> Tensor:
@@ -213,15 +220,15 @@ class NATDrafter(Drafter):
         tokens = self.engine.embed(rows.inputs[:, end - new : end], state.lengths, state.longest)
         masks = self.engine.embed_vectors(self._masks(), rows.lengths + 1, end)
         x = torch.cat([tokens, masks], dim=1)
-        first = 1 + torch.arange(end - new, end + self.block_size, device=x.device)
-        limits = first.masked_fill(first > end, end + self.block_size).unsqueeze(0)
+        first = 1 + torch.arange(end - new, end + self.length, device=x.device)
+        limits = first.masked_fill(first > end, end + self.length).unsqueeze(0)
         if not self.causal:
-            limits = limits.clamp(min=end + self.block_size)
+            limits = limits.clamp(min=end + self.length)
         return self.engine.forward(state, x, limits)[:, new:]
 
     def _feed_many(self, rows: Rows, new: int) -> Tensor:
         """Rows with different numbers of new tokens. (rows, k, dim)."""
-        state, k = self._state, self.block_size
+        state, k = self._state, self.length
         counts = (rows.lengths + 1 - state.lengths).unsqueeze(1)  # (rows, 1) new tokens
         # The widest row decides; behind their masks, others feed undefined values.
         slot = torch.arange(new + k, device=counts.device)
@@ -242,7 +249,7 @@ class NATDrafter(Drafter):
     def _masks(self) -> Tensor:
         """(1, k, dim) scaled mask vectors."""
         assert self.engine.masks is not None
-        return self.engine.masks[: self.block_size].unsqueeze(0)
+        return self.engine.masks[: self.length].unsqueeze(0)
 
     def select(self, rows: Tensor) -> None:
         if self._state is None:

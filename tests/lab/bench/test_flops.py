@@ -175,7 +175,8 @@ def test_a_drafter_that_stops_early_scores_less():
 
         stops_early = True
 
-    model, statistics = drafter_model("causal", chain_units=6), Statistics(drafter_blocks=5)
+    model = drafter_model("causal", chain_units=6)
+    statistics = Statistics(drafter_blocks=5, drafter_masks=5 * K)
     statistics.draft_lengths.update({0: 5})
     whole, early = [kind(model, K) for kind in (NATDrafter, Early)]
     spent = [BlockNAT.cost(each, Work([], [7], statistics)) for each in (whole, early)]

@@ -20,19 +20,21 @@ from tests.support.search import MODELS, SYMBOLS, assert_same, reference
 
 
 @torch.no_grad()
-def block_by_training(model, encoder_out, row, chosen):
-    """Drafted tokens after ``chosen``: the forward pass of training, once for each place."""
+def block_by_training(model, encoder_out, row, chosen, k=K):
+    """The k drafted tokens after ``chosen``: training's forward pass, once for each of them."""
     one = {
         "encoder_out": [encoder_out["encoder_out"][0][:, row : row + 1]],
         "encoder_padding_mask": [encoder_out["encoder_padding_mask"][0][row : row + 1]],
     }
-    targets = torch.zeros(1, 1, K, dtype=torch.long)
-    for place in range(K):
-        blocks = Blocks(torch.tensor([[len(chosen)]]), targets, torch.ones(1, 1, K).bool())
+    targets, masks = torch.zeros(1, 1, k, dtype=torch.long), model.decoder.mask_vectors
+    model.decoder.mask_vectors = torch.nn.Parameter(masks[:k])
+    for place in range(k):
+        blocks = Blocks(torch.tensor([[len(chosen)]]), targets, torch.ones(1, 1, k).bool())
         features = model.decoder.block_features(torch.tensor([[2, *chosen]]), one, blocks)
         scores = model.decoder.output_layer(features)[0, 0, place].log_softmax(-1)
         scores[1] = -torch.inf
         targets[0, 0, place] = int(scores.argmax())
+    model.decoder.mask_vectors = masks
     return targets[0, 0].tolist()
 
 
@@ -44,16 +46,16 @@ def test_proposals_equal_the_training_forward(form, lengths, backend):
     # No minimal length: a head that is verified anyway need not know it.
     batch = Batch(net_input, [], 2, Constraints(1, 3, 2, 0.0, 0, 50))
     encoder_out = model.encoder.forward_torchscript(net_input)
-    drafter, rows = NATDrafter(model, K, backend=backend), Rows(batch)
+    drafter, rows = NATDrafter(model, K, backend=backend, lengths=[2, 3, K]), Rows(batch)
+    assert drafter.lengths == (2, 3, K) and drafter.length == K
     drafter.start(batch)
     random = torch.Generator().manual_seed(0)
-    for _ in range(5):
+    for drafter.length in (K, 2, 3, 2, K):
         draft = drafter.propose(rows)
         for row, place in enumerate(rows.order):
             chosen = rows.inputs[row, 1 : 1 + rows.host_lengths[row]].tolist()
-            assert draft.tokens[row].tolist() == block_by_training(
-                model, encoder_out, place, chosen
-            )
+            expected = block_by_training(model, encoder_out, place, chosen, drafter.length)
+            assert draft.tokens[row].tolist() == expected
         counts = torch.randint(1, K + 2, (rows.size,), generator=random)
         tokens = torch.randint(4, 16, (rows.size, K + 1), generator=random)
         rows.append(tokens, torch.zeros(rows.size, K + 1), counts)
