@@ -43,6 +43,9 @@ class VerifyCall(ctypes.Structure):
     min_len = field("int64_t", "tokens before which no end may come")
     max_len = field("int64_t", "tokens after which an end must come")
     prefilter = field("const Linear*", "8-bit: tells which symbols are scored exactly; or null")
+    weights = field(
+        "const float*", "(vocabulary, dim) of the exact projection; or null: packed ones"
+    )
     exact_scores = field("int", "with a prefilter: 1 to normalise by all float32 scores")
     gather = field("Gather*", "scores a part of the symbols, exactly, instead of both; or null")
     error_bound = field("ErrorBound", "of the prefilter, where beta is 1")
@@ -255,6 +258,8 @@ class NativeVerification:
             if prefilter is None or prefilter.version != projection.version:
                 prefilter = self._prefilter = Prefilter(projection)
             call.prefilter, call.error_bound = prefilter.rounded.handle, prefilter.error_bound
+            rows = prefilter.weights
+            call.weights = None if rows is None else rows.data_ptr()
         return [self._engine.stack, None if whole is None else whole.handle]
 
     def _prefilters(self, call: VerifyCall, weights: int, positions: int) -> bool:

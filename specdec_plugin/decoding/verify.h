@@ -149,7 +149,7 @@ class Verification {
   void rescore_best(const VerifyCall& call, int input, float* values) {
     Candidates candidates;
     candidates.find(values, vocabulary_, -1, std::clamp(4 * call.beta, 32, 96));
-    for (int i = 0; i < candidates.count; ++i) rescore(input, candidates.symbols[i], values);
+    for (int i = 0; i < candidates.count; ++i) rescore(call, input, candidates.symbols[i], values);
     rescore_known(call, input, values);
   }
 
@@ -169,7 +169,7 @@ class Verification {
       if (greatest_of(values + first, count) < bound) continue;
       for (int symbol = first; symbol < first + count; ++symbol) {
         if (values[symbol] < bound) continue;
-        rescore(input, symbol, values);
+        rescore(call, input, symbol, values);
         ++rescored_[input];
       }
     }
@@ -180,16 +180,20 @@ class Verification {
 
   // Scores the symbols exactly that are read in any case: the drafted one, the end of a sentence.
   void rescore_known(const VerifyCall& call, int input, float* values) const {
-    rescore(input, call.eos, values);
-    if (input % width_ + 1 < width_) rescore(input, fed_[input + 1], values);
+    rescore(call, input, call.eos, values);
+    if (input % width_ + 1 < width_) rescore(call, input, fed_[input + 1], values);
   }
 
-  void rescore(int input, int64_t symbol, float* values) const {
-    static thread_local std::vector<float> weights;
-    weights.resize(dim_);
-    exact_->unpack(int(symbol), weights.data());
-    values[symbol] =
-        dot(&hidden_[size_t(input) * dim_], weights.data(), dim_) + exact_->bias(int(symbol));
+  void rescore(const VerifyCall& call, int input, int64_t symbol, float* values) const {
+    static thread_local std::vector<float> unpacked;
+    const float* weights = call.weights ? call.weights + size_t(symbol) * dim_ : nullptr;
+    if (!weights) {
+      unpacked.resize(dim_);
+      exact_->unpack(int(symbol), unpacked.data());
+      weights = unpacked.data();
+    }
+    const float* state = &hidden_[size_t(input) * dim_];
+    values[symbol] = dot(state, weights, dim_) + exact_->bias(int(symbol));
   }
 
   // Whether a drafted token may stand in place of the argmax.

@@ -99,6 +99,12 @@ class OutputProjection(Packed):
         weight, bias = self._source.weight, self._source.bias
         return native.float_weight(weight), None if bias is None else native.float_weight(bias)
 
+    def rows(self) -> Optional[Tensor]:
+        """(vocabulary, dim) float32 weights as the model has them; None if they are not so."""
+        weight = self._source.weight.detach()
+        plain = weight.dtype == torch.float32 and weight.is_contiguous()
+        return weight if plain and weight.device.type == "cpu" else None
+
     def entering(self, hidden: Tensor) -> Tensor:
         """What is multiplied with the weights: (rows, dim) behind the first head, if there is."""
         if self._first_head is None:
