@@ -106,7 +106,7 @@ class WheelWithKernels(bdist_wheel):
 setup(
     cmdclass={"bdist_wheel": WheelWithKernels},
     name="specdec-plugin",
-    version="0.1.0",
+    version="0.2.0",
     description="Speculative, lossless decoding of sequence-to-sequence Transformers for fairseq",
     long_description=README.read_text(encoding="utf-8") if README.exists() else "",
     long_description_content_type="text/markdown",

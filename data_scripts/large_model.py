@@ -106,8 +106,11 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     """Command line."""
     options = get_parser().parse_args(argv)
     folder = Path(options.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    words = dictionary(options.symbols)
+    write_text(folder, words, options.sentences)
     if not (folder / "model.pt").exists():
-        make(folder, options)
+        make_model(folder, words, options)
     if not options.ways:
         return
     weights = (folder / "model.pt").stat().st_size
@@ -134,20 +137,28 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     Path(options.output).write_text(json.dumps(written, indent=1) + "\n", "utf-8")
 
 
-def make(folder: Path, options: Namespace) -> None:
-    """A dictionary, sentences and a model that never ends a sentence by itself."""
-    folder.mkdir(parents=True, exist_ok=True)
+def dictionary(symbols: int) -> Dictionary:
+    """Words without a meaning; the special symbols count, too."""
     words = Dictionary()
-    for number in range(options.symbols - len(words)):
+    for number in range(symbols - len(words)):
         words.add_symbol(f"w{number}")
+    return words
+
+
+def write_text(folder: Path, words: Dictionary, sentences: int) -> None:
+    """Dictionaries, and so many random sentences; ``one`` has one of them."""
     choose = random.Random(1)
-    for split, count in (("test", options.sentences), ("one", 1)):
+    for split, count in (("test", sentences), ("one", 1)):
         for language in LANGUAGES:
             lines = (" ".join(choose.choices(words.symbols[4:], k=SOURCE)) for _ in range(count))
             path = folder / f"{split}.src-tgt.{language}"
             path.write_text("\n".join(lines) + "\n", "utf-8")
     for language in LANGUAGES:
         words.save(str(folder / f"dict.{language}.txt"))
+
+
+def make_model(folder: Path, words: Dictionary, options: Namespace) -> None:
+    """A model that never ends a sentence by itself."""
     sizes: Dict[str, Any] = {"arch": "transformer", "_name": "transformer", "activation_fn": "relu"}
     for side in ("encoder", "decoder"):
         sizes |= {f"{side}_embed_dim": options.dim, f"{side}_ffn_embed_dim": options.ffn}

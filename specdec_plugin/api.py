@@ -30,10 +30,12 @@ Several threads may share a session. One batch is decoded at a time, and calls t
 """
 
 import asyncio
+import logging
 import os
 import threading
 import time
 from argparse import Namespace
+from contextlib import contextmanager
 from dataclasses import Field, fields
 from itertools import islice
 from typing import (
@@ -254,14 +256,15 @@ class Session:
             seed: of the order of batches, where they are shuffled.
         """
         limits = [self.task.max_positions(), *(model.max_positions() for model in self.models)]
-        return self.task.get_batch_iterator(
-            dataset,
-            max_tokens,
-            batch_size,
-            utils.resolve_max_positions(*limits),
-            seed=seed,
-            disable_iterator_cache=True,  # else the first batch size is kept
-        )
+        with _without_notes():
+            return self.task.get_batch_iterator(
+                dataset,
+                max_tokens,
+                batch_size,
+                utils.resolve_max_positions(*limits),
+                seed=seed,
+                disable_iterator_cache=True,  # else the first batch size is kept
+            )
 
     def batches(self, dataset: Any, batch_size: int) -> List[Any]:
         """fairseq's batches of a data set, in memory."""
@@ -672,6 +675,18 @@ def open_folder(folder: Folder, device: Optional[str] = None, prefix_size: int =
     pieces = None if described is None else load_subwords(described, *languages.values())
     models = load_models(os.pathsep.join(map(folder.at, folder.model)), task, device)
     return Session(task, models, pieces, prefix_size, folder)
+
+
+@contextmanager
+def _without_notes() -> Iterator[None]:
+    """fairseq notes four settings of each iterator, which would be four lines a call of Python."""
+    notes = logging.getLogger("fairseq.tasks.fairseq_task")
+    level = notes.level
+    notes.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        notes.setLevel(level)
 
 
 def _check_lines(lines: Any) -> None:

@@ -117,6 +117,13 @@ def test_the_dictionaries_are_beside_the_checkpoint(corpus, tiny_verifier, tmp_p
     assert texts(both.translate_pieces(["one two"])) == texts(found)
 
 
+def test_a_call_prints_nothing(session, corpus, caplog, recwarn):
+    translator = session.translator("greedy")
+    with caplog.at_level(logging.INFO):
+        translator.translate_pieces(corpus.lines("test", "en")[:3], batch_size=2)
+    assert caplog.text == "" and not recwarn.list
+
+
 def test_a_long_line_is_cut_with_a_warning(session, caplog):
     lines = ["one", "one " * 1100]
     for _ in range(2):

@@ -36,14 +36,23 @@ time 4.00 s: encoder 37%, drafter 0%, verifier 40%, projection 20%, rest 3%"""
 
 def test_bytes_of_a_step_are_those_of_the_decoders_matrices(tmp_path: Path) -> None:
     options = large_model.get_parser().parse_args([*SMALL, "--folder", "x", "--output", "y"])
-    large_model.make(tmp_path / "model", options)
-    model = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "model" / "model.pt"))["model"]
+    large_model.make_model(tmp_path, large_model.dictionary(options.symbols), options)
+    model = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "model.pt"))["model"]
     read = [
         each for name, each in model.items()
         if name.startswith("decoder.") and each.dim() == 2 and "output_projection" not in name
         and "encoder_attn.k" not in name and "encoder_attn.v" not in name
     ]  # fmt: skip
     assert large_model.bytes_of_a_step(options) == 4 * sum(each.numel() for each in read)
+
+
+def test_a_folder_with_a_model_gets_as_many_sentences_as_are_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "model.pt").touch()  # is not made again
+    for count in ("8", "3"):
+        arguments = ["--folder", str(tmp_path), "--output", "y", "--sentences", count, "--ways"]
+        large_model.main([*SMALL, *arguments])
+        lines = (tmp_path / "test.src-tgt.src").read_text("utf-8").splitlines()
+        assert len(lines) == int(count)
 
 
 def test_a_failing_process_is_shown(tmp_path: Path) -> None:
