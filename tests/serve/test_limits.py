@@ -159,6 +159,29 @@ def test_sigterm_loses_no_accepted_request(packed, corpus):
         client.get("/health")
 
 
+def test_a_killed_server_leaves_no_request_without_an_answer_or_an_error(packed, corpus):
+    """Another one takes its address at once, and gives what is asked again."""
+    texts = ["\n".join(corpus.lines("train", "en")[start : start + 15]) for start in range(4)]
+    process = Process(packed, "--batch-size", 1, "--max-characters", 10_000)
+    client = process.ready()
+
+    def ask(text):
+        try:
+            return client.translate(text, method="fairseq").status
+        except (ConnectionError, http.client.HTTPException) as error:
+            return type(error)
+
+    def kill():
+        until(lambda: client.metric("specdec_open_requests") == len(texts) + 1)
+        process.process.kill()
+
+    *ends, _ = at_once([*(lambda text=text: ask(text) for text in texts), kill])
+    assert len(ends) == len(texts) and None not in ends and 200 not in ends
+    again = Process(packed, "--port", client.port)
+    assert again.ready().translate(texts[0].splitlines()[0]).status == 200
+    assert again.stop()[0] == 0
+
+
 @pytest.mark.parametrize(
     "flags, words",
     [
