@@ -1,0 +1,53 @@
+"""What a translation of one sentence is."""
+
+from typing import Any, Dict, NamedTuple, Optional, Tuple
+
+from torch import Tensor
+
+
+class Hypothesis(NamedTuple):
+    """A translation of one sentence.
+
+    Attributes:
+        tokens: (length,) indices in the target dictionary, the end of the sentence included.
+        score: as fairseq gives it: the mean of ``positional_scores``, unless ``lenpen`` or
+            ``unnormalized`` change that.
+        positional_scores: (length,) log-probability of each token.
+        iterations: passes of the model that verified drafts; None for fairseq's own search.
+        pieces: subword pieces with spaces between them.
+        text: ``pieces`` joined by the session's subword model; without one, the same as ``pieces``.
+        nbest: with ``nbest`` above 1, the best hypotheses, this one first; else none.
+        seconds: in which its batch was decoded; 0 where that is unknown.
+    """
+
+    tokens: Tensor
+    score: float
+    positional_scores: Tensor
+    iterations: Optional[int]
+    pieces: str
+    text: str
+    nbest: Tuple["Hypothesis", ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def accepted_tokens(self) -> Optional[float]:
+        """Tokens an iteration, the end of the sentence included; None for fairseq's own search."""
+        return None if self.iterations is None else len(self.tokens) / max(1, self.iterations)
+
+    def plain(self) -> Dict[str, Any]:
+        """The same in types that JSON has.
+
+        Returns:
+            ``text``, ``score``, ``pieces`` (a list), ``token_scores`` (a list that has the end of
+            the sentence too), ``iterations``, ``accepted_tokens``, ``seconds``, and ``nbest``.
+        """
+        return {
+            "text": self.text,
+            "score": self.score,
+            "pieces": self.pieces.split(),
+            "token_scores": self.positional_scores.tolist(),
+            "iterations": self.iterations,
+            "accepted_tokens": self.accepted_tokens,
+            "seconds": self.seconds,
+            "nbest": [each.plain() for each in self.nbest],
+        }

@@ -1,0 +1,130 @@
+"""Loading models, dictionaries and subwords, to decode from Python."""
+
+import os
+from argparse import Namespace
+from typing import Any, List, Mapping, Optional
+
+import torch
+from fairseq import utils
+from fairseq.checkpoint_utils import load_model_ensemble
+
+from ..errors import PluginError
+from ..fairseq_compat.mapping import mapped_models
+from ..fairseq_compat.tasks import TASK, set_up_task
+from ..folder import Folder, read_folder
+from ..subwords import load_sentencepiece, load_subwords
+from .session import DEFAULT, Session, Translator
+
+
+def load(
+    path: str,
+    data: Optional[str] = None,
+    *,
+    source_lang: Optional[str] = None,
+    target_lang: Optional[str] = None,
+    decoding: Optional[str] = DEFAULT,
+    device: Optional[str] = None,
+    subwords: Optional[str] = None,
+    task: str = TASK,
+    task_options: Optional[Mapping[str, Any]] = None,
+    **flags: Any,
+) -> Translator:
+    """Load models and build a translator.
+
+    Args:
+        path: a folder with ``specdec.json``, or a checkpoint that fairseq-train wrote; see
+            :func:`load_session`.
+        data: folder with ``dict.LANG.txt``; by default the folder of the checkpoint.
+        source_lang: source language, as in the names of the dictionaries.
+        target_lang: target language.
+        decoding: see :meth:`Session.translator`.
+        device: such as ``"cuda"``; by default the CPU.
+        subwords: a SentencePiece model; raw text needs it.
+        task, task_options: see :func:`load_session`.
+        flags: other options; see :meth:`Session.translator`.
+
+    Raises:
+        PluginError: a file is missing or does not fit, or an option is refused.
+    """
+    session = load_session(
+        path, data, source_lang=source_lang, target_lang=target_lang, device=device,
+        subwords=subwords, task=task, task_options=task_options,
+    )  # fmt: skip
+    return session.translator(decoding, **flags)
+
+
+def load_session(
+    path: str,
+    data: Optional[str] = None,
+    *,
+    source_lang: Optional[str] = None,
+    target_lang: Optional[str] = None,
+    device: Optional[str] = None,
+    subwords: Optional[str] = None,
+    task: str = TASK,
+    task_options: Optional[Mapping[str, Any]] = None,
+    prefix_size: int = 0,
+) -> Session:
+    """Load dictionaries and models.
+
+    Args:
+        path: a folder with ``specdec.json``, which has all that follows but ``device`` and
+            ``prefix_size``; or a checkpoint that fairseq-train wrote, and those of an ensemble are
+            joined by ``:``.
+        data: folder with ``dict.LANG.txt``, and binarised data if a split is decoded; by default
+            the folder of the checkpoint.
+        source_lang: source language, as in the names of the dictionaries; by default fairseq reads
+            both from the names of the data. Speech has none.
+        target_lang: target language.
+        device: such as ``"cuda"``; by default the CPU.
+        subwords: a SentencePiece model; raw text needs it.
+        task: as ``--task``, such as ``"specdec_translation_multi_simple_epoch"``.
+        task_options: the task's own, such as ``{"lang_pairs": "en-es", "decoder_langtok": True}``.
+        prefix_size: as for :class:`Session`.
+
+    Raises:
+        PluginError: a file is missing or is not what it should be.
+    """
+    if os.path.isdir(path):
+        given = [data, source_lang, target_lang, subwords, task_options]
+        if task != TASK or any(each is not None for each in given):
+            raise PluginError(
+                f"{path} is a folder, whose specdec.json tells the data, languages, subwords and "
+                "task: leave them out, or name its checkpoint."
+            )
+        return open_folder(read_folder(path), device, prefix_size)
+    folder = os.path.dirname(utils.split_paths(path)[0]) or "." if data is None else data
+    pieces = None if subwords is None else load_sentencepiece(subwords)
+    languages = {"source_lang": source_lang, "target_lang": target_lang}
+    built = set_up_task(task, folder, {**languages, **(task_options or {})})
+    return Session(built, load_models(path, built, device), pieces, prefix_size)
+
+
+def load_models(path: str, task: Any, device: Optional[str] = None) -> List[Any]:
+    """Load models for decoding.
+
+    Args:
+        path, device: as for :func:`load_session`.
+        task: fairseq's task, which has the dictionaries.
+
+    Raises:
+        PluginError: a file is missing or is not what it should be.
+    """
+    with mapped_models():
+        models, _ = load_model_ensemble(utils.split_paths(path), task=task)
+    for model in models:
+        model.float().eval()
+        model.prepare_for_inference_(Namespace(generation=Namespace(beam=1, no_beamable_mm=True)))
+        if device is not None:
+            model.to(torch.device(device))
+    return list(models)
+
+
+def open_folder(folder: Folder, device: Optional[str] = None, prefix_size: int = 0) -> Session:
+    """Load what a folder's ``specdec.json`` describes; see :func:`load_session`."""
+    languages = {"source_lang": folder.source_lang, "target_lang": folder.target_lang}
+    task = set_up_task(folder.task, folder.data, {**languages, **folder.task_options})
+    described = folder.described_subwords
+    pieces = None if described is None else load_subwords(described, *languages.values())
+    models = load_models(os.pathsep.join(map(folder.at, folder.model)), task, device)
+    return Session(task, models, pieces, prefix_size, folder)
