@@ -26,6 +26,9 @@ _HOPELESS = 0.4
 OUTLIER = 3.0
 #: Measurements whose median is usual.
 _USUAL = 8
+#: Other trials of drafts end when they have lost the time of so many sentences. Some sentences are
+#: slower with drafts even where most are faster.
+_PATIENCE = 3.0
 #: A trial that lost is repeated more rarely, up to so many times as rarely as the share allows.
 _RARER = 8.0
 
@@ -36,6 +39,7 @@ class _Way:
     def __init__(self) -> None:
         self.sentences = self.tokens = self.seconds = 0.0
         self.resume = 0.0  # seconds spent in all before which it is not tried again
+        self.debt = 0.0  # seconds that the trial under way has lost
         self.failures = 0
         self.hopeless = False  # the last trial was far slower
         self._recent: Deque[Tuple[int, int, float]] = deque(maxlen=_USUAL)
@@ -119,7 +123,7 @@ class Schedule:
         """Note how long sentences took that were drafted for by ``slice_``, or 0 for a queue."""
         settled, way = self._settled(size), self._way(slice_, size)
         trial = (slice_ != settled and way.tokens > 0) or (slice_ > 0 and way.tokens == 0)
-        if way.judged and trial:
+        if way.judged and trial and way.debt == 0.0:
             way.fade(_RECALLED)
         way.add(sentences, tokens, seconds)
         self.spent += seconds
@@ -128,13 +132,15 @@ class Schedule:
         best = self._way(settled, size).pace
         way.hopeless = way.pace - best > _HOPELESS * way.pace
         loss = min(seconds, OUTLIER * tokens * max(best, way.pace)) - tokens * best
-        if loss <= 0:
+        patience = _PATIENCE * self._sentence(size) if slice_ else 0.0
+        self.lost += max(0.0, loss)
+        way.debt = max(0.0, way.debt + loss)
+        if way.debt == 0.0:
             way.failures = 0
-            return
-        self.lost += loss
-        if way.judged:
-            way.resume = self.spent + min(2.0**way.failures, _RARER) * loss / SHARE
+        elif way.hopeless or (way.judged and way.debt > patience):
+            way.resume = self.spent + min(2.0**way.failures, _RARER) * way.debt / SHARE
             way.failures += 1
+            way.debt = 0.0
 
     def paces(self) -> Optional[Paces]:
         """Tokens a second without and with drafts; None if they were not compared."""
@@ -150,6 +156,11 @@ class Schedule:
 
     def _way(self, slice_: int, size: int) -> _Way:
         return self._slices[slice_] if slice_ else self._queue(size)
+
+    def _sentence(self, size: int) -> float:
+        """Seconds of a sentence in a queue."""
+        queue = self._queue(size)
+        return queue.seconds / queue.sentences
 
     def _settled(self, size: int) -> int:
         """The fastest way that is known: a slice, or 0 for a queue."""
@@ -167,7 +178,7 @@ class Schedule:
         way, queue = self._way(slice_, size), self._queue(size)
         if self.spent < way.resume:
             return False
-        sentence = queue.seconds / queue.sentences  # seconds
+        sentence = self._sentence(size)
         allowed = GRACE * sentence + SHARE * self.spent - self.lost
         if way.tokens > 0:
             sentences = slice_ or size

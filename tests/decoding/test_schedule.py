@@ -1,5 +1,7 @@
 """Whether a batch is a queue or drafted for: the faster way is found, and trials stay cheap."""
 
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -89,7 +91,17 @@ def test_a_sentence_that_other_work_holds_up_decides_nothing(held_up):
 
     run.schedule.record = record
     run.go(200)
-    assert run.ways.count(1) > 180
+    assert run.ways.count(1) > 170
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_drafts_that_are_faster_on_the_whole_are_kept(seed):
+    """Of single sentences, a fifth is slower with them."""
+    random, run = Random(seed), Run(1, 1.0, {1: 0.75})
+    for _ in range(400):
+        run.seconds[1] = 0.75 * random.lognormvariate(-0.06, 0.35)
+        run.batch()
+    assert run.total < 0.85 * run.sentences
 
 
 def test_nothing_is_remembered_after_forget():
