@@ -175,7 +175,7 @@ class Schedule:
 
     def _due(self, slice_: int, settled: int, size: int) -> bool:
         """Whether to try a way now: after a while, where it can be afforded."""
-        way, queue = self._way(slice_, size), self._queue(size)
+        way = self._way(slice_, size)
         if self.spent < way.resume:
             return False
         sentence = self._sentence(size)

@@ -1,7 +1,5 @@
 """Whether a batch is a queue or drafted for: the faster way is found, and trials stay cheap."""
 
-from random import Random
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -94,14 +92,13 @@ def test_a_sentence_that_other_work_holds_up_decides_nothing(held_up):
     assert run.ways.count(1) > 170
 
 
-@pytest.mark.parametrize("seed", range(20))
-def test_drafts_that_are_faster_on_the_whole_are_kept(seed):
-    """Of single sentences, a fifth is slower with them."""
-    random, run = Random(seed), Run(1, 1.0, {1: 0.75})
+@pytest.mark.parametrize("slow", range(1, 4))
+def test_a_slow_sentence_among_the_first_does_not_end_a_trial(slow):
+    run = Run(1, 1.0, {1: 0.6})
     for _ in range(400):
-        run.seconds[1] = 0.75 * random.lognormvariate(-0.06, 0.35)
+        run.seconds[1] = 2.2 if run.ways.count(1) == slow else 0.7
         run.batch()
-    assert run.total < 0.85 * run.sentences
+    assert run.total < 0.75 * run.sentences
 
 
 def test_nothing_is_remembered_after_forget():
