@@ -7,7 +7,7 @@ and keeps what its trials lose to a small share of the time. The output does not
 
 from collections import deque
 from statistics import median_low
-from typing import Deque, Dict, List, Optional, Tuple
+from typing import Deque, Dict, List, NamedTuple, Optional, Tuple
 
 from .guard import Gate, Paces
 
@@ -23,7 +23,7 @@ _UNKNOWN, _WORST = 1.5, 8.0
 _HOPELESS = 0.4
 #: Sentences that take more than so many times as long as usual were held up by other work of the
 #: machine. No more than that counts.
-OUTLIER = 3.0
+_OUTLIER = 3.0
 #: Measurements whose median is usual.
 _USUAL = 8
 #: Other trials of drafts end when they have lost the time of so many sentences. Some sentences are
@@ -31,6 +31,14 @@ _USUAL = 8
 _PATIENCE = 3.0
 #: A trial that lost is repeated more rarely, up to so many times as rarely as the share allows.
 _RARER = 8.0
+
+
+class _Record(NamedTuple):
+    """Sentences that were decoded together."""
+
+    sentences: int
+    tokens: int
+    seconds: float
 
 
 class _Way:
@@ -42,7 +50,7 @@ class _Way:
         self.debt = 0.0  # seconds that the trial under way has lost
         self.failures = 0
         self.hopeless = False  # the last trial was far slower
-        self._recent: Deque[Tuple[int, int, float]] = deque(maxlen=_USUAL)
+        self._recent: Deque[_Record] = deque(maxlen=_USUAL)
         self._records = 0
 
     @property
@@ -57,18 +65,18 @@ class _Way:
 
     def add(self, sentences: int, tokens: int, seconds: float) -> None:
         """Note some sentences."""
-        self._recent.append((sentences, tokens, seconds))
+        new = [_Record(sentences, tokens, seconds)]
+        self._recent += new
         self._records += 1
-        usual = median_low([seconds / tokens for _, tokens, seconds in self._recent])
-        new = [self._recent[-1]]
-        if self._records <= _JUDGED:  # the first of them may have been held up
+        usual = median_low([each.seconds / each.tokens for each in self._recent])
+        if self._records <= _JUDGED:  # little was known when the first ones were noted
             self.sentences = self.tokens = self.seconds = 0.0
             new = list(self._recent)
         self.fade(_MEMORY)
-        for sentences, tokens, seconds in new:
-            self.sentences += sentences
-            self.tokens += tokens
-            self.seconds += min(seconds, OUTLIER * usual * tokens)
+        for each in new:
+            self.sentences += each.sentences
+            self.tokens += each.tokens
+            self.seconds += min(each.seconds, _OUTLIER * usual * each.tokens)
 
     def fade(self, most: int) -> None:
         """Let what was measured count as so many sentences at most."""
@@ -131,8 +139,11 @@ class Schedule:
             return
         best = self._way(settled, size).pace
         way.hopeless = way.pace - best > _HOPELESS * way.pace
-        loss = min(seconds, OUTLIER * tokens * max(best, way.pace)) - tokens * best
-        patience = _PATIENCE * self._sentence(size) if slice_ else 0.0
+        loss = min(seconds, _OUTLIER * tokens * max(best, way.pace)) - tokens * best
+        self._judge(way, loss, _PATIENCE * self._sentence(size) if slice_ else 0.0)
+
+    def _judge(self, way: _Way, loss: float, patience: float) -> None:
+        """Go on with a trial, or end it where it has lost more seconds than ``patience``."""
         self.lost += max(0.0, loss)
         way.debt = max(0.0, way.debt + loss)
         if way.debt == 0.0:

@@ -7,7 +7,7 @@ import torch
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor
 
-from ..fairseq_compat.mapping import forget_pages
+from ..fairseq_compat.mapping import forget_pages, views_file
 from . import native
 from .backend import Backend, choose_backend
 from .linear import Linear, NativeLinear, parameters_of
@@ -100,10 +100,16 @@ class OutputProjection(Packed):
         return native.float_weight(weight), None if bias is None else native.float_weight(bias)
 
     def rows(self) -> Optional[Tensor]:
-        """(vocabulary, dim) float32 weights as the model has them; None if they are not so."""
-        weight = self._source.weight.detach()
-        plain = weight.dtype == torch.float32 and weight.is_contiguous()
-        return weight if plain and weight.device.type == "cpu" else None
+        """(vocabulary, dim) the model's own float32 weights.
+
+        None if the projection computes with others, or if they are in a file more than in memory.
+        """
+        weight = self._source.weight
+        float32 = weight.dtype == torch.float32 and self._dtype in (None, torch.float32)
+        if not float32 or not weight.is_contiguous() or weight.device.type != "cpu":
+            return None
+        # Reading a symbol of a mapped file brings its neighbours into memory, too.
+        return None if views_file(weight) else weight.detach()
 
     def entering(self, hidden: Tensor) -> Tensor:
         """What is multiplied with the weights: (rows, dim) behind the first head, if there is."""

@@ -1,10 +1,8 @@
 """Ruling symbols out with 8-bit scores before the others are scored in float32."""
 
 import ctypes
-from typing import Optional
 
 import torch
-from torch import Tensor
 
 from ..engine import native
 from ..engine.linear import NativeLinear
@@ -33,8 +31,8 @@ class Prefilter:
         version: of the projection's weights.
         rounded: the projection with 8-bit weights and inputs.
         error_bound: what bounds the difference between the two, with a state.
-        weights: (vocabulary, dim) the projection's own, where they are float32, row by row. Packed
-            ones have those of a symbol far apart, which makes single scores slow. None elsewhere.
+        weights: (vocabulary, dim) as the model has them, or None; see the projection's ``rows``.
+            Packed ones have those of a symbol far apart, which makes single scores slow.
     """
 
     def __init__(self, projection: OutputProjection) -> None:
@@ -42,7 +40,7 @@ class Prefilter:
         exact, rounded = projection.native, projection.packed(torch.int8)
         assert isinstance(exact, NativeLinear) and isinstance(rounded, NativeLinear)
         self.rounded = rounded
-        self.weights: Optional[Tensor] = projection.rows()
+        self.weights = projection.rows()
         self.error_bound = ErrorBound()
         native.library().error_bound_of(
             exact.handle, ctypes.byref(self.error_bound), torch.get_num_threads()

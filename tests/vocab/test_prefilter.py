@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from specdec_plugin.engine import CachedDecoder, native
+from specdec_plugin.engine import CachedDecoder, native, output_projection
 from specdec_plugin.engine.linear import NativeLinear
 from specdec_plugin.vocab.prefilter import Prefilter
 from tests.support import tiny
@@ -48,3 +48,17 @@ def test_a_self_draft_and_a_prefilter_share_the_rounded_projection():
     assert copy.projection.native is not prefilter.rounded
     states = torch.randn(3, copy.embedding.size(1))
     torch.testing.assert_close(copy.projection.native(states), 2 * prefilter.rounded(states))
+
+
+def test_single_scores_are_read_from_the_models_own_weights_where_those_compute():
+    model = tiny.model(0)
+    weight = model.decoder.output_projection.weight
+    rows = Prefilter(CachedDecoder(model.decoder).projection).weights
+    assert rows.data_ptr() == weight.data_ptr()
+    assert Prefilter(CachedDecoder(model.decoder, torch.bfloat16).projection).weights is None
+
+
+def test_a_mapped_file_is_not_read_for_single_scores(monkeypatch):
+    model = tiny.model(0)
+    monkeypatch.setattr(output_projection, "views_file", lambda weight: True)
+    assert Prefilter(CachedDecoder(model.decoder).projection).weights is None
