@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -105,6 +106,27 @@ def test_fork_after_first_use(threads):
 
     assert in_a_fork(work) and in_a_fork(work)
     assert decode() == expected
+
+
+@forks
+@pytest.mark.parametrize("way", ["greedy", "self-draft"])
+def test_threads_that_share_a_processor_do_not_wait_out_their_time_slices(way):
+    decode = decoder(way)
+
+    def seconds(threads):
+        torch.set_num_threads(threads)
+        decode()
+        begin = time.perf_counter()
+        decode()
+        return time.perf_counter() - begin
+
+    def work():
+        # Where others are busy, a system may put two threads on one processor, too.
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        alone = min(seconds(1) for _ in range(5))
+        return min(seconds(2) for _ in range(5)) < 10 * alone
+
+    assert in_a_fork(work)
 
 
 class Products:

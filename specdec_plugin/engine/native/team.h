@@ -1,6 +1,9 @@
 // Threads that share the work of a call.
 #pragma once
 
+#ifdef __linux__
+#include <sched.h>
+#endif
 #include <unistd.h>
 
 #include <algorithm>
@@ -39,6 +42,15 @@ static inline int in_tests(int spins) {
 #endif
 }
 
+// The processor that runs the calling thread; -1: nobody knows.
+static inline int processor() {
+#ifdef __linux__
+  return sched_getcpu();
+#else
+  return -1;
+#endif
+}
+
 // A count that one thread raises and others wait for. Waits mostly last microseconds, so a thread
 // spins first, for as long as a busy neighbour may take the other's processor: one that sleeps
 // sooner waits for its own processor next. Then it sleeps in the kernel.
@@ -48,6 +60,7 @@ class alignas(64) Counter {
 
   void raise() {
     delay_in_tests();
+    processor_.store(processor(), std::memory_order_relaxed);
     count_.fetch_add(1);
     wake();
   }
@@ -55,6 +68,7 @@ class alignas(64) Counter {
   // The same by the only thread that raises this count. A thread that is about to sleep may miss
   // it, and wakes up a millisecond later; to exclude that would take longer than most waits.
   void raise_quickly() {
+    processor_.store(processor(), std::memory_order_relaxed);
     count_.store(count_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     wake();
   }
@@ -66,6 +80,7 @@ class alignas(64) Counter {
     spins = in_tests(spins);
     for (int i = 0; i < spins; ++i) {
       if (reached(wanted)) return;
+      if (i % LOOKS == LOOKS - 1 && on_its_processor()) std::this_thread::yield();
 #if defined(__x86_64__) || defined(__i386__)
       __builtin_ia32_pause();
 #endif
@@ -81,9 +96,19 @@ class alignas(64) Counter {
 
  private:
   std::atomic<unsigned> count_{0};
-  std::atomic<int> sleepers_{0};
+  std::atomic<int> processor_{-1}, sleepers_{0};
   std::mutex mutex_;
   std::condition_variable raised_;
+
+  // Spins after which a wait takes longer than usual, and another look at the processors pays.
+  static constexpr int LOOKS = 64;
+
+  // Whether the thread that is waited for cannot run before this one lets it, as where the system
+  // has put both on one processor because others are busy. It would notice milliseconds later.
+  bool on_its_processor() const {
+    const int its = processor_.load(std::memory_order_relaxed);
+    return its >= 0 && its == processor();
+  }
 
   void wake() {
     delay_in_tests();
