@@ -32,6 +32,9 @@ _UNKNOWN_COST = 8.0
 #: Between two measurements, other work of the machine may hold iterations up. It counts no more
 #: than the time of so many.
 _HELD_UP = 8.0
+#: Another draft length is settled on if it takes at most this share of the time. Two measurements
+#: of the same length differ by some percent, too.
+_CLEARLY = 0.95
 #: Stands for the longest draft; see :meth:`Gate.way`.
 LONGEST = 1 << 30
 
@@ -261,7 +264,9 @@ class Guard:
     def _usual(self, bucket: _Bucket) -> float:
         """Seconds of an iteration, as far as they are known; of a first draft, of any other."""
         own = bucket.ways[self._way]
-        known = [own] if own.iterations else [each for each in bucket.ways if each.iterations]
+        if own.iterations:
+            return own.seconds / own.iterations
+        known = (each for each in bucket.ways if each.iterations)
         return max((each.seconds / each.iterations for each in known), default=math.inf)
 
     def _decide(self, rows: int) -> None:
@@ -307,7 +312,8 @@ class Guard:
             return
         bucket.trial = None
         tried.resume = bucket.spent + _PAUSE * trial.seconds
-        if loss <= 0 and tried.pace < settled.pace:
+        share = _CLEARLY if trial.way > 0 and bucket.settled > 0 else 1.0
+        if loss <= 0 and tried.pace < share * settled.pace:
             settled.resume, tried.failures = tried.resume, 0
             bucket.settled = trial.way
             return

@@ -5,9 +5,10 @@ is faster depends on the model, the text and the machine. So the schedule measur
 and keeps what its trials lose to a small share of the time. The output does not depend on it.
 """
 
+import math
 from collections import deque
 from statistics import median_low
-from typing import Deque, Dict, List, NamedTuple, Optional, Tuple
+from typing import Deque, Dict, NamedTuple, Optional
 
 from .guard import Gate, Paces
 
@@ -29,6 +30,9 @@ _USUAL = 8
 #: Other trials of drafts end when they have lost the time of so many sentences. Some sentences are
 #: slower with drafts even where most are faster.
 _PATIENCE = 3.0
+#: The first trial of drafts may have met other work of the machine. The second one follows after
+#: the time of so many sentences, at the latest.
+_AGAIN = 24.0
 #: A trial that lost is repeated more rarely, up to so many times as rarely as the share allows.
 _RARER = 8.0
 
@@ -50,6 +54,7 @@ class _Way:
         self.debt = 0.0  # seconds that the trial under way has lost
         self.failures = 0
         self.hopeless = False  # the last trial was far slower
+        self.tried = False  # a trial is under way, or was won
         self._recent: Deque[_Record] = deque(maxlen=_USUAL)
         self._records = 0
 
@@ -63,12 +68,23 @@ class _Way:
         """Whether enough was measured."""
         return self.hopeless or self.sentences >= _JUDGED
 
-    def add(self, sentences: int, tokens: int, seconds: float) -> None:
-        """Note some sentences."""
+    def add(self, sentences: int, tokens: int, seconds: float, other: Optional[float]) -> float:
+        """Note some sentences.
+
+        Args:
+            sentences: how many.
+            tokens: of them.
+            seconds: that they took.
+            other: the pace of another way, which is usual while only these are known.
+
+        Returns:
+            the seconds that count.
+        """
         new = [_Record(sentences, tokens, seconds)]
         self._recent += new
         self._records += 1
-        usual = median_low([each.seconds / each.tokens for each in self._recent])
+        paces = [each.seconds / each.tokens for each in self._recent]
+        usual = median_low(paces if len(paces) > 1 or other is None else [*paces, other])
         if self._records <= _JUDGED:  # little was known when the first ones were noted
             self.sentences = self.tokens = self.seconds = 0.0
             new = list(self._recent)
@@ -77,6 +93,7 @@ class _Way:
             self.sentences += each.sentences
             self.tokens += each.tokens
             self.seconds += min(each.seconds, _OUTLIER * usual * each.tokens)
+        return min(seconds, _OUTLIER * usual * tokens)
 
     def fade(self, most: int) -> None:
         """Let what was measured count as so many sentences at most."""
@@ -124,6 +141,7 @@ class Schedule:
         settled = self._settled(size)
         for slice_ in (0, *SLICES):
             if slice_ != settled and slice_ <= left and self._due(slice_, settled, size):
+                self._begin_trial(slice_, settled, size)
                 return slice_
         return settled
 
@@ -133,25 +151,42 @@ class Schedule:
         trial = (slice_ != settled and way.tokens > 0) or (slice_ > 0 and way.tokens == 0)
         if way.judged and trial and way.debt == 0.0:
             way.fade(_RECALLED)
-        way.add(sentences, tokens, seconds)
+        queue = self._queue(size)
+        known = queue.pace if slice_ and queue.tokens else None
+        counted = way.add(sentences, tokens, seconds, known)
         self.spent += seconds
-        if not trial or self._queue(size).tokens == 0:
+        if not trial or queue.tokens == 0:
             return
         best = self._way(settled, size).pace
         way.hopeless = way.pace - best > _HOPELESS * way.pace
-        loss = min(seconds, _OUTLIER * tokens * max(best, way.pace)) - tokens * best
-        self._judge(way, loss, _PATIENCE * self._sentence(size) if slice_ else 0.0)
+        sentence = self._sentence(size)
+        self._judge(way, counted - tokens * best, _PATIENCE * sentence if slice_ else 0.0, sentence)
 
-    def _judge(self, way: _Way, loss: float, patience: float) -> None:
-        """Go on with a trial, or end it where it has lost more seconds than ``patience``."""
+    def _begin_trial(self, slice_: int, settled: int, size: int) -> None:
+        """Let drafts be made where nobody drafts: a gate that refused them could never be asked."""
+        way = self._way(slice_, size)
+        if settled == 0 and not way.tried:
+            self.gate.forget()
+        way.tried = True
+
+    def _judge(self, way: _Way, loss: float, patience: float, sentence: float) -> None:
+        """Continue a trial, or end it where it has lost more than ``patience``.
+
+        Args:
+            way: that is tried.
+            loss: seconds that the last sentences lost, or -won.
+            patience: seconds.
+            sentence: seconds of a sentence without drafts.
+        """
         self.lost += max(0.0, loss)
         way.debt = max(0.0, way.debt + loss)
         if way.debt == 0.0:
             way.failures = 0
         elif way.hopeless or (way.judged and way.debt > patience):
-            way.resume = self.spent + min(2.0**way.failures, _RARER) * way.debt / SHARE
+            pause = min(2.0**way.failures, _RARER) * way.debt / SHARE
+            way.resume = self.spent + (pause if way.failures else min(pause, _AGAIN * sentence))
             way.failures += 1
-            way.debt = 0.0
+            way.debt, way.tried = 0.0, False
 
     def paces(self) -> Optional[Paces]:
         """Tokens a second without and with drafts; None if they were not compared."""
@@ -176,13 +211,11 @@ class Schedule:
     def _settled(self, size: int) -> int:
         """The fastest way that is known: a slice, or 0 for a queue."""
         queue = self._queue(size)
-        known: List[Tuple[float, int]] = [(queue.pace, 0)] if queue.tokens else []
-        known += [
-            (way.pace, slice_)
-            for slice_, way in self._slices.items()
-            if way.judged and slice_ <= size
-        ]
-        return min(known)[1] if known else 0
+        settled, pace = 0, queue.pace if queue.tokens else math.inf
+        for slice_, way in self._slices.items():
+            if slice_ <= size and way.judged and way.pace < pace:
+                settled, pace = slice_, way.pace
+        return settled
 
     def _due(self, slice_: int, settled: int, size: int) -> bool:
         """Whether to try a way now: after a while, where it can be afforded."""

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.decoding.guard import FixedGate
+from specdec_plugin.decoding.guard import FixedGate, Guard
 from specdec_plugin.decoding.schedule import GRACE, SHARE, SLICES, Schedule
 
 TOKENS = 20
@@ -99,6 +99,49 @@ def test_a_slow_sentence_among_the_first_does_not_end_a_trial(slow):
         run.seconds[1] = 2.2 if run.ways.count(1) == slow else 0.7
         run.batch()
     assert run.total < 0.75 * run.sentences
+
+
+class Guarded:
+    """Sentences one at a time; an undrafted token takes a second, each first draft 500 more."""
+
+    def __init__(self, drafted, stalls):
+        self.now, self.tokens, self.drafts = 0.0, 0, 0
+        self.drafted, self.stalls = drafted, stalls
+        self.gate = Guard(promising=1, lengths=2, clock=lambda: self.now)
+        self.schedule = Schedule(self.gate)
+
+    @property
+    def busy(self):
+        return self.now - 500 * min(self.stalls, self.drafts)
+
+    def sentence(self):
+        since, slice_ = self.now, self.schedule.next(1, 1)
+        if slice_ == 0:
+            self.now, self.tokens = self.now + 40, self.tokens + 40
+        else:
+            self.gate.begin()
+            left = 40
+            while left:
+                left -= self.iteration(self.gate.way(1, self.tokens), left)
+            self.gate.end(self.tokens)
+        self.schedule.record(slice_, 1, 1, 40, self.now - since)
+
+    def iteration(self, way, left):
+        added = 1 if way == 0 else min(8 if way == 1 else 20, left)
+        self.drafts += way > 0
+        held_up = 500 * (way > 0 and self.drafts <= self.stalls)
+        self.now += 1.1 if way == 0 else 1 + self.drafted * added + held_up
+        self.tokens += added
+        return added
+
+
+@pytest.mark.parametrize("stalls", [0, 1, 2])
+@pytest.mark.parametrize(("drafted", "share"), [(0.5, 0.6), (0.7, 0.8), (3.0, 1.02)])
+def test_drafts_are_tried_again_soon_where_other_work_held_the_first_up(drafted, share, stalls):
+    run = Guarded(drafted, stalls)
+    for _ in range(400):
+        run.sentence()
+    assert run.busy < share * 400 * 40
 
 
 def test_nothing_is_remembered_after_forget():
