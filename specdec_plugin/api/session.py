@@ -78,6 +78,9 @@ class Session:
     ) -> None:
         self.task = task
         self.models = models
+        self._first = next(models[0].parameters())
+        # fairseq gives a BART model the beams of the search that was built last.
+        self._have_beams = [model for model in models if hasattr(model, "set_beam_size")]
         self.subwords = subwords
         self.prefix_size = prefix_size
         self.folder = folder
@@ -86,7 +89,7 @@ class Session:
     @property
     def device(self) -> torch.device:
         """The device of the models."""
-        return next(self.models[0].parameters()).device
+        return self._first.device
 
     def translator(self, decoding: Optional[str] = DEFAULT, **flags: Any) -> "Translator":
         """Build a translator that shares the session's models.
@@ -267,10 +270,8 @@ class Session:
     ) -> List[List[Dict[str, Any]]]:
         device = self.device
         batch = utils.move_to_cuda(batch, device) if device.type == "cuda" else batch
-        # fairseq gives a BART model the beams of the search that was built last.
-        for model in self.models:
-            if hasattr(model, "set_beam_size"):
-                model.set_beam_size(getattr(generator, "beam_size", 1))
+        for model in self._have_beams:
+            model.set_beam_size(getattr(generator, "beam_size", 1))
         prefix = self._prefix(batch) if prefix is None else prefix.to(device)
         found: Any = self.task.inference_step(generator, self.models, batch, prefix)
         if device.type == "cuda":

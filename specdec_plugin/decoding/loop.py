@@ -66,8 +66,12 @@ class VerifiedStep:
         if self._native is not None:
             self._native.inform(needs)
 
+    def refresh(self) -> None:
+        """Pack weights again where they have changed."""
+        self.verifier.refresh()
+
     def start(self, batch: Batch) -> None:
-        """Begin a batch."""
+        """Begin a batch, after :meth:`refresh`."""
         self.verifier.start(batch)
         if self.preference is not None:
             self.preference.start(batch)
@@ -75,10 +79,9 @@ class VerifiedStep:
             self._native.start()
 
     def queues(self, batch: Batch) -> bool:
-        """Whether the kernels can decode a batch in one call, without drafts."""
+        """Whether the kernels can decode a batch in one call, without drafts; as :meth:`start`."""
         if self._native is None or self.preference is not None:
             return False
-        self.verifier.refresh()
         prefix = batch.constraints.prefix
         return self._native.takes(batch.constraints, 0 if prefix is None else prefix.size(1))
 
@@ -127,6 +130,9 @@ class UnverifiedStep:
 
     def inform(self, needs: FrozenSet[str]) -> None:
         """There is no verifier that could tell anything."""
+
+    def refresh(self) -> None:
+        """There are no weights."""
 
     def start(self, batch: Batch) -> None:
         """Nothing to prepare."""
@@ -249,6 +255,7 @@ class DecodingLoop:
             (length,), ``steps`` (iterations), and ``history``: (draft, added tokens) of each
             iteration.
         """
+        self.step.refresh()
         watched = self.keep_history or self.watcher is not None
         queues = not watched and self.step.exact and self.step.queues(batch)
         begin, found = 0, []

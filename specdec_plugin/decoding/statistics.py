@@ -2,15 +2,29 @@
 
 import time
 from collections import Counter
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 from .guard import FixedGate, Measured
 
 #: The share of iterations without drafts, from which on a run reports it.
 _HARDLY = 0.75
 PARTS = ("encoder", "drafter", "verifier", "projection")
+
+
+class _Timed:
+    """A block whose time is counted; a generator would take several times as long."""
+
+    __slots__ = ("begin", "part", "seconds")
+
+    def __init__(self, seconds: Dict[str, float], part: str) -> None:
+        self.seconds, self.part = seconds, part
+
+    def __enter__(self) -> None:
+        self.begin = time.perf_counter()
+
+    def __exit__(self, *error: Any) -> None:
+        self.seconds[self.part] += time.perf_counter() - self.begin
 
 
 @dataclass
@@ -60,16 +74,13 @@ class Statistics:
         """Forget everything, after a warm-up."""
         self.__dict__.update(Statistics().__dict__)
 
-    @contextmanager
-    def timed(self, part: str) -> Iterator[None]:
+    def timed(self, part: str) -> "_Timed":
         """Add the time of the block to ``part``.
 
         On a CUDA device work is queued, not done, when a block ends: there only
         ``total`` is right.
         """
-        begin = time.perf_counter()
-        yield
-        self.seconds[part] += time.perf_counter() - begin
+        return _Timed(self.seconds, part)
 
     def count(self, drafted: Sequence[int], kept: Sequence[int], emitted: Sequence[int]) -> None:
         """Add one iteration: tokens drafted, kept and emitted by each row."""

@@ -52,7 +52,7 @@ class Verifier:
                 engine.refresh()
 
     def start(self, batch: Batch, beams: int = 1) -> None:
-        """Project the encoder outputs of a batch and empty the caches.
+        """Project the encoder outputs of a batch and empty the caches, after :meth:`refresh`.
 
         Args:
             batch: the batch.

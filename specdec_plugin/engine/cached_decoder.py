@@ -12,13 +12,13 @@ from ..models.blockwise_transformer import LearnedFirstDecoder
 from ..models.proposal_heads import Source
 from .backend import Backend, choose_backend
 from .decoder_layer import DecoderLayer, Norm, linear_of
-from .encoder import amid
 from .kv_cache import KVCache
 from .linear import Linear, NativeLinear, parameters_of
 from .native import pointer
 from .native_layers import NativeLayers
 from .output_projection import OutputProjection
 from .positions import PositionTable
+from .spans import Spans, amid
 from .weights import Packed
 
 EncoderOut = Dict[str, List[Tensor]]
@@ -237,7 +237,8 @@ class CachedDecoder(Packed):
     def start(self, encoder_out: EncoderOut, capacity: int, beams: int = 1) -> DecoderState:
         """Begin a batch: project its source once for all layers, with nothing accepted yet.
 
-        There is one row a sentence, until :meth:`DecoderState.fork`.
+        There is one row a sentence, until :meth:`DecoderState.fork`. Where weights may have
+        changed, :meth:`refresh` has to be called before.
 
         Args:
             encoder_out: what fairseq's Transformer encoder returned: ``encoder_out``
@@ -248,7 +249,6 @@ class CachedDecoder(Packed):
         Returns:
             the state for :meth:`forward`.
         """
-        self.refresh()
         encoded = encoder_out["encoder_out"][0].detach().transpose(0, 1)
         padding, lengths = _padding_of(encoder_out), None
         if padding is not None and self._native is not None:
@@ -271,8 +271,8 @@ class CachedDecoder(Packed):
         """(rows, src, dim) to (2 * layers, rows, heads, src, head_dim)."""
         count, (rows, source, _) = 2 * len(self.decoder.layers), encoded.shape
         if isinstance(self._source_in, NativeLinear):
-            begins, starts = torch.zeros(rows, dtype=torch.long), torch.arange(rows + 1) * source
-            source_kv = self._source_in.by_vector(encoded, begins, starts, count, self._heads)
+            spans = Spans.of(rows, source, None)
+            source_kv = self._source_in.by_vector(encoded, spans, count, self._heads)
             return source_kv.view(count, rows, self._heads, source, -1)
         source_kv = self._source_in(encoded.to(self.dtype).flatten(0, 1))
         source_kv = source_kv.view(rows, source, count, self._heads, -1)
@@ -470,18 +470,15 @@ class CachedDecoder(Packed):
         encoded = encoder_out["encoder_out"][0].detach().transpose(0, 1)
         padding = _padding_of(encoder_out)
         rows, source = encoded.shape[:2]
-        begins, lengths = torch.zeros(rows, dtype=torch.long), torch.full((rows,), source)
-        if padding is not None:
-            if amid(padding):
-                encoded, padding, _ = _moved_to_front(encoded, padding)
-            begins, lengths = padding.byte().argmin(1), (~padding).sum(1)
-        starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+        if padding is not None and amid(padding):
+            encoded, padding, _ = _moved_to_front(encoded, padding)
+        spans = Spans.of(rows, source, padding)
         count = 2 * len(self.decoder.layers)
         assert isinstance(self._source_in, NativeLinear)
-        source_kv = self._source_in.by_vector(encoded, begins, starts, count, self._heads)
-        call.source_kv, call.source_starts = source_kv.data_ptr(), starts.data_ptr()
-        call.sources, call.source_length = rows, int(lengths.max())
-        return [source_kv, starts]
+        source_kv = self._source_in.by_vector(encoded, spans, count, self._heads)
+        call.source_kv, call.source_starts = source_kv.data_ptr(), spans.starts.data_ptr()
+        call.sources, call.source_length = rows, spans.longest
+        return [source_kv, spans.starts]
 
     def _describe_positions(self, longest: int, new: int, call: Any) -> None:
         positions = self._reach(longest, new)

@@ -12,6 +12,7 @@ from .backend import Backend, choose_backend
 from .decoder_layer import unusual_attention, unusual_linear
 from .native_layers import NativeLayers
 from .positions import PositionTable
+from .spans import amid
 from .weights import Packed
 
 #: Takes fairseq's ``net_input`` and gives what fairseq's encoder returns.
@@ -139,15 +140,6 @@ class FastEncoder(Packed):
             mask = torch.zeros(padding.shape).masked_fill_(padding, float("-inf"))
         embedded = self.encoder.forward_embedding(tokens)[0].detach().float()
         return self._layers.encode(embedded.contiguous(), mask)
-
-
-def amid(padding: Optional[Tensor]) -> bool:
-    """Whether anything in (rows, src) is padding between two symbols."""
-    if padding is None:
-        return False
-    real = (~padding).byte()
-    first, last = real.argmax(1), real.size(1) - 1 - real.flip(1).argmax(1)
-    return bool((last - first + 1 != real.sum(1)).any())
 
 
 def _layers(encoder: TransformerEncoderBase) -> List[Any]:

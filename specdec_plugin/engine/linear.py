@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from . import native
 from .packed_files import Place
+from .spans import Spans
 from .weights import NotFiniteError, is_finite
 
 # In elements, for float32.  Below SMALL the plain layout is as fast and saves the copy; from
@@ -174,15 +175,12 @@ class NativeLinear:
         )
         return out
 
-    def by_vector(
-        self, inputs: Tensor, begins: Tensor, starts: Tensor, count: int, heads: int
-    ) -> Tensor:
+    def by_vector(self, inputs: Tensor, spans: Spans, count: int, heads: int) -> Tensor:
         """The same, for outputs that are ``count`` vectors of ``heads`` parts each.
 
         Args:
             inputs: (rows, length, inputs).
-            begins: (rows,) long, where the inputs of each row begin that count.
-            starts: (rows + 1,) long, how many they are in the rows before; the total.
+            spans: which of them count.
             count: how many vectors.
             heads: parts of each.
 
@@ -191,13 +189,13 @@ class NativeLinear:
             of a part).
         """
         inputs = inputs.float().contiguous()
-        out = inputs.new_empty(count, int(starts[-1]) * (self.outputs // count))
+        out = inputs.new_empty(count, spans.total * (self.outputs // count))
         call = native.SourceKvCall(
             inputs=inputs.data_ptr(),
             rows=inputs.size(0),
             stride=inputs.size(1),
-            begins=begins.data_ptr(),
-            starts=starts.data_ptr(),
+            begins=spans.begins.data_ptr(),
+            starts=spans.starts.data_ptr(),
             count=count,
             heads=heads,
             out=out.data_ptr(),

@@ -13,6 +13,7 @@ from . import native
 from .backend import Backend
 from .kv_cache import KVCache
 from .linear import NativeLinear, parameters_of
+from .spans import Spans
 
 
 class NativeLayers:
@@ -120,19 +121,15 @@ class NativeLayers:
         """
         rows, width = tokens.shape
         tokens = tokens.contiguous()
-        starts, lengths = torch.zeros(rows, dtype=torch.long), torch.full((rows,), width)
-        order = torch.arange(rows)
-        if padding is not None:
-            starts, lengths = padding.byte().argmin(1), (~padding).sum(1)
-            order = lengths.argsort(descending=True)
+        spans = Spans.of(rows, width, padding)
         out = torch.empty(rows, width, self._dim)
         call = native.EncodeCall(
             tokens=tokens.data_ptr(),
             rows=rows,
             stride=width,
-            order=order.data_ptr(),
-            starts=starts.data_ptr(),
-            lengths=lengths.data_ptr(),
+            order=spans.order.data_ptr(),
+            starts=spans.begins.data_ptr(),
+            lengths=spans.lengths.data_ptr(),
             positions=native.pointer(positions),
             position_limit=0 if positions is None else positions.size(0),
             out=out.data_ptr(),

@@ -78,11 +78,14 @@ class Weights:
         """Compare the weights with those that were last seen."""
         if self._released:
             return
-        now = [(each.data_ptr(), each._version) for each in self._parameters()]
+        # It is looked at for every batch, so that generators would cost too much.
+        tables = self._tables.values()
+        parameters = [each for table in tables for each in table.values() if each is not None]
+        now = [(each.data_ptr(), each._version) for each in parameters]
         if self._trained or now != self._seen:
             self.version += 1
             self._seen, self._trained = now, False
-            self._storages = [each.untyped_storage() for each in self._parameters()]
+            self._storages = [each.untyped_storage() for each in parameters]
 
     def share(self, form: Any, packed: Any) -> None:
         """Let others find what was packed of this version.
@@ -105,11 +108,6 @@ class Weights:
         self._released, self._storages = True, []
         for parameter in part.parameters():
             parameter.data = parameter.new_empty(0)
-
-    def _parameters(self) -> Iterator[nn.Parameter]:
-        return (
-            each for table in self._tables.values() for each in table.values() if each is not None
-        )
 
     def check(self, mapped: bool = False) -> None:
         """Refuse weights of which no output can be computed, once a version.

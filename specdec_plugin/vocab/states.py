@@ -50,6 +50,7 @@ class StateReader:
         Returns:
             (tokens, dim) states and (tokens, K) the likeliest tokens there, the likeliest first.
         """
+        self._engine.refresh()
         state = self._engine.start(self._encode(net_input), fed.size(1))
         hidden = self._engine.feed(state, fed)[fed.ne(self._pad)]
         projection = self._engine.projection

@@ -244,6 +244,7 @@ class TestStaleWeights:
 
     def assert_fresh(self, engine, model, tolerance=1e-5):
         encoder_out, tokens = encode(model), random_tokens(3, 5)
+        engine.refresh()
         logits = logits_of(engine, engine.start(encoder_out, 8), tokens)
         expected = full_logits(model, tokens, encoder_out).float()
         torch.testing.assert_close(logits, expected, atol=tolerance, rtol=tolerance)
@@ -292,6 +293,7 @@ class TestStaleWeights:
         with torch.no_grad():
             model.decoder.layers[0].fc1.bias.add_(1)
         with torch.inference_mode():
+            engine.refresh()
             engine.start(encoder_out, 80)
         self.assert_fresh(engine, model)
 

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from specdec_plugin.engine.linear import NativeLinear
+from specdec_plugin.engine.spans import Spans
 
 SIZES = [(1, 1), (33, 16), (64, 30), (23, 65), (7, 3)]
 ROWS = [1, 2, 3, 5, 12, 13, 30]
@@ -122,12 +123,15 @@ def test_strided_and_half_inputs():
 def test_rows_of_a_source_have_their_outputs_by_vector_and_part(lengths, dtype):
     count, heads, size, inputs = 4, 3, 5, 33
     linear = NativeLinear([torch.randn(count * heads * size, inputs)], None, dtype)
-    starts = torch.tensor([0, *lengths]).cumsum(0)
     begins = torch.arange(len(lengths)) % 3
     padded = torch.randn(inputs, len(lengths), max(lengths) + 2).permute(1, 2, 0)
+    at, begin = torch.arange(max(lengths) + 2), begins.unsqueeze(1)
+    padding = (at < begin) | (at >= begin + torch.tensor(lengths).unsqueeze(1))
     real = [padded[row, begin : begin + n] for row, (begin, n) in enumerate(zip(begins, lengths))]
     flat = linear(torch.cat(real)).view(-1, count, heads, size)
-    found = linear.by_vector(padded, begins, starts, count, heads)
+    spans = Spans.of(*padding.shape, padding)
+    assert spans.lengths.tolist() == lengths
+    found = linear.by_vector(padded, spans, count, heads)
     rows = [each.permute(1, 2, 0, 3) for each in flat.split(lengths)]
     wanted = torch.cat([each.flatten(1) for each in rows], dim=1)
     assert torch.equal(found, wanted)

@@ -110,6 +110,7 @@ class NATDrafter(Drafter):
             encoded = batch.encoder_outs[self.shared]
         self.statistics.drafter_sources += batch.size
         capacity = min(batch.constraints.max_len + 1 + self.block_size, 256)
+        self.engine.refresh()
         self._state = self.engine.start(encoded, capacity)
         if self._chain is not None:
             self._chain.follow()

@@ -1,0 +1,62 @@
+"""Where the symbols of a padded batch are, as the kernels read it."""
+
+import functools
+from typing import NamedTuple, Optional
+
+import torch
+from torch import Tensor
+
+
+class Spans(NamedTuple):
+    """The symbols of each row, which are behind each other.
+
+    Attributes:
+        begins: (rows,) long, the position of the first.
+        lengths: (rows,) long, how many they are.
+        starts: (rows + 1,) long, how many the rows before have; the total.
+        order: (rows,) long, the rows, those with many symbols first.
+        longest: the most symbols of a row.
+        total: those of all rows.
+    """
+
+    begins: Tensor
+    lengths: Tensor
+    starts: Tensor
+    order: Tensor
+    longest: int
+    total: int
+
+    @classmethod
+    def of(cls, rows: int, width: int, padding: Optional[Tensor]) -> "Spans":
+        """Those of a batch; nobody may change their tensors.
+
+        Args:
+            rows: of the batch.
+            width: of the batch.
+            padding: (rows, width) true before or behind the symbols of a row; None: nowhere.
+        """
+        if padding is None:
+            return _unpadded(rows, width)
+        lengths = (~padding).sum(1)
+        return cls._make_of(padding.byte().argmin(1), lengths)
+
+    @classmethod
+    def _make_of(cls, begins: Tensor, lengths: Tensor) -> "Spans":
+        starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+        order = lengths.argsort(descending=True, stable=True)
+        return cls(begins, lengths, starts, order, int(lengths.max()), int(starts[-1]))
+
+
+# Sentences are decoded one at a time, too: then PyTorch's operators take longer than their work.
+@functools.lru_cache(maxsize=256)
+def _unpadded(rows: int, width: int) -> Spans:
+    return Spans._make_of(torch.zeros(rows, dtype=torch.long), torch.full((rows,), width))
+
+
+def amid(padding: Optional[Tensor]) -> bool:
+    """Whether anything in (rows, width) is padding between two symbols."""
+    if padding is None:
+        return False
+    real = (~padding).byte()
+    first, last = real.argmax(1), real.size(1) - 1 - real.flip(1).argmax(1)
+    return bool((last - first + 1 != real.sum(1)).any())
