@@ -174,7 +174,7 @@ class Schedule:
 
         Args:
             way: that is tried.
-            loss: seconds that the last sentences lost, or -won.
+            loss: seconds that the last sentences lost; negative if they were faster.
             patience: seconds.
             sentence: seconds of a sentence without drafts.
         """
