@@ -78,7 +78,6 @@ class Session:
     ) -> None:
         self.task = task
         self.models = models
-        self._first = next(models[0].parameters())
         # fairseq gives a BART model the beams of the search that was built last.
         self._have_beams = [model for model in models if hasattr(model, "set_beam_size")]
         self.subwords = subwords
@@ -89,7 +88,7 @@ class Session:
     @property
     def device(self) -> torch.device:
         """The device of the models."""
-        return self._first.device
+        return next(self.models[0].parameters()).device
 
     def translator(self, decoding: Optional[str] = DEFAULT, **flags: Any) -> "Translator":
         """Build a translator that shares the session's models.

@@ -30,11 +30,11 @@ _USUAL = 8
 #: Other trials of drafts end when they have lost the time of so many sentences. Some sentences are
 #: slower with drafts even where most are faster.
 _PATIENCE = 3.0
-#: The first trial of drafts may have met other work of the machine. The second one follows after
-#: the time of so many sentences, at the latest.
+#: The first trial may have met other work of the machine. The second one follows after the time of
+#: so many sentences, if it can be afforded then.
 _AGAIN = 24.0
-#: A trial that lost is repeated more rarely, up to so many times as rarely as the share allows.
-_RARER = 8.0
+#: A trial that lost is repeated half as often as the one before, so many times.
+_RARER = 3
 
 
 class _Record(NamedTuple):
@@ -55,6 +55,7 @@ class _Way:
         self.failures = 0
         self.hopeless = False  # the last trial was far slower
         self.tried = False  # a trial is under way, or was won
+        self.held_up = False  # that trial, by other work of the machine
         self._recent: Deque[_Record] = deque(maxlen=_USUAL)
         self._records = 0
 
@@ -154,6 +155,7 @@ class Schedule:
         queue = self._queue(size)
         known = queue.pace if slice_ and queue.tokens else None
         counted = way.add(sentences, tokens, seconds, known)
+        way.held_up = counted < seconds or (way.held_up and way.debt > 0)
         self.spent += seconds
         if not trial or queue.tokens == 0:
             return
@@ -163,9 +165,9 @@ class Schedule:
         self._judge(way, counted - tokens * best, _PATIENCE * sentence if slice_ else 0.0, sentence)
 
     def _begin_trial(self, slice_: int, settled: int, size: int) -> None:
-        """Let drafts be made where nobody drafts: a gate that refused them could never be asked."""
+        """Let the gate forget a first trial that was held up: it would go on to refuse drafts."""
         way = self._way(slice_, size)
-        if settled == 0 and not way.tried:
+        if settled == 0 and not way.tried and way.held_up and way.failures == 1:
             self.gate.forget()
         way.tried = True
 
@@ -183,7 +185,7 @@ class Schedule:
         if way.debt == 0.0:
             way.failures = 0
         elif way.hopeless or (way.judged and way.debt > patience):
-            pause = min(2.0**way.failures, _RARER) * way.debt / SHARE
+            pause = 2.0 ** min(way.failures, _RARER) * way.debt / SHARE
             way.resume = self.spent + (pause if way.failures else min(pause, _AGAIN * sentence))
             way.failures += 1
             way.debt, way.tried = 0.0, False

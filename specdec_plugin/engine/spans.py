@@ -7,6 +7,10 @@ import torch
 from torch import Tensor
 
 
+#: Rows of a batch whose spans are kept where nothing is padded.
+FEW = 8
+
+
 class Spans(NamedTuple):
     """The symbols of each row, which are behind each other.
 
@@ -36,7 +40,7 @@ class Spans(NamedTuple):
             padding: (rows, width) true before or behind the symbols of a row; None: nowhere.
         """
         if padding is None:
-            return _unpadded(rows, width)
+            return (_unpadded if rows > FEW else _kept)(rows, width)
         lengths = (~padding).sum(1)
         return cls._make_of(padding.byte().argmin(1), lengths)
 
@@ -47,10 +51,12 @@ class Spans(NamedTuple):
         return cls(begins, lengths, starts, order, int(lengths.max()), int(starts[-1]))
 
 
-# Sentences are decoded one at a time, too: then PyTorch's operators take longer than their work.
-@functools.lru_cache(maxsize=256)
 def _unpadded(rows: int, width: int) -> Spans:
     return Spans._make_of(torch.zeros(rows, dtype=torch.long), torch.full((rows,), width))
+
+
+# For a few sentences, making these tensors takes longer than what they are made for.
+_kept = functools.lru_cache(maxsize=256)(_unpadded)
 
 
 def amid(padding: Optional[Tensor]) -> bool:

@@ -116,15 +116,16 @@ def test_threads_that_share_a_processor_do_not_wait_out_their_time_slices(way):
     def seconds(threads):
         torch.set_num_threads(threads)
         decode()
-        begin = time.perf_counter()
+        begin = time.process_time()  # of all threads; other programs do not count
         decode()
-        return time.perf_counter() - begin
+        return time.process_time() - begin
 
     def work():
         # Where others are busy, a system may put two threads on one processor, too.
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         alone = min(seconds(1) for _ in range(5))
-        return min(seconds(2) for _ in range(5)) < 10 * alone
+        # A tiny model takes a millisecond, and each meeting of threads would take another one.
+        return min(seconds(2) for _ in range(5)) < 100 * alone
 
     assert in_a_fork(work)
 

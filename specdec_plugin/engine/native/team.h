@@ -56,11 +56,17 @@ static inline int processor() {
 // sooner waits for its own processor next. Then it sleeps in the kernel.
 class alignas(64) Counter {
  public:
-  void reset() { count_.store(0); }
+  void reset() {
+    count_.store(0);
+    processor_.store(-1, std::memory_order_relaxed);
+  }
+
+  // Tells where the thread runs that will raise this count.
+  void locate() { processor_.store(processor(), std::memory_order_relaxed); }
 
   void raise() {
     delay_in_tests();
-    processor_.store(processor(), std::memory_order_relaxed);
+    locate();
     count_.fetch_add(1);
     wake();
   }
@@ -68,7 +74,7 @@ class alignas(64) Counter {
   // The same by the only thread that raises this count. A thread that is about to sleep may miss
   // it, and wakes up a millisecond later; to exclude that would take longer than most waits.
   void raise_quickly() {
-    processor_.store(processor(), std::memory_order_relaxed);
+    locate();
     count_.store(count_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     wake();
   }
@@ -101,7 +107,7 @@ class alignas(64) Counter {
   std::condition_variable raised_;
 
   // Spins after which a wait takes longer than usual, and another look at the processors pays.
-  static constexpr int LOOKS = 64;
+  static constexpr int LOOKS = 32;
 
   // Whether the thread that is waited for cannot run before this one lets it, as where the system
   // has put both on one processor because others are busy. It would notice milliseconds later.
@@ -169,6 +175,7 @@ class Helpers {
     state.size = threads;
     for (int index = 0; index < threads; ++index) state.arrivals[index].reset();
     for (int index = 1; index < threads; ++index) state.started[index].raise();
+    state.arrivals[0].locate();
     body(Team(0, threads, state.arrivals.get()));
     for (int index = 1; index < threads; ++index)
       state.ended[index].wait_for(state.started[index].value(), SPINS);
@@ -200,6 +207,8 @@ class Helpers {
       for (unsigned job = 1;; ++job) {
         started[index].wait_for(job, SPINS);
         if (size == 0) return;
+        arrivals[index].locate();
+        ended[index].locate();
         call(body, Team(index, size, arrivals.get()));
         ended[index].raise();
       }
