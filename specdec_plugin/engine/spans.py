@@ -6,7 +6,6 @@ from typing import NamedTuple, Optional
 import torch
 from torch import Tensor
 
-
 #: Rows of a batch whose spans are kept where nothing is padded.
 FEW = 8
 
