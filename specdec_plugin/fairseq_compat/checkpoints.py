@@ -23,6 +23,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass import constants
 from fairseq.distributed import utils as distributed_utils
+from hydra.errors import HydraException
 
 from ..errors import PluginError
 from .hub import keep_task_overrides
@@ -268,8 +269,8 @@ def _naming_what_is_wrong(load: Callable[..., Any]) -> Callable[..., Any]:
 
 #: What fairseq raises where a checkpoint's options are not those that it writes.
 _ODD_VALUES = (
-    ArithmeticError, AssertionError, AttributeError, LookupError, SyntaxError, TypeError,
-    ValueError,
+    ArithmeticError, AssertionError, AttributeError, HydraException, LookupError, SyntaxError,
+    TypeError, ValueError,
 )  # fmt: skip
 
 

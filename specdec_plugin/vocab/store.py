@@ -38,7 +38,7 @@ class StateStore:
         self._identity = {**identity, "dim": dim, "top_k": top_k}
         self.dim, self.top_k = dim, top_k
         self.count = self.batches = 0
-        known = read_progress(folder)
+        known = read_progress(folder, resumed=True)
         if known is not None:
             self._resume(known)
         for name in _FILES:  # behind that, a batch that was not finished
@@ -73,16 +73,23 @@ class StateStore:
         for name, values in (("states", states), ("tokens", tokens)):
             with open(self._path(name), "ab") as file:
                 file.write(values.cpu().numpy().astype(_FILES[name]).tobytes())
+        before = {"count": self.count, "batches": self.batches}
         self.count += len(states)
         self.batches += 1
-        progress = {"identity": self._identity, "count": self.count, "batches": self.batches}
+        now = {"count": self.count, "batches": self.batches}
+        progress = {"identity": self._identity, **now, "before": before}
         with open(self._path("progress.tmp"), "w", encoding="utf-8") as file:
             json.dump(progress, file)
         os.replace(self._path("progress.tmp"), self._path("progress.json"))
 
 
-def read_progress(folder: str) -> Optional[Dict[str, Any]]:
+def read_progress(folder: str, resumed: bool = False) -> Optional[Dict[str, Any]]:
     """What a :class:`StateStore` noted; None where there is none.
+
+    Args:
+        folder: of the store.
+        resumed: where power was lost, the files may lack the end of the last batch. Then tell what
+            there was before it.
 
     Raises:
         PluginError: it is damaged, or files of states are shorter than it tells.
@@ -90,6 +97,9 @@ def read_progress(folder: str) -> Optional[Dict[str, Any]]:
     try:
         with open(os.path.join(folder, "progress.json"), encoding="utf-8") as file:
             known = json.load(file)
+        before = {**known, **known.get("before", {})}
+        if resumed and not _fits(folder, known):
+            known = before
         _check(folder, known)
     except FileNotFoundError:
         return None
@@ -111,6 +121,14 @@ def _check(folder: str, known: Dict[str, Any]) -> None:
         size = known["count"] * widths[name] * np.dtype(dtype).itemsize
         if size > 0 and os.path.getsize(os.path.join(folder, name)) < size:
             raise ValueError(f"{name} is too short")
+
+
+def _fits(folder: str, known: Dict[str, Any]) -> bool:
+    try:
+        _check(folder, known)
+    except (LookupError, OSError, TypeError, ValueError):
+        return False
+    return True
 
 
 class States:

@@ -368,6 +368,8 @@ class TestRefusals:
             ({"encoder_layers": 3}, "lack encoder.layers.2."),
             ({"decoder_layers": 1}, "have decoder.layers.1."),
             ({"vocab_size": 50}, "no table of 50 symbols"),
+            ({"vocab_size": 10**30}, "no table of 1000"),
+            ({"decoder_attention_heads": 1.5}, "contradict each other"),
             ({"vocab_size": 20}, "have 20 rows"),
         ],
     )

@@ -14,13 +14,13 @@ from tests.faults import fuzz, kill
 FOUND = {
     "model": [0, 3, 12, 62, 1017, 1037],
     "heads": [2, 9, 11, 16, 20, 22, 1041],
-    "drafter": [9, 12, 15, 60, 1044],
+    "drafter": [9, 12, 15, 60, 1044, 500311],
     "average": [13, 1014, 1027],
     "dictionary": [0, 2, 5, 9],
     "states": [0, 3, 7, 8, 9, 13, 20],
     "journal": [0, 5, 8, 9, 10, 23],
     "shard": [10],
-    "import": [8],
+    "import": [8, 500126, 500488],
 }
 SLOW = ("import",)  # which imports transformers
 
@@ -57,13 +57,30 @@ def test_the_fuzzer_measures_memory_and_time(tmp_path, monkeypatch):
     assert fuzz.run(signal.pause, tmp_path).what == "hangs"
 
 
-def test_states_without_their_end(tmp_path):
+DAMAGED = r"are damaged or incomplete\. Remove the folder"
 
+
+def test_states_without_the_end_of_their_last_batch(tmp_path):
     store = StateStore(str(tmp_path), {}, 4, 2)
     store.append(torch.zeros(5, 4), torch.zeros(5, 2))
+    store.append(torch.ones(3, 4), torch.ones(3, 2))
+    os.truncate(tmp_path / "states", 8 * 4 * 2 - 11)
+    with pytest.raises(PluginError, match=DAMAGED):
+        States([str(tmp_path)])
+    again = StateStore(str(tmp_path), {}, 4, 2)
+    assert (again.count, again.batches) == (5, 1)
+    again.append(torch.ones(3, 4), torch.ones(3, 2))
+    states = torch.cat([torch.tensor(chunk) for chunk, _ in States([str(tmp_path)]).chunks()])
+    assert states.sum(1).tolist() == [0] * 5 + [4] * 3
+
+
+def test_states_without_more_than_that(tmp_path):
+    store = StateStore(str(tmp_path), {}, 4, 2)
+    for _ in range(2):
+        store.append(torch.zeros(5, 4), torch.zeros(5, 2))
     os.truncate(tmp_path / "states", 11)
     for use in (lambda: States([str(tmp_path)]), lambda: StateStore(str(tmp_path), {}, 4, 2)):
-        with pytest.raises(PluginError, match=r"are damaged or incomplete\. Remove the folder"):
+        with pytest.raises(PluginError, match=DAMAGED):
             use()
 
 

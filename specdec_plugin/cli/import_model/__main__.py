@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, Optional, Sequence
 from ...errors import PluginError
 from ...fairseq_compat.checkpoints import save_whole
 from .symbols import SUBWORDS, Symbols, has_target_vocabulary, read_json, read_symbols
-from .weights import Checkpoint, convert, read_kind, read_tensors, start_id
+from .weights import Checkpoint, convert, read_kind, read_tensors, start_id, table_size
 
 EXAMPLE = """example:
   specdec-import --from transformers opus-mt-en-es --output imported -s en -t es
@@ -51,13 +51,15 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
 
 def _import(options: argparse.Namespace) -> None:
     config, _ = read_kind(options.folder)
-    size = config.get("vocab_size", 0)
+    tensors = read_tensors(options.folder)
+    size = table_size(config, "vocab_size", tensors)
     source = target = read_symbols(options.folder, size)
     if has_target_vocabulary(options.folder):
-        size = config.get("decoder_vocab_size") or size
+        if config.get("decoder_vocab_size"):
+            size = table_size(config, "decoder_vocab_size", tensors)
         target = read_symbols(options.folder, size, target=True)
     start = start_id(options.folder, config, target)
-    checkpoint = convert(config, read_tensors(options.folder), source, target, start)
+    checkpoint = convert(config, tensors, source, target, start)
     languages = {options.source_lang: source, options.target_lang: target}
     write(options.folder, options.output, checkpoint, languages)
     print(f"{options.output}/model.pt: {len(checkpoint.state)} weights, {len(target.ids)} symbols")
@@ -71,7 +73,9 @@ def _explained(folder: str) -> Iterator[None]:
         yield
     except PluginError:
         raise
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+    except (
+        ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError
+    ) as error:  # fmt: skip
         told = " ".join(f"{type(error).__name__}: {error}".split())[:150]
         raise PluginError(
             f"The files in {folder} contradict each other or are damaged ({told}). Copy the "

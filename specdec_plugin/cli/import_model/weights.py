@@ -221,6 +221,21 @@ def _tables(
     return {f"{name}.weight": table for name, table in zip(TABLES, (encoder, decoder, output))}
 
 
+def table_size(config: Dict[str, Any], name: str, tensors: Dict[str, Tensor]) -> int:
+    """The symbols of a vocabulary, as config.json names their number.
+
+    Raises:
+        PluginError: no table of embeddings has so many rows.
+    """
+    size = config.get(name, 0)
+    if all(tensors[each].size(0) < size for each in ELSEWHERE if each in tensors):
+        raise PluginError(
+            f"The weights have no table of {size} symbols, unlike config.json ({name}). Copy both "
+            "from the same model, one that generates text."
+        )
+    return int(size)
+
+
 def _table(tensors: Dict[str, Tensor], name: str, ids: List[int]) -> Tensor:
     stored = [f"{origin}.weight" for origin in TABLES[name] if f"{origin}.weight" in tensors]
     if not stored or tensors[stored[0]].size(0) != max(ids) + 1:
