@@ -32,6 +32,8 @@ Single objects of fairseq are changed in two places:
 Our tasks override methods of fairseq's:
 
 - ``get_batch_iterator`` and others, because fairseq loses lines (:mod:`.every_line`);
+- ``get_batch_iterator`` again, because a resumed training would have other batches
+  (:mod:`.resumed_order`);
 - ``inference_step``, because fairseq-interactive keeps the numbers of sentences to itself
   (:mod:`.sentence_numbers`);
 - ``train_step``, because fairseq's mixed precision needs CUDA (:mod:`.autocast`);

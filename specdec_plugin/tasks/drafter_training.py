@@ -10,9 +10,10 @@ from ..fairseq_compat.autocast import AutocastMixin
 from ..fairseq_compat.dictionaries import DictionaryMixin
 from ..fairseq_compat.options import add_legacy_options
 from ..fairseq_compat.pairing import check_resumed, load_model
+from ..fairseq_compat.resumed_order import ResumedOrderMixin
 
 
-class DrafterTrainingMixin(AutocastMixin, DictionaryMixin, FairseqTask):
+class DrafterTrainingMixin(ResumedOrderMixin, AutocastMixin, DictionaryMixin, FairseqTask):
     """A fairseq task, legacy or not, which gives the criterion the number of updates.
 
     Sources and targets are those of the task. So a drafter learns them with the symbols of

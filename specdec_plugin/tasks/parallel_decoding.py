@@ -13,6 +13,7 @@ from ..fairseq_compat.dictionaries import DictionaryMixin
 from ..fairseq_compat.every_line import EveryLineMixin
 from ..fairseq_compat.generation import check_call, check_when_parsed
 from ..fairseq_compat.options import add_legacy_options, set_task_dataclass
+from ..fairseq_compat.resumed_order import ResumedOrderMixin
 from ..fairseq_compat.sentence_numbers import SentenceNumbersMixin
 from ..fairseq_compat.shards import ShardConfig, shard_of
 from ..methods.build import build_generator
@@ -30,7 +31,12 @@ logger = logging.getLogger(__name__)
 
 
 class ParallelDecodingMixin(
-    SentenceNumbersMixin, EveryLineMixin, AutocastMixin, DictionaryMixin, FairseqTask
+    SentenceNumbersMixin,
+    EveryLineMixin,
+    ResumedOrderMixin,
+    AutocastMixin,
+    DictionaryMixin,
+    FairseqTask,
 ):
     """Adds ``--decoding`` and its flags to a fairseq translation task, legacy or not.
 
