@@ -148,9 +148,9 @@ def _average(inputs: Inputs, folder: Path) -> List[List[Any]]:
 
 
 def _often(command: List[str]) -> List[str]:
-    """Train some epochs, with a checkpoint of each, which fairseq copies to checkpoint_last.pt."""
+    """Train some epochs, with checkpoints of each, which fairseq copies to checkpoint_last.pt."""
     kept = [each for each in command if each != "--no-epoch-checkpoints"]
-    return [*kept, "--max-epoch", "8"]
+    return [*kept, "--max-epoch", "8", "--save-interval-updates", "7"]
 
 
 PROGRAMS: Dict[str, Program] = {
