@@ -139,7 +139,7 @@ class Pass {
   // By all threads; the caller waits before it reads `call.out`.
   void run(const Team& team, const StackCall& call) {
     embed(team, call);
-    team.wait();
+    if (!alone(call.rows * call.width)) team.wait();
     for (size_t index = 0; index < stack_->layers.size(); ++index) run_layer(team, call, index);
     write_out(team, call);
   }
@@ -157,8 +157,11 @@ class Pass {
   // for others: `hidden` or `normed` is the thread's own then. The sums of products are shared.
   static constexpr int FEW = 4;
 
+  // Whether each thread embeds all inputs by itself.
+  bool alone(int inputs) const { return inputs <= FEW && !norm_first_; }
+
   float* hidden(const Team& team, int inputs) {
-    return &hidden_[inputs <= FEW && !norm_first_ ? size_t(team.index) * FEW * dim_ : 0];
+    return &hidden_[alone(inputs) ? size_t(team.index) * FEW * dim_ : 0];
   }
   float* normed(const Team& team, int inputs) {
     return &normed_[inputs <= FEW && norm_first_ ? size_t(team.index) * FEW * dim_ : 0];
@@ -172,8 +175,8 @@ class Pass {
   void embed(const Team& team, const StackCall& call) {
     const Embedding& embedding = stack_->embedding;
     const int inputs = call.rows * call.width;
-    const bool few = inputs <= FEW && !norm_first_;
-    const int begin = few ? 0 : team.begin(inputs), end = few ? inputs : team.end(inputs);
+    const bool all = alone(inputs);
+    const int begin = all ? 0 : team.begin(inputs), end = all ? inputs : team.end(inputs);
     for (int input = begin; input < end; ++input) {
       float* out = hidden(team, inputs) + input * size_t(dim_);
       if (call.vectors) {

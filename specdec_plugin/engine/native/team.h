@@ -74,19 +74,23 @@ class alignas(64) Counter {
   // The same by the only thread that raises this count. A thread that is about to sleep may miss
   // it, and wakes up a millisecond later; to exclude that would take longer than most waits.
   void raise_quickly() {
-    locate();
     count_.store(count_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
     wake();
   }
 
   unsigned value() const { return count_.load(std::memory_order_acquire); }
 
-  // The count may be ahead of what is wanted, and it may wrap around.
-  void wait_for(unsigned wanted, int spins) {
+  // The count may be ahead of what is wanted, and it may wrap around. own: the waiting thread's
+  // count, if it has one. Two threads that the system puts on one processor both wait for long at
+  // once, so that it suffices to tell there where they run.
+  void wait_for(unsigned wanted, int spins, Counter* own = nullptr) {
     spins = in_tests(spins);
     for (int i = 0; i < spins; ++i) {
       if (reached(wanted)) return;
-      if (i % LOOKS == LOOKS - 1 && on_its_processor()) std::this_thread::yield();
+      if (i % LOOKS == LOOKS - 1) {
+        if (own) own->locate();
+        if (on_its_processor()) std::this_thread::yield();
+      }
 #if defined(__x86_64__) || defined(__i386__)
       __builtin_ia32_pause();
 #endif
@@ -142,7 +146,7 @@ struct Team {
     const unsigned phase = arrivals_[index].value() + 1;
     arrivals_[index].raise_quickly();
     for (int other = 0; other < size; ++other)
-      if (other != index) arrivals_[other].wait_for(phase, SPINS);
+      if (other != index) arrivals_[other].wait_for(phase, SPINS, &arrivals_[index]);
   }
 
   // This thread's share of `count` things: [begin, end).
