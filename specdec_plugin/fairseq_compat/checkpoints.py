@@ -16,7 +16,7 @@ import logging
 import os
 import re
 import traceback
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple, Union
+from typing import Any, Callable, Dict, Iterator, List, MutableMapping, Optional, Tuple, Union
 
 import numpy as np
 import torch
@@ -103,18 +103,28 @@ def save_whole(state: Dict[str, Any], path: str) -> None:
     os.replace(path + ".tmp", path)
 
 
-def _check_layers(path: str, state: Dict[str, Any]) -> None:
-    """Refuse more layers than there are weights: fairseq would build them for hours."""
+def _check_options(path: str, state: Dict[str, Any]) -> None:
+    """Refuse or mend options with which fairseq would build no model.
+
+    It would build more layers than there are weights, for hours. It would read embeddings from the
+    file with which training began, which may be gone; the checkpoint holds them.
+    """
     config = state.get("cfg")
-    options = config.get("model") if isinstance(config, Mapping) else state.get("args")
-    values = options if isinstance(options, Mapping) else getattr(options, "__dict__", {})
-    for name in ("encoder_layers", "decoder_layers"):
-        count = values.get(name)
-        if isinstance(count, (int, float)) and not count <= len(state["model"]):
-            raise PluginError(
-                f"{path} is damaged: its options tell of {count} {name.replace('_', ' ')}, and it "
-                "holds fewer weights. Copy it again."
-            )
+    # fairseq makes the second of the first, and then reads the first.
+    model = config.get("model") if isinstance(config, MutableMapping) else None
+    for options in (state.get("args"), model):
+        values = (
+            options if isinstance(options, MutableMapping) else getattr(options, "__dict__", {})
+        )
+        for side in ("encoder", "decoder"):
+            count = values.get(f"{side}_layers")
+            if isinstance(count, (int, float)) and not count <= len(state["model"]):
+                raise PluginError(
+                    f"{path} is damaged: its options tell of {count} {side} layers, and it "
+                    "holds fewer weights. Copy it again."
+                )
+            if values.get(f"{side}_embed_path") is not None:
+                values[f"{side}_embed_path"] = None
 
 
 @contextlib.contextmanager
@@ -213,7 +223,7 @@ def _reading_safely(load: Callable[..., Any]) -> Callable[..., Any]:
                 raise _undescribed(path, error) from error
         if isinstance(state.get("model"), dict):
             _check_weights(path, state["model"])
-            _check_layers(path, state)
+            _check_options(path, state)
         keep_task_overrides(state, arg_overrides or {})
         return state
 

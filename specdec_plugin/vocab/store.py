@@ -12,6 +12,9 @@ from ..errors import PluginError
 #: States that are handed out at once.
 CHUNK = 16384
 _FILES = {"states": np.float16, "tokens": np.int32}
+#: What was noted after the last batch, and after the one before: a loss of power may cut off the
+#: end of either the newest note or the newest states.
+_NOTES = ("progress.json", "progress.before.json")
 
 
 class StateStore:
@@ -44,6 +47,8 @@ class StateStore:
         for name in _FILES:  # behind that, a batch that was not finished
             with open(self._path(name), "ab") as file:
                 file.truncate(self.count * self._bytes(name))
+        if known is None:
+            self._note()
 
     def _resume(self, known: Dict[str, Any]) -> None:
         for name, value in self._identity.items():
@@ -73,14 +78,19 @@ class StateStore:
         for name, values in (("states", states), ("tokens", tokens)):
             with open(self._path(name), "ab") as file:
                 file.write(values.cpu().numpy().astype(_FILES[name]).tobytes())
-        before = {"count": self.count, "batches": self.batches}
         self.count += len(states)
         self.batches += 1
-        now = {"count": self.count, "batches": self.batches}
-        progress = {"identity": self._identity, **now, "before": before}
-        with open(self._path("progress.tmp"), "w", encoding="utf-8") as file:
+        self._note()
+
+    def _note(self) -> None:
+        """Note what is stored, and keep the note before."""
+        progress = {"identity": self._identity, "count": self.count, "batches": self.batches}
+        newest, before, written = (self._path(name) for name in (*_NOTES, "progress.tmp"))
+        with open(written, "w", encoding="utf-8") as file:
             json.dump(progress, file)
-        os.replace(self._path("progress.tmp"), self._path("progress.json"))
+        if os.path.exists(newest):
+            os.replace(newest, before)
+        os.replace(written, newest)
 
 
 def read_progress(folder: str, resumed: bool = False) -> Optional[Dict[str, Any]]:
@@ -88,27 +98,35 @@ def read_progress(folder: str, resumed: bool = False) -> Optional[Dict[str, Any]
 
     Args:
         folder: of the store.
-        resumed: where power was lost, the files may lack the end of the last batch. Then tell what
-            there was before it.
+        resumed: where power was lost, files may lack their ends. Then tell what there was before
+            the last batch.
 
     Raises:
         PluginError: it is damaged, or files of states are shorter than it tells.
     """
-    try:
-        with open(os.path.join(folder, "progress.json"), encoding="utf-8") as file:
-            known = json.load(file)
-        before = {**known, **known.get("before", {})}
-        if resumed and not _fits(folder, known):
-            known = before
-        _check(folder, known)
-    except FileNotFoundError:
-        return None
-    except (LookupError, OSError, TypeError, ValueError):
+    damaged = False
+    for note in _NOTES if resumed else _NOTES[:1]:
+        try:
+            with open(os.path.join(folder, note), encoding="utf-8") as file:
+                known = json.load(file)
+            _check(folder, known)
+            return dict(known)
+        except FileNotFoundError:
+            continue
+        except (LookupError, OSError, TypeError, ValueError):
+            damaged = True
+    if damaged and not (resumed and _is_empty(folder)):
         raise PluginError(
             f"The states in {folder} are damaged or incomplete. Remove the folder, and record them "
             "again."
-        ) from None
-    return dict(known)
+        )
+    return None
+
+
+def _is_empty(folder: str) -> bool:
+    """Whether no states are stored, so that nothing can be lost."""
+    paths = [os.path.join(folder, name) for name in _FILES]
+    return not any(os.path.exists(path) and os.path.getsize(path) for path in paths)
 
 
 def _check(folder: str, known: Dict[str, Any]) -> None:
@@ -121,14 +139,6 @@ def _check(folder: str, known: Dict[str, Any]) -> None:
         size = known["count"] * widths[name] * np.dtype(dtype).itemsize
         if size > 0 and os.path.getsize(os.path.join(folder, name)) < size:
             raise ValueError(f"{name} is too short")
-
-
-def _fits(folder: str, known: Dict[str, Any]) -> bool:
-    try:
-        _check(folder, known)
-    except (LookupError, OSError, TypeError, ValueError):
-        return False
-    return True
 
 
 class States:

@@ -366,10 +366,12 @@ class TestRefusals:
         [
             ({"d_model": 16}, "has the shape"),
             ({"encoder_layers": 3}, "lack encoder.layers.2."),
+            ({"encoder_layers": 10**30}, "lack encoder.layers.2."),
             ({"decoder_layers": 1}, "have decoder.layers.1."),
             ({"vocab_size": 50}, "no table of 50 symbols"),
             ({"vocab_size": 10**30}, "no table of 1000"),
             ({"decoder_attention_heads": 1.5}, "contradict each other"),
+            ({"encoder_ffn_dim": -116}, "negative dimension -116"),
             ({"vocab_size": 20}, "have 20 rows"),
         ],
     )

@@ -115,6 +115,22 @@ def test_damage_is_told_in_a_sentence(read: Any, damaged: SimpleNamespace) -> No
         assert f"({len(content):,} bytes)" in text and "\n" not in text
 
 
+@pytest.mark.parametrize("style", ["old", "new"])
+def test_embeddings_are_the_checkpoints_own(
+    style: str, tiny_verifier: str, old_style: str, tmp_path: Path
+) -> None:
+    """The file that training took them from may be gone, or be no file."""
+    path = str(tmp_path / "moved.pt")
+    state = load_weights(old_style if style == "old" else tiny_verifier)
+    options = state["args"] if style == "old" else state["cfg"]["model"]
+    options.encoder_embed_path = options.decoder_embed_path = "gone/vectors.txt"
+    torch.save(state, path)
+    loaded = checkpoint_utils.load_checkpoint_to_cpu(path)
+    for found in (loaded["args"], loaded["cfg"]["model"]):
+        if found is not None:
+            assert found.encoder_embed_path is found.decoder_embed_path is None
+
+
 @pytest.mark.parametrize("read", READERS)
 def test_missing_file_and_folder_are_told_apart(read: Any, damaged: SimpleNamespace) -> None:
     with pytest.raises(PluginError, match=r"^Checkpoint not found: .*missing"):

@@ -84,6 +84,23 @@ def test_states_without_more_than_that(tmp_path):
             use()
 
 
+@pytest.mark.parametrize("batches", [0, 1, 3])
+@pytest.mark.parametrize("lost", ["its end", "all of it"])
+def test_states_without_their_newest_note(tmp_path, batches, lost):
+    store = StateStore(str(tmp_path), {}, 4, 2)
+    for _ in range(batches):
+        store.append(torch.zeros(5, 4), torch.zeros(5, 2))
+    note = tmp_path / "progress.json"
+    if lost == "its end":
+        os.truncate(note, note.stat().st_size - 3)
+    else:
+        note.unlink()
+    again = StateStore(str(tmp_path), {}, 4, 2)
+    assert again.batches == max(0, batches - 1)
+    again.append(torch.zeros(5, 4), torch.zeros(5, 2))
+    assert len(States([str(tmp_path)])) == 5 * again.batches
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("program", kill.PROGRAMS)
 def test_killed_programs_resume(program):

@@ -74,7 +74,8 @@ def _explained(folder: str) -> Iterator[None]:
     except PluginError:
         raise
     except (
-        ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError
+        ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
+        ValueError,
     ) as error:  # fmt: skip
         told = " ".join(f"{type(error).__name__}: {error}".split())[:150]
         raise PluginError(

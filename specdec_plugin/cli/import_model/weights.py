@@ -319,10 +319,22 @@ def _arguments(config: Dict[str, Any], kind: Kind, state: Dict[str, Tensor]) -> 
     return arguments
 
 
+def _check_layers(state: Dict[str, Tensor], arguments: Namespace) -> None:
+    """Refuse layers that have no weights, before fairseq builds as many as config.json tells."""
+    for side in ("encoder", "decoder"):
+        first = f"{side}.layers."
+        found = len({name.split(".")[2] for name in state if name.startswith(first)})
+        if getattr(arguments, f"{side}_layers") > found:
+            raise PluginError(
+                f"The weights lack {first}{found}.*, unlike config.json. Copy both again."
+            )
+
+
 def _check(
     state: Dict[str, Tensor], arguments: Namespace, source: Symbols, target: Symbols
 ) -> None:
     """Refuse weights that do not fit the model; add what fairseq itself stores beside them."""
+    _check_layers(state, arguments)
     model = MarianTransformerModel if arguments.arch == "marian_transformer" else TransformerModel
     task = TranslationTask(TranslationConfig(), source.dictionary, target.dictionary)
     with torch.device("meta"):  # shapes without numbers
