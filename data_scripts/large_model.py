@@ -1,4 +1,4 @@
-"""Peak memory, start and speed of fairseq-generate with a large model of random weights."""
+"""Peak memory, start and speed of fairseq-generate with a large model."""
 
 import argparse
 import json
@@ -21,15 +21,18 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 import specdec_plugin
 from specdec_plugin.cli import init_drafter
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.dictionaries import read_dictionary
 from specdec_plugin.progress import Progress
+from specdec_plugin.textfiles import read_lines
 
 DESCRIPTION = """\
 Make a checkpoint with random float32 weights, by default of the shape of NLLB-600M, and
 random sentences, and decode them with fairseq and with the plugin, each in a process of its
-own. Print each process's peak resident memory, mapped pages included, the seconds that it
-takes to translate one sentence to one token from its start to its end, and its speed. Greedy
-decoding reads all of the decoder's weights for each token: of its steps alone, print the share of
-the memory's bandwidth too."""
+own. Scores of random weights are alike, unlike a trained model's. With --model, a model that
+grow_model.py made of a trained one decodes real sentences. Print each process's peak resident
+memory, mapped pages included, the seconds that it takes to translate one sentence to one token
+from its start to its end, and its speed. Greedy decoding reads all of the decoder's weights for
+each token: of its steps alone, print the share of the memory's bandwidth too."""
 
 EXAMPLE = """\
 example:
@@ -90,6 +93,13 @@ def get_parser() -> argparse.ArgumentParser:
     add("--symbols", type=int, default=256_206, help=shown)
     add("--sentences", type=int, default=8, help=shown)
     add("--length", type=int, default=20, help="tokens of an output (default: %(default)s)")
+    add("--model", metavar="CHECKPOINT", help="decode with it instead of random weights")
+    add("--dictionary", metavar="FILE", help="of --model, without the symbols that it has grown")
+    add(
+        "--text",
+        metavar="FILE",
+        help="for --model: subwords of its source language, a sentence a line",
+    )
     add(
         "--ways",
         nargs="*",
@@ -107,10 +117,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     options = get_parser().parse_args(argv)
     folder = Path(options.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    words = dictionary(options.symbols)
-    write_text(folder, words, options.sentences)
-    if not (folder / "model.pt").exists():
-        make_model(folder, words, options)
+    prepare(folder, options)
     if not options.ways:
         return
     weights = (folder / "model.pt").stat().st_size
@@ -137,24 +144,49 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     Path(options.output).write_text(json.dumps(written, indent=1) + "\n", "utf-8")
 
 
-def dictionary(symbols: int) -> Dictionary:
-    """Words without a meaning; the special symbols count, too."""
-    words = Dictionary()
+def prepare(folder: Path, options: Namespace) -> None:
+    """Write dictionaries, sentences, and the model unless it is there.
+
+    Raises:
+        PluginError: of --model, --dictionary and --text, one is missing.
+    """
+    given = [options.model, options.dictionary, options.text]
+    if any(given) and not all(given):
+        raise PluginError("Give --model, --dictionary and --text together, or none of them.")
+    words = dictionary(options.symbols, options.dictionary)
+    for language in LANGUAGES:
+        words.save(str(folder / f"dict.{language}.txt"))
+    if options.model:
+        shutil.copyfile(options.model, folder / "model.pt")
+        lines = [*read_lines(options.text)]
+        write_text(folder, lines[:: max(1, len(lines) // options.sentences)][: options.sentences])
+        return
+    choose = random.Random(1)
+    few = [" ".join(choose.choices(words.symbols[4:], k=SOURCE)) for _ in range(options.sentences)]
+    write_text(folder, few)
+    if not (folder / "model.pt").exists():
+        make_model(folder, words, options)
+
+
+def dictionary(symbols: int, known: Optional[str] = None) -> Dictionary:
+    """A dictionary, filled up with words without a meaning; the special symbols count, too.
+
+    Args:
+        symbols: how many.
+        known: file of those that come first.
+    """
+    words = read_dictionary(known) if known else Dictionary()
     for number in range(symbols - len(words)):
         words.add_symbol(f"w{number}")
     return words
 
 
-def write_text(folder: Path, words: Dictionary, sentences: int) -> None:
-    """Dictionaries, and so many random sentences; ``one`` has one of them."""
-    choose = random.Random(1)
-    for split, count in (("test", sentences), ("one", 1)):
+def write_text(folder: Path, lines: List[str]) -> None:
+    """The sentences, and in ``one`` the first of them. References are not read."""
+    for split, kept in (("test", lines), ("one", lines[:1])):
         for language in LANGUAGES:
-            lines = (" ".join(choose.choices(words.symbols[4:], k=SOURCE)) for _ in range(count))
             path = folder / f"{split}.src-tgt.{language}"
-            path.write_text("\n".join(lines) + "\n", "utf-8")
-    for language in LANGUAGES:
-        words.save(str(folder / f"dict.{language}.txt"))
+            path.write_text("".join(f"{line}\n" for line in kept), "utf-8")
 
 
 def make_model(folder: Path, words: Dictionary, options: Namespace) -> None:

@@ -55,6 +55,24 @@ def test_a_folder_with_a_model_gets_as_many_sentences_as_are_asked_for(tmp_path:
         assert len(lines) == int(count)
 
 
+def test_a_trained_model_decodes_sentences_of_a_text(tmp_path: Path) -> None:
+    given = {"model": tmp_path / "grown.pt", "dictionary": tmp_path / "d", "text": tmp_path / "t"}
+    given["model"].write_text("weights")
+    given["dictionary"].write_text("a 3\nb 2\n")
+    given["text"].write_text("a\nb\na b\nb b\nb a\n")
+    folder = tmp_path / "large"
+    flags = ["--folder", str(folder), "--output", "y", "--ways"]
+    flags += [part for name, path in given.items() for part in (f"--{name}", str(path))]
+    large_model.main([*SMALL, *flags])
+    assert (folder / "test.src-tgt.src").read_text() == "a\na b\n"
+    assert (folder / "one.src-tgt.src").read_text() == "a\n"
+    assert (folder / "model.pt").read_text() == "weights"
+    symbols = (folder / "dict.src.txt").read_text().splitlines()
+    assert symbols[:3] == ["a 3", "b 2", "w0 1"] and len(symbols) == 60 - 4
+    with pytest.raises(PluginError, match="together"):
+        large_model.main([*SMALL, *flags[:-2]])
+
+
 def test_a_failing_process_is_shown(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match="--decoding greedy failed"):
         large_model.run(tmp_path, "test", ["--decoding", "greedy"])

@@ -1,0 +1,177 @@
+"""A larger model that computes what a small one does: to train on from, or to measure."""
+
+import argparse
+import math
+from argparse import Namespace
+from typing import Any, Dict, List, Optional
+
+import torch
+from torch import Tensor
+
+from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.checkpoints import load_weights, save_whole
+
+DESCRIPTION = """\
+Write a wider and deeper Transformer with the outputs of a small one (Chen, Goodfellow and Shlens,
+Net2Net, 2016, for layers that normalise their inputs). Each unit stands there several times, and
+what reads it divides by that number. New layers add nothing to their input. Train on from it
+(--finetune-from-model) with --noise, or else equal units stay equal."""
+
+EXAMPLE = """\
+example:
+  python data_scripts/grow_model.py small.pt --output base.pt --width 4 --layers 6 --noise 0.01"""
+
+#: Products that end a sub-layer: where they are zero, it adds nothing.
+LAST = ("self_attn.out_proj", "encoder_attn.out_proj", "fc2")
+#: What a model to grow has, and what fairseq-train calls it.
+NEEDED = ("encoder_normalize_before", "decoder_normalize_before", "share_all_embeddings")
+
+
+def get_parser() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        prog="grow_model.py",
+        description=DESCRIPTION,
+        epilog=EXAMPLE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    add = parser.add_argument
+    add("model", metavar="CHECKPOINT", help="a Transformer with normalised inputs of layers")
+    add("--width", type=int, default=1, help="times as many units and heads (%(default)s)")
+    add("--layers", type=int, help="of the encoder and of the decoder (default: as many)")
+    add("--symbols", type=int, help="of the vocabulary; new ones resemble rare ones (as many)")
+    add("--noise", type=float, default=0.0, help="relative to each weight (default: %(default)s)")
+    add("--output", required=True, metavar="CHECKPOINT")
+    return parser
+
+
+def main(argv: Optional[List[str]] = None) -> None:
+    """Run the program."""
+    args = get_parser().parse_args(argv)
+    state = load_weights(args.model)
+    options = options_of(args.model, state)
+    check(args, options)
+    torch.manual_seed(1)
+    weights = {name: value.float() for name, value in state["model"].items()}
+    weights = deeper(weights, args.layers) if args.layers else weights
+    grown = {name: wider(name, value, args.width) for name, value in weights.items()}
+    if args.symbols:
+        grown = more_symbols(grown, args.symbols)
+    if args.noise:
+        # Zeros stay: the embedding of padding, and what ends a new layer.
+        grown = {
+            name: value + args.noise * spread(value) * value.ne(0) for name, value in grown.items()
+        }
+    # All tables of embeddings are the same one.
+    tables = [name for name in grown if name.endswith(("embed_tokens.weight", "projection.weight"))]
+    grown.update(dict.fromkeys(tables, grown[tables[0]]))
+    enlarge(options, args)
+    new = {"args": options, "model": grown, "extra_state": {}, "last_optimizer_state": None}
+    save_whole({**new, "optimizer_history": [_DONE]}, args.output)
+    print(f"{args.output}: {sum(value.numel() for value in grown.values()) / 1e6:,.1f} M numbers")
+
+
+#: What fairseq reads of a training that has not begun.
+_DONE = {
+    "criterion_name": "CrossEntropyCriterion",
+    "optimizer_name": "FairseqAdam",
+    "lr_scheduler_state": {},
+    "num_updates": 0,
+}
+
+
+def options_of(path: str, state: Dict[str, Any]) -> Namespace:
+    """The options of training by their names on the command line."""
+    options = state.get("args") or (state.get("cfg") or {}).get("model")
+    if not isinstance(options, Namespace):
+        raise PluginError(
+            f"{path} has no options of a Transformer. Give one of --arch transformer."
+        )
+    return options
+
+
+def check(args: argparse.Namespace, options: Namespace) -> None:
+    """Refuse models whose larger form would compute something else."""
+    absent = [name for name in NEEDED if not getattr(options, name, False)]
+    if absent:
+        raise PluginError(
+            f"{args.model} was trained without --{absent[0].replace('_', '-')}. Only models with "
+            "it can grow."
+        )
+    if args.width > 1 and not getattr(options, "decoder_learned_pos", False):
+        raise PluginError(
+            f"{args.model} has computed positions, which are others in a wider model. Train it "
+            "with --encoder-learned-pos --decoder-learned-pos, or leave --width out."
+        )
+    if args.width < 1 or (args.layers or 10**9) < options.decoder_layers:
+        raise PluginError("A model can only grow: raise --width or --layers.")
+
+
+def deeper(weights: Dict[str, Tensor], layers: int) -> Dict[str, Tensor]:
+    """Append layers that add nothing, and else are copies of those that there are."""
+    found = dict(weights)
+    for side in ("encoder", "decoder"):
+        first = f"{side}.layers."
+        own = {name: value for name, value in weights.items() if name.startswith(first)}
+        count = len({name.split(".")[2] for name in own})
+        for layer in range(count, layers):
+            copied = f"{first}{layer % count}."
+            for name, value in own.items():
+                if name.startswith(copied):
+                    zero = any(part in name for part in LAST)
+                    new = torch.zeros_like(value) if zero else value.clone()
+                    found[f"{first}{layer}.{name.removeprefix(copied)}"] = new
+    return found
+
+
+def wider(name: str, value: Tensor, width: int) -> Tensor:
+    """Repeat each unit; see :data:`DESCRIPTION`.
+
+    Args:
+        name: of the weights.
+        value: (outputs, inputs), (units,), or (symbols or positions, units).
+        width: times as many.
+    """
+    if width == 1 or name.endswith("version"):
+        return value
+    if "embed_positions" in name:
+        return value.repeat(1, width)
+    if name.endswith(("embed_tokens.weight", "output_projection.weight")):
+        # fairseq multiplies embeddings by the square root of their size.
+        return value.repeat(1, width) / math.sqrt(width)
+    if name.startswith("decoder.layer_norm."):
+        # A symbol's score is a sum of `width` times as many terms.
+        return value.repeat(width) / math.sqrt(width)
+    return value.repeat(width, width) / width if value.dim() == 2 else value.repeat(width)
+
+
+def more_symbols(weights: Dict[str, Tensor], symbols: int) -> Dict[str, Tensor]:
+    """Add rows like those of symbols in the rarer half of the dictionary, which is sorted."""
+    table = weights["decoder.embed_tokens.weight"]
+    rare = torch.randint(len(table) // 2, len(table), (symbols - len(table),))
+    rows = table[rare] + 0.3 * spread(table[rare])
+    grown = torch.cat([table, rows])
+    return {
+        name: grown if len(value.shape) == 2 and value.shape == table.shape else value
+        for name, value in weights.items()
+    }
+
+
+def spread(value: Tensor) -> Tensor:
+    """Random numbers with the standard deviation of ``value``."""
+    return torch.randn_like(value) * (value.std() if value.numel() > 1 else 0.0)
+
+
+def enlarge(options: Namespace, args: argparse.Namespace) -> None:
+    """Write the new shape into the options."""
+    for side in ("encoder", "decoder"):
+        for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
+            name = f"{side}_{size}"
+            setattr(options, name, getattr(options, name) * args.width)
+        setattr(options, f"{side}_layers", args.layers or getattr(options, f"{side}_layers"))
+    for name in ("decoder_input_dim", "decoder_output_dim"):
+        setattr(options, name, options.decoder_embed_dim)
+
+
+if __name__ == "__main__":
+    main()

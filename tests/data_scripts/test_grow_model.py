@@ -1,0 +1,104 @@
+"""data_scripts/grow_model.py: a larger model that computes the same."""
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, List
+
+import grow_model
+import pytest
+import torch
+from fairseq.models.transformer import TransformerModel, base_architecture
+
+from specdec_plugin.cli import init_drafter
+from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.pairing import load_model
+from tests.support import tiny
+
+SYMBOLS = tiny.dictionary(40)
+
+
+def write(folder: Path, **options: Any) -> str:
+    """A small random model that can grow."""
+    shape = dict(
+        encoder_layers=1, decoder_layers=2, encoder_embed_dim=8, decoder_embed_dim=8,
+        encoder_ffn_embed_dim=12, decoder_ffn_embed_dim=12, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_normalize_before=True, decoder_normalize_before=True,
+        encoder_learned_pos=True, decoder_learned_pos=True, share_all_embeddings=True,
+        max_source_positions=30, max_target_positions=30,
+    )  # fmt: skip
+    arguments = Namespace(arch="transformer", _name="transformer", **{**shape, **options})
+    base_architecture(arguments)
+    torch.manual_seed(3)
+    model = TransformerModel.build_model(arguments, tiny.task(SYMBOLS))
+    for name, value in model.named_parameters():  # fairseq begins with zeros and ones
+        if name.endswith("bias") or "layer_norm" in name:
+            torch.nn.init.uniform_(value, 0.5, 1.5)
+    path = str(folder / "small.pt")
+    init_drafter.save(model, arguments, path)
+    return path
+
+
+def grow(small: str, *flags: str) -> str:
+    output = small.replace("small", "large")
+    grow_model.main([small, "--output", output, *flags])
+    return output
+
+
+@torch.no_grad()
+def scores(path: str, symbols: Any = SYMBOLS) -> torch.Tensor:
+    """(2, 6, vocabulary) log-probabilities."""
+    model = load_model(path, symbols, symbols)
+    source = torch.tensor([[5, 9, 12, 30, 2], [1, 1, 8, 7, 2]])
+    target = torch.tensor([[2, 4, 5, 6, 7, 8], [2, 20, 21, 1, 1, 1]])
+    out = model(source, torch.tensor([5, 3]), target)
+    return model.get_normalized_probs(out, log_probs=True)
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--width", "3"], ["--width", "2", "--layers", "5"], ["--layers", "2"]],
+    ids=" ".join,
+)
+def test_the_same_scores(tmp_path: Path, flags: List[str]) -> None:
+    small = write(tmp_path)
+    torch.testing.assert_close(scores(grow(small, *flags)), scores(small), atol=1e-4, rtol=0)
+
+
+def test_new_symbols_leave_the_old_ones_order(tmp_path: Path) -> None:
+    small = write(tmp_path)
+    more = tiny.dictionary(60)
+    large = grow(small, "--width", "2", "--symbols", str(len(more)))
+    wanted, found = scores(small), scores(large, more)
+    assert found.size(2) == len(more)
+    difference = found[..., : len(SYMBOLS)] - wanted  # that of the normalisers
+    same = difference[..., :1].expand_as(difference)
+    torch.testing.assert_close(difference, same, atol=1e-4, rtol=0)
+
+
+def test_noise_tells_equal_units_apart_and_spares_zeros(tmp_path: Path) -> None:
+    model = load_model(
+        grow(write(tmp_path), "--width", "2", "--layers", "3", "--noise", "0.01"), SYMBOLS, SYMBOLS
+    )
+    weight = model.decoder.layers[0].fc1.weight
+    assert not torch.equal(weight[:12], weight[12:])
+    assert not model.decoder.layers[2].fc2.weight.any()
+    assert not model.decoder.embed_tokens.weight[SYMBOLS.pad()].any()
+
+
+@pytest.mark.parametrize(
+    "options, flags, part",
+    [
+        (
+            {"decoder_normalize_before": False},
+            ["--width", "2"],
+            "without --decoder-normalize-befor",
+        ),
+        ({"decoder_learned_pos": False}, ["--width", "2"], "computed positions"),
+        ({}, ["--layers", "1"], "can only grow"),
+        ({}, ["--width", "0"], "can only grow"),
+    ],
+)
+def test_refusals(tmp_path: Path, options: Any, flags: List[str], part: str) -> None:
+    small = write(tmp_path, **options)
+    with pytest.raises(PluginError, match=part):
+        grow(small, *flags)
