@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..models.blockwise_transformer import LearnedFirstDecoder
 from ..models.proposal_heads import Source
 from .backend import Backend, choose_backend
-from .decoder_layer import DecoderLayer, Norm, linear_of
+from .decoder_layer import DecoderLayer, Norm, every_layer, linear_of
 from .kv_cache import KVCache
 from .linear import Linear, NativeLinear, parameters_of
 from .native import pointer
@@ -171,7 +171,7 @@ class CachedDecoder(Packed):
             return "it attends to source and target at once (--cross-self-attention)"
         if decoder.quant_noise is not None:
             return "it has a quantization-noise layer behind its embedding"
-        reasons = (DecoderLayer.supports(layer) for layer in _layers(decoder))
+        reasons = (DecoderLayer.supports(layer) for layer in every_layer(decoder))
         return next((reason for reason in reasons if reason is not None), None)
 
     def follow(self) -> None:
@@ -189,7 +189,7 @@ class CachedDecoder(Packed):
             self.weights.release(self.decoder.layers)
 
     def _pack(self) -> None:
-        decoder, layers = self.decoder, _layers(self.decoder)
+        decoder, layers = self.decoder, every_layer(self.decoder)
         embedding = decoder.embed_tokens.weight.detach()
         wanted = self._dtype or embedding.dtype
         self.on_torch = NativeLayers.supports(layers, self.backend, wanted)
@@ -524,11 +524,6 @@ def _moved_to_front(encoded: Tensor, padding: Tensor) -> Tuple[Tensor, Tensor, T
     order = padding.byte().argsort(dim=1, stable=True)
     moved = encoded.gather(1, order.unsqueeze(2).expand_as(encoded))
     return moved, padding.gather(1, order), (~padding).sum(1)
-
-
-def _layers(decoder: TransformerDecoderBase) -> List[Any]:
-    """All layers; iterating the module list would drop some at random under LayerDrop."""
-    return [decoder.layers[index] for index in range(len(decoder.layers))]
 
 
 def _optional_linear(module: Optional[nn.Linear], dtype: torch.dtype) -> Optional[Linear]:
