@@ -121,7 +121,8 @@ class ParallelGenerator:
         net_input = sample["net_input"]
         max_len = self._max_len(net_input)
         for model in self.models:
-            model.eval()
+            if model.training:  # eval() walks the whole model
+                model.eval()
         with self.statistics.timed("encoder"):
             outs = [encode(net_input) for encode in self._encoders]
         if prefix is not None:
