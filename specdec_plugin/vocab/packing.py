@@ -18,7 +18,7 @@ def pack(offsets: Tensor, tokens: Tensor, vocabulary: int) -> Tensor:
     everywhere, which a compressor finds best so.
 
     Args:
-        offsets: (clusters + 1,) long; see :class:`..engine.clusters.Clusters`.
+        offsets: (clusters + 1,) long; see :class:`.clusters.Clusters`.
         tokens: (…,) int32.
         vocabulary: how many symbols there are.
 
