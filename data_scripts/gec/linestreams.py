@@ -1,5 +1,6 @@
 """Line files as streams, of which never more than a few lines are in memory."""
 
+import argparse
 import os
 import sys
 from typing import Callable
@@ -11,10 +12,21 @@ from specdec_plugin.textfiles import read_lines
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from textfiles import atomic_writer, clean
 
-__all__ = ["STDIN", "atomic_writer", "clean", "read_lines", "rewrite"]
+__all__ = ["STDIN", "add_suffixes", "atomic_writer", "clean", "read_lines", "rewrite"]
 
 #: The name that stands for standard input.
 STDIN = "-"
+
+
+def add_suffixes(parser: argparse.ArgumentParser, sides: str) -> None:
+    """Add ``--suffixes``, the ends of the names of two line-aligned files with these ``sides``."""
+    parser.add_argument(
+        "--suffixes",
+        nargs=2,
+        default=["err", "cor"],
+        metavar=("WRONG", "RIGHT"),
+        help=f"of the files with {sides} (default err cor)",
+    )
 
 
 def rewrite(change: Callable[[str], str]) -> None:

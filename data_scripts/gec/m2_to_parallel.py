@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Counter as CounterOf
 from typing import Iterable, Iterator, List, Optional, Sequence, Tuple
 
-from linestreams import atomic_writer, clean
+from linestreams import add_suffixes, atomic_writer, clean
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.gec.m2 import Annotations, apply_edits, read_m2_file, without_overlaps
@@ -40,13 +40,7 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("input", metavar="M2", help="plain or .gz")
     parser.add_argument("--output", required=True, metavar="PREFIX", help="of the two files")
-    parser.add_argument(
-        "--suffixes",
-        nargs=2,
-        default=["err", "cor"],
-        metavar=("WRONG", "RIGHT"),
-        help="of the files with sources and corrections (default err cor)",
-    )
+    add_suffixes(parser, "sources and corrections")
     parser.add_argument(
         "--annotator",
         default="0",

@@ -16,7 +16,7 @@ from confusion import Lexicon, count_words, make_lexicon, read_vocabulary, write
 from english import ENGLISH
 from error_types import ERROR_TYPES
 from language import Language
-from linestreams import STDIN, atomic_writer, read_lines
+from linestreams import STDIN, add_suffixes, atomic_writer, read_lines
 from noise import Noise
 from ukrainian import UKRAINIAN
 
@@ -76,13 +76,7 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("input", metavar="TEXT", help="clean text, plain or .gz; - for stdin")
     parser.add_argument("--output", required=True, metavar="PREFIX", help="of the two files")
-    parser.add_argument(
-        "--suffixes",
-        nargs=2,
-        default=["err", "cor"],
-        metavar=("WRONG", "RIGHT"),
-        help="of the files with errors and without (default err cor)",
-    )
+    add_suffixes(parser, "errors and without")
     parser.add_argument(
         "--error-rate",
         type=float,

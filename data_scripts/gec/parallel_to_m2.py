@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Counter as CounterOf
 from typing import List, Optional, Sequence, Tuple
 
-from linestreams import atomic_writer, read_lines
+from linestreams import add_suffixes, atomic_writer, read_lines
 from textfiles import find_text
 
 from specdec_plugin.errors import PluginError
@@ -42,13 +42,7 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("input", metavar="PREFIX", help="of the two files")
     parser.add_argument("--output", required=True, metavar="M2", help="the file to write")
-    parser.add_argument(
-        "--suffixes",
-        nargs=2,
-        default=["err", "cor"],
-        metavar=("WRONG", "RIGHT"),
-        help="of the files with sources and corrections (default err cor)",
-    )
+    add_suffixes(parser, "sources and corrections")
     return parser
 
 

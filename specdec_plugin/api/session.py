@@ -43,8 +43,6 @@ SEARCH_OPTIONS = (
     "diverse_beam_groups", "diverse_beam_strength", "diversity_rate", "retain_iter_history",
     "seed",
 )  # fmt: skip
-
-
 #: ``decoding`` where none is given: that of the folder; without a folder, ``greedy``.
 DEFAULT = "default"
 #: What ``method`` calls fairseq's own search.
@@ -176,13 +174,12 @@ class Session:
             max_tokens: the most tokens of its sources, or targets, padding included; likewise.
             seed: of the order of batches, where they are shuffled.
         """
-        limits = [self.task.max_positions(), *(model.max_positions() for model in self.models)]
         with _without_notes():
             return self.task.get_batch_iterator(
                 dataset,
                 max_tokens,
                 batch_size,
-                utils.resolve_max_positions(*limits),
+                self._max_positions(),
                 seed=seed,
                 disable_iterator_cache=True,  # else the first batch size is kept
             )
@@ -225,8 +222,12 @@ class Session:
     @property
     def room(self) -> int:
         """The most tokens of a source, its end included; of more, the first ones are decoded."""
+        return int(self._max_positions()[0])
+
+    def _max_positions(self) -> Any:
+        """The most tokens of a source and a target that the task and every model take."""
         limits = [self.task.max_positions(), *(model.max_positions() for model in self.models)]
-        return int(utils.resolve_max_positions(*limits)[0])
+        return utils.resolve_max_positions(*limits)
 
     def printed(self, generator: Any, tokens: Any, post_process: Optional[str] = None) -> str:
         """What fairseq's programs print: neither ends of sentences nor symbols of languages.

@@ -104,10 +104,7 @@ class ParallelGenerator:
                 "would mean nothing. Make the features again."
             )
         with self.statistics.timed("total"):
-            batch = self._batch(sample["net_input"], prefix_tokens, bos_token)
-            if sample.get("target") is not None:
-                lengths = sample["target"].ne(self.pad).sum(1)
-                batch = batch._replace(target_lengths=lengths)
+            batch = self._batch(sample, prefix_tokens, bos_token)
             if self.sampling is not None:
                 batch = self._repeated(batch, self.sampling, sample.get("id"))
             found = self.loop.decode(batch)
@@ -120,12 +117,12 @@ class ParallelGenerator:
         """Decode as if nothing had been decoded before; only speed depends on it."""
         self.loop.forget()
 
-    def _batch(
-        self, net_input: Dict[str, Any], prefix: Optional[Tensor], bos: Optional[int]
-    ) -> Batch:
+    def _batch(self, sample: Dict[str, Any], prefix: Optional[Tensor], bos: Optional[int]) -> Batch:
+        net_input = sample["net_input"]
         max_len = self._max_len(net_input)
         for model in self.models:
-            model.eval()
+            if model.training:  # eval() walks the whole model
+                model.eval()
         with self.statistics.timed("encoder"):
             outs = [encode(net_input) for encode in self._encoders]
         if prefix is not None:
@@ -143,7 +140,8 @@ class ParallelGenerator:
             net_input["src_lengths"] if self.lengths.match_source_len else None,
         )
         bos = self.eos if bos is None else bos
-        return Batch(net_input, outs, bos, limits, shown=self.shows_progress)
+        target = sample.get("target")
+        return Batch(net_input, outs, bos, limits, shown=self.shows_progress, target=target)
 
     def _repeated(self, batch: Batch, sampling: Settings, numbers: Optional[Tensor]) -> Batch:
         """A row for each sample, those of a sentence side by side.
@@ -155,22 +153,14 @@ class ParallelGenerator:
         """
         order = torch.arange(batch.size, device=batch.device)
         numbers = order if numbers is None else numbers.to(batch.device)
-        batch = batch._replace(sampler=sampling.sampler(numbers))
-        if sampling.samples == 1:
-            return batch
-        rows = order.repeat_interleave(sampling.samples)
-        outs = [
-            model.encoder.reorder_encoder_out(out, rows)
-            for model, out in zip(self.models, batch.encoder_outs)
-        ]
-        net_input = {name: batch.net_input[name][rows] for name in ("src_tokens", "src_lengths")}
-        lengths = batch.target_lengths
-        return batch._replace(
-            net_input=net_input,
-            encoder_outs=outs,
-            constraints=batch.constraints.select(rows),
-            target_lengths=None if lengths is None else lengths[rows],
-        )
+        if sampling.samples > 1:
+            rows = order.repeat_interleave(sampling.samples)
+            outs = [
+                model.encoder.reorder_encoder_out(out, rows)
+                for model, out in zip(self.models, batch.encoder_outs)
+            ]
+            batch = batch.select(rows)._replace(encoder_outs=outs)
+        return batch._replace(sampler=sampling.sampler(numbers))
 
     def _max_len(self, net_input: Dict[str, Any]) -> int:
         """fairseq's limit; note that it reads the length of the padded batch."""

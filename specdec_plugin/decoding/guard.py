@@ -26,7 +26,7 @@ GRACE, GRACE_OF_MANY = 20.0, 3.0
 #: After a trial, none of the same way for so many times its duration.
 _PAUSE = 16.0
 #: A trial that lost is repeated half as often as the one before, so many times.
-_RARER = 3
+RARER = 3
 #: What is assumed of the first draft if nothing is known: the iterations that it costs.
 _UNKNOWN_COST = 8.0
 #: Between two measurements, other work of the machine may hold iterations up. It counts no more
@@ -317,7 +317,7 @@ class Guard:
             settled.resume, tried.failures = tried.resume, 0
             bucket.settled = trial.way
             return
-        rarer = 2.0 ** min(tried.failures, _RARER)
+        rarer = 2.0 ** min(tried.failures, RARER)
         tried.failures += loss > 0
         tried.resume = max(tried.resume, bucket.spent + rarer * loss / SHARE)
         self.lost += max(0.0, loss)

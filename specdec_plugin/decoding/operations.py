@@ -4,10 +4,11 @@ Only matrix products are counted: a multiplication and an addition for each weig
 type of the numbers. PyTorch's own counter does not see the native kernels.
 """
 
-from typing import Any, Iterable, List, NamedTuple, Sequence
+from typing import Any, Iterable, NamedTuple, Sequence
 
 from torch import nn
 
+from ..engine.decoder_layer import every_layer
 from .statistics import Statistics
 
 
@@ -90,7 +91,7 @@ class Work(NamedTuple):
 
 def layers_of(encoder: Any) -> Layers:
     """The costs of a fairseq Transformer encoder."""
-    layers = _list(encoder.layers)
+    layers = every_layer(encoder)
     return Layers(products(layers), 4.0 * sum(each.self_attn.embed_dim for each in layers))
 
 
@@ -102,7 +103,7 @@ def encode(encoder: Any, lengths: Sequence[int]) -> float:
 
 def decoder_of(decoder: Any) -> Decoder:
     """The costs of a fairseq Transformer decoder that the engine runs with its cache."""
-    layers = _list(decoder.layers)
+    layers = every_layer(decoder)
     sources = [each.encoder_attn for each in layers]
     source = products(map for each in sources for map in (each.k_proj, each.v_proj))
     ends = [each for each in (decoder.project_in_dim, decoder.project_out_dim) if each is not None]
@@ -123,8 +124,3 @@ def products(modules: Iterable[nn.Module]) -> float:
     """
     maps = [each for module in modules for each in module.modules() if isinstance(each, nn.Linear)]
     return 2.0 * sum(each.in_features * each.out_features for each in maps)
-
-
-def _list(layers: Any) -> List[Any]:
-    """All of them; iterating would drop some at random under LayerDrop."""
-    return [layers[index] for index in range(len(layers))]

@@ -10,12 +10,12 @@ from collections import deque
 from statistics import median_low
 from typing import Deque, Dict, NamedTuple, Optional
 
-from .guard import Gate, Paces
+from .guard import RARER, SHARE, Gate, Paces
 
 #: Sentences that are drafted for together.
 SLICES = (1, 8)
-#: The share of the time that trials may lose, and beyond it the time of so many sentences.
-SHARE, GRACE = 0.005, 4.0
+#: The sentences whose time trials may lose beyond their share of it.
+GRACE = 4.0
 #: Sentences of a way that are measured before it is judged, and that count of older ones.
 _JUDGED, _RECALLED, _MEMORY = 4, 2, 64
 #: What an unknown way is assumed to take, relative to a queue of as many rows, at most.
@@ -33,8 +33,6 @@ _PATIENCE = 3.0
 #: The first trial may have met other work of the machine. The second one follows after the time of
 #: so many sentences, if it can be afforded then.
 _AGAIN = 24.0
-#: A trial that lost is repeated half as often as the one before, so many times.
-_RARER = 3
 
 
 class _Record(NamedTuple):
@@ -185,7 +183,7 @@ class Schedule:
         if way.debt == 0.0:
             way.failures = 0
         elif way.hopeless or (way.judged and way.debt > patience):
-            pause = 2.0 ** min(way.failures, _RARER) * way.debt / SHARE
+            pause = 2.0 ** min(way.failures, RARER) * way.debt / SHARE
             way.resume = self.spent + (pause if way.failures else min(pause, _AGAIN * sentence))
             way.failures += 1
             way.debt, way.tried = 0.0, False

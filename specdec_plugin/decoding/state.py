@@ -23,8 +23,7 @@ class Batch(NamedTuple):
         constraints: what may not be chosen.
         sampler: draws the tokens of each row; None: the most probable ones are chosen.
         shown: whether a bar shows how far a long batch is.
-        target_lengths: (rows,) tokens of the data's targets, the ends of sentences among them;
-            None for data without targets.
+        target: (rows, length) the data's targets, padded; None for data without targets.
     """
 
     net_input: Dict[str, Any]
@@ -33,7 +32,7 @@ class Batch(NamedTuple):
     constraints: Constraints
     sampler: Optional[Sampler] = None
     shown: bool = False
-    target_lengths: Optional[Tensor] = None
+    target: Optional[Tensor] = None
 
     @property
     def size(self) -> int:
@@ -49,13 +48,16 @@ class Batch(NamedTuple):
         """The batch of some of its rows, given by their indices in rising order."""
         if len(order) == self.size:
             return self
-        rows = torch.as_tensor(order, dtype=torch.long, device=self.device)
+        return self.select(torch.as_tensor(order, dtype=torch.long, device=self.device))
+
+    def select(self, rows: Tensor) -> "Batch":
+        """The batch of these rows: (rows,) indices, which may repeat."""
         return self._replace(
             net_input={name: self.net_input[name][rows] for name in ("src_tokens", "src_lengths")},
             encoder_outs=EncodedRows(self.encoder_outs, rows),
             constraints=self.constraints.select(rows),
             sampler=None if self.sampler is None else self.sampler.select(rows),
-            target_lengths=None if self.target_lengths is None else self.target_lengths[rows],
+            target=None if self.target is None else self.target[rows],
         )
 
 

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from ..models.blockwise_transformer import LearnedFirstDecoder
 from ..models.proposal_heads import Source
+from . import native
 from .backend import Backend, choose_backend
-from .decoder_layer import DecoderLayer, Norm, linear_of
+from .decoder_layer import DecoderLayer, Norm, every_layer, linear_of
 from .kv_cache import KVCache
 from .linear import Linear, NativeLinear, parameters_of
-from .native import pointer
 from .native_layers import NativeLayers
 from .output_projection import OutputProjection
 from .positions import PositionTable
@@ -171,7 +171,7 @@ class CachedDecoder(Packed):
             return "it attends to source and target at once (--cross-self-attention)"
         if decoder.quant_noise is not None:
             return "it has a quantization-noise layer behind its embedding"
-        reasons = (DecoderLayer.supports(layer) for layer in _layers(decoder))
+        reasons = (DecoderLayer.supports(layer) for layer in every_layer(decoder))
         return next((reason for reason in reasons if reason is not None), None)
 
     def follow(self) -> None:
@@ -189,7 +189,7 @@ class CachedDecoder(Packed):
             self.weights.release(self.decoder.layers)
 
     def _pack(self) -> None:
-        decoder, layers = self.decoder, _layers(self.decoder)
+        decoder, layers = self.decoder, every_layer(self.decoder)
         embedding = decoder.embed_tokens.weight.detach()
         wanted = self._dtype or embedding.dtype
         self.on_torch = NativeLayers.supports(layers, self.backend, wanted)
@@ -355,9 +355,9 @@ class CachedDecoder(Packed):
         rows, new, dim = embedded.shape
         cache = state.cache
         if self._native is not None:
-            cache.make_room(new)
-            read = state.source_kv, state.source_lengths, state.beams
-            hidden = self._native.decode(embedded, new, cache, *read, limits=limits)
+            call = native.StackCall()
+            self._describe_state(state, new, call)
+            hidden = self._native.decode(call, embedded, new, state.lengths, limits)
             if self._project_out is not None:
                 hidden = self._project_out(hidden.flatten(0, 1)).view(rows, new, -1)
             return hidden
@@ -386,11 +386,9 @@ class CachedDecoder(Packed):
         """
         if self._native is None or self.on_torch is not None:
             return self.forward(state, self.embed(tokens, state.lengths, state.longest))
-        new = tokens.size(1)
-        state.cache.make_room(new)
-        positions = self._reach(state.longest, new)
-        source = state.source_kv, state.source_lengths, state.beams
-        return self._native.decode(tokens, new, state.cache, *source, positions)
+        call, new = native.StackCall(), tokens.size(1)
+        self.describe(state, new, call)
+        return self._native.decode(call, tokens, new, state.lengths)
 
     def feed_block(
         self, state: DecoderState, tokens: Tensor, counts: Tensor, most: int, block: int
@@ -414,13 +412,9 @@ class CachedDecoder(Packed):
             PluginError: as for :meth:`embed`.
         """
         assert self._native is not None
-        width = most + block
-        state.cache.make_room(width)
-        positions = self._reach(state.longest, width)
-        source = state.source_kv, state.source_lengths, state.beams
-        return self._native.decode(
-            tokens, width, state.cache, *source, positions, counts=counts, block=block
-        )
+        call, width = native.StackCall(), most + block
+        self.describe(state, width, call)
+        return self._native.decode(call, tokens, width, state.lengths, counts=counts, block=block)
 
     @property
     def stack(self) -> int:
@@ -436,19 +430,18 @@ class CachedDecoder(Packed):
         Raises:
             PluginError: as for :meth:`embed`.
         """
-        cache = state.cache
-        cache.make_room(new)
-        self.describe_source(state, new, call)
-        call.cache, call.capacity = cache.store.data_ptr(), cache.capacity
-        call.total_rows, call.row_index = cache.store.size(2), pointer(cache.row_index)
-        call.beams, call.ancestors = state.beams, pointer(cache.ancestors)
-
-    def describe_source(self, state: DecoderState, new: int, call: Any) -> None:
-        """:meth:`describe` without the cache."""
         self._describe_positions(state.longest, new, call)
-        source = state.source_kv
+        self._describe_state(state, new, call)
+
+    def _describe_state(self, state: DecoderState, new: int, call: Any) -> None:
+        """:meth:`describe` without the positions."""
+        cache, source = state.cache, state.source_kv
+        cache.make_room(new)
+        call.cache, call.capacity = cache.store.data_ptr(), cache.capacity
+        call.total_rows, call.row_index = cache.store.size(2), native.pointer(cache.row_index)
+        call.beams, call.ancestors = state.beams, native.pointer(cache.ancestors)
         call.source_kv, call.source_length = source.data_ptr(), source.size(3)
-        call.source_lengths = pointer(state.source_lengths)
+        call.source_lengths = native.pointer(state.source_lengths)
 
     def describe_queue(self, encoder_out: EncoderOut, longest: int, call: Any) -> List[Tensor]:
         """Point ``call`` to a batch of which some rows are decoded at a time.
@@ -481,12 +474,9 @@ class CachedDecoder(Packed):
         return [source_kv, spans.starts]
 
     def _describe_positions(self, longest: int, new: int, call: Any) -> None:
-        positions = self._reach(longest, new)
-        if positions is not None:
+        if self._positions is not None:
+            positions = self._positions.reach(longest, new)
             call.positions, call.position_limit = positions.data_ptr(), positions.size(0)
-
-    def _reach(self, longest: int, new: int) -> Optional[Tensor]:
-        return None if self._positions is None else self._positions.reach(longest, new)
 
     def _mask(
         self, state: DecoderState, new: int, slots: int, limits: Optional[Tensor]
@@ -524,11 +514,6 @@ def _moved_to_front(encoded: Tensor, padding: Tensor) -> Tuple[Tensor, Tensor, T
     order = padding.byte().argsort(dim=1, stable=True)
     moved = encoded.gather(1, order.unsqueeze(2).expand_as(encoded))
     return moved, padding.gather(1, order), (~padding).sum(1)
-
-
-def _layers(decoder: TransformerDecoderBase) -> List[Any]:
-    """All layers; iterating the module list would drop some at random under LayerDrop."""
-    return [decoder.layers[index] for index in range(len(decoder.layers))]
 
 
 def _optional_linear(module: Optional[nn.Linear], dtype: torch.dtype) -> Optional[Linear]:

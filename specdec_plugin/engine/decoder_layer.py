@@ -1,6 +1,6 @@
 """One layer of a fairseq Transformer decoder, its weights fused and its operators few."""
 
-from typing import Any, Optional, Sequence, Tuple
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -27,6 +27,11 @@ class Norm:
 def linear_of(dtype: torch.dtype, *modules: nn.Linear) -> Linear:
     """One :class:`Linear` that gives the outputs of all ``modules`` side by side."""
     return Linear.of(*parameters_of(*modules), dtype)
+
+
+def every_layer(stack: Any) -> List[Any]:
+    """All layers of an encoder or decoder; iterating would drop some at random under LayerDrop."""
+    return [stack.layers[index] for index in range(len(stack.layers))]
 
 
 def unusual_attention(attention: Any, dim: int) -> Optional[str]:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..errors import PluginError
 from .backend import Backend, choose_backend
-from .decoder_layer import unusual_attention, unusual_linear
+from .decoder_layer import every_layer, unusual_attention, unusual_linear
 from .native_layers import NativeLayers
 from .positions import PositionTable
 from .spans import amid
@@ -62,7 +62,7 @@ class FastEncoder(Packed):
         for name in ("forward", "forward_scriptable"):
             if getattr(type(encoder), name) is not getattr(TransformerEncoderBase, name):
                 return f"{type(encoder).__name__} has its own {name}()"
-        weight, layers = encoder.embed_tokens.weight, _layers(encoder)
+        weight, layers = encoder.embed_tokens.weight, every_layer(encoder)
         if not layers or weight.dtype != torch.float32:
             return "it has no layers" if not layers else "its weights are not float32"
         reasons = (_unusual(layer) for layer in layers)
@@ -105,7 +105,7 @@ class FastEncoder(Packed):
         encoder, self._layers = self.encoder, None
         if self.supports(encoder, self._backend) is not None:
             return  # moved since, or of another type
-        self._layers = NativeLayers(_layers(encoder), encoder.layer_norm, torch.float32)
+        self._layers = NativeLayers(every_layer(encoder), encoder.layer_norm, torch.float32)
         self._positions = None
         if encoder.embed_positions is not None:
             self._positions = PositionTable(encoder.embed_positions, torch.float32)
@@ -140,11 +140,6 @@ class FastEncoder(Packed):
             mask = torch.zeros(padding.shape).masked_fill_(padding, float("-inf"))
         embedded = self.encoder.forward_embedding(tokens)[0].detach().float()
         return self._layers.encode(embedded.contiguous(), mask)
-
-
-def _layers(encoder: TransformerEncoderBase) -> List[Any]:
-    """All layers; iterating the module list would drop some at random under LayerDrop."""
-    return [encoder.layers[index] for index in range(len(encoder.layers))]
 
 
 def _unusual(layer: nn.Module) -> Optional[str]:

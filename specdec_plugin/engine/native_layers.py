@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from ..fairseq_compat.mapping import forget_pages
 from . import native
 from .backend import Backend
-from .kv_cache import KVCache
 from .linear import NativeLinear, parameters_of
 from .spans import Spans
 
@@ -165,13 +164,10 @@ class NativeLayers:
 
     def decode(
         self,
+        call: Any,
         inputs: Tensor,
         width: int,
-        cache: KVCache,
-        source: Tensor,
-        source_lengths: Optional[Tensor],
-        beams: int = 1,
-        positions: Optional[Tensor] = None,
+        starts: Tensor,
         limits: Optional[Tensor] = None,
         counts: Optional[Tensor] = None,
         block: int = 0,
@@ -179,52 +175,33 @@ class NativeLayers:
         """Run decoder layers behind what is cached, and put keys and values into the cache.
 
         Args:
+            call: a :class:`native.StackCall` that describes the cache, with room for ``width``
+                entries a row, and the source; where inputs are tokens, their positions too.
             inputs: (rows, new, dim) vectors; or (rows, new) tokens; or, with ``counts``,
-                (rows, …) all tokens of each row, the new ones at ``cache.lengths``.
+                (rows, …) all tokens of each row, the new ones at ``starts``.
             width: inputs a row.
-            cache: with room for ``width`` entries a row.
-            source: (2 * layers, sentences, heads, src, head_dim) contiguous, in the order of the
-                cache's rows.
-            source_lengths: (sentences,) long, symbols of each; None: all have ``src``.
-            beams: rows of the cache for each sentence.
-            positions: (limit, dim) vectors to be added to tokens, or None.
-            limits: (rows, new) slots that each input sees; None is causal.
-            counts: (rows,) new tokens of each row, which ``block`` masks follow that see
+            starts: (rows,) long, valid entries of the cache.
+            limits: (rows, new) long, slots that each input sees; None is causal.
+            counts: (rows,) long, new tokens of each row, which ``block`` masks follow that see
                 all of the row; None where all inputs are tokens.
             block: masks a row.
 
         Returns:
             (rows, new, dim), or with ``counts`` that of the masks, (rows, block, dim).
         """
-        rows, lengths = inputs.size(0), cache.lengths.contiguous()
-        given = inputs.dim() == 3
-        inputs = inputs.float().contiguous() if given else inputs.contiguous()
+        rows, starts = inputs.size(0), starts.contiguous()
+        if inputs.dim() == 3:
+            inputs = inputs.float().contiguous()
+            call.vectors = inputs.data_ptr()
+        else:
+            inputs = inputs.contiguous()
+            call.tokens, call.token_stride = inputs.data_ptr(), inputs.size(1)
         limits = None if limits is None else limits.contiguous()
         out = torch.empty(rows, width if counts is None else block, self._dim)
-        call = native.StackCall(
-            rows=rows,
-            width=width,
-            vectors=inputs.data_ptr() if given else None,
-            tokens=None if given else inputs.data_ptr(),
-            token_stride=inputs.size(1),
-            from_starts=int(counts is not None),
-            positions=native.pointer(positions),
-            position_limit=0 if positions is None else positions.size(0),
-            counts=native.pointer(counts),
-            block=block,
-            out=out.data_ptr(),
-            starts=lengths.data_ptr(),
-            limits=native.pointer(limits),
-            total_rows=cache.store.size(2),
-            row_index=native.pointer(cache.row_index),
-            beams=beams,
-            ancestors=native.pointer(cache.ancestors),
-            cache=cache.store.data_ptr(),
-            capacity=cache.capacity,
-            source_kv=source.data_ptr(),
-            source_lengths=native.pointer(source_lengths),
-            source_length=source.size(3),
-        )
+        call.rows, call.width, call.out = rows, width, out.data_ptr()
+        call.starts, call.limits = starts.data_ptr(), native.pointer(limits)
+        call.counts, call.block = native.pointer(counts), block
+        call.from_starts = int(counts is not None)
         self._library.stack_run(self.handle, ctypes.byref(call), torch.get_num_threads())
         return out
 

@@ -81,7 +81,7 @@ class TokenState:
 class UncachedDecoder:
     """Runs a fairseq decoder in full, over the accepted and the new tokens, in every call.
 
-    For decoders that :class:`CachedDecoder` cannot hold: LSTM, convolution, adaptive
+    For decoders that :class:`.CachedDecoder` cannot hold: LSTM, convolution, adaptive
     softmax, anything that is causal.  Same face, same results as fairseq's own.
 
     Args:

@@ -38,6 +38,10 @@ class Source(NamedTuple):
     path: str
     offset: int
 
+    def holds(self, parameter: Tensor) -> bool:
+        """Whether the parameter still views it, and was not moved since."""
+        return self.storage.data_ptr() == parameter.untyped_storage().data_ptr()
+
 
 #: By parameter, what it views of a mapped file.
 _files = WeakTensorKeyDictionary()
@@ -147,7 +151,7 @@ def source_of(weight: Tensor) -> Optional[Source]:
     """
     for parameter, source in _files.items():
         same = parameter.data_ptr() == weight.data_ptr() and parameter.nbytes == weight.nbytes
-        if same and source.storage.data_ptr() == parameter.untyped_storage().data_ptr():
+        if same and source.holds(parameter):
             begin, end = weight.data_ptr(), weight.data_ptr() + weight.nbytes
             unchanged = not _written(begin // mmap.PAGESIZE, -(-end // mmap.PAGESIZE))
             return source if unchanged and weight.is_contiguous() else None
@@ -162,11 +166,7 @@ def forget_pages(*modules: nn.Module) -> None:
     for module in modules:
         for parameter in module.parameters():
             source = _files.get(parameter)
-            if source is None or sys.platform != "linux":
-                continue
-            if (
-                source.storage.data_ptr() == parameter.untyped_storage().data_ptr()
-            ):  # not moved since
+            if source is not None and source.holds(parameter) and sys.platform == "linux":
                 _forget(parameter.data_ptr(), parameter.nbytes)
 
 

@@ -12,7 +12,7 @@ def add_flag(group: Any, declared: "Field[Any]", shown: Any, note: str = "", **m
 
     Args:
         group: of an argument parser.
-        declared: the flag; see :func:`...methods.options.option`.
+        declared: the flag; see :func:`..methods.options.option`.
         shown: the default that its help names; None for none.
         note: more text for its help.
         more: for ``add_argument``.

@@ -33,10 +33,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     for name in ("fairseq", "asyncio"):
         logging.getLogger(name).setLevel(logging.WARNING)
     with listening(options.host, options.port) as listener:
-        number = options.decoders
-        if number is None:
-            number = default_decoders(folder, options.device)
-        decoders = [Decoder(open_folder(folder, options.device)) for _ in range(number)]
+        count = options.decoders
+        if count is None:
+            count = default_decoders(folder, options.device)
+        decoders = [Decoder(open_folder(folder, options.device)) for _ in range(count)]
         methods = offered(folder, options.methods)
         for decoder in decoders:
             decoder.warm_up(methods[0].name)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..progress import Progress
-from .clusters import Clusters, distances
+from .clusters import Clusters, distances, joined
 from .store import States
 
 
@@ -54,10 +54,7 @@ def build_clusters(
     active[:, suppressed_id] = False
     kept = torch.from_numpy(np.flatnonzero(used))
     sets = [np.flatnonzero(row).astype(np.int32) for row in active[used]]
-    offsets = torch.zeros(len(sets) + 1, dtype=torch.long)
-    offsets[1:] = torch.tensor([len(each) for each in sets]).cumsum(0)
-    found = torch.from_numpy(np.concatenate(sets))
-    return Clusters(rounded[kept], norms[kept], offsets, found, vocabulary)
+    return Clusters(rounded[kept], norms[kept], *joined(sets), vocabulary)
 
 
 def chained(centroids: Tensor) -> Tensor:

@@ -1,7 +1,8 @@
 """Which symbols are likely after which states of a decoder (Amer et al., 2022, section 2.2)."""
 
-from typing import NamedTuple
+from typing import NamedTuple, Sequence, Tuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -37,6 +38,17 @@ class Clusters(NamedTuple):
     def active_share(self) -> float:
         """The part of the vocabulary that a cluster has, on average over clusters."""
         return self.tokens.numel() / (self.size * self.vocabulary)
+
+
+def joined(sets: Sequence[np.ndarray]) -> Tuple[Tensor, Tensor]:
+    """``offsets`` and ``tokens`` of :class:`Clusters`.
+
+    Args:
+        sets: the tokens of each cluster, int32, rising.
+    """
+    offsets = torch.zeros(len(sets) + 1, dtype=torch.long)
+    offsets[1:] = torch.tensor([len(each) for each in sets]).cumsum(0)
+    return offsets, torch.from_numpy(np.concatenate(sets))
 
 
 def distances(states: Tensor, centroids: Tensor, norms: Tensor) -> Tensor:

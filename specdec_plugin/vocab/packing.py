@@ -7,6 +7,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .clusters import joined
+
 #: No more is unpacked: a few bytes of a hostile file could become any number.
 MOST_BYTES = 1 << 31
 
@@ -18,7 +20,7 @@ def pack(offsets: Tensor, tokens: Tensor, vocabulary: int) -> Tensor:
     everywhere, which a compressor finds best so.
 
     Args:
-        offsets: (clusters + 1,) long; see :class:`..engine.clusters.Clusters`.
+        offsets: (clusters + 1,) long; see :class:`.clusters.Clusters`.
         tokens: (…,) int32.
         vocabulary: how many symbols there are.
 
@@ -52,14 +54,11 @@ def unpack(packed: Tensor, clusters: int, vocabulary: int) -> Tuple[Tensor, Tens
     for eight in bits.T:
         rows = np.unpackbits(eight[:, None], axis=1).T
         sets += [np.flatnonzero(row).astype(np.int32) for row in rows]
-    sizes = torch.tensor([len(each) for each in sets])
-    if sizes[:clusters].min() < 1:
+    if not all(map(len, sets[:clusters])):
         raise ValueError("a cluster without tokens")
-    if sizes[clusters:].any():
+    if any(map(len, sets[clusters:])):
         raise ValueError("tokens of no cluster")
-    offsets = torch.zeros(clusters + 1, dtype=torch.long)
-    offsets[1:] = sizes[:clusters].cumsum(0)
-    return offsets, torch.from_numpy(np.concatenate(sets))
+    return joined(sets[:clusters])
 
 
 def _width(clusters: int) -> int:

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.decoding.guard import FixedGate, Guard
-from specdec_plugin.decoding.schedule import GRACE, SHARE, SLICES, Schedule
+from specdec_plugin.decoding.guard import SHARE, FixedGate, Guard
+from specdec_plugin.decoding.schedule import GRACE, SLICES, Schedule
 
 TOKENS = 20
 

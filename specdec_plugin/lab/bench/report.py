@@ -58,7 +58,7 @@ def summarise(
 
     Args:
         methods: what was timed.
-        timings: from :func:`run_interleaved`.
+        timings: from :func:`.timing.run_interleaved`.
         texts: by method name, detokenised hypotheses in the order of the input.
         references: detokenised references, or None for no BLEU.
         memory: by method name.

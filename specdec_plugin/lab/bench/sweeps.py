@@ -93,7 +93,7 @@ class Setting(NamedTuple):
     Attributes:
         label: its name there.
         method: what it runs.
-        flags: fields of :class:`DecodingConfig`.
+        flags: fields of :func:`...methods.registry.config_class`.
         swept: those of ``flags`` that the sweep changes, for the report's rows.
     """
 
@@ -115,7 +115,7 @@ def settings(
 
     Args:
         names: methods.
-        flags: fields of :class:`DecodingConfig`.
+        flags: fields of :func:`...methods.registry.config_class`.
         sweep: one of :data:`SWEEPS`, or None.
         block_sizes: k, for ``k``; b, for ``jacobi``.
         betas: β, for ``beta-tau``; 1 accepts only the best token, so it needs no τ.

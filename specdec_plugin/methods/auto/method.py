@@ -12,7 +12,6 @@ from ...decoding.operations import Work
 from ...errors import PluginError
 from ...fairseq_compat.pairing import load_model
 from ...models.blockwise_transformer import BlockwiseTransformerModel
-from ..beam.build import check_beams
 from ..beam.method import Beam
 from ..block_nat.drafter import NATDrafter
 from ..block_nat.method import BlockNAT
@@ -27,7 +26,7 @@ from ..options import (
     DraftRowsOptions,
     VerifierOptions,
 )
-from ..registry import Method, Variant, flags_of, register_method, typed
+from ..registry import Method, Variant, given_flags, register_method, typed
 from ..self_draft.drafter import CannotDraftError, SelfDrafter
 from ..self_draft.method import SelfDraft
 from ..setup import Setup
@@ -79,9 +78,8 @@ class Auto(Method):
 
     @classmethod
     def check_search(cls, generation: Any) -> None:
-        """Refuse to print more hypotheses than there are."""
-        if not getattr(generation, "sampling", False):
-            check_beams(generation)
+        """As a self-draft."""
+        SelfDraft.check_search(generation)
 
     @classmethod
     def unavailable(cls, generation: Any) -> Optional[str]:
@@ -108,7 +106,7 @@ class Auto(Method):
         try:
             return cls.chosen(setup).loop(setup)
         except CannotDraftError:
-            if any(_given(setup, flag) for flag in _OF_DRAFTS):
+            if given_flags(setup.cfg).keys() & {*_OF_DRAFTS}:
                 raise
         return (Beam if _searches(setup.generation) else Greedy).loop(setup)
 
@@ -137,18 +135,14 @@ def _restricted(generation: Any) -> bool:
     return bool(lengths or getattr(generation, "no_repeat_ngram_size", 0))
 
 
-def _given(setup: Setup, flag: str) -> bool:
-    return bool(getattr(setup.cfg, flag) != flags_of(Auto)[flag].default)
-
-
 def _refuse(setup: Setup, *flags: str) -> None:
     """Refuse flags that a beam search does not read."""
+    given = given_flags(setup.cfg)
     for flag in flags:
-        if _given(setup, flag):
+        if flag in given:
             raise PluginError(
-                f"{typed(flag, getattr(setup.cfg, flag))} would have no effect in the beam search "
-                "that --beam, --match-source-len or --no-repeat-ngram-size asks for: leave one of "
-                "them out."
+                f"{typed(flag, given[flag])} would have no effect in the beam search that --beam, "
+                "--match-source-len or --no-repeat-ngram-size asks for: leave one of them out."
             )
 
 

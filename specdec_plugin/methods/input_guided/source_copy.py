@@ -170,9 +170,10 @@ class SourceNext(SourceMatches):
 
     def _following(self, row: int, drafted: Sequence[int]) -> List[int]:
         source, matches, position = self._sources[row], self._matches[row], self._positions[row]
-        found = [*source[position : position + 1], -1][:1]
+        positions = [position]
         for token in drafted:
             matches = follow(matches, source, token)
             position = likeliest(matches, position + 1)
-            found += [*source[position : position + 1], -1][:1]
-        return found
+            positions.append(position)
+        ended = [*source, -1]  # behind the last symbol nothing follows
+        return [ended[position] for position in positions]

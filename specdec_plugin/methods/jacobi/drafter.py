@@ -61,20 +61,20 @@ class JacobiDrafter(Drafter):
         """Make initial guesses."""
         if self._record is None:
             self._record = Record(self._entries)
-        self._limit = min(batch.constraints.max_len + 1, self._until)
+        # The argmax of any position up to the length limit is noted.
+        room = batch.constraints.max_len + 1
+        self._limit = min(room, self._until)
         if self._known_length:
             self._lengths = _target_lengths(batch)
             self._limit = min(self._limit, int(self._lengths.max()))
-        source = None
+        tokens, source = batch.net_input["src_tokens"], None
         if self._initial in ("source", "ngram"):
-            source = self._symbols.source(batch.net_input["src_tokens"]).cpu()
-        # The argmax of any position up to the length limit is noted.
-        room = batch.constraints.max_len + 1
+            source = self._symbols.source(tokens).cpu()
         initial = initial_guesses(self._initial, batch, self._symbols.ordinary, room, source)
         matched = source if self._initial == "ngram" else None
         window = self._window._replace(block=min(self._window.block, self._limit))
-        by_kernels = self._by_kernels(batch.net_input["src_tokens"])
-        make: Any = NativeNgramLookup if by_kernels else NgramLookup
+        backend = self._backend or choose_backend(tokens.device)
+        make: Any = NativeNgramLookup if backend.supports(tokens) is None else NgramLookup
         self._lookup = make(window, self._record, self._symbols.eos, matched, initial)
 
     def propose(self, rows: Rows) -> Draft:
@@ -104,10 +104,6 @@ class JacobiDrafter(Drafter):
             self._pool = NativePool(self._record)
         self._pool.learn(line)
 
-    def _by_kernels(self, tensor: Tensor) -> bool:
-        backend = self._backend or choose_backend(tensor.device)
-        return backend.supports(tensor) is None
-
     def forget(self) -> None:
         """Forget which origins were right, and all n-grams."""
         self._record = self._pool = None
@@ -121,9 +117,9 @@ class JacobiDrafter(Drafter):
 
 def _target_lengths(batch: Batch) -> Tensor:
     """(rows,) what is taken for the lengths of the outputs."""
-    if batch.target_lengths is None:
+    if batch.target is None:
         raise PluginError(
             "--jacobi-known-length reads the lengths of the data's targets, and here are none: "
             "decode a split with targets, or leave it out."
         )
-    return batch.target_lengths
+    return batch.target.ne(batch.constraints.pad).sum(1)

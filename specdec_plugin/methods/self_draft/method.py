@@ -19,7 +19,7 @@ from ..options import (
     ToleranceOptions,
     VerifierOptions,
 )
-from ..registry import BENCH_BEAM, Method, Variant, flags_of, register_method, typed
+from ..registry import BENCH_BEAM, Method, Variant, given_flags, register_method, typed
 from ..setup import Setup, dtype_of
 from .drafter import BEAM_BLOCK_SIZE, BLOCK_SIZE, RELAXED_BLOCK_SIZE, SHORT, SelfDrafter
 
@@ -101,12 +101,13 @@ class SelfDraft(Method):
         beam, cfg = setup.generation.beam, setup.cfg
         if beam == 1 or getattr(setup.generation, "sampling", False):
             return super().loop(setup)
-        for flag in sorted(_OF_ONE_BEAM):
-            if getattr(cfg, flag) != flags_of(cls)[flag].default:
-                raise PluginError(
-                    f"{typed(flag, getattr(cfg, flag))} would have no effect with --beam {beam}: "
-                    "give --beam 1, or leave it out."
-                )
+        given = given_flags(cfg)
+        useless = sorted(_OF_ONE_BEAM.intersection(given))
+        if useless:
+            raise PluginError(
+                f"{typed(useless[0], given[useless[0]])} would have no effect with --beam {beam}: "
+                "give --beam 1, or leave it out."
+            )
         assert setup.verifier is not None
         drafter = SelfDrafter(setup.verifier, dtype=setup.drafter_dtype or torch.int8)
         return build_search(setup, Ahead(drafter.copy, cfg.block_size or BEAM_BLOCK_SIZE))
