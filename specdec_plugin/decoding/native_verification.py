@@ -180,7 +180,8 @@ class NativeVerification:
         tokens, lengths = draft.tokens.contiguous(), draft.lengths.contiguous()
         width = tokens.size(1)
         rows.make_room(width + 1)
-        self._engine.describe(self._verifier.states[0], width + 1, call.stack)
+        fed = rows.within_limit(width + 1)
+        self._engine.describe(self._verifier.states[0], fed, call.stack)
         describe_rows(rows, call.rows)
         longest = int(lengths.max()) if self._verifier.certified and width > 0 else 0
         handles = self._describe_scores(rows.constraints, call, rows.size * (1 + longest))

@@ -127,6 +127,13 @@ class Rows:
         """The greatest length."""
         return max(self.host_lengths)
 
+    def within_limit(self, most: int) -> int:
+        """How many inputs a row is fed at once, of ``most``: none is behind the length limit.
+
+        A buffer of drafts may be wider than what is left of a model's learned positions.
+        """
+        return min(most, self.constraints.max_len + 1 - self.shortest)
+
     @property
     def temperature(self) -> float:
         """What divides the scores of drafts."""

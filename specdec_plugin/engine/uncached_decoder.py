@@ -118,11 +118,14 @@ class UncachedDecoder:
             (rows, new, vocabulary) float32.
         """
         fed = state.feed(tokens, self.model.decoder.dictionary.pad())
+        # Behind the longest row, the drafts of shorter ones are given columns that no model has.
+        limit = int(self.model.decoder.max_positions())
+        fed = fed[:, :limit]
         with torch.no_grad():
             output = self.model.decoder(fed, encoder_out=state.encoder_out)
             new = torch.arange(tokens.size(1), device=tokens.device)
             rows = torch.arange(tokens.size(0), device=tokens.device)
-            positions = state.lengths.unsqueeze(1) + new
+            positions = (state.lengths.unsqueeze(1) + new).clamp(max=limit - 1)
             scores = output[0][rows.unsqueeze(1), positions]
             log_probs: Tensor = self.model.get_normalized_probs(
                 (scores, output[1]), log_probs=True, sample=None

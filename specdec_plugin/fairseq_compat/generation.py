@@ -74,6 +74,9 @@ def check_generation(
     Raises:
         PluginError: names the option as it was given, and the cure.
     """
+    temperature = getattr(options, "temperature", 1.0)
+    if not temperature > 0:
+        raise PluginError(f"{_given('temperature', temperature, typed)}: give more than 0.")
     if getattr(options, "sampling", False) and "sampling" in honours:
         _check_samples(options, typed)
         honours = OF_SAMPLES.union(name for name in REFUSED if name in honours)
@@ -97,7 +100,6 @@ def _check_samples(options: Any, typed: bool) -> None:
     """Refuse what cannot be drawn."""
     beam, nbest = getattr(options, "beam", 1), getattr(options, "nbest", 1)
     top_k, top_p = getattr(options, "sampling_topk", -1), getattr(options, "sampling_topp", -1.0)
-    temperature = getattr(options, "temperature", 1.0)
     if beam < 1:
         raise PluginError(f"{_given('beam', beam, typed)}: give 1 or more samples.")
     if nbest != beam and (typed or nbest != 1):
@@ -116,8 +118,6 @@ def _check_samples(options: Any, typed: bool) -> None:
             f"{_given('sampling_topk', top_k, typed)} and {_given('sampling_topp', top_p, typed)} "
             "both tell which symbols are drawn from: leave one of them out."
         )
-    if not temperature > 0:
-        raise PluginError(f"{_given('temperature', temperature, typed)}: give more than 0.")
 
 
 def check_call(options: Any, arguments: Mapping[str, Any], config: Any) -> None:
@@ -196,6 +196,8 @@ def check_when_parsed(
             method.check_search(found)
             check(found, found)
             _check_printing(found)
+        if method is not None:
+            _check_steps(found, method)
         return found, rest
 
     parser.parse_known_args = parse_known_args
@@ -216,3 +218,15 @@ def _check_printing(options: Any) -> None:
             "fairseq-interactive cannot print soft alignments: give --print-alignment hard, or "
             "use fairseq-generate."
         )
+
+
+def _check_steps(options: Any, method: Any) -> None:
+    """fairseq raises a ``KeyError`` where its own search or scorer would print steps."""
+    reason = method.unavailable(options)
+    if options.score_reference:
+        reason = "--score-reference is given"
+    for name in ("print_step", "retain_iter_history"):
+        if reason is not None and getattr(options, name):
+            raise PluginError(
+                f"{flag_of(name)} finds no steps, because {reason}: leave one of the two out."
+            )

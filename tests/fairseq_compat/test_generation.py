@@ -137,12 +137,24 @@ class TestParsing:
             (["--sampling-topk", "5"], "^--sampling-topk 5 cannot be kept .* add --sampling"),
             (["--constraints"], "^--constraints cannot be kept"),
             (["--nbest", "2"], "^--nbest 2 cannot be kept"),
+            (["--temperature", "0"], "^--temperature 0.0: give more than 0"),
+            (["--temperature", "nan"], "^--temperature nan: give more than 0"),
+            (["--decoding", "beam", "--nbest", "0"], "^--nbest 0: give 1 or more"),
         ],
     )
     @pytest.mark.parametrize("interactive", [True, False])
     def test_refusals_name_flags_as_typed(self, parse, flags, sentence, interactive):
         with pytest.raises(PluginError, match=sentence):
             parse("--decoding", "greedy", *flags, interactive=interactive)
+
+    @pytest.mark.parametrize("flag", ["--print-step", "--retain-iter-history"])
+    def test_fairseqs_own_code_counts_no_steps(self, parse, flag):
+        parse("--decoding", "beam", "--beam", "5", flag)
+        told = f"^{flag} finds no steps, because "
+        with pytest.raises(PluginError, match=told + "--print-alignment is given for more than"):
+            parse("--decoding", "beam", "--beam", "5", "--print-alignment", flag)
+        with pytest.raises(PluginError, match=told + "--score-reference is given"):
+            parse("--decoding", "greedy", "--score-reference", flag)
 
     def test_moses_needs_a_package(self, parse, monkeypatch):
         package = ModuleType("sacremoses")

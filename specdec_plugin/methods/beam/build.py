@@ -13,6 +13,8 @@ def check_beams(generation: Any) -> None:
     beam, nbest = generation.beam, getattr(generation, "nbest", 1)
     if beam < 1:
         raise PluginError(f"--beam {beam}: give 1 or more.")
+    if nbest < 1:
+        raise PluginError(f"--nbest {nbest}: give 1 or more.")
     if nbest > beam:
         raise PluginError(
             f"--nbest {nbest} with --beam {beam}: a search finds as many hypotheses as it has "

@@ -113,7 +113,8 @@ class SelfDrafter(Drafter):
         call.shortlist, call.block = projection.shortlist, self.length
         buffer = self._buffers[self.length]
         buffer.fit(rows.size, call)
-        self.copy.describe(self._verifier.states[0], call.block, call.stack)
+        fed = rows.within_limit(call.block)
+        self.copy.describe(self._verifier.states[0], fed, call.stack)
         describe_rows(rows, call.rows)
         call.suppressed_id, call.eos = constraints.pad, constraints.eos
         call.min_len, call.max_len = constraints.min_len, constraints.max_len
