@@ -99,7 +99,8 @@ class Emulated:
     def unpack_system(self) -> None:
         """Fetch packages of Debian with what they need, without a trace in this system."""
         lists, cache = self.folder / "apt/lists", self.folder / "apt/cache"
-        (lists / "partial").mkdir(parents=True, exist_ok=True)
+        for downloads in (lists, cache / "archives"):
+            (downloads / "partial").mkdir(parents=True, exist_ok=True)
         options = {
             "APT::Architecture": "arm64",
             "APT::Architectures": "arm64",

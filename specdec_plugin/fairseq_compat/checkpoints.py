@@ -272,6 +272,10 @@ def _naming_what_is_wrong(load: Callable[..., Any]) -> Callable[..., Any]:
                 raise _undescribed(" or ".join(filenames), error) from error
             else:
                 raise
+        except Exception as error:
+            if type(error) is not Exception:  # fairseq's, for versions that it no longer reads
+                raise
+            raise _undescribed(" or ".join(filenames), error) from error
         raise PluginError(sentence)
 
     return load_model_ensemble_and_task

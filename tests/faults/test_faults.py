@@ -12,15 +12,15 @@ from tests.faults import fuzz, kill
 
 #: Seeds that ended a reader with a bare traceback, or not at all.
 FOUND = {
-    "model": [0, 3, 12, 62, 1017, 1037],
-    "heads": [2, 9, 11, 16, 20, 22, 1041],
+    "model": [0, 3, 12, 62, 1017, 1037, 1417],
+    "heads": [2, 9, 11, 16, 20, 22, 186, 625, 1041],
     "drafter": [9, 12, 15, 60, 1044, 500311],
     "average": [13, 1014, 1027],
     "dictionary": [0, 2, 5, 9],
     "states": [0, 3, 7, 8, 9, 13, 20],
     "journal": [0, 5, 8, 9, 10, 23],
     "shard": [10],
-    "import": [8, 500126, 500488],
+    "import": [8, 122, 466, 500126, 500488],
 }
 SLOW = ("import",)  # which imports transformers
 
