@@ -150,13 +150,7 @@ class Session:
         Raises:
             PluginError: the data folder has no such split.
         """
-        try:
-            self.task.load_dataset(subset)
-        except (FileNotFoundError, KeyError) as error:
-            raise PluginError(
-                f"The data have no split {subset} ({error}). Name a folder that fairseq-preprocess "
-                "wrote, and a split of it."
-            ) from error
+        self.task.load_dataset(subset)
         return self.task.dataset(subset)
 
     def iterator(

@@ -275,10 +275,7 @@ class _Decoded:
 def _of_split(session: Session) -> Iterator[Batch]:
     """Batches of a split in random order, so that the first ones are a sample of all."""
     subset = session.cfg.dataset.gen_subset
-    try:
-        session.task.load_dataset(subset)
-    except FileNotFoundError as error:
-        raise PluginError(f"{error}. Name a split of the data with --gen-subset.") from error
+    session.task.load_dataset(subset)
     yield from session.batches_of(session.task.dataset(subset), True)
 
 

@@ -1,8 +1,8 @@
 """fairseq's own generation flags beside ``--decoding``: kept, or refused in a sentence."""
 
-import importlib.util
+import math
 from dataclasses import MISSING, fields
-from typing import Any, Callable, Container, Dict, Mapping, Optional
+from typing import Any, Callable, Container, Dict, Mapping, Optional, Tuple
 
 from fairseq.dataclass.configs import GenerationConfig
 
@@ -10,6 +10,7 @@ from ..errors import PluginError
 from .collector import freeze_imports
 from .interrupts import end_in_a_line
 from .options import flag_of
+from .programs import check_program
 
 #: Options of fairseq that keep their meaning, or have none for any greedy search.
 HONOURED = frozenset(
@@ -53,6 +54,13 @@ REFUSED: Dict[str, str] = {
         _ITERATIVE,
     ),
 }  # fmt: skip
+#: Options that are numbers: which values have a meaning, and what to do instead. NaN has none.
+_NUMBERS: Dict[str, Tuple[Callable[[float], bool], str]] = {
+    "temperature": (lambda value: value > 0, "give more than 0"),
+    "lenpen": (math.isfinite, "give a finite number, such as 1"),
+    "unkpen": (lambda value: not math.isnan(value), "give a number, such as 0"),
+    "prefix_size": (lambda value: value >= 0, "give 0 or more"),
+}
 
 
 def check_generation(
@@ -74,9 +82,10 @@ def check_generation(
     Raises:
         PluginError: names the option as it was given, and the cure.
     """
-    temperature = getattr(options, "temperature", 1.0)
-    if not temperature > 0:
-        raise PluginError(f"{_given('temperature', temperature, typed)}: give more than 0.")
+    for name, (holds, cure) in _NUMBERS.items():
+        value = getattr(options, name, None)
+        if value is not None and not holds(value):
+            raise PluginError(f"{_given(name, value, typed)}: {cure}.")
     if getattr(options, "sampling", False) and "sampling" in honours:
         _check_samples(options, typed)
         honours = OF_SAMPLES.union(name for name in REFUSED if name in honours)
@@ -184,7 +193,6 @@ def check_when_parsed(
             found, rest = parse(args, namespace)
         finally:
             parser.set_defaults(beam=default)
-        _check_tokenizer(found)
         method = None if found.decoding is None else method_of(found)
         if found.beam is None and found.sampling:
             found.beam = found.nbest  # fairseq's programs want them equal
@@ -198,17 +206,10 @@ def check_when_parsed(
             _check_printing(found)
         if method is not None:
             _check_steps(found, method)
+        check_program(found)
         return found, rest
 
     parser.parse_known_args = parse_known_args
-
-
-def _check_tokenizer(options: Any) -> None:
-    """fairseq asks for sacremoses in a traceback, after it has loaded data and models."""
-    if options.tokenizer == "moses" and importlib.util.find_spec("sacremoses") is None:
-        raise PluginError(
-            "--tokenizer moses needs the package sacremoses: pip install 'specdec-plugin[moses]'."
-        )
 
 
 def _check_printing(options: Any) -> None:

@@ -158,6 +158,7 @@ class DraftRowsOptions:
         "Default (-1): while drafts are measured to be faster. Where the output depends on drafts "
         "(--top-beta above 1, --acceptance, --min-block), the default is 1 on a CPU, and always "
         "elsewhere",
+        Range(-1, "give 0 or more, or leave it out"),
     )
 
 

@@ -16,6 +16,7 @@ from ..fairseq_compat.options import add_legacy_options, set_task_dataclass
 from ..fairseq_compat.resumed_order import ResumedOrderMixin
 from ..fairseq_compat.sentence_numbers import SentenceNumbersMixin
 from ..fairseq_compat.shards import ShardConfig, shard_of
+from ..fairseq_compat.splits import SplitMixin
 from ..methods.build import build_generator
 from ..methods.registry import (
     check_method_flags,
@@ -36,6 +37,7 @@ class ParallelDecodingMixin(
     ResumedOrderMixin,
     AutocastMixin,
     DictionaryMixin,
+    SplitMixin,
     FairseqTask,
 ):
     """Adds ``--decoding`` and its flags to a fairseq translation task, legacy or not.

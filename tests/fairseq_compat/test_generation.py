@@ -1,10 +1,7 @@
 """fairseq's generation options beside ``--decoding``: honoured or refused, never ignored."""
 
-import sys
 from argparse import Namespace
 from dataclasses import fields
-from importlib.machinery import ModuleSpec
-from types import ModuleType
 
 import pytest
 from fairseq import options
@@ -139,6 +136,10 @@ class TestParsing:
             (["--nbest", "2"], "^--nbest 2 cannot be kept"),
             (["--temperature", "0"], "^--temperature 0.0: give more than 0"),
             (["--temperature", "nan"], "^--temperature nan: give more than 0"),
+            (["--lenpen", "nan"], "^--lenpen nan: give a finite number, such as 1"),
+            (["--lenpen", "inf"], "^--lenpen inf: give a finite number"),
+            (["--unkpen", "nan"], "^--unkpen nan: give a number"),
+            (["--prefix-size", "-1"], "^--prefix-size -1: give 0 or more"),
             (["--decoding", "beam", "--nbest", "0"], "^--nbest 0: give 1 or more"),
         ],
     )
@@ -155,15 +156,6 @@ class TestParsing:
             parse("--decoding", "beam", "--beam", "5", "--print-alignment", flag)
         with pytest.raises(PluginError, match=told + "--score-reference is given"):
             parse("--decoding", "greedy", "--score-reference", flag)
-
-    def test_moses_needs_a_package(self, parse, monkeypatch):
-        package = ModuleType("sacremoses")
-        package.__spec__ = ModuleSpec("sacremoses", None)
-        monkeypatch.setitem(sys.modules, "sacremoses", package)
-        assert parse("--tokenizer", "moses").tokenizer == "moses"
-        monkeypatch.setitem(sys.modules, "sacremoses", None)
-        with pytest.raises(PluginError, match=r"sacremoses: pip install 'specdec-plugin\[moses\]"):
-            parse("--tokenizer", "moses")
 
     def test_soft_alignments_cannot_be_printed_interactively(self, parse):
         flags = ["--decoding", "greedy", "--print-alignment"]

@@ -135,6 +135,7 @@ def test_a_tolerance_needs_candidates():
         {"draft_confidence": math.nan},
         {"top_beta": 0},
         {"top_beta": 3, "tolerance": -1.0},
+        {"draft_rows": -7},
         {"top_beta": 3, "tolerance": math.nan},
     ],
 )

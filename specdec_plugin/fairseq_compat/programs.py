@@ -1,0 +1,127 @@
+"""Options of fairseq-generate and fairseq-interactive that would end in fairseq's own tracebacks.
+
+Most of those come after it has loaded data and models.
+"""
+
+import ast
+import importlib.util
+import os
+from typing import Any
+from urllib.parse import urlparse
+
+from fairseq.data.data_utils import post_process
+from omegaconf import MISSING
+
+from ..errors import PluginError
+from .options import flag_of
+
+#: By option and value: the package that it needs, and what pip installs.
+_PACKAGES = {
+    ("tokenizer", "moses"): ("sacremoses", "'specdec-plugin[moses]'"),
+    ("tokenizer", "nltk"): ("nltk", "nltk"),
+    ("bpe", "fastbpe"): ("fastBPE", "fastBPE"),
+    ("scoring", "wer"): ("editdistance", "editdistance"),
+    ("scoring", "bert_score"): ("bert_score", "bert-score"),
+    ("scoring", "meteor"): ("nltk", "nltk"),
+}
+#: By ``--bpe``: the options that name its files.
+_FILES = {
+    "sentencepiece": ["sentencepiece_model"],
+    "byte_bpe": ["sentencepiece_model_path"],
+    "subword_nmt": ["bpe_codes"],
+    "fastbpe": ["bpe_codes"],
+    "hf_byte_bpe": ["bpe_vocab", "bpe_merges"],
+}
+
+
+def check_program(options: Any) -> None:
+    """Refuse what the program that parsed ``options`` could not do.
+
+    Raises:
+        PluginError: names the option, and the cure.
+    """
+    interactive = hasattr(options, "buffer_size")
+    _check_packages(options, interactive)
+    _check_files(options)
+    _check_texts(options)
+    if interactive:
+        _check_interactive(options)
+    elif options.results_path is not None:
+        _check_results(options)
+
+
+def _check_packages(options: Any, interactive: bool) -> None:
+    """Packages are there; fairseq-interactive scores nothing."""
+    for (name, value), (package, install) in _PACKAGES.items():
+        if getattr(options, name) != value or (name == "scoring" and interactive):
+            continue
+        if importlib.util.find_spec(package) is None:
+            raise PluginError(
+                f"{flag_of(name)} {value} needs the package {package}: pip install {install}."
+            )
+
+
+def _check_files(options: Any) -> None:
+    """Files of subwords are there, or have addresses from which fairseq loads them."""
+    for name in _FILES.get(options.bpe, ()):
+        path = getattr(options, name)
+        if path in (None, MISSING):
+            raise PluginError(
+                f"--bpe {options.bpe} needs {flag_of(name)}: name the file that the data were "
+                "split with."
+            )
+        if not urlparse(path).scheme and not os.path.isfile(path):
+            raise PluginError(
+                f"{flag_of(name)} {path} is not a file. Name the one that the data were split with."
+            )
+
+
+def _check_texts(options: Any) -> None:
+    """Values that fairseq reads late."""
+    try:
+        post_process("", options.post_process)
+    except NotImplementedError:
+        raise PluginError(
+            f"--post-process {options.post_process} is unknown: give sentencepiece, subword_nmt, "
+            "wordpiece, letter or none."
+        ) from None
+    try:
+        overrides = ast.literal_eval(options.model_overrides)
+    except (ValueError, SyntaxError):
+        overrides = None
+    if not isinstance(overrides, dict):
+        raise PluginError(
+            f"--model-overrides {options.model_overrides} is no dictionary of Python: give one "
+            "such as \"{'dropout': 0.1}\"."
+        )
+
+
+def _check_interactive(options: Any) -> None:
+    """What fairseq-interactive reads, and how much at a time."""
+    if options.score_reference:
+        raise PluginError(
+            "fairseq-interactive reads no references: leave out --score-reference, or use "
+            "fairseq-generate."
+        )
+    size, room = options.batch_size, max(options.buffer_size, 1)
+    if size is not None and size > room:
+        raise PluginError(
+            f"--batch-size {size} is more than --buffer-size {room}: give --buffer-size {size} or "
+            "more."
+        )
+    path = options.input
+    if path != "-" and (os.path.isdir(path) or not os.access(path, os.R_OK)):  # or else a pipe
+        raise PluginError(f"--input {path} is not a file that can be read. Check the path.")
+
+
+def _check_results(options: Any) -> None:
+    """Open the file that fairseq-generate will write; it is empty where there was none."""
+    folder = options.results_path
+    try:
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, f"generate-{options.gen_subset}.txt"), "a"):
+            pass
+    except OSError as error:
+        raise PluginError(
+            f"--results-path {folder} cannot be written ({error.strerror}). Name another folder."
+        ) from error

@@ -1,0 +1,137 @@
+"""Mistakes that fairseq's programs would tell in a traceback, most of them after loading models."""
+
+import os
+import sys
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+import pytest
+from fairseq import options
+
+from specdec_plugin.errors import PluginError
+from tests.support.command_lines import PLUGIN, TRACEBACK, generate_args, run_cli
+
+
+def parse(*more, interactive=False):
+    parser = options.get_generation_parser(interactive)
+    args = ["data", "--user-dir", PLUGIN, "--task", "specdec_translation", "--path", "model.pt"]
+    return options.parse_args_and_arch(parser, [*args, "--decoding", "greedy", *map(str, more)])
+
+
+@pytest.mark.parametrize(
+    "flag, value, package, told",
+    [
+        ("--tokenizer", "moses", "sacremoses", r"'specdec-plugin\[moses\]'"),
+        ("--tokenizer", "nltk", "nltk", "nltk"),
+        ("--bpe", "fastbpe", "fastBPE", "fastBPE"),
+        ("--scoring", "wer", "editdistance", "editdistance"),
+        ("--scoring", "bert_score", "bert_score", "bert-score"),
+        ("--scoring", "meteor", "nltk", "nltk"),
+    ],
+)
+def test_packages(monkeypatch, flag, value, package, told):
+    found = ModuleType(package)
+    found.__spec__ = ModuleSpec(package, None)
+    monkeypatch.setitem(sys.modules, package, found)
+    codes = ["--bpe-codes", __file__] if flag == "--bpe" else []
+    parse(flag, value, *codes)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(PluginError, match=f"^{flag} {value} .* {package}: pip install {told}\\.$"):
+        parse(flag, value)
+    if flag == "--scoring":
+        parse(flag, value, interactive=True)  # which scores nothing
+
+
+@pytest.mark.parametrize("interactive", [True, False])
+@pytest.mark.parametrize(
+    "kind, flag",
+    [
+        ("sentencepiece", "--sentencepiece-model"),
+        ("byte_bpe", "--sentencepiece-model-path"),
+        ("subword_nmt", "--bpe-codes"),
+        ("hf_byte_bpe", "--bpe-vocab"),
+    ],
+)
+def test_files_of_subwords(kind, flag, interactive):
+    more = ["--bpe-merges", __file__] if kind == "hf_byte_bpe" else []
+    for path in (__file__, "https://example.org/a"):
+        parse("--bpe", kind, flag, path, *more, interactive=interactive)
+    with pytest.raises(PluginError, match=f"^--bpe {kind} needs {flag}: name the file that"):
+        parse("--bpe", kind, *more, interactive=interactive)
+    with pytest.raises(PluginError, match=f"^{flag} nowhere is not a file"):
+        parse("--bpe", kind, flag, "nowhere", *more, interactive=interactive)
+
+
+def test_post_process():
+    for kind in ("sentencepiece", "subword_nmt", "@@ ", "wordpiece", "letter", "none"):
+        assert parse("--post-process", kind).post_process == kind
+    assert parse("--remove-bpe").post_process == "subword_nmt"
+    with pytest.raises(PluginError, match=r"^--post-process nosuch is unknown: give sentencepiece"):
+        parse("--post-process", "nosuch")
+
+
+@pytest.mark.parametrize("value", ["nonsense", "{'dropout'", "[1]", ""])
+def test_model_overrides(value):
+    parse("--model-overrides", "{'dropout': 0.1}")
+    with pytest.raises(PluginError, match=r"^--model-overrides .* is no dictionary of Python"):
+        parse("--model-overrides", value)
+
+
+class TestResults:
+    def test_a_folder_that_cannot_be_made(self, tmp_path):
+        (tmp_path / "file").touch()
+        with pytest.raises(PluginError, match=r"^--results-path .* cannot be written \(Not a dir"):
+            parse("--results-path", tmp_path / "file" / "folder")
+
+    def test_a_file_that_cannot_be_written(self, tmp_path):
+        (tmp_path / "generate-valid.txt").mkdir()
+        with pytest.raises(PluginError, match=r"^--results-path .* cannot be written \(Is a dir"):
+            parse("--results-path", tmp_path, "--gen-subset", "valid")
+
+    def test_what_is_there_stays_until_fairseq_writes(self, tmp_path):
+        (tmp_path / "generate-test.txt").write_text("before")
+        parse("--results-path", tmp_path)
+        assert (tmp_path / "generate-test.txt").read_text() == "before"
+
+    def test_fairseq_interactive_writes_none(self, tmp_path):
+        parse("--results-path", tmp_path / "results", interactive=True)
+        assert not os.listdir(tmp_path)
+
+
+class TestInteractive:
+    @pytest.mark.parametrize(
+        "flags, sentence",
+        [
+            (["--buffer-size", 2, "--batch-size", 5], "^--batch-size 5 is more than --buffer-size"),
+            (["--batch-size", 2], "^--batch-size 2 is more than --buffer-size 1: give --buffer-s"),
+            (["--input", "nowhere"], "^--input nowhere is not a file that can be read"),
+            (["--input", os.sep], "^--input / is not a file that can be read"),
+            (["--score-reference"], "^fairseq-interactive reads no references: leave out --score"),
+        ],
+    )
+    def test_refusals(self, flags, sentence):
+        with pytest.raises(PluginError, match=sentence):
+            parse(*flags, interactive=True)
+
+    def test_what_it_takes(self):
+        parse("--buffer-size", 5, "--batch-size", 5, "--input", __file__, interactive=True)
+        parse("--batch-size", 1, "--input", "-", interactive=True)
+        parse("--batch-size", 5)
+
+
+def test_a_command_line_ends_in_the_sentence():
+    """Neither the data nor the model exists, and nothing tells so."""
+    args = generate_args("nowhere", "nowhere.pt", "--decoding", "greedy", "--post-process", "no")
+    done = run_cli(args, check=False)
+    assert done.returncode == 1 and TRACEBACK not in done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith("--post-process no is unknown")
+
+
+@pytest.mark.parametrize(
+    "flags, split", [(["--gen-subset", "nowhere"], "nowhere"), (["-s", "en", "-t", "en"], "test")]
+)
+def test_a_split_that_is_not_there(corpus, tiny_verifier, flags, split):
+    done = run_cli(generate_args(corpus.data_dir, tiny_verifier, *flags), check=False)
+    assert done.returncode == 1 and TRACEBACK not in done.stderr
+    told = done.stderr.strip().splitlines()[-1]
+    assert told.startswith(f"The data have no split {split} (") and "--gen-subset" in told
