@@ -42,6 +42,8 @@ class StateStore:
         self.dim, self.top_k = dim, top_k
         self.count = self.batches = 0
         known = read_progress(folder, resumed=True)
+        if known is not None and known["batches"] == 0:
+            known = None  # no state depends on its identity
         if known is not None:
             self._resume(known)
         for name in _FILES:  # behind that, a batch that was not finished
