@@ -18,6 +18,11 @@ SANITIZED ?= tests/engine tests/vocab tests/decoding tests/conformance \
 KERNEL_TESTS ?= tests/engine
 ARM_TESTS ?= tests/engine/test_native_linear.py tests/engine/test_linear.py \
              tests/engine/test_cached_decoder.py
+# The versions that `make test-matrix` tests, Python/PyTorch/NumPy: the oldest and the newest that
+# setup.py allows for each Python that it declares.
+MATRIX ?= 3.11/2.6.0/1.26.4 3.11/newest/newest 3.12/2.6.0/1.26.4 3.12/newest/newest
+MATRIX_TESTS ?= tests/engine tests/decoding tests/vocab tests/methods tests/fairseq_compat \
+                tests/conformance tests/tasks
 # The tests that `make sanitize-threads` runs.
 THREADED ?= tests/decoding/test_threads.py tests/decoding/test_queue.py
 # How long `make fuzz` runs, and how often `make kill` kills each program.
@@ -30,7 +35,7 @@ PIP := $(BIN)/python -m pip install --disable-pip-version-check $(PIP_FLAGS)
 BUILD_TOOLS := "cython" "numpy" "setuptools>=64" "wheel"
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo test test-all test-levels test-arm lint sanitize sanitize-threads fuzz kill docs \
+.PHONY: help venv demo test test-all test-levels test-arm test-matrix lint sanitize sanitize-threads fuzz kill docs \
         wheel wheels clean
 .DELETE_ON_ERROR:
 
@@ -65,6 +70,9 @@ test-levels: $(VENV)/.specdec-test  ## test the kernels of each level that this 
 
 test-arm: $(VENV)/.specdec-test  ## test the kernels for aarch64 under emulation, or tell what is missing
 	@$(BIN)/python data_scripts/emulate_arm.py $(ARM_TESTS)
+
+test-matrix:  ## test other versions of Python, PyTorch and NumPy (MATRIX); takes gigabytes and hours
+	@data_scripts/test_matrix.sh build/matrix $(MATRIX) -- -m "not slow" $(PYTEST_FLAGS) $(MATRIX_TESTS)
 
 lint: $(VENV)/.specdec-lint  ## style (ruff, clang-format), types (mypy), compiler warnings
 	@echo "== ruff"

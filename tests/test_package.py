@@ -1,6 +1,7 @@
 """The package as pip and fairseq see it."""
 
 import os
+import re
 import shutil
 from importlib.metadata import EntryPoint
 from pathlib import Path
@@ -40,6 +41,23 @@ def test_pythons_are_those_that_its_fairseq_runs_on(declared: Any) -> None:
     (fairseq,) = [one for one in wanted if one.name.startswith("fairseq")]
     assert str(fairseq) == "fairseq-fixed==0.12.3.1"  # published for Python 3.11 and newer
     assert declared.python_requires == ">=3.11"
+
+
+def test_the_matrix_has_the_declared_pythons_and_the_oldest_torch(declared: Any) -> None:
+    (line,) = re.findall(r"^MATRIX \?= (.+)$", (Path(ROOT) / "Makefile").read_text(), re.MULTILINE)
+    entries = {tuple(entry.split("/")) for entry in line.split()}
+    named = "Programming Language :: Python :: 3."
+    pythons = {
+        one.removeprefix(named) for one in declared.get_classifiers() if one.startswith(named)
+    }
+    (torch,) = [Requirement(one) for one in declared.install_requires if one.startswith("torch")]
+    oldest = f"{torch.specifier}".removeprefix(">=")
+    for python in pythons:
+        tested = {(torch, numpy) for version, torch, numpy in entries if version == f"3.{python}"}
+        assert ("newest", "newest") in tested
+        assert any(
+            version.startswith(f"{oldest}.") and numpy[0] == "1" for version, numpy in tested
+        )
 
 
 def test_every_console_program_has_help_with_an_example(declared: Any) -> None:
