@@ -91,7 +91,7 @@ def _check_texts(options: Any) -> None:
         overrides = None
     if not isinstance(overrides, dict):
         raise PluginError(
-            f"--model-overrides {options.model_overrides} is no dictionary of Python: give one "
+            f"--model-overrides {options.model_overrides} is not a dictionary of Python: give one "
             "such as \"{'dropout': 0.1}\"."
         )
 

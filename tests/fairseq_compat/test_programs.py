@@ -73,7 +73,7 @@ def test_post_process():
 @pytest.mark.parametrize("value", ["nonsense", "{'dropout'", "[1]", ""])
 def test_model_overrides(value):
     parse("--model-overrides", "{'dropout': 0.1}")
-    with pytest.raises(PluginError, match=r"^--model-overrides .* is no dictionary of Python"):
+    with pytest.raises(PluginError, match=r"^--model-overrides .* is not a dictionary of Python"):
         parse("--model-overrides", value)
 
 
