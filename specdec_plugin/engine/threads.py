@@ -7,7 +7,7 @@ from typing import Iterator, Optional
 
 import torch
 
-#: Where Linux shows control groups (version 2), and where the one of this process.
+#: Where Linux shows control groups, and where those of this process.
 CGROUPS, OWN_CGROUP = "/sys/fs/cgroup", "/proc/self/cgroup"
 
 
@@ -42,32 +42,41 @@ def measured_threads() -> int:
 
 
 def cpu_quota() -> Optional[float]:
-    """Processors whose time the process' control groups grant it (``cpu.max``); None: any number.
+    """Processors whose time the process' control groups grant it; None: any number.
 
-    Containers see the machine's processors, whatever their quota is.
+    Containers see the machine's processors, whatever their quota is. Both versions of control
+    groups are read: ``cpu.max`` of version 2, and ``cpu.cfs_quota_us`` of version 1.
     """
     quotas = [quota for quota in map(_quota_in, _control_groups()) if quota is not None]
     return min(quotas, default=None)
 
 
 def _control_groups() -> Iterator[Path]:
-    """The folders of the process' control group, and of those that it is in."""
+    """The folders of the process' control groups for processors, and of those that they are in."""
     try:
         lines = Path(OWN_CGROUP).read_text("utf-8").splitlines()
     except OSError:
         return
-    root = Path(CGROUPS)
     for line in lines:
-        number, _, path = line.split(":", 2)
+        number, controllers, path = line.split(":", 2)
         if number == "0":  # version 2
-            own = root / path.lstrip("/")
-            yield from (each for each in (own, *own.parents) if each.is_relative_to(root))
+            root = Path(CGROUPS)
+        elif "cpu" in controllers.split(","):  # version 1 has a tree for each controller
+            root = Path(CGROUPS) / "cpu"
+        else:
+            continue
+        own = root / path.lstrip("/")
+        yield from (each for each in (own, *own.parents) if each.is_relative_to(root))
 
 
 def _quota_in(folder: Path) -> Optional[float]:
-    """2.0 for ``200000 100000``, microseconds in each period; None for ``max``."""
+    """2.0 for 200,000 microseconds in each period of 100,000; None where there is no limit."""
     try:
-        quota, period = (folder / "cpu.max").read_text("utf-8").split()
+        if (folder / "cpu.max").exists():
+            quota, period = (folder / "cpu.max").read_text("utf-8").split()
+        else:
+            quota = (folder / "cpu.cfs_quota_us").read_text("utf-8")
+            period = (folder / "cpu.cfs_period_us").read_text("utf-8")
+        return None if quota == "max" or int(quota) < 0 else int(quota) / int(period)
     except (OSError, ValueError):
         return None
-    return None if quota == "max" else int(quota) / int(period)

@@ -1,5 +1,7 @@
 """Threads in a container whose control group limits its processors' time."""
 
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -16,6 +18,7 @@ def container(tmp_path, monkeypatch):
 
     def make(*groups):
         folder = tmp_path / "cgroup"
+        folder.mkdir()
         for name, limit in groups:
             folder = folder / name
             folder.mkdir(parents=True, exist_ok=True)
@@ -44,6 +47,29 @@ def container(tmp_path, monkeypatch):
 def test_the_quota_is_read(container, groups, quota, processors):
     container(*groups)
     assert threads.cpu_quota() == quota and threads.processors() == processors
+
+
+@pytest.mark.parametrize(
+    "controllers, groups, quota",
+    [
+        ("cpu", [("", "-1"), ("app", "100000")], 1.0),
+        ("cpu,cpuacct", [("pod", "200000"), ("app", "-1")], 2.0),
+        ("cpuacct,cpu", [("pod", "-1"), ("app", "-1")], None),
+        ("cpuset", [("app", "100000")], None),
+    ],
+)
+def test_the_quota_of_version_1_is_read(container, controllers, groups, quota):
+    container()
+    folder = Path(threads.CGROUPS) / "cpu"
+    for name, limit in groups:
+        folder = folder / name
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "cpu.cfs_quota_us").write_text(f"{limit}\n", "utf-8")
+        (folder / "cpu.cfs_period_us").write_text("100000\n", "utf-8")
+    path = folder.relative_to(Path(threads.CGROUPS) / "cpu")
+    lines = f"9:name=systemd:/\n3:{controllers}:/{path}\n0::/\n"
+    Path(threads.OWN_CGROUP).write_text(lines, "utf-8")
+    assert threads.cpu_quota() == quota
 
 
 def test_without_control_groups_all_processors_are_used(container):
