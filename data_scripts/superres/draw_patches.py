@@ -35,13 +35,13 @@ def get_parser() -> argparse.ArgumentParser:
 
 
 def chosen(patches: Sequence[Any], most: int) -> List[int]:
-    """Of each of ``most`` equal shares of the patches, the place of the one with most contrast."""
+    """Of each of ``most`` equal shares of the patches, the number of the one with most contrast."""
     shares = np.array_split(np.arange(len(patches)), min(most, len(patches)))
     return [int(max(share, key=lambda place: patches[place].std())) for share in shares]
 
 
 def draw(labels: Sequence[str], rows: Sequence[Sequence[Any]], places: Sequence[int]) -> Figure:
-    """The picture: ``rows[i][place]`` is (side, side)."""
+    """The picture: ``rows[i][place]`` is (side, side) or (side, side, 3)."""
     size = (1.1 + 0.8 * len(places), 0.85 * len(rows))
     figure = Figure(figsize=size, layout="constrained")
     grid = figure.subplots(len(rows), len(places), squeeze=False)

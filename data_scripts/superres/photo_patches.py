@@ -13,14 +13,15 @@ from sklearn.datasets import load_sample_images
 from specdec_plugin.errors import PluginError
 
 DESCRIPTION = """\
-Cut grey square patches out of photographs; a patch of half their side, each level
-of which is the mean of four, is the source of a pair, and the patch its target. In
---output, a patch a line, as levels from 0 to 255 in raster order:
+Cut square patches out of photographs. The source of a pair is a patch of half their
+side, each level of which is the mean of four, and the target is the patch itself. In
+--output, a patch a line, as levels from 0 to 255 in raster order. With --colour, a pixel
+is three levels: red, green and blue.
 
   train.low, train.high   all patches --stride apart, in random order, each turned
                           or mirrored at random
-  mixed.low, mixed.high   these, and each once more with its blocks of four pixels in
-                          random order: there only the source tells what comes next,
+  mixed.low, mixed.high   these, and each once more with the blocks of its source's pixels
+                          in random order: there only the source tells what comes next,
                           so that a model learns soon where to look
   valid.*, test.*         patches side by side of regions that no training patch
                           touches: one square of 64 in ten for each of the two
@@ -29,7 +30,8 @@ of which is the mean of four, is the source of a pair, and the patch its target.
 EXAMPLE = """\
 examples:
   python data_scripts/superres/photo_patches.py --output patches/
-  python data_scripts/superres/photo_patches.py --output patches/ --photos holiday/*.jpg"""
+  python data_scripts/superres/photo_patches.py --output patches/ --photos holiday/*.jpg
+  python data_scripts/superres/photo_patches.py --output patches/ --colour --side 32 --factor 4"""
 
 #: Side of the squares that are held out.
 REGION = 64
@@ -54,6 +56,14 @@ def get_parser() -> argparse.ArgumentParser:
         "--side", type=int, default=16, metavar="N", help="pixels (default %(default)s)"
     )
     parser.add_argument(
+        "--factor",
+        type=int,
+        default=2,
+        metavar="N",
+        help="how many times as long as its source's the side is (default %(default)s)",
+    )
+    parser.add_argument("--colour", action="store_true", help="keep the photographs' colours")
+    parser.add_argument(
         "--stride",
         type=int,
         default=3,
@@ -64,20 +74,21 @@ def get_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def grey(picture: Image.Image) -> Any:
-    """(height, width) uint8."""
-    return np.asarray(picture.convert("L"))
+def load(paths: Optional[Sequence[str]], mode: str) -> List[Any]:
+    """The photographs, uint8; without paths scikit-learn's.
 
-
-def load(paths: Optional[Sequence[str]]) -> List[Any]:
-    """The photographs as (height, width) uint8; without paths scikit-learn's."""
+    Args:
+        paths: files, or None.
+        mode: Pillow's ``L``, for (height, width), or ``RGB``, for (height, width, 3).
+    """
     if paths is None:
-        return [grey(Image.fromarray(each)) for each in load_sample_images().images]
+        pictures = load_sample_images().images
+        return [np.asarray(Image.fromarray(each).convert(mode)) for each in pictures]
     found = []
     for path in paths:
         try:
             with Image.open(path) as picture:
-                found.append(grey(picture))
+                found.append(np.asarray(picture.convert(mode)))
         except FileNotFoundError:
             raise PluginError(f"Photograph not found: {path}. Check the path.") from None
         except (UnidentifiedImageError, OSError):
@@ -99,7 +110,7 @@ def split_of(row: int, column: int) -> str:
 
 def regions(photo: Any) -> Iterator[Tuple[int, int, str]]:
     """(top, left, split) of the squares of a photograph that are held out."""
-    height, width = photo.shape
+    height, width = photo.shape[:2]
     for top in range(0, height, REGION):
         for left in range(0, width, REGION):
             split = split_of(top // REGION, left // REGION)
@@ -109,7 +120,7 @@ def regions(photo: Any) -> Iterator[Tuple[int, int, str]]:
 
 def held_out(photo: Any, side: int) -> Iterator[Tuple[str, Any]]:
     """Split and patch, side by side, of all held-out regions."""
-    height, width = photo.shape
+    height, width = photo.shape[:2]
     for top, left, split in regions(photo):
         for y in range(top, min(top + REGION, height) - side + 1, side):
             for x in range(left, min(left + REGION, width) - side + 1, side):
@@ -117,37 +128,46 @@ def held_out(photo: Any, side: int) -> Iterator[Tuple[str, Any]]:
 
 
 def training(photo: Any, side: int, stride: int) -> Any:
-    """(n, side, side) the patches that touch no held-out region."""
-    taken = np.zeros(photo.shape, dtype=bool)
+    """(n, side, side), or (n, side, side, 3), the patches that touch no held-out region."""
+    taken = np.zeros(photo.shape[:2], dtype=bool)
     for top, left, _ in regions(photo):
         taken[top : top + REGION, left : left + REGION] = True
     places = (slice(None, None, stride), slice(None, None, stride))
     touches = sliding_window_view(taken, (side, side))[places].any((2, 3))
-    return sliding_window_view(photo, (side, side))[places][~touches]
+    windows = sliding_window_view(photo, (side, side), axis=(0, 1))[places][~touches]
+    return windows if photo.ndim == 2 else np.moveaxis(windows, 1, -1)
 
 
 def turned(patch: Any, way: int) -> Any:
     """A patch in one of the 8 positions of a square: ``way`` from 0 to 7."""
     patch = np.rot90(patch, way % 4)
-    return patch.T if way >= 4 else patch
+    return patch.swapaxes(0, 1) if way >= 4 else patch
 
 
-def halved(patch: Any) -> Any:
-    """(side / 2, side / 2) uint8: the mean of each four pixels, halves rounded up."""
-    half = patch.shape[0] // 2
-    sums = patch.astype(np.int64).reshape(half, 2, half, 2).sum((1, 3))
-    return ((sums + 2) // 4).astype(np.uint8)
+def blocks_of(patch: Any, factor: int) -> Any:
+    """(side / factor, side / factor, factor, factor, channels) of (side, side[, channels])."""
+    count = patch.shape[0] // factor
+    return patch.reshape(count, factor, count, factor, -1).swapaxes(1, 2)
 
 
-def scattered(patch: Any, order: Any) -> Any:
-    """A patch with its blocks of 2x2 pixels in another ``order``, (side^2 / 4,)."""
-    half = patch.shape[0] // 2
-    blocks = patch.reshape(half, 2, half, 2).swapaxes(1, 2).reshape(-1, 2, 2)[order]
-    return blocks.reshape(half, half, 2, 2).swapaxes(1, 2).reshape(patch.shape)
+def reduced(patch: Any, factor: int) -> Any:
+    """(side / factor, side / factor[, channels]) uint8: each block's mean, halves rounded up."""
+    blocks, size = blocks_of(patch.astype(np.int64), factor), factor * factor
+    means = (blocks.sum((2, 3)) + size // 2) // size
+    return means.reshape(*blocks.shape[:2], *patch.shape[2:]).astype(np.uint8)
 
 
-def cut(photos: Sequence[Any], side: int, stride: int, seed: int) -> Dict[str, List[Any]]:
-    """The patches of each split, (side, side) uint8."""
+def scattered(patch: Any, factor: int, order: Any) -> Any:
+    """A patch with its blocks in another ``order``, (blocks,)."""
+    blocks = blocks_of(patch, factor)
+    moved = blocks.reshape(-1, *blocks.shape[2:])[order].reshape(blocks.shape)
+    return moved.swapaxes(1, 2).reshape(patch.shape)
+
+
+def cut(
+    photos: Sequence[Any], side: int, factor: int, stride: int, seed: int
+) -> Dict[str, List[Any]]:
+    """The patches of each split, (side, side) or (side, side, 3) uint8."""
     draw = np.random.default_rng(seed)
     found: Dict[str, List[Any]] = {"train": [], "valid": [], "test": []}
     for photo in photos:
@@ -159,7 +179,7 @@ def cut(photos: Sequence[Any], side: int, stride: int, seed: int) -> Dict[str, L
     found["train"] = [turned(found["train"][i], way) for i, way in zip(order, ways)]
     found["mixed"] = []
     for patch in found["train"]:
-        found["mixed"] += [patch, scattered(patch, draw.permutation(side * side // 4))]
+        found["mixed"] += [patch, scattered(patch, factor, draw.permutation((side // factor) ** 2))]
     return found
 
 
@@ -167,16 +187,22 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     """Command line."""
     parser = get_parser()
     args = parser.parse_args(argv)
-    if not 2 <= args.side <= REGION or args.side % 2 or args.stride < 1:
-        parser.error(f"--side is an even number from 2 to {REGION}, and --stride at least 1")
-    splits = cut(load(args.photos), args.side, args.stride, args.seed)
+    if args.factor < 2 or args.side not in range(args.factor, REGION + 1, args.factor):
+        parser.error(
+            f"--factor is at least 2, and --side is a multiple of it, and at most {REGION}"
+        )
+    if args.stride < 1:
+        parser.error("--stride is at least 1")
+    photos = load(args.photos, "RGB" if args.colour else "L")
+    splits = cut(photos, args.side, args.factor, args.stride, args.seed)
     for split, patches in splits.items():
         if not patches:
             raise PluginError(
                 f"The photographs are too small to cut patches for {split} out of them: give some "
                 f"of at least {3 * REGION} pixels each way."
             )
-        write_patches(os.path.join(args.output, f"{split}.low"), [halved(p) for p in patches])
+        low = [reduced(patch, args.factor) for patch in patches]
+        write_patches(os.path.join(args.output, f"{split}.low"), low)
         write_patches(os.path.join(args.output, f"{split}.high"), patches)
         print(f"{split}: {len(patches):,} patches")
     write_lines(os.path.join(args.output, "dict.txt"), (f"{level} 1" for level in range(LEVELS)))

@@ -1,9 +1,13 @@
-"""Square grey patches as lines of text: their levels in raster order, 0 to 255."""
+"""Square patches as lines of text: their levels in raster order, 0 to 255.
+
+A pixel of a grey patch is one level, and of a coloured one three: red, green and blue. No number of
+levels is that of both kinds, because three times a square is never a square.
+"""
 
 import math
 import os
 import sys
-from typing import Any, List, Sequence
+from typing import Any, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -15,17 +19,17 @@ from textfiles import read_lines, write_lines
 
 __all__ = ["LEVELS", "read_patches", "same_number", "write_lines", "write_patches"]
 
-#: Grey levels, which are the symbols of both dictionaries.
+#: Levels, which are the symbols of both dictionaries.
 LEVELS = 256
 
 
 def write_patches(path: str, patches: Sequence[Any]) -> None:
-    """Write patches, (side, side) uint8 each, a line each."""
+    """Write patches, (side, side) or (side, side, 3) uint8 each, a line each."""
     write_lines(path, (" ".join(map(str, patch.reshape(-1))) for patch in patches))
 
 
 def read_patches(path: str) -> List[Any]:
-    """(side, side) int64 of every line.
+    """(side, side) or (side, side, 3) int64 of every line.
 
     Raises:
         PluginError: a line is not a square of levels.
@@ -35,15 +39,24 @@ def read_patches(path: str) -> List[Any]:
 
 def _patch(path: str, number: int, line: str) -> Any:
     words = line.split()
-    side = math.isqrt(len(words))
+    shape = _shape(len(words))
     levels = [int(word) for word in words if word.isdecimal() and int(word) < LEVELS]
-    if not words or side * side != len(words) or len(levels) < len(words):
+    if shape is None or len(levels) < len(words):
         raise PluginError(
             f"Line {number} of {path} is not a square of levels from 0 to {LEVELS - 1}: it has "
             f"{len(words)} words, {len(levels)} of which are levels. Make patches with "
             "photo_patches.py, and decode them with --min-len and --max-len-b at their size."
         )
-    return np.array(levels).reshape(side, side)
+    return np.array(levels).reshape(shape)
+
+
+def _shape(levels: int) -> Optional[Tuple[int, ...]]:
+    """That of a patch with so many levels; None if there is no such patch."""
+    for channels in ((), (3,)):
+        side = math.isqrt(levels // math.prod(channels))
+        if side > 0 and side * side * math.prod(channels) == levels:
+            return (side, side, *channels)
+    return None
 
 
 def same_number(paths: Sequence[str], patches: Sequence[Sequence[Any]]) -> None:

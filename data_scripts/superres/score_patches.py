@@ -8,8 +8,8 @@ from PIL import Image
 from pixels import read_patches, same_number
 
 DESCRIPTION = """\
-Print the mean absolute error of patches, in grey levels, and their peak signal-to-noise
-ratio in decibels, over all pixels; a line a file. With --low, also those of the small
+Print the mean absolute error of patches, in levels, and their peak signal-to-noise
+ratio in decibels, over all levels; a line a file. With --low, also those of the small
 patches enlarged without any model (bicubic)."""
 
 EXAMPLE = """\
@@ -33,7 +33,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 
 def bicubic(patch: Any, side: int) -> Any:
-    """(side, side) of a smaller patch."""
+    """(side, side[, 3]) of a smaller patch."""
     small = Image.fromarray(patch.astype(np.uint8))
     return np.asarray(small.resize((side, side), Image.Resampling.BICUBIC)).astype(np.int64)
 

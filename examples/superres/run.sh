@@ -18,11 +18,14 @@ Settings, as variables:
   UPDATES_MIXED=3000   of the model, on patches half of which have their blocks in random order
   UPDATES=2000         of the model, from there, on patches as they are
   UPDATES_HEADS=800    of each set of heads
-  DIM=128 LAYERS=3 SIDE=16 STRIDE=3   the model's size and depth; patches' side and distance
+  DIM=128 LAYERS=3   the model's size and depth
+  SIDE=16 FACTOR=2 STRIDE=3   patches' side, how much they are enlarged, and their distance
+  COLOUR=            1: a pixel is three levels, red, green and blue
   THREADS=2 DEVICE=--cpu (empty for a GPU) PYTHON=python
 
-example:
+examples:
   examples/superres/run.sh work
+  COLOUR=1 SIDE=32 FACTOR=4 examples/superres/run.sh coloured   # as Stern et al. (2018)
 USAGE
 }
 
@@ -35,10 +38,10 @@ shift
 read -r -a sizes <<<"${SIZES:-2 4 8}"
 heads=${HEADS:-source} epsilon=${EPSILON:-2} updates_heads=${UPDATES_HEADS:-800}
 updates_mixed=${UPDATES_MIXED:-3000} updates=${UPDATES:-2000}
-dim=${DIM:-128} layers=${LAYERS:-3} side=${SIDE:-16}
+dim=${DIM:-128} layers=${LAYERS:-3} side=${SIDE:-16} factor=${FACTOR:-2} colour=${COLOUR:-}
 threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
 [ ${#sizes[@]} -gt 0 ] || fail "SIZES names no block size. Give some, such as 8."
-largest=${sizes[${#sizes[@]} - 1]} pixels=$((side * side))
+largest=${sizes[${#sizes[@]} - 1]} levels=$((side * side ${colour:+* 3}))
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$root/specdec_plugin programs=$root/data_scripts/superres
 patches=$output/patches data=$output/bin mixed=$output/bin-mixed base=$output/base.pt
@@ -64,7 +67,7 @@ train_model() {  # FOLDER DATA UPDATES OPTIONS
         --decoder-layers "$layers" --decoder-embed-dim "$dim" --decoder-attention-heads 4 \
         --encoder-ffn-embed-dim $((4 * dim)) --decoder-ffn-embed-dim $((4 * dim)) \
         --encoder-learned-pos --decoder-learned-pos --no-scale-embedding \
-        --max-source-positions "$pixels" --max-target-positions $((2 * pixels)) \
+        --max-source-positions "$levels" --max-target-positions $((2 * levels)) \
         --criterion cross_entropy --warmup-updates $(($3 / 8)) \
         --total-num-update "$3" --max-update "$3" "${@:4}"
 }
@@ -82,7 +85,7 @@ decode() {  # NAME MODEL FLAGS: the held-out patches, a line for every line
     # All patches are equally long, so that no end of sentence need be predicted.
     fairseq-generate "$data" -s low -t high --user-dir "$plugin" --task specdec_translation \
         --path "$2" --beam 1 --batch-size 32 --required-batch-size-multiple 1 \
-        --min-len "$pixels" --max-len-a 0 --max-len-b "$pixels" ${device:+"$device"} "${@:3}" \
+        --min-len "$levels" --max-len-a 0 --max-len-b "$levels" ${device:+"$device"} "${@:3}" \
         >"$name.log" 2>&1
     hypotheses "$name"
 }
@@ -98,7 +101,8 @@ cell() { echo "$(accepted "$1") / $(error "$1")"; }
 
 step "patches"
 [ -e "$patches/dict.txt" ] || "$python" "$programs/photo_patches.py" --output "$patches" \
-    --side "$side" --stride "${STRIDE:-3}" ${1:+--photos "$@"}
+    --side "$side" --factor "$factor" --stride "${STRIDE:-3}" ${colour:+--colour} \
+    ${1:+--photos "$@"}
 
 binary() {  # FOLDER OPTIONS
     [ ! -e "$1/dict.high.txt" ] || return 0
@@ -152,17 +156,17 @@ done
     done
 } >"$output/table.tmp"
 mv "$output/table.tmp" "$output/table.md"
-echo "accepted tokens an iteration / mean absolute error in grey levels"
+echo "accepted tokens an iteration / mean absolute error in levels"
 cat "$output/table.md"
 "$python" "$programs/score_patches.py" --truth "$patches/test.high" --low "$patches/test.low"
 "$python" "$programs/draw_patches.py" --output "$output/grid.png" \
-    "8×8=$patches/test.low" "greedy=$output/greedy.hyp" \
+    "small=$patches/test.low" "greedy=$output/greedy.hyp" \
     "k=$largest, ε=$epsilon=$output/tuned$largest.near.hyp" "truth=$patches/test.high"
 
 step "time"
 for k in "${sizes[@]}"; do
     [ -e "$output/bench$k/results.md" ] || specdec-bench "$data" -s low -t high \
         --path "$output/tuned$k.pt" --methods "fairseq beam 1,greedy,blockwise" "${near[@]}" \
-        --max-len-b "$pixels" --sentences 64 --threads "$threads" --output "$output/bench$k" \
+        --max-len-b "$levels" --sentences 64 --threads "$threads" --output "$output/bench$k" \
         --resume
 done

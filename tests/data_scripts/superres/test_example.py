@@ -15,10 +15,11 @@ run = partial(run_example, "superres")
 
 
 @pytest.mark.slow
-def test_from_photographs_to_the_table(tmp_path: Path) -> None:
+@pytest.mark.parametrize("colour, levels", [("", 16), ("1", 48)])
+def test_from_photographs_to_the_table(tmp_path: Path, colour: str, levels: int) -> None:
     (tmp_path / "bench3").mkdir()
     (tmp_path / "bench3" / "results.md").touch()
-    done = run(tmp_path, **TINY)
+    done = run(tmp_path, **TINY, COLOUR=colour, FACTOR="4" if colour else "2")
     assert done.returncode == 0, done.stdout + done.stderr
     rows = (tmp_path / "table.md").read_text("utf-8").splitlines()
     cells = [row.strip("| ").split(" | ") for row in rows[3:]]
@@ -29,7 +30,7 @@ def test_from_photographs_to_the_table(tmp_path: Path) -> None:
     for exact, greedy in same:
         texts = [(tmp_path / f"{name}.hyp").read_text("utf-8") for name in (exact, greedy)]
         assert texts[0] == texts[1]
-        assert {len(line.split()) for line in texts[0].splitlines()} == {16}
+        assert {len(line.split()) for line in texts[0].splitlines()} == {levels}
     assert (tmp_path / "grid.png").stat().st_size > 1000
     assert "bicubic MAE" in done.stdout
 

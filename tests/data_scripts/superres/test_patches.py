@@ -16,6 +16,7 @@ import score_patches
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from numpy.lib.stride_tricks import sliding_window_view
 from PIL import Image
 
 from specdec_plugin.errors import PluginError
@@ -53,6 +54,23 @@ def test_pairs(photo: Path, tmp_path: Path) -> None:
                     assert small[y, x] == math.floor(mean + 0.5)
     levels = (tmp_path / "dict.txt").read_text("utf-8").splitlines()
     assert levels == [f"{level} 1" for level in range(256)]
+
+
+@pytest.mark.parametrize("factor", [2, 4])
+def test_coloured_pairs(photo: Path, tmp_path: Path, factor: int) -> None:
+    options = ("--side", 8, "--stride", 5, "--factor", factor, "--colour")
+    run("--output", tmp_path, "--photos", photo, *options)
+    windows = sliding_window_view(np.asarray(Image.open(photo)), (8, 8, 3))[:, :, 0]
+    upright = {window.tobytes() for row in windows for window in row}
+    for split in SPLITS:
+        low, high = patches(tmp_path, f"{split}.low"), patches(tmp_path, f"{split}.high")
+        assert len(low) == len(high) > 20
+        for small, large in zip(low, high):
+            assert small.shape == (8 // factor, 8 // factor, 3) and large.shape == (8, 8, 3)
+            assert split == "train" or large.astype(np.uint8).tobytes() in upright
+            for (y, x, channel), level in np.ndenumerate(small):
+                block = large[y * factor : (y + 1) * factor, x * factor : (x + 1) * factor, channel]
+                assert level == math.floor(block.mean() + 0.5)
 
 
 def test_no_training_patch_shows_a_pixel_that_is_held_out(photo: Path, tmp_path: Path) -> None:
@@ -144,7 +162,17 @@ def test_photographs_that_will_not_do(name: str, content: Any, told: str, tmp_pa
     assert not (tmp_path / "out" / "dict.txt").exists()
 
 
-@pytest.mark.parametrize("option", [("--side", 7), ("--side", 66), ("--stride", 0)])
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--side", 7),
+        ("--side", 66),
+        ("--side", 0),
+        ("--stride", 0),
+        ("--factor", 1),
+        ("--side", 16, "--factor", 3),
+    ],
+)
 def test_sizes_that_will_not_do(option: Any, tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         run("--output", tmp_path, *option)
@@ -190,6 +218,31 @@ def test_score_and_draw(photo: Path, tmp_path: Path, capsys: Any) -> None:
     assert Image.open(picture).size[0] > Image.open(picture).size[1] > 100
 
 
+def test_score_and_draw_colours(photo: Path, tmp_path: Path, capsys: Any) -> None:
+    run("--output", tmp_path, "--photos", photo, "--stride", 9, "--colour", "--factor", 4)
+    low, high = str(tmp_path / "test.low"), str(tmp_path / "test.high")
+    capsys.readouterr()
+    score_patches.main(["--truth", high, "--low", low, high])
+    own, bicubic = capsys.readouterr().out.splitlines()
+    assert own == f"{high} MAE 0.000 PSNR inf" and bicubic.startswith("bicubic MAE ")
+    picture = tmp_path / "grid.png"
+    draw_patches.main(["--output", str(picture), f"low={low}", f"truth={high}"])
+    drawn = np.asarray(Image.open(picture).convert("RGB")).astype(int)
+    assert (drawn.max(2) - drawn.min(2)).max() > 50
+
+
+@given(arrays(np.uint8, (6, 6, 3)), st.permutations(range(9)))
+def test_scattered(patch: Any, order: Any) -> None:
+    moved = photo_patches.scattered(patch, 2, np.array(order))
+    for to, source in enumerate(order):
+        there, here = (divmod(each, 3) for each in (to, source))
+        blocks = [
+            each[2 * y : 2 * y + 2, 2 * x : 2 * x + 2]
+            for each, (y, x) in ((moved, there), (patch, here))
+        ]
+        assert np.array_equal(*blocks)
+
+
 def test_drawing_says_nothing_of_fonts(tmp_path: Path) -> None:
     """In a process of its own, whose loggers are as fairseq leaves them."""
     patch = tmp_path / "one"
@@ -211,7 +264,7 @@ def test_the_patches_that_are_drawn() -> None:
 
 
 @pytest.mark.parametrize(
-    "line, told", [("1 2 3", "3 words, 3 of"), ("", "0 words"), ("1 2 3 256", "4 words, 3 of")]
+    "line, told", [("1 2 3 4 5", "5 words, 5 of"), ("", "0 words"), ("1 2 3 256", "4 words, 3 of")]
 )
 def test_lines_that_are_no_patches(line: str, told: str, tmp_path: Path) -> None:
     path = tmp_path / "patches"
