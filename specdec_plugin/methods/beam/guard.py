@@ -8,7 +8,7 @@ _FIRST, _TRIES = 2, 32
 _MEMORY = 0.9
 
 
-class Guard:
+class BatchGuard:
     """Chooses the faster of two ways to search, which find the same.
 
     The cost of a step depends on the model, the machine and its other work, so it is measured all

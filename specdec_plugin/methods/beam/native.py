@@ -15,7 +15,7 @@ from ...decoding.verifier import Verifier
 from ...decoding.watch import Watch
 from ...engine import CachedDecoder, native
 from ...engine.native.interface import Header, field, structure
-from .guard import Guard
+from .guard import BatchGuard
 
 Header(__file__, "beam.h", "BeamSearch beam_search()")
 
@@ -91,7 +91,7 @@ class NativeBeamSearch:
         self._verifier, self._lengths, self._workers = verifier, lengths, workers
         self._beams, self._drafter = beams, drafter
         self._library, self._scratch = native.library(), native.own(self, "beam_search")
-        self.guard = Guard()
+        self.guard = BatchGuard()
 
     @staticmethod
     def supports(verifier: Verifier, batch: Batch, beams: int) -> Optional[str]:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_plugin.engine import CachedDecoder
-from specdec_plugin.methods.beam.guard import Guard
+from specdec_plugin.methods.beam.guard import BatchGuard
 from specdec_plugin.methods.beam.native import Drafter
 from tests.support import tiny
 from tests.support.command_lines import generate_args, run_cli
@@ -19,7 +19,7 @@ DTYPES = [torch.float32, torch.int8, torch.int4]
 @pytest.fixture
 def always(monkeypatch):
     """Draft in every batch, however slow."""
-    monkeypatch.setattr(Guard, "drafts", lambda self: True)
+    monkeypatch.setattr(BatchGuard, "drafts", lambda self: True)
 
 
 @pytest.mark.usefixtures("always")
@@ -71,7 +71,7 @@ def test_beyond_the_first_room_of_the_cache():
 
 def test_the_guard_takes_what_is_faster():
     for faster in (0, 1):
-        guard, drafted = Guard(), []
+        guard, drafted = BatchGuard(), []
         for _ in range(200):
             kind = int(guard.drafts())
             drafted.append(kind)
@@ -82,7 +82,7 @@ def test_the_guard_takes_what_is_faster():
 
 
 def test_the_guard_notices_a_change():
-    guard, drafted = Guard(), []
+    guard, drafted = BatchGuard(), []
     for number in range(400):
         kind = int(guard.drafts())
         drafted.append(kind)
