@@ -16,7 +16,18 @@ import logging
 import os
 import re
 import traceback
-from typing import Any, Callable, Dict, Iterator, List, MutableMapping, Optional, Tuple, Union
+from typing import (
+    Any,
+    Callable,
+    Dict,
+    Iterator,
+    List,
+    Mapping,
+    MutableMapping,
+    Optional,
+    Tuple,
+    Union,
+)
 
 import numpy as np
 import torch
@@ -116,6 +127,7 @@ def _check_options(path: str, state: Dict[str, Any]) -> None:
         values = (
             options if isinstance(options, MutableMapping) else getattr(options, "__dict__", {})
         )
+        _refuse_code(path, values)
         for side in ("encoder", "decoder"):
             count = values.get(f"{side}_layers")
             if isinstance(count, (int, float)) and not count <= len(state["model"]):
@@ -125,6 +137,27 @@ def _check_options(path: str, state: Dict[str, Any]) -> None:
                 )
             if values.get(f"{side}_embed_path") is not None:
                 values[f"{side}_embed_path"] = None
+
+
+#: Options that fairseq's models evaluate as Python, such as ``[(512, 3)] * 20``. They need numbers,
+#: and lists that are repeated.
+_EVALUATED = re.compile(
+    r".*(_cutoff|_filters|_layers|_attention)|pretrained|project_input|downsample|wer_args"
+)
+_HARMLESS = re.compile(r"(True|False|None|\]\s*\*\s*\d{1,3}(?!\d)|[\d\s()\[\],.+-])*")
+
+
+def _refuse_code(path: str, options: Mapping[str, Any]) -> None:
+    """Refuse options that would run code where fairseq evaluates them."""
+    for name, value in options.items():
+        if not isinstance(value, str) or not _EVALUATED.fullmatch(str(name)):
+            continue
+        if not _HARMLESS.fullmatch(value):
+            raise PluginError(
+                f"{path} was refused: fairseq would run its option {name} as code, and it holds "
+                f"more than numbers ({value[:60]!r}). Nothing in it was run. Save the checkpoint "
+                "again with numbers there."
+            )
 
 
 @contextlib.contextmanager
