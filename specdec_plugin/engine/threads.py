@@ -30,6 +30,11 @@ def respect_quota() -> None:
         torch.set_num_threads(min(torch.get_num_threads(), processors()))
 
 
+def take_all_processors() -> bool:
+    """Whether threads that compute leave no processor to another process."""
+    return torch.get_num_threads() >= processors()
+
+
 def measured_threads() -> int:
     """Threads of a program that measures, unless it is given ``--threads``.
 

@@ -24,6 +24,7 @@ Single objects of fairseq are changed in two places:
 
 - The parser of a command line checks generation options when it has parsed them, and takes the
   method's beam where none is typed; fairseq would load data and models first (:mod:`.generation`).
+  Without ``--num-workers`` no other process reads data where threads need all processors.
   It also lets Ctrl-C end the process with a line (:mod:`.interrupts`), and keeps Python's garbage
   collector away from what was imported (:mod:`.collector`).
 - ``generate`` of fairseq's own search with ``--vocab-clusters`` puts another projection in the

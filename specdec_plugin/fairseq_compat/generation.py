@@ -4,6 +4,7 @@ import math
 from dataclasses import MISSING, fields
 from typing import Any, Callable, Container, Dict, Mapping, Optional, Tuple
 
+import torch
 from fairseq.dataclass.configs import GenerationConfig
 
 from ..errors import PluginError
@@ -167,37 +168,48 @@ def _typed(name: str, value: Any) -> str:
 
 
 def check_when_parsed(
-    parser: Any, method_of: Callable[[Any], Any], check: Callable[[Any, Any], None]
+    parser: Any,
+    method_of: Callable[[Any], Any],
+    check: Callable[[Any, Any], None],
+    all_busy: Callable[[], bool],
 ) -> None:
     """Let a parser of fairseq-generate or fairseq-interactive check what it parsed at once.
 
     fairseq itself would load data and models first. Where ``--beam`` is not typed, it takes the
-    method's beam instead of fairseq's 5.
+    method's beam instead of fairseq's 5. Where ``--num-workers`` is not typed, and the threads that
+    decode take all processors, it takes 0 instead of 1: a process that reads data would hold up
+    one of them now and then, and all others would wait for it.
 
     Args:
         parser: fairseq's, to which a task adds its flags; others are left as they are.
         method_of: the method in the parsed options: its ``default_beam``, ``honours`` and
             ``check_search``.
         check: further checks of the task's options and of fairseq's, both among the parsed ones.
+        all_busy: whether threads that decode leave no processor to another process.
     """
-    default = parser.get_default("beam")
-    if default is None:
+    defaults = {name: parser.get_default(name) for name in ("beam", "num_workers")}
+    if defaults["beam"] is None:
         return
     parse = parser.parse_known_args
 
     def parse_known_args(args: Any = None, namespace: Any = None) -> Any:
         end_in_a_line()
         freeze_imports()
-        parser.set_defaults(beam=None)
+        parser.set_defaults(**dict.fromkeys(defaults))
         try:
             found, rest = parse(args, namespace)
         finally:
-            parser.set_defaults(beam=default)
+            parser.set_defaults(**defaults)
         method = None if found.decoding is None else method_of(found)
         if found.beam is None and found.sampling:
             found.beam = found.nbest  # fairseq's programs want them equal
         if found.beam is None:
-            found.beam = default if method is None else method.default_beam or default
+            of_method = None if method is None else method.default_beam
+            found.beam = of_method or defaults["beam"]
+        if found.num_workers is None:
+            on_cpu = found.cpu or not torch.cuda.is_available()
+            busy = method is not None and on_cpu and all_busy()
+            found.num_workers = 0 if busy else defaults["num_workers"]
         if method is not None and not found.score_reference:
             name = str(found.decoding)
             check_generation(found, name, method.default_beam, method.honours, typed=True)

@@ -6,6 +6,7 @@ from typing import Any
 from fairseq.tasks import FairseqTask, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
+from ..engine.threads import take_all_processors
 from ..errors import PluginError
 from ..fairseq_compat.autocast import AutocastConfig, AutocastMixin
 from ..fairseq_compat.common_options import CommonConfig
@@ -50,7 +51,7 @@ class ParallelDecodingMixin(
         """Add the task's flags to the parser; legacy tasks have no dataclass that brings ours."""
         super().add_args(parser)
         add_legacy_options(cls, parser, config_class("LegacyConfig", AutocastConfig)())
-        check_when_parsed(parser, method_of, check_sampling)
+        check_when_parsed(parser, method_of, check_sampling, take_all_processors)
 
     @classmethod
     def setup_task(cls, cfg: Any, **kwargs: Any) -> Any:

@@ -7,6 +7,7 @@ import pytest
 from fairseq import options
 from fairseq.dataclass.configs import GenerationConfig
 
+from specdec_plugin.engine import threads
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.generation import (
     HONOURED,
@@ -71,6 +72,22 @@ class TestParsing:
         monkeypatch.setattr(Greedy, "default_beam", None)
         assert parse("--decoding", "greedy").beam == 5
         assert parse("--decoding", "greedy", "--beam", "4").beam == 4
+
+    @pytest.mark.parametrize(
+        "flags, processors, wanted",
+        [
+            (["--decoding", "greedy", "--cpu"], 1, 0),
+            (["--decoding", "greedy", "--cpu"], 64, 1),
+            (["--decoding", "greedy", "--cpu", "--num-workers", "1"], 1, 1),
+            (["--decoding", "greedy", "--cpu", "--num-workers", "3"], 1, 3),
+            (["--cpu"], 1, 1),
+        ],
+    )
+    def test_no_process_reads_data_where_threads_need_all_processors(
+        self, parse, monkeypatch, flags, processors, wanted
+    ):
+        monkeypatch.setattr(threads, "processors", lambda: processors)
+        assert parse(*flags).num_workers == wanted
 
     def test_samples(self, parse):
         """fairseq's programs want as many hypotheses printed as there are beams."""
