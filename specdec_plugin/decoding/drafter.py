@@ -1,11 +1,15 @@
 """The contract between the loop and whoever proposes tokens."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, FrozenSet, List, Sequence
+from typing import ClassVar, FrozenSet, List, Optional, Sequence, Tuple
 
 from torch import Tensor
 
+from .native_verification import NativeVerification
 from .state import Batch, Draft, Outcome, Rows
+
+#: See :meth:`Drafter.iterate`.
+Iterations = Optional[Tuple[Sequence[Sequence[int]], Outcome]]
 
 
 class Drafter(ABC):
@@ -32,6 +36,20 @@ class Drafter(ABC):
     @abstractmethod
     def propose(self, rows: Rows) -> Draft:
         """Tokens that may follow each row."""
+
+    def iterate(self, rows: Rows, verification: NativeVerification, most: int) -> Iterations:
+        """Draft for a single row and verify, several times, if the kernels do it in one call.
+
+        Args:
+            rows: one row, whose drafts need no look between the iterations.
+            verification: describes what verifies.
+            most: iterations.
+
+        Returns:
+            tokens drafted, kept and added by each iteration, and the last outcome; None where
+            :meth:`propose` has to be called for each iteration.
+        """
+        return None
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:  # noqa: B027 - some learn nothing
         """Learn how an iteration turned out, whoever drafted in it.

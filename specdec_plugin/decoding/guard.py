@@ -62,6 +62,12 @@ class Gate(Measured, Protocol):
             tokens: that were added before this iteration, since any fixed moment.
         """
 
+    def ahead(self) -> int:
+        """How many more iterations need no other answer, while no row ends."""
+
+    def skip(self, iterations: int) -> None:
+        """So many iterations took place without a question."""
+
     def end(self, tokens: int) -> None:
         """End a batch; see :meth:`way`."""
 
@@ -92,6 +98,13 @@ class FixedGate:
     def way(self, rows: int, tokens: int) -> int:
         """See :class:`Gate`."""
         return LONGEST if self.max_rows is None or rows <= self.max_rows else 0
+
+    def ahead(self) -> int:
+        """See :class:`Gate`."""
+        return LONGEST
+
+    def skip(self, iterations: int) -> None:
+        """Nothing is measured."""
 
     def end(self, tokens: int) -> None:
         """Nothing is measured."""
@@ -222,6 +235,14 @@ class Guard:
         self._decide(rows)
         self._iterations = 1
         return self._way
+
+    def ahead(self) -> int:
+        """See :class:`Gate`."""
+        return max(0, self._check - self._iterations)
+
+    def skip(self, iterations: int) -> None:
+        """See :class:`Gate`."""
+        self._iterations += iterations
 
     def end(self, tokens: int) -> None:
         """See :class:`Gate`."""

@@ -112,6 +112,11 @@ class VerifiedStep:
         preferred = self.preference.tokens(rows, draft)
         return most_preferred(scores.values, preferred, self.preference.bias)
 
+    def repeats(self, rows: Rows) -> Optional[NativeVerification]:
+        """What verifies a single row again and again, if the kernels may do so in one call."""
+        native = self._native
+        return None if native is None or rows.size > 1 or not native.fits(rows) else native
+
     def keep(self, rows: Rows) -> None:
         """Roll the caches back to what was accepted."""
         self.verifier.keep(rows)
@@ -146,6 +151,9 @@ class UnverifiedStep:
         counts = torch.where(ended, ends.int().argmax(1) + 1, draft.lengths)
         emission = Emission(draft.tokens, draft.scores, counts, counts, ended.long(), draft.tokens)
         return settle(rows, draft, emission)
+
+    def repeats(self, rows: Rows) -> None:
+        """Nothing verifies."""
 
     def keep(self, rows: Rows) -> None:
         """Nothing to roll back."""
@@ -206,6 +214,8 @@ def _newest(states: Optional[Tensor], counts: Tensor) -> Optional[Tensor]:
     return states.gather(1, index).squeeze(1).float()
 
 
+#: Iterations of a single row that the kernels do at most before they return to Python.
+_REPEATED = 64
 #: What it is told: the rows, whose new tokens are their last ones; the draft; what became of it.
 Watcher = Callable[[Rows, Draft, Outcome], None]
 
@@ -305,22 +315,14 @@ class DecodingLoop:
     def _drafted(self, batch: Batch) -> List[Dict[str, Any]]:
         """A hypothesis for each sentence, with drafts where the gate lets them."""
         rows = Rows(batch)
-        history: List[List[Tensor]] = [[] for _ in range(batch.size)]
+        self._history: List[List[Tensor]] = [[] for _ in range(batch.size)]
         finished: List[Optional[Dict[str, Any]]] = [None] * batch.size
         self._stop()
         iterations, self._asked = self.statistics.iterations, 0
         self.step.start(batch)
         self.gate.begin()
         while rows.size > 0:
-            draft = self._draft(batch, rows)
-            outcome = self.step.take(rows, draft)
-            self.statistics.count(outcome.drafted, outcome.kept, outcome.added)
-            if self.drafter is not None and self._started:
-                self.drafter.accept(rows, outcome)
-            if self.keep_history:
-                _remember(history, rows, draft, outcome)
-            if self.watcher is not None:
-                self.watcher(rows, draft, outcome)
+            outcome = self._iterate(batch, rows)
             if any(outcome.ended):
                 self._finish(rows, outcome.ended, finished)
             if rows.size > 0:
@@ -328,34 +330,70 @@ class DecodingLoop:
         self.gate.end(self.statistics.tokens)
         if self.drafter is not None:
             self.statistics.gated += self.statistics.iterations - iterations - self._asked
-        for hypothesis, steps in zip(finished, history):
+        for hypothesis, steps in zip(finished, self._history):
             assert hypothesis is not None
             hypothesis["history"] = steps
         return [hypothesis for hypothesis in finished if hypothesis is not None]
 
-    def _draft(self, batch: Batch, rows: Rows) -> Draft:
-        """The drafter's proposal; in the first iteration the prefix that must be chosen, if any."""
+    def _iterate(self, batch: Batch, rows: Rows) -> Outcome:
+        """One iteration, or several of a single row; the outcome of the last one."""
         prefix = rows.constraints.prefix
         if rows.steps == 0 and prefix is not None and isinstance(self.step, VerifiedStep):
             self._asked += rows.size
-            return Draft(prefix, prefix.ne(rows.constraints.pad).sum(1))
-        drafter = self.drafter
-        if drafter is None:
-            return rows.empty_draft()
+            return self._take(rows, Draft(prefix, prefix.ne(rows.constraints.pad).sum(1)))
+        if self.drafter is None or not self._wants_draft(self.drafter, batch, rows):
+            return self._take(rows, rows.empty_draft())
+        outcome = self._repeat(self.drafter, rows)
+        if outcome is not None:
+            return outcome
+        with self.statistics.timed("drafter"):
+            draft = self.drafter.propose(rows)
+        return self._take(rows, draft)
+
+    def _take(self, rows: Rows, draft: Draft) -> Outcome:
+        """Let a draft be judged, and tell what became of it."""
+        outcome: Outcome = self.step.take(rows, draft)
+        self.statistics.count(outcome.drafted, outcome.kept, outcome.added)
+        if self.drafter is not None and self._started:
+            self.drafter.accept(rows, outcome)
+        if self.keep_history:
+            _remember(self._history, rows, draft, outcome)
+        if self.watcher is not None:
+            self.watcher(rows, draft, outcome)
+        return outcome
+
+    def _wants_draft(self, drafter: Drafter, batch: Batch, rows: Rows) -> bool:
+        """Ask the gate, and start or stop the drafter."""
         way = self.gate.way(len(rows.order), self.statistics.tokens)
         if way == 0:
             if self._started:
                 self._stop()
-            return rows.empty_draft()
+            return False
         self._asked += rows.size
-        with self.statistics.timed("drafter"):
-            if not self._started:
+        if not self._started:
+            with self.statistics.timed("drafter"):
                 drafter.start(batch.left(rows.order))
-                self.step.inform(drafter.needs)
-                self._started = True
-            if drafter.lengths:
-                drafter.length = drafter.lengths[min(way, len(drafter.lengths)) - 1]
-            return drafter.propose(rows)
+            self.step.inform(drafter.needs)
+            self._started = True
+        if drafter.lengths:
+            drafter.length = drafter.lengths[min(way, len(drafter.lengths)) - 1]
+        return True
+
+    def _repeat(self, drafter: Drafter, rows: Rows) -> Optional[Outcome]:
+        """Several iterations of a single row, which the kernels do in one call; None if not."""
+        most = min(1 + self.gate.ahead(), _REPEATED)
+        if most == 1 or rows.size > 1 or self.keep_history or self.watcher is not None:
+            return None
+        verification = self.step.repeats(rows)
+        found = None if verification is None else drafter.iterate(rows, verification, most)
+        if found is None:
+            return None
+        counts, outcome = found
+        for drafted, kept, added in counts:
+            self.statistics.count([drafted], [kept], [added])
+        self.gate.skip(len(counts) - 1)
+        self._asked += len(counts) - 1
+        return outcome
 
     def _stop(self) -> None:
         """Tell the drafter nothing more, until it starts again."""

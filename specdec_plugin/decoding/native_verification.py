@@ -177,25 +177,61 @@ class NativeVerification:
         """Append to each row the accepted tokens of its draft and the verifier's next token."""
         begin = time.perf_counter()
         call = self._call
-        tokens, lengths = draft.tokens.contiguous(), draft.lengths.contiguous()
+        draft = draft._replace(tokens=draft.tokens.contiguous(), lengths=draft.lengths.contiguous())
+        handles = self.prepare(rows, draft)
+        self._library.verification_run(*handles, torch.get_num_threads())
+        outcome = self.outcome(rows)
+        self.count(call, time.perf_counter() - begin)
+        return outcome
+
+    def prepare(self, rows: Rows, draft: Draft, drafted: bool = True) -> List[Any]:
+        """Describe what is verified.
+
+        Args:
+            rows: the rows.
+            draft: of contiguous tensors, which are kept while they are verified.
+            drafted: whether its tokens and lengths are those that will be verified; else they will
+                be written before.
+
+        Returns:
+            what the kernels are told: handles, and the address of a :class:`VerifyCall`.
+        """
+        call, tokens, lengths = self._call, draft.tokens, draft.lengths
         width = tokens.size(1)
         rows.make_room(width + 1)
         fed = rows.within_limit(width + 1)
         self._engine.describe(self._verifier.states[0], fed, call.stack)
         describe_rows(rows, call.rows)
-        longest = int(lengths.max()) if self._verifier.certified and width > 0 else 0
+        counted = drafted and self._verifier.certified and width > 0
+        longest = int(lengths.max()) if counted else width
         handles = self._describe_scores(rows.constraints, call, rows.size * (1 + longest))
         self._make_results(rows.size, width + 1)
         call.block = width
         call.draft, call.draft_lengths = tokens.data_ptr(), lengths.data_ptr()
         self._describe_preference(rows, draft)
-        self._library.verification_run(
-            self._scratch, *handles, ctypes.byref(call), torch.get_num_threads()
-        )
+        return [self._scratch, *handles, ctypes.byref(call)]
+
+    def outcome(self, rows: Rows, iterations: int = 1) -> Outcome:
+        """What the kernels did to the rows in their last iteration, of so many."""
         now, drafted, kept, added, ended = [count[: rows.size] for count in self._counts]
-        rows.sync_lengths(now)
-        self.count(call, time.perf_counter() - begin)
+        rows.sync_lengths(now, iterations=iterations)
         return Outcome(drafted, kept, added, ended, self._argmax, self._hidden)
+
+    def repeats(self, width: int) -> bool:
+        """Whether drafts of ``width`` tokens may be verified without a look at each of them."""
+        if self._needs or self._preference is not None:
+            return False
+        if not self._verifier.certified:
+            return True
+        # Whether few positions of a large vocabulary are certified depends on each draft's length.
+        whole = self._engine.projection.native
+        weights = 0 if whole is None else whole.outputs * whole.inputs
+        small = 0 < weights <= _CACHED and 1 + width > prefiltered(weights)
+        return small and not self._verifier.approximate_scores
+
+    def spent(self, seconds: float, scoring: float) -> None:
+        """Count time of several iterations, ``scoring`` of it from states to scores."""
+        self._verifier.spent(seconds, scoring)
 
     def describe(self, constraints: Constraints, call: VerifyCall, rows: int) -> List[Any]:
         """Describe how rows without drafts are scored; see :mod:`.queue`.

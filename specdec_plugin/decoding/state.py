@@ -180,19 +180,22 @@ class Rows:
         self.inputs.scatter_(1, position + 1, tokens)
         self.lengths = self.lengths + counts
 
-    def sync_lengths(self, lengths: List[int], added: Sequence[Sequence[int]] = ()) -> None:
-        """Tell the host the outcome of an iteration.
+    def sync_lengths(
+        self, lengths: List[int], added: Sequence[Sequence[int]] = (), iterations: int = 1
+    ) -> None:
+        """Tell the host the outcome of an iteration, or of several.
 
         Args:
             lengths: how many tokens each row has now.
             added: by row, tokens that begin with those that were added; read elsewhere than on a
                 CPU.
+            iterations: how many.
         """
         if self._lines is not None:
             for line, tokens, end, begin in zip(self._lines, added, lengths, self.host_lengths):
                 line.extend(tokens[: end - begin])
         self.host_lengths = lengths
-        self.steps += 1
+        self.steps += iterations
 
     def line(self, row: int) -> List[int]:
         """What the decoder is fed of a row: ``bos``, then the chosen tokens."""

@@ -183,6 +183,12 @@ class Switching:
     def way(self, rows, tokens):
         return self._drafts()
 
+    def ahead(self):
+        return 0
+
+    def skip(self, iterations):
+        assert iterations == 0
+
     def end(self, tokens):
         pass
 

@@ -25,12 +25,17 @@ class World:
     def pace(self, way, rows=1):
         return self.cost[way] / (self.brings[way] * rows)
 
-    def decode(self, length, rows=1):
-        """A batch whose rows all have so many tokens."""
+    def decode(self, length, rows=1, ahead=False):
+        """A batch whose rows all have so many tokens; ``ahead``: ask no more than necessary."""
         self.guard.begin()
-        done = 0
+        done = unasked = 0
         while done < length:
-            way = min(self.guard.way(rows, self.tokens), len(self.cost) - 1)
+            if unasked > 0:
+                unasked -= 1
+                self.guard.skip(1)
+            else:
+                way = min(self.guard.way(rows, self.tokens), len(self.cost) - 1)
+                unasked = self.guard.ahead() if ahead else 0
             self.ways.append(way)
             self.now += self.cost[way] + 1000 * (len(self.ways) == self.held_up)
             added = min(self.brings[way], length - done)
@@ -44,6 +49,22 @@ class World:
     def share(self, way, last):
         """How much of the last iterations went this way."""
         return self.ways[-last:].count(way) / last
+
+
+@settings(max_examples=50)
+@given(
+    cost=st.lists(st.floats(0.5, 5), min_size=3, max_size=3),
+    brings=st.lists(st.integers(1, 6), min_size=2, max_size=2),
+    lengths=st.lists(st.integers(1, 150), min_size=1, max_size=30),
+)
+def test_iterations_without_a_question_are_measured_alike(cost, brings, lengths):
+    asked, skipped = (World(cost, (1, *brings), lengths=2) for _ in range(2))
+    for length in lengths:
+        asked.decode(length)
+        skipped.decode(length, ahead=True)
+    assert skipped.ways == asked.ways
+    assert skipped.guard.spent == pytest.approx(asked.guard.spent)
+    assert skipped.guard.lost == pytest.approx(asked.guard.lost)
 
 
 def test_it_drafts_where_that_is_faster():

@@ -34,31 +34,38 @@ class Chain {
   // To be called before the threads call `run`.
   void prepare(const ChainCall& call, int threads) {
     const int inputs = call.rows * call.block, vocabulary = projection->outputs;
-    before_.assign(size_t(call.rows) * (token_dim + units), 0.0f);
     states_.resize(size_t(inputs) * units);
     inner_.resize(size_t(call.rows) * units);
-    chosen_.resize(size_t(call.rows) * dim);
+    outer_.resize(size_t(call.rows) * dim);
     values_.resize(size_t(call.rows) * CHAIN_POSITIONS * vocabulary);
     candidates_.resize(size_t(call.rows) * CHAIN_POSITIONS);
     scratch_.resize(std::max(
         from_state->scratch_size(inputs),
         std::max(from_before->scratch_size(call.rows), projection->scratch_size(CHAIN_POSITIONS))));
     parts_.resize(size_t(call.rows) * threads);
-    confidence_.assign(call.rows, 1.0f);
-    unfinished_ = call.rows;
-    for (int row = 0; row < call.rows; ++row) call.lengths[row] = call.block;
+    links_.resize(threads);
+    for (Links& links : links_) {
+      links.before.assign(size_t(call.rows) * (token_dim + units), 0.0f);
+      links.state.resize(size_t(call.rows) * dim);
+      links.last.assign(call.last, call.last + call.rows);
+      links.lengths.assign(call.rows, call.block);
+      links.confidence.assign(call.rows, 1.0f);
+    }
   }
 
-  // By all threads, which have waited for each other at the end.
+  // By all threads; the caller waits before it reads the results.
   void run(const Team& team, const ChainCall& call) {
     from_state->run(team, call.hidden, dim, call.rows * call.block, scratch_.data(),
                     {states_.data(), size_t(units), nullptr, Activation::none});
     team.wait();
-    for (int position = 0; position < call.block && unfinished_ > 0; ++position) {
+    Links& links = links_[team.index];
+    int unfinished = call.rows;
+    for (int position = 0; position < call.block && unfinished > 0; ++position) {
       if (position % CHAIN_POSITIONS == 0) find_candidates(team, call, position);
-      link(team, call, position);
-      choose(team, call, position);
+      link(team, call, position, links);
+      unfinished -= choose(team, call, position, links);
     }
+    if (team.index == 0) std::copy(links.lengths.begin(), links.lengths.end(), call.lengths);
   }
 
  private:
@@ -70,15 +77,25 @@ class Chain {
   const float *const weight, *const bias, *const embedding;
   const float scale;
   std::vector<Best> parts_;  // (rows, threads)
-  std::vector<float> before_, states_, inner_, chosen_, values_, confidence_;
+  std::vector<float> states_, inner_, outer_, values_;
   std::vector<Candidates> candidates_;  // (rows, CHAIN_POSITIONS)
   std::vector<uint32_t> scratch_;
-  std::atomic<int> unfinished_;
+
+  // What a thread knows of each row. All threads compute the same, which takes less time than to
+  // wait for one of them.
+  struct Links {
+    std::vector<float> before;  // (rows, token_dim + units) e and u
+    std::vector<float> state;   // (rows, dim) z
+    std::vector<int64_t> last, lengths;
+    std::vector<float> confidence;
+  };
+  std::vector<Links> links_;  // (threads)
 
   // Finds the candidates of CHAIN_POSITIONS positions from `first` on.
   void find_candidates(const Team& team, const ChainCall& call, int first) {
     const int vocabulary = projection->outputs,
               positions = std::min(CHAIN_POSITIONS, call.block - first);
+    if (first > 0) team.wait();  // others may still read the candidates before
     if (!Candidates::all(vocabulary)) {
       for (int row = 0; row < call.rows; ++row) {
         const float* states = call.hidden + (size_t(row) * call.block + first) * dim;
@@ -96,42 +113,39 @@ class Chain {
     team.wait();
   }
 
-  // chosen = h + D relu(A h + [B C] [e ; u]); the new u goes to the second half of `before_`.
-  void link(const Team& team, const ChainCall& call, int position) {
-    const size_t width = token_dim + units, step = size_t(call.block) * dim;
-    for (int row = team.begin(call.rows); row < team.end(call.rows); ++row) {
-      const int64_t token =
-          position ? call.tokens[row * size_t(call.block) + position - 1] : call.last[row];
+  // state = h + D relu(A h + [B C] [e ; u]); the new u goes to the second half of `before`.
+  void link(const Team& team, const ChainCall& call, int position, Links& links) {
+    const size_t width = token_dim + units;
+    for (int row = 0; row < call.rows; ++row)
       for (int i = 0; i < token_dim; ++i)
-        before_[row * width + i] = scale * embedding[token * token_dim + i];
-    }
-    team.wait();
-    from_before->run(team, before_.data(), width, call.rows, scratch_.data(),
+        links.before[row * width + i] = scale * embedding[links.last[row] * token_dim + i];
+    from_before->run(team, links.before.data(), width, call.rows, scratch_.data(),
                      {inner_.data(), size_t(units), nullptr, Activation::none});
     team.wait();
-    for (int row = team.begin(call.rows); row < team.end(call.rows); ++row)
+    for (int row = 0; row < call.rows; ++row)
       for (int i = 0; i < units; ++i) {
         const size_t input = size_t(row) * call.block + position;
         const float sum = inner_[row * size_t(units) + i] + states_[input * units + i];
-        before_[row * width + token_dim + i] = sum > 0 ? sum : 0;
+        links.before[row * width + token_dim + i] = sum > 0 ? sum : 0;
       }
+    out->run(team, links.before.data() + token_dim, width, call.rows, scratch_.data(),
+             {outer_.data(), size_t(dim), nullptr, Activation::none});
     team.wait();
-    out->run(team, before_.data() + token_dim, width, call.rows, scratch_.data(),
-             {chosen_.data(), size_t(dim), nullptr, Activation::none});
-    team.wait();
-    for (int row = team.begin(call.rows); row < team.end(call.rows); ++row)
+    for (int row = 0; row < call.rows; ++row)
       for (int i = 0; i < dim; ++i)
-        chosen_[row * size_t(dim) + i] += call.hidden[row * step + size_t(position) * dim + i];
-    team.wait();
+        links.state[row * size_t(dim) + i] =
+            outer_[row * size_t(dim) + i] +
+            call.hidden[(size_t(row) * call.block + position) * dim + i];
   }
 
-  // The best candidate of every row. Each thread scores its share of them.
-  void choose(const Team& team, const ChainCall& call, int position) {
+  // The best candidate of every row, of which each thread scores its share. Returns how many rows
+  // end here.
+  int choose(const Team& team, const ChainCall& call, int position, Links& links) {
     for (int row = 0; row < call.rows; ++row) {
       Candidates& candidates =
           candidates_[size_t(row) * CHAIN_POSITIONS + position % CHAIN_POSITIONS];
       const int begin = team.begin(candidates.count), end = team.end(candidates.count);
-      const float* state = &chosen_[row * size_t(dim)];
+      const float* state = &links.state[row * size_t(dim)];
       float* scores = candidates.scores;
       for (int i = begin; i < end; ++i) {
         const int symbol = candidates.symbols[i];
@@ -147,9 +161,10 @@ class Chain {
       part.score = scores[best];
     }
     team.wait();
-    for (int row = team.begin(call.rows); row < team.end(call.rows); ++row)
-      decide(call, row, position, &parts_[row * size_t(team.size)], team.size);
-    team.wait();
+    int ended = 0;
+    for (int row = 0; row < call.rows; ++row)
+      ended += decide(team, call, row, position, &parts_[row * size_t(team.size)], links);
+    return ended;
   }
 
   // What is drawn among the candidates of one row.
@@ -167,16 +182,17 @@ class Chain {
     return best;
   }
 
-  // Combines what the threads found for one row.
-  void decide(const ChainCall& call, int row, int position, const Best* parts, int threads) {
-    const Best best = draws(call.sampling) ? drawn(call, row, position) : best_of(parts, threads);
-    call.tokens[row * size_t(call.block) + position] = best.symbol;
-    if (call.confidence <= 0 || call.lengths[row] < call.block) return;
-    confidence_[row] /= inverse_probability(parts, threads, best);
-    if (confidence_[row] < call.confidence) {
-      call.lengths[row] = position;
-      --unfinished_;
-    }
+  // Combines what the threads found for one row. Returns whether the row ends here.
+  bool decide(const Team& team, const ChainCall& call, int row, int position, const Best* parts,
+              Links& links) const {
+    const Best best = draws(call.sampling) ? drawn(call, row, position) : best_of(parts, team.size);
+    links.last[row] = best.symbol;
+    if (team.index == 0) call.tokens[row * size_t(call.block) + position] = best.symbol;
+    if (call.confidence <= 0 || links.lengths[row] < call.block) return false;
+    links.confidence[row] /= inverse_probability(parts, team.size, best);
+    if (links.confidence[row] >= call.confidence) return false;
+    links.lengths[row] = position;
+    return true;
   }
 };
 

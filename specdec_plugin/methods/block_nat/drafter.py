@@ -1,14 +1,16 @@
 """Drafts of a block-NAT model (Xia et al., 2023; Ge et al., 2022)."""
 
 import ctypes
-from typing import Any, Dict, Optional, Sequence
+import time
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor
 
-from ...decoding.drafter import Drafter
+from ...decoding.drafter import Drafter, Iterations
 from ...decoding.native_rows import DraftBuffer, describe_rows
+from ...decoding.native_verification import NativeVerification
 from ...decoding.state import Batch, Draft, Rows
 from ...decoding.statistics import Statistics
 from ...engine import Backend, CachedDecoder, native
@@ -17,7 +19,7 @@ from ...models.block_nat import BlockNATModel
 from ...vocab.clustered_projection import projection_by
 from ...vocab.clusters import Clusters
 from .chain import Chain, confident
-from .native import BlockDraftCall
+from .native import BlockDraftCall, BlockIterations
 
 
 class NATDrafter(Drafter):
@@ -154,8 +156,48 @@ class NATDrafter(Drafter):
         scores = scored.of(tokens)
         return self._stopped(Draft(tokens, confident(scores, self.confidence), scores))
 
+    def iterate(self, rows: Rows, verification: NativeVerification, most: int) -> Iterations:
+        """Draft and verify in one call of the kernels, which need no Python in between."""
+        if self._scratch is None or self._state is None or not verification.repeats(self.length):
+            return None
+        before = self._fed.get(rows.order[0], 0)
+        new = rows.longest + 1 - before
+        if not self._fits(new) or (
+            self.positions is not None and rows.longest + 1 >= self.positions
+        ):
+            return None
+        self._state.keep(self._state.lengths, before)
+        begin = time.perf_counter()
+        buffer = self._buffers[self.length]
+        buffer.fit(1, self._call)
+        its = verification.prepare(rows, buffer.draft, drafted=False)  # may move the rows' tokens
+        mine = self._describe(rows, new)
+        counts = (ctypes.c_int64 * (3 * most))()
+        run = BlockIterations(most=most, counts=ctypes.addressof(counts))
+        native.library().block_draft_iterate(
+            *mine, *its, ctypes.byref(run), torch.get_num_threads()
+        )
+        outcome = verification.outcome(rows, run.done)
+        steps = [counts[3 * i : 3 * i + 3] for i in range(run.done)]
+        fed = rows.longest - steps[-1][2] + 1
+        self._state.keep(self._state.lengths, fed)
+        self._fed = {rows.order[0]: fed}
+        self.statistics.drafter_tokens += fed - before
+        self.statistics.drafter_blocks += run.done
+        self.statistics.drafter_masks += run.done * self.length
+        self.statistics.seconds["drafter"] += run.draft_seconds
+        seconds = time.perf_counter() - begin - run.draft_seconds
+        verification.spent(seconds, run.scoring_seconds)
+        return steps, outcome
+
     def _draft_natively(self, rows: Rows, new: int) -> Draft:
         """Feed at most ``new`` tokens a row and k masks; the next draft overwrites this one."""
+        native.library().block_draft_run(*self._describe(rows, new), torch.get_num_threads())
+        self._note_fed(rows, self._state.lengths)
+        return self._buffers[self.length].draft
+
+    def _describe(self, rows: Rows, new: int) -> List[Any]:
+        """What the kernels are told, to feed at most ``new`` tokens a row and k masks."""
         assert self._chain is not None
         call, state, buffer = self._call, self._state, self._buffers[self.length]
         call.block = self.length
@@ -164,15 +206,7 @@ class NATDrafter(Drafter):
         describe_rows(rows, call.rows)
         call.suppressed_id = rows.constraints.pad
         call.fed = state.lengths.data_ptr()
-        native.library().block_draft_run(
-            self._scratch,
-            self.engine.stack,
-            self._chain.native,
-            ctypes.byref(call),
-            torch.get_num_threads(),
-        )
-        self._note_fed(rows, state.lengths)
-        return buffer.draft
+        return [self._scratch, self.engine.stack, self._chain.native, ctypes.byref(call)]
 
     def _note_fed(self, rows: Rows, lengths: Tensor) -> None:
         """All tokens of ``rows`` are in the cache, ``lengths`` of each."""
