@@ -40,7 +40,7 @@ class Line(NamedTuple):
 
 LINES = (
     *(
-        Line("greedy", "2026-11-23-translation-batch-1", "fairseq beam 1", ours, typed)
+        Line("greedy", "2026-11-24-translation-batch-1", "fairseq beam 1", ours, typed)
         for ours, typed in (("greedy", "greedy"), ("auto", "auto"))
     ),
     Line("greedy", "2026-11-23-queue-batch-512", "fairseq beam 1", "greedy", "greedy"),
