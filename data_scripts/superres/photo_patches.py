@@ -13,15 +13,15 @@ from sklearn.datasets import load_sample_images
 from specdec_plugin.errors import PluginError
 
 DESCRIPTION = """\
-Cut square patches out of photographs. The source of a pair is a patch of half their
-side, each level of which is the mean of four, and the target is the patch itself. In
---output, a patch a line, as levels from 0 to 255 in raster order. With --colour, a pixel
-is three levels: red, green and blue.
+Cut square patches out of photographs. The target of a pair is a patch, and its source is
+the patch reduced by --factor: each of its levels is the mean of a block. In --output, a
+patch a line, as levels from 0 to 255 in raster order. With --colour, a pixel is three
+levels: red, green and blue.
 
   train.low, train.high   all patches --stride apart, in random order, each turned
                           or mirrored at random
-  mixed.low, mixed.high   these, and each once more with the blocks of its source's pixels
-                          in random order: there only the source tells what comes next,
+  mixed.low, mixed.high   these, and each once more with its blocks in random order, those
+                          of both sides: there only the source tells what comes next,
                           so that a model learns soon where to look
   valid.*, test.*         patches side by side of regions that no training patch
                           touches: one square of 64 in ten for each of the two

@@ -141,22 +141,20 @@ def _check_options(path: str, state: Dict[str, Any]) -> None:
 
 #: Options that fairseq's models evaluate as Python, such as ``[(512, 3)] * 20``. They need numbers,
 #: and lists that are repeated.
-_EVALUATED = frozenset(
-    [
-        "adaptive_input_cutoff", "adaptive_softmax_cutoff", "character_filters",
-        "conv_aggregator_layers", "conv_feature_layers", "conv_layers", "decoder_attention",
-        "decoder_layers", "downsample", "encoder_attention", "encoder_layers", "gated_attention",
-        "input_layers", "pretrained", "project_input", "self_attention",
-    ]
+_EVALUATED = (
+    "adaptive_input_cutoff", "adaptive_softmax_cutoff", "character_filters",
+    "conv_aggregator_layers", "conv_feature_layers", "conv_layers", "decoder_attention",
+    "decoder_layers", "downsample", "encoder_attention", "encoder_layers", "gated_attention",
+    "input_layers", "pretrained", "project_input", "self_attention",
 )  # fmt: skip
 _HARMLESS = re.compile(r"(True|False|None|\]\s*\*\s*\d{1,3}(?!\d)|[\d\s()\[\],.+-])*")
 
 
 def _refuse_code(path: str, options: Mapping[str, Any]) -> None:
     """Refuse options that would run code where fairseq evaluates them."""
-    for name, value in options.items():
-        evaluated = isinstance(value, str) and name in _EVALUATED
-        if evaluated and not _HARMLESS.fullmatch(value):
+    for name in _EVALUATED:
+        value = options.get(name)
+        if isinstance(value, str) and not _HARMLESS.fullmatch(value):
             raise PluginError(
                 f"{path} was refused: fairseq would run its option {name} as code, and it holds "
                 f"more than numbers ({value[:60]!r}). Nothing in it was run. Save the checkpoint "

@@ -55,13 +55,16 @@ class BlockDraft {
   }
 
   // Drafts for the only row and verifies the draft, again and again. It ends with the sentence,
-  // after so many times, or where room has to be made first. There is room for the first time.
+  // after so many times or seconds, or where room has to be made first. There is room for the
+  // first time.
   template <class Verify>
   void iterate(const Stack& stack, Chain& chain, const BlockDraftCall& call,
                const Verify& run_verify, const VerifyCall& verify, BlockIterations& iterations,
                int threads) {
     iterations.done = 0;
     iterations.draft_seconds = iterations.scoring_seconds = 0;
+    std::chrono::duration<double> passed;
+    const auto first = std::chrono::steady_clock::now();
     do {
       const auto begin = std::chrono::steady_clock::now();
       run(stack, chain, call, threads);
@@ -73,7 +76,9 @@ class BlockDraft {
       counts[0] = verify.drafted[0];
       counts[1] = verify.kept[0];
       counts[2] = verify.added[0];
-    } while (!verify.ended[0] && iterations.done < iterations.most && has_room(call, verify));
+      passed = std::chrono::steady_clock::now() - first;
+    } while (!verify.ended[0] && iterations.done < iterations.most &&
+             passed.count() < iterations.seconds && has_room(call, verify));
   }
 
  private:

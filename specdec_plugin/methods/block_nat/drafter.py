@@ -13,6 +13,7 @@ from ...decoding.native_rows import DraftBuffer, describe_rows
 from ...decoding.native_verification import NativeVerification
 from ...decoding.state import Batch, Draft, Rows
 from ...decoding.statistics import Statistics
+from ...decoding.watch import PAUSE
 from ...engine import Backend, CachedDecoder, native
 from ...engine.encoder import build_encoder
 from ...models.block_nat import BlockNATModel
@@ -173,7 +174,7 @@ class NATDrafter(Drafter):
         its = verification.prepare(rows, buffer.draft, drafted=False)  # may move the rows' tokens
         mine = self._describe(rows, new)
         counts = (ctypes.c_int64 * (3 * most))()
-        run = BlockIterations(most=most, counts=ctypes.addressof(counts))
+        run = BlockIterations(most=most, seconds=PAUSE, counts=ctypes.addressof(counts))
         native.library().block_draft_iterate(
             *mine, *its, ctypes.byref(run), torch.get_num_threads()
         )

@@ -26,6 +26,7 @@ class BlockIterations(ctypes.Structure):
     """Iterations of a single row, one after another."""
 
     most = field("int", "how many, at least one")
+    seconds = field("double", "after which none begins, so that Python sees signals such as Ctrl-C")
     done = field("int", "result")
     counts = field("int64_t*", "(most, 3) result: tokens that were drafted, kept and added")
     draft_seconds = field("double", "result: time that drafting took")

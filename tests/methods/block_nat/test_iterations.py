@@ -12,6 +12,7 @@ from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import NativeBackend, build_engine
+from specdec_plugin.methods.block_nat import drafter as drafter_module
 from specdec_plugin.methods.block_nat.drafter import NATDrafter
 from tests.support import tiny
 from tests.support.drafters import K, chained_model
@@ -101,6 +102,18 @@ def test_long_rows_make_room_in_tokens_caches_and_positions():
     assert all(len(one["tokens"]) > 600 for one in repeated)
     for sample, one in zip(samples, repeated):
         assert_same([one], reference([verifier], sample, max_len_b=650, min_len=600))
+
+
+def test_a_call_returns_to_python_in_time(monkeypatch):
+    """Ctrl-C waits for the call; here each iteration takes longer than it may."""
+    samples = [tiny.sample([5], seed) for seed in range(4)]
+    single, expected, _ = decode(0, samples)
+    monkeypatch.setattr(drafter_module, "PAUSE", 0.0)
+    repeated, found, gate = decode(63, samples)
+    assert gate.skipped == 0 and counted(found) == counted(expected)
+    assert [one["tokens"].tolist() for one in repeated] == [
+        one["tokens"].tolist() for one in single
+    ]
 
 
 def test_nobody_repeats_who_has_to_look():
