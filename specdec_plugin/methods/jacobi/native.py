@@ -1,6 +1,7 @@
 """N-gram lookup as a native step."""
 
 import ctypes
+from array import array
 from ctypes import c_int64
 from typing import List, Optional
 
@@ -57,9 +58,9 @@ class NativePool:
 
     def learn(self, line: List[int]) -> None:
         """All tokens of a sentence, the first symbol included."""
-        tokens, length = (c_int64 * len(line))(*line), c_int64(len(line) - 1)
+        tokens, length = array("q", line), c_int64(len(line) - 1)
         rows = self._call.rows
-        rows.capacity, rows.tokens = len(line), ctypes.addressof(tokens)
+        rows.tokens, rows.capacity = tokens.buffer_info()
         rows.lengths = ctypes.addressof(length)
         self._library.ngram_lookup_learn(ctypes.byref(self._call))
 

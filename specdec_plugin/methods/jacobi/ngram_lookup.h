@@ -18,11 +18,12 @@ class Entry {
  public:
   // Of the symbols that end before `end`.
   Entry(const NgramLookupCall& call, const int64_t* end, int order) {
-    int64_t hash = 0;
+    uint64_t hash = 0;
     for (const int64_t* symbol = end - order; symbol < end; ++symbol)
-      hash = hash * HASH_FACTOR + *symbol;
-    entry_ = call.pool + (order - 1) * call.entries + hash % call.entries;
-    tag_ = hash / call.entries % POOL_TAGS;
+      hash = hash * HASH_FACTOR + uint64_t(*symbol);
+    hash *= HASH_MIXER;
+    entry_ = call.pool + (order - 1) * call.entries + ((hash >> 32) * uint64_t(call.entries) >> 32);
+    tag_ = hash & UINT32_MAX;
   }
 
   // The symbol that followed, or -1.

@@ -31,9 +31,11 @@ _PRIOR = (0.3, *[0.5] * (ORIGINS - 1))
 _PRIOR_TRIES = 8
 #: With more tries all are halved, so that recent ones count most.
 MEMORY = 500
-#: An entry of the pool is a tag, which tells n-grams of the same hash apart, and a symbol.
-POOL_SYMBOLS, POOL_TAGS = 1 << 24, 1 << 32
-HASH_FACTOR = 1000003
+#: An entry of the pool is a tag, which tells n-grams at the same position apart, and a symbol.
+POOL_SYMBOLS = 1 << 24
+#: A hash has 64 bits. The upper half chooses the position, without a division, which would take
+#: longer than all else; the lower half is the tag. The mixer is Knuth's multiplier (MMIX).
+HASH_FACTOR, HASH_MIXER = 1000003, 6364136223846793005
 
 constants(
     LONGEST_MATCH=LONGEST_MATCH,
@@ -45,8 +47,8 @@ constants(
     ORIGINS=ORIGINS,
     MEMORY=MEMORY,
     POOL_SYMBOLS=POOL_SYMBOLS,
-    POOL_TAGS=POOL_TAGS,
     HASH_FACTOR=HASH_FACTOR,
+    HASH_MIXER=HASH_MIXER,
 )
 
 
@@ -126,7 +128,8 @@ class Record:
         hashed, entries = 0, self.pool.shape[1]
         for symbol in symbols:
             hashed = hashed * HASH_FACTOR + symbol
-        return hashed % entries, hashed // entries % POOL_TAGS
+        upper, tag = divmod(hashed * HASH_MIXER % (1 << 64), 1 << 32)
+        return upper * entries >> 32, tag
 
 
 class NgramLookup:
