@@ -1,26 +1,36 @@
 """How decoding shares the processors of a machine that others use, too."""
 
 import argparse
+import contextlib
 import json
 import os
+import shlex
+import signal
 import statistics
 import subprocess
 import sys
+import time
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
+from specdec_plugin.lab.bench.report import machine
 from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
-Decode a text alone, beside an endless loop on each processor, and beside a second program that
-decodes it, too. As many threads as the machine has processors would have half of each one then.
-So the fair share's time is twice that of decoding alone. Print each time, and its ratio to that."""
+Decode a text alone, beside an endless loop on each processor, beside a command of yours, and
+beside a second program that decodes the text, too. As many threads as the machine has processors
+would have half of each one then. So the fair share's time is twice that of decoding alone. Print
+each time, its ratio to that, and its ratio to the time of a program with one thread."""
 
 EXAMPLE = """\
 example:
-  python data_scripts/busy_machine.py checkpoints/pydocs-en-es --input test.en --output busy.json"""
+  python data_scripts/busy_machine.py checkpoints/pydocs-en-es --input test.en --output busy.json \\
+      --beside "fairseq-train data-bin --cpu --arch transformer --max-tokens 4096" """
 
-NEIGHBOURS = ("loops", "twin")
+#: What may decode at the same time, and what tables call it.
+NEIGHBOURS = {"loops": "loops", "command": "the command", "twin": "a second program"}
+#: Seconds until a command is busy.
+WARMING = 60
 #: The program that decodes: it tells that it is ready, and the seconds of each pass that it is
 #: asked for by a line.
 DECODER = """\
@@ -93,6 +103,8 @@ def get_parser() -> argparse.ArgumentParser:
     add("--methods", default="greedy,specdec", help="default: %(default)s")
     add("--batch-sizes", type=int, nargs="+", default=[1, 32], help="default: 1 32")
     add("--repeats", type=int, default=3, help="passes of each (default: %(default)s)")
+    add("--beside", metavar="COMMAND", help="also decode beside it; it is ended afterwards")
+    add("--warming", type=float, default=WARMING, help="seconds until it is busy (%(default)s)")
     add("--output", required=True, help="file for all figures, as JSON")
     return parser
 
@@ -104,28 +116,50 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     cells = [(method, size) for size in options.batch_sizes for method in methods]
     rows = [measured(options, *cell) for cell in Progress(cells, unit="cell")]
     print(table(rows))
-    written = {"options": vars(options), "processors": os.cpu_count(), "rows": rows}
+    written = {"options": vars(options), "machine": machine(), "rows": rows}
     Path(options.output).write_text(json.dumps(written, indent=1) + "\n", "utf-8")
 
 
 def measured(options: argparse.Namespace, method: str, size: int) -> Dict[str, Any]:
-    """The seconds of all passes of one way to decode, by neighbour."""
+    """The seconds of all passes of one way to decode, by neighbour and number of threads."""
     threads = os.cpu_count() or 1
-    decoders = [Decoder(options, method, size, threads) for _ in range(2)]
-    ours, twin = (each.wait() for each in decoders)
+    decoders = [Decoder(options, method, size, count) for count in (threads, 1, threads)]
+    ours, single, twin = (each.wait() for each in decoders)
     row: Dict[str, Any] = {"method": method, "batch size": size}
-    row["alone"] = [one(ours) for _ in range(options.repeats)]
-    loops = [subprocess.Popen([sys.executable, "-c", LOOP]) for _ in range(threads)]
-    try:
-        row["loops"] = [one(ours) for _ in range(options.repeats)]
-    finally:
-        for each in loops:
-            each.kill()
-            each.wait()
-    row["twin"] = [both(ours, twin) for _ in range(options.repeats)]
+    row["alone"] = turns([ours, single], options.repeats)
+    with beside([[sys.executable, "-c", LOOP]] * threads, 0):
+        row["loops"] = turns([ours, single], options.repeats)
+    if options.beside:
+        with beside([shlex.split(options.beside)], options.warming):
+            row["command"] = turns([ours, single], options.repeats)
+    row["twin"] = [[both(ours, twin)] for _ in range(options.repeats)]
     for decoder in decoders:
         decoder.close()
     return row
+
+
+@contextlib.contextmanager
+def beside(commands: Sequence[Sequence[str]], warming: float) -> Iterator[None]:
+    """While programs run, which are busy after so many seconds."""
+    started = [
+        subprocess.Popen(each, start_new_session=True, stdout=subprocess.DEVNULL)
+        for each in commands
+    ]
+    try:
+        time.sleep(warming)
+        yield
+        if any(each.poll() is not None for each in started):
+            raise SystemExit("The command ended before the last pass. Give one that runs longer.")
+    finally:
+        for each in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(each.pid, signal.SIGKILL)
+            each.wait()
+
+
+def turns(decoders: Sequence[Decoder], repeats: int) -> List[List[float]]:
+    """The seconds of the decoders' passes, which take turns."""
+    return [[one(decoder) for decoder in decoders] for _ in range(repeats)]
 
 
 def one(decoder: Decoder) -> float:
@@ -142,21 +176,27 @@ def both(ours: Decoder, twin: Decoder) -> float:
 
 
 def table(rows: Sequence[Dict[str, Any]]) -> str:
-    """The figures in Markdown: medians, and their ratios to the fair share's time."""
+    """The figures in Markdown: medians, and their ratios."""
+    shown = {name: title for name, title in NEIGHBOURS.items() if name in rows[0]}
+    heads = [f"beside {title}, s (÷ fair share; ÷ one thread)" for title in shown.values()]
     lines = [
-        "| method | batch size | alone, s | beside loops, s (÷ fair share) "
-        "| beside a second program, s (÷ fair share) |",
-        "|---|---:|---:|---:|---:|",
+        f"| method | batch size | alone, s (÷ one thread) | {' | '.join(heads)} |",
+        "|---|---:|---:" + "|---:" * len(heads) + "|",
     ]
     for row in rows:
-        alone = statistics.median(row["alone"])
-        cells: List[str] = []
-        for name in NEIGHBOURS:
-            seconds = statistics.median(row[name])
-            cells.append(f"{seconds:.2f} ({seconds / (2 * alone):.2f})")
-        figures = " | ".join([f"{alone:.2f}", *cells])
-        lines.append(f"| `{row['method']}` | {row['batch size']} | {figures} |")
+        alone, *single = medians(row["alone"])
+        cells = [f"{alone:.2f} ({alone / single[0]:.2f})"]
+        for name in shown:
+            seconds, *single = medians(row[name])
+            ratios = [seconds / (2 * alone), *(seconds / each for each in single)]
+            cells.append(f"{seconds:.2f} ({'; '.join(f'{ratio:.2f}' for ratio in ratios)})")
+        lines.append(f"| `{row['method']}` | {row['batch size']} | {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def medians(passes: Sequence[Sequence[float]]) -> List[float]:
+    """Of each decoder."""
+    return [statistics.median(each) for each in zip(*passes)]
 
 
 if __name__ == "__main__":

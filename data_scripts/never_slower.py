@@ -18,6 +18,7 @@ from specdec_plugin.api import Session
 from specdec_plugin.cli import init_drafter
 from specdec_plugin.fairseq_compat.pairing import load_model
 from specdec_plugin.fairseq_compat.tasks import TASK, set_up_task
+from specdec_plugin.lab.bench.report import machine
 from specdec_plugin.models.blockwise_transformer import (
     BlockwiseTransformerModel,
     blockwise_transformer,
@@ -28,7 +29,8 @@ DESCRIPTION = """\
 Decode the same sentences with greedy decoding and with each method, taking turns,
 each pass with everything to be measured anew. Print the median over the passes of a
 method's time divided by greedy decoding's, for each model and batch size. Drafters and
-proposal heads that are not given are made, untrained."""
+proposal heads that are not given are made, untrained. Cells that --output has are kept,
+so the program resumes after an interruption."""
 
 EXAMPLE = """\
 example:
@@ -106,8 +108,13 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     cases += [random_case(folder, name, *map(int, rest)) for name, *rest in options.random]
     given = {"drafter": dict(options.drafter), "heads": dict(options.heads)}
     names = [name.replace("specdec drafter", "specdec, drafter") for name in split(options.methods)]
-    rows: List[Dict[str, Any]] = []
+    rows = measured_before(Path(options.output))
+    done = {(row["model"], row["batch"]) for row in rows}
+    sizes = [int(size) for size in split(options.batch_sizes)]
     for case in cases:
+        missing = [size for size in sizes if (case.name, size) not in done]
+        if not missing:
+            continue
         paths = {
             kind: given[kind].get(case.name) or make(case, folder)
             for kind, make in (("drafter", untrained_drafter), ("heads", untrained_heads))
@@ -115,14 +122,22 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         session = specdec_plugin.load_session(
             case.path, case.data, source_lang=case.source, target_lang=case.target
         )
-        for size in map(int, split(options.batch_sizes)):
+        for size in missing:
             batches = batches_of(session, case, size, options)
             seconds = timed(session, case, batches, names, paths, options.passes)
             rows.append({"model": case.name, "batch": size, "seconds": seconds})
             print(table(rows[-1:]), flush=True)
-            written = {"options": vars(options), "cells": rows}
+            written = {"options": vars(options), "machine": machine(), "cells": rows}
             Path(options.output).write_text(json.dumps(written, indent=1) + "\n", "utf-8")
     print(table(rows))
+
+
+def measured_before(output: Path) -> List[Dict[str, Any]]:
+    """The cells of an earlier run."""
+    if not output.exists():
+        return []
+    cells: List[Dict[str, Any]] = json.loads(output.read_text("utf-8"))["cells"]
+    return cells
 
 
 def split(text: str) -> List[str]:
