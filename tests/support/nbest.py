@@ -1,5 +1,7 @@
 """fairseq's beam search, ours, and the comparison of their n-best lists."""
 
+import copy
+
 import torch
 from fairseq.search import LengthConstrainedBeamSearch
 from fairseq.sequence_generator import SequenceGenerator
@@ -77,3 +79,16 @@ def assert_same_lists(found, expected):
                 assert all(abs(float(m["score"]) - float(other["score"])) < TIE for m in same)
                 continue
             assert torch.allclose(one["positional_scores"], other["positional_scores"], atol=TIE)
+
+
+def assert_fairseqs_lists(found, models, sample, beams, prefix=None, **options):
+    """:func:`assert_same_lists` with fairseq's, or with those of its search in float64.
+
+    Where sums of log-probabilities differ by less than float32 tells apart, either hypothesis may
+    stay in the beam, and all that follows differs.
+    """
+    try:
+        assert_same_lists(found, reference(models, sample, beams, prefix, **options))
+    except AssertionError:
+        precise = [copy.deepcopy(model).double() for model in models]
+        assert_same_lists(found, reference(precise, sample, beams, prefix, **options))
