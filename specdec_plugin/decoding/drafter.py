@@ -1,15 +1,12 @@
 """The contract between the loop and whoever proposes tokens."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, FrozenSet, List, Optional, Sequence, Tuple
+from typing import ClassVar, FrozenSet, List, Optional, Sequence
 
 from torch import Tensor
 
-from .native_verification import NativeVerification
+from .native_verification import NativeVerification, Repeated
 from .state import Batch, Draft, Outcome, Rows
-
-#: See :meth:`Drafter.iterate`.
-Iterations = Optional[Tuple[Sequence[Sequence[int]], Outcome]]
 
 
 class Drafter(ABC):
@@ -37,17 +34,19 @@ class Drafter(ABC):
     def propose(self, rows: Rows) -> Draft:
         """Tokens that may follow each row."""
 
-    def iterate(self, rows: Rows, verification: NativeVerification, most: int) -> Iterations:
-        """Draft for a single row and verify, several times, if the kernels do it in one call.
+    def iterate(
+        self, rows: Rows, verification: NativeVerification, most: int
+    ) -> Optional[Repeated]:
+        """Draft, verify and learn, several times, if the kernels do it in one call.
 
         Args:
-            rows: one row, whose drafts need no look between the iterations.
-            verification: describes what verifies.
+            rows: the rows.
+            verification: who verifies, by :meth:`.NativeVerification.repeat`.
             most: iterations.
 
         Returns:
-            tokens drafted, kept and added by each iteration, and the last outcome; None where
-            :meth:`propose` has to be called for each iteration.
+            what became of them; None where :meth:`propose` and :meth:`accept` have to be called
+            for each iteration.
         """
         return None
 

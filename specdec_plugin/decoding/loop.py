@@ -113,9 +113,9 @@ class VerifiedStep:
         return most_preferred(scores.values, preferred, self.preference.bias)
 
     def repeats(self, rows: Rows) -> Optional[NativeVerification]:
-        """What verifies a single row again and again, if the kernels may do so in one call."""
+        """What verifies again and again, if the kernels may do so in one call."""
         native = self._native
-        return None if native is None or rows.size > 1 or not native.fits(rows) else native
+        return None if native is None or not native.fits(rows) else native
 
     def keep(self, rows: Rows) -> None:
         """Roll the caches back to what was accepted."""
@@ -214,7 +214,7 @@ def _newest(states: Optional[Tensor], counts: Tensor) -> Optional[Tensor]:
     return states.gather(1, index).squeeze(1).float()
 
 
-#: Iterations of a single row that the kernels do at most before they return to Python.
+#: Iterations that the kernels do at most before they return to Python.
 _REPEATED = 64
 #: What it is told: the rows, whose new tokens are their last ones; the draft; what became of it.
 Watcher = Callable[[Rows, Draft, Outcome], None]
@@ -341,13 +341,16 @@ class DecodingLoop:
         if rows.steps == 0 and prefix is not None and isinstance(self.step, VerifiedStep):
             self._asked += rows.size
             return self._take(rows, Draft(prefix, prefix.ne(rows.constraints.pad).sum(1)))
-        if self.drafter is None or not self._wants_draft(self.drafter, batch, rows):
-            return self._take(rows, rows.empty_draft())
-        outcome = self._repeat(self.drafter, rows)
+        drafter = self.drafter
+        if drafter is not None and not self._wants_draft(drafter, batch, rows):
+            drafter = None
+        outcome = self._repeat(drafter, rows)
         if outcome is not None:
             return outcome
+        if drafter is None:
+            return self._take(rows, rows.empty_draft())
         with self.statistics.timed("drafter"):
-            draft = self.drafter.propose(rows)
+            draft = drafter.propose(rows)
         return self._take(rows, draft)
 
     def _take(self, rows: Rows, draft: Draft) -> Outcome:
@@ -379,21 +382,25 @@ class DecodingLoop:
             drafter.length = drafter.lengths[min(way, len(drafter.lengths)) - 1]
         return True
 
-    def _repeat(self, drafter: Drafter, rows: Rows) -> Optional[Outcome]:
-        """Several iterations of a single row, which the kernels do in one call; None if not."""
+    def _repeat(self, drafter: Optional[Drafter], rows: Rows) -> Optional[Outcome]:
+        """Several iterations, which the kernels do in one call; None if they cannot."""
         most = min(1 + self.gate.ahead(), _REPEATED)
-        if most == 1 or rows.size > 1 or self.keep_history or self.watcher is not None:
+        verification: Optional[NativeVerification] = self.step.repeats(rows)
+        watched = self.keep_history or self.watcher is not None
+        if verification is None or most == 1 or watched:
             return None
-        verification = self.step.repeats(rows)
-        found = None if verification is None else drafter.iterate(rows, verification, most)
+        if drafter is None:
+            found = verification.repeat_undrafted(rows, most)
+        else:
+            found = drafter.iterate(rows, verification, most)
         if found is None:
             return None
-        counts, outcome = found
-        for drafted, kept, added in counts:
-            self.statistics.count([drafted], [kept], [added])
-        self.gate.skip(len(counts) - 1)
-        self._asked += len(counts) - 1
-        return outcome
+        for drafted, kept, added in found.counts:
+            self.statistics.count(drafted, kept, added)
+        more = len(found.counts) - 1
+        self.gate.skip(more)
+        self._asked += 0 if drafter is None else more * rows.size
+        return found.outcome
 
     def _stop(self) -> None:
         """Tell the drafter nothing more, until it starts again."""

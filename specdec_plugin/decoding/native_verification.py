@@ -7,7 +7,7 @@ long as the arithmetic. The kernels compute what :class:`.loop.VerifiedStep` com
 import ctypes
 import time
 from ctypes import c_int64
-from typing import Any, FrozenSet, List, Optional
+from typing import Any, Callable, FrozenSet, List, NamedTuple, Optional
 
 import torch
 from torch import Tensor
@@ -21,11 +21,15 @@ from .native_rows import describe_rows
 from .preference import Preference
 from .state import Draft, Outcome, Rows
 from .verifier import Verifier
+from .watch import PAUSE
 
 Header(__file__, "verify.h", "Verification verification()")
+Header(__file__, "iterations.h")
 
 #: Weights of a projection that stay in a processor's cache.
 _CACHED = 4_000_000
+#: Any number of positions.
+_ANY = (1 << 31) - 1
 
 
 @structure
@@ -43,6 +47,7 @@ class VerifyCall(ctypes.Structure):
     min_len = field("int64_t", "tokens before which no end may come")
     max_len = field("int64_t", "tokens after which an end must come")
     prefilter = field("const Linear*", "8-bit: tells which symbols are scored exactly; or null")
+    prefiltered = field("int", "positions at once up to which it is used")
     weights = field(
         "const float*", "(vocabulary, dim) of the exact projection; or null: packed ones"
     )
@@ -71,6 +76,33 @@ class VerifyCall(ctypes.Structure):
         "float*", "(count, dim) result: states that predicted the newest tokens; or null"
     )
     scoring_seconds = field("double", "result: time from hidden states to scores")
+
+
+@structure
+class Iterations(ctypes.Structure):
+    """Drafts that are verified one after another, until a row ends."""
+
+    most = field("int", "how many, at least one")
+    seconds = field("double", "after which none begins, so that Python sees signals such as Ctrl-C")
+    done = field("int", "result")
+    counts = field("int64_t*", "(most, 3, rows) result: tokens drafted, kept and added")
+    draft_seconds = field("double", "result: time that drafting took")
+    scoring_seconds = field("double", "result: see VerifyCall; so are the next ones")
+    certified = field("int64_t", "result")
+    certain = field("int64_t", "result")
+    rescored = field("int64_t", "result")
+
+
+class Repeated(NamedTuple):
+    """What became of several iterations.
+
+    Attributes:
+        counts: of each iteration, the tokens that each row drafted, kept and added.
+        outcome: of the last iteration.
+    """
+
+    counts: List[List[List[int]]]
+    outcome: Outcome
 
 
 def prefiltered(weights: int) -> int:
@@ -178,20 +210,19 @@ class NativeVerification:
         begin = time.perf_counter()
         call = self._call
         draft = draft._replace(tokens=draft.tokens.contiguous(), lengths=draft.lengths.contiguous())
-        handles = self.prepare(rows, draft)
+        handles = self._prepare(rows, draft)
+        self._describe_preference(rows, draft)
         self._library.verification_run(*handles, torch.get_num_threads())
-        outcome = self.outcome(rows)
+        outcome = self._outcome(rows)
         self.count(call, time.perf_counter() - begin)
         return outcome
 
-    def prepare(self, rows: Rows, draft: Draft, drafted: bool = True) -> List[Any]:
+    def _prepare(self, rows: Rows, draft: Draft) -> List[Any]:
         """Describe what is verified.
 
         Args:
             rows: the rows.
             draft: of contiguous tensors, which are kept while they are verified.
-            drafted: whether its tokens and lengths are those that will be verified; else they will
-                be written before.
 
         Returns:
             what the kernels are told: handles, and the address of a :class:`VerifyCall`.
@@ -202,50 +233,69 @@ class NativeVerification:
         fed = rows.within_limit(width + 1)
         self._engine.describe(self._verifier.states[0], fed, call.stack)
         describe_rows(rows, call.rows)
-        counted = drafted and self._verifier.certified and width > 0
-        longest = int(lengths.max()) if counted else width
-        handles = self._describe_scores(rows.constraints, call, rows.size * (1 + longest))
+        handles = self._describe_scores(rows.constraints, call)
         self._make_results(rows.size, width + 1)
         call.block = width
         call.draft, call.draft_lengths = tokens.data_ptr(), lengths.data_ptr()
-        self._describe_preference(rows, draft)
         return [self._scratch, *handles, ctypes.byref(call)]
 
-    def outcome(self, rows: Rows, iterations: int = 1) -> Outcome:
+    def _outcome(self, rows: Rows, iterations: int = 1) -> Outcome:
         """What the kernels did to the rows in their last iteration, of so many."""
         now, drafted, kept, added, ended = [count[: rows.size] for count in self._counts]
         rows.sync_lengths(now, iterations=iterations)
         return Outcome(drafted, kept, added, ended, self._argmax, self._hidden)
 
-    def repeats(self, width: int) -> bool:
-        """Whether drafts of ``width`` tokens may be verified without a look at each of them."""
-        if self._needs or self._preference is not None:
-            return False
-        if not self._verifier.certified:
-            return True
-        # Whether few positions of a large vocabulary are certified depends on each draft's length.
-        whole = self._engine.projection.native
-        weights = 0 if whole is None else whole.outputs * whole.inputs
-        small = 0 < weights <= _CACHED and 1 + width > prefiltered(weights)
-        return small and not self._verifier.approximate_scores
+    def repeat(
+        self, rows: Rows, draft: Draft, most: int, run: Callable[..., None]
+    ) -> Optional[Repeated]:
+        """Draft and verify several times, in one call of the kernels.
 
-    def spent(self, seconds: float, scoring: float) -> None:
-        """Count time of several iterations, ``scoring`` of it from states to scores."""
-        self._verifier.spent(seconds, scoring)
+        Args:
+            rows: the rows.
+            draft: of contiguous tensors, into which the kernels draft.
+            most: iterations.
+            run: calls the kernels. It takes what verifies and an :class:`Iterations`, as arguments
+                of the kernels. Only then do the rows have room for more tokens.
 
-    def describe(self, constraints: Constraints, call: VerifyCall, rows: int) -> List[Any]:
+        Returns:
+            what became of them; None where Python has to tell what is preferred.
+        """
+        if self._preference is not None:
+            return None
+        begin = time.perf_counter()
+        told = self._prepare(rows, draft)
+        counts = (c_int64 * (3 * rows.size * most))()
+        done = Iterations(most=most, seconds=PAUSE, counts=ctypes.addressof(counts))
+        run(*told, ctypes.byref(done))
+        outcome = self._outcome(rows, done.done)
+        parts = [counts[i : i + rows.size] for i in range(0, 3 * rows.size * done.done, rows.size)]
+        verifier, drafting = self._verifier, done.draft_seconds
+        verifier.statistics.seconds["drafter"] += drafting
+        verifier.spent(time.perf_counter() - begin - drafting, done.scoring_seconds)
+        if verifier.certified:
+            verifier.statistics.certify(done.certified, done.certain, done.rescored)
+        return Repeated([parts[i : i + 3] for i in range(0, len(parts), 3)], outcome)
+
+    def repeat_undrafted(self, rows: Rows, most: int) -> Optional[Repeated]:
+        """:meth:`repeat` without drafts."""
+
+        def run(*told: Any) -> None:
+            self._library.verification_iterate(*told, torch.get_num_threads())
+
+        return self.repeat(rows, rows.empty_draft(), most, run)
+
+    def describe(self, constraints: Constraints, call: VerifyCall) -> List[Any]:
         """Describe how rows without drafts are scored; see :mod:`.queue`.
 
         Args:
             constraints: of the batch.
             call: is described.
-            rows: how many are scored at once.
 
         Returns:
             the kernels' handles of the layers and of the projection, or None for the latter.
         """
         call.temperature, call.beta = self._verifier.temperature, 1
-        return self._describe_scores(constraints, call, rows)
+        return self._describe_scores(constraints, call)
 
     @property
     def shares_scratch(self) -> bool:
@@ -280,17 +330,17 @@ class NativeVerification:
             self._hidden = torch.empty(rows, self._engine.embedding.size(1))
             self._call.hidden = self._hidden.data_ptr()
 
-    def _describe_scores(
-        self, constraints: Constraints, call: VerifyCall, positions: int
-    ) -> List[Any]:
+    def _describe_scores(self, constraints: Constraints, call: VerifyCall) -> List[Any]:
         """Describe what may be chosen and what scores it; the handles of layers and projection."""
         projection = self._engine.projection
         call.suppressed_id, call.eos = constraints.pad, constraints.eos
         call.min_len, call.max_len = constraints.min_len, constraints.max_len
-        call.gather, call.prefilter = projection.gather, None
+        call.gather, call.prefilter, call.prefiltered = projection.gather, None, 0
         call.exact_scores = call.beta == 1 and not self._verifier.approximate_scores
         whole = projection.native
-        if whole is not None and self._prefilters(call, whole.outputs * whole.inputs, positions):
+        if whole is not None and (call.beta > 1 or self._verifier.certified):
+            few = call.beta == 1 and call.exact_scores
+            call.prefiltered = prefiltered(whole.outputs * whole.inputs) if few else _ANY
             prefilter = self._prefilter
             if prefilter is None or prefilter.version != projection.version:
                 prefilter = self._prefilter = Prefilter(projection)
@@ -298,9 +348,3 @@ class NativeVerification:
             rows = prefilter.weights
             call.weights = None if rows is None else rows.data_ptr()
         return [self._engine.stack, None if whole is None else whole.handle]
-
-    def _prefilters(self, call: VerifyCall, weights: int, positions: int) -> bool:
-        """Whether 8-bit scores rule symbols out, for so many positions at once."""
-        if call.beta > 1 or not self._verifier.certified:
-            return bool(call.beta > 1)
-        return not call.exact_scores or positions <= prefiltered(weights)

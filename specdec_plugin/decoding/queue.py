@@ -108,7 +108,7 @@ class Queue:
         )
         kept = self._verifier.describe_queue(batch, call.verify.stack)
         begin = time.perf_counter()
-        handles = verification.describe(batch.constraints, call.verify, workers.rows)
+        handles = verification.describe(batch.constraints, call.verify)
         if batch.sampler is not None:
             batch.sampler.describe(lengths, call.verify.rows.sampling)
             call.keys = batch.sampler.keys.data_ptr()

@@ -37,7 +37,8 @@ class Verification {
       width_ = std::max(width_, 1 + int(call.drafted[row]));
     }
     const int inputs = rows.count * width_;
-    const Linear* first = call.prefilter ? call.prefilter : projection;
+    prefilters_ = call.prefilter && inputs <= call.prefiltered;
+    const Linear* first = prefilters_ ? call.prefilter : projection;
     fed_.assign(inputs, call.eos);  // any symbol will do behind the draft of a row
     for (int row = 0; row < rows.count; ++row) {
       int64_t* inputs_of = &fed_[size_t(row) * width_];
@@ -82,7 +83,7 @@ class Verification {
     call.scoring_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - layers_done).count();
     call.certified = call.rescored = call.certain = 0;
-    if (call.prefilter) {
+    if (prefilters_) {
       call.certified = inputs;
       call.rescored = std::accumulate(rescored_.begin(), rescored_.end(), int64_t(0));
       call.certain = std::count(rescored_.begin(), rescored_.end(), 1);
@@ -96,19 +97,20 @@ class Verification {
   LateNormalisers late_;
   const Linear* exact_;  // scores symbols that a prefilter leaves
   int width_, vocabulary_, dim_;
+  bool prefilters_;
   std::vector<int64_t> fed_, argmax_, rescored_;
   std::vector<float> hidden_, values_, normalisers_;
   std::vector<uint32_t> scratch_;
 
   // Whether normalisers are those of all exact scores, which the prefilter does not give.
-  static bool late(const VerifyCall& call) { return call.prefilter && call.exact_scores; }
+  bool late(const VerifyCall& call) const { return prefilters_ && call.exact_scores; }
 
   // The normaliser of one input's scores, and then the argmax of the symbols that may be chosen.
   void rank(const VerifyCall& call, int input) {
     float* values = &values_[size_t(input) * vocabulary_];
     const int64_t position = call.rows.lengths[input / width_] + input % width_;
-    if (call.prefilter && call.beta > 1) rescore_best(call, input, values);
-    if (call.prefilter && call.beta == 1)
+    if (prefilters_ && call.beta > 1) rescore_best(call, input, values);
+    if (prefilters_ && call.beta == 1)
       rescore_possible(call, input, values, position < call.min_len);
     cool(values, vocabulary_, call.temperature);
     normalisers_[input] = late(call)    ? 0

@@ -1,21 +1,31 @@
-"""Iterations of a single row in one call of the kernels, against the same one by one."""
+"""Iterations in one call of the kernels, against the same one by one."""
 
 import dataclasses
+from functools import partial
 
 import pytest
 import torch
 
+from specdec_plugin.decoding import native_verification
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.guard import FixedGate
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
+from specdec_plugin.decoding.sampling import Settings
 from specdec_plugin.decoding.statistics import Statistics
+from specdec_plugin.decoding.symbols import Symbols
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import NativeBackend, build_engine
-from specdec_plugin.methods.block_nat import drafter as drafter_module
 from specdec_plugin.methods.block_nat.drafter import NATDrafter
+from specdec_plugin.methods.blockwise.drafter import BlockwiseDrafter
+from specdec_plugin.methods.blockwise.proposals import Proposals
+from specdec_plugin.methods.input_guided.drafter import InputGuidedDrafter
+from specdec_plugin.methods.jacobi.drafter import JacobiDrafter
+from specdec_plugin.methods.jacobi.ngram_lookup import Window
+from specdec_plugin.methods.self_draft.drafter import SelfDrafter
 from tests.support import tiny
 from tests.support.drafters import K, chained_model
+from tests.support.heads import BLOCKWISE, EOS
 from tests.support.search import MODELS, SYMBOLS, assert_same, reference
 
 
@@ -38,18 +48,57 @@ class Asked(FixedGate):
         self.skipped += iterations
 
 
+def trained(verifier, statistics, confidence=0.0):
+    return NATDrafter(chained_model(), K, confidence=confidence, backend=NativeBackend())
+
+
+def rounded(verifier, statistics):
+    return SelfDrafter(verifier, 5, torch.int8)
+
+
+def solver(verifier, statistics):
+    window = Window(block=3, floor=0.05)
+    return JacobiDrafter(window, Symbols.of(SYMBOLS, SYMBOLS, EOS), "ngram", entries=64)
+
+
+def heads(verifier, statistics):
+    proposals = Proposals(BLOCKWISE["source", False].heads, verifier.engines[0], K, torch.float32)
+    return BlockwiseDrafter(proposals, verifier, EOS, 0.01, statistics=statistics)
+
+
+def copies(verifier, statistics):
+    return InputGuidedDrafter(Symbols.of(SYMBOLS, SYMBOLS, EOS), 4, longest=True)
+
+
+def nobody(verifier, statistics):
+    return None
+
+
+#: What drafts, and for which model.
+DRAFTERS = {
+    trained: MODELS[0],
+    rounded: MODELS[0],
+    solver: MODELS[0],
+    heads: BLOCKWISE["source", False],
+    copies: MODELS[0],
+    nobody: MODELS[0],
+}
+
+
 def decode(
-    most, samples, confidence=0.0, min_len=1, max_len=15, verifier=MODELS[0], rule=None, **certified
+    make, most, samples, min_len=1, max_len=15, verifier=None, rule=None, sampling=None, **certified
 ):
     """Hypotheses, what was counted, and the gate."""
     statistics, gate = Statistics(), Asked(most)
-    engine = build_engine(verifier, backend=NativeBackend())
-    step = VerifiedStep(Verifier([engine], statistics, **certified), rule or TopBeta())
-    drafter = NATDrafter(chained_model(), K, confidence=confidence, backend=NativeBackend())
-    loop = DecodingLoop(drafter, step, statistics, gate=gate)
+    model = verifier or DRAFTERS[make]
+    engine = build_engine(model, backend=NativeBackend())
+    verifying = Verifier([engine], statistics, **certified)
+    step = VerifiedStep(verifying, rule or TopBeta())
+    loop = DecodingLoop(make(verifying, statistics), step, statistics, gate=gate)
+    loop.step.queues = lambda batch: False  # where nothing drafts, too
     lengths = Lengths(max_len_b=max_len, max_positions=max_len + 1, min_len=min_len)
-    generator = ParallelGenerator([verifier], SYMBOLS, loop, statistics, lengths)
-    found = [row[0] for each in samples for row in generator.generate([verifier], each)]
+    generator = ParallelGenerator([model], SYMBOLS, loop, statistics, lengths, sampling=sampling)
+    found = [row[0] for each in samples for row in generator.generate([model], each)]
     return found, statistics, gate
 
 
@@ -58,47 +107,70 @@ def counted(statistics):
     return {**dataclasses.asdict(statistics), "seconds": None}
 
 
-@pytest.mark.parametrize("most", [1, 2, 63])
-@pytest.mark.parametrize("confidence", [0.0, 0.05])
-@pytest.mark.parametrize("lengths", [[5], [3, 6, 2]])
-def test_the_same_as_one_by_one(most, confidence, lengths):
-    samples = [tiny.sample(lengths, seed) for seed in range(8)]
-    single, expected, gate = decode(0, samples, confidence)
+def assert_repeated(make, most, samples, **options):
+    """The same hypotheses and counts as one by one."""
+    single, expected, gate = decode(make, 0, samples, **options)
     assert gate.skipped == 0
-    repeated, found, gate = decode(most, samples, confidence)
-    assert gate.skipped > 0
+    repeated, found, gate = decode(make, most, samples, **options)
     assert counted(found) == counted(expected)
-    for one, other in zip(repeated, single):
+    for one, other in zip(repeated, single, strict=True):
         assert torch.equal(one["tokens"], other["tokens"]) and one["steps"] == other["steps"]
         torch.testing.assert_close(one["positional_scores"], other["positional_scores"])
+    return repeated, gate
 
 
+@pytest.mark.parametrize("make", DRAFTERS)
+@pytest.mark.parametrize("most", [1, 2, 63])
+@pytest.mark.parametrize("lengths", [[5], [3, 6, 2]])
+def test_the_same_as_one_by_one(make, most, lengths):
+    samples = [tiny.sample(lengths, seed) for seed in range(8)]
+    _, gate = assert_repeated(make, most, samples)
+    assert gate.skipped > 0
+
+
+@pytest.mark.parametrize("make", [trained, rounded, solver, heads, nobody])
+def test_samples_are_the_same(make):
+    """Noise belongs to positions, which rise within a call."""
+    samples = [tiny.sample([3, 6, 2], seed) for seed in range(8)]
+    drawn = Settings(temperature=1.3, seed=4)
+    greedy, _, _ = decode(make, 0, samples)
+    repeated, gate = assert_repeated(make, 63, samples, sampling=drawn)
+    assert gate.skipped > 0
+    assert [one["tokens"].tolist() for one in repeated] != [
+        one["tokens"].tolist() for one in greedy
+    ]
+
+
+def test_drafts_that_end_early():
+    samples = [tiny.sample([5], seed) for seed in range(8)]
+    _, gate = assert_repeated(partial(trained, confidence=0.05), 63, samples, verifier=MODELS[0])
+    assert gate.skipped > 0
+
+
+@pytest.mark.parametrize("make", DRAFTERS)
 @pytest.mark.parametrize("approximate", [False, True])
-def test_certified(approximate):
-    """A small vocabulary is scored in float32 behind drafts, so that no look at them is needed."""
+def test_certified(make, approximate):
+    """How many positions are scored at once depends on each draft."""
     samples = [tiny.sample([5], seed) for seed in range(8)]
     for rule in (None, TopBeta(2, 5.0)):
         options = {"certified": True, "approximate_scores": approximate, "rule": rule}
-        single, expected, _ = decode(0, samples, **options)
-        repeated, found, gate = decode(63, samples, **options)
-        assert (gate.skipped > 0) != approximate
-        assert counted(found)["kept_lengths"] == counted(expected)["kept_lengths"]
+        single, expected, _ = decode(make, 0, samples, **options)
+        repeated, found, gate = decode(make, 63, samples, **options)
+        assert gate.skipped > 0
+        assert counted(found) == counted(expected) and found.certified > 0
         assert [one["tokens"].tolist() for one in repeated] == [
             one["tokens"].tolist() for one in single
         ]
 
 
-def test_long_rows_make_room_in_tokens_caches_and_positions():
+@pytest.mark.parametrize("make", [trained, rounded, solver, copies, nobody])
+def test_long_rows_make_room_in_tokens_caches_and_positions(make):
     """More than the 128 tokens, 256 slots and 64 positions that there is room for at first."""
     samples = [tiny.sample([4], seed) for seed in range(2)]
     verifier = tiny.model(0, max_target_positions=700)
     options = {"min_len": 600, "max_len": 650, "verifier": verifier}
-    single, expected, _ = decode(0, samples, **options)
-    repeated, found, gate = decode(63, samples, **options)
-    assert gate.skipped > 0 and counted(found) == counted(expected)
-    assert [one["tokens"].tolist() for one in repeated] == [
-        one["tokens"].tolist() for one in single
-    ]
+    repeated, gate = assert_repeated(make, 63, samples, **options)
+    assert gate.skipped > 0
     assert all(len(one["tokens"]) > 600 for one in repeated)
     for sample, one in zip(samples, repeated):
         assert_same([one], reference([verifier], sample, max_len_b=650, min_len=600))
@@ -107,9 +179,9 @@ def test_long_rows_make_room_in_tokens_caches_and_positions():
 def test_a_call_returns_to_python_in_time(monkeypatch):
     """Ctrl-C waits for the call; here each iteration takes longer than it may."""
     samples = [tiny.sample([5], seed) for seed in range(4)]
-    single, expected, _ = decode(0, samples)
-    monkeypatch.setattr(drafter_module, "PAUSE", 0.0)
-    repeated, found, gate = decode(63, samples)
+    single, expected, _ = decode(trained, 0, samples)
+    monkeypatch.setattr(native_verification, "PAUSE", 0.0)
+    repeated, found, gate = decode(trained, 63, samples)
     assert gate.skipped == 0 and counted(found) == counted(expected)
     assert [one["tokens"].tolist() for one in repeated] == [
         one["tokens"].tolist() for one in single

@@ -1,9 +1,7 @@
 // A draft of the block-NAT model.
 #pragma once
 
-#include <chrono>
-
-#include "decoding/verify.h"
+#include "decoding/iterations.h"
 #include "engine/native/stack.h"
 #include "methods/block_nat/chain.h"
 
@@ -54,43 +52,12 @@ class BlockDraft {
     for (int row = 0; row < rows.count; ++row) call.fed[row] = rows.lengths[row] + 1;
   }
 
-  // Drafts for the only row and verifies the draft, again and again. It ends with the sentence,
-  // after so many times or seconds, or where room has to be made first. There is room for the
-  // first time.
-  template <class Verify>
-  void iterate(const Stack& stack, Chain& chain, const BlockDraftCall& call,
-               const Verify& run_verify, const VerifyCall& verify, BlockIterations& iterations,
-               int threads) {
-    iterations.done = 0;
-    iterations.draft_seconds = iterations.scoring_seconds = 0;
-    std::chrono::duration<double> passed;
-    const auto first = std::chrono::steady_clock::now();
-    do {
-      const auto begin = std::chrono::steady_clock::now();
-      run(stack, chain, call, threads);
-      const std::chrono::duration<double> drafting = std::chrono::steady_clock::now() - begin;
-      run_verify();
-      iterations.draft_seconds += drafting.count();
-      iterations.scoring_seconds += verify.scoring_seconds;
-      int64_t* counts = iterations.counts + 3 * iterations.done++;
-      counts[0] = verify.drafted[0];
-      counts[1] = verify.kept[0];
-      counts[2] = verify.added[0];
-      passed = std::chrono::steady_clock::now() - first;
-    } while (!verify.ended[0] && iterations.done < iterations.most &&
-             passed.count() < iterations.seconds && has_room(call, verify));
+  // Whether one more draft of the only row fits into its cache and positions.
+  static bool has_room(const BlockDraftCall& call) {
+    return Verifier::holds(call.stack, call.rows.lengths[0] + 1 + call.block);
   }
 
  private:
-  // Whether one more draft of the only row fits into its tokens, both caches and the positions.
-  static bool has_room(const BlockDraftCall& call, const VerifyCall& verify) {
-    const auto holds = [](const StackCall& stack, int64_t inputs) {
-      return inputs <= stack.capacity && (!stack.positions || inputs <= stack.position_limit);
-    };
-    const int64_t end = call.rows.lengths[0] + 1 + call.block;
-    return end < call.rows.capacity && holds(call.stack, end) && holds(verify.stack, end);
-  }
-
   Pass pass_;
   std::vector<int64_t> counts_, last_;
   std::vector<float> hidden_;
@@ -102,12 +69,15 @@ extern "C" void block_draft_run(BlockDraft* block_draft, Stack* stack, Chain* ch
 }
 
 extern "C" void block_draft_iterate(BlockDraft* block_draft, Stack* stack, Chain* chain,
-                                    BlockDraftCall* call, Verification* verification,
+                                    const BlockDraftCall* call, Verification* verification,
                                     Stack* verifier, const Linear* projection, VerifyCall* verify,
-                                    BlockIterations* iterations, int threads) {
-  block_draft->iterate(
-      *stack, *chain, *call, [=] { verification->run(*verifier, projection, *verify, threads); },
-      *verify, *iterations, threads);
+                                    Iterations* iterations, int threads) {
+  const auto draft = [=] {
+    if (iterations->done > 0 && !BlockDraft::has_room(*call)) return false;
+    block_draft->run(*stack, *chain, *call, threads);
+    return true;
+  };
+  iterate({verification, verifier, projection, verify, threads}, *iterations, draft, [] {});
 }
 
 }  // namespace native

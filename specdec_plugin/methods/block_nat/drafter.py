@@ -1,26 +1,24 @@
 """Drafts of a block-NAT model (Xia et al., 2023; Ge et al., 2022)."""
 
 import ctypes
-import time
 from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor
 
-from ...decoding.drafter import Drafter, Iterations
+from ...decoding.drafter import Drafter
 from ...decoding.native_rows import DraftBuffer, describe_rows
-from ...decoding.native_verification import NativeVerification
+from ...decoding.native_verification import NativeVerification, Repeated
 from ...decoding.state import Batch, Draft, Rows
 from ...decoding.statistics import Statistics
-from ...decoding.watch import PAUSE
 from ...engine import Backend, CachedDecoder, native
 from ...engine.encoder import build_encoder
 from ...models.block_nat import BlockNATModel
 from ...vocab.clustered_projection import projection_by
 from ...vocab.clusters import Clusters
 from .chain import Chain, confident
-from .native import BlockDraftCall, BlockIterations
+from .native import BlockDraftCall
 
 
 class NATDrafter(Drafter):
@@ -130,7 +128,7 @@ class NATDrafter(Drafter):
 
     def propose(self, rows: Rows) -> Draft:
         """The k most probable tokens, each for itself, within the limits."""
-        if self.positions is not None and rows.longest + 1 >= self.positions:
+        if self._at_end(rows):
             return rows.empty_draft()
         if self._state is None:
             if self._too_late(self._batch, rows):
@@ -157,39 +155,38 @@ class NATDrafter(Drafter):
         scores = scored.of(tokens)
         return self._stopped(Draft(tokens, confident(scores, self.confidence), scores))
 
-    def iterate(self, rows: Rows, verification: NativeVerification, most: int) -> Iterations:
-        """Draft and verify in one call of the kernels, which need no Python in between."""
-        if self._scratch is None or self._state is None or not verification.repeats(self.length):
+    def iterate(
+        self, rows: Rows, verification: NativeVerification, most: int
+    ) -> Optional[Repeated]:
+        """Draft for a single row and verify; see :meth:`.Drafter.iterate`."""
+        if rows.size > 1 or self._scratch is None or self._state is None:
             return None
         before = self._fed.get(rows.order[0], 0)
         new = rows.longest + 1 - before
-        if not self._fits(new) or (
-            self.positions is not None and rows.longest + 1 >= self.positions
-        ):
+        if not self._fits(new) or self._at_end(rows):
             return None
         self._state.keep(self._state.lengths, before)
-        begin = time.perf_counter()
+
+        def run(*told: Any) -> None:
+            own = self._describe(rows, new)
+            native.library().block_draft_iterate(*own, *told, torch.get_num_threads())
+
         buffer = self._buffers[self.length]
         buffer.fit(1, self._call)
-        its = verification.prepare(rows, buffer.draft, drafted=False)  # may move the rows' tokens
-        mine = self._describe(rows, new)
-        counts = (ctypes.c_int64 * (3 * most))()
-        run = BlockIterations(most=most, seconds=PAUSE, counts=ctypes.addressof(counts))
-        native.library().block_draft_iterate(
-            *mine, *its, ctypes.byref(run), torch.get_num_threads()
-        )
-        outcome = verification.outcome(rows, run.done)
-        steps = [counts[3 * i : 3 * i + 3] for i in range(run.done)]
-        fed = rows.longest - steps[-1][2] + 1
+        found = verification.repeat(rows, buffer.draft, most, run)
+        if found is None:
+            return None
+        done, fed = len(found.counts), rows.longest - found.outcome.added[0] + 1
         self._state.keep(self._state.lengths, fed)
         self._fed = {rows.order[0]: fed}
         self.statistics.drafter_tokens += fed - before
-        self.statistics.drafter_blocks += run.done
-        self.statistics.drafter_masks += run.done * self.length
-        self.statistics.seconds["drafter"] += run.draft_seconds
-        seconds = time.perf_counter() - begin - run.draft_seconds
-        verification.spent(seconds, run.scoring_seconds)
-        return steps, outcome
+        self.statistics.drafter_blocks += done
+        self.statistics.drafter_masks += done * self.length
+        return found
+
+    def _at_end(self, rows: Rows) -> bool:
+        """Whether a row is where no position was learned for a draft."""
+        return self.positions is not None and rows.longest + 1 >= self.positions
 
     def _draft_natively(self, rows: Rows, new: int) -> Draft:
         """Feed at most ``new`` tokens a row and k masks; the next draft overwrites this one."""

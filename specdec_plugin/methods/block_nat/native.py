@@ -19,15 +19,3 @@ class BlockDraftCall(ctypes.Structure):
     fed = field("int64_t*", "(count) tokens in the cache; afterwards all that are chosen")
     draft = field("int64_t*", "(count, block) result, undefined beyond the lengths")
     draft_lengths = field("int64_t*", "(count) result")
-
-
-@structure
-class BlockIterations(ctypes.Structure):
-    """Iterations of a single row, one after another."""
-
-    most = field("int", "how many, at least one")
-    seconds = field("double", "after which none begins, so that Python sees signals such as Ctrl-C")
-    done = field("int", "result")
-    counts = field("int64_t*", "(most, 3) result: tokens that were drafted, kept and added")
-    draft_seconds = field("double", "result: time that drafting took")
-    scoring_seconds = field("double", "result: see VerifyCall")

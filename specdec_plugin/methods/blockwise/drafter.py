@@ -6,13 +6,14 @@ allows the next one (section 4), and the heads read that one position alone.
 """
 
 import ctypes
-from typing import Optional
+from typing import Any, List, Optional
 
 import torch
 from torch import Tensor
 
 from ...decoding.drafter import Drafter
 from ...decoding.native_rows import DraftBuffer, describe_sampling
+from ...decoding.native_verification import NativeVerification, Repeated
 from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.statistics import Statistics
 from ...decoding.verifier import Verifier
@@ -69,9 +70,29 @@ class BlockwiseDrafter(Drafter):
         if self._hidden is None:
             return rows.empty_draft()
         self.statistics.drafter_blocks += rows.size
-        if self.proposals.native is not None:
-            return self._propose_natively(rows, self._hidden)
-        return self._propose(self._hidden, rows)
+        if self.proposals.native is None:
+            return self._propose(self._hidden, rows)
+        native.library().heads_run(*self._describe(rows, self._hidden), torch.get_num_threads())
+        return self._buffer.draft
+
+    def iterate(
+        self, rows: Rows, verification: NativeVerification, most: int
+    ) -> Optional[Repeated]:
+        """See :meth:`.Drafter.iterate`."""
+        hidden = self._hidden
+        if hidden is None or self.proposals.native is None:
+            return None
+
+        def run(*told: Any) -> None:
+            own = self._describe(rows, hidden)
+            native.library().heads_iterate(*own, *told, torch.get_num_threads())
+
+        self._buffer.fit(rows.size, self._call)
+        found = verification.repeat(rows, self._buffer.draft, most, run)
+        if found is not None:
+            self._hidden = found.outcome.hidden
+            self.statistics.drafter_blocks += len(found.counts) * rows.size
+        return found
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:
         """Keep the states that the heads read."""
@@ -81,18 +102,15 @@ class BlockwiseDrafter(Drafter):
         if self._hidden is not None:
             self._hidden = self._hidden[rows]
 
-    def _propose_natively(self, rows: Rows, hidden: Tensor) -> Draft:
-        """By the kernels, from (rows, dim) states; the next draft overwrites it."""
+    def _describe(self, rows: Rows, hidden: Tensor) -> List[Any]:
+        """What the kernels are told, to draft from (rows, dim) states."""
         call, proposals = self._call, self.proposals
         self._buffer.fit(rows.size, call)
         call.rows, call.suppressed_id = rows.size, rows.constraints.pad
         call.hidden = hidden.data_ptr()
         describe_sampling(rows, call.sampling)
         proposals.describe_source(self._verifier.states[0], call)
-        native.library().heads_run(
-            proposals.native, proposals.projection, ctypes.byref(call), torch.get_num_threads()
-        )
-        return self._buffer.draft
+        return [proposals.native, proposals.projection, ctypes.byref(call)]
 
     def _propose(self, states: Tensor, rows: Rows) -> Draft:
         state, suppressed_id = self._verifier.states[0], rows.constraints.pad

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "decoding/iterations.h"
 #include "decoding/sampling.h"
 #include "engine/native/attention.h"
 #include "engine/native/linear.h"
@@ -206,6 +207,17 @@ void heads_outer(Heads* heads, Linear* outer) { heads->outer.emplace_back(outer)
 
 void heads_run(Heads* heads, const Linear* projection, const HeadsCall* call, int threads) {
   heads->run(*projection, *call, threads);
+}
+
+void heads_iterate(Heads* heads, const Linear* projection, HeadsCall* call,
+                   Verification* verification, Stack* verifier, const Linear* exact,
+                   VerifyCall* verify, Iterations* iterations, int threads) {
+  const auto draft = [=] {
+    heads->run(*projection, *call, threads);
+    return true;
+  };
+  const auto learn = [=] { call->hidden = verify->hidden; };
+  iterate({verification, verifier, exact, verify, threads}, *iterations, draft, learn);
 }
 
 }  // extern "C"

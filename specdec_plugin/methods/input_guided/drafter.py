@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ...decoding.drafter import Drafter
+from ...decoding.native_verification import NativeVerification, Repeated
 from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.symbols import Symbols
 from ...engine import Backend, choose_backend
@@ -66,6 +67,14 @@ class InputGuidedDrafter(Drafter):
         if draft.lengths.device.type == "cpu" and bool((draft.lengths > 0).all()):
             return draft
         return _or_else(draft, self.fallback.propose(rows))
+
+    def iterate(
+        self, rows: Rows, verification: NativeVerification, most: int
+    ) -> Optional[Repeated]:
+        """See :meth:`.Drafter.iterate`."""
+        if self.fallback is not None or not isinstance(self._copies, NativeSourceCopy):
+            return None
+        return self._copies.iterate(rows, verification, most)
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:
         """Only the fallback may learn from it."""

@@ -1,12 +1,13 @@
 """Copies of the source as a native step."""
 
 import ctypes
-from typing import Any
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
 
 from ...decoding.native_rows import DraftBuffer, describe_rows
+from ...decoding.native_verification import NativeVerification, Repeated
 from ...decoding.state import Draft, Rows
 from ...engine import native
 from ...engine.native.interface import Header, field, structure
@@ -100,9 +101,23 @@ class NativeSourceCopy(NativeSourceMatches):
 
     def draft(self, rows: Rows) -> Draft:
         """What follows in the source, up to its end; the next draft overwrites it."""
-        describe_rows(rows, self._call.rows)
-        self._library.source_copy_draft(ctypes.byref(self._call))
+        self._library.source_copy_draft(self._describe_rows(rows))
         return self._buffer.draft
+
+    def iterate(
+        self, rows: Rows, verification: NativeVerification, most: int
+    ) -> Optional[Repeated]:
+        """Draft and verify several times; see :meth:`.Drafter.iterate`."""
+
+        def run(*told: Any) -> None:
+            own = self._describe_rows(rows)
+            self._library.source_copy_iterate(own, *told, torch.get_num_threads())
+
+        return verification.repeat(rows, self._buffer.draft, most, run)
+
+    def _describe_rows(self, rows: Rows) -> Any:
+        describe_rows(rows, self._call.rows)
+        return ctypes.byref(self._call)
 
 
 class NativeSourceNext(NativeSourceMatches):

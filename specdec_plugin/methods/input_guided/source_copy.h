@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "interface.h"
+#include "decoding/iterations.h"
 
 namespace native {
 
@@ -85,6 +85,16 @@ extern "C" void source_copy_draft(const SourceCopyCall* pointer) {
     }
     call.draft_lengths[row] = count;
   }
+}
+
+extern "C" void source_copy_iterate(const SourceCopyCall* call, Verification* verification,
+                                    Stack* verifier, const Linear* projection, VerifyCall* verify,
+                                    Iterations* iterations, int threads) {
+  const auto draft = [=] {
+    source_copy_draft(call);
+    return true;
+  };
+  iterate({verification, verifier, projection, verify, threads}, *iterations, draft, [] {});
 }
 
 extern "C" void source_next_after(const SourceNextCall* pointer) {

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from ...decoding.drafter import Drafter
+from ...decoding.native_verification import NativeVerification, Repeated
 from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.symbols import Symbols
 from ...engine import Backend, choose_backend
@@ -85,6 +86,15 @@ class JacobiDrafter(Drafter):
         # The verifier adds the token behind a draft, so the last position is not drafted.
         left = (self._lengths - rows.lengths - 1).clamp(min=0)
         return Draft(draft.tokens, torch.minimum(draft.lengths, left))
+
+    def iterate(
+        self, rows: Rows, verification: NativeVerification, most: int
+    ) -> Optional[Repeated]:
+        """See :meth:`.Drafter.iterate`."""
+        alone = self._lengths is None or rows.size == 1
+        if not alone or not isinstance(self._lookup, NativeNgramLookup):
+            return None
+        return self._lookup.iterate(rows, self._limit, verification, most)
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:
         """Learn from the verifier's argmax."""

@@ -3,12 +3,13 @@
 import ctypes
 from array import array
 from ctypes import c_int64
-from typing import List, Optional
+from typing import Any, List, Optional
 
 import torch
 from torch import Tensor
 
 from ...decoding.native_rows import DraftBuffer, describe_rows
+from ...decoding.native_verification import NativeVerification, Repeated
 from ...decoding.state import Draft, Outcome, Rows
 from ...engine import native
 from ...engine.native import pointer
@@ -114,6 +115,19 @@ class NativeNgramLookup:
         self._call.until = until
         self._library.ngram_lookup_draft(self._scratch, ctypes.byref(self._call))
         return self._buffer.draft
+
+    def iterate(
+        self, rows: Rows, until: int, verification: NativeVerification, most: int
+    ) -> Optional[Repeated]:
+        """Draft, verify and accept several times; see :meth:`.Drafter.iterate`."""
+
+        def run(*told: Any) -> None:
+            self._describe(rows)
+            own = [self._scratch, ctypes.byref(self._call)]
+            self._library.ngram_lookup_iterate(*own, *told, torch.get_num_threads())
+
+        self._call.until = until
+        return verification.repeat(rows, self._buffer.draft, most, run)
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:
         assert outcome.argmax is not None

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "interface.h"
+#include "decoding/iterations.h"
 
 namespace native {
 
@@ -73,6 +73,13 @@ class NgramLookup {
       call.tries[origin] /= 2;
       call.hits[origin] /= 2;
     }
+  }
+
+  // The same, from what a verification left.
+  void accept(NgramLookupCall& call, const VerifyCall& verify) const {
+    call.argmax = verify.argmax;
+    call.argmax_width = verify.block + 1;
+    accept(call);
   }
 
  private:
@@ -175,6 +182,17 @@ void ngram_lookup_draft(NgramLookup* lookup, const NgramLookupCall* call) { look
 
 void ngram_lookup_accept(NgramLookup* lookup, const NgramLookupCall* call) {
   lookup->accept(*call);
+}
+
+void ngram_lookup_iterate(NgramLookup* lookup, NgramLookupCall* call, Verification* verification,
+                          Stack* verifier, const Linear* projection, VerifyCall* verify,
+                          Iterations* iterations, int threads) {
+  const auto draft = [=] {
+    lookup->draft(*call);
+    return true;
+  };
+  const auto learn = [=] { lookup->accept(*call, *verify); };
+  iterate({verification, verifier, projection, verify, threads}, *iterations, draft, learn);
 }
 
 void ngram_lookup_learn(const NgramLookupCall* call) { NgramLookup::learn(*call, 0, 0); }

@@ -1,12 +1,13 @@
 """Drafts of the verifier itself, with its weights rounded: nothing has to be trained."""
 
 import ctypes
-from typing import Optional, Sequence
+from typing import Any, List, Optional, Sequence
 
 import torch
 
 from ...decoding.drafter import Drafter
 from ...decoding.native_rows import DraftBuffer, describe_rows
+from ...decoding.native_verification import NativeVerification, Repeated
 from ...decoding.state import Batch, Draft, Rows
 from ...decoding.verifier import Verifier
 from ...engine import CachedDecoder, native
@@ -109,20 +110,31 @@ class SelfDrafter(Drafter):
 
     def propose(self, rows: Rows) -> Draft:
         """What the rounded decoder predicts, up to k tokens a row; the next draft overwrites it."""
+        self._library.self_draft_run(*self._describe(rows), torch.get_num_threads())
+        return self._buffers[self.length].draft
+
+    def iterate(
+        self, rows: Rows, verification: NativeVerification, most: int
+    ) -> Optional[Repeated]:
+        """See :meth:`.Drafter.iterate`."""
+
+        def run(*told: Any) -> None:
+            own = self._describe(rows)
+            self._library.self_draft_iterate(*own, *told, torch.get_num_threads())
+
+        buffer = self._buffers[self.length]
+        buffer.fit(rows.size, self._call)
+        return verification.repeat(rows, buffer.draft, most, run)
+
+    def _describe(self, rows: Rows) -> List[Any]:
+        """What the kernels are told, to draft for these rows."""
         call, constraints, projection = self._call, rows.constraints, self.copy.projection
         call.shortlist, call.block = projection.shortlist, self.length
-        buffer = self._buffers[self.length]
-        buffer.fit(rows.size, call)
+        self._buffers[self.length].fit(rows.size, call)
         fed = rows.within_limit(call.block)
         self.copy.describe(self._verifier.states[0], fed, call.stack)
         describe_rows(rows, call.rows)
         call.suppressed_id, call.eos = constraints.pad, constraints.eos
         call.min_len, call.max_len = constraints.min_len, constraints.max_len
-        self._library.self_draft_run(
-            self._scratch,
-            self.copy.stack,
-            None if projection.native is None else projection.native.handle,
-            ctypes.byref(call),
-            torch.get_num_threads(),
-        )
-        return buffer.draft
+        whole = None if projection.native is None else projection.native.handle
+        return [self._scratch, self.copy.stack, whole, ctypes.byref(call)]

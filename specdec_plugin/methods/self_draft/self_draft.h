@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "decoding/iterations.h"
 #include "decoding/sampling.h"
 #include "engine/native/stack.h"
 #include "vocab/shortlist.h"
@@ -156,6 +157,17 @@ class SelfDraft {
 extern "C" void self_draft_run(SelfDraft* self_draft, Stack* stack, const Linear* projection,
                                const SelfDraftCall* call, int threads) {
   self_draft->run(*stack, projection, *call, threads);
+}
+
+extern "C" void self_draft_iterate(SelfDraft* self_draft, Stack* stack, const Linear* projection,
+                                   const SelfDraftCall* call, Verification* verification,
+                                   Stack* verifier, const Linear* exact, VerifyCall* verify,
+                                   Iterations* iterations, int threads) {
+  const auto draft = [=] {
+    self_draft->run(*stack, projection, *call, threads);
+    return true;
+  };
+  iterate({verification, verifier, exact, verify, threads}, *iterations, draft, [] {});
 }
 
 }  // namespace native

@@ -1,0 +1,79 @@
+// Drafting and verifying again and again, without a return to Python in between.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+
+#include "decoding/verify.h"
+
+namespace native {
+
+// Who verifies, and what `verification_run` takes.
+struct Verifier {
+  Verification* verification;
+  const Stack* stack;
+  const Linear* projection;
+  VerifyCall* call;
+  int threads;
+
+  // Whether so many inputs of a row fit into a cache and its positions.
+  static bool holds(const StackCall& stack, int64_t inputs) {
+    return inputs <= stack.capacity && (!stack.positions || inputs <= stack.position_limit);
+  }
+
+  // Whether the longest row and one more draft fit into its tokens, the cache and the positions.
+  bool has_room() const {
+    const Rows& rows = call->rows;
+    const int64_t end =
+        *std::max_element(rows.lengths, rows.lengths + rows.count) + 1 + call->block;
+    return end < rows.capacity && holds(call->stack, end);
+  }
+
+  // Whether a row has ended.
+  bool any_ended() const {
+    return std::find(call->ended, call->ended + call->rows.count, 1) !=
+           call->ended + call->rows.count;
+  }
+};
+
+// Ends with a sentence, after so many times or seconds, or where room has to be made first. There
+// is room for the first time.
+//
+// draft: writes the next draft. It returns false where it has no room for one.
+// learn: is told that a draft was verified.
+template <class Draft, class Learn>
+void iterate(const Verifier& verifier, Iterations& iterations, const Draft& draft,
+             const Learn& learn) {
+  using Clock = std::chrono::steady_clock;
+  using Seconds = std::chrono::duration<double>;
+  const VerifyCall& call = *verifier.call;
+  const int rows = call.rows.count;
+  const auto first = Clock::now();
+  do {
+    const auto begin = Clock::now();
+    if (!draft()) break;
+    iterations.draft_seconds += Seconds(Clock::now() - begin).count();
+    verifier.verification->run(*verifier.stack, verifier.projection, *verifier.call,
+                               verifier.threads);
+    learn();
+    iterations.scoring_seconds += call.scoring_seconds;
+    iterations.certified += call.certified;
+    iterations.certain += call.certain;
+    iterations.rescored += call.rescored;
+    int64_t* counts = iterations.counts + size_t(3) * rows * iterations.done++;
+    counts = std::copy_n(call.drafted, rows, counts);
+    counts = std::copy_n(call.kept, rows, counts);
+    std::copy_n(call.added, rows, counts);
+  } while (!verifier.any_ended() && iterations.done < iterations.most &&
+           Seconds(Clock::now() - first).count() < iterations.seconds && verifier.has_room());
+}
+
+// Without drafts.
+extern "C" void verification_iterate(Verification* verification, Stack* stack,
+                                     const Linear* projection, VerifyCall* call,
+                                     Iterations* iterations, int threads) {
+  iterate(
+      {verification, stack, projection, call, threads}, *iterations, [] { return true; }, [] {});
+}
+
+}  // namespace native
