@@ -28,7 +28,8 @@ from specdec_plugin.models.shape import arguments_of
 DESCRIPTION = """\
 Decode the same sentences with greedy decoding and with each method, taking turns,
 each pass with everything to be measured anew. Print the median over the passes of a
-method's time divided by greedy decoding's, for each model and batch size. Drafters and
+method's time divided by greedy decoding's, for each model and batch size. A + names a trained
+drafter, or certified projection, which greedy decoding beside it does not have. Drafters and
 proposal heads that are not given are made, untrained. Cells that --output has are kept,
 so the program resumes after an interruption."""
 
@@ -41,11 +42,14 @@ example:
 
 METHODS = {
     "specdec": {"decoding": "specdec"},
-    "specdec, drafter": {"decoding": "specdec", "drafter_path": "drafter"},
+    "specdec+drafter": {"decoding": "specdec", "drafter_path": "drafter"},
     "hybrid-jacobi": {"decoding": "hybrid-jacobi"},
     "gs-jacobi": {"decoding": "gs-jacobi"},
     "input-guided": {"decoding": "input-guided"},
     "blockwise": {"decoding": "blockwise", "drafter_path": "heads"},
+    "auto": {"decoding": "auto"},
+    "greedy+certified": {"decoding": "greedy", "certified_projection": True},
+    "specdec+certified": {"decoding": "specdec", "certified_projection": True},
 }
 #: Batches that a method decodes before the next one's turn.
 TURN = 16
@@ -88,7 +92,7 @@ def get_parser() -> argparse.ArgumentParser:
     add("--random", nargs=5, metavar=("NAME", "DIM", "LAYERS", "SYMBOLS", "LENGTH"), **several)
     add("--drafter", nargs=2, metavar=("NAME", "PATH"), help="of a model", **several)
     add("--heads", nargs=2, metavar=("NAME", "PATH"), help="of a model", **several)
-    add("--methods", default=",".join(METHODS).replace(", ", " "), help="default: %(default)s")
+    add("--methods", default=",".join(METHODS), help="default: %(default)s")
     add("--batch-sizes", default="1,8,64", help="default: %(default)s")
     add("--sentences", type=int, default=400, help="default: %(default)s")
     add("--passes", type=int, default=7, help="default: %(default)s")
@@ -107,7 +111,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     cases = [Case(*each) for each in options.model]
     cases += [random_case(folder, name, *map(int, rest)) for name, *rest in options.random]
     given = {"drafter": dict(options.drafter), "heads": dict(options.heads)}
-    names = [name.replace("specdec drafter", "specdec, drafter") for name in split(options.methods)]
+    names = split(options.methods)
     rows = measured_before(Path(options.output))
     done = {(row["model"], row["batch"]) for row in rows}
     sizes = [int(size) for size in split(options.batch_sizes)]
@@ -250,9 +254,9 @@ def timed(
     passes: int,
 ) -> Dict[str, List[float]]:
     """By method, the seconds of each pass."""
-    ways = {"greedy": session.translator("greedy", **limit(case))}
-    for name in names:
-        flags: Dict[str, Any] = dict(METHODS[name])
+    ways = {}
+    for name, given in {"greedy": {}, **{name: METHODS[name] for name in names}}.items():
+        flags: Dict[str, Any] = {"decoding": "greedy", **given}
         if "drafter_path" in flags:
             flags["drafter_path"] = paths[flags["drafter_path"]]
         if flags.get("drafter_path") == case.path:

@@ -10,7 +10,7 @@ import torch
 def test_cells_of_a_random_model_are_kept(tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     output = tmp_path / "slower.json"
     args = ["--random", "tiny", "8", "2", "20", "6", "--output", str(output)]
-    args += ["--methods", "specdec,specdec drafter,blockwise", "--sentences", "4", "--passes", "2"]
+    args += ["--methods", "specdec+drafter,blockwise,auto", "--sentences", "4", "--passes", "2"]
     args += ["--threads", "1", "--folder", str(tmp_path / "made")]
     before = torch.get_num_threads()
     try:
@@ -22,7 +22,7 @@ def test_cells_of_a_random_model_are_kept(tmp_path, capsys: pytest.CaptureFixtur
     kept, new = json.loads(output.read_text())["cells"]
     assert [kept] == first and (kept["batch"], new["batch"]) == (2, 1)
     for cell in (kept, new):
-        assert list(cell["seconds"]) == ["greedy", "specdec", "specdec, drafter", "blockwise"]
+        assert list(cell["seconds"]) == ["greedy", "specdec+drafter", "blockwise", "auto"]
         assert all(len(each) == 2 and min(each) > 0 for each in cell["seconds"].values())
     lines = capsys.readouterr().out.splitlines()
     assert lines[-2].startswith("| tiny | 2 | ") and lines[-1].startswith("| tiny | 1 | ")
