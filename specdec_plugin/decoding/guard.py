@@ -14,8 +14,11 @@ from typing import Callable, List, NamedTuple, Optional, Protocol
 MEMORY = 128
 #: Of an older measurement, the iterations that count beside those of a new trial.
 _RECALLED = 16
-#: Iterations of a trial, and iterations that have to be measured before the first one.
-BURST, _LEAST = 8, 2
+#: Iterations of a trial of one row, and of many. What a draft brings varies so much that with
+#: fewer of them the better way loses often.
+BURST, BURST_OF_MANY = 32, 8
+#: Iterations that have to be measured before the first trial.
+_LEAST = 2
 #: Iterations after which another way may be tried before the number of rows changes.
 _LONG = 32
 #: The share of the time that trials may lose.
@@ -23,6 +26,9 @@ SHARE = 0.005
 #: The iterations that they may lose beyond it, of one row, and of many. A sentence alone has most
 #: iterations. With fewer, a trial ends before it can tell faster drafts from an unlucky sentence.
 GRACE, GRACE_OF_MANY = 20.0, 3.0
+#: The most iterations of a single row's trial between two looks at it. The kernels do them in one
+#: call, as they do those of the settled way, so that both are measured alike.
+_TRIED = 8
 #: After a trial, none of the same way for so many times its duration.
 _PAUSE = 16.0
 #: A trial that lost is repeated half as often as the one before, so many times.
@@ -41,6 +47,9 @@ LONGEST = 1 << 30
 
 class Measured(Protocol):
     """Knows whether drafts paid."""
+
+    def see(self, length: int) -> None:
+        """Notice how long the sources of a batch are, before anything is asked about it."""
 
     def paces(self) -> Optional["Paces"]:
         """What was measured, where most time was spent; None if nothing was compared."""
@@ -82,6 +91,24 @@ class Paces(NamedTuple):
     drafted: float
 
 
+class Lengths:
+    """Notices when sources are far longer than all before.
+
+    Text is often sorted by length. What drafts cost in the shortest sentences tells little about
+    longer ones, where a drafter that has read the source drafts many times.
+    """
+
+    def __init__(self) -> None:
+        self._longest = 0
+
+    def far_longer(self, length: int) -> bool:
+        """Whether these sources are twice as long as all that this was said of before."""
+        if length < 2 * self._longest:
+            return False
+        known, self._longest = self._longest > 0, length
+        return known
+
+
 class FixedGate:
     """Drafts while at most so many rows are left.
 
@@ -91,6 +118,9 @@ class FixedGate:
 
     def __init__(self, max_rows: Optional[int] = None) -> None:
         self.max_rows = max_rows
+
+    def see(self, length: int) -> None:
+        """Nothing is measured."""
 
     def begin(self) -> None:
         """Nothing is measured."""
@@ -177,13 +207,15 @@ class _Bucket:
         ways: without drafts, then one for each draft length.
         settled: the one that is used.
         trial: of another one.
+        burst: iterations of a trial.
         spent: seconds.
     """
 
-    __slots__ = ("number", "settled", "spent", "trial", "ways")
+    __slots__ = ("burst", "number", "settled", "spent", "trial", "ways")
 
     def __init__(self, number: int, ways: int) -> None:
         self.number = number
+        self.burst = BURST if number == 0 else BURST_OF_MANY
         self.ways = [_Way() for _ in range(ways)]
         self.settled, self.spent = 0, 0.0
         self.trial: Optional[_Trial] = None
@@ -217,7 +249,17 @@ class Guard:
         self._buckets: List[_Bucket] = []
         self.spent, self.lost = 0.0, 0.0
         self._warm = False
+        self._lengths = Lengths()
         self.begin()
+
+    def see(self, length: int) -> None:
+        """Forget with far longer sentences which ways were slower, so that they are tried again."""
+        if not self._lengths.far_longer(length):
+            return
+        self.lost = min(self.lost, SHARE * self.spent)
+        for bucket in self._buckets:
+            settled = bucket.ways[bucket.settled]
+            bucket.ways = [each if each is settled else _Way() for each in bucket.ways]
 
     def begin(self) -> None:
         """See :class:`Gate`."""
@@ -309,7 +351,21 @@ class Guard:
         trial = bucket.trial
         self._way = bucket.settled if trial is None else trial.way
         measured = bucket.ways[bucket.settled].iterations >= _LEAST
-        self._check = 1 if trial is not None or not self._warm else _LONG if measured else _LEAST
+        if trial is not None:
+            self._check = self._until_look(bucket, trial)
+        else:
+            self._check = 1 if not self._warm else _LONG if measured else _LEAST
+
+    def _until_look(self, bucket: _Bucket, trial: _Trial) -> int:
+        """Iterations of a trial until it is looked at again: no more than it can afford."""
+        if trial.iterations == 0 or bucket.number > 0:
+            return 1
+        most = max(1, min(_TRIED, trial.iterations, bucket.burst - trial.iterations))
+        loss = trial.loss(bucket.ways[bucket.settled])
+        if loss <= 0:
+            return most
+        affordable = (self._allowance(bucket) - loss) * trial.iterations / loss
+        return max(1, min(most, int(affordable)))
 
     def _find(self, rows: int) -> _Bucket:
         number = (rows - 1).bit_length()
@@ -328,7 +384,7 @@ class Guard:
         """End a trial that has told enough, or lost too much."""
         tried, settled = bucket.ways[trial.way], bucket.ways[bucket.settled]
         loss = trial.loss(settled)
-        enough = trial.iterations >= BURST and (free or trial.way > 0)
+        enough = trial.iterations >= bucket.burst and (free or trial.way > 0)
         if not enough and loss <= self._allowance(bucket):
             return
         bucket.trial = None
@@ -374,10 +430,10 @@ class Guard:
         settled = bucket.ways[bucket.settled]
         if way.tokens > 0:
             each = (way.seconds - way.tokens * settled.pace) / way.iterations
-            return BURST * each
+            return bucket.burst * each
         if self.promising is None or 1 << bucket.number <= self.promising:
             return 0.0
-        return BURST * self._foreseen(bucket, settled)
+        return bucket.burst * self._foreseen(bucket, settled)
 
     def _foreseen(self, bucket: _Bucket, settled: _Way) -> float:
         """Seconds that an iteration with a first draft may lose, told by the nearest bucket."""

@@ -21,11 +21,13 @@ struct Verifier {
     return inputs <= stack.capacity && (!stack.positions || inputs <= stack.position_limit);
   }
 
-  // Whether the longest row and one more draft fit into its tokens, the cache and the positions.
+  // Whether one more draft fits into the tokens, the cache and the positions. None is longer than
+  // the shortest row has room for up to the length limit.
   bool has_room() const {
     const Rows& rows = call->rows;
-    const int64_t end =
-        *std::max_element(rows.lengths, rows.lengths + rows.count) + 1 + call->block;
+    const auto [shortest, longest] = std::minmax_element(rows.lengths, rows.lengths + rows.count);
+    const int64_t drafted = std::min<int64_t>(call->block, call->max_len - *shortest);
+    const int64_t end = *longest + 1 + drafted;
     return end < rows.capacity && holds(call->stack, end);
   }
 

@@ -268,6 +268,7 @@ class DecodingLoop:
         self.step.refresh()
         watched = self.keep_history or self.watcher is not None
         queues = not watched and self.step.exact and self.step.queues(batch)
+        self.measured.see(batch.net_input["src_tokens"].size(1))
         begin, found = 0, []
         while begin < batch.size:
             slice_ = self._next(batch.size, batch.size - begin) if queues else batch.size

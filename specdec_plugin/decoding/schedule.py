@@ -124,6 +124,10 @@ class Schedule:
         self._slices = {size: _Way() for size in SLICES}
         self.spent = self.lost = 0.0
 
+    def see(self, length: int) -> None:
+        """Let the gate notice how long sources are. Trials of whole sentences cost too much."""
+        self.gate.see(length)
+
     def next(self, size: int, left: int) -> int:
         """What to decode next.
 

@@ -78,7 +78,8 @@ class Verification {
       for (int input = team.begin(inputs); input < team.end(inputs); ++input) rank(call, input);
     });
     for (int row = 0; row < rows.count; ++row) append(call, row);
-    if (late_.many() || std::find(call.ended, call.ended + rows.count, 1) < call.ended + rows.count)
+    int64_t* const ends = call.ended + rows.count;
+    if (projection && (late_.many() || std::find(call.ended, ends, 1) < ends))
       late_.subtract(*projection, rows, call.temperature, threads);
     call.scoring_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - layers_done).count();

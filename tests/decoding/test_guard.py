@@ -132,11 +132,25 @@ def test_it_notices_that_the_machine_changed():
     assert world.share(1, 100) < 0.1
 
 
+def test_far_longer_sentences_are_tried_soon():
+    """A trial with short ones has lost all that may be lost."""
+    for longer, tried in ((9, False), (10, True)):
+        world = World(cost=(1, 8))
+        world.guard.see(5)
+        for _ in range(20):
+            world.decode(4)
+        assert 0 < world.ways.count(1) < 8
+        world.cost[1], world.brings = 2, [1, 8]
+        world.guard.see(longer)
+        world.decode(60)
+        assert (1 in world.ways[-20:]) == tried
+
+
 def test_trials_that_lose_become_rarer():
     world = World(cost=(1, 1.5), brings=(1, 1))
-    for _ in range(2000):
+    for _ in range(6000):
         world.decode(20)
-    early, late = world.ways[:10000].count(1), world.ways[-10000:].count(1)
+    early, late = world.ways[:40000].count(1), world.ways[-40000:].count(1)
     assert 0 < late < early
 
 

@@ -59,6 +59,12 @@ def test_other_runs_say_nothing(warned, sentences, decoding, flags):
 class Slower:
     """Has measured that drafts do not pay."""
 
+    def see(self, length):
+        pass
+
+    def ahead(self):
+        return 0
+
     def begin(self):
         pass
 
