@@ -91,7 +91,7 @@ class Paces(NamedTuple):
     drafted: float
 
 
-class Lengths:
+class _SourceLengths:
     """Notices when sources are far longer than all before.
 
     Text is often sorted by length. What drafts cost in the shortest sentences tells little about
@@ -249,7 +249,7 @@ class Guard:
         self._buckets: List[_Bucket] = []
         self.spent, self.lost = 0.0, 0.0
         self._warm = False
-        self._lengths = Lengths()
+        self._lengths = _SourceLengths()
         self.begin()
 
     def see(self, length: int) -> None:
