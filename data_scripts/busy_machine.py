@@ -13,7 +13,8 @@ import time
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from specdec_plugin.lab.bench.report import machine
+from example_results import origin_of
+
 from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
@@ -111,12 +112,14 @@ def get_parser() -> argparse.ArgumentParser:
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Command line."""
+    argv = sys.argv[1:] if argv is None else argv
     options = get_parser().parse_args(argv)
     methods = options.methods.split(",")
     cells = [(method, size) for size in options.batch_sizes for method in methods]
     rows = [measured(options, *cell) for cell in Progress(cells, unit="cell")]
     print(table(rows))
-    written = {"options": vars(options), "machine": machine(), "rows": rows}
+    origin = origin_of(shlex.join(["busy_machine.py", *argv]), [])
+    written = {**origin, "rows": rows}
     Path(options.output).write_text(json.dumps(written, indent=1) + "\n", "utf-8")
 
 

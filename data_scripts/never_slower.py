@@ -2,13 +2,16 @@
 
 import argparse
 import json
+import shlex
 import statistics
+import sys
 import time
 from argparse import Namespace
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
+from example_results import origin_of
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from tqdm import tqdm
@@ -16,9 +19,9 @@ from tqdm import tqdm
 import specdec_plugin
 from specdec_plugin.api import Session
 from specdec_plugin.cli import init_drafter
+from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.pairing import load_model
 from specdec_plugin.fairseq_compat.tasks import TASK, set_up_task
-from specdec_plugin.lab.bench.report import machine
 from specdec_plugin.models.blockwise_transformer import (
     BlockwiseTransformerModel,
     blockwise_transformer,
@@ -30,7 +33,7 @@ Decode the same sentences with greedy decoding and with each method, taking turn
 each pass with everything to be measured anew. Print the median over the passes of a
 method's time divided by greedy decoding's, for each model and batch size. A + names a trained
 drafter, or certified projection, which greedy decoding beside it does not have. Drafters and
-proposal heads that are not given are made, untrained. Cells that --output has are kept,
+proposal heads that are not given are made, untrained. Rows that --output has are kept,
 so the program resumes after an interruption."""
 
 EXAMPLE = """\
@@ -105,13 +108,18 @@ def get_parser() -> argparse.ArgumentParser:
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
+    argv = sys.argv[1:] if argv is None else argv
     options = get_parser().parse_args(argv)
+    names = split(options.methods)
+    for name in names:
+        if name not in METHODS:
+            raise PluginError(f"There is no method {name}. Methods are {', '.join(METHODS)}.")
     torch.set_num_threads(options.threads)
     folder = Path(options.folder)
     cases = [Case(*each) for each in options.model]
     cases += [random_case(folder, name, *map(int, rest)) for name, *rest in options.random]
     given = {"drafter": dict(options.drafter), "heads": dict(options.heads)}
-    names = split(options.methods)
+    origin = origin_of(shlex.join(["never_slower.py", *argv]), [])
     rows = measured_before(Path(options.output))
     done = {(row["model"], row["batch"]) for row in rows}
     sizes = [int(size) for size in split(options.batch_sizes)]
@@ -131,17 +139,17 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
             seconds = timed(session, case, batches, names, paths, options.passes)
             rows.append({"model": case.name, "batch": size, "seconds": seconds})
             print(table(rows[-1:]), flush=True)
-            written = {"options": vars(options), "machine": machine(), "cells": rows}
+            written = {**origin, "rows": rows}
             Path(options.output).write_text(json.dumps(written, indent=1) + "\n", "utf-8")
     print(table(rows))
 
 
 def measured_before(output: Path) -> List[Dict[str, Any]]:
-    """The cells of an earlier run."""
+    """The rows of an earlier run."""
     if not output.exists():
         return []
-    cells: List[Dict[str, Any]] = json.loads(output.read_text("utf-8"))["cells"]
-    return cells
+    rows: List[Dict[str, Any]] = json.loads(output.read_text("utf-8"))["rows"]
+    return rows
 
 
 def split(text: str) -> List[str]:
@@ -287,20 +295,20 @@ def limit(case: Case) -> Dict[str, int]:
     return {"max_len_b": 200 if case.length is None else case.length}
 
 
-def table(cells: Sequence[Dict[str, Any]]) -> str:
+def table(rows: Sequence[Dict[str, Any]]) -> str:
     """Median ratios of each cell to greedy decoding, as a table of Markdown."""
-    names = [name for name in cells[0]["seconds"] if name != "greedy"]
+    names = [name for name in rows[0]["seconds"] if name != "greedy"]
     heads = ["model", "batch", "greedy, s", *names]
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for cell in cells:
-        greedy = cell["seconds"]["greedy"]
+    for row in rows:
+        greedy = row["seconds"]["greedy"]
         ratios = [
-            statistics.median(one / other for one, other in zip(cell["seconds"][name], greedy))
+            statistics.median(one / other for one, other in zip(row["seconds"][name], greedy))
             for name in names
         ]
         shown = " | ".join(f"{ratio:.3f}" for ratio in ratios)
         lines.append(
-            f"| {cell['model']} | {cell['batch']} | {statistics.median(greedy):.2f} | {shown} |"
+            f"| {row['model']} | {row['batch']} | {statistics.median(greedy):.2f} | {shown} |"
         )
     return "\n".join(lines)
 
