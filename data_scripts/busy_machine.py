@@ -144,9 +144,9 @@ def measured(options: argparse.Namespace, method: str, size: int) -> Dict[str, A
 @contextlib.contextmanager
 def beside(commands: Sequence[Sequence[str]], warming: float) -> Iterator[None]:
     """While programs run, which are busy after so many seconds."""
+    # In the same session: Linux grants every session a share of its own, whatever its threads.
     started = [
-        subprocess.Popen(each, start_new_session=True, stdout=subprocess.DEVNULL)
-        for each in commands
+        subprocess.Popen(each, process_group=0, stdout=subprocess.DEVNULL) for each in commands
     ]
     try:
         time.sleep(warming)
