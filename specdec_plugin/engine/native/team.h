@@ -51,38 +51,14 @@ static inline int processor() {
 #endif
 }
 
-// Moves the calling thread to another processor that it may use, at most once in a while; whether
-// it did. The system itself would leave two threads of one program on a processor, and two of
-// another program on the next one: it sees as many threads on both.
-static inline bool step_aside() {
-#ifdef __linux__
-  using Clock = std::chrono::steady_clock;
-  static thread_local Clock::time_point next{};
-  const Clock::time_point now = Clock::now();
-  if (now < next) return false;
-  next = now + std::chrono::milliseconds(10);
-  cpu_set_t allowed;
-  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return false;
-  cpu_set_t others = allowed;
-  CPU_CLR(sched_getcpu(), &others);
-  if (CPU_COUNT(&others) == 0) return false;
-  const bool moved = sched_setaffinity(0, sizeof(others), &others) == 0;
-  sched_setaffinity(0, sizeof(allowed), &allowed);
-  return moved;
-#else
-  return false;
-#endif
-}
-
 // A count that one thread raises and others wait for. Waits mostly last microseconds, so a thread
 // spins first, for as long as a busy neighbour may take the other's processor: one that sleeps
 // sooner waits for its own processor next. Then it sleeps in the kernel.
 class alignas(64) Counter {
  public:
-  void reset() {
-    count_.store(0);
-    processor_.store(-1, std::memory_order_relaxed);
-  }
+  // Where the thread runs is still what it told last: a thread that begins its job late, because
+  // the one that waits for it has its processor, could not tell anew.
+  void reset() { count_.store(0); }
 
   // Tells where the thread runs that will raise this count.
   void locate() { processor_.store(processor(), std::memory_order_relaxed); }
@@ -105,15 +81,14 @@ class alignas(64) Counter {
 
   // The count may be ahead of what is wanted, and it may wrap around. own: the waiting thread's
   // count, if it has one. Two threads that the system puts on one processor both wait for long at
-  // once, so that it suffices to tell there where they run. Only helpers leave it: the other thread
-  // is the user's.
-  void wait_for(unsigned wanted, int spins, Counter* own = nullptr, bool helps = false) {
+  // once, so that it suffices to tell there where they run.
+  void wait_for(unsigned wanted, int spins, Counter* own = nullptr) {
     spins = in_tests(spins);
     for (int i = 0; i < spins; ++i) {
       if (reached(wanted)) return;
       if (i % LOOKS == LOOKS - 1) {
         if (own) own->locate();
-        if (on_its_processor() && !(helps && step_aside())) std::this_thread::yield();
+        if (on_its_processor()) std::this_thread::yield();
       }
 #if defined(__x86_64__) || defined(__i386__)
       __builtin_ia32_pause();
@@ -170,7 +145,7 @@ struct Team {
     const unsigned phase = arrivals_[index].value() + 1;
     arrivals_[index].raise_quickly();
     for (int other = 0; other < size; ++other)
-      if (other != index) arrivals_[other].wait_for(phase, SPINS, &arrivals_[index], index > 0);
+      if (other != index) arrivals_[other].wait_for(phase, SPINS, &arrivals_[index]);
   }
 
   // This thread's share of `count` things: [begin, end).
@@ -233,7 +208,7 @@ class Helpers {
 
     void serve(int index) {
       for (unsigned job = 1;; ++job) {
-        started[index].wait_for(job, SPINS, nullptr, true);
+        started[index].wait_for(job, SPINS);
         if (size == 0) return;
         arrivals[index].locate();
         ended[index].locate();
