@@ -6,6 +6,8 @@ from argparse import Namespace
 from typing import Any, Dict, List, Optional
 
 import torch
+from fairseq.data import Dictionary
+from fairseq.modules import SinusoidalPositionalEmbedding
 from torch import Tensor
 
 from specdec_plugin.errors import PluginError
@@ -13,8 +15,9 @@ from specdec_plugin.fairseq_compat.checkpoints import load_weights, save_whole
 
 DESCRIPTION = """\
 Write a wider and deeper Transformer with the outputs of a small one (Chen, Goodfellow and Shlens,
-Net2Net, 2016, for layers that normalise their inputs). Each unit stands there several times, and
-what reads it divides by that number. New layers add nothing to their input. Train on from it
+Net2Net, 2016). Each unit stands there several times, and what reads it divides by that number.
+New layers add nothing to their input; where layers normalise their outputs (fairseq's default),
+that holds nearly. Computed positions become learned ones in a wider model. Train on from it
 (--finetune-from-model) with --noise, or else equal units stay equal."""
 
 EXAMPLE = """\
@@ -23,8 +26,11 @@ example:
 
 #: Products that end a sub-layer: where they are zero, it adds nothing.
 LAST = ("self_attn.out_proj", "encoder_attn.out_proj", "fc2")
-#: What a model to grow has, and what fairseq-train calls it.
-NEEDED = ("encoder_normalize_before", "decoder_normalize_before", "share_all_embeddings")
+SIDES = ("encoder", "decoder")
+#: The weights of a layer norm.
+AFFINE = ("weight", "bias")
+#: Positions that fairseq's Transformers have without an option.
+POSITIONS = 1024
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -36,7 +42,7 @@ def get_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add = parser.add_argument
-    add("model", metavar="CHECKPOINT", help="a Transformer with normalised inputs of layers")
+    add("model", metavar="CHECKPOINT", help="a Transformer with shared embeddings")
     add("--width", type=int, default=1, help="times as many units and heads (%(default)s)")
     add("--layers", type=int, help="of the encoder and of the decoder (default: as many)")
     add("--symbols", type=int, help="of the vocabulary; new ones resemble rare ones (as many)")
@@ -53,8 +59,11 @@ def main(argv: Optional[List[str]] = None) -> None:
     check(args, options)
     torch.manual_seed(1)
     weights = {name: value.float() for name, value in state["model"].items()}
-    weights = deeper(weights, args.layers) if args.layers else weights
-    grown = {name: wider(name, value, args.width) for name, value in weights.items()}
+    if args.width > 1:
+        weights = with_learned_positions(weights, options)
+    weights = deeper(weights, args.layers, options) if args.layers else weights
+    end = last_norm(weights, options, "decoder")
+    grown = {name: wider(name, value, args.width, end) for name, value in weights.items()}
     if args.symbols:
         grown = more_symbols(grown, args.symbols)
     if args.noise:
@@ -92,45 +101,90 @@ def options_of(path: str, state: Dict[str, Any]) -> Namespace:
 
 def check(args: argparse.Namespace, options: Namespace) -> None:
     """Refuse models whose larger form would compute something else."""
-    absent = [name for name in NEEDED if not getattr(options, name, False)]
-    if absent:
+    if not getattr(options, "share_all_embeddings", False):
         raise PluginError(
-            f"{args.model} was trained without --{absent[0].replace('_', '-')}. Only models with "
-            "it can grow."
-        )
-    if args.width > 1 and not getattr(options, "decoder_learned_pos", False):
-        raise PluginError(
-            f"{args.model} has computed positions, which are others in a wider model. Train it "
-            "with --encoder-learned-pos --decoder-learned-pos, or leave --width out."
+            f"{args.model} was trained without --share-all-embeddings. Only models with it grow."
         )
     if args.width < 1 or (args.layers or 10**9) < options.decoder_layers:
         raise PluginError("A model can only grow: raise --width or --layers.")
 
 
-def deeper(weights: Dict[str, Tensor], layers: int) -> Dict[str, Tensor]:
-    """Append layers that add nothing, and else are copies of those that there are."""
+def with_learned_positions(weights: Dict[str, Tensor], options: Namespace) -> Dict[str, Tensor]:
+    """Turn computed positions, which are others in a wider model, into learned ones."""
+    found = {name: value for name, value in weights.items() if not name.endswith("_float_tensor")}
+    pad = Dictionary().pad()
+    for side, positions in zip(SIDES, ("max_source_positions", "max_target_positions")):
+        name = f"{side}.embed_positions.weight"
+        if name in found:
+            continue
+        most = getattr(options, positions, None) or POSITIONS
+        size = found[f"{side}.embed_tokens.weight"].size(1)
+        found[name] = SinusoidalPositionalEmbedding.get_embedding(most + pad + 1, size, pad)
+        setattr(options, positions, most)
+        setattr(options, f"{side}_learned_pos", True)
+    return found
+
+
+def layers_of(weights: Dict[str, Tensor], side: str) -> int:
+    """How many layers the encoder or the decoder has."""
+    first = f"{side}.layers."
+    return len({name.split(".")[2] for name in weights if name.startswith(first)})
+
+
+def last_norm(weights: Dict[str, Tensor], options: Namespace, side: str) -> str:
+    """The name of the layer norm that ends the encoder or the decoder, with a dot behind it."""
+    if getattr(options, f"{side}_normalize_before", False):
+        return f"{side}.layer_norm."
+    return f"{side}.layers.{layers_of(weights, side) - 1}.final_layer_norm."
+
+
+def deeper(weights: Dict[str, Tensor], layers: int, options: Namespace) -> Dict[str, Tensor]:
+    """Append layers that add nothing, and else are copies of those that there are.
+
+    Where layers normalise their outputs, a new layer's norm has the deviation and the mean that
+    its input has on average, and so leaves it nearly as it is.
+    """
     found = dict(weights)
-    for side in ("encoder", "decoder"):
+    for side in SIDES:
         first = f"{side}.layers."
         own = {name: value for name, value in weights.items() if name.startswith(first)}
-        count = len({name.split(".")[2] for name in own})
+        count = layers_of(weights, side)
+        kept = {}
+        if not getattr(options, f"{side}_normalize_before", False):
+            scale, shift = (weights[last_norm(weights, options, side) + part] for part in AFFINE)
+            deviation = (scale.square().mean() + shift.var(correction=0)).sqrt()
+            kept = dict(zip(AFFINE, (deviation, shift.mean())))
         for layer in range(count, layers):
             copied = f"{first}{layer % count}."
             for name, value in own.items():
                 if name.startswith(copied):
-                    zero = any(part in name for part in LAST)
-                    new = torch.zeros_like(value) if zero else value.clone()
-                    found[f"{first}{layer}.{name.removeprefix(copied)}"] = new
+                    new = f"{first}{layer}.{name.removeprefix(copied)}"
+                    found[new] = nothing_added(name, value, kept)
     return found
 
 
-def wider(name: str, value: Tensor, width: int) -> Tensor:
+def nothing_added(name: str, value: Tensor, kept: Dict[str, Tensor]) -> Tensor:
+    """The weights of a new layer that leaves its input as it is.
+
+    Args:
+        name, value: of the layer that is copied.
+        kept: what its norms multiply by and add; empty where these stay.
+    """
+    if any(part in name for part in LAST):
+        return torch.zeros_like(value)
+    if kept and "layer_norm" in name:
+        return torch.full_like(value, float(kept[name.split(".")[-1]]))
+    return value.clone()
+
+
+def wider(name: str, value: Tensor, width: int, end: str) -> Tensor:
     """Repeat each unit; see :data:`DESCRIPTION`.
 
     Args:
         name: of the weights.
         value: (outputs, inputs), (units,), or (symbols or positions, units).
         width: times as many.
+        end: how the names of the decoder's last norm begin.
     """
     if width == 1 or name.endswith("version"):
         return value
@@ -139,7 +193,7 @@ def wider(name: str, value: Tensor, width: int) -> Tensor:
     if name.endswith(("embed_tokens.weight", "output_projection.weight")):
         # fairseq multiplies embeddings by the square root of their size.
         return value.repeat(1, width) / math.sqrt(width)
-    if name.startswith("decoder.layer_norm."):
+    if name.startswith(end):
         # A symbol's score is a sum of `width` times as many terms.
         return value.repeat(width) / math.sqrt(width)
     return value.repeat(width, width) / width if value.dim() == 2 else value.repeat(width)
@@ -164,7 +218,7 @@ def spread(value: Tensor) -> Tensor:
 
 def enlarge(options: Namespace, args: argparse.Namespace) -> None:
     """Write the new shape into the options."""
-    for side in ("encoder", "decoder"):
+    for side in SIDES:
         for size in ("embed_dim", "ffn_embed_dim", "attention_heads"):
             name = f"{side}_{size}"
             setattr(options, name, getattr(options, name) * args.width)

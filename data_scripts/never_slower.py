@@ -54,7 +54,7 @@ METHODS = {
     "greedy+certified": {"decoding": "greedy", "certified_projection": True},
     "specdec+certified": {"decoding": "specdec", "certified_projection": True},
 }
-#: Batches that a method decodes before the next one's turn.
+#: Sentences that a method decodes before the next one's turn, in whole batches.
 TURN = 16
 #: k of untrained proposal heads.
 HEADS = 4
@@ -273,7 +273,8 @@ def timed(
     for way in ways.values():
         way.decode(batches[0])
     seconds: Dict[str, List[float]] = {name: [] for name in ways}
-    turns = [batches[first : first + TURN] for first in range(0, len(batches), TURN)]
+    each = max(1, TURN // len(batches[0]["id"]))
+    turns = [batches[first : first + each] for first in range(0, len(batches), each)]
     for number in tqdm(range(passes), unit="pass", leave=False):
         spent = dict.fromkeys(ways, 0.0)
         for way in ways.values():

@@ -1,6 +1,7 @@
-"""The table and the figure of the README, made from committed results of specdec-bench."""
+"""Tables of the README and of docs/benchmarks.md, and a figure, made from committed results."""
 
 import argparse
+import importlib
 import json
 import re
 from pathlib import Path
@@ -14,10 +15,20 @@ from specdec_plugin.lab.bench.plots import COLOURS, STYLE
 
 DESCRIPTION = """\
 Write the README's table between its two markers, and the figure of speed-ups beside the
-documentation. Both are made from docs/results/*.json, which specdec-bench wrote."""
+documentation. Both are made from docs/results/*.json, which specdec-bench wrote. Also write the
+tables of docs/benchmarks.md. Each stands between two comments, which name a file of results and
+the program of this folder that wrote it:
+  <!-- table of results/slower.json by never_slower.py -->
+  <!-- end of table -->"""
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
+BENCHMARKS = ROOT / "docs" / "benchmarks.md"
+MADE = re.compile(
+    r"(?P<begin><!-- table of (?P<file>\S+) by (?P<program>\w+)\.py -->\n)"
+    r".*?(?P<end><!-- end of table -->)",
+    re.DOTALL,
+)
 BEGIN, END = "<!-- results: data_scripts/readme_results.py -->\n", "<!-- end of results -->"
 
 
@@ -112,6 +123,17 @@ def with_table(readme: str) -> str:
     return f"{before}{BEGIN}\n{table()}\n{END}{rest.split(END)[1]}"
 
 
+def with_made_tables(document: str) -> str:
+    """The text of docs/benchmarks.md with the present tables."""
+
+    def made(found: "re.Match[str]") -> str:
+        rows = json.loads((BENCHMARKS.parent / found["file"]).read_text("utf-8"))["rows"]
+        program = importlib.import_module(found["program"])
+        return f"{found['begin']}\n{program.table(rows)}\n\n{found['end']}"
+
+    return MADE.sub(made, document)
+
+
 def figure() -> Figure:
     """Bars: how many times as fast as fairseq's greedy decoding, whose output all have."""
     rows = rows_of(LINES[0].file)
@@ -141,9 +163,10 @@ def main(argv: Optional[Sequence[str]] = None) -> List[Path]:
     parser.parse_args(argv)
     readme, picture = ROOT / "README.md", ROOT / "docs" / "images" / "speed-ups.svg"
     readme.write_text(with_table(readme.read_text("utf-8")), "utf-8")
+    BENCHMARKS.write_text(with_made_tables(BENCHMARKS.read_text("utf-8")), "utf-8")
     picture.parent.mkdir(exist_ok=True)
     save(figure(), picture)
-    return [readme, picture]
+    return [readme, BENCHMARKS, picture]
 
 
 if __name__ == "__main__":

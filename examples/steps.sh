@@ -115,15 +115,19 @@ distil() {  # DATA TEACHER PIECES OUTPUT OPTIONS
         -n "${SHARDS:-8}" -j "${JOBS:-1}" -- "${@:5}" ${device:+"$device"}
 }
 
-# Trains our drafter for VERIFIER: decoder layers over the verifier's encoder, and a chain head.
+# Trains our drafter for VERIFIER: decoder layers over the verifier's encoder, and a chain head. A
+# task other than translation is what follows _translation in its name, as $kind, with its options
+# as ${of_task[@]}.
 train_our_drafter() {  # BIN VERIFIER FOLDER OPTIONS: those of the learning rate, and when to end
     local form=(--decoder-layers 2 --block-size 10 --prefix-attention causal --share-encoder
-        --chain-units 512)
-    specdec-init-drafter "$1" -s "$src" -t "$tgt" --verifier "$2" --output "$3.init.pt" "${form[@]}"
-    fairseq_train "$1" --task block_nat_translation --arch block_nat \
-        "${small[@]}" "${form[@]}" --verifier-path "$2" --teacher-path "$2" --teacher-weight 0.5 \
-        --finetune-from-model "$3.init.pt" "${small_training[@]}" --seed 1 --dropout 0 \
-        --criterion glancing_block_loss --block-rate 0.25 --position-decay 0.8 \
+        --chain-units 512) flags
+    flags=$(specdec-init-drafter "$1" -s "$src" -t "$tgt" --task "specdec_translation${kind:-}" \
+        ${of_task[@]+"${of_task[@]}"} --verifier "$2" --output "$3.init.pt" "${form[@]}" | tail -n 1)
+    read -r -a flags <<<"$flags"
+    fairseq_train "$1" -s "$src" -t "$tgt" --task "block_nat_translation${kind:-}" \
+        ${of_task[@]+"${of_task[@]}"} "${flags[@]}" --verifier-path "$2" --teacher-path "$2" \
+        --teacher-weight 0.5 --finetune-from-model "$3.init.pt" "${small_training[@]}" --seed 1 \
+        --dropout 0 --criterion glancing_block_loss --block-rate 0.25 --position-decay 0.8 \
         --glancing-start 0 --glancing-end 0 \
         --best-checkpoint-metric accepted --maximize-best-checkpoint-metric \
         --lr 1e-3 --warmup-updates 200 --max-tokens 2048 --save-dir "$3" "${@:4}"

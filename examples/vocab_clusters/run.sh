@@ -15,7 +15,10 @@ usage: run.sh CORPUS OUTPUT
 Settings, as variables:
   SRC=en TARGETS="es fr pt zh ja"
   SIZE=32000          subwords, joint over all languages
-  UPDATES=6400        of training (four passes); the last three checkpoints are averaged
+  UPDATES=6400 LR=2e-3   of training (four passes); the last three checkpoints are averaged
+  START=              folder of a model (verifier.pt, spm.model, dict.en.txt) whose weights training
+                      begins with, such as checkpoints/pydocs-en-es; empty: random ones
+  UNTIL=model         to stop before the clusters
   CLUSTERS=500 TOP_K=5 NEIGHBOURS=64   of each direction
   DRAFT_TOP_K=1 DRAFT_NEIGHBOURS=16    of those for drafts, which may miss a token now and then
   STATES=1000000      that are recorded of each, at most
@@ -38,7 +41,7 @@ USAGE
 corpus=$1 output=$2
 read -r -a targets <<<"${TARGETS:-es fr pt zh ja}"
 [ ${#targets[@]} -gt 0 ] || fail "TARGETS names no language. Give some, such as \"es fr\"."
-src=${SRC:-en} size=${SIZE:-32000} updates=${UPDATES:-6400}
+src=${SRC:-en} size=${SIZE:-32000} updates=${UPDATES:-6400} start=${START:-}
 clusters=${CLUSTERS:-500} top_k=${TOP_K:-5} neighbours=${NEIGHBOURS:-64}
 draft_k=${DRAFT_TOP_K:-1} draft_m=${DRAFT_NEIGHBOURS:-16}
 states=${STATES:-1000000} few=${FEW:-28000} more_states=${MORE_STATES:-300000} sentences=${SENTENCES:-400}
@@ -71,6 +74,14 @@ done
 
 step "model: 3+3 layers, d=256, for all directions"
 [ -e "$model" ] || {
+    begin=()
+    if [ -n "$start" ]; then
+        begin=(--finetune-from-model "$output/start.pt")
+        [ -e "$output/start.pt" ] || "$python" "$root/data_scripts/change_subwords.py" \
+            "$start/verifier.pt" --subword-model "$start/spm.model" \
+            --dictionary "$start/dict.$src.txt" --new-dictionary "$data/all/bin/dict.src.txt" \
+            --output "$output/start.pt"
+    fi
     # Logits of all tokens at once would fill gigabytes, and take most of the time.
     fairseq_train "$data/all/bin" -s src -t tgt --user-dir "$plugin" --task specdec_translation \
         --arch transformer --share-all-embeddings --dropout 0.1 \
@@ -78,15 +89,18 @@ step "model: 3+3 layers, d=256, for all directions"
         --encoder-attention-heads 4 --decoder-layers 3 --decoder-embed-dim 256 \
         --decoder-ffn-embed-dim 1024 --decoder-attention-heads 4 \
         --criterion projected_cross_entropy --label-smoothing 0.1 \
-        --optimizer adam --adam-betas '(0.9, 0.98)' --lr 2e-3 --lr-scheduler inverse_sqrt \
+        --optimizer adam --adam-betas '(0.9, 0.98)' --lr "${LR:-2e-3}" --lr-scheduler inverse_sqrt \
         --warmup-updates $((updates / 8 < 800 ? updates / 8 : 800)) --max-update "$updates" \
         --max-tokens 4096 ${device:+"$device" --cpu-autocast bfloat16} \
         --save-interval-updates $((updates / 30 + 1)) --keep-interval-updates 3 --no-epoch-checkpoints \
         --max-valid-steps 10 \
-        --log-format simple --log-interval 50 --num-workers 0 --seed 1 --save-dir "$output/model"
+        --log-format simple --log-interval 50 --num-workers 0 --seed 1 --save-dir "$output/model" \
+        ${begin[@]+"${begin[@]}"}
     specdec-average-checkpoints --inputs "$output/model" --num-update-checkpoints 3 \
         --output "$model" --half
 }
+
+[ "${UNTIL:-}" != model ] || exit 0
 
 # --- clusters ---------------------------------------------------------------------------
 

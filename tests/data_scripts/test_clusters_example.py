@@ -1,14 +1,13 @@
 """examples/vocab_clusters/run.sh on a tiny corpus in two directions."""
 
 import re
-import shutil
 from functools import partial
 from pathlib import Path
 
 import pytest
 
 from specdec_plugin.vocab.cluster_file import load_clusters
-from tests.support.command_lines import Corpus, run_example
+from tests.support.command_lines import Corpus, directions, run_example
 
 run = partial(run_example, "vocab_clusters")
 TINY = dict(
@@ -19,19 +18,12 @@ TINY = dict(
 
 @pytest.mark.slow
 def test_from_text_to_tables(corpus: Corpus, tmp_path: Path) -> None:
-    for target in ("es", "fr"):
-        folder = tmp_path / "text" / f"en-{target}"
-        folder.mkdir(parents=True)
-        for theirs, ours in (("train", "train"), ("dev", "valid"), ("test", "test")):
-            for language, name in (("en", "en"), ("es", target)):
-                shutil.copy(
-                    Path(corpus.raw_dir) / f"{ours}.{language}", folder / f"{theirs}.{name}"
-                )
+    text = directions(corpus, tmp_path / "text")
     for side in ("en", "fr"):  # few, so that the model translates some that Spanish has alone
-        train = tmp_path / "text" / "en-fr" / f"train.{side}"
+        train = text / "en-fr" / f"train.{side}"
         train.write_text("".join(train.open(encoding="utf-8").readlines()[:200]), "utf-8")
     output = tmp_path / "out"
-    done = run(tmp_path / "text", output, **TINY)
+    done = run(text, output, **TINY)
     assert done.returncode == 0, done.stdout + done.stderr
     rows = (output / "results" / "directions.md").read_text("utf-8").splitlines()[2:]
     names = [row.strip("| ").split(" | ")[0] for row in rows]
@@ -42,7 +34,7 @@ def test_from_text_to_tables(corpus: Corpus, tmp_path: Path) -> None:
         assert re.search(rf"en-es, beam 1, {name}: BLEU [\d.]+, 0 of 21 hypo", done.stdout)
     assert load_clusters(str(output / "clusters" / "es.pt")).note == "src-tgt train, 300 states"
     assert load_clusters(str(output / "clusters" / "fr.pt")).note == "src-tgt train, 340 states"
-    again = run(tmp_path / "text", output, **TINY)
+    again = run(text, output, **TINY)
     assert again.returncode == 0 and "epoch 001" not in again.stdout
 
 

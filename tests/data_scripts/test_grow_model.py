@@ -11,6 +11,7 @@ from fairseq.models.transformer import TransformerModel, base_architecture
 
 from specdec_plugin.cli import init_drafter
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.checkpoints import load_weights, save_whole
 from specdec_plugin.fairseq_compat.pairing import load_model
 from tests.support import tiny
 
@@ -64,6 +65,30 @@ def test_the_same_scores(tmp_path: Path, flags: List[str]) -> None:
     torch.testing.assert_close(scores(grow(small, *flags)), scores(small), atol=1e-4, rtol=0)
 
 
+def test_computed_positions_become_learned_ones(tmp_path: Path) -> None:
+    small = write(tmp_path, encoder_learned_pos=False, decoder_learned_pos=False)
+    large = grow(small, "--width", "2", "--layers", "3")
+    torch.testing.assert_close(scores(large), scores(small), atol=1e-4, rtol=0)
+
+
+def test_a_wider_model_that_normalises_outputs(tmp_path: Path) -> None:
+    small = write(tmp_path, encoder_normalize_before=False, decoder_normalize_before=False)
+    large = grow(small, "--width", "2")
+    torch.testing.assert_close(scores(large), scores(small), atol=1e-4, rtol=0)
+
+
+def test_a_deeper_model_that_normalises_outputs(tmp_path: Path) -> None:
+    """It is the same where all units of a norm have the same scale and shift."""
+    small = write(tmp_path, encoder_normalize_before=False, decoder_normalize_before=False)
+    state = load_weights(small)
+    for name, value in state["model"].items():
+        if "layer_norm" in name:
+            value.fill_(1.5 if name.endswith("weight") else 0.5)
+    save_whole(state, small)
+    large = grow(small, "--width", "2", "--layers", "4")
+    torch.testing.assert_close(scores(large), scores(small), atol=1e-4, rtol=0)
+
+
 def test_new_symbols_leave_the_old_ones_order(tmp_path: Path) -> None:
     small = write(tmp_path)
     more = tiny.dictionary(60)
@@ -88,12 +113,7 @@ def test_noise_tells_equal_units_apart_and_spares_zeros(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "options, flags, part",
     [
-        (
-            {"decoder_normalize_before": False},
-            ["--width", "2"],
-            "without --decoder-normalize-befor",
-        ),
-        ({"decoder_learned_pos": False}, ["--width", "2"], "computed positions"),
+        ({"share_all_embeddings": False}, ["--width", "2"], "without --share-all-embeddings"),
         ({}, ["--layers", "1"], "can only grow"),
         ({}, ["--width", "0"], "can only grow"),
     ],

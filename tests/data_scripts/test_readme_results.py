@@ -1,6 +1,7 @@
 """data_scripts/readme_results.py: the README's table and figure are those of committed results."""
 
 import json
+import re
 
 import pytest
 import readme_results
@@ -12,6 +13,21 @@ def test_the_readme_has_the_present_table():
     readme = (readme_results.ROOT / "README.md").read_text("utf-8")
     # Else: python data_scripts/readme_results.py
     assert readme_results.with_table(readme) == readme
+
+
+def test_the_benchmarks_have_the_present_tables():
+    text = readme_results.BENCHMARKS.read_text("utf-8")
+    assert readme_results.with_made_tables(text) == text
+    assert len(readme_results.MADE.findall(text)) == 1
+
+
+def test_a_changed_digit_in_the_benchmarks_is_found():
+    text = readme_results.BENCHMARKS.read_text("utf-8")
+    found = readme_results.MADE.search(text)
+    number = re.compile(r"\d\.\d{2}").search(text, found.end("begin"))
+    assert number.end() < found.end()
+    changed = f"{text[: number.start()]}7.77{text[number.end() :]}"
+    assert readme_results.with_made_tables(changed) == text
 
 
 def test_a_line_has_the_figures_of_its_file():

@@ -168,6 +168,17 @@ def scored(printed):
 SCRIPTS = Path(ROOT) / "data_scripts"
 
 
+def directions(corpus: "Corpus", folder: Path) -> Path:
+    """The folder with the tiny corpus as en-es, and once more as en-fr."""
+    for target in ("es", "fr"):
+        pair = folder / f"en-{target}"
+        pair.mkdir(parents=True)
+        for theirs, ours in (("train", "train"), ("dev", "valid"), ("test", "test")):
+            for language, name in (("en", "en"), ("es", target)):
+                shutil.copy(Path(corpus.raw_dir) / f"{ours}.{language}", pair / f"{theirs}.{name}")
+    return folder
+
+
 def run_example(
     name: str, *args: object, forked: bool = False, **settings: str
 ) -> "subprocess.CompletedProcess[str]":
