@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Optional
 
 import torch
 from fairseq.data import Dictionary
+from fairseq.models.transformer import DEFAULT_MAX_SOURCE_POSITIONS
 from fairseq.modules import SinusoidalPositionalEmbedding
 from torch import Tensor
 
@@ -29,8 +30,6 @@ LAST = ("self_attn.out_proj", "encoder_attn.out_proj", "fc2")
 SIDES = ("encoder", "decoder")
 #: The weights of a layer norm.
 AFFINE = ("weight", "bias")
-#: Positions that fairseq's Transformers have without an option.
-POSITIONS = 1024
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -117,7 +116,7 @@ def with_learned_positions(weights: Dict[str, Tensor], options: Namespace) -> Di
         name = f"{side}.embed_positions.weight"
         if name in found:
             continue
-        most = getattr(options, positions, None) or POSITIONS
+        most = getattr(options, positions, None) or DEFAULT_MAX_SOURCE_POSITIONS
         size = found[f"{side}.embed_tokens.weight"].size(1)
         found[name] = SinusoidalPositionalEmbedding.get_embedding(most + pad + 1, size, pad)
         setattr(options, positions, most)

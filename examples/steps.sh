@@ -59,6 +59,11 @@ average_checkpoints() {  # FOLDER FILE [COUNT]
     specdec-average-checkpoints --inputs "${saved[@]}" --output "$2" --half
 }
 
+# The last checkpoint of a training in FOLDER, as FOLDER.pt.
+keep_last() {  # FOLDER
+    specdec-average-checkpoints --inputs "$1/checkpoint_last.pt" --output "$1.pt" --half
+}
+
 # A command whose output appears as FILE when it is whole; nothing is done if it is there.
 keep_output() {  # FILE COMMAND
     [ ! -e "$1" ] || return 0
@@ -103,7 +108,7 @@ train_on_distilled() {  # BIN TEACHER FOLDER UPDATES
         --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
         --lr 7e-4 --lr-scheduler polynomial_decay --warmup-updates 100 \
         --total-num-update "$4" --max-update "$4" --max-tokens 4096 --save-dir "$3"
-    specdec-average-checkpoints --inputs "$3/checkpoint_last.pt" --output "$3.pt" --half
+    keep_last "$3"
 }
 
 # The output of TEACHER (or a.pt:b.pt) for the training text of DATA, OUTPUT/bin; DATA is of
@@ -115,16 +120,17 @@ distil() {  # DATA TEACHER PIECES OUTPUT OPTIONS
         -n "${SHARDS:-8}" -j "${JOBS:-1}" -- "${@:5}" ${device:+"$device"}
 }
 
-# Trains our drafter for VERIFIER: decoder layers over the verifier's encoder, and a chain head. A
-# task other than translation is what follows _translation in its name, as $kind, with its options
-# as ${of_task[@]}.
+# A task other than translation: what follows _translation in its name, and its options.
+kind="" of_task=()
+
+# Trains our drafter for VERIFIER: decoder layers over the verifier's encoder, and a chain head.
 train_our_drafter() {  # BIN VERIFIER FOLDER OPTIONS: those of the learning rate, and when to end
     local form=(--decoder-layers 2 --block-size 10 --prefix-attention causal --share-encoder
         --chain-units 512) flags
-    flags=$(specdec-init-drafter "$1" -s "$src" -t "$tgt" --task "specdec_translation${kind:-}" \
+    flags=$(specdec-init-drafter "$1" -s "$src" -t "$tgt" --task "specdec_translation$kind" \
         ${of_task[@]+"${of_task[@]}"} --verifier "$2" --output "$3.init.pt" "${form[@]}" | tail -n 1)
     read -r -a flags <<<"$flags"
-    fairseq_train "$1" -s "$src" -t "$tgt" --task "block_nat_translation${kind:-}" \
+    fairseq_train "$1" -s "$src" -t "$tgt" --task "block_nat_translation$kind" \
         ${of_task[@]+"${of_task[@]}"} "${flags[@]}" --verifier-path "$2" --teacher-path "$2" \
         --teacher-weight 0.5 --finetune-from-model "$3.init.pt" "${small_training[@]}" --seed 1 \
         --dropout 0 --criterion glancing_block_loss --block-rate 0.25 --position-decay 0.8 \

@@ -66,7 +66,7 @@ steps=${UPDATES_DRAFTER:-1500}
 [ -e "$drafter" ] || {
     train_our_drafter "$bin" "$base" "$output/base-drafter" --max-valid-steps 10 \
         --lr-scheduler polynomial_decay --total-num-update "$steps" --max-update "$steps"
-    average_checkpoints "$output/base-drafter" "$drafter" 1
+    keep_last "$output/base-drafter"
 }
 
 step "results on the test set of en-$language"

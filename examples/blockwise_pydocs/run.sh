@@ -58,7 +58,7 @@ train() {  # FOLDER DATA BASE K UPDATES OPTIONS: what it leaves is FOLDER.pt
         --total-num-update "$5" --max-update "$5" --max-tokens 4096 \
         --save-interval-updates 200 --keep-interval-updates 1 --no-epoch-checkpoints \
         --log-format simple --log-interval 20 --num-workers 0 --seed 1 --save-dir "$1" "${@:6}"
-    specdec-average-checkpoints --inputs "$1/checkpoint_last.pt" --output "$1.pt" --half
+    keep_last "$1"
 }
 
 # FOLDER DATA BASE

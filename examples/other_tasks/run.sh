@@ -63,7 +63,7 @@ draft_for() {  # NAME
     step "$1: a drafter in ${MINUTES:-2} minutes"
     [ -e "$folder/drafter.pt" ] || {
         train_our_drafter "$bin" "$model" "$folder/drafter" "${training[@]}"
-        average_checkpoints "$folder/drafter" "$folder/drafter.pt" 1
+        keep_last "$folder/drafter"
     }
     step "$1: proposal heads in ${MINUTES:-2} minutes"
     [ -e "$folder/heads.pt" ] || {
@@ -72,7 +72,7 @@ draft_for() {  # NAME
             --arch blockwise_transformer --frozen-base --heads source --block-size 4 --dropout 0 \
             --criterion blockwise_cross_entropy --head-loss mean --lr 2e-3 --warmup-updates 50 \
             --max-tokens 4096 --save-dir "$folder/heads" "${training[@]}"
-        average_checkpoints "$folder/heads" "$folder/heads.pt" 1
+        keep_last "$folder/heads"
     }
     step "$1: the output stays as it is"
     local greedy=(-s "$src" -t "$tgt" "${task[@]}" --beam 1 --max-len-b "$max_len")
@@ -101,7 +101,7 @@ draft_for() {  # NAME
 }
 
 UNTIL=model SRC=en "$root/examples/vocab_clusters/run.sh" "$corpus" "$output"
-src=src tgt=tgt kind="" of_task=()
+src=src tgt=tgt
 model=$output/model.pt bin=$output/data/all/bin test=$output/data/$language/bin
 pieces=$output/data/$language/pieces/test.src reference=$output/data/$language/raw/test.tgt
 draft_for multilingual

@@ -343,7 +343,7 @@ train_cell() {  # BIN BASE FOLDER K OPTIONS
     [ ! -e "$3.pt" ] || return 0
     train_heads "$@" --disable-validation --lr-scheduler polynomial_decay \
         --warmup-updates $((updates / 8)) --total-num-update "$updates" --max-update "$updates"
-    specdec-average-checkpoints --inputs "$3/checkpoint_last.pt" --output "$3.pt" --half
+    keep_last "$3"
 }
 
 blockwise() {  # NAME MODEL OPTIONS

@@ -58,7 +58,7 @@ train() {  # FOLDER DATA OPTIONS: what it leaves is FOLDER.pt
         --max-tokens 8192 --save-interval-updates 200 --keep-interval-updates 1 \
         --no-epoch-checkpoints --log-format simple --log-interval 20 --num-workers 0 --seed 1 \
         --disable-validation --save-dir "$1" "${@:3}"
-    specdec-average-checkpoints --inputs "$1/checkpoint_last.pt" --output "$1.pt" --half
+    keep_last "$1"
 }
 
 train_model() {  # FOLDER DATA UPDATES OPTIONS

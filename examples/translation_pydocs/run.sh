@@ -71,8 +71,7 @@ updates=${UPDATES_DRAFTER:-7000}
 [ -e "$drafter" ] || {
     train_our_drafter "$output/greedy/bin" "$verifier" "$output/drafter" \
         --lr-scheduler polynomial_decay --total-num-update "$updates" --max-update "$updates"
-    specdec-average-checkpoints --inputs "$output/drafter/checkpoint_last.pt" \
-        --output "$drafter" --half
+    keep_last "$output/drafter"
 }
 
 step "results on the test set"
