@@ -1,4 +1,4 @@
-"""Reading dictionaries, with a sentence where one is damaged."""
+"""Reading dictionaries, with a sentence where one is missing or damaged."""
 
 from typing import Any
 
@@ -16,8 +16,7 @@ class DictionaryMixin(FairseqTask):
         """Read a dictionary.
 
         Raises:
-            PluginError: it is damaged.
-            FileNotFoundError: there is none; callers know what to give instead.
+            PluginError: there is none, or it is damaged.
         """
         return read_dictionary(filename)
 
@@ -26,8 +25,11 @@ def read_dictionary(path: str) -> Dictionary:
     """See :meth:`DictionaryMixin.load_dictionary`."""
     try:
         return Dictionary.load(path)
-    except OSError:
-        raise
+    except OSError as error:
+        raise PluginError(
+            f"The dictionary {path} cannot be read ({error.strerror}). Name a folder that "
+            "fairseq-preprocess wrote, and its languages (--source-lang, --target-lang)."
+        ) from error
     except Exception as error:  # of that type itself, where a line is not UTF-8
         told = " ".join(str(error).split())[:120] or "one of its lines is empty"
         raise PluginError(

@@ -230,6 +230,12 @@ class TestBadInput:
         args[1] = str(tmp_path / "bin")
         self.refused(args, "symbols", "dictionary")
 
+    def test_missing_dictionary(self, corpus, tiny_verifier, tiny_drafter, tmp_path):
+        args = specdec(corpus, tiny_verifier, tiny_drafter)
+        args[1] = str(tmp_path)
+        args += ["--source-lang", "en", "--target-lang", "es"]
+        self.refused(args, str(tmp_path / "dict.en.txt"), "cannot be read", "--source-lang")
+
     def test_a_verifier_is_no_drafter(self, corpus, tiny_verifier):
         args = specdec(corpus, tiny_verifier, tiny_verifier)
         self.refused(args, "is not a drafter")
@@ -272,3 +278,12 @@ def test_training_a_shared_drafter_needs_the_verifier(corpus, tmp_path):
     done = run_cli([*args, "--save-dir", tmp_path], check=False)
     assert done.returncode != 0 and TRACEBACK not in done.stderr
     assert "--verifier-path" in done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize("task", ["specdec_translation", "blockwise_translation"])
+def test_training_needs_dictionaries(task, tmp_path):
+    args = ["fairseq-train", tmp_path, "--user-dir", PLUGIN, "--cpu", "--max-update", 1]
+    args += ["--task", task, "--arch", "transformer", "-s", "en", "-t", "es"]
+    done = run_cli([*args, "--max-tokens", 100], check=False)
+    assert done.returncode != 0 and TRACEBACK not in done.stderr
+    assert f"{tmp_path / 'dict.en.txt'} cannot be read" in done.stderr
