@@ -226,11 +226,15 @@ class Schedule:
         way = self._way(slice_, size)
         if self.spent < way.resume:
             return False
-        sentence = self._sentence(size)
-        allowed = GRACE * sentence + SHARE * self.spent - self.lost
+        queue, sentence = self._queue(size), self._sentence(size)
+        allowed = SHARE * self.spent - self.lost
+        # Eight sentences of a batch lose more than one alone: only a first trial may, or one that
+        # other work held up.
+        if size == 1 or way.tokens == 0 or way.held_up:
+            allowed += GRACE * sentence
         if way.tokens > 0:
-            sentences = slice_ or size
-            more = way.pace - self._way(settled, size).pace
-            return more * sentences * way.tokens / way.sentences <= allowed
+            # What was measured may have been other sentences, shorter or longer ones.
+            tokens = (slice_ or size) * queue.tokens / queue.sentences
+            return tokens * (way.pace - self._way(settled, size).pace) <= allowed
         slower = min(_WORST, _UNKNOWN * size / slice_) if size > slice_ else _UNKNOWN
         return (slower - 1) * slice_ * sentence <= allowed

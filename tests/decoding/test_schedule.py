@@ -1,5 +1,7 @@
 """Whether a batch is a queue or drafted for: the faster way is found, and trials stay cheap."""
 
+from collections import Counter
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,6 +79,20 @@ def test_what_trials_lose_is_bounded(size, alone, few, sentences):
     # A trial may lose more than was expected of it, once for each way.
     worst = 4 * (alone + (few * 8 if size >= 8 else 0))
     assert run.total <= run.sentences * (1 + 2 * SHARE) + GRACE + worst
+
+
+def test_in_batches_only_first_trials_lose_more_than_their_share():
+    run = Run(8, 1.0, {1: 9.0, 8: 1.5})
+    trials = Counter()
+    for _ in range(4000):
+        before = len(run.ways)
+        run.batch()
+        new = Counter(run.ways[before:])
+        trials += new
+        # Another follows where the first one seems to have been held up.
+        if any(trials[slice_] > 2 for slice_ in new if slice_):
+            assert run.schedule.lost <= 1.001 * SHARE * run.schedule.spent
+    assert min(trials[slice_] for slice_ in SLICES) > 2
 
 
 @pytest.mark.parametrize("held_up", [0, 2, 3, 10, 50])
