@@ -1,15 +1,40 @@
 """Reading dictionaries, with a sentence where one is missing or damaged."""
 
+import os
 from typing import Any
 
+from fairseq import utils
 from fairseq.data import Dictionary
+from fairseq.data.data_utils import infer_language_pair
 from fairseq.tasks import FairseqTask
+from fairseq.tasks.translation import TranslationTask
 
 from ..errors import PluginError
 
 
 class DictionaryMixin(FairseqTask):
     """Explains the errors of fairseq's reader of ``dict.LANG.txt``."""
+
+    @classmethod
+    def setup_task(cls, cfg: Any, **kwargs: Any) -> Any:
+        """Set up the task, with its dictionaries.
+
+        Raises:
+            PluginError: the data folder is not there, or is of unknown languages; or a dictionary
+                cannot be read.
+        """
+        folder = utils.split_paths(cfg.data)[0]
+        if "://" not in folder and not os.path.isdir(folder):
+            raise PluginError(f"There is no data folder {folder}. Check the path.")
+        # Tasks of many languages need not know one pair.
+        pairs = issubclass(cls, TranslationTask)
+        unknown = pairs and None in (cfg.source_lang, cfg.target_lang)
+        if unknown and None in infer_language_pair(folder):
+            raise PluginError(
+                f"No file in {folder} tells the languages. Give --source-lang and --target-lang, "
+                "or name a folder that fairseq-preprocess wrote."
+            )
+        return super().setup_task(cfg, **kwargs)
 
     @classmethod
     def load_dictionary(cls, filename: str) -> Any:

@@ -281,9 +281,18 @@ def test_training_a_shared_drafter_needs_the_verifier(corpus, tmp_path):
 
 
 @pytest.mark.parametrize("task", ["specdec_translation", "blockwise_translation"])
-def test_training_needs_dictionaries(task, tmp_path):
-    args = ["fairseq-train", tmp_path, "--user-dir", PLUGIN, "--cpu", "--max-update", 1]
-    args += ["--task", task, "--arch", "transformer", "-s", "en", "-t", "es"]
-    done = run_cli([*args, "--max-tokens", 100], check=False)
+@pytest.mark.parametrize(
+    ("folder", "languages", "told"),
+    [
+        ("empty", ["-s", "en", "-t", "es"], "empty/dict.en.txt cannot be read"),
+        ("empty", [], "empty tells the languages. Give --source-lang and --target-lang"),
+        ("nowhere", [], "There is no data folder"),
+    ],
+)
+def test_training_needs_dictionaries(task, folder, languages, told, tmp_path):
+    (tmp_path / "empty").mkdir()
+    args = ["fairseq-train", tmp_path / folder, "--user-dir", PLUGIN, "--cpu", "--max-update", 1]
+    args += ["--task", task, "--arch", "transformer", "--max-tokens", 100, *languages]
+    done = run_cli(args, check=False)
     assert done.returncode != 0 and TRACEBACK not in done.stderr
-    assert f"{tmp_path / 'dict.en.txt'} cannot be read" in done.stderr
+    assert told in done.stderr.strip().splitlines()[-1]
