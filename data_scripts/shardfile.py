@@ -157,7 +157,7 @@ def open_shard(path: str, manifest: Manifest, wait: bool = False) -> Iterator[Sh
     Args:
         path: the file.
         manifest: which shard it is.
-        wait: for another process that is decoding it now, and go on where that ends.
+        wait: for another process that is decoding it now, and resume where that ends.
 
     Raises:
         PluginError: the file was begun with other settings, or another process

@@ -156,7 +156,7 @@ bart_training=(--optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0
     --no-epoch-checkpoints --ignore-unused-valid-subsets --log-format simple --log-interval 20
     --num-workers 0 --required-batch-size-multiple 1 --seed 1)
 
-# Pre-training by denoising: spans of pieces become <mask>, and sentences change places. BIN is of
+# Pre-training by denoising: spans of pieces become <mask>, and sentences are shuffled. BIN is of
 # prepare_subwords.py, and its two sides, src and tgt, are one text. The model is FOLDER.pt.
 denoise() {  # BIN FOLDER UPDATES LR
     [ ! -e "$2.pt" ] || return 0

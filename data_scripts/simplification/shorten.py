@@ -56,10 +56,10 @@ def without_rarest(line: str, share: float, counts: Mapping[str, int]) -> str:
     'the of the mine .'
     """
     words = line.split()
-    plain = [place for place, word in enumerate(words) if any(map(str.isalnum, word))]
-    rarest = sorted(plain, key=lambda place: (counts.get(words[place], 0), -place))
+    plain = [position for position, word in enumerate(words) if any(map(str.isalnum, word))]
+    rarest = sorted(plain, key=lambda position: (counts.get(words[position], 0), -position))
     dropped = {*rarest[: int(share * len(words))]}
-    return " ".join(word for place, word in enumerate(words) if place not in dropped)
+    return " ".join(word for position, word in enumerate(words) if position not in dropped)
 
 
 def main(argv: Optional[List[str]] = None) -> None:

@@ -37,7 +37,7 @@ class Rouge:
     def scores(self, samples: np.ndarray) -> Dict[str, np.ndarray]:
         """Means over each sample, in percent; see :class:`Metric`."""
         means = 100 * self.each[samples].mean(1)  # (samples, 3)
-        return {name: means[:, place] for place, name in enumerate(NAMES.values())}
+        return {name: means[:, position] for position, name in enumerate(NAMES.values())}
 
 
 def get_parser() -> argparse.ArgumentParser:

@@ -37,17 +37,17 @@ def get_parser() -> argparse.ArgumentParser:
 def chosen(patches: Sequence[Any], most: int) -> List[int]:
     """Of each of ``most`` equal shares of the patches, the number of the one with most contrast."""
     shares = np.array_split(np.arange(len(patches)), min(most, len(patches)))
-    return [int(max(share, key=lambda place: patches[place].std())) for share in shares]
+    return [int(max(share, key=lambda position: patches[position].std())) for share in shares]
 
 
-def draw(labels: Sequence[str], rows: Sequence[Sequence[Any]], places: Sequence[int]) -> Figure:
-    """The picture: ``rows[i][place]`` is (side, side) or (side, side, 3)."""
-    size = (1.1 + 0.8 * len(places), 0.85 * len(rows))
+def draw(labels: Sequence[str], rows: Sequence[Sequence[Any]], positions: Sequence[int]) -> Figure:
+    """The picture: ``rows[i][position]`` is (side, side) or (side, side, 3)."""
+    size = (1.1 + 0.8 * len(positions), 0.85 * len(rows))
     figure = Figure(figsize=size, layout="constrained")
-    grid = figure.subplots(len(rows), len(places), squeeze=False)
+    grid = figure.subplots(len(rows), len(positions), squeeze=False)
     for label, patches, axes in zip(labels, rows, grid):
-        for place, axis in zip(places, axes):
-            axis.imshow(patches[place], cmap="gray", vmin=0, vmax=255, interpolation="nearest")
+        for position, axis in zip(positions, axes):
+            axis.imshow(patches[position], cmap="gray", vmin=0, vmax=255, interpolation="nearest")
             axis.set(xticks=[], yticks=[])
         axes[0].set_ylabel(label, fontsize=8, rotation=0, ha="right", va="center")
     return figure

@@ -99,7 +99,7 @@ def load(paths: Optional[Sequence[str]], mode: str) -> List[Any]:
 
 
 def split_of(row: int, column: int) -> str:
-    """The split of a square of side :data:`REGION`, by its place among those of a photograph.
+    """The split of a square of side :data:`REGION`, by its position among those of a photograph.
 
     One in five is held out, no two of which touch.
     """
@@ -132,9 +132,9 @@ def training(photo: Any, side: int, stride: int) -> Any:
     taken = np.zeros(photo.shape[:2], dtype=bool)
     for top, left, _ in regions(photo):
         taken[top : top + REGION, left : left + REGION] = True
-    places = (slice(None, None, stride), slice(None, None, stride))
-    touches = sliding_window_view(taken, (side, side))[places].any((2, 3))
-    windows = sliding_window_view(photo, (side, side), axis=(0, 1))[places][~touches]
+    strides = (slice(None, None, stride), slice(None, None, stride))
+    touches = sliding_window_view(taken, (side, side))[strides].any((2, 3))
+    windows = sliding_window_view(photo, (side, side), axis=(0, 1))[strides][~touches]
     return windows if photo.ndim == 2 else np.moveaxis(windows, 1, -1)
 
 

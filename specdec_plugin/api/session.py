@@ -399,7 +399,7 @@ class Translator:
     async def translate_async(
         self, lines: Sequence[str], batch_size: int = 1, nbest: int = 1
     ) -> List[Hypothesis]:
-        """:meth:`translate` in another thread, so that asyncio's loop goes on.
+        """:meth:`translate` in another thread, so that asyncio's loop stays free.
 
         Raises:
             ValueError: what is a :class:`.PluginError` elsewhere, which would end the loop.

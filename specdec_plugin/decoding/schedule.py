@@ -167,7 +167,7 @@ class Schedule:
         self._judge(way, counted - tokens * best, _PATIENCE * sentence if slice_ else 0.0, sentence)
 
     def _begin_trial(self, slice_: int, settled: int, size: int) -> None:
-        """Let the gate forget a first trial that was held up: it would go on to refuse drafts."""
+        """Let the gate forget a first trial that was held up: it would still refuse drafts."""
         way = self._way(slice_, size)
         if settled == 0 and not way.tried and way.held_up and way.failures == 1:
             self.gate.forget()

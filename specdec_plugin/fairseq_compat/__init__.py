@@ -20,7 +20,7 @@ Importing the plugin changes, for the whole process:
 - PyTorch's number of threads is at most the CPU quota of a container (:mod:`..engine.threads`).
 - The logger of matplotlib is set to warnings, because fairseq lets every logger speak.
 
-Single objects of fairseq are changed in two places:
+Two objects of fairseq are changed:
 
 - The parser of a command line checks generation options when it has parsed them, and takes the
   method's beam where none is typed; fairseq would load data and models first (:mod:`.generation`).

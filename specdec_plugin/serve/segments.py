@@ -39,7 +39,7 @@ def _line(text: str) -> Iterable[Segment]:
 
 
 def joined(segments: Sequence[Segment], translations: Iterable[str]) -> str:
-    """The text again, with a translation in the place of each sentence."""
+    """The text again, with a translation in place of each sentence."""
     left = iter(translations)
     return "".join(next(left) if each.translated else each.text for each in segments)
 

@@ -17,7 +17,7 @@ class DrafterTrainingMixin(ResumedOrderMixin, AutocastMixin, DictionaryMixin, Fa
     """A fairseq task, legacy or not, which gives the criterion the number of updates.
 
     Sources and targets are those of the task. So a drafter learns them with the symbols of
-    languages at the places where the task's decoding has them.
+    languages at the positions where the task's decoding has them.
 
     Attributes:
         Options: a dataclass: the options that the training adds to those of fairseq's task.

@@ -58,7 +58,7 @@ class StateStore:
                 raise PluginError(
                     f"{self._folder} holds states that were recorded with {name} "
                     f"{known['identity'].get(name)}, and now it is {value}. Give another "
-                    "--states-dir, or the same options to go on."
+                    "--states-dir, or the same options to resume."
                 )
         self.count, self.batches = known["count"], known["batches"]
 

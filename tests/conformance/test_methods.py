@@ -126,7 +126,7 @@ def build(way, backend, setting=PLAIN, rule="exact"):
 
 
 def built_or_refused(way, backend, setting=PLAIN, rule="exact"):
-    """A generator; None where a method of ``NATIVE`` says that it needs the kernels."""
+    """A generator; None where a method of ``NATIVE`` tells that it needs the kernels."""
     if way in NATIVE and backend.supports() is not None:
         with pytest.raises(PluginError, match="only the native kernels can run"):
             build(way, backend, setting, rule)

@@ -40,7 +40,7 @@ def options_of(wanted, **more):
 def test_samples_are_fairseqs(backend, way, cut):
     native = backend.supports() is None
     if way in NATIVE and not native:
-        return  # it says so; see test_methods.py
+        return  # it is refused; see test_methods.py
     wanted = Settings(seed=5, samples=4, **CUTS[cut])
     model, sample = ways.verifier(way), tiny.sample([5, 2, 7], 8)
     lengths = {"max_len_b": 14, "min_len": 2}

@@ -40,10 +40,10 @@ def naive_sum(model, sample, head, smoothing):
     total, right, count = features.sum() * 0, 0, 0
     for row, tokens in enumerate(target.tolist()):
         length = sum(token != PAD for token in tokens)
-        for place in range(length - head + 1):
-            state = head_state(model, features[row, place], head, encoder_out, row)
+        for position in range(length - head + 1):
+            state = head_state(model, features[row, position], head, encoder_out, row)
             lprobs = model.decoder.output_projection(state).log_softmax(-1)
-            token = tokens[place + head - 1]
+            token = tokens[position + head - 1]
             wanted = torch.full_like(lprobs, smoothing / (len(lprobs) - 1))
             wanted[token] = 1 - smoothing
             total = total - (wanted * lprobs).sum()
@@ -110,7 +110,7 @@ def test_the_mean_with_a_decay(form, training):
     try:
         heads = model.trained_heads if training else range(1, K + 1)
         sums = [float(naive_sum(model, sample, head, 0.1)[0]) for head in heads]
-        weights = [0.7**place for place in range(len(heads))]
+        weights = [0.7**position for position in range(len(heads))]
         expected = sum(map(operator.mul, weights, sums)) / sum(weights)
         loss, size, _ = criterion(head_loss="mean", head_decay=0.7)(model, sample)
         assert float(loss) == pytest.approx(expected, rel=1e-4) and size == 15
@@ -167,14 +167,14 @@ def test_longer_blocks_than_sentences():
 
 def naive_iterations(said, end):
     """Blocks of one sentence: (k, length) words of each head."""
-    place, count = 0, 1
-    while place < end - 1:
+    position, count = 0, 1
+    while position < end - 1:
         kept = 0
-        while kept + 1 < len(said) and place + kept + 1 < end:
-            if said[kept + 1][place] != said[0][place + kept + 1]:
+        while kept + 1 < len(said) and position + kept + 1 < end:
+            if said[kept + 1][position] != said[0][position + kept + 1]:
                 break
             kept += 1
-        place, count = place + kept + 1, count + 1
+        position, count = position + kept + 1, count + 1
     return count
 
 
@@ -197,10 +197,10 @@ def test_blocks_are_those_of_decoding_where_greedy_decoding_says_the_target(form
         ours = generator(model, TopBeta(), dtype=torch.float32, max_len_b=20)
         found = [row[0] for row in ours.generate([model], sample)]
         # Where the limit ends a sentence, the model does not.
-        natural = [place for place, row in enumerate(found) if len(row["tokens"]) <= 20]
+        natural = [position for position, row in enumerate(found) if len(row["tokens"]) <= 20]
         if not natural:
             continue
-        rows = [found[place]["tokens"].tolist() for place in natural]
+        rows = [found[position]["tokens"].tolist() for position in natural]
         width = max(map(len, rows))
         target = torch.tensor([row + [PAD] * (width - len(row)) for row in rows])
         shifted = torch.tensor([[EOS, *row[:-1]] + [PAD] * (width - len(row)) for row in rows])
@@ -210,7 +210,7 @@ def test_blocks_are_those_of_decoding_where_greedy_decoding_says_the_target(form
         _, size, log = criterion()(
             model, {"net_input": net_input, "target": target, "ntokens": count}
         )
-        steps = sum(found[place]["steps"] for place in natural)
+        steps = sum(found[position]["steps"] for position in natural)
         assert int(log["iterations"]) == steps and size == count
         ended, saved = ended + len(natural), saved + count - steps
     assert ended > 10 and saved > 0

@@ -81,7 +81,7 @@ def test_autocast_multiplies_in_bfloat16_and_adds_in_float32():
 @pytest.mark.parametrize("symbols", [1, 2, 15, 16, 17, 100, 1003])
 @pytest.mark.parametrize("compiled", [True, False])
 def test_comparing_scores_of_bfloat16(monkeypatch, symbols, compiled):
-    """By the kernel (where there is a compiler) and without it: what float64 says of these scores,
+    """By the kernel (where there is a compiler) and without it: what float64 has for these,
     to a bfloat16's last bit."""
     if not compiled:
         monkeypatch.setattr(module, "choose_backend", lambda device: TorchBackend())

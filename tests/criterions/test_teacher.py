@@ -22,9 +22,9 @@ def naive_divergence(model, teacher, sample, blocks):
     drafted = (model.decoder.output_layer(features) / TEMPERATURE).log_softmax(-1)
     said = (teacher(**net_input)[0] / TEMPERATURE).log_softmax(-1)
     total = 0.0
-    for row, block, place in blocks.scored.nonzero().tolist():
-        known = said[row, int(blocks.starts[row, block]) + place]
-        total += TEMPERATURE**2 * (known.exp() * (known - drafted[row, block, place])).sum()
+    for row, block, position in blocks.scored.nonzero().tolist():
+        known = said[row, int(blocks.starts[row, block]) + position]
+        total += TEMPERATURE**2 * (known.exp() * (known - drafted[row, block, position])).sum()
     return total
 
 

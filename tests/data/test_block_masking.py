@@ -44,13 +44,13 @@ class TestSampleBlocks:
             starts = blocks.starts[row].tolist()
             sentence = target[row, :length].tolist()
             assert len(set(starts[:wanted])) == wanted
-            for place, start in enumerate(starts):
-                hidden = sentence[start : start + block_size] if place < wanted else []
+            for position, start in enumerate(starts):
+                hidden = sentence[start : start + block_size] if position < wanted else []
                 assert not hidden or start < length
                 padding = [PAD] * (block_size - len(hidden))
-                assert blocks.targets[row, place].tolist() == hidden + padding
+                assert blocks.targets[row, position].tolist() == hidden + padding
                 scored = [True] * len(hidden) + [False] * len(padding)
-                assert blocks.scored[row, place].tolist() == scored
+                assert blocks.scored[row, position].tolist() == scored
 
     def test_rate_zero_hides_one_block_a_sentence(self):
         target = batch_of([8, 3])
