@@ -9,7 +9,7 @@
 namespace native {
 
 // Who verifies, and what `verification_run` takes.
-struct Verifier {
+struct VerificationRun {
   Verification* verification;
   const Stack* stack;
   const Linear* projection;
@@ -44,7 +44,7 @@ struct Verifier {
 // draft: writes the next draft. It returns false where it has no room for one.
 // learn: is told that a draft was verified.
 template <class Draft, class Learn>
-void iterate(const Verifier& verifier, Iterations& iterations, const Draft& draft,
+void iterate(const VerificationRun& verifier, Iterations& iterations, const Draft& draft,
              const Learn& learn) {
   using Clock = std::chrono::steady_clock;
   using Seconds = std::chrono::duration<double>;

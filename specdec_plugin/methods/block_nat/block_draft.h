@@ -54,7 +54,7 @@ class BlockDraft {
 
   // Whether one more draft of the only row fits into its cache and positions.
   static bool has_room(const BlockDraftCall& call) {
-    return Verifier::holds(call.stack, call.rows.lengths[0] + 1 + call.block);
+    return VerificationRun::holds(call.stack, call.rows.lengths[0] + 1 + call.block);
   }
 
  private:
