@@ -260,6 +260,7 @@ class Guard:
         for bucket in self._buckets:
             settled = bucket.ways[bucket.settled]
             bucket.ways = [each if each is settled else _Way() for each in bucket.ways]
+            bucket.trial = None  # what it measured is forgotten, too
 
     def begin(self) -> None:
         """See :class:`Gate`."""

@@ -146,6 +146,17 @@ def test_far_longer_sentences_are_tried_soon():
         assert (1 in world.ways[-20:]) == tried
 
 
+def test_far_longer_sentences_end_the_trial_of_the_shorter_ones():
+    for length in range(1, 200):  # of some, a trial has all its iterations when it ends
+        world = World(cost=(1, 2), brings=(1, 4))
+        world.guard.see(5)
+        world.decode(length)
+        world.guard.see(10)
+        for _ in range(20):
+            world.decode(200)
+        assert world.share(1, last=50) == 1
+
+
 def test_trials_that_lose_become_rarer():
     world = World(cost=(1, 1.5), brings=(1, 1))
     for _ in range(6000):
