@@ -91,7 +91,7 @@ class Paces(NamedTuple):
     drafted: float
 
 
-class _SourceLengths:
+class SourceLengths:
     """Notices when sources are far longer than all before.
 
     Text is often sorted by length. What drafts cost in the shortest sentences tells little about
@@ -102,7 +102,7 @@ class _SourceLengths:
         self._longest = 0
 
     def far_longer(self, length: int) -> bool:
-        """Whether these sources are twice as long as all that this was said of before."""
+        """Whether these sources are twice as long as all that this was true of before."""
         if length < 2 * self._longest:
             return False
         known, self._longest = self._longest > 0, length
@@ -249,7 +249,7 @@ class Guard:
         self._buckets: List[_Bucket] = []
         self.spent, self.lost = 0.0, 0.0
         self._warm = False
-        self._lengths = _SourceLengths()
+        self._lengths = SourceLengths()
         self.begin()
 
     def see(self, length: int) -> None:

@@ -10,7 +10,7 @@ from collections import deque
 from statistics import median_low
 from typing import Deque, Dict, NamedTuple, Optional
 
-from .guard import RARER, SHARE, Gate, Paces
+from .guard import RARER, SHARE, Gate, Paces, SourceLengths
 
 #: Sentences that are drafted for together.
 SLICES = (1, 8)
@@ -122,10 +122,18 @@ class Schedule:
     def _begin(self) -> None:
         self._queues: Dict[int, _Way] = {}  # by the number of bits of the rows of a batch
         self._slices = {size: _Way() for size in SLICES}
+        self._lengths = SourceLengths()
         self.spent = self.lost = 0.0
 
     def see(self, length: int) -> None:
-        """Let the gate notice how long sources are. Trials of whole sentences cost too much."""
+        """Notice how long the sources of a batch are, and let the gate notice it.
+
+        A queue that was slower with short sentences is soon tried again with far longer ones, where
+        slower drafts would cost more.
+        """
+        if self._lengths.far_longer(length):
+            for queue in self._queues.values():
+                queue.resume, queue.failures = 0.0, 0
         self.gate.see(length)
 
     def next(self, size: int, left: int) -> int:
@@ -229,8 +237,8 @@ class Schedule:
         queue, sentence = self._queue(size), self._sentence(size)
         allowed = SHARE * self.spent - self.lost
         # Eight sentences of a batch lose more than one alone: only a first trial may, or one that
-        # other work held up.
-        if size == 1 or way.tokens == 0 or way.held_up:
+        # other work held up. A queue is tried soon, because sentences have often become longer.
+        if size == 1 or slice_ == 0 or way.tokens == 0 or way.held_up:
             allowed += GRACE * sentence
         if way.tokens > 0:
             # What was measured may have been other sentences, shorter or longer ones.

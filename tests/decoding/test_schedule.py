@@ -95,6 +95,16 @@ def test_in_batches_only_first_trials_lose_more_than_their_share():
     assert min(trials[slice_] for slice_ in SLICES) > 2
 
 
+@pytest.mark.parametrize(("length", "again"), [(9, False), (10, True)])
+def test_a_queue_is_tried_again_with_far_longer_sentences(length, again):
+    run = Run(8, 1.0, {1: 9.0, 8: 0.9})
+    run.schedule.see(5)
+    assert run.go(60).ways[-20:].count(8) >= 19
+    run.seconds.update({0: 0.6, 8: 0.8})
+    run.schedule.see(length)
+    assert (run.go(10).ways[-5:] == [0] * 5) == again
+
+
 @pytest.mark.parametrize("held_up", [0, 2, 3, 10, 50])
 def test_a_sentence_that_other_work_holds_up_decides_nothing(held_up):
     run, plain = Run(1, 1.0, {1: 0.6}), Schedule.record
