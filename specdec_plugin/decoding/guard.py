@@ -416,15 +416,15 @@ class Guard:
                 return
 
     def _others(self, bucket: _Bucket) -> List[int]:
-        """The ways that may be tried: without drafts, and the neighbours of the best length."""
+        """The ways that may be tried: without drafts, and the lengths nearest to the best first."""
         best, ways = bucket.settled, bucket.ways
         if best == 0:
             known = [way for way in range(1, self._count) if ways[way].tokens]
             if not known:
                 return [self._count - 1]
             best = min(known, key=lambda way: ways[way].pace)
-        near = [way for way in (0, best, best - 1, best + 1) if way < self._count]
-        return [way for way in dict.fromkeys(near) if way != bucket.settled]
+        near = sorted(range(1, self._count), key=lambda way: abs(way - best))
+        return [way for way in (0, *near) if way != bucket.settled]
 
     def _expected(self, bucket: _Bucket, way: _Way) -> float:
         """Seconds that a trial is expected to lose."""

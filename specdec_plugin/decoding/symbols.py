@@ -34,6 +34,10 @@ class Symbols(NamedTuple):
         """
         return self.of_source.to(tokens.device)[tokens]
 
+    def shared(self) -> bool:
+        """Whether any source symbol stands for text of the output, too."""
+        return bool(torch.isin(self.of_source, self.ordinary).any())
+
     @classmethod
     def of(cls, source: Any, target: Any, eos: int) -> "Symbols":
         """Those of two of fairseq's dictionaries.

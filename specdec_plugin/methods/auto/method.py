@@ -1,7 +1,7 @@
 """``--decoding auto``: the fastest exact way.
 
-Which way it is depends on the model, the device and the flags. Whether drafts are made is then
-measured, which the output does not depend on. The projection is certified where it can be.
+Which way it is depends on the model, the device and the flags. Whether drafts are made, and whose,
+is then measured, which the output does not depend on. The projection is certified where it can be.
 """
 
 from dataclasses import dataclass
@@ -18,6 +18,8 @@ from ..block_nat.method import BlockNAT
 from ..blockwise.drafter import BlockwiseDrafter
 from ..blockwise.method import Blockwise
 from ..greedy.method import Greedy
+from ..input_guided.drafter import InputGuidedDrafter
+from ..input_guided.method import BLOCK_ON_CPU
 from ..options import (
     BlockSizeOptions,
     DraftConfidenceOptions,
@@ -30,6 +32,7 @@ from ..registry import Method, Variant, given_flags, register_method, typed
 from ..self_draft.drafter import CannotDraftError, SelfDrafter
 from ..self_draft.method import SelfDraft
 from ..setup import Setup
+from .drafter import OneOfDrafters
 
 
 @dataclass
@@ -48,8 +51,36 @@ class AutoOptions(
 _OF_DRAFTS = ("block_size", "drafter_dtype", "drafter_vocab_clusters")
 #: They are about the best symbol, and not the best of several beams.
 _OF_ONE_BEAM = ("certified_projection", "approximate_scores")
+
+
+class SelfOrSource(SelfDraft):
+    """A self-draft, or what follows in the source, whichever pays more.
+
+    Corrections copy most of the source. Other texts have names and code in common with it.
+    """
+
+    @classmethod
+    def build(cls, setup: Setup) -> Drafter:
+        own = super().build(setup)
+        if setup.dictionaries[0] is None:  # the source is speech
+            return own
+        symbols = setup.symbols()
+        if not symbols.shared():
+            return own
+        source = InputGuidedDrafter(symbols, BLOCK_ON_CPU, longest=True, backend=setup.backend)
+        return OneOfDrafters([source, own])
+
+    @classmethod
+    def cost(cls, drafter: Any, work: Work) -> float:
+        """That of the self-draft's share of the drafted tokens."""
+        if not isinstance(drafter, OneOfDrafters):
+            return super().cost(drafter, work)
+        return drafter.share(1) * super().cost(drafter.drafters[1], work)
+
+
 #: The method of each drafter, which knows its cost.
 _DRAFTERS: Dict[type, Type[Method]] = {
+    OneOfDrafters: SelfOrSource,
     SelfDrafter: SelfDraft,
     NATDrafter: BlockNAT,
     BlockwiseDrafter: Blockwise,
@@ -98,7 +129,7 @@ class Auto(Method):
             return Beam
         if cfg.drafter_path is not None:
             return Blockwise if _are_heads(setup) else BlockNAT
-        return SelfDraft
+        return SelfOrSource
 
     @classmethod
     def loop(cls, setup: Setup) -> Any:

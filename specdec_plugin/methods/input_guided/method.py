@@ -32,7 +32,7 @@ FALLBACK_CHOICES = ChoiceEnum(["nat", "ngram"])
 
 #: Tokens that a draft has at most on a CPU: those behind a rejected token are wasted. Of 4 to 64
 #: it was the best for sentences in which one symbol of ten changes.
-_BLOCK_ON_CPU = 8
+BLOCK_ON_CPU = 8
 _TRAINED = Need("fallback", "nat")
 
 
@@ -101,7 +101,7 @@ class InputGuided(Method):
             fallback = build_drafter(setup, cfg.block_size, cut=True, verified=True)
         return InputGuidedDrafter(
             setup.symbols(),
-            cfg.block_size or (_BLOCK_ON_CPU if setup.on_cpu else sys.maxsize),
+            cfg.block_size or (BLOCK_ON_CPU if setup.on_cpu else sys.maxsize),
             longest=str(cfg.fallback) == "ngram",
             fallback=fallback,
             fallback_rows=rows_on(setup.on_cpu),

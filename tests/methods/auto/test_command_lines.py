@@ -5,10 +5,10 @@ import pytest
 from specdec_plugin.engine import TorchBackend
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods.auto import method
+from specdec_plugin.methods.auto.drafter import OneOfDrafters
 from specdec_plugin.methods.block_nat.drafter import NATDrafter
 from specdec_plugin.methods.blockwise import method as blockwise
 from specdec_plugin.methods.blockwise.drafter import BlockwiseDrafter
-from specdec_plugin.methods.self_draft.drafter import SelfDrafter
 from tests.support import methods as ways
 from tests.support import tiny
 from tests.support.command_lines import generate_args, run_cli
@@ -53,7 +53,7 @@ def loop_of(way, backend=None, options=None, **flags):
 
 def test_the_model_drafts_for_itself_where_it_can(backend):
     drafter = loop_of("auto", backend).drafter
-    assert isinstance(drafter, SelfDrafter) == (backend.supports() is None)
+    assert isinstance(drafter, OneOfDrafters) == (backend.supports() is None)
 
 
 def test_heads_and_drafters_are_told_apart(monkeypatch):

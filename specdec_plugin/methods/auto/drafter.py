@@ -1,0 +1,96 @@
+"""Several drafters, of which the loop takes the one whose drafts pay most."""
+
+from typing import Any, List, Optional, Sequence
+
+from torch import Tensor
+
+from ...decoding.drafter import Drafter
+from ...decoding.native_verification import NativeVerification, Repeated
+from ...decoding.state import Batch, Draft, Outcome, Rows
+
+
+class OneOfDrafters(Drafter):
+    """Drafts by one of several drafters at a time.
+
+    To the loop each length of each drafter is a length. So it measures and chooses a drafter as it
+    does a length.
+
+    Args:
+        drafters: the one to try first comes last. None may need to be told more than counts.
+
+    Attributes:
+        drafters: as given.
+        drafted: tokens that each of them has drafted.
+    """
+
+    def __init__(self, drafters: Sequence[Drafter]) -> None:
+        assert not any(each.needs for each in drafters)
+        self.drafters = drafters
+        self.drafted = [0] * len(drafters)
+        self._ways = [
+            (number, length)
+            for number, each in enumerate(drafters)
+            for length in each.lengths or [each.length]
+        ]
+        self.lengths = range(len(self._ways))
+        self.length = self.lengths[-1]
+        self._batch: Any = None
+        self._order: Optional[Tensor] = None
+        self._active: Optional[int] = None
+
+    def start(self, batch: Batch) -> None:
+        """See :meth:`.Drafter.start`. A drafter starts when its turn comes."""
+        self._batch, self._order, self._active = batch, None, None
+
+    def propose(self, rows: Rows) -> Draft:
+        """What the chosen drafter proposes."""
+        return self._chosen().propose(rows)
+
+    def iterate(
+        self, rows: Rows, verification: NativeVerification, most: int
+    ) -> Optional[Repeated]:
+        """See :meth:`.Drafter.iterate`."""
+        found = self._chosen().iterate(rows, verification, most)
+        if found is not None:
+            self._count(sum(sum(drafted) for drafted, _, _ in found.counts))
+        return found
+
+    def accept(self, rows: Rows, outcome: Outcome) -> None:
+        """The active drafter may learn from it."""
+        if self._active is not None:
+            self._count(sum(outcome.drafted))
+            self.drafters[self._active].accept(rows, outcome)
+
+    def missed(self, line: List[int]) -> None:
+        """See :meth:`.Drafter.missed`."""
+        for each in self.drafters:
+            each.missed(line)
+
+    def select(self, rows: Tensor) -> None:
+        self._order = rows if self._order is None else self._order[rows]
+        if self._active is not None:
+            self.drafters[self._active].select(rows)
+
+    def forget(self) -> None:
+        """See :meth:`.Drafter.forget`."""
+        for each in self.drafters:
+            each.forget()
+
+    def share(self, number: int) -> float:
+        """Of all drafted tokens, those of a drafter."""
+        return self.drafted[number] / max(1, sum(self.drafted))
+
+    def _count(self, drafted: int) -> None:
+        assert self._active is not None
+        self.drafted[self._active] += drafted
+
+    def _chosen(self) -> Drafter:
+        """The drafter of the chosen length, which starts where another one drafted before."""
+        number, length = self._ways[self.length]
+        drafter = self.drafters[number]
+        if number != self._active:
+            order = self._order
+            drafter.start(self._batch if order is None else self._batch.select(order))
+            self._active = number
+        drafter.length = length
+        return drafter

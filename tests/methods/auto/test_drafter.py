@@ -1,0 +1,93 @@
+"""One of several drafters: whichever drafts, the output is that of greedy decoding."""
+
+import random
+
+import pytest
+
+from specdec_plugin.decoding.guard import FixedGate
+from specdec_plugin.decoding.symbols import Symbols
+from specdec_plugin.engine import native
+from specdec_plugin.methods.auto.drafter import OneOfDrafters
+from specdec_plugin.methods.input_guided.drafter import InputGuidedDrafter
+from specdec_plugin.methods.self_draft.drafter import SelfDrafter
+from specdec_plugin.methods.setup import Setup
+from tests.support import methods as ways
+from tests.support import tiny
+
+pytestmark = pytest.mark.skipif(native.library() is None, reason="needs the kernels")
+
+
+class Wavering(FixedGate):
+    """Changes its mind in each iteration, and now and then wants no draft."""
+
+    def __init__(self, seed, ways):
+        super().__init__()
+        self._random, self._ways = random.Random(seed), ways
+
+    def way(self, rows, tokens):
+        return self._random.randint(0, self._ways)
+
+    def ahead(self):
+        return self._random.choice([0, 3])
+
+
+def generator(method="auto"):
+    return ways.generator(method, tiny.model(1, symbols=ways.SYMBOLS))
+
+
+def auto():
+    found = generator()
+    assert isinstance(found.loop.drafter, OneOfDrafters)
+    return found, found.loop.drafter
+
+
+def decoded(ours, sample):
+    rows = ours.generate([], sample)
+    return [(row[0]["tokens"].tolist(), float(row[0]["score"])) for row in rows]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_drafters_may_change_in_each_iteration(seed):
+    found, drafter = auto()
+    sample = tiny.sample([3, 9, 5, 1, 7][: 1 + seed % 5], seed)
+    greedy = generator("greedy")
+    found.loop.gate = Wavering(seed, len(drafter.lengths))
+    for ours, theirs in zip(decoded(found, sample), decoded(greedy, sample)):
+        assert ours[0] == theirs[0]
+        assert ours[1] == pytest.approx(theirs[1], abs=1e-4)
+    assert found.loop.schedule is None
+
+
+def test_each_length_of_each_drafter_is_a_length():
+    _, drafter = auto()
+    source, own = drafter.drafters
+    assert isinstance(source, InputGuidedDrafter) and isinstance(own, SelfDrafter)
+    assert len(drafter.lengths) == 1 + len(own.lengths)
+
+
+def test_the_last_drafter_drafts_where_nothing_is_measured():
+    found, drafter = auto()
+    decoded(found, tiny.sample([4, 6]))
+    assert drafter.drafted[0] == 0 < drafter.drafted[1]
+    assert drafter.share(1) == 1.0
+
+
+def test_what_each_has_drafted_is_counted():
+    found, drafter = auto()
+    found.loop.gate = Wavering(3, len(drafter.lengths))
+    for seed in range(4):
+        decoded(found, tiny.sample([8, 9, 10], seed))
+    assert min(drafter.drafted) > 0
+    lengths = found.statistics.draft_lengths
+    assert sum(drafter.drafted) == sum(length * count for length, count in lengths.items())
+
+
+def test_without_common_symbols_there_is_no_source_to_follow(monkeypatch):
+    symbols = Symbols.of(tiny.dictionary(0), ways.SYMBOLS, ways.SYMBOLS.eos())
+    monkeypatch.setattr(Setup, "symbols", lambda setup: symbols)
+    assert isinstance(generator().loop.drafter, SelfDrafter)
+
+
+def test_speech_has_no_source_to_follow(monkeypatch):
+    monkeypatch.setattr(Setup, "dictionaries", (None, ways.SYMBOLS))
+    assert isinstance(generator().loop.drafter, SelfDrafter)
