@@ -95,7 +95,7 @@ def _verifier(setup: Setup, certifies: bool) -> Verifier:
 
     Args:
         setup: the rest.
-        certifies: whether the projection is certified without a flag, where it can be.
+        certifies: whether the projection is certified without a flag, where this is faster.
     """
     cfg, models = setup.cfg, setup.models
     temperature = getattr(setup.generation, "temperature", 1.0)
@@ -115,8 +115,9 @@ def _verifier(setup: Setup, certifies: bool) -> Verifier:
         reason = NativeVerification.certifies(verifier)
         if getattr(setup.generation, "sampling", False):
             reason = "samples are drawn from all symbols"
-        verifier.certified = reason is None
-        if reason is not None and (cfg.certified_projection or cfg.approximate_scores):
+        wanted = cfg.certified_projection or cfg.approximate_scores
+        verifier.certified = reason is None and (wanted or NativeVerification.gains(verifier))
+        if reason is not None and wanted:
             flag = "certified-projection" if cfg.certified_projection else "approximate-scores"
             logger.warning(
                 f"--{flag} has no effect here, because {reason}. The output is the same. Leave it "

@@ -90,7 +90,7 @@ class Method(ABC):
         Config: a dataclass with its flags; see :func:`.options.option`.
         condition: the flag that :meth:`applies` asks for, as typed; "" for none.
         needs: flags that have an effect only beside another flag's value.
-        certifies: whether the projection is certified, where it can be, without the flag.
+        certifies: whether the projection is certified, where this is faster, without the flag.
         chooses: whether it takes another method's way, so that nobody asked for drafts.
         verifies: whether the model in ``--path`` verifies drafts; else they are the output.
         default_beam: fairseq's ``--beam`` where it is not typed; None keeps fairseq's.

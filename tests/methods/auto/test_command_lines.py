@@ -2,7 +2,8 @@
 
 import pytest
 
-from specdec_plugin.engine import TorchBackend
+from specdec_plugin.decoding import native_verification
+from specdec_plugin.engine import TorchBackend, native
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods.auto import method
 from specdec_plugin.methods.auto.drafter import OneOfDrafters
@@ -54,6 +55,14 @@ def loop_of(way, backend=None, options=None, **flags):
 def test_the_model_drafts_for_itself_where_it_can(backend):
     drafter = loop_of("auto", backend).drafter
     assert isinstance(drafter, OneOfDrafters) == (backend.supports() is None)
+
+
+@pytest.mark.skipif(native.library() is None, reason="needs the kernels")
+def test_a_large_projection_is_certified_and_a_small_one_where_it_is_asked_for(monkeypatch):
+    assert not loop_of("auto").step.verifier.certified
+    assert loop_of("auto", certified_projection=True).step.verifier.certified
+    monkeypatch.setattr(native_verification, "_SMALL", 100)
+    assert loop_of("auto").step.verifier.certified
 
 
 def test_heads_and_drafters_are_told_apart(monkeypatch):
