@@ -2,13 +2,16 @@
 
 import argparse
 import json
+import shlex
 import statistics
+import sys
 import time
 from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
+from example_results import origin_of
 from torch import Tensor, nn
 
 import specdec_plugin
@@ -60,6 +63,7 @@ def get_parser() -> argparse.ArgumentParser:
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Command line."""
+    argv = sys.argv[1:] if argv is None else argv
     options = get_parser().parse_args(argv)
     torch.set_num_threads(options.threads)
     session = specdec_plugin.load_session(
@@ -93,9 +97,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         row(beam, seconds[beam], shapes_of(session.models[0], sources, fed[beam]), peaks)
         for beam in options.beams
     ]
-    print(table(rows, peaks))
+    print(f"{table_of_peaks(peaks)}\n\n{table(rows)}")
     kept = {f"{outputs} x {inputs}": each for (outputs, inputs), each in speeds.items()}
-    written = {"options": vars(options), "operations a second": kept, "decoding": rows}
+    origin = origin_of(shlex.join(["share_of_peak.py", *argv]), [])
+    written = {**origin, "operations a second": kept, "rows": rows}
     Path(options.output).write_text(json.dumps(written, indent=1) + "\n", "utf-8")
 
 
@@ -167,11 +172,16 @@ def row(
     }
 
 
-def table(rows: Sequence[Dict[str, Any]], peaks: Dict[Shape, float]) -> str:
-    """The speed of each shape, and the figures of each way, in Markdown."""
-    lines = ["| matrix | GFLOP a second |", "| --- | ---: |"]
+def table_of_peaks(peaks: Dict[Shape, float]) -> str:
+    """The speed of each shape, in Markdown."""
+    lines = ["| matrix | GFLOP a second |", "|---|---:|"]
     lines += [f"| {n} x {m} | {peaks[n, m] / 1e9:.0f} |" for n, m in sorted(peaks)]
-    lines += ["", "| beams | decoding, s | its products at best, s | share |", "|---|---|---|---|"]
+    return "\n".join(lines)
+
+
+def table(rows: Sequence[Dict[str, Any]]) -> str:
+    """The figures of each way to decode, in Markdown."""
+    lines = ["| beams | decoding, s | its products at best, s | share |", "|---:|---:|---:|---:|"]
     for each in rows:
         median = statistics.median(each["seconds"])
         products = each["seconds of products"]

@@ -45,7 +45,9 @@ def test_the_table(
         share_of_peak.main([corpus.data_dir, *flags, "--repeats", "2", "--beams", "1", "2"])
     finally:
         torch.set_num_threads(before)
-    one, two = json.loads(output.read_text())["decoding"]
+    found = json.loads(output.read_text())
+    assert {"machine", "date", "command", "commit"} <= found.keys()
+    one, two = found["rows"]
     assert (one["beams"], two["beams"]) == (1, 2) and len(one["seconds"]) == 2
     assert one["share"] > 0 and two["GFLOP in products"] > 0
     assert capsys.readouterr().out.count("\n| ") >= 4
