@@ -1,4 +1,4 @@
-"""Tables of the README and of docs/benchmarks.md, and a figure, made from committed results."""
+"""Tables of the README and of two pages, and a figure, made from committed results."""
 
 import argparse
 import importlib
@@ -16,14 +16,15 @@ from specdec_plugin.lab.bench.plots import COLOURS, STYLE
 DESCRIPTION = """\
 Write the README's table between its two markers, and the figure of speed-ups beside the
 documentation. Both are made from docs/results/*.json, which specdec-bench wrote. Also write the
-tables of docs/benchmarks.md. Each stands between two comments, which name a file of results and
-the program of this folder that wrote it:
+tables of docs/benchmarks.md and docs/never-slower.md. Each stands between two comments, which name
+a file of results and the program of this folder that wrote it:
   <!-- table of results/slower.json by never_slower.py -->
   <!-- end of table -->"""
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
-BENCHMARKS = ROOT / "docs" / "benchmarks.md"
+#: Pages with tables between comments.
+PAGES = (ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "never-slower.md")
 MADE = re.compile(
     r"(?P<begin><!-- table of (?P<file>\S+) by (?P<program>\w+)\.py -->\n)"
     r".*?(?P<end><!-- end of table -->)",
@@ -124,10 +125,10 @@ def with_table(readme: str) -> str:
 
 
 def with_made_tables(document: str) -> str:
-    """The text of docs/benchmarks.md with the present tables."""
+    """The text of a page with the present tables."""
 
     def made(found: "re.Match[str]") -> str:
-        rows = json.loads((BENCHMARKS.parent / found["file"]).read_text("utf-8"))["rows"]
+        rows = json.loads((RESULTS.parent / found["file"]).read_text("utf-8"))["rows"]
         program = importlib.import_module(found["program"])
         return f"{found['begin']}\n{program.table(rows)}\n\n{found['end']}"
 
@@ -163,10 +164,11 @@ def main(argv: Optional[Sequence[str]] = None) -> List[Path]:
     parser.parse_args(argv)
     readme, picture = ROOT / "README.md", ROOT / "docs" / "images" / "speed-ups.svg"
     readme.write_text(with_table(readme.read_text("utf-8")), "utf-8")
-    BENCHMARKS.write_text(with_made_tables(BENCHMARKS.read_text("utf-8")), "utf-8")
+    for page in PAGES:
+        page.write_text(with_made_tables(page.read_text("utf-8")), "utf-8")
     picture.parent.mkdir(exist_ok=True)
     save(figure(), picture)
-    return [readme, BENCHMARKS, picture]
+    return [readme, *PAGES, picture]
 
 
 if __name__ == "__main__":

@@ -15,14 +15,16 @@ def test_the_readme_has_the_present_table():
     assert readme_results.with_table(readme) == readme
 
 
-def test_the_benchmarks_have_the_present_tables():
-    text = readme_results.BENCHMARKS.read_text("utf-8")
+@pytest.mark.parametrize(("page", "tables"), zip(readme_results.PAGES, (1, 4), strict=True))
+def test_the_pages_have_the_present_tables(page, tables):
+    text = page.read_text("utf-8")
     assert readme_results.with_made_tables(text) == text
-    assert len(readme_results.MADE.findall(text)) == 1
+    assert len(readme_results.MADE.findall(text)) == tables
 
 
-def test_a_changed_digit_in_the_benchmarks_is_found():
-    text = readme_results.BENCHMARKS.read_text("utf-8")
+@pytest.mark.parametrize("page", readme_results.PAGES)
+def test_a_changed_digit_in_a_page_is_found(page):
+    text = page.read_text("utf-8")
     found = readme_results.MADE.search(text)
     number = re.compile(r"\d\.\d{2}").search(text, found.end("begin"))
     assert number.end() < found.end()
