@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 import fairseq
 import torch
 from fairseq import checkpoint_utils, options, tasks, utils
-from fairseq.data import Dictionary, data_utils
+from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli.generate import get_symbols_to_strip_from_output
 from omegaconf import OmegaConf
@@ -20,6 +20,7 @@ from textfiles import line_ranges, read_piece_lines, sha256, sha256_of_file
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.collector import freeze_imports
+from specdec_plugin.fairseq_compat.dictionaries import check_data_folder, unreadable
 from specdec_plugin.fairseq_compat.generation import check_generation
 from specdec_plugin.methods.registry import decoding_config, given_flags, method_of
 from specdec_plugin.progress import Progress
@@ -287,21 +288,11 @@ def _overrides(config: Any) -> str:
 def _setup_task(config: Any) -> Any:
     """fairseq's task over the dictionaries in DATA."""
     task = config.task
-    languages = (getattr(task, "source_lang", ""), getattr(task, "target_lang", ""))
-    folder = utils.split_paths(task.data)[0]
-    if not os.path.isdir(folder):
-        raise PluginError(f"Data folder not found: {folder}. Check the path.")
-    if None in languages and data_utils.infer_language_pair(folder)[0] is None:
-        raise PluginError(
-            f"The languages cannot be read from the files in {folder}. Give them with -s and -t."
-        )
+    check_data_folder(task, hasattr(task, "source_lang") and hasattr(task, "target_lang"))
     try:
         return tasks.setup_task(task)
-    except FileNotFoundError as error:
-        raise PluginError(
-            f"Dictionary not found: {error.filename}. Give the folder that fairseq-preprocess "
-            "wrote for the teacher, and its languages with -s and -t."
-        ) from None
+    except FileNotFoundError as error:  # of one of fairseq's own tasks
+        raise unreadable(error.filename, error) from None
 
 
 def _dictionary_hash(dictionary: Dictionary) -> str:

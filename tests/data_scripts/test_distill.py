@@ -246,7 +246,8 @@ def test_ensemble_and_own_length_limits(
         (["--decoding", "specdec", "--top-beta", 3, "--beam", 1], "--top-beta None there, 3 here"),
         ([*SAMPLING, "--nbest", 3], "--nbest 3 draws several samples"),
         (["--model-overrides", "1"], "not a dictionary"),
-        (["-t", "fr"], "Dictionary not found: .*dict.fr.txt"),
+        (["-t", "fr"], "The dictionary .*dict.fr.txt cannot be read"),
+        (["-t", "fr", *FAIRSEQ], "The dictionary .*dict.fr.txt cannot be read"),
     ],
 )
 def test_mistakes_are_told_in_a_sentence(
