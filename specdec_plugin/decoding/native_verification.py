@@ -29,7 +29,8 @@ Header(__file__, "iterations.h")
 #: Weights of a projection that stay in a processor's cache.
 _CACHED = 4_000_000
 #: Those of a projection for which a prefilter is too much work: it took 1.09 of the time of greedy
-#: decoding with 64,000, 0.98 with 128,000 and 0.92 with 256,000 (2 cores of an Intel Xeon).
+#: decoding with 64,000, 0.98 with 128,000 and 0.92 with 256,000 (2 cores of an Intel Xeon;
+#: docs/results/2026-11-25-certified-by-size.json).
 _SMALL = 100_000
 #: Any number of positions.
 _ANY = (1 << 31) - 1

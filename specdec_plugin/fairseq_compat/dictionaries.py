@@ -1,4 +1,4 @@
-"""Reading dictionaries, with a sentence where one is missing or damaged."""
+"""Data folders and their dictionaries, with a sentence where one is missing or damaged."""
 
 import os
 from typing import Any
@@ -13,7 +13,7 @@ from ..errors import PluginError
 
 
 class DictionaryMixin(FairseqTask):
-    """Explains the errors of fairseq's reader of ``dict.LANG.txt``."""
+    """Explains what fairseq would tell in a traceback of a data folder and its dictionaries."""
 
     @classmethod
     def setup_task(cls, cfg: Any, **kwargs: Any) -> Any:
