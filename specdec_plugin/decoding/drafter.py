@@ -1,7 +1,7 @@
 """The contract between the loop and whoever proposes tokens."""
 
 from abc import ABC, abstractmethod
-from typing import ClassVar, FrozenSet, List, Optional, Sequence
+from typing import FrozenSet, Optional, Sequence
 
 from torch import Tensor
 
@@ -23,7 +23,7 @@ class Drafter(ABC):
         length: the one that it chose.
     """
 
-    needs: ClassVar[FrozenSet[str]] = frozenset()
+    needs: FrozenSet[str] = frozenset()
     lengths: Sequence[int] = ()
     length: int = 0
 
@@ -58,11 +58,11 @@ class Drafter(ABC):
             outcome: what was drafted, kept and added.
         """
 
-    def missed(self, line: List[int]) -> None:  # noqa: B027 - most learn nothing
-        """Learn from a sentence that was decoded to its end while no drafts were wanted.
+    def ended(self, tokens: Tensor) -> None:  # noqa: B027 - most learn nothing
+        """Learn from a sentence that has ended, whether drafts were wanted or not.
 
         Args:
-            line: the first symbol and those that were chosen.
+            tokens: (length,) what was chosen, a view that later sentences overwrite.
         """
 
     def select(self, rows: Tensor) -> None:  # noqa: B027 - some hold nothing of the rows

@@ -416,15 +416,24 @@ class Guard:
                 return
 
     def _others(self, bucket: _Bucket) -> List[int]:
-        """The ways that may be tried: without drafts, and the lengths nearest to the best first."""
+        """The ways that may be tried, in this order.
+
+        Beside drafts that pay: none, and the nearest lengths. Where none pay: what is most unlike
+        those that were tried, and these.
+        """
         best, ways = bucket.settled, bucket.ways
-        if best == 0:
-            known = [way for way in range(1, self._count) if ways[way].tokens]
-            if not known:
-                return [self._count - 1]
-            best = min(known, key=lambda way: ways[way].pace)
-        near = sorted(range(1, self._count), key=lambda way: abs(way - best))
-        return [way for way in (0, *near) if way != bucket.settled]
+        if best > 0:
+            near = sorted(range(1, self._count), key=lambda way: abs(way - best))
+            return [way for way in (0, *near) if way != best]
+        known = [way for way in range(1, self._count) if ways[way].tokens]
+        if not known:
+            return [self._count - 1]
+        best = min(known, key=lambda way: ways[way].pace)
+        new = [way for way in range(1, self._count) if not ways[way].tokens]
+        return [
+            *sorted(new, key=lambda way: -abs(way - best)),
+            *sorted(known, key=lambda way: abs(way - best)),
+        ]
 
     def _expected(self, bucket: _Bucket, way: _Way) -> float:
         """Seconds that a trial is expected to lose."""

@@ -308,7 +308,7 @@ class DecodingLoop:
         for hypothesis in found:
             hypothesis.update(steps=len(hypothesis["tokens"]), history=[])
             if self.drafter is not None:
-                self.drafter.missed([batch.bos, *hypothesis["tokens"].tolist()])
+                self.drafter.ended(hypothesis["tokens"])
         tokens = sum(len(each["tokens"]) for each in found)
         self.statistics.count_undrafted(tokens, self.drafter is not None)
         return list(found)
@@ -417,8 +417,8 @@ class DecodingLoop:
                 hypothesis: Dict[str, Any] = dict(rows.hypothesis(row))
                 hypothesis["steps"] = rows.steps
                 finished[index] = hypothesis
-                if self.drafter is not None and not self._started:
-                    self.drafter.missed(rows.line(row))
+                if self.drafter is not None:
+                    self.drafter.ended(hypothesis["tokens"])
         unfinished = [row for row, end in enumerate(ended) if not end]
         kept = rows.select(unfinished)
         if kept is not None:

@@ -76,6 +76,15 @@ def test_it_drafts_where_that_is_faster():
     assert (without, drafted) == (pytest.approx(1), pytest.approx(2, rel=0.1))
 
 
+def test_where_drafts_lose_the_most_unlike_way_is_tried_next():
+    world = World(cost=(1, 1.1, 2, 2, 2), brings=(1, 2, 1, 1, 1), lengths=4)
+    for _ in range(60):
+        world.decode(20)
+    tried = list(dict.fromkeys(way for way in world.ways if way))
+    assert tried[:2] == [4, 1]
+    assert world.share(1, 100) > 0.9
+
+
 def test_it_does_not_where_that_is_slower():
     world = World(cost=(1, 2), brings=(1, 1))
     for _ in range(200):

@@ -1,6 +1,6 @@
 """Several drafters, of which the loop takes the one whose drafts pay most."""
 
-from typing import Any, List, Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from torch import Tensor
 
@@ -16,7 +16,7 @@ class OneOfDrafters(Drafter):
     does a length.
 
     Args:
-        drafters: the one to try first comes last. None may need to be told more than counts.
+        drafters: the one to try first comes last.
 
     Attributes:
         drafters: as given.
@@ -24,8 +24,8 @@ class OneOfDrafters(Drafter):
     """
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
-        assert not any(each.needs for each in drafters)
         self.drafters = drafters
+        self.needs = frozenset().union(*(each.needs for each in drafters))
         self.drafted = [0] * len(drafters)
         self._ways = [
             (number, length)
@@ -61,10 +61,10 @@ class OneOfDrafters(Drafter):
             self._count(sum(outcome.drafted))
             self.drafters[self._active].accept(rows, outcome)
 
-    def missed(self, line: List[int]) -> None:
-        """See :meth:`.Drafter.missed`."""
+    def ended(self, tokens: Tensor) -> None:
+        """See :meth:`.Drafter.ended`: each may learn, whoever drafted."""
         for each in self.drafters:
-            each.missed(line)
+            each.ended(tokens)
 
     def select(self, rows: Tensor) -> None:
         self._order = rows if self._order is None else self._order[rows]

@@ -20,6 +20,8 @@ from ..blockwise.method import Blockwise
 from ..greedy.method import Greedy
 from ..input_guided.drafter import InputGuidedDrafter
 from ..input_guided.method import BLOCK_ON_CPU
+from ..jacobi.drafter import JacobiDrafter
+from ..jacobi.method import ENTRIES, adaptive_window
 from ..options import (
     BlockSizeOptions,
     DraftConfidenceOptions,
@@ -53,10 +55,11 @@ _OF_DRAFTS = ("block_size", "drafter_dtype", "drafter_vocab_clusters")
 _OF_ONE_BEAM = ("certified_projection", "approximate_scores")
 
 
-class SelfOrSource(SelfDraft):
-    """A self-draft, or what follows in the source, whichever pays more.
+class SelfOrLookup(SelfDraft):
+    """A self-draft, or what follows in the source, or what followed before, whichever pays most.
 
-    Corrections copy most of the source. Other texts have names and code in common with it.
+    Corrections copy most of the source. Other texts have names and code in common with it, and
+    repeat phrases of their own.
     """
 
     @classmethod
@@ -64,23 +67,25 @@ class SelfOrSource(SelfDraft):
         own = super().build(setup)
         if setup.dictionaries[0] is None:  # the source is speech
             return own
-        symbols = setup.symbols()
+        symbols, backend = setup.symbols(), setup.backend
+        window = adaptive_window(setup.on_cpu)
+        before = JacobiDrafter(window, symbols, "ngram", entries=ENTRIES, backend=backend)
         if not symbols.shared():
-            return own
-        source = InputGuidedDrafter(symbols, BLOCK_ON_CPU, longest=True, backend=setup.backend)
-        return OneOfDrafters([source, own])
+            return OneOfDrafters([before, own])
+        source = InputGuidedDrafter(symbols, BLOCK_ON_CPU, longest=True, backend=backend)
+        return OneOfDrafters([before, source, own])
 
     @classmethod
     def cost(cls, drafter: Any, work: Work) -> float:
         """That of the self-draft's share of the drafted tokens."""
         if not isinstance(drafter, OneOfDrafters):
             return super().cost(drafter, work)
-        return drafter.share(1) * super().cost(drafter.drafters[1], work)
+        return drafter.share(-1) * super().cost(drafter.drafters[-1], work)
 
 
 #: The method of each drafter, which knows its cost.
 _DRAFTERS: Dict[type, Type[Method]] = {
-    OneOfDrafters: SelfOrSource,
+    OneOfDrafters: SelfOrLookup,
     SelfDrafter: SelfDraft,
     NATDrafter: BlockNAT,
     BlockwiseDrafter: Blockwise,
@@ -129,7 +134,7 @@ class Auto(Method):
             return Beam
         if cfg.drafter_path is not None:
             return Blockwise if _are_heads(setup) else BlockNAT
-        return SelfOrSource
+        return SelfOrLookup
 
     @classmethod
     def loop(cls, setup: Setup) -> Any:

@@ -6,7 +6,7 @@ decoded one by one until an end of the output occurs in the source exactly once.
 """
 
 import sys
-from typing import Any, List, Optional
+from typing import Any, Optional
 
 import torch
 import torch.nn.functional as F
@@ -81,10 +81,10 @@ class InputGuidedDrafter(Drafter):
         if self.fallback is not None:
             self.fallback.accept(rows, outcome)
 
-    def missed(self, line: List[int]) -> None:
+    def ended(self, tokens: Tensor) -> None:
         """Only the fallback may learn from it."""
         if self.fallback is not None:
-            self.fallback.missed(line)
+            self.fallback.ended(tokens)
 
     def forget(self) -> None:
         """Only the fallback may remember anything."""

@@ -7,9 +7,11 @@ guesses, and, beyond the paper, what followed the same symbols elsewhere.
 """
 
 import sys
-from typing import Any, List, Optional
+from collections import deque
+from typing import Any, Deque, Optional
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ...decoding.drafter import Drafter
@@ -18,8 +20,12 @@ from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.symbols import Symbols
 from ...engine import Backend, choose_backend
 from ...errors import PluginError
-from .native import NativeNgramLookup, NativePool
+from .native import NativeNgramLookup, learn
 from .ngram_lookup import NgramLookup, Record, Window, initial_guesses
+
+#: Sentences that wait to be learned from until drafts are wanted. Older ones are left out, because
+#: learning is part of the time of the drafts.
+_WAITING = 256
 
 
 class JacobiDrafter(Drafter):
@@ -52,7 +58,7 @@ class JacobiDrafter(Drafter):
         self._window, self._symbols, self._initial = window, symbols, initial
         self._until, self._entries, self._backend = until, entries, backend
         self._record: Optional[Record] = None
-        self._pool: Optional[NativePool] = None
+        self._waiting: Deque[Tensor] = deque(maxlen=_WAITING)
         self._lookup: Any = None
         self._limit = 0
         self._known_length = known_length
@@ -62,6 +68,7 @@ class JacobiDrafter(Drafter):
         """Make initial guesses."""
         if self._record is None:
             self._record = Record(self._entries)
+        self._learn(self._record, batch.bos)
         # The argmax of any position up to the length limit is noted.
         room = batch.constraints.max_len + 1
         self._limit = min(room, self._until)
@@ -100,23 +107,28 @@ class JacobiDrafter(Drafter):
         """Learn from the verifier's argmax."""
         self._lookup.accept(rows, outcome)
 
-    def missed(self, line: List[int]) -> None:
-        """Learn which symbols follow which."""
-        if self._entries == 0:
+    def ended(self, tokens: Tensor) -> None:
+        """Learn later which symbols follow which, when drafts are wanted."""
+        if self._entries > 0:
+            self._waiting.append(tokens.clone())
+
+    def _learn(self, record: Record, bos: int) -> None:
+        """Learn from the sentences that wait, each of which begins with ``bos``."""
+        if not self._waiting:
             return
-        if self._record is None:
-            self._record = Record(self._entries)
+        lines = [F.pad(tokens.cpu(), (1, 0), value=bos) for tokens in self._waiting]
+        self._waiting.clear()
         backend = self._backend or choose_backend(torch.device("cpu"))
-        if backend.supports() is not None:
-            self._record.learn(line, 1)
+        if backend.supports() is None:
+            learn(record, lines)
             return
-        if self._pool is None:
-            self._pool = NativePool(self._record)
-        self._pool.learn(line)
+        for line in lines:
+            record.learn(line.tolist(), 1)
 
     def forget(self) -> None:
         """Forget which origins were right, and all n-grams."""
-        self._record = self._pool = None
+        self._record = None
+        self._waiting.clear()
 
     def select(self, rows: Tensor) -> None:
         self._lookup.select(rows)

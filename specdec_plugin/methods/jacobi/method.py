@@ -27,6 +27,13 @@ WINDOW_CHOICES = ChoiceEnum(["block", "sliding", "adaptive"])
 #: most drafted positions on a CPU, where each makes an iteration a tenth longer, and elsewhere.
 #: They pay while the chance that they are right is above a tenth (3+3 layers, d=256, 2 cores).
 _BLOCK, _ADAPTIVE_BLOCKS, _MIN_CHANCE = 3, (2, 8), 0.1
+#: N-grams of each order that are remembered.
+ENTRIES = 65536
+
+
+def adaptive_window(on_cpu: bool, block_size: int = 0, floor: float = _MIN_CHANCE) -> Window:
+    """Up to ``block_size`` positions (0: the default), while they are probably right."""
+    return Window(block=block_size or _ADAPTIVE_BLOCKS[0 if on_cpu else 1], floor=floor)
 
 
 @dataclass
@@ -39,7 +46,7 @@ class JacobiOptions(VerifierOptions, DraftRowsOptions):
         "(ngram) what followed the last tokens earlier in the source or the output",
     )
     jacobi_pool: int = option(
-        65536,
+        ENTRIES,
         "n-grams of each order up to 3 that are remembered from the sentences before, to guess "
         "what follows; 0: none (as in the paper)",
         Range(0, "give 0 or more"),
@@ -129,12 +136,11 @@ class GaussSeidelJacobi(Jacobi):
     def window(cls, setup: Setup) -> Window:
         """The positions that are guessed, as ``--jacobi-window``."""
         cfg, kind = setup.cfg, str(setup.cfg.jacobi_window)
-        most = _ADAPTIVE_BLOCKS[0 if setup.on_cpu else 1]
-        size = cfg.block_size or (most if kind == "adaptive" else _BLOCK)
-        if kind == "block":
-            return Window(block=size - 1, size=size)
-        floor = (cfg.draft_confidence or _MIN_CHANCE) if kind == "adaptive" else 0.0
-        return Window(block=size, floor=floor)
+        if kind == "adaptive":
+            floor = cfg.draft_confidence or _MIN_CHANCE
+            return adaptive_window(setup.on_cpu, cfg.block_size, floor)
+        size = cfg.block_size or _BLOCK
+        return Window(size - 1, size) if kind == "block" else Window(size)
 
 
 @register_method("hybrid-jacobi")

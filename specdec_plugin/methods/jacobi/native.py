@@ -1,12 +1,11 @@
 """N-gram lookup as a native step."""
 
 import ctypes
-from array import array
-from ctypes import c_int64
 from typing import Any, List, Optional
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ...decoding.native_rows import DraftBuffer, describe_rows
 from ...decoding.native_verification import NativeVerification, Repeated
@@ -46,24 +45,21 @@ class NgramLookupCall(ctypes.Structure):
     draft_lengths = field("int64_t*", "(count) result")
 
 
-class NativePool:
-    """Learns which symbols follow which, without a draft.
+def learn(record: Record, lines: List[Tensor]) -> None:
+    """Let the pool of ``record`` learn from whole sentences.
 
     Args:
         record: has a pool.
+        lines: (1 + length,) the first symbol of a sentence, and the chosen ones.
     """
-
-    def __init__(self, record: Record) -> None:
-        self._library, self._call = native.library(), NgramLookupCall()
-        _describe_pool(record, self._call)
-
-    def learn(self, line: List[int]) -> None:
-        """All tokens of a sentence, the first symbol included."""
-        tokens, length = array("q", line), c_int64(len(line) - 1)
-        rows = self._call.rows
-        rows.tokens, rows.capacity = tokens.buffer_info()
-        rows.lengths = ctypes.addressof(length)
-        self._library.ngram_lookup_learn(ctypes.byref(self._call))
+    tokens = pad_sequence(lines, batch_first=True)
+    lengths = torch.tensor([line.numel() - 1 for line in lines])
+    call = NgramLookupCall()
+    _describe_pool(record, call)
+    rows = call.rows
+    rows.count, rows.capacity = tokens.shape
+    rows.tokens, rows.lengths = tokens.data_ptr(), lengths.data_ptr()
+    native.library().ngram_lookup_learn(ctypes.byref(call))
 
 
 def _describe_pool(record: Record, call: NgramLookupCall) -> None:

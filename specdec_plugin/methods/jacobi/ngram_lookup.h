@@ -195,7 +195,9 @@ void ngram_lookup_iterate(NgramLookup* lookup, NgramLookupCall* call, Verificati
   iterate({verification, verifier, projection, verify, threads}, *iterations, draft, learn);
 }
 
-void ngram_lookup_learn(const NgramLookupCall* call) { NgramLookup::learn(*call, 0, 0); }
+void ngram_lookup_learn(const NgramLookupCall* call) {
+  for (int row = 0; row < call->rows.count; ++row) NgramLookup::learn(*call, row, 0);
+}
 
 }  // extern "C"
 

@@ -9,6 +9,7 @@ from specdec_plugin.decoding.symbols import Symbols
 from specdec_plugin.engine import native
 from specdec_plugin.methods.auto.drafter import OneOfDrafters
 from specdec_plugin.methods.input_guided.drafter import InputGuidedDrafter
+from specdec_plugin.methods.jacobi.drafter import JacobiDrafter
 from specdec_plugin.methods.self_draft.drafter import SelfDrafter
 from specdec_plugin.methods.setup import Setup
 from tests.support import methods as ways
@@ -60,16 +61,17 @@ def test_drafters_may_change_in_each_iteration(seed):
 
 def test_each_length_of_each_drafter_is_a_length():
     _, drafter = auto()
-    source, own = drafter.drafters
-    assert isinstance(source, InputGuidedDrafter) and isinstance(own, SelfDrafter)
-    assert len(drafter.lengths) == 1 + len(own.lengths)
+    before, source, own = drafter.drafters
+    assert isinstance(before, JacobiDrafter) and isinstance(source, InputGuidedDrafter)
+    assert isinstance(own, SelfDrafter)
+    assert len(drafter.lengths) == 2 + len(own.lengths)
 
 
 def test_the_last_drafter_drafts_where_nothing_is_measured():
     found, drafter = auto()
     decoded(found, tiny.sample([4, 6]))
-    assert drafter.drafted[0] == 0 < drafter.drafted[1]
-    assert drafter.share(1) == 1.0
+    assert drafter.drafted[0] == drafter.drafted[1] == 0 < drafter.drafted[2]
+    assert drafter.share(-1) == 1.0
 
 
 def test_what_each_has_drafted_is_counted():
@@ -82,10 +84,20 @@ def test_what_each_has_drafted_is_counted():
     assert sum(drafter.drafted) == sum(length * count for length, count in lengths.items())
 
 
+def test_lookup_learns_from_what_others_drafted():
+    found, drafter = auto()
+    before, _, _ = drafter.drafters
+    hypotheses = decoded(found, tiny.sample([4, 6]))
+    assert drafter.drafted[0] == 0
+    waiting = sorted(tokens.tolist() for tokens in before._waiting)
+    assert waiting == sorted(tokens for tokens, _ in hypotheses)
+
+
 def test_without_common_symbols_there_is_no_source_to_follow(monkeypatch):
     symbols = Symbols.of(tiny.dictionary(0), ways.SYMBOLS, ways.SYMBOLS.eos())
     monkeypatch.setattr(Setup, "symbols", lambda setup: symbols)
-    assert isinstance(generator().loop.drafter, SelfDrafter)
+    before, own = generator().loop.drafter.drafters
+    assert isinstance(before, JacobiDrafter) and isinstance(own, SelfDrafter)
 
 
 def test_speech_has_no_source_to_follow(monkeypatch):

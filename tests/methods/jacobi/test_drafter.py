@@ -358,6 +358,9 @@ def test_the_pool_learns_from_sentences_that_a_queue_decoded(backend):
     for (hypothesis,) in found:
         expected.learn([EOS, *hypothesis["tokens"].tolist()], 1)
     assert (expected.pool >= 0).any()
+    assert solver._record is None  # they wait until drafts are wanted
+    constraints = Constraints(PAD, 3, EOS, 0.0, 1, 30)
+    solver.start(Batch({"src_tokens": torch.tensor([[5, 2]])}, [], EOS, constraints))
     assert (solver._record.pool == expected.pool).all()
 
 
