@@ -11,8 +11,13 @@ step() { printf '\n== %s\n' "$1"; }
 # back to the system each time, and a quarter of the training time would go to page faults.
 # fairseq's thread that fills a buffer of batches may still run when training has ended, and then
 # the interpreter, which stops threads as it ends, now and then aborts: so there is no buffer.
+# Several processes, as the variable PROCESSES of the user tells, share each update. They wait for
+# one another once an update; threads of one process wait after each product.
 fairseq_train() {
-    MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 fairseq-train --data-buffer-size 0 "$@"
+    local run=(fairseq-train)
+    [ "${PROCESSES:-1}" = 1 ] || run=(torchrun --standalone --nproc-per-node "$PROCESSES"
+        "$(command -v fairseq-train)" --distributed-backend gloo --ddp-backend legacy_ddp)
+    MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 "${run[@]}" --data-buffer-size 0 "$@"
 }
 
 # The lines that fairseq-generate printed as FILE.log, in the order of the input, as FILE.hyp,

@@ -13,6 +13,11 @@ from ..fairseq_compat.user_dir import import_user_dir
 from ..methods.options import choices_of
 from ..methods.registry import all_flags, names, readers
 
+INTRODUCTION = """\
+`--decoding METHOD` names the method. Without it, fairseq's own beam search decodes.
+[Choosing a method](choosing.md) describes each one. The options below belong to methods, and are
+refused with others."""
+
 
 def options_table() -> str:
     """A line for each decoding option: the methods that read it, its meaning, its default."""
@@ -52,7 +57,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("--user-dir", help="folder with methods of your own")
     parser.parse_args(argv)
     import_user_dir(argv)
-    print(f"# Decoding options\n\n{options_table()}")
+    print(f"# Decoding options\n\n{INTRODUCTION}\n\n{options_table()}")
 
 
 if __name__ == "__main__":

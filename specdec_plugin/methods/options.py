@@ -97,7 +97,7 @@ class VerifierOptions(WorkerOptions):
         "8-bit scores cannot rule out; log-probabilities are normalised later, for many positions "
         "at once. The output stays the same. It is used where few positions are scored at a time, "
         "on a CPU with the native kernels, and gains more the larger the vocabulary is. "
-        "--decoding auto always does so",
+        "--decoding auto does so where it is faster",
     )
     approximate_scores: bool = option(
         False,
@@ -126,11 +126,11 @@ class BlockSizeOptions:
     block_size: int = option(
         0,
         "k: tokens that are drafted in an iteration. Default (0): what the drafter was trained "
-        "with; without --drafter-path 8 or 32, as measured, 64 with --top-beta above 1, and 4 "
-        "steps with --beam above 1; input-guided: 8 on a CPU, and elsewhere all of the source. For "
-        "blockwise, k includes the model's own next token. For gs-jacobi and hybrid-jacobi with "
-        "--jacobi-window block, it is b, the length of a block (default: 3); with "
-        "--jacobi-window adaptive the default is 2 on a CPU and 8 elsewhere",
+        "with, or 4, as measured; without --drafter-path 8 or 32, as measured, 64 with --top-beta"
+        " above 1, and 4 steps with --beam above 1; input-guided: 8 on a CPU, and elsewhere all "
+        "of the source. For blockwise, k includes the model's own next token. For gs-jacobi and "
+        "hybrid-jacobi with --jacobi-window block, it is b, the length of a block (default: 3); "
+        "with --jacobi-window adaptive the default is 2 on a CPU and 8 elsewhere",
         Range(0, "give 1 or more, or leave it out"),
     )
 
@@ -168,15 +168,15 @@ class DrafterOptions:
 
     drafter_dtype: Optional[DRAFTER_DTYPE_CHOICES] = option(
         None,
-        "type of the drafter's weights; only drafts depend on it. int8 and int4 round the inputs "
-        "to 8 bits and the weights to 8 or 4; they are the fastest, and need a CPU with the "
-        "native kernels. Default: int8 where the kernels run, and int4 for a self-draft with "
-        "--top-beta above 1; for --decoding nat the model's own type",
+        "type of the drafter's weights; only drafts depend on it (with nat the output). int8 and "
+        "int4 round the inputs to 8 bits and the weights to 8 or 4; they are the fastest, and "
+        "need a CPU with the native kernels. Default: int8 where the kernels run, and int4 for a "
+        "self-draft with --top-beta above 1; for --decoding nat the model's own type",
     )
     drafter_vocab_clusters: Optional[str] = option(
         None,
         "as --vocab-clusters, for drafts alone, made from the drafter's decoder states or the "
-        "model's: drafts become cheaper, and the output stays the same",
+        "model's: drafts become cheaper, and the output stays the same, but for that of nat",
     )
 
 
