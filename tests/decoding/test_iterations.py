@@ -23,7 +23,7 @@ from specdec_plugin.methods.input_guided.drafter import InputGuidedDrafter
 from specdec_plugin.methods.jacobi.drafter import JacobiDrafter
 from specdec_plugin.methods.jacobi.ngram_lookup import Window
 from specdec_plugin.methods.self_draft.drafter import SelfDrafter
-from tests.support import tiny
+from tests.support import methods, tiny
 from tests.support.drafters import K, chained_model
 from tests.support.heads import BLOCKWISE, EOS
 from tests.support.search import MODELS, SYMBOLS, assert_same, reference
@@ -46,6 +46,20 @@ class Asked(FixedGate):
     def skip(self, iterations):
         assert 0 <= iterations <= self.most
         self.skipped += iterations
+
+
+def test_greedy_decoding_with_a_prefix_repeats_in_one_call(monkeypatch):
+    calls, repeat = [], native_verification.NativeVerification.repeat_undrafted
+
+    def counted(self, rows, most):
+        calls.append(most)
+        return repeat(self, rows, most)
+
+    monkeypatch.setattr(native_verification.NativeVerification, "repeat_undrafted", counted)
+    found = methods.generator("greedy", MODELS[0], options={"min_len": 11})
+    sample, prefix = tiny.sample([4]), torch.full((1, 1), 5)
+    ((hypothesis,),) = found.generate(MODELS[:1], sample, prefix_tokens=prefix)
+    assert len(hypothesis["tokens"]) >= 11 and len(calls) <= 2
 
 
 def trained(verifier, statistics, confidence=0.0):
