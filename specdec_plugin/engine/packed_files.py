@@ -13,11 +13,11 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from torch import Tensor, nn
 
-from ..fairseq_compat.mapping import Source, source_of, sources_of
+from ..fairseq_compat.mapping import Source, source_of, sources_of, version_of
 from .native.prebuilt import identity
 
 logger = logging.getLogger(__name__)
@@ -33,29 +33,32 @@ class PackedFolder:
 
     Args:
         checkpoint: its path.
+        version: of the file that was mapped; another one may have its name now.
 
     Attributes:
         path: of the folder.
+        key: differs with the checkpoint's content and with the kernels.
         written: whether files may be added.
     """
 
-    def __init__(self, checkpoint: str) -> None:
+    def __init__(self, checkpoint: str, version: Tuple[int, ...]) -> None:
         self.path, self._checkpoint = Path(f"{checkpoint}.packed"), checkpoint
-        self._key = json.dumps(_key(checkpoint))
+        self.key = json.dumps(_key(checkpoint))
         self.written = False
-        self._fits = self._read_key() == self._key and self._trusted()
+        self._current = version_of(checkpoint) == version
+        self._fits = self._current and self._read_key() == self.key and self._trusted()
 
     def keep(self) -> None:
         """Add files from now on; those of another checkpoint or of other kernels are removed."""
-        self.written = True
-        if self._fits:
+        self.written = self._current
+        if self._fits or not self._current:
             return
         try:
             if self.path.is_dir() and (self.path / KEY).exists():  # or else it is not ours
                 shutil.rmtree(self.path)
             self.path.mkdir(mode=0o755)
-            self.write(KEY, lambda file: os.write(file, self._key.encode()) > 0)
-            self._fits = self._read_key() == self._key
+            self.write(KEY, lambda file: os.write(file, self.key.encode()) > 0)
+            self._fits = self._read_key() == self.key
         except OSError as error:
             self._give_up(error)
 
@@ -132,13 +135,14 @@ def _key(checkpoint: str) -> Dict[str, Any]:
     }
 
 
-_folders: Dict[str, PackedFolder] = {}
+_folders: Dict[Tuple[str, Tuple[int, ...]], PackedFolder] = {}
 
 
 def _folder_of(source: Source) -> PackedFolder:
-    if source.path not in _folders:
-        _folders[source.path] = PackedFolder(source.path)
-    return _folders[source.path]
+    place = source.path, source.version
+    if place not in _folders:
+        _folders[place] = PackedFolder(*place)
+    return _folders[place]
 
 
 def keep(models: Sequence[nn.Module]) -> None:
@@ -175,12 +179,14 @@ class Place(NamedTuple):
         sources: List[Source] = []
         for tensor in tensors:
             source = source_of(tensor)
-            if source is None or (sources and source.path != sources[0].path):
+            if source is None or (sources and source[1:3] != sources[0][1:3]):
                 return None
             sources.append(source)
         parts = [[source.offset, *tensor.shape] for source, tensor in zip(sources, tensors)]
-        name = hashlib.sha256(json.dumps([form, parts]).encode()).hexdigest()[:24]
-        return cls(_folder_of(sources[0]), name)
+        folder = _folder_of(sources[0])
+        # A process with other kernels may write to the folder, too, so that the names differ.
+        name = hashlib.sha256(json.dumps([folder.key, form, parts]).encode()).hexdigest()[:24]
+        return cls(folder, name)
 
     def read(self, use: Callable[[int], Any]) -> Any:
         """See :meth:`PackedFolder.read`."""

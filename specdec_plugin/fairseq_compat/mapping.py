@@ -12,6 +12,7 @@ import ctypes
 import mmap
 import os
 import sys
+import threading
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 import numpy as np
@@ -31,11 +32,13 @@ class Source(NamedTuple):
     Attributes:
         storage: in the file. It is held, so that no other memory has its address.
         path: of the file.
+        version: of the file when it was mapped; see :func:`version_of`.
         offset: bytes from the file's first weight to the parameter.
     """
 
     storage: torch.UntypedStorage
     path: str
+    version: Tuple[int, ...]
     offset: int
 
     def holds(self, parameter: Tensor) -> bool:
@@ -43,6 +46,14 @@ class Source(NamedTuple):
         return self.storage.data_ptr() == parameter.untyped_storage().data_ptr()
 
 
+def version_of(path: str) -> Tuple[int, ...]:
+    """Differs between a file and another one that has taken its name."""
+    found = os.stat(path)
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+#: Loading replaces functions of PyTorch, one thread at a time.
+_one_at_a_time = threading.RLock()
 #: By parameter, what it views of a mapped file.
 _files = WeakTensorKeyDictionary()
 #: Draws of random weights. Some functions of nn.init show themselves to a mode, and not what they
@@ -101,6 +112,7 @@ class _Mapping(TorchFunctionMode):
         path = getattr(file, "name", file)
         mapped = isinstance(path, str) and os.path.getsize(path) >= LARGE
         mapped = mapped and torch.serialization._is_zipfile(file)
+        version = version_of(path) if mapped else ()
         state = (
             load(path, *args, **{**kwargs, "mmap": True}) if mapped else load(file, *args, **kwargs)
         )
@@ -109,7 +121,7 @@ class _Mapping(TorchFunctionMode):
         storages = [each.untyped_storage() for each in tensors if isinstance(each, Tensor)]
         first = min((each.data_ptr() for each in storages), default=0)
         for storage in storages:
-            source = Source(storage, path, storage.data_ptr() - first) if mapped else None
+            source = Source(storage, path, version, storage.data_ptr() - first) if mapped else None
             self.loaded[storage.data_ptr()] = storage, source
         return state
 
@@ -121,17 +133,18 @@ def mapped_models() -> Iterator[None]:
     The checkpoint must hold all parameters, as fairseq demands by default (``strict``). fairseq
     draws other random numbers afterwards than it would without this.
     """
-    mapping, load = _Mapping(), torch.load
+    with _one_at_a_time:
+        mapping, load = _Mapping(), torch.load
 
-    def load_mapped(*args: Any, **kwargs: Any) -> Any:
-        return mapping.load(load, *args, **kwargs)
+        def load_mapped(*args: Any, **kwargs: Any) -> Any:
+            return mapping.load(load, *args, **kwargs)
 
-    torch.load = load_mapped
-    try:
-        with mapping:
-            yield
-    finally:
-        torch.load = load
+        torch.load = load_mapped
+        try:
+            with mapping:
+                yield
+        finally:
+            torch.load = load
 
 
 def sources_of(module: nn.Module) -> List[Source]:

@@ -118,6 +118,37 @@ def test_another_checkpoint_of_the_same_path(path, packed):
     assert run(path)[1] == found and not packed
 
 
+def test_another_checkpoint_of_the_same_path_in_one_process(path, packed):
+    run(path, keeps=True)
+    other, before = checkpoints.model(7), checkpoints.load(path)
+    expected = decoded(before)
+    checkpoints.save(other, f"{path}.new")
+    os.replace(f"{path}.new", path)
+    packed.clear()
+    assert decoded(checkpoints.load(path)) == decoded(other.eval()) and packed
+    assert decoded(before) == expected
+
+
+def test_other_kernels_never_read_each_others_files(path, packed, monkeypatch):
+    _, expected = run(path, keeps=True)
+    monkeypatch.setattr(packed_files, "identity", lambda: "other kernels")
+    first = checkpoints.load(path)
+    packed_files._folders.clear()
+    folder = packed_files._folder_of(mapping.sources_of(first)[0])
+    folder.keep()  # what they wrote is gone
+    monkeypatch.undo()
+    assert kept(path) == [packed_files.KEY]
+    others = packed_files.Place(folder, "a file of theirs")
+    weight = first.decoder.layers[0].fc1.weight
+    packed_files._folders.clear()
+    monkeypatch.setattr(mapping, "LARGE", 0)
+    ours = packed_files.Place.of([weight], "form")
+    packed_files._folders[mapping.source_of(weight)[1:3]] = folder
+    theirs = packed_files.Place.of([weight], "form")
+    assert ours.name != theirs.name and others.folder is theirs.folder
+    assert expected
+
+
 def test_a_file_that_was_cut_is_not_used(path, packed):
     _, expected = run(path, keeps=True)
     for name in kept(path):
