@@ -124,6 +124,7 @@ class Queue {
     } else {
       parallel(call.workers, [&](const Team& team) {
         workers_[team.index]->run(stack, projection, call, next, watch, team.index, 1);
+        watch.leave(team);
       });
     }
     for (int i = 0; i < call.workers; ++i) {

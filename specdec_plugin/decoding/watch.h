@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 
+#include "engine/native/team.h"
 #include "interface.h"
 
 namespace native {
@@ -35,7 +36,16 @@ class Watch {
     return stopped_.load(std::memory_order_relaxed);
   }
 
+  // Each worker that has nothing left calls it. The one in the calling thread tells Python until
+  // all have: the others may still have long sentences.
+  void leave(const Team& team) {
+    left_.raise();
+    if (team.index == 0) left_.wait_for(team.size, SPINS, nullptr, [this] { stopped(0); });
+  }
+
  private:
+  static constexpr int SPINS = 60000;  // as at the end of a job
+
   using Tell = int (*)(int64_t, int64_t);
 
   const Tell tell_;
@@ -43,6 +53,7 @@ class Watch {
   std::chrono::steady_clock::time_point told_;
   std::atomic<int64_t> sentences_{0}, tokens_{0};
   std::atomic<bool> stopped_{false};
+  Counter left_;
 };
 
 }  // namespace native

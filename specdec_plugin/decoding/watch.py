@@ -1,10 +1,10 @@
-"""A long native call shows how far it is, and ends at Ctrl-C."""
+"""A long native call shows how far it is, and ends at Ctrl-C and other signals."""
 
 import ctypes
 import signal
 import threading
 from types import TracebackType
-from typing import Any, Optional, Type
+from typing import Any, Callable, Dict, List, Optional, Type
 
 from ..engine.native.interface import field, structure
 from ..progress import Progress
@@ -13,6 +13,12 @@ from ..progress import Progress
 PAUSE = 0.2
 #: Fewer sentences get no bar of their own.
 LEAST = 16
+#: Signals that programs handle: to end, to save their work, or to tell how far they are.
+_SIGNALS = [
+    getattr(signal, name)
+    for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGALRM")
+    if hasattr(signal, name)
+]
 _Tell = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
 
 
@@ -27,9 +33,9 @@ class WatchCall(ctypes.Structure):
 class Watch:
     """While it is entered, a native call may be watched.
 
-    Ctrl-C does not interrupt native code, and Python would handle it when the call is over. So a
-    handler notes it meanwhile, the call ends early, and ``KeyboardInterrupt`` is raised then. A
-    program with a handler of its own keeps it.
+    Python handles a signal when native code calls it, and ctypes drops what a handler raises there.
+    So signals are noted meanwhile, and their handlers run when the kernels tell what is done. If
+    one raises, as that of Ctrl-C does, the call ends early, and its exception is raised then.
 
     Args:
         sentences: of the call.
@@ -41,7 +47,9 @@ class Watch:
 
     def __init__(self, sentences: int, shown: bool) -> None:
         self.call = WatchCall(pause=PAUSE)
-        self._listens = self._interrupted = False
+        self._handlers: Dict[int, Callable[..., Any]] = {}
+        self._noted: List[int] = []
+        self._error: Optional[BaseException] = None
         self._bar: Optional[Progress] = None
         self._sentences = self._tokens = 0
         # ctypes holds no reference to a function that only C++ knows.
@@ -52,9 +60,11 @@ class Watch:
 
     def __enter__(self) -> "Watch":
         if threading.current_thread() is threading.main_thread():
-            self._listens = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if self._listens:
-            signal.signal(signal.SIGINT, self._note)
+            for number in _SIGNALS:
+                handler = signal.getsignal(number)
+                if callable(handler):
+                    self._handlers[number] = handler
+                    signal.signal(number, self._note)
         return self
 
     def __exit__(
@@ -66,16 +76,27 @@ class Watch:
         del self._tell  # or both would keep each other
         if self._bar is not None:
             self._bar.close()
-        if self._listens:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-        if self._interrupted:
-            raise KeyboardInterrupt
+        for number, handler in self._handlers.items():
+            signal.signal(number, handler)
+        if self._error is not None:
+            raise self._error
+        self._handle()
 
     def _note(self, number: int, frame: Any) -> None:
-        self._interrupted = True
+        self._noted.append(number)
+
+    def _handle(self) -> None:
+        """Let the handlers of the noted signals run."""
+        while self._noted:
+            number = self._noted.pop(0)
+            self._handlers[number](number, None)
 
     def _told(self, sentences: int, tokens: int) -> int:
         if self._bar is not None:
             self._bar.add(sentences - self._sentences, tokens - self._tokens)
         self._sentences, self._tokens = sentences, tokens
-        return int(self._interrupted)
+        try:
+            self._handle()
+        except BaseException as error:
+            self._error = error
+        return int(self._error is not None)

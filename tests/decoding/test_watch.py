@@ -2,6 +2,7 @@
 
 import random
 import signal
+import time
 
 import pytest
 
@@ -91,9 +92,56 @@ def test_ctrl_c_ends_the_call_and_the_next_one_is_whole(way):
     assert decode() == expected
 
 
-def test_a_handler_of_the_program_stays():
+@pytest.fixture(params=[signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def handle(request):
+    """Sets a handler of a signal, which comes whenever something is told."""
+    before = signal.getsignal(request.param)
+    Bar.when_told = staticmethod(lambda: signal.raise_signal(request.param))
+    yield lambda handler: signal.signal(request.param, handler)
+    signal.signal(request.param, before)
+
+
+def test_a_handler_of_the_program_stays(handle):
     noted = []
-    signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))
-    Bar.when_told = staticmethod(lambda: signal.raise_signal(signal.SIGINT))
+    handle(lambda number, frame: noted.append(number))
     assert len(decoder("greedy")()) == SENTENCES
     assert noted
+
+
+def test_what_a_handler_of_the_program_raises_ends_the_call(handle):
+    def end(number, frame):
+        raise SystemExit(7)
+
+    handle(end)
+    with pytest.raises(SystemExit, match="7"):
+        decoder("greedy")()
+    assert Bar.made[-1].sentences < SENTENCES
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_ctrl_c_while_another_worker_has_the_last_sentence(way):
+    model = methods.verifier(way, 7, max_target_positions=4000)
+    options = {**WAYS[way].get("options", {}), "max_len_b": 3000}
+    generator = methods.generator(way, model, options=options, decoding_workers=2)
+    sources = tiny.sample(LENGTHS)
+    found = generator.generate([model], sources)
+    lengths = [max(len(each["tokens"]) for each in rows) for rows in found]
+    assert min(lengths) < 50 and max(lengths) > 2500
+    shortest, longest = (lengths.index(most(lengths)) for most in (min, max))
+    generator.shows_progress = True
+
+    ended = []
+
+    def interrupt():
+        if Bar.made[-1].sentences:
+            ended.append(time.monotonic())
+        if ended and time.monotonic() > ended[0] + 0.01:  # the other worker is done since then
+            signal.raise_signal(signal.SIGINT)
+
+    Bar.when_told = staticmethod(interrupt)
+    short = [shortest] * 15
+    for chosen in ([*short, longest], [longest, *short]):  # either worker may have the long one
+        inputs = {name: each[chosen] for name, each in sources["net_input"].items()}
+        ended.clear()
+        with pytest.raises(KeyboardInterrupt):
+            generator.generate([model], {**sources, "net_input": inputs})

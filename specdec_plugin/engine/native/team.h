@@ -83,6 +83,12 @@ class alignas(64) Counter {
   // count, if it has one. Two threads that the system puts on one processor both wait for long at
   // once, so that it suffices to tell there where they run.
   void wait_for(unsigned wanted, int spins, Counter* own = nullptr) {
+    wait_for(wanted, spins, own, [] {});
+  }
+
+  // meanwhile: called now and then by a thread that has slept.
+  template <class Meanwhile>
+  void wait_for(unsigned wanted, int spins, Counter* own, const Meanwhile& meanwhile) {
     spins = in_tests(spins);
     for (int i = 0; i < spins; ++i) {
       if (reached(wanted)) return;
@@ -98,8 +104,12 @@ class alignas(64) Counter {
     delay_in_tests();
     std::unique_lock<std::mutex> lock(mutex_);
     auto most = std::chrono::milliseconds(1);
-    while (!raised_.wait_for(lock, most, [&] { return reached(wanted); }))
+    while (!raised_.wait_for(lock, most, [&] { return reached(wanted); })) {
       most = std::min(2 * most, std::chrono::milliseconds(128));
+      lock.unlock();
+      meanwhile();
+      lock.lock();
+    }
     sleepers_.fetch_sub(1);
   }
 

@@ -444,6 +444,7 @@ class BeamSearch {
     } else {
       parallel(call.workers, [&](const Team& team) {
         workers_[team.index]->run(model, drafter, call, next, watch, team.index, 1);
+        watch.leave(team);
       });
     }
     for (int i = 0; i < call.workers; ++i) {
