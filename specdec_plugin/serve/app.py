@@ -145,7 +145,7 @@ class Server:
             (pieces,) = session.pieces([sentence])
         except PluginError as error:
             raise RefusalError(400, str(error)) from error
-        length, room = pieces.count(" ") + 2, session.room
+        length, room = session.length(pieces), session.room
         if length > room:
             raise RefusalError(
                 413,

@@ -233,4 +233,5 @@ def _number(value: Any) -> Optional[int]:
 def _short(value: Any) -> str:
     """A value in a sentence, however long it is."""
     text = value if isinstance(value, str) else json.dumps(value)
+    text = text.encode("utf-8", "replace").decode()  # half a character cannot be sent back
     return text if len(text) <= 40 else text[:40] + "…"

@@ -67,6 +67,7 @@ class _Markup(HTMLParser):
         super().__init__(convert_charrefs=True)
         self.segments: List[Segment] = []
         self._code: List[str] = []
+        self._end_tag = ""  # as it is written
         self._text = ""  # that no tag has ended yet; the parser gives it in parts
 
     def _keep(self, markup: str) -> None:
@@ -92,8 +93,12 @@ class _Markup(HTMLParser):
     def handle_startendtag(self, tag: str, attrs: object) -> None:
         self._keep(self.get_starttag_text() or "")
 
+    def parse_endtag(self, i: int) -> int:
+        self._end_tag = self.rawdata[i : self.rawdata.find(">", i) + 1]
+        return super().parse_endtag(i)
+
     def handle_endtag(self, tag: str) -> None:
-        self._keep(f"</{tag}>")
+        self._keep(self._end_tag or f"</{tag}>")
         if self._code and self._code[-1] == tag:
             self._code.pop()
 
@@ -105,6 +110,19 @@ class _Markup(HTMLParser):
 
     def handle_decl(self, decl: str) -> None:
         self._keep(f"<!{decl}>")
+
+    def parse_marked_section(self, i: int, report: bool = True) -> int:
+        """A section such as ``<![endif]>``, which stays; one that does not end is text."""
+        mark = "]]>" if self.rawdata.startswith("<![CDATA[", i) else ">"
+        end = self.rawdata.find(mark, i)
+        if end < 0:
+            return -1
+        self._keep(self.rawdata[i : end + len(mark)])
+        return end + len(mark)
+
+    def unknown_decl(self, data: str) -> None:
+        """The same of ``<![CDATA[…]]>`` in later Pythons, which do not ask as above."""
+        self._keep(f"<![{data}]]>")
 
     def handle_pi(self, data: str) -> None:
         self._keep(f"<?{data}>")

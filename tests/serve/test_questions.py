@@ -79,6 +79,7 @@ def test_bodies():
         (400, r"no source language \[\"en\"\]", {"source": ["en"]}),
         (400, "target is missing. Give es", {"target": ...}),
         (400, "no target language en. Give es", {"target": "en"}),
+        (400, r"no target language \?. Give es", {"target": "\ud800"}),
         (400, "format pdf is unknown. Give text or html", {"format": "pdf"}),
         (400, "format {} is unknown", {"format": {}}),
         (400, "method x+… is not offered. Give auto, beam", {"method": "x" * 99}),

@@ -37,6 +37,9 @@ def test_lines_are_sentences():
         ("<script>if (a < b) one();</script>two", ["two"]),
         ("<pre>one\n  two &lt;</pre> three", ["three"]),
         ("one &lt; two &eacute;", ["one < two é"]),
+        ("<![CDATA[a > b]]>one<![if !IE]>two<![endif]></DIV>", ["one", "two"]),
+        ("x <![y[z]]> w", ["x", "w"]),
+        ("x <![ y", ["x <![ y"]),
         ("one\n  two", ["one two"]),
         ("1 < 2 and <", ["1 < 2 and <"]),
         ("", []),
@@ -54,7 +57,7 @@ def test_a_translation_opens_no_tag():
     assert joined(segments, [escaped("<script>&")]) == "<i>&lt;script&gt;&amp;</i>"
 
 
-@given(st.text(st.sampled_from("<>/!-&;apre s\"'="), max_size=40))
+@given(st.text(st.sampled_from("<>/!-&;apre s[]\"'="), max_size=40))
 def test_broken_markup_is_taken(markup):
     segments = of_markup(markup)
     assert joined(segments, map(escaped, sentences(segments))) is not None
