@@ -76,6 +76,11 @@ def test_options_stay_where_they_are_read(session):
     assert suited({**flags, "sampling": True}, "greedy")["beam"] == 3
     assert suited(flags, None) == {"beam": 3, "max_len_b": 9, "vocab_clusters": "x"}
     assert suited(flags, "specdec")["block_size"] == 4
+    clusters = {"drafter_vocab_clusters": "x"}
+    assert suited(clusters, "auto") == suited(clusters, "specdec", {"beam": 1}) == clusters
+    assert suited(clusters, "auto", {"beam": 5}) == suited(clusters, "specdec", {"beam": 5}) == {}
+    assert suited(clusters, "auto", {"match_source_len": True}) == {}
+    assert suited(clusters, "auto", {"beam": 5, "sampling": True}) == clusters
 
 
 def test_lists_of_the_best(session, corpus):

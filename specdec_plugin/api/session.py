@@ -104,7 +104,7 @@ class Session:
         if decoding == DEFAULT:
             decoding = "greedy" if self.folder is None else self.folder.decoding
         decoding = None if decoding == FAIRSEQ else decoding
-        packed = {} if self.folder is None else suited(self.folder.flags(decoding), decoding)
+        packed = {} if self.folder is None else suited(self.folder.flags(decoding), decoding, flags)
         with self.lock:
             generator, method = self._build(decoding, {**packed, **flags})
         return Translator(self, generator, method, flags)
@@ -198,6 +198,10 @@ class Session:
         """
         dataset = self.dataset(pieces)
         return dataset.collater([dataset[number] for number in range(len(pieces))])
+
+    def length(self, pieces: str) -> int:
+        """Tokens of a line of subword pieces, with the symbols that the task adds."""
+        return len(self.dataset([pieces])[0]["source"])
 
     def pieces(self, lines: Sequence[str]) -> List[str]:
         """Raw lines as subword pieces with spaces between them.

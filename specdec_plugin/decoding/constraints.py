@@ -22,7 +22,8 @@ class Constraints(NamedTuple):
         max_len: tokens after which the sentence is ended.
         prefix: (rows, width) tokens that every row must begin with, padded on the
             right, or None.
-        no_repeat_ngram_size: no n-gram of this size comes twice in a hypothesis; 0: any may.
+        no_repeat_ngram_size: no n-gram of this size, 2 or more, comes twice in a hypothesis; 0:
+            any may.
         source_lengths: (rows,) the length that each output must have, or None.
 
     The last two are kept by beam search alone.

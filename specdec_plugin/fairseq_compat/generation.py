@@ -61,6 +61,8 @@ _NUMBERS: Dict[str, Tuple[Callable[[float], bool], str]] = {
     "lenpen": (math.isfinite, "give a finite number, such as 1"),
     "unkpen": (lambda value: not math.isnan(value), "give a number, such as 0"),
     "prefix_size": (lambda value: value >= 0, "give 0 or more"),
+    "no_repeat_ngram_size": (lambda value: value == 0 or value > 1, "give 2 or more, or 0"),
+    **dict.fromkeys(["max_len_a", "max_len_b"], (math.isfinite, "give a finite number")),
 }
 
 

@@ -17,7 +17,7 @@ from ..fairseq_compat.common_options import seed_of, shows_progress
 from ..fairseq_compat.generation import check_generation
 from ..vocab.clustered_projection import projection_by
 from ..vocab.flags import verifier_clusters
-from .registry import check_method_flags, check_sampling, decoding_config, method_of
+from .registry import check_method_flags, check_read, check_sampling, decoding_config, method_of
 from .setup import Setup, dtype_of
 
 logger = logging.getLogger(__name__)
@@ -47,6 +47,7 @@ def build_generator(
     method, target = method_of(cfg), task.target_dictionary
     check_generation(args, method.name, method.default_beam, method.honours)
     method.check_search(args)
+    check_read(cfg, method, args)
     check_sampling(cfg, args)
     statistics = Statistics()
     backend = backend or choose_backend(next(models[0].parameters()).device)

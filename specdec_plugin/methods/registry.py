@@ -13,6 +13,7 @@ A method of your own is one file for ``--user-dir``::
 
 import functools
 from abc import ABC, abstractmethod
+from argparse import Namespace
 from dataclasses import Field, field, fields, make_dataclass
 from typing import (
     Any,
@@ -124,6 +125,11 @@ class Method(ABC):
         """Refuse fairseq's generation options that contradict each other, likewise."""
 
     @classmethod
+    def unread(cls, generation: Any) -> FrozenSet[str]:
+        """Flags that have no effect beside these options of fairseq."""
+        return frozenset()
+
+    @classmethod
     def unavailable(cls, generation: Any) -> Optional[str]:
         """Why fairseq's own search has to decode with these options of fairseq; None: it has not.
 
@@ -233,12 +239,15 @@ def names() -> List[str]:
     return list(dict.fromkeys(method.name for method in _METHODS))
 
 
-def suited(flags: Mapping[str, Any], decoding: Optional[str]) -> Dict[str, Any]:
+def suited(
+    flags: Mapping[str, Any], decoding: Optional[str], given: Optional[Mapping[str, Any]] = None
+) -> Dict[str, Any]:
     """Those of some options that a method reads.
 
     Args:
         flags: of decoding and of the search, by name.
         decoding: the method; None: fairseq's own search.
+        given: other options, which count more.
     """
     named = [each for each in _METHODS if each.name == decoding]
     any_beam = not named or any(
@@ -251,7 +260,9 @@ def suited(flags: Mapping[str, Any], decoding: Optional[str]) -> Dict[str, Any]:
     kept = {name: value for name, value in flags.items() if name not in readers() or name in read}
     if not any_beam and not kept.get("sampling"):
         kept.pop("beam", None)
-    return kept
+    search = Namespace(**{"beam": 1, **kept, **(given or {})})
+    unread = frozenset().union(*(each.unread(search) for each in named))
+    return {name: value for name, value in kept.items() if name not in unread}
 
 
 def _facts(declared: "Field[Any]") -> Tuple[Any, ...]:
@@ -399,6 +410,16 @@ def _check_certified(cfg: Any) -> None:
         raise PluginError(
             "--certified-projection certifies the choice of float32, and --verifier-dtype is "
             f"{cfg.verifier_dtype}: leave one of the two out."
+        )
+
+
+def check_read(cfg: Any, method: Type[Method], generation: Any) -> None:
+    """Refuse flags of a method that have no effect beside fairseq's generation options."""
+    given = given_flags(cfg)
+    for flag in sorted(method.unread(generation) & given.keys()):
+        raise PluginError(
+            f"{typed(flag, given[flag])} would have no effect in the beam search that --beam, "
+            "--match-source-len or --no-repeat-ngram-size asks for: leave one of them out."
         )
 
 

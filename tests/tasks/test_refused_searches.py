@@ -15,8 +15,11 @@ SPECULATIVE = ["--decoding", "specdec", "--beam"]
         ([*SPECULATIVE, 32], "--beam 32: the target dictionary has 32 symbols, so that at most 31"),
         (
             [*SPECULATIVE, 2, "--top-beta", 3],
-            "--top-beta 3 would have no effect with --beam 2: give --beam 1, or leave it out.",
+            "--top-beta 3 would have no effect in the beam search that --beam, --match-source-len "
+            "or --no-repeat-ngram-size asks for: leave one of them out.",
         ),
+        ([*SPECULATIVE, 2, "--draft-rows", 4], "--draft-rows 4 would have no effect in the beam"),
+        ([*SPECULATIVE, 2, "--max-len-a", "nan"], "--max-len-a nan: give a finite number."),
         ([*SAMPLES, "--top-beta", 3], "--top-beta 3 accepts tokens that were not drawn: leave one"),
         (
             [*SAMPLES, "--sampling-topk", 5, "--sampling-topp", 0.5],

@@ -5,13 +5,14 @@ is then measured, which the output does not depend on. The projection is certifi
 """
 
 from dataclasses import dataclass
-from typing import Any, Dict, Optional, Type
+from typing import Any, Dict, FrozenSet, Optional, Type
 
 from ...decoding.drafter import Drafter
 from ...decoding.operations import Work
 from ...errors import PluginError
 from ...fairseq_compat.pairing import load_model
 from ...models.blockwise_transformer import BlockwiseTransformerModel
+from ..beam.build import OF_ONE_BEAM
 from ..beam.method import Beam
 from ..block_nat.drafter import NATDrafter
 from ..block_nat.method import BlockNAT
@@ -30,7 +31,7 @@ from ..options import (
     DraftRowsOptions,
     VerifierOptions,
 )
-from ..registry import Method, Variant, given_flags, register_method, typed
+from ..registry import Method, Variant, given_flags, register_method
 from ..self_draft.drafter import CannotDraftError, SelfDrafter
 from ..self_draft.method import SelfDraft
 from ..setup import Setup
@@ -51,8 +52,6 @@ class AutoOptions(
 
 #: They are about a self-draft.
 _OF_DRAFTS = ("block_size", "drafter_dtype", "drafter_vocab_clusters")
-#: They are about the best symbol, and not the best of several beams.
-_OF_ONE_BEAM = ("certified_projection", "approximate_scores")
 
 
 class SelfOrLookup(SelfDraft):
@@ -118,6 +117,13 @@ class Auto(Method):
         SelfDraft.check_search(generation)
 
     @classmethod
+    def unread(cls, generation: Any) -> FrozenSet[str]:
+        """In a beam search, flags about the best symbol; without drafts, those about drafts."""
+        if not _searches(generation):
+            return frozenset()
+        return OF_ONE_BEAM.union(_OF_DRAFTS if _restricted(generation) else ())
+
+    @classmethod
     def unavailable(cls, generation: Any) -> Optional[str]:
         """As beam search."""
         return Beam.unavailable(generation) if _searches(generation) else None
@@ -127,11 +133,7 @@ class Auto(Method):
         """The method that decodes, where the model can draft for itself."""
         generation, cfg = setup.generation, setup.cfg
         if _searches(generation):
-            _refuse(setup, "drafter_path", "draft_confidence", "draft_rows", *_OF_ONE_BEAM)
-            if generation.beam > 1 and not _restricted(generation):
-                return SelfDraft
-            _refuse(setup, *_OF_DRAFTS)
-            return Beam
+            return Beam if _restricted(generation) else SelfDraft
         if cfg.drafter_path is not None:
             return Blockwise if _are_heads(setup) else BlockNAT
         return SelfOrLookup
@@ -169,17 +171,6 @@ def _restricted(generation: Any) -> bool:
     """Whether options are given that beam search alone keeps, which drafts no steps then."""
     lengths = getattr(generation, "match_source_len", False)
     return bool(lengths or getattr(generation, "no_repeat_ngram_size", 0))
-
-
-def _refuse(setup: Setup, *flags: str) -> None:
-    """Refuse flags that a beam search does not read."""
-    given = given_flags(setup.cfg)
-    for flag in flags:
-        if flag in given:
-            raise PluginError(
-                f"{typed(flag, given[flag])} would have no effect in the beam search that --beam, "
-                "--match-source-len or --no-repeat-ngram-size asks for: leave one of them out."
-            )
 
 
 def _are_heads(setup: Setup) -> bool:

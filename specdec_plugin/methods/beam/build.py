@@ -4,8 +4,21 @@ from typing import Any, Optional
 
 from ...errors import PluginError
 from ..setup import Setup
-from .native import Drafter
+from .native import StepDrafter
 from .search import BeamSearch
+
+#: Flags about drafts of the best symbol, or about finding it, which several beams do not read.
+OF_ONE_BEAM = frozenset(
+    [
+        "top_beta", "certified_projection", "approximate_scores", "drafter_vocab_clusters",
+        "drafter_path", "draft_confidence", "draft_rows",
+    ]
+)  # fmt: skip
+
+
+def has_beams(generation: Any) -> bool:
+    """Whether fairseq's options ask for a search with several beams."""
+    return generation.beam > 1 and not getattr(generation, "sampling", False)
 
 
 def check_beams(generation: Any) -> None:
@@ -22,7 +35,7 @@ def check_beams(generation: Any) -> None:
         )
 
 
-def build_search(setup: Setup, ahead: Optional[Drafter] = None) -> BeamSearch:
+def build_search(setup: Setup, ahead: Optional[StepDrafter] = None) -> BeamSearch:
     """The search with ``--beam`` hypotheses; ``ahead`` drafts its steps.
 
     Raises:

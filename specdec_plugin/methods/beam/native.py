@@ -36,7 +36,7 @@ class BeamCall(ctypes.Structure):
     max_len = field("int64_t", "tokens after which an end must come")
     prefix = field("const int64_t*", "(sentences, prefix_width) tokens to begin with; or null")
     prefix_width = field("int")
-    ngram = field("int", "no n-gram of this size may repeat; less than 2: any may")
+    ngram = field("int", "no n-gram of this size, 2 or more, may repeat; 0: any may")
     order = field("const int64_t*", "(sentences) in which they are begun")
     workers = field("int")
     active = field("int", "sentences that a worker searches at once")
@@ -57,7 +57,7 @@ class BeamCall(ctypes.Structure):
     scoring_seconds = field("double", "result: time from hidden states to candidates")
 
 
-class Drafter(NamedTuple):
+class StepDrafter(NamedTuple):
     """Who drafts steps of a search.
 
     Attributes:
@@ -85,7 +85,7 @@ class NativeBeamSearch:
         verifier: Verifier,
         lengths: Lengths,
         beams: int,
-        drafter: Optional[Drafter],
+        drafter: Optional[StepDrafter],
         workers: int = 0,
     ) -> None:
         self._verifier, self._lengths, self._workers = verifier, lengths, workers

@@ -18,7 +18,7 @@ from ...decoding.state import Batch
 from ...decoding.statistics import Statistics
 from ...decoding.verifier import Verifier
 from ...errors import PluginError
-from .native import Drafter, NativeBeamSearch
+from .native import NativeBeamSearch, StepDrafter
 
 Hypotheses = List[List[Dict[str, Any]]]
 
@@ -44,7 +44,7 @@ class BeamSearch:
         statistics: Statistics,
         lengths: Lengths,
         beams: int,
-        ahead: Optional[Drafter] = None,
+        ahead: Optional[StepDrafter] = None,
         workers: int = 0,
     ) -> None:
         self.verifier, self.statistics, self._workers = verifier, statistics, workers

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Sequence
+from typing import Any, ClassVar, FrozenSet, Sequence
 
 import torch
 
@@ -10,8 +10,8 @@ from ...decoding.acceptance import Rule, TopBeta
 from ...decoding.drafter import Drafter
 from ...decoding.operations import Work, decoder_of
 from ...errors import PluginError
-from ..beam.build import build_search, check_beams
-from ..beam.native import Drafter as Ahead
+from ..beam.build import OF_ONE_BEAM, build_search, check_beams, has_beams
+from ..beam.native import StepDrafter
 from ..options import (
     BlockSizeOptions,
     DrafterOptions,
@@ -19,7 +19,7 @@ from ..options import (
     ToleranceOptions,
     VerifierOptions,
 )
-from ..registry import BENCH_BEAM, Method, Variant, given_flags, register_method, typed
+from ..registry import BENCH_BEAM, Method, Variant, register_method
 from ..setup import Setup, dtype_of
 from .drafter import BEAM_BLOCK_SIZE, BLOCK_SIZE, RELAXED_BLOCK_SIZE, SHORT, SelfDrafter
 
@@ -33,10 +33,6 @@ class SelfDraftOptions(
 
 #: In ``specdec-bench``, which times it beside a trained drafter, these are the drafter's.
 _OF_DRAFTERS = frozenset(["block_size", "drafter_dtype"])
-#: They have an effect with one beam alone.
-_OF_ONE_BEAM = frozenset(
-    ["top_beta", "certified_projection", "approximate_scores", "drafter_vocab_clusters"]
-)
 
 
 @register_method("specdec")
@@ -52,7 +48,7 @@ class SelfDraft(Method):
     variants: ClassVar[Sequence[Variant]] = (
         Variant("specdec self", _OF_DRAFTERS | {"top_beta", "tolerance"}),
         Variant("specdec++ self", _OF_DRAFTERS),
-        Variant("specdec beam", _OF_DRAFTERS | _OF_ONE_BEAM | {"tolerance"}, BENCH_BEAM),
+        Variant("specdec beam", _OF_DRAFTERS | OF_ONE_BEAM | {"tolerance"}, BENCH_BEAM),
     )
 
     @classmethod
@@ -96,21 +92,19 @@ class SelfDraft(Method):
             check_beams(generation)
 
     @classmethod
+    def unread(cls, generation: Any) -> FrozenSet[str]:
+        """With several beams, flags about the best symbol."""
+        return OF_ONE_BEAM if has_beams(generation) else frozenset()
+
+    @classmethod
     def loop(cls, setup: Setup) -> Any:
         """With several beams, a search of which the rounded weights draft some steps."""
-        beam, cfg = setup.generation.beam, setup.cfg
-        if beam == 1 or getattr(setup.generation, "sampling", False):
+        cfg = setup.cfg
+        if not has_beams(setup.generation):
             return super().loop(setup)
-        given = given_flags(cfg)
-        useless = sorted(_OF_ONE_BEAM.intersection(given))
-        if useless:
-            raise PluginError(
-                f"{typed(useless[0], given[useless[0]])} would have no effect with --beam {beam}: "
-                "give --beam 1, or leave it out."
-            )
         assert setup.verifier is not None
         drafter = SelfDrafter(setup.verifier, dtype=setup.drafter_dtype or torch.int8)
-        return build_search(setup, Ahead(drafter.copy, cfg.block_size or BEAM_BLOCK_SIZE))
+        return build_search(setup, StepDrafter(drafter.copy, cfg.block_size or BEAM_BLOCK_SIZE))
 
     @classmethod
     def cost(cls, drafter: Any, work: Work) -> float:

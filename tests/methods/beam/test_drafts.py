@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from specdec_plugin.engine import CachedDecoder
 from specdec_plugin.methods.beam.guard import BatchGuard
-from specdec_plugin.methods.beam.native import Drafter
+from specdec_plugin.methods.beam.native import StepDrafter
 from tests.support import tiny
 from tests.support.command_lines import generate_args, run_cli
 from tests.support.nbest import assert_fairseqs_lists, assert_same_lists, ours, reference
@@ -44,7 +44,7 @@ def always(monkeypatch):
 def test_any_drafter(other, dtype, block, lengths, seed, beams, options):
     """Weights of the model itself, rounded or not, or of another one."""
     sample = tiny.sample(lengths, seed)
-    drafter = Drafter(CachedDecoder(MODELS[other].decoder, dtype), block)
+    drafter = StepDrafter(CachedDecoder(MODELS[other].decoder, dtype), block)
     found = ours(MODELS[:1], sample, beams, ahead=drafter, **options)
     assert_fairseqs_lists(found, MODELS[:1], sample, beams, **options)
 
@@ -54,7 +54,7 @@ def test_any_drafter(other, dtype, block, lengths, seed, beams, options):
 @settings(max_examples=30, deadline=None)
 def test_behind_a_prefix(seed, beams, line):
     sample, prefix = tiny.sample([5], seed), torch.tensor([line]) if line else None
-    drafter = Drafter(CachedDecoder(MODELS[0].decoder, torch.int8), 4)
+    drafter = StepDrafter(CachedDecoder(MODELS[0].decoder, torch.int8), 4)
     expected = reference(MODELS[:1], sample, beams, prefix, max_len_b=12)
     found = ours(MODELS[:1], sample, beams, prefix, ahead=drafter, max_len_b=12)
     assert_same_lists(found, expected)
@@ -64,7 +64,7 @@ def test_behind_a_prefix(seed, beams, line):
 def test_beyond_the_first_room_of_the_cache():
     model = tiny.model(3, max_target_positions=400)
     sample, options = tiny.sample([5], 1), dict(max_len_b=300, min_len=280)
-    drafter = Drafter(CachedDecoder(model.decoder, torch.int8), 8)
+    drafter = StepDrafter(CachedDecoder(model.decoder, torch.int8), 8)
     expected = reference([model], sample, 3, **options)
     assert_same_lists(ours([model], sample, 3, ahead=drafter, **options), expected)
 
@@ -109,8 +109,8 @@ def test_command_lines(corpus, tiny_verifier):
 @pytest.mark.parametrize(
     "more, sentence",
     [
-        (["--top-beta", 3], "--top-beta 3 would have no effect with --beam 2: give --beam 1"),
-        (["--certified-projection"], "--certified-projection would have no effect with --beam 2"),
+        (["--top-beta", 3], "--top-beta 3 would have no effect in the beam search"),
+        (["--certified-projection"], "--certified-projection would have no effect in the beam"),
         (["--nbest", 4], "--nbest 4 with --beam 2"),
     ],
 )
