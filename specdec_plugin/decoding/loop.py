@@ -228,7 +228,7 @@ class DecodingLoop:
         step: :class:`VerifiedStep` or :class:`UnverifiedStep`.
         statistics: where iterations, acceptance and time are counted.
         keep_history: also return the draft and the outcome of each iteration.
-        gate: decides when the drafter, if there is one, is asked; None: always.
+        gate: decides when the drafter is asked; None: always.
         workers: sentences are decoded without drafts by so many at once; 0: by one for each thread.
 
     Attributes:
@@ -249,10 +249,10 @@ class DecodingLoop:
         self.step = step
         self.statistics = statistics
         self.keep_history = keep_history
-        self.gate: Gate = FixedGate() if gate is None or drafter is None else gate
+        self.gate: Gate = FixedGate() if gate is None else gate
         self._started = False
         self.workers = workers
-        fixed = isinstance(self.gate, FixedGate)
+        fixed = drafter is None or isinstance(self.gate, FixedGate)
         self.schedule: Optional[Schedule] = None if fixed else Schedule(self.gate)
         self._asked = 0  # rows, in the iterations in which there was a draft
         self.watcher: Optional[Watcher] = None

@@ -162,11 +162,11 @@ class Method(ABC):
         It is measured where the user leaves it open, and where the output cannot depend on it.
         """
         rows = cls.max_rows(setup)
-        lengths = () if drafter is None else drafter.lengths
         given = getattr(setup.cfg, "draft_rows", -1) >= 0
-        if given or not isinstance(step, VerifiedStep) or not step.rule.exact:
+        measured = isinstance(step, VerifiedStep) and step.rule.exact and not given
+        if drafter is None or not measured:
             return FixedGate(rows)
-        return Guard(rows, len(lengths) or 1)
+        return Guard(rows, len(drafter.lengths) or 1)
 
     @classmethod
     def rule(cls, setup: Setup) -> Rule:

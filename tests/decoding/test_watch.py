@@ -120,14 +120,21 @@ def test_what_a_handler_of_the_program_raises_ends_the_call(handle):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_ctrl_c_while_another_worker_has_the_last_sentence(way):
-    model = methods.verifier(way, 7, max_target_positions=4000)
-    options = {**WAYS[way].get("options", {}), "max_len_b": 3000}
-    generator = methods.generator(way, model, options=options, decoding_workers=2)
+    model, options = (
+        methods.verifier(way, 7, max_target_positions=9000),
+        WAYS[way].get("options", {}),
+    )
+
+    def made(max_len):
+        limit = {**options, "max_len_b": max_len}
+        return methods.generator(way, model, options=limit, decoding_workers=2)
+
     sources = tiny.sample(LENGTHS)
-    found = generator.generate([model], sources)
+    found = made(100).generate([model], sources)
     lengths = [max(len(each["tokens"]) for each in rows) for rows in found]
-    assert min(lengths) < 50 and max(lengths) > 2500
+    assert min(lengths) < 50 and max(lengths) > 100
     shortest, longest = (lengths.index(most(lengths)) for most in (min, max))
+    generator = made(8000)
     generator.shows_progress = True
 
     ended = []
