@@ -20,75 +20,29 @@ namespace native {
 // Feeds the newest token and the draft of each row. Appends the accepted tokens of the draft and
 // the verifier's own next token.
 class Verification {
+  using Clock = std::chrono::steady_clock;
+
  public:
   // Forgets a batch that was not decoded to its end.
   void begin() { late_.clear(); }
 
   // projection: scores all symbols exactly; not used with a gather.
   void run(const Stack& stack, const Linear* projection, VerifyCall& call, int threads) {
-    const Rows& rows = call.rows;
-    width_ = 1;
     exact_ = projection;
     vocabulary_ = call.gather ? call.gather->vocabulary() : projection->outputs;
     dim_ = stack.dim;
-    for (int row = 0; row < rows.count; ++row) {
-      const int64_t wanted = call.draft_lengths ? call.draft_lengths[row] : 0;
-      call.drafted[row] = std::min(wanted, call.max_len - rows.lengths[row]);
-      width_ = std::max(width_, 1 + int(call.drafted[row]));
-    }
-    const int inputs = rows.count * width_;
-    prefilters_ = call.prefilter && inputs <= call.prefiltered;
+    limit(call);
+    prefilters_ = call.prefilter && inputs() <= call.prefiltered;
     const Linear* first = prefilters_ ? call.prefilter : projection;
-    fed_.assign(inputs, call.eos);  // any symbol will do behind the draft of a row
-    for (int row = 0; row < rows.count; ++row) {
-      int64_t* inputs_of = &fed_[size_t(row) * width_];
-      inputs_of[0] = rows.tokens[size_t(row) * rows.capacity + rows.lengths[row]];
-      const int64_t* draft = call.draft + size_t(row) * call.block;
-      std::copy(draft, draft + call.drafted[row], inputs_of + 1);
-    }
-    hidden_.resize(size_t(inputs) * dim_);
-    values_.resize(size_t(inputs) * vocabulary_);
-    if (call.gather) {
-      call.gather->prepare(inputs);
-    } else {
-      scratch_.resize(first->scratch_size(inputs));
-    }
-    normalisers_.resize(inputs);
-    argmax_.resize(inputs);
-    rescored_.resize(inputs);
-    StackCall fed = call.stack;
-    fed.rows = rows.count;
-    fed.width = fed.token_stride = width_;
-    fed.tokens = fed_.data();
-    fed.starts = rows.lengths;
-    fed.out = hidden_.data();
-    pass_.prepare(stack, fed, threads);
-    std::chrono::steady_clock::time_point layers_done;
-    parallel(threads, [&](const Team& team) {
-      pass_.run(team, fed);
-      team.wait();
-      if (team.index == 0) layers_done = std::chrono::steady_clock::now();
-      if (call.gather) {
-        call.gather->run(team, hidden_.data(), inputs, values_.data());
-      } else {
-        first->run(team, hidden_.data(), dim_, inputs, scratch_.data(),
-                   {values_.data(), size_t(vocabulary_), nullptr, Activation::none});
-      }
-      team.wait();
-      for (int input = team.begin(inputs); input < team.end(inputs); ++input) rank(call, input);
-    });
-    for (int row = 0; row < rows.count; ++row) append(call, row);
-    int64_t* const ends = call.ended + rows.count;
+    feed(call);
+    make_room(call, first);
+    const auto layers_done = score(stack, first, call, threads);
+    for (int row = 0; row < call.rows.count; ++row) append(call, row);
+    int64_t* const ends = call.ended + call.rows.count;
     if (projection && (late_.many() || std::find(call.ended, ends, 1) < ends))
-      late_.subtract(*projection, rows, call.temperature, threads);
-    call.scoring_seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - layers_done).count();
-    call.certified = call.rescored = call.certain = 0;
-    if (prefilters_) {
-      call.certified = inputs;
-      call.rescored = std::accumulate(rescored_.begin(), rescored_.end(), int64_t(0));
-      call.certain = std::count(rescored_.begin(), rescored_.end(), 1);
-    }
+      late_.subtract(*projection, call.rows, call.temperature, threads);
+    call.scoring_seconds = std::chrono::duration<double>(Clock::now() - layers_done).count();
+    count(call);
   }
 
  private:
@@ -102,6 +56,82 @@ class Verification {
   std::vector<int64_t> fed_, argmax_, rescored_;
   std::vector<float> hidden_, values_, normalisers_;
   std::vector<uint32_t> scratch_;
+
+  int inputs() const { return int(fed_.size()); }  // rows, each with its width
+
+  // Cuts drafts off at the length limit, and finds the width: the longest draft and one token.
+  void limit(VerifyCall& call) {
+    width_ = 1;
+    for (int row = 0; row < call.rows.count; ++row) {
+      const int64_t wanted = call.draft_lengths ? call.draft_lengths[row] : 0;
+      call.drafted[row] = std::min(wanted, call.max_len - call.rows.lengths[row]);
+      width_ = std::max(width_, 1 + int(call.drafted[row]));
+    }
+    // Any symbol will do behind the draft of a row.
+    fed_.assign(size_t(call.rows.count) * width_, call.eos);
+  }
+
+  // The newest token of each row, and its draft.
+  void feed(const VerifyCall& call) {
+    const Rows& rows = call.rows;
+    for (int row = 0; row < rows.count; ++row) {
+      int64_t* inputs_of = &fed_[size_t(row) * width_];
+      inputs_of[0] = rows.tokens[size_t(row) * rows.capacity + rows.lengths[row]];
+      const int64_t* draft = call.draft + size_t(row) * call.block;
+      std::copy(draft, draft + call.drafted[row], inputs_of + 1);
+    }
+  }
+
+  // first: scores all symbols, perhaps roughly.
+  void make_room(const VerifyCall& call, const Linear* first) {
+    hidden_.resize(size_t(inputs()) * dim_);
+    values_.resize(size_t(inputs()) * vocabulary_);
+    if (call.gather) {
+      call.gather->prepare(inputs());
+    } else {
+      scratch_.resize(first->scratch_size(inputs()));
+    }
+    normalisers_.resize(inputs());
+    argmax_.resize(inputs());
+    rescored_.resize(inputs());
+  }
+
+  // Runs the layers and ranks the symbols of each input; returns when the layers were done.
+  Clock::time_point score(const Stack& stack, const Linear* first, const VerifyCall& call,
+                          int threads) {
+    const int count = inputs();
+    StackCall fed = call.stack;
+    fed.rows = call.rows.count;
+    fed.width = fed.token_stride = width_;
+    fed.tokens = fed_.data();
+    fed.starts = call.rows.lengths;
+    fed.out = hidden_.data();
+    pass_.prepare(stack, fed, threads);
+    Clock::time_point layers_done;
+    parallel(threads, [&](const Team& team) {
+      pass_.run(team, fed);
+      team.wait();
+      if (team.index == 0) layers_done = Clock::now();
+      if (call.gather) {
+        call.gather->run(team, hidden_.data(), count, values_.data());
+      } else {
+        first->run(team, hidden_.data(), dim_, count, scratch_.data(),
+                   {values_.data(), size_t(vocabulary_), nullptr, Activation::none});
+      }
+      team.wait();
+      for (int input = team.begin(count); input < team.end(count); ++input) rank(call, input);
+    });
+    return layers_done;
+  }
+
+  // Tells what the prefilter was good for.
+  void count(VerifyCall& call) const {
+    call.certified = call.rescored = call.certain = 0;
+    if (!prefilters_) return;
+    call.certified = inputs();
+    call.rescored = std::accumulate(rescored_.begin(), rescored_.end(), int64_t(0));
+    call.certain = std::count(rescored_.begin(), rescored_.end(), 1);
+  }
 
   // Whether normalisers are those of all exact scores, which the prefilter does not give.
   bool late(const VerifyCall& call) const { return prefilters_ && call.exact_scores; }

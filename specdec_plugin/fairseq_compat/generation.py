@@ -203,15 +203,7 @@ def check_when_parsed(
         finally:
             parser.set_defaults(**defaults)
         method = None if found.decoding is None else method_of(found)
-        if found.beam is None and found.sampling:
-            found.beam = found.nbest  # fairseq's programs want them equal
-        if found.beam is None:
-            of_method = None if method is None else method.default_beam
-            found.beam = of_method or defaults["beam"]
-        if found.num_workers is None:
-            on_cpu = found.cpu or not torch.cuda.is_available()
-            busy = method is not None and on_cpu and all_busy()
-            found.num_workers = 0 if busy else defaults["num_workers"]
+        _fill_in(found, method, defaults, all_busy)
         if method is not None and not found.score_reference:
             name = str(found.decoding)
             check_generation(found, name, method.default_beam, method.honours, typed=True)
@@ -224,6 +216,21 @@ def check_when_parsed(
         return found, rest
 
     parser.parse_known_args = parse_known_args
+
+
+def _fill_in(
+    options: Any, method: Any, defaults: Mapping[str, Any], all_busy: Callable[[], bool]
+) -> None:
+    """Beam and data workers where they were not typed; see :func:`check_when_parsed`."""
+    if options.beam is None and options.sampling:
+        options.beam = options.nbest  # fairseq's programs want them equal
+    if options.beam is None:
+        of_method = None if method is None else method.default_beam
+        options.beam = of_method or defaults["beam"]
+    if options.num_workers is None:
+        on_cpu = options.cpu or not torch.cuda.is_available()
+        busy = method is not None and on_cpu and all_busy()
+        options.num_workers = 0 if busy else defaults["num_workers"]
 
 
 def _check_printing(options: Any) -> None:
