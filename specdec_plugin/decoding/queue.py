@@ -1,4 +1,4 @@
-"""Many sentences decoded without drafts: whatever row ends, a waiting sentence takes its place.
+"""Continuous batching without drafts: whatever row ends, a waiting sentence takes its place.
 
 A batch of fairseq is a queue. So many rows are decoded at once as the processor likes, and all of
 them are busy until the queue is empty. With several workers each has its own rows and one thread,

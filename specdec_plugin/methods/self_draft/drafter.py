@@ -1,4 +1,4 @@
-"""Drafts of the verifier itself, with its weights rounded: nothing has to be trained."""
+"""Drafts of the verifier itself, with its weights quantised: nothing has to be trained."""
 
 import ctypes
 from typing import Any, List, Optional, Sequence
