@@ -15,8 +15,11 @@ step() { printf '\n== %s\n' "$1"; }
 # one another once an update; threads of one process wait after each product.
 fairseq_train() {
     local run=(fairseq-train)
-    [ "${PROCESSES:-1}" = 1 ] || run=(torchrun --standalone --nproc-per-node "$PROCESSES"
-        "$(command -v fairseq-train)" --distributed-backend gloo --ddp-backend legacy_ddp)
+    # fairseq takes the rank of torchrun for the number of a GPU, unless it is told.
+    [ "${PROCESSES:-1}" = 1 ] || run=(torchrun --standalone --nproc-per-node "$PROCESSES" --no-python
+        bash -c 'exec fairseq-train --distributed-rank "$RANK" "$@"' fairseq-train
+        --distributed-no-spawn --distributed-init-method env:// --distributed-backend gloo
+        --distributed-world-size "$PROCESSES" --ddp-backend legacy_ddp)
     MALLOC_MMAP_MAX_=0 MALLOC_TRIM_THRESHOLD_=17179869184 "${run[@]}" --data-buffer-size 0 "$@"
 }
 
