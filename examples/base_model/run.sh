@@ -13,11 +13,12 @@ usage: run.sh CORPUS OUTPUT
 
 Settings, as variables:
   WIDTH=2 LAYERS=6    times the small model's width (256), and layers of encoder and decoder
-  UPDATES_BASE=3000 LR_BASE=5e-4   of its training; the last three checkpoints are averaged
+  UPDATES_BASE=3000 LR_BASE=5e-4   of its training, whose rate falls to 0
   UPDATES_DRAFTER=1500
   LANGUAGE=es         whose test set is measured
   SENTENCES=200 BATCHES=1,8,32   that are timed, and how many at once
   MAX_LEN=200         the most tokens of an output
+  PROCESSES=1         that train together, each with THREADS threads and batches of its own
   THREADS=2 DEVICE=--cpu (empty for a GPU) PYTHON=python
   and those of vocab_clusters/run.sh, for data and the small model
 
@@ -56,9 +57,10 @@ step "model: $layers+$layers layers, d=$((256 * width)), grown from the small on
         "${small[@]}" "${small_training[@]}" --seed 1 --dropout 0.1 --keep-interval-updates 3 \
         --finetune-from-model "$output/base.start.pt" \
         --criterion projected_cross_entropy --label-smoothing 0.1 \
-        --lr "${LR_BASE:-5e-4}" --lr-scheduler inverse_sqrt --warmup-updates 200 \
-        --max-tokens 4096 --max-update "$updates" --max-valid-steps 10 --save-dir "$output/base"
-    average_checkpoints "$output/base" "$base" 3
+        --lr "${LR_BASE:-5e-4}" --lr-scheduler polynomial_decay --total-num-update "$updates" \
+        --warmup-updates $((updates / 8 < 200 ? updates / 8 : 200)) --max-update "$updates" \
+        --max-tokens 4096 --max-valid-steps 10 --save-dir "$output/base"
+    keep_last "$output/base"
 }
 
 step "drafter: two decoder layers and a chain head over the model's encoder"
