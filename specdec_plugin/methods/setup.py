@@ -1,5 +1,6 @@
 """What a method is built from: flags, task, models and verifier."""
 
+import functools
 import logging
 from dataclasses import dataclass, field
 from typing import Any, Optional, Sequence, Tuple
@@ -12,6 +13,7 @@ from ..decoding.symbols import Symbols
 from ..decoding.verifier import Verifier
 from ..engine import Backend
 from ..errors import PluginError
+from ..fairseq_compat.pairing import load_model
 from ..vocab.clusters import Clusters
 from ..vocab.flags import drafter_clusters
 
@@ -69,6 +71,11 @@ class Setup:
     def dictionaries(self) -> Tuple[Any, Any]:
         """Of the source and the target; None for a source of speech."""
         return self.task.source_dictionary, self.task.target_dictionary
+
+    @functools.cached_property
+    def drafter_model(self) -> Any:
+        """The model in ``--drafter-path``, which is read once, on the CPU in float32."""
+        return load_model(self.cfg.drafter_path, *self.dictionaries)
 
     def symbols(self) -> Symbols:
         """What source and target dictionaries have in common.

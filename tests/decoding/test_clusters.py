@@ -21,7 +21,7 @@ from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import NativeBackend, TorchBackend, build_engine, native
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
-from specdec_plugin.methods.block_nat import method as block_nat_method
+from specdec_plugin.methods import setup as method_setup
 from specdec_plugin.methods.registry import config_class
 from specdec_plugin.methods.self_draft.drafter import SelfDrafter
 from specdec_plugin.vocab.cluster_file import made_for, save_clusters
@@ -95,7 +95,7 @@ def decode(method, model, sample, prefix=None, options=(), **flags):
     task = tiny.task(SYMBOLS)
     task.cfg = DecodingConfig(**flags)
     drafter = FORMS.get(method, FORMS["causal"])()
-    with mock.patch.object(block_nat_method, "load_model", lambda *paths: drafter):
+    with mock.patch.object(method_setup, "load_model", lambda *paths: drafter):
         arguments = Namespace(beam=1, **{"max_len_b": 12, **dict(options)})
         generator = build.build_generator(task, [model], arguments)
     return [row[0] for row in generator.generate([model], sample, prefix_tokens=prefix)]

@@ -9,7 +9,7 @@ import torch
 from specdec_plugin.engine import TorchBackend
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
-from specdec_plugin.methods.block_nat import method
+from specdec_plugin.methods import setup as method_setup
 from specdec_plugin.methods.registry import config_class
 from tests.support import tiny
 from tests.support.architectures import build_model
@@ -24,7 +24,7 @@ def built(monkeypatch):
     """Builds what the flags name, with a model in place of the drafter's checkpoint."""
 
     def make(verifiers, drafter, backend=None, **flags):
-        monkeypatch.setattr(method, "load_model", lambda *paths: drafter)
+        monkeypatch.setattr(method_setup, "load_model", lambda *paths: drafter)
         task = tiny.task()
         task.cfg = DecodingConfig(decoding="specdec", drafter_path="drafter.pt", **flags)
         options = Namespace(beam=1, max_len_a=0, max_len_b=12)

@@ -4,7 +4,7 @@ from argparse import Namespace
 from unittest import mock
 
 from specdec_plugin.methods import build
-from specdec_plugin.methods.block_nat import method as method_module
+from specdec_plugin.methods import setup as method_setup
 from specdec_plugin.methods.registry import config_class
 
 from . import tiny
@@ -90,5 +90,5 @@ def generator(method, model, backend=None, options=None, **flags):
     task = tiny.task(model.decoder.dictionary)
     task.cfg = DecodingConfig(**{**METHODS[method], **given, **flags})
     options = Namespace(**{"beam": 1, "max_len_a": 0, "max_len_b": 12, **(options or {})})
-    with mock.patch.object(method_module, "load_model", lambda *paths: drafter):
+    with mock.patch.object(method_setup, "load_model", lambda *paths: drafter):
         return build.build_generator(task, [model], options, backend=backend)

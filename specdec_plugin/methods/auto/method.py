@@ -10,7 +10,6 @@ from typing import Any, Dict, FrozenSet, Optional, Type
 from ...decoding.drafter import Drafter
 from ...decoding.operations import Work
 from ...errors import PluginError
-from ...fairseq_compat.pairing import load_model
 from ...models.blockwise_transformer import BlockwiseTransformerModel
 from ..beam.build import OF_ONE_BEAM
 from ..beam.method import Beam
@@ -175,5 +174,4 @@ def _restricted(generation: Any) -> bool:
 
 def _are_heads(setup: Setup) -> bool:
     """Whether --drafter-path names proposal heads."""
-    model = load_model(setup.cfg.drafter_path, *setup.dictionaries)
-    return isinstance(model, BlockwiseTransformerModel)
+    return isinstance(setup.drafter_model, BlockwiseTransformerModel)

@@ -11,7 +11,7 @@ from ...decoding.drafter import Drafter
 from ...decoding.operations import Work
 from ...engine import CachedDecoder
 from ...errors import PluginError
-from ...fairseq_compat.pairing import check_pair, load_model
+from ...fairseq_compat.pairing import check_pair
 from ...models.block_nat import BlockNATModel
 from ...models.frozen import FrozenEncoder
 from ..options import (
@@ -157,7 +157,7 @@ def _load(setup: Setup) -> BlockNATModel:
             f"--decoding {setup.cfg.decoding} needs a drafter: add --drafter-path DRAFTER.pt "
             "(train one with --task block_nat_translation), or use another --decoding."
         )
-    drafter = load_model(path, *setup.dictionaries)
+    drafter = setup.drafter_model
     if not isinstance(drafter, BlockNATModel):
         raise PluginError(
             f"{path} is not a drafter but a {type(drafter).__name__}. Give a model trained with "

@@ -13,7 +13,7 @@ from ...decoding.operations import Work, decoder_of
 from ...decoding.symbols import numbers_of
 from ...engine import CachedDecoder
 from ...errors import PluginError
-from ...fairseq_compat.pairing import check_pair, load_model
+from ...fairseq_compat.pairing import check_pair
 from ...models.blockwise_transformer import BlockwiseTransformerModel
 from ..options import (
     BlockSizeOptions,
@@ -177,7 +177,7 @@ def _load_heads(setup: Setup) -> BlockwiseTransformerModel:
             "The file in --path holds proposal heads and no model: give the model that they were "
             "trained for as --path, and this file as --drafter-path."
         )
-    model = base if path is None else load_model(path, *setup.dictionaries)
+    model = base if path is None else setup.drafter_model
     if not isinstance(model, BlockwiseTransformerModel):
         named = "The model in --path" if path is None else path
         raise PluginError(

@@ -5,10 +5,8 @@ import pytest
 from specdec_plugin.decoding import native_verification
 from specdec_plugin.engine import TorchBackend, native
 from specdec_plugin.errors import PluginError
-from specdec_plugin.methods.auto import method
 from specdec_plugin.methods.auto.drafter import OneOfDrafters
 from specdec_plugin.methods.block_nat.drafter import NATDrafter
-from specdec_plugin.methods.blockwise import method as blockwise
 from specdec_plugin.methods.blockwise.drafter import BlockwiseDrafter
 from tests.support import methods as ways
 from tests.support import tiny
@@ -66,13 +64,11 @@ def test_a_large_projection_is_certified_and_a_small_one_where_it_is_asked_for(m
 
 
 def test_heads_and_drafters_are_told_apart(monkeypatch):
-    monkeypatch.setattr(method, "load_model", lambda *args: tiny.model(1))
     assert isinstance(loop_of("chain").drafter, NATDrafter)
     heads = ways.verifier("joint heads")
-    for module in (method, blockwise):
-        monkeypatch.setattr(module, "load_model", lambda *args: heads)
     model = tiny.model(1, symbols=ways.SYMBOLS)
-    found = ways.generator("auto", model, drafter_path="heads.pt")
+    monkeypatch.setitem(ways.DRAFTERS, "auto", lambda **more: heads)
+    found = ways.generator("auto", model)
     assert isinstance(found.loop.drafter, BlockwiseDrafter)
 
 

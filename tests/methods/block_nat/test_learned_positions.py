@@ -9,7 +9,7 @@ from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.constraints import Constraints
 from specdec_plugin.decoding.state import Batch, Rows
 from specdec_plugin.methods import build
-from specdec_plugin.methods.block_nat import method as block_nat_method
+from specdec_plugin.methods import setup as method_setup
 from specdec_plugin.methods.block_nat.drafter import NATDrafter
 from specdec_plugin.methods.registry import config_class
 from tests.support import tiny
@@ -83,7 +83,7 @@ def test_drafts_go_on_when_the_longest_row_left(form):
 
 def generator(monkeypatch, drafter, method, verifier=MODELS[1], **flags):
     """What the flags build, with ``drafter`` in place of a checkpoint."""
-    monkeypatch.setattr(block_nat_method, "load_model", lambda *paths: drafter)
+    monkeypatch.setattr(method_setup, "load_model", lambda *paths: drafter)
     task = tiny.task()
     task.cfg = DecodingConfig(decoding=method, drafter_path="drafter.pt", **flags)
     options = Namespace(beam=1, max_len_a=0, max_len_b=40)

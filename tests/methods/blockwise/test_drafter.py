@@ -18,7 +18,7 @@ from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import CachedDecoder, TorchBackend, build_engine
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
-from specdec_plugin.methods.blockwise import method as blockwise_method
+from specdec_plugin.methods import setup as method_setup
 from specdec_plugin.methods.blockwise.drafter import BlockwiseDrafter
 from specdec_plugin.methods.blockwise.proposals import Proposals
 from specdec_plugin.methods.registry import config_class
@@ -313,7 +313,7 @@ class TestHeadsAlone:
     @pytest.fixture
     def built(self, monkeypatch):
         def make(base, heads, **flags):
-            monkeypatch.setattr(blockwise_method, "load_model", lambda *paths: heads)
+            monkeypatch.setattr(method_setup, "load_model", lambda *paths: heads)
             return TestFlags().built([base], drafter_path="heads.pt", **flags)
 
         return make
