@@ -120,13 +120,10 @@ def test_what_a_handler_of_the_program_raises_ends_the_call(handle):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_ctrl_c_while_another_worker_has_the_last_sentence(way):
-    model, options = (
-        methods.verifier(way, 7, max_target_positions=9000),
-        WAYS[way].get("options", {}),
-    )
+    model = methods.verifier(way, 7, max_target_positions=9000)
 
     def made(max_len):
-        limit = {**options, "max_len_b": max_len}
+        limit = {**WAYS[way].get("options", {}), "max_len_b": max_len}
         return methods.generator(way, model, options=limit, decoding_workers=2)
 
     sources = tiny.sample(LENGTHS)

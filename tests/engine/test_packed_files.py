@@ -129,24 +129,17 @@ def test_another_checkpoint_of_the_same_path_in_one_process(path, packed):
     assert decoded(before) == expected
 
 
-def test_other_kernels_never_read_each_others_files(path, packed, monkeypatch):
-    _, expected = run(path, keeps=True)
-    monkeypatch.setattr(packed_files, "identity", lambda: "other kernels")
-    first = checkpoints.load(path)
-    packed_files._folders.clear()
-    folder = packed_files._folder_of(mapping.sources_of(first)[0])
-    folder.keep()  # what they wrote is gone
-    monkeypatch.undo()
-    assert kept(path) == [packed_files.KEY]
-    others = packed_files.Place(folder, "a file of theirs")
-    weight = first.decoder.layers[0].fc1.weight
-    packed_files._folders.clear()
-    monkeypatch.setattr(mapping, "LARGE", 0)
+def test_other_kernels_have_other_names_in_the_same_folder(path, monkeypatch):
+    run(path, keeps=True)
+    model = checkpoints.load(path)
+    weight = model.decoder.layers[0].fc1.weight
     ours = packed_files.Place.of([weight], "form")
-    packed_files._folders[mapping.source_of(weight)[1:3]] = folder
+    packed_files._folders.clear()
+    monkeypatch.setattr(packed_files, "identity", lambda: "other kernels")
     theirs = packed_files.Place.of([weight], "form")
-    assert ours.name != theirs.name and others.folder is theirs.folder
-    assert expected
+    assert ours.folder.path == theirs.folder.path and ours.name != theirs.name
+    theirs.folder.keep()
+    assert kept(path) == [packed_files.KEY]
 
 
 def test_a_file_that_was_cut_is_not_used(path, packed):

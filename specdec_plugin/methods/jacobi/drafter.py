@@ -13,6 +13,7 @@ from typing import Any, Deque, Optional
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ...decoding.drafter import Drafter
 from ...decoding.native_verification import NativeVerification, Repeated
@@ -116,14 +117,15 @@ class JacobiDrafter(Drafter):
         """Learn from the sentences that wait, each of which begins with ``bos``."""
         if not self._waiting:
             return
-        lines = [F.pad(tokens.cpu(), (1, 0), value=bos) for tokens in self._waiting]
+        lengths = [len(tokens) for tokens in self._waiting]
+        # All sentences in one copy, which is all that a GPU is waited for.
+        lines = F.pad(pad_sequence([*self._waiting], batch_first=True), (1, 0), value=bos).cpu()
         self._waiting.clear()
         backend = self._backend or choose_backend(torch.device("cpu"))
         if backend.supports() is None:
-            learn(record, lines)
-            return
-        for line in lines:
-            record.learn(line.tolist(), 1)
+            learn(record, lines, torch.tensor(lengths))
+        else:
+            record.learn_all(lines.tolist(), lengths)
 
     def forget(self) -> None:
         """Forget which origins were right, and all n-grams."""

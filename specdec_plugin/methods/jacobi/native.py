@@ -1,11 +1,10 @@
 """N-gram lookup as a native step."""
 
 import ctypes
-from typing import Any, List, Optional
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from ...decoding.native_rows import DraftBuffer, describe_rows
 from ...decoding.native_verification import NativeVerification, Repeated
@@ -45,20 +44,19 @@ class NgramLookupCall(ctypes.Structure):
     draft_lengths = field("int64_t*", "(count) result")
 
 
-def learn(record: Record, lines: List[Tensor]) -> None:
-    """Let the pool of ``record`` learn from whole sentences.
+def learn(record: Record, lines: Tensor, lengths: Tensor) -> None:
+    """Let a pool learn from whole sentences; see :meth:`.ngram_lookup.Record.learn_all`.
 
     Args:
         record: has a pool.
-        lines: (1 + length,) the first symbol of a sentence, and the chosen ones.
+        lines: (sentences, 1 + longest) on the CPU: the first symbol, and the chosen ones.
+        lengths: (sentences,) on the CPU: how many are chosen.
     """
-    tokens = pad_sequence(lines, batch_first=True)
-    lengths = torch.tensor([line.numel() - 1 for line in lines])
     call = NgramLookupCall()
     _describe_pool(record, call)
     rows = call.rows
-    rows.count, rows.capacity = tokens.shape
-    rows.tokens, rows.lengths = tokens.data_ptr(), lengths.data_ptr()
+    rows.count, rows.capacity = lines.shape
+    rows.tokens, rows.lengths = lines.data_ptr(), lengths.data_ptr()
     native.library().ngram_lookup_learn(ctypes.byref(call))
 
 

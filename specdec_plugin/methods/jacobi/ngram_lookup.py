@@ -122,6 +122,11 @@ class Record:
                 position, tag = self._position(line[end - order : end])
                 self.pool[order - 1, position] = tag * POOL_SYMBOLS + line[end]
 
+    def learn_all(self, lines: List[List[int]], lengths: List[int]) -> None:
+        """Note the same of whole sentences: the first symbol, and so many behind it."""
+        for line, length in zip(lines, lengths):
+            self.learn(line[: 1 + length], 1)
+
     def _position(self, symbols: List[int]) -> Tuple[int, int]:
         """Where the pool keeps what followed these symbols, and their tag."""
         assert self.pool is not None
