@@ -14,6 +14,7 @@ usage: run.sh CORPUS OUTPUT
 Settings, as variables:
   WIDTH=2 LAYERS=6    times the small model's width (256), and layers of encoder and decoder
   UPDATES_BASE=3000 LR_BASE=5e-4   of its training, whose rate falls to 0
+  DROPOUT_BASE=0      that is right for fewer updates than an epoch has
   UPDATES_DRAFTER=1500
   LANGUAGE=es         whose test set is measured
   SENTENCES=200 BATCHES=1,8,32   that are timed, and how many at once
@@ -54,7 +55,7 @@ step "model: $layers+$layers layers, d=$((256 * width)), grown from the small on
     --width "$width" --layers "$layers" --noise 0.02 --output "$output/base.start.pt"
 [ -e "$base" ] || {
     fairseq_train "$bin" -s src -t tgt --task specdec_translation --arch transformer \
-        "${small[@]}" "${small_training[@]}" --seed 1 --dropout 0.1 --keep-interval-updates 3 \
+        "${small[@]}" "${small_training[@]}" --seed 1 --dropout "${DROPOUT_BASE:-0}" --keep-interval-updates 3 \
         --finetune-from-model "$output/base.start.pt" \
         --criterion projected_cross_entropy --label-smoothing 0.1 \
         --lr "${LR_BASE:-5e-4}" --lr-scheduler polynomial_decay --total-num-update "$updates" \

@@ -6,6 +6,7 @@ import threading
 import time
 from argparse import Namespace
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import Field, fields
 from itertools import islice
 from typing import (
@@ -484,13 +485,22 @@ class Translator:
 @contextmanager
 def _without_notes() -> Iterator[None]:
     """fairseq notes four settings of each iterator, which would be four lines a call of Python."""
-    notes = logging.getLogger("fairseq.tasks.fairseq_task")
-    level = notes.level
-    notes.setLevel(logging.WARNING)
+    token = _quiet.set(True)
     try:
         yield
     finally:
-        notes.setLevel(level)
+        _quiet.reset(token)
+
+
+#: Whether this thread leaves out fairseq's notes of iterators.
+_quiet: ContextVar[bool] = ContextVar("_quiet", default=False)
+
+
+def _worth_noting(record: logging.LogRecord) -> bool:
+    return record.levelno > logging.INFO or not _quiet.get()
+
+
+logging.getLogger("fairseq.tasks.fairseq_task").addFilter(_worth_noting)
 
 
 def _check_lines(lines: Any) -> None:

@@ -158,7 +158,7 @@ class Emission(NamedTuple):
 
     Attributes:
         tokens: (rows, m + 1) kept draft tokens, then the verifier's own next one;
-            any symbols beyond ``counts``.
+            any symbols beyond ``counts``. Without a verifier (``--decoding nat``) all are drafted.
         scores: (rows, m + 1) their log-probabilities; any numbers beyond ``counts``.
         counts: (rows,) how many are added, from 1 to m + 1.
         kept: (rows,) how many of those were drafted.

@@ -18,7 +18,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 from torch import Tensor, nn
 
 from ..fairseq_compat.mapping import Source, source_of, sources_of, version_of
-from .native.prebuilt import identity
+from .native import identity
 
 logger = logging.getLogger(__name__)
 

@@ -11,13 +11,13 @@ from ..errors import PluginError
 
 
 class PositionTable:
-    """Vectors of the positions 0, 1, … of a decoder's input, whatever the tokens are.
+    """Vectors of the positions 0, 1, … of a stack's input, whatever the tokens are.
 
     fairseq numbers positions from ``padding_idx + 1`` and derives them from the
     tokens that are not ``pad``; here they follow from the row's length alone.
 
     Args:
-        embedding: fairseq's ``decoder.embed_positions``.
+        embedding: fairseq's ``embed_positions`` of an encoder or a decoder.
         dtype: type of the vectors.
     """
 

@@ -15,6 +15,7 @@ import importlib
 import logging
 import os
 import re
+import threading
 import traceback
 from typing import (
     Any,
@@ -345,12 +346,17 @@ _EMBEDDING_SIZES = re.compile(
 _OTHER_WEIGHTS = re.compile(r"Error\(s\) in loading state_dict for (\w+):\s*(.{1,90})")
 
 
+#: The environment belongs to all threads, so one thread loads at a time.
+_one_at_a_time = threading.RLock()
+
+
 @contextlib.contextmanager
 def _weights_only() -> Iterator[None]:
     """Load weights only, even where the environment forbids it, as recipes for fairseq advise."""
-    override = os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
-    try:
-        yield
-    finally:
-        if override is not None:
-            os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = override
+    with _one_at_a_time:
+        override = os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
+        try:
+            yield
+        finally:
+            if override is not None:
+                os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = override

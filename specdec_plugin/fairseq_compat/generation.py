@@ -13,15 +13,6 @@ from .interrupts import end_in_a_line
 from .options import flag_of
 from .programs import check_program
 
-#: Options of fairseq that keep their meaning, or have none for any greedy search.
-HONOURED = frozenset(
-    [
-        "max_len_a", "max_len_b", "min_len", "unnormalized", "lenpen", "unkpen", "prefix_size",
-        "temperature", "print_step", "print_alignment", "retain_iter_history", "sacrebleu",
-        "score_reference", "no_early_stop", "no_beamable_mm", "no_seed_provided",
-    ]
-)  # fmt: skip
-
 _LEAVE = "leave it out, or leave out {decoding}"
 _LANGUAGE_MODEL = "a language model is not verified in parallel; leave it out"
 _DROPOUT = "with dropout no two passes agree; leave it out"

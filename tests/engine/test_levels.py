@@ -176,16 +176,25 @@ def test_sanitizers_need_a_library_of_their_own(processor, wheel, monkeypatch):
     assert prebuilt.find() is None
 
 
-def test_packed_weights_tell_libraries_apart(processor, wheel, monkeypatch):
-    processor(cpuinfo(GENOA))
-    compiled = prebuilt.identity()
-    wheel("sse2", "avx2")
-    found = prebuilt.identity()
-    monkeypatch.setenv("SPECDEC_KERNELS", "sse2")
-    assert len({compiled, found, prebuilt.identity()}) == 3
-    monkeypatch.setenv("SPECDEC_KERNELS", "native")
-    monkeypatch.setenv("CXX", "no-such-compiler")
-    assert prebuilt.identity() is None
+def test_the_library_that_is_loaded_is_identified(tmp_path, monkeypatch):
+    """Packed weights of the compiled kernels are not for the wheel's, which could not be loaded."""
+    files = {name: tmp_path / name for name in ("none.so", "one.so", "other.so")}
+    files["none.so"].write_text("no library")
+    for name in ("one.so", "other.so"):
+        source = f'extern "C" int {name[:-3]}() {{ return 0; }}'
+        command = ["c++", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(files[name])]
+        subprocess.run(command, input=source, text=True, check=True)
+    level = levels.LEVELS[0]
+
+    def identity(wheel, compiled):
+        found = prebuilt.Library(files[wheel], level)
+        monkeypatch.setattr(prebuilt, "find", lambda: found)
+        monkeypatch.setattr(native, "compiled", lambda: contextlib.nullcontext(files[compiled]))
+        return native._load().digest
+
+    assert identity("none.so", "one.so") == identity("one.so", "other.so")
+    assert identity("none.so", "other.so") == identity("other.so", "one.so")
+    assert identity("none.so", "one.so") != identity("none.so", "other.so")
 
 
 def test_a_library_that_cannot_be_loaded_is_compiled_instead(processor, wheel, monkeypatch, caplog):
@@ -194,7 +203,7 @@ def test_a_library_that_cannot_be_loaded_is_compiled_instead(processor, wheel, m
     processor(real, levels.machine())
     monkeypatch.setattr(native, "compiled", lambda: contextlib.nullcontext(None))
     with caplog.at_level(logging.INFO):
-        assert native._load() == (None, "")
+        assert native._load() is None
     if levels.machine() == "x86_64":
         assert "the wheel's kernels cannot be loaded" in caplog.text
 

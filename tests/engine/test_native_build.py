@@ -135,11 +135,11 @@ def test_without_room_each_process_compiles_its_own(cause, tmp_path, folder, mon
 def test_a_library_that_cannot_be_loaded(tmp_path, folder, monkeypatch, caplog):
     """Such as in a folder that is mounted without the right to execute."""
     monkeypatch.setenv("CXX", compiler_that(tmp_path, WRITES))
-    native.library.cache_clear()
+    native._loaded.cache_clear()
     try:
         assert native.library() is None
     finally:
-        native.library.cache_clear()
+        native._loaded.cache_clear()
     assert "cannot be loaded from" in caplog.text and "SPECDEC_CACHE" in caplog.text
 
 
@@ -190,11 +190,11 @@ def test_no_compiler(folder, monkeypatch):
 def test_a_warning_says_that_there_are_no_kernels_and_what_to_do(folder, monkeypatch, caplog):
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setenv("PATH", "")
-    native.library.cache_clear()
+    native._loaded.cache_clear()
     try:
         assert native.library() is None
     finally:
-        native.library.cache_clear()
+        native._loaded.cache_clear()
     (record,) = [each for each in caplog.records if each.levelno == logging.WARNING]
     assert "no native kernels" in record.message and "Install a C++ compiler" in record.message
 
@@ -220,7 +220,7 @@ def test_a_folder_that_cannot_be_written(tmp_path, monkeypatch, caplog):
 
 def test_turned_off(monkeypatch):
     monkeypatch.setenv("SPECDEC_NATIVE", "0")
-    native.library.cache_clear()
+    native._loaded.cache_clear()
     try:
         assert native.library() is None
         model = build_model()
@@ -232,4 +232,4 @@ def test_turned_off(monkeypatch):
         logits = feed_in_steps(engine, engine.start(encoder_out, 8), tokens, [4, 5])
         assert (logits - full_logits(model, tokens, encoder_out)).abs().max() < 1e-4
     finally:
-        native.library.cache_clear()
+        native._loaded.cache_clear()

@@ -10,7 +10,6 @@ from fairseq.dataclass.configs import GenerationConfig
 from specdec_plugin.engine import threads
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.generation import (
-    HONOURED,
     REFUSED,
     check_call,
     check_generation,
@@ -19,6 +18,14 @@ from specdec_plugin.methods.greedy.method import Greedy
 from specdec_plugin.methods.registry import config_class
 from tests.support.command_lines import PLUGIN, TRACEBACK, run_cli
 
+#: Options of fairseq that keep their meaning, or have none for any greedy search.
+HONOURED = frozenset(
+    [
+        "max_len_a", "max_len_b", "min_len", "unnormalized", "lenpen", "unkpen", "prefix_size",
+        "temperature", "print_step", "print_alignment", "retain_iter_history", "sacrebleu",
+        "score_reference", "no_early_stop", "no_beamable_mm", "no_seed_provided",
+    ]
+)  # fmt: skip
 DEFAULTS = {item.name: item.default for item in fields(GenerationConfig) if item.name != "_name"}
 
 

@@ -9,10 +9,12 @@ are compiled on first use; without a compiler everything runs on PyTorch's opera
 
 import ctypes
 import functools
+import hashlib
 import logging
 import os
 import weakref
-from typing import Any, Optional, Tuple
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
 
 import torch
 from torch import Tensor
@@ -29,6 +31,7 @@ __all__ = [
     "SourceKvCall",
     "StackCall",
     "float_weight",
+    "identity",
     "library",
     "own",
     "pointer",
@@ -40,12 +43,37 @@ logger = logging.getLogger(__name__)
 INSTRUCTIONS = ("AVX2", "AVX-512", "AVX-512 VNNI", "AVX-512 BF16", "NEON")
 
 
-@functools.cache
+class _Loaded(NamedTuple):
+    """A library in this process.
+
+    Attributes:
+        functions: of the library.
+        digest: of its file.
+        origin: of the file, in words.
+    """
+
+    functions: ctypes.CDLL
+    digest: str
+    origin: str
+
+
 def library() -> Any:
     """The compiled kernels; None where they are turned off or unavailable."""
+    loaded = _loaded()
+    return None if loaded is None else loaded.functions
+
+
+def identity() -> Optional[str]:
+    """Differs between libraries that :func:`library` may be; None where there is none."""
+    loaded = _loaded()
+    return None if loaded is None else loaded.digest
+
+
+@functools.cache
+def _loaded() -> Optional[_Loaded]:
     if os.environ.get("SPECDEC_NATIVE", "1") == "0":
         return None
-    loaded, origin = _load()
+    loaded = _load()
     if loaded is None:
         logger.warning(
             "There are no native kernels here, so decoding runs on PyTorch's operators, which is "
@@ -53,31 +81,35 @@ def library() -> Any:
             "one in CXX, or install the plugin from a wheel that has kernels for this machine."
         )
         return None
-    bind(loaded)
-    logger.info(f"native kernels: {instructions(loaded)} ({origin})")
+    bind(loaded.functions)
+    logger.info(f"native kernels: {instructions(loaded.functions)} ({loaded.origin})")
     return loaded
 
 
-def _load() -> Tuple[Any, str]:
-    """The library, and where it is from; None where it is unavailable."""
+def _load() -> Optional[_Loaded]:
     found = prebuilt.find()
     if found is not None:
         try:
-            return ctypes.CDLL(str(found.path)), f"{found.level.name}, from the wheel"
+            return _open(found.path, f"{found.level.name}, from the wheel")
         except OSError as error:  # such as a system that is older than the wheel is for
             logger.info(f"the wheel's kernels cannot be loaded: {error}")
     level = levels.wanted() or levels.NATIVE
     with compiled() as path:
         if path is None:
-            return None, ""
+            return None
         try:
-            return ctypes.CDLL(str(path)), f"{level}, compiled here"
+            return _open(path, f"{level}, compiled here")
         except OSError as error:  # such as a folder that is mounted without the right to execute
             logger.warning(
                 f"The native kernels were compiled, but cannot be loaded from {path.parent}, "
                 f"because {error}. Name another folder in SPECDEC_CACHE."
             )
-            return None, ""
+            return None
+
+
+def _open(path: Path, origin: str) -> _Loaded:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return _Loaded(ctypes.CDLL(str(path)), digest, origin)
 
 
 def instructions(loaded: Any) -> str:

@@ -46,15 +46,6 @@ def find() -> Optional[Library]:
     return None
 
 
-def identity() -> Optional[str]:
-    """Differs between libraries; None where there is none, and no compiler to make one."""
-    found = find()
-    if found is not None:
-        return found.path.stem
-    compiler = build.find_compiler()
-    return None if compiler is None else build.fingerprint(compiler)
-
-
 def compile_into(folder: Path, family: str, compiler: str) -> List[Path]:
     """Compile a library for each level.
 
