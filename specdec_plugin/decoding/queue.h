@@ -22,7 +22,7 @@ class QueueWorker {
     start(call);
     while (!watch.stopped(index) && admit(call, next)) {
       const int64_t longest = *std::max_element(lengths_.begin(), lengths_.begin() + count());
-      cache_.fit(verify_.stack, int(stack.layers.size()), call.rows, int(longest) + 1, stack.dim);
+      cache_.fit(verify_.stack, stack, call.rows, int(longest) + 1);
       verification_.run(stack, projection, verify_, threads);
       scoring_seconds += verify_.scoring_seconds;
       rescored += verify_.rescored;

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..engine import native
 from ..engine.native.interface import Header, field, structure
+from ..engine.room import Room
 from .native_verification import NativeVerification
 from .state import Batch
 from .verifier import Verifier
@@ -22,7 +23,8 @@ from .watch import Watch
 Header(__file__, "queue.h", "Queue queue()")
 
 #: Rows that a worker decodes at once: with more, their keys and values leave the nearer caches.
-ROWS = 32
+#: Twice as many as a product with AVX-512 takes at once (TILE in formats.h).
+ROWS = 28
 #: With fewer rows a thread is no worker: two threads read each weight once, two workers twice.
 LEAST = 8
 
@@ -82,6 +84,7 @@ class Queue:
     ) -> None:
         self._verifier, self._verification, self._workers = verifier, verification, workers
         self._library, self._scratch = native.library(), native.own(self, "queue")
+        self._room = Room()
 
     def run(self, batch: Batch) -> List[Dict[str, Any]]:
         """Decode a batch: ``tokens`` and ``positional_scores`` (length,) of each sentence.
@@ -106,7 +109,7 @@ class Queue:
             scores=scores.data_ptr(),
             lengths=lengths.data_ptr(),
         )
-        kept = self._verifier.describe_queue(batch, call.verify.stack)
+        kept = self._verifier.describe_queue(batch, call.verify.stack, self._room)
         begin = time.perf_counter()
         handles = verification.describe(batch.constraints, call.verify)
         if batch.sampler is not None:

@@ -18,6 +18,7 @@ from .linear import Linear, NativeLinear, parameters_of
 from .native_layers import NativeLayers
 from .output_projection import OutputProjection
 from .positions import PositionTable
+from .room import Room
 from .spans import Spans, amid
 from .weights import Packed
 
@@ -443,7 +444,9 @@ class CachedDecoder(Packed):
         call.source_kv, call.source_length = source.data_ptr(), source.size(3)
         call.source_lengths = native.pointer(state.source_lengths)
 
-    def describe_queue(self, encoder_out: EncoderOut, longest: int, call: Any) -> List[Tensor]:
+    def describe_queue(
+        self, encoder_out: EncoderOut, longest: int, call: Any, room: Room
+    ) -> List[Tensor]:
         """Point ``call`` to a batch of which some rows are decoded at a time.
 
         Nothing of its source is padded. Only where :attr:`on_torch` is None.
@@ -452,6 +455,7 @@ class CachedDecoder(Packed):
             encoder_out: as for :meth:`start`.
             longest: tokens that a row may have.
             call: a :class:`native.StackCall`.
+            room: for keys and values of the source.
 
         Returns:
             what has to be kept while the call is used.
@@ -468,7 +472,7 @@ class CachedDecoder(Packed):
         spans = Spans.of(rows, source, padding)
         count = 2 * len(self.decoder.layers)
         assert isinstance(self._source_in, NativeLinear)
-        source_kv = self._source_in.by_vector(encoded, spans, count, self._heads)
+        source_kv = self._source_in.by_vector(encoded, spans, count, self._heads, room)
         call.source_kv, call.source_starts = source_kv.data_ptr(), spans.starts.data_ptr()
         call.sources, call.source_length = rows, spans.longest
         return [source_kv, spans.starts]

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from . import native
 from .packed_files import Place
+from .room import Room
 from .spans import Spans
 from .weights import NotFiniteError, is_finite
 
@@ -175,7 +176,14 @@ class NativeLinear:
         )
         return out
 
-    def by_vector(self, inputs: Tensor, spans: Spans, count: int, heads: int) -> Tensor:
+    def by_vector(
+        self,
+        inputs: Tensor,
+        spans: Spans,
+        count: int,
+        heads: int,
+        room: Optional[Room] = None,
+    ) -> Tensor:
         """The same, for outputs that are ``count`` vectors of ``heads`` parts each.
 
         Args:
@@ -183,13 +191,15 @@ class NativeLinear:
             spans: which of them count.
             count: how many vectors.
             heads: parts of each.
+            room: for the result; None: it has memory of its own.
 
         Returns:
             (count, total * outputs / count); behind each other for each row: (heads, length, size
             of a part).
         """
         inputs = inputs.float().contiguous()
-        out = inputs.new_empty(count, spans.total * (self.outputs // count))
+        room = Room() if room is None else room
+        out = room.take(count, spans.total * (self.outputs // count))
         call = native.SourceKvCall(
             inputs=inputs.data_ptr(),
             rows=inputs.size(0),

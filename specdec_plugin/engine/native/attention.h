@@ -44,19 +44,19 @@ struct Head {
     constexpr int AT_ONCE = 4;  // so that no sum waits for another
     Vec parts[N];
     for (int n = 0; n < N; ++n) parts[n] = load(query + n * LANES);
-    int slot = 0;
-    for (; slot + AT_ONCE <= count; slot += AT_ONCE) {
+    const int whole = count - count % AT_ONCE;
+    for (int slot = 0; slot < whole; slot += AT_ONCE) {
       Vec totals[AT_ONCE] = {};
       for (int n = 0; n < N; ++n)
         for (int i = 0; i < AT_ONCE; ++i)
           totals[i] += parts[n] * load(keys.at(slot + i) + n * LANES);
-      for (int i = 0; i < AT_ONCE; ++i) out[slot + i] = sum(totals[i]);
+      store_sums(out + slot, totals);
     }
-    for (; slot < count; ++slot) {
-      Vec total = Vec{};
-      for (int n = 0; n < N; ++n) total += parts[n] * load(keys.at(slot) + n * LANES);
-      out[slot] = sum(total);
-    }
+    if (whole == count) return;
+    Vec totals[AT_ONCE] = {};
+    for (int i = 0; whole + i < count; ++i)
+      for (int n = 0; n < N; ++n) totals[i] += parts[n] * load(keys.at(whole + i) + n * LANES);
+    store_sums(out + whole, totals);
   }
 
   template <class Values>
@@ -78,10 +78,12 @@ template <class Sums, class AnySlots>
 static inline void attend_with(const float* query, float scale, AnySlots keys, AnySlots values,
                                int count, const float* mask, int dim, float* scores, float* out) {
   Sums::scores(query, keys, count, dim, scores);
-  for (int slot = 0; slot < count; ++slot)
-    scores[slot] = scale * scores[slot] + (mask ? mask[slot] : 0);
-  const float share = 1.0f / exponentials(scores, count).sum;
-  for (int slot = 0; slot < count; ++slot) scores[slot] *= share;
+  if (mask) {
+    for (int slot = 0; slot < count; ++slot) scores[slot] = scale * scores[slot] + mask[slot];
+    scale = 1;
+  }
+  const Vec share = splat(1.0f / exponentials(scores, count, scale).sum);
+  for (int slot = 0; slot < count; slot += LANES) store(scores + slot, load(scores + slot) * share);
   Sums::mix(scores, values, count, dim, out);
 }
 

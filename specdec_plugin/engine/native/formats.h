@@ -20,10 +20,11 @@ constexpr bool is_integer(Format format) {
 }
 
 // A panel is what one thread computes at once: PANEL outputs for up to TILE rows, all sums in
-// registers, every weight read once. Panels follow each other in memory as they are read.
+// registers, every weight read once. Panels follow each other in memory as they are read. With
+// AVX-512 31 of its 32 registers are in use: 28 sums, the weights and an input.
 constexpr int VECTORS = 2;
 constexpr int PANEL = VECTORS * LANES;
-constexpr int TILE = LANES == 16 ? 12 : 6;
+constexpr int TILE = LANES == 16 ? 14 : 6;
 
 // Other weights pass through the caches between two calls, so these come from memory. With several
 // rows a step is too long for the processor to prefetch by itself.

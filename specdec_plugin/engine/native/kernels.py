@@ -42,7 +42,8 @@ class StackCall(ctypes.Structure):
     row_index = field("const int64_t*", "(rows) which of them these rows are; null: the first")
     beams = field("int", "rows of the cache for each row of the source; 0 is 1")
     ancestors = field("const int64_t*", "(rows, capacity) rows that hold each row's slots; or null")
-    cache = field("float*", "(layers, 2, total_rows, capacity, dim), or null")
+    cache = field("float*", "(layers, 2, total_rows, capacity, heads, head dim), or null")
+    by_head = field("int", "1: the cache is (layers, 2, total_rows, heads, capacity, head dim)")
     capacity = field("int")
     source_kv = field(
         "const float*", "(layers, 2, then by row of the source: heads, length, head dim), or null"

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <new>
 #include <vector>
@@ -76,6 +77,28 @@ class Pool {
     std::memset(memory, 0, size);
     pieces().push_back({static_cast<char*>(memory), size, 0, 0});
   }
+};
+
+// Room for `count` numbers at a multiple of 64 bytes, so that no vector lies in two lines of the
+// cache. Nothing is written to it.
+template <class Number>
+class Scratch {
+ public:
+  Scratch() = default;
+  explicit Scratch(size_t count) {
+    const size_t size = (count * sizeof(Number) + 63) / 64 * 64;
+    memory_.reset(static_cast<Number*>(std::aligned_alloc(64, size)));
+    if (!memory_) throw std::bad_alloc();
+    prefer_huge_pages(memory_.get(), size);
+  }
+
+  Number* get() const { return memory_.get(); }
+
+ private:
+  struct Free {
+    void operator()(Number* memory) const { std::free(memory); }
+  };
+  std::unique_ptr<Number, Free> memory_;
 };
 
 // `count` zeroed numbers in the pool.

@@ -3,42 +3,43 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
+#include <utility>
 
 #include "engine/native/pool.h"
-#include "interface.h"
+#include "engine/native/stack.h"
 
 namespace native {
 
 class RowCache {
  public:
   // Makes room for `slots` slots in each of `rows` rows, and points `call` there. What was stored
-  // stays, unless there are other rows or layers than before.
-  void fit(StackCall& call, int layers, int rows, int slots, int dim) {
-    if (layers != layers_ || rows != rows_ || dim != dim_) capacity_ = 0;
-    layers_ = layers;
-    rows_ = rows;
-    dim_ = dim;
+  // stays, unless there are other rows or other layers than before.
+  void fit(StackCall& call, const Stack& stack, int rows, int slots) {
+    const size_t lines = stack.layers.size() * 2 * rows * stack.heads;
+    const int head_dim = stack.dim / stack.heads;
+    if (lines != lines_ || head_dim != head_dim_) capacity_ = 0;
+    lines_ = lines;
+    head_dim_ = head_dim;
     if (slots > capacity_) grow(slots);
     call.cache = store_.get();
     call.capacity = capacity_;
     call.total_rows = rows;
+    call.by_head = 1;
   }
 
  private:
   static constexpr int LEAST = 64;
 
-  std::unique_ptr<float[]> store_;  // (layers, 2, rows, capacity, dim)
-  int layers_ = 0, rows_ = 0, dim_ = 0, capacity_ = 0;
+  Scratch<float> store_;  // (layers, 2, rows, heads, capacity, head dim)
+  size_t lines_ = 0;      // layers * 2 * rows * heads
+  int head_dim_ = 0, capacity_ = 0;
 
   void grow(int slots) {
     const int capacity = std::max({slots, 2 * capacity_, LEAST});
-    const size_t lines = size_t(layers_) * 2 * rows_, old = size_t(capacity_) * dim_;
-    // Not `make_unique`, which would write to all of it.
-    std::unique_ptr<float[]> store(new float[lines * capacity * dim_]);
-    prefer_huge_pages(store.get(), lines * capacity * dim_ * sizeof(float));
-    for (size_t line = 0; line < lines; ++line)
-      std::copy_n(store_.get() + line * old, old, store.get() + line * capacity * dim_);
+    const size_t old = size_t(capacity_) * head_dim_, line_size = size_t(capacity) * head_dim_;
+    Scratch<float> store(lines_ * line_size);
+    for (size_t line = 0; line < lines_; ++line)
+      std::copy_n(store_.get() + line * old, old, store.get() + line * line_size);
     store_ = std::move(store);
     capacity_ = capacity;
   }

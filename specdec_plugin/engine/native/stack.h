@@ -306,18 +306,28 @@ class Pass {
       const size_t stride = 3 * dim_;
       if (call.ancestors) {
         const int64_t* rows = call.ancestors + size_t(row) * call.capacity;
-        const float* first = call.cache + 2 * index * all + shift;
-        attend_row(team, call, row, shift, SharedSlots{first, size_t(dim_), one, rows},
-                   SharedSlots{first + all, size_t(dim_), one, rows});
+        const float* first = call.cache + 2 * index * all + in_cache(call, shift);
+        attend_row(team, call, row, shift, SharedSlots{first, slot_stride(call), one, rows},
+                   SharedSlots{first + all, slot_stride(call), one, rows});
       } else if (call.cache) {
         const float* first = store_row(call, index, row, shift);
-        attend_row(team, call, row, shift, Slots{first, size_t(dim_)},
-                   Slots{first + all, size_t(dim_)});
+        attend_row(team, call, row, shift, Slots{first, slot_stride(call)},
+                   Slots{first + all, slot_stride(call)});
       } else {
         attend_row(team, call, row, shift, Slots{parts + dim_, stride},
                    Slots{parts + 2 * dim_, stride});
       }
     }
+  }
+
+  // From a slot of the cache to the next one of the same head.
+  size_t slot_stride(const StackCall& call) const {
+    return size_t(call.by_head ? dim_ / heads_ : dim_);
+  }
+
+  // Where the first slot of a head begins in a row of the cache. shift: where it begins in a vector.
+  size_t in_cache(const StackCall& call, int shift) const {
+    return call.by_head ? size_t(shift) * call.capacity : size_t(shift);
   }
 
   // Writes new keys and values where other rows read them.
@@ -332,9 +342,10 @@ class Pass {
     const size_t one = size_t(call.capacity) * dim_, all = call.total_rows * one;
     const size_t size = sizeof(float) * (dim_ / heads_);
     const float* parts = &wide_[size_t(row) * call.width * 3 * dim_ + shift];
-    float* first = call.cache + 2 * index * all + row_index(call, row) * one + shift;
+    float* first =
+        call.cache + 2 * index * all + row_index(call, row) * one + in_cache(call, shift);
     for (int i = 0; i < call.width; ++i, parts += 3 * dim_) {
-      float* slot = first + size_t(start_of(call, row) + i) * dim_;
+      float* slot = first + size_t(start_of(call, row) + i) * slot_stride(call);
       std::memcpy(slot, parts + dim_, size);
       std::memcpy(slot + all, parts + 2 * dim_, size);
     }

@@ -78,6 +78,24 @@ static inline float sum(Vec v) {
 #endif
 }
 
+// The sums of four vectors, side by side. It takes less than four sums one by one.
+static inline void store_sums(float* to, const Vec (&v)[4]) {
+#ifdef __AVX512F__
+  // Lane by lane of 128 bits: halves of a and b, then quarters of a, b, c and d.
+  const auto pairs = [](Vec a, Vec b) {
+    return (__m512)((Vec)_mm512_unpacklo_ps((__m512)a, (__m512)b) +
+                    (Vec)_mm512_unpackhi_ps((__m512)a, (__m512)b));
+  };
+  const __m512d ab = (__m512d)pairs(v[0], v[1]), cd = (__m512d)pairs(v[2], v[3]);
+  const Vec quarters = (Vec)_mm512_unpacklo_pd(ab, cd) + (Vec)_mm512_unpackhi_pd(ab, cd);
+  const __m256 halves = _mm512_castps512_ps256((__m512)quarters) +
+                        (__m256)_mm512_extractf64x4_pd((__m512d)quarters, 1);
+  _mm_storeu_ps(to, _mm256_castps256_ps128(halves) + _mm256_extractf128_ps(halves, 1));
+#else
+  for (int i = 0; i < 4; ++i) to[i] = sum(v[i]);
+#endif
+}
+
 static inline int32_t sum(Ints v) {
 #ifdef __AVX512F__
   return _mm512_reduce_add_epi32((__m512i)v);
@@ -169,8 +187,15 @@ static inline float greatest_of(const float* values, int count) {
 
 // The first of the greatest of values[0 … count).
 static inline int argmax(const float* values, int count) {
+  constexpr int AT_ONCE = 4;
   const float greatest = greatest_of(values, count);
-  for (int i = 0; i < count; ++i)
+  int i = 0;
+  for (; i + AT_ONCE * LANES <= count; i += AT_ONCE * LANES) {
+    Ints found = Ints{};
+    for (int v = 0; v < AT_ONCE; ++v) found |= load(values + i + v * LANES) == splat(greatest);
+    if (sum(found) != 0) break;
+  }
+  for (; i < count; ++i)
     if (values[i] == greatest) return i;
   return 0;  // nothing but NaN
 }
@@ -189,18 +214,31 @@ struct Exponentials {
   float greatest, sum;
 };
 
-// Replaces values[0 … count) by their exponentials relative to the greatest. What follows them, up
-// to a multiple of LANES, is overwritten.
-static inline Exponentials exponentials(float* values, int count) {
-  const float greatest = greatest_of(values, count);
-  for (int i = count; i % LANES != 0; ++i) values[i] = -std::numeric_limits<float>::infinity();
+// The first `count` lanes of a vector, and -inf in the others.
+static inline Vec only_first(int count, Vec v) {
+  Ints lanes;
+  for (int lane = 0; lane < LANES; ++lane) lanes[lane] = lane;
+  return lanes < count ? v : splat(-std::numeric_limits<float>::infinity());
+}
+
+// Replaces values[0 … count), times a positive factor, by their exponentials relative to the
+// greatest. What follows them, up to a multiple of LANES, is overwritten.
+static inline Exponentials exponentials(float* values, int count, float factor = 1) {
+  Vec most = splat(-std::numeric_limits<float>::infinity());
+  for (int i = 0; i < count; i += LANES) {
+    Vec v = load(values + i) * splat(factor);
+    if (i + LANES > count) v = only_first(count - i, v);
+    store(values + i, v);
+    most = larger(most, v);
+  }
+  const float largest = greatest(most);
   Vec total = Vec{};
   for (int i = 0; i < count; i += LANES) {
-    const Vec e = exponential(load(values + i) - splat(greatest));
+    const Vec e = exponential(load(values + i) - splat(largest));
     store(values + i, e);
     total += e;
   }
-  return {greatest, sum(total)};
+  return {largest, sum(total)};
 }
 
 // log Σ exp(values)

@@ -15,6 +15,7 @@ from ...decoding.verifier import Verifier
 from ...decoding.watch import Watch
 from ...engine import CachedDecoder, native
 from ...engine.native.interface import Header, field, structure
+from ...engine.room import Room
 from .guard import BatchGuard
 
 Header(__file__, "beam.h", "BeamSearch beam_search()")
@@ -91,6 +92,7 @@ class NativeBeamSearch:
         self._verifier, self._lengths, self._workers = verifier, lengths, workers
         self._beams, self._drafter = beams, drafter
         self._library, self._scratch = native.library(), native.own(self, "beam_search")
+        self._room = Room()
         self.guard = BatchGuard()
 
     @staticmethod
@@ -126,7 +128,7 @@ class NativeBeamSearch:
             self._drafter.engine.follow()
             call.block = self._drafter.block_size
             models[2:] = _handles(self._drafter.engine)
-        kept = self._verifier.describe_queue(batch, call.stack)
+        kept = self._verifier.describe_queue(batch, call.stack, self._room)
         begin = time.perf_counter()
         with Watch(batch.size, batch.shown) as watch:
             call.watch = watch.call
