@@ -1,12 +1,14 @@
 """Decoding from Python."""
 
 import logging
+import threading
 from pathlib import Path
 
 import pytest
 import torch
 
 import specdec_plugin
+from specdec_plugin.api.session import _without_notes
 from specdec_plugin.errors import PluginError
 from tests.support.command_lines import generate_args, hypotheses, run_cli
 
@@ -54,6 +56,23 @@ def test_a_drafter_changes_nothing_but_the_iterations(session, corpus, tiny_draf
     steps = [each.iterations for _, each in pairs]
     assert drafted.statistics.iterations == sum(steps) < greedy.statistics.iterations
     assert drafted.statistics.accepted_tokens > 1 == greedy.statistics.accepted_tokens
+
+
+def test_notes_of_iterators_are_left_out_in_one_thread_only(session, caplog):
+    notes = logging.getLogger("fairseq.tasks.fairseq_task")
+
+    with caplog.at_level(logging.INFO):
+        with _without_notes():
+            notes.info("this thread's")
+            other = threading.Thread(target=notes.info, args=["another's"])
+            other.start()
+            other.join()
+        session.batches(session.split("test"), 5)
+        notes.info("afterwards")
+    assert [each.message for each in caplog.records if each.name == notes.name] == [
+        "another's",
+        "afterwards",
+    ]
 
 
 def test_a_batch_gives_fairseqs_hypotheses(session, corpus):

@@ -198,8 +198,8 @@ class NativeLinear:
             of a part).
         """
         inputs = inputs.float().contiguous()
-        room = Room() if room is None else room
-        out = room.take(count, spans.total * (self.outputs // count))
+        form = count, spans.total * (self.outputs // count)
+        out = inputs.new_empty(form) if room is None else room.take(*form)
         call = native.SourceKvCall(
             inputs=inputs.data_ptr(),
             rows=inputs.size(0),

@@ -147,6 +147,12 @@ def _folder_of(source: Source) -> PackedFolder:
 
 def keep(models: Sequence[nn.Module]) -> None:
     """Keep what will be packed of models, where their checkpoints are mapped."""
+    if identity() is None:
+        logger.warning(
+            "--keep-packed-weights has no effect without native kernels. What is kept already "
+            "stays, for runs that have them."
+        )
+        return
     paths = {source.path: source for model in models for source in sources_of(model)}
     for source in paths.values():
         _folder_of(source).keep()

@@ -1,6 +1,6 @@
 """Memory that is kept from one batch to the next."""
 
-from typing import Optional
+from typing import Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -24,8 +24,13 @@ class Room:
         size = torch.Size(shape).numel()
         if size > MOST:
             self._memory = None
-            return torch.empty(shape)
+            return _empty(shape)
         if self._memory is None or self._memory.numel() < size:
             self._memory = None  # is freed before more is asked for
-            self._memory = torch.empty(min(MOST, size + size // 4))
+            self._memory = _empty((min(MOST, size + size // 4),))
         return self._memory[:size].view(shape)
+
+
+def _empty(shape: Sequence[int]) -> Tensor:
+    """Not of PyTorch's default type and device, which a program may change."""
+    return torch.empty(shape, dtype=torch.float32, device="cpu")

@@ -182,7 +182,7 @@ def test_the_library_that_is_loaded_is_identified(tmp_path, monkeypatch):
     files["none.so"].write_text("no library")
     for name in ("one.so", "other.so"):
         source = f'extern "C" int {name[:-3]}() {{ return 0; }}'
-        command = ["c++", "-shared", "-fPIC", "-x", "c++", "-", "-o", str(files[name])]
+        command = [build.find_compiler(), *"-shared -fPIC -x c++ - -o".split(), str(files[name])]
         subprocess.run(command, input=source, text=True, check=True)
     level = levels.LEVELS[0]
 

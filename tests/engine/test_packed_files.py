@@ -142,6 +142,16 @@ def test_other_kernels_have_other_names_in_the_same_folder(path, monkeypatch):
     assert kept(path) == [packed_files.KEY]
 
 
+def test_without_kernels_what_is_kept_stays(path, monkeypatch, caplog):
+    run(path, keeps=True)
+    files = kept(path)
+    packed_files._folders.clear()
+    monkeypatch.setattr(packed_files, "identity", lambda: None)
+    packed_files.keep([checkpoints.load(path)])
+    assert kept(path) == files and len(files) > 1
+    assert "no effect without native kernels" in caplog.text
+
+
 def test_a_file_that_was_cut_is_not_used(path, packed):
     _, expected = run(path, keeps=True)
     for name in kept(path):

@@ -3,7 +3,9 @@
 import io
 import os
 import pickle
+import time
 from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict
@@ -230,6 +232,26 @@ def test_hostile_objects_are_refused_unrun(
     assert os.environ.get("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD") == ("1" if override else None)
     torch.load(path, weights_only=False)
     assert marker.exists(), "the hostile file is harmless, so this test shows nothing"
+
+
+def test_threads_that_load_at_once_leave_the_environment_as_it_was(
+    tiny_verifier: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+    monkeypatch.setenv(name, "1")
+    load, seen = torch.load, []
+
+    def slow(*args: Any, **kwargs: Any) -> Any:
+        seen.append(os.environ.get(name))
+        time.sleep(0.02)
+        return load(*args, **kwargs)
+
+    monkeypatch.setattr(torch, "load", slow)
+    with ThreadPoolExecutor(4) as pool:
+        read = pool.map(checkpoint_utils.load_checkpoint_to_cpu, [tiny_verifier] * 8)
+        assert len(list(read)) == 8
+    assert seen == [None] * 8
+    assert os.environ[name] == "1"
 
 
 @pytest.mark.parametrize("read", READERS)

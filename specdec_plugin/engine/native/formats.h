@@ -21,7 +21,8 @@ constexpr bool is_integer(Format format) {
 
 // A panel is what one thread computes at once: PANEL outputs for up to TILE rows, all sums in
 // registers, every weight read once. Panels follow each other in memory as they are read. With
-// AVX-512 31 of its 32 registers are in use: 28 sums, the weights and an input.
+// AVX-512, float32 and its instructions for other formats, 31 of 32 registers are in use: 28 sums,
+// the weights and an input.
 constexpr int VECTORS = 2;
 constexpr int PANEL = VECTORS * LANES;
 constexpr int TILE = LANES == 16 ? 14 : 6;

@@ -79,8 +79,8 @@ class Pool {
   }
 };
 
-// Room for `count` numbers at a multiple of 64 bytes, so that no vector lies in two lines of the
-// cache. Nothing is written to it.
+// Room for `count` numbers at a multiple of 64 bytes: heads of whole vectors lie in as few lines of
+// the cache as they can. Nothing is written to it.
 template <class Number>
 class Scratch {
  public:

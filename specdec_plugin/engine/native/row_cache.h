@@ -13,7 +13,7 @@ namespace native {
 class RowCache {
  public:
   // Makes room for `slots` slots in each of `rows` rows, and points `call` there. What was stored
-  // stays, unless there are other rows or other layers than before.
+  // stays, unless there are more or fewer rows, layers or heads than before.
   void fit(StackCall& call, const Stack& stack, int rows, int slots) {
     const size_t lines = stack.layers.size() * 2 * rows * stack.heads;
     const int head_dim = stack.dim / stack.heads;

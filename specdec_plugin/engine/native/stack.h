@@ -284,8 +284,8 @@ class Pass {
     }
   }
 
-  // With so many queries it pays to gather keys and values: in the cache they are kilobytes apart
-  // and share few sets of the processor's cache.
+  // With so many queries it pays to gather keys and values: where the cache is not by head, they are
+  // kilobytes apart and share few sets of the processor's cache.
   static constexpr int MANY = 4;
 
   template <class AnySlots>
