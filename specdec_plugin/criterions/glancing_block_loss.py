@@ -7,7 +7,6 @@ from typing import Any, Dict, List, Tuple
 import torch
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
-from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
 from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from omegaconf import II
@@ -18,6 +17,7 @@ from ..data.counter_random import counter_uniform
 from ..errors import PluginError
 from ..fairseq_compat.options import option
 from ..models.block_nat import BlockPrediction, Glancing
+from .distilled_loss import Teacher, distilled_loss
 
 # Purposes of random numbers; see counter_uniform.
 _STARTS, _REVEALED = 1, 2
@@ -98,18 +98,13 @@ class GlancingBlockLoss(FairseqCriterion):
         prediction = model(**sample["net_input"], blocks=blocks, glancing=glancing)
 
         target = blocks.targets[prediction.scored]
-        lprobs = utils.log_softmax(prediction.logits, dim=-1)
-        losses, nlls = label_smoothed_nll_loss(
-            lprobs, target.unsqueeze(-1), cfg.label_smoothing, reduce=False
-        )
+        teacher = None
         if self.task.teacher is not None and model.training:
-            divergence = self._divergence(model, sample, blocks, prediction)
-            share = cfg.teacher_weight
-            losses = (1 - share) * losses + share * divergence
+            teacher = self._teacher(model, sample, blocks, prediction)
         positions = torch.arange(blocks.scored.size(2), device=target.device)
         weights = (cfg.position_decay**positions).expand_as(blocks.scored)[prediction.scored]
-        # Under --cpu-autocast a dot product would be summed in bfloat16.
-        loss, nll, size = (losses * weights).sum(), (nlls * weights).sum(), weights.sum()
+        loss, nll = distilled_loss(prediction.logits, target, weights, cfg.label_smoothing, teacher)
+        size = weights.sum()
         logging_output = {
             "loss": loss.data,
             "nll_loss": nll.data,
@@ -121,27 +116,29 @@ class GlancingBlockLoss(FairseqCriterion):
             logging_output.update(_acceptance(prediction, blocks))
         return loss, size, logging_output
 
-    def _divergence(
+    def _teacher(
         self, model: Any, sample: Dict[str, Any], blocks: Blocks, prediction: BlockPrediction
-    ) -> Tensor:
-        """T² · KL(teacher ‖ drafter) at each scored position (Hinton et al. 2015), (scored,).
+    ) -> Teacher:
+        """What the teacher predicts at each scored position.
 
         The teacher reads all target tokens before a position. The drafter reads only the prefix
         of its block, so its distribution is wider.
         """
-        temperature = self.cfg.teacher_temperature
         positions = blocks.starts.unsqueeze(2) + torch.arange(
             blocks.scored.size(2), device=blocks.starts.device
         )
         rows = torch.arange(positions.size(0), device=positions.device)
         rows = rows.view(-1, 1, 1).expand_as(positions)
         scored = prediction.scored
-        teacher = self.task.teacher
-        logits = teacher.logits(sample["net_input"], model.encoder, prediction.encoder_out)
-        wanted = utils.log_softmax(logits[rows[scored], positions[scored]] / temperature, dim=-1)
-        drafted = utils.log_softmax(prediction.logits / temperature, dim=-1)
-        divergence = torch.nn.functional.kl_div(drafted, wanted, reduction="none", log_target=True)
-        return temperature**2 * divergence.sum(-1)
+        logits = self.task.teacher.logits(
+            sample["net_input"], model.encoder, prediction.encoder_out
+        )
+        return Teacher(
+            logits.flatten(0, 1),
+            rows[scored] * logits.size(1) + positions[scored],
+            self.cfg.teacher_weight,
+            self.cfg.teacher_temperature,
+        )
 
     def _blocks(self, model: Any, sample: Dict[str, Any], epoch: int) -> Blocks:
         target = sample["target"]

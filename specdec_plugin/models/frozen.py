@@ -150,4 +150,7 @@ class FrozenVerifier:
         self.model.to(tokens.device)
         if getattr(encoder, "attached", None) is not self.model.encoder:
             encoder_out = self.model.encoder(net_input["src_tokens"], net_input["src_lengths"])
-        return self.model.decoder(tokens, encoder_out=encoder_out)[0]
+        decoder = self.model.decoder
+        features, _ = decoder(tokens, encoder_out=encoder_out, features_only=True)
+        # PyTorch would copy the projection for each row: fairseq's features are transposed.
+        return decoder.output_layer(features.contiguous())
