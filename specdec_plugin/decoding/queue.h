@@ -9,6 +9,7 @@
 #include "decoding/verify.h"
 #include "decoding/watch.h"
 #include "engine/native/row_cache.h"
+#include "engine/native/source_rows.h"
 
 namespace native {
 
@@ -17,10 +18,12 @@ class QueueWorker {
  public:
   // Decodes sentences as long as any waits. next: the index in `call.order` of the next one. index:
   // of this worker.
-  void run(const Stack& stack, const Linear* projection, const QueueCall& call,
-           std::atomic<int>& next, Watch& watch, int index, int threads) {
+  void run(const Stack& stack, const Linear* projection, const Linear& source_in,
+           const QueueCall& call, std::atomic<int>& next, Watch& watch, int index, int threads) {
     start(call);
-    while (!watch.stopped(index) && admit(call, next)) {
+    sources_.begin(source_in, call.source, call.rows);
+    sources_.describe(verify_.stack);
+    while (!watch.stopped(index) && admit(call, next, threads)) {
       const int64_t longest = *std::max_element(lengths_.begin(), lengths_.begin() + count());
       cache_.fit(verify_.stack, stack, call.rows, int(longest) + 1);
       verification_.run(stack, projection, verify_, threads);
@@ -40,6 +43,7 @@ class QueueWorker {
   Verification verification_;
   VerifyCall verify_;
   RowCache cache_;
+  SourceRows sources_;
   std::vector<int64_t> sentences_, slots_, keys_;  // (rows)
   std::vector<int64_t> tokens_, lengths_;          // (rows, room_), (rows)
   std::vector<float> scores_;                      // (rows, room_)
@@ -67,7 +71,7 @@ class QueueWorker {
     if (call.keys) verify_.rows.sampling.keys = keys_.data();
     verify_.rows.sampling.lengths = lengths_.data();
     verify_.stack.row_index = slots_.data();
-    verify_.stack.source_index = sentences_.data();
+    verify_.stack.source_index = slots_.data();
     int64_t* results = results_.data();
     for (int64_t** each :
          {&verify_.drafted, &verify_.kept, &verify_.added, &verify_.lengths, &verify_.ended})
@@ -75,12 +79,13 @@ class QueueWorker {
   }
 
   // Lets waiting sentences take free rows; tells whether there are any rows.
-  bool admit(const QueueCall& call, std::atomic<int>& next) {
+  bool admit(const QueueCall& call, std::atomic<int>& next, int threads) {
     while (count() < call.rows) {
       const int index = next.fetch_add(1);
       if (index >= call.sentences) break;
       const int row = count()++;
       sentences_[row] = call.order[index];
+      sources_.load(sentences_[row], slots_[row], threads);
       if (call.keys) keys_[row] = call.keys[sentences_[row]];
       lengths_[row] = 0;
       tokens_[size_t(row) * room_] = call.bos;
@@ -115,15 +120,16 @@ class QueueWorker {
 // Workers that take sentences from one queue.
 class Queue {
  public:
-  void run(const Stack& stack, const Linear* projection, QueueCall& call, int threads) {
+  void run(const Stack& stack, const Linear* projection, const Linear& source_in, QueueCall& call,
+           int threads) {
     while (int(workers_.size()) < call.workers) workers_.emplace_back(new QueueWorker);
     std::atomic<int> next{0};
     Watch watch(call.watch);
     if (call.workers == 1) {
-      workers_[0]->run(stack, projection, call, next, watch, 0, threads);
+      workers_[0]->run(stack, projection, source_in, call, next, watch, 0, threads);
     } else {
       parallel(call.workers, [&](const Team& team) {
-        workers_[team.index]->run(stack, projection, call, next, watch, team.index, 1);
+        workers_[team.index]->run(stack, projection, source_in, call, next, watch, team.index, 1);
         watch.leave(team);
       });
     }
@@ -139,9 +145,10 @@ class Queue {
   std::vector<std::unique_ptr<QueueWorker>> workers_;
 };
 
+// source_in: makes keys and values of the source.
 extern "C" void queue_run(Queue* queue, const Stack* stack, const Linear* projection,
-                          QueueCall* call, int threads) {
-  queue->run(*stack, projection, *call, threads);
+                          const Linear* source_in, QueueCall* call, int threads) {
+  queue->run(*stack, projection, *source_in, *call, threads);
 }
 
 }  // namespace native

@@ -14,7 +14,6 @@ from torch import Tensor
 
 from ..engine import native
 from ..engine.native.interface import Header, field, structure
-from ..engine.room import Room
 from .native_verification import NativeVerification
 from .state import Batch
 from .verifier import Verifier
@@ -34,6 +33,7 @@ class QueueCall(ctypes.Structure):
     """Sentences that are decoded without drafts."""
 
     verify = field("VerifyCall", "how; rows, cache and results are the workers' own")
+    source = field("SourceKvCall", "the sentences' sources, without a result")
     sentences = field("int")
     order = field("const int64_t*", "(sentences) in which they are begun")
     watch = field("WatchCall", "who is told what is done")
@@ -84,7 +84,6 @@ class Queue:
     ) -> None:
         self._verifier, self._verification, self._workers = verifier, verification, workers
         self._library, self._scratch = native.library(), native.own(self, "queue")
-        self._room = Room()
 
     def run(self, batch: Batch) -> List[Dict[str, Any]]:
         """Decode a batch: ``tokens`` and ``positional_scores`` (length,) of each sentence.
@@ -109,7 +108,7 @@ class Queue:
             scores=scores.data_ptr(),
             lengths=lengths.data_ptr(),
         )
-        kept = self._verifier.describe_queue(batch, call.verify.stack, self._room)
+        source_in, kept = self._verifier.describe_queue(batch, call.verify.stack, call.source)
         begin = time.perf_counter()
         handles = verification.describe(batch.constraints, call.verify)
         if batch.sampler is not None:
@@ -117,7 +116,7 @@ class Queue:
             call.keys = batch.sampler.keys.data_ptr()
         with Watch(size, batch.shown) as watch:
             call.watch = watch.call
-            self._library.queue_run(self._scratch, *handles, ctypes.byref(call), threads)
+            self._library.queue_run(self._scratch, *handles, source_in, ctypes.byref(call), threads)
         del kept
         verification.count(call.verify, time.perf_counter() - begin)
         return [

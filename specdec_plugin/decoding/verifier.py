@@ -1,14 +1,13 @@
 """The model that is accelerated, or several of them (an ensemble)."""
 
 import math
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
 from ..engine import CachedDecoder, Engine
 from ..engine.output_projection import Scores
-from ..engine.room import Room
 from .state import Batch, Rows
 from .statistics import Statistics
 
@@ -66,13 +65,15 @@ class Verifier:
                 for engine, out in zip(self.engines, batch.encoder_outs)
             ]
 
-    def describe_queue(self, batch: Batch, call: Any, room: Room) -> List[Tensor]:
+    def describe_queue(
+        self, batch: Batch, call: Any, source: Any
+    ) -> Tuple[Optional[int], List[Any]]:
         """Describe a batch for kernels that decode it; as the decoder does."""
         engine = self.engines[0]
         assert isinstance(engine, CachedDecoder)
         longest = batch.constraints.max_len + 1
         with self.statistics.timed("verifier"):
-            return engine.describe_queue(batch.encoder_outs[0], longest, call, room)
+            return engine.describe_queue(batch.encoder_outs[0], longest, call, source)
 
     def scores(self, fed: Tensor, suppressed_id: int) -> Scores:
         """Scores of what follows each fed token.

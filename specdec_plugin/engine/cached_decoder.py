@@ -18,7 +18,6 @@ from .linear import Linear, NativeLinear, parameters_of
 from .native_layers import NativeLayers
 from .output_projection import OutputProjection
 from .positions import PositionTable
-from .room import Room
 from .spans import Spans, amid
 from .weights import Packed
 
@@ -445,9 +444,9 @@ class CachedDecoder(Packed):
         call.source_lengths = native.pointer(state.source_lengths)
 
     def describe_queue(
-        self, encoder_out: EncoderOut, longest: int, call: Any, room: Room
-    ) -> List[Tensor]:
-        """Point ``call`` to a batch of which some rows are decoded at a time.
+        self, encoder_out: EncoderOut, longest: int, call: Any, source: native.SourceKvCall
+    ) -> Tuple[Optional[int], List[Any]]:
+        """Point ``call`` and ``source`` to a batch of which some rows are decoded at a time.
 
         Nothing of its source is padded. Only where :attr:`on_torch` is None.
 
@@ -455,10 +454,11 @@ class CachedDecoder(Packed):
             encoder_out: as for :meth:`start`.
             longest: tokens that a row may have.
             call: a :class:`native.StackCall`.
-            room: for keys and values of the source.
+            source: what keys and values of the source are made of.
 
         Returns:
-            what has to be kept while the call is used.
+            the kernels' handle of the linear map that makes them, and what has to be kept while the
+            calls are used.
 
         Raises:
             PluginError: as for :meth:`embed`.
@@ -466,16 +466,14 @@ class CachedDecoder(Packed):
         self._describe_positions(0, longest, call)
         encoded = encoder_out["encoder_out"][0].detach().transpose(0, 1)
         padding = _padding_of(encoder_out)
-        rows, source = encoded.shape[:2]
+        rows, width = encoded.shape[:2]
         if padding is not None and amid(padding):
             encoded, padding, _ = _moved_to_front(encoded, padding)
-        spans = Spans.of(rows, source, padding)
-        count = 2 * len(self.decoder.layers)
+        spans = Spans.of(rows, width, padding)
         assert isinstance(self._source_in, NativeLinear)
-        source_kv = self._source_in.by_vector(encoded, spans, count, self._heads, room)
-        call.source_kv, call.source_starts = source_kv.data_ptr(), spans.starts.data_ptr()
-        call.sources, call.source_length = rows, spans.longest
-        return [source_kv, spans.starts]
+        count = 2 * len(self.decoder.layers)
+        inputs = self._source_in.describe(encoded, spans, count, self._heads, source)
+        return self._source_in.handle, [inputs, spans]
 
     def _describe_positions(self, longest: int, new: int, call: Any) -> None:
         if self._positions is not None:

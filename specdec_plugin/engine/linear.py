@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from . import native
 from .packed_files import Place
-from .room import Room
 from .spans import Spans
 from .weights import NotFiniteError, is_finite
 
@@ -176,14 +175,7 @@ class NativeLinear:
         )
         return out
 
-    def by_vector(
-        self,
-        inputs: Tensor,
-        spans: Spans,
-        count: int,
-        heads: int,
-        room: Optional[Room] = None,
-    ) -> Tensor:
+    def by_vector(self, inputs: Tensor, spans: Spans, count: int, heads: int) -> Tensor:
         """The same, for outputs that are ``count`` vectors of ``heads`` parts each.
 
         Args:
@@ -191,27 +183,31 @@ class NativeLinear:
             spans: which of them count.
             count: how many vectors.
             heads: parts of each.
-            room: for the result; None: it has memory of its own.
 
         Returns:
             (count, total * outputs / count); behind each other for each row: (heads, length, size
             of a part).
         """
-        inputs = inputs.float().contiguous()
-        form = count, spans.total * (self.outputs // count)
-        out = inputs.new_empty(form) if room is None else room.take(*form)
-        call = native.SourceKvCall(
-            inputs=inputs.data_ptr(),
-            rows=inputs.size(0),
-            stride=inputs.size(1),
-            begins=spans.begins.data_ptr(),
-            starts=spans.starts.data_ptr(),
-            count=count,
-            heads=heads,
-            out=out.data_ptr(),
-        )
+        call = native.SourceKvCall()
+        inputs = self.describe(inputs, spans, count, heads, call)
+        out = inputs.new_empty(count, spans.total * (self.outputs // count))
+        call.out = out.data_ptr()
         self._library.linear_source_kv(self.handle, ctypes.byref(call), torch.get_num_threads())
         return out
+
+    def describe(
+        self, inputs: Tensor, spans: Spans, count: int, heads: int, call: native.SourceKvCall
+    ) -> Tensor:
+        """Point ``call`` to what :meth:`by_vector` takes, without a result.
+
+        Returns:
+            the inputs, which have to be kept, as have the spans, while the call is used.
+        """
+        inputs = inputs.float().contiguous()
+        call.inputs, call.rows, call.stride = inputs.data_ptr(), inputs.size(0), inputs.size(1)
+        call.begins, call.starts = spans.begins.data_ptr(), spans.starts.data_ptr()
+        call.count, call.heads = count, heads
+        return inputs
 
     def scores(self, inputs: Tensor, suppressed_id: int) -> Tuple[Tensor, Tensor]:
         """:meth:`__call__`, and the log of the sum of exponentials of each row, (rows,).

@@ -48,6 +48,11 @@ class StackCall(ctypes.Structure):
     source_kv = field(
         "const float*", "(layers, 2, then by row of the source: heads, length, head dim), or null"
     )
+    source_stride = field(
+        "int64_t",
+        "floats from one row of the source to the next, each (layers, 2, heads, length, head dim); "
+        "0: source_kv is in that other order",
+    )
     source_length = field("int", "the greatest length")
     source_starts = field(
         "const int64_t*",

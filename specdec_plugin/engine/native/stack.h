@@ -284,8 +284,8 @@ class Pass {
     }
   }
 
-  // With so many queries it pays to gather keys and values: where the cache is not by head, they are
-  // kilobytes apart and share few sets of the processor's cache.
+  // With so many queries it pays to gather keys and values: where the cache is not by head, they
+  // are kilobytes apart and share few sets of the processor's cache.
   static constexpr int MANY = 4;
 
   template <class AnySlots>
@@ -325,7 +325,8 @@ class Pass {
     return size_t(call.by_head ? dim_ / heads_ : dim_);
   }
 
-  // Where the first slot of a head begins in a row of the cache. shift: where it begins in a vector.
+  // Where the first slot of a head begins in a row of the cache. shift: where it begins in a
+  // vector.
   size_t in_cache(const StackCall& call, int shift) const {
     return call.by_head ? size_t(shift) * call.capacity : size_t(shift);
   }
@@ -382,25 +383,41 @@ class Pass {
     }
   }
 
-  void attend_cross(const Team& team, const StackCall& call, size_t index) {
-    const int head_dim = dim_ / heads_, width = call.width, most = call.source_length;
-    const float factor = 1.0f / std::sqrt(float(head_dim));
+  // Keys and values of one head of a row of the source.
+  struct SourceSlots {
+    Slots keys, values;
+    int count;
+  };
+
+  SourceSlots source_slots(const StackCall& call, size_t index, size_t source, int head) const {
+    const size_t head_dim = dim_ / heads_;
+    const float* first = call.source_kv;
+    if (call.source_stride) {
+      const size_t slots = call.source_lengths[source], all = slots * dim_;
+      first += source * call.source_stride + 2 * index * all + head * slots * head_dim;
+      return {{first, head_dim}, {first + all, head_dim}, int(slots)};
+    }
     const int64_t* starts = call.source_starts;
-    const size_t all = (starts ? starts[call.sources] : sources_of(call) * most) * dim_;
+    const size_t most = call.source_length,
+                 all = (starts ? starts[call.sources] : sources_of(call) * most) * dim_,
+                 start = starts ? starts[source] : source * most,
+                 slots = starts ? starts[source + 1] - start : most;
+    first += 2 * index * all + start * dim_ + head * slots * head_dim;
+    const int count = int(call.source_lengths ? call.source_lengths[source] : slots);
+    return {{first, head_dim}, {first + all, head_dim}, count};
+  }
+
+  void attend_cross(const Team& team, const StackCall& call, size_t index) {
+    const int head_dim = dim_ / heads_, width = call.width;
+    const float factor = 1.0f / std::sqrt(float(head_dim));
     float* scores = &scores_[team.index * score_stride_];
     for (int item = team.begin(call.rows * heads_); item < team.end(call.rows * heads_); ++item) {
       const int row = item / heads_, head = item % heads_, shift = head * head_dim;
-      const size_t source = source_index(call, row);
-      const int slots = starts ? int(starts[source + 1] - starts[source]) : most;
-      const size_t start = starts ? starts[source] : source * most;
-      const float* first =
-          call.source_kv + 2 * index * all + start * dim_ + size_t(head) * slots * head_dim;
-      const int length = call.source_lengths ? int(call.source_lengths[source]) : slots;
-      const Slots keys = {first, size_t(head_dim)}, values = {first + all, size_t(head_dim)};
+      const SourceSlots source = source_slots(call, index, source_index(call, row), head);
       for (int i = 0; i < width; ++i) {
         const size_t input = size_t(row) * width + i;
-        attend(&wide_[input * dim_ + shift], factor, keys, values, length, nullptr, head_dim,
-               scores, &attended_[input * dim_ + shift]);
+        attend(&wide_[input * dim_ + shift], factor, source.keys, source.values, source.count,
+               nullptr, head_dim, scores, &attended_[input * dim_ + shift]);
       }
     }
   }

@@ -9,6 +9,7 @@
 
 #include "decoding/watch.h"
 #include "engine/native/row_cache.h"
+#include "engine/native/source_rows.h"
 #include "engine/native/stack.h"
 #include "vocab/best.h"
 
@@ -38,10 +39,12 @@ class BeamWorker {
   // Searches as long as any sentence waits. With `call.block`, the drafter searches first and the
   // model verifies its steps, once a single sentence is left. next: the index in `call.order` of
   // the next sentence. index: of this worker.
-  void run(const Scorer& model, const Scorer& drafter, const BeamCall& call, std::atomic<int>& next,
-           Watch& watch, int index, int threads) {
+  void run(const Scorer& model, const Scorer& drafter, const Linear& source_in,
+           const BeamCall& call, std::atomic<int>& next, Watch& watch, int index, int threads) {
     start(model, call);
-    while (!watch.stopped(index) && admit(call, next)) {
+    loaded_.begin(source_in, call.source, call.active);
+    loaded_.describe(fed_call_);
+    while (!watch.stopped(index) && admit(call, next, threads)) {
       const auto begin = std::chrono::steady_clock::now();
       const bool alone = may_draft(call, next);
       const int64_t first = active_[0].step;
@@ -74,6 +77,7 @@ class BeamWorker {
 
   Pass pass_;
   RowCache cache_;
+  SourceRows loaded_;
   StackCall fed_call_;
   int beams_, vocabulary_, dim_, room_;
   int64_t stopped_;  // the step at which the last sentence that advanced stopped
@@ -107,11 +111,12 @@ class BeamWorker {
   }
 
   // Lets waiting sentences take free slots; tells whether any sentence is searched.
-  bool admit(const BeamCall& call, std::atomic<int>& next) {
+  bool admit(const BeamCall& call, std::atomic<int>& next, int threads) {
     while (!free_.empty()) {
       const int index = next.fetch_add(1);
       if (index >= call.sentences) break;
       active_.push_back({call.order[index], 0, free_.back()});
+      loaded_.load(call.order[index], free_.back(), threads);
       for (int beam = 0; beam < beams_; ++beam)
         ancestors_[(free_.back() * beams_ + beam) * room_] = free_.back() * beams_ + beam;
       free_.pop_back();
@@ -172,7 +177,7 @@ class BeamWorker {
     for (auto* each : {&rows_, &sources_, &fed_, &starts_}) each->resize(count);
     for (int i = 0; i < count; ++i) {
       rows_[i] = inputs_[i].cache_row;
-      sources_[i] = inputs_[i].row / beams_;
+      sources_[i] = inputs_[i].cache_row / beams_;
       starts_[i] = inputs_[i].step;
       fed_[i] = call.tokens[at(call, inputs_[i].step, inputs_[i].row)];
     }
@@ -434,15 +439,16 @@ class BeamWorker {
 // Workers that take sentences from one queue.
 class BeamSearch {
  public:
-  void run(const Scorer& model, const Scorer& drafter, BeamCall& call, int threads) {
+  void run(const Scorer& model, const Scorer& drafter, const Linear& source_in, BeamCall& call,
+           int threads) {
     while (int(workers_.size()) < call.workers) workers_.emplace_back(new BeamWorker);
     std::atomic<int> next{0};
     Watch watch(call.watch);
     if (call.workers == 1) {
-      workers_[0]->run(model, drafter, call, next, watch, 0, threads);
+      workers_[0]->run(model, drafter, source_in, call, next, watch, 0, threads);
     } else {
       parallel(call.workers, [&](const Team& team) {
-        workers_[team.index]->run(model, drafter, call, next, watch, team.index, 1);
+        workers_[team.index]->run(model, drafter, source_in, call, next, watch, team.index, 1);
         watch.leave(team);
       });
     }
@@ -461,11 +467,11 @@ class BeamSearch {
   std::vector<std::unique_ptr<BeamWorker>> workers_;
 };
 
-// drafter: null for none.
+// drafter: null for none. source_in: makes keys and values of the source.
 extern "C" void beam_search_run(BeamSearch* search, Stack* stack, const Linear* projection,
-                                Stack* drafter, const Linear* drafter_projection, BeamCall* call,
-                                int threads) {
-  search->run({stack, projection}, {drafter, drafter_projection}, *call, threads);
+                                Stack* drafter, const Linear* drafter_projection,
+                                const Linear* source_in, BeamCall* call, int threads) {
+  search->run({stack, projection}, {drafter, drafter_projection}, *source_in, *call, threads);
 }
 
 }  // namespace native

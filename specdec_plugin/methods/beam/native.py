@@ -15,7 +15,6 @@ from ...decoding.verifier import Verifier
 from ...decoding.watch import Watch
 from ...engine import CachedDecoder, native
 from ...engine.native.interface import Header, field, structure
-from ...engine.room import Room
 from .guard import BatchGuard
 
 Header(__file__, "beam.h", "BeamSearch beam_search()")
@@ -25,7 +24,8 @@ Header(__file__, "beam.h", "BeamSearch beam_search()")
 class BeamCall(ctypes.Structure):
     """A beam search of a batch; rows are numbered ``sentence * beams + beam``."""
 
-    stack = field("StackCall", "of the verifier's decoder: positions and source")
+    stack = field("StackCall", "of the verifier's decoder: positions")
+    source = field("SourceKvCall", "the sentences' sources, without a result")
     watch = field("WatchCall", "who is told what is done")
     sentences = field("int", "of the batch")
     beams = field("int", "B")
@@ -92,7 +92,6 @@ class NativeBeamSearch:
         self._verifier, self._lengths, self._workers = verifier, lengths, workers
         self._beams, self._drafter = beams, drafter
         self._library, self._scratch = native.library(), native.own(self, "beam_search")
-        self._room = Room()
         self.guard = BatchGuard()
 
     @staticmethod
@@ -128,11 +127,13 @@ class NativeBeamSearch:
             self._drafter.engine.follow()
             call.block = self._drafter.block_size
             models[2:] = _handles(self._drafter.engine)
-        kept = self._verifier.describe_queue(batch, call.stack, self._room)
+        source_in, kept = self._verifier.describe_queue(batch, call.stack, call.source)
         begin = time.perf_counter()
         with Watch(batch.size, batch.shown) as watch:
             call.watch = watch.call
-            self._library.beam_search_run(self._scratch, *models, ctypes.byref(call), threads)
+            self._library.beam_search_run(
+                self._scratch, *models, source_in, ctypes.byref(call), threads
+            )
         del kept
         self._verifier.spent(time.perf_counter() - begin, call.scoring_seconds)
         self.guard.record(
