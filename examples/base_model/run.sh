@@ -55,7 +55,8 @@ step "model: $layers+$layers layers, d=$((256 * width)), grown from the small on
     --width "$width" --layers "$layers" --noise 0.02 --output "$output/base.start.pt"
 [ -e "$base" ] || {
     fairseq_train "$bin" -s src -t tgt --task specdec_translation --arch transformer \
-        "${small[@]}" "${small_training[@]}" --seed 1 --dropout "${DROPOUT_BASE:-0}" --keep-interval-updates 3 \
+        "${small[@]}" "${small_training[@]}" --seed 1 --dropout "${DROPOUT_BASE:-0}" \
+        --keep-interval-updates 3 \
         --finetune-from-model "$output/base.start.pt" \
         --criterion projected_cross_entropy --label-smoothing 0.1 \
         --lr "${LR_BASE:-5e-4}" --lr-scheduler polynomial_decay --total-num-update "$updates" \

@@ -54,12 +54,7 @@ class StackCall(ctypes.Structure):
         "0: source_kv is in that other order",
     )
     source_length = field("int", "the greatest length")
-    source_starts = field(
-        "const int64_t*",
-        "(source rows + 1) the lengths of those before, summed; null: source_length each",
-    )
     source_lengths = field("const int64_t*", "(source rows) of which so many are symbols; or null")
-    sources = field("int", "rows of the source; 0: total_rows / beams")
     source_index = field(
         "const int64_t*", "(rows) which of them each row reads; null: its row of the cache / beams"
     )

@@ -50,7 +50,6 @@ class SourceRows {
     call.source_stride = int64_t(stride());
     call.source_length = int(longest_);
     call.source_lengths = lengths_.data();
-    call.sources = int(lengths_.size());
   }
 
  private:

@@ -47,7 +47,7 @@ static inline int beams_of(const StackCall& call) { return std::max(call.beams, 
 
 // Rows of the source.
 static inline size_t sources_of(const StackCall& call) {
-  return call.sources ? size_t(call.sources) : size_t(call.total_rows / beams_of(call));
+  return size_t(call.total_rows / beams_of(call));
 }
 
 // The row of the source that a row of the batch reads.
@@ -397,12 +397,8 @@ class Pass {
       first += source * call.source_stride + 2 * index * all + head * slots * head_dim;
       return {{first, head_dim}, {first + all, head_dim}, int(slots)};
     }
-    const int64_t* starts = call.source_starts;
-    const size_t most = call.source_length,
-                 all = (starts ? starts[call.sources] : sources_of(call) * most) * dim_,
-                 start = starts ? starts[source] : source * most,
-                 slots = starts ? starts[source + 1] - start : most;
-    first += 2 * index * all + start * dim_ + head * slots * head_dim;
+    const size_t slots = call.source_length, all = sources_of(call) * slots * dim_;
+    first += 2 * index * all + (source * heads_ + head) * slots * head_dim;
     const int count = int(call.source_lengths ? call.source_lengths[source] : slots);
     return {{first, head_dim}, {first + all, head_dim}, count};
   }

@@ -42,8 +42,8 @@ class BeamWorker {
   void run(const Scorer& model, const Scorer& drafter, const Linear& source_in,
            const BeamCall& call, std::atomic<int>& next, Watch& watch, int index, int threads) {
     start(model, call);
-    loaded_.begin(source_in, call.source, call.active);
-    loaded_.describe(fed_call_);
+    source_rows_.begin(source_in, call.source, call.active);
+    source_rows_.describe(fed_call_);
     while (!watch.stopped(index) && admit(call, next, threads)) {
       const auto begin = std::chrono::steady_clock::now();
       const bool alone = may_draft(call, next);
@@ -77,7 +77,7 @@ class BeamWorker {
 
   Pass pass_;
   RowCache cache_;
-  SourceRows loaded_;
+  SourceRows source_rows_;
   StackCall fed_call_;
   int beams_, vocabulary_, dim_, room_;
   int64_t stopped_;  // the step at which the last sentence that advanced stopped
@@ -116,7 +116,7 @@ class BeamWorker {
       const int index = next.fetch_add(1);
       if (index >= call.sentences) break;
       active_.push_back({call.order[index], 0, free_.back()});
-      loaded_.load(call.order[index], free_.back(), threads);
+      source_rows_.load(call.order[index], free_.back(), threads);
       for (int beam = 0; beam < beams_; ++beam)
         ancestors_[(free_.back() * beams_ + beam) * room_] = free_.back() * beams_ + beam;
       free_.pop_back();
