@@ -1,7 +1,7 @@
 """What fairseq's greedy search may not choose, as masks over log-probabilities."""
 
 import math
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
 import torch
 from torch import Tensor
@@ -39,7 +39,7 @@ class Constraints(NamedTuple):
     no_repeat_ngram_size: int = 0
     source_lengths: Optional[Tensor] = None
 
-    def select(self, rows: Tensor) -> "Constraints":
+    def select(self, rows: Union[Tensor, slice]) -> "Constraints":
         """The same rules for some of the rows."""
         return self if self.prefix is None else self._replace(prefix=self.prefix[rows])
 

@@ -10,7 +10,7 @@ probable as the last one are left too.
 
 import ctypes
 import math
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 import torch
 from torch import Tensor
@@ -79,7 +79,7 @@ class Sampler(NamedTuple):
     top_k: int = 0
     top_p: float = 0.0
 
-    def select(self, rows: Tensor) -> "Sampler":
+    def select(self, rows: Union[Tensor, slice]) -> "Sampler":
         """The same for some of the rows."""
         return self._replace(keys=self.keys[rows])
 

@@ -1,0 +1,47 @@
+"""Freed memory goes back to the system, but not after every batch."""
+
+import ctypes
+import sys
+from typing import List
+
+import pytest
+
+from specdec_plugin.engine.free_memory import SECONDS, FreeMemory, glibc_trim
+
+
+def test_it_trims_once_in_some_seconds() -> None:
+    now, calls = [0.0], list[int]()
+    memory = FreeMemory(calls.append, lambda: now[0])
+    for now[0] in (0.0, SECONDS / 2, SECONDS, SECONDS * 1.5, SECONDS * 2):
+        memory.give_back()
+    assert calls == [0, 0]
+
+
+def test_without_a_function_nothing_happens() -> None:
+    FreeMemory(None, iter([0.0]).__next__).give_back()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is for Linux")
+def test_holes_in_the_heap_leave_the_process() -> None:
+    libc, trim = ctypes.CDLL(None), glibc_trim()
+    if trim is None:
+        pytest.skip("another C library than glibc")
+    libc.malloc.restype, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_void_p]
+    size, blocks = 60_000, list[int]()
+    for _ in range(2_000):  # small enough for the heap
+        blocks.append(libc.malloc(size))
+        ctypes.memset(blocks[-1], 1, size)
+    last = blocks.pop()
+    for block in blocks:
+        libc.free(block)
+    before = resident()
+    trim(0)
+    libc.free(last)
+    assert before - resident() > 50  # of 120
+
+
+def resident() -> int:
+    """MB of this process."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        found: List[int] = [int(line.split()[1]) for line in file if line.startswith("VmRSS")]
+    return found[0] // 1024
