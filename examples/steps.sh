@@ -178,7 +178,7 @@ denoise() {  # BIN FOLDER UPDATES LR
     done
     cp "$1/dict.src.txt" "$2/data/dict.txt"
     fairseq_train "$2/data" --user-dir "$plugin" --task denoising "${shape[@]}" \
-        "${bart_training[@]}" ${device:+"$device"} --criterion cross_entropy --dropout 0.1 \
+        "${bart_training[@]}" ${device:+"$device"} --criterion projected_cross_entropy --dropout 0.1 \
         --mask 0.3 --mask-length span-poisson --poisson-lambda 3 --replace-length 1 --rotate 0 \
         --permute-sentences 1 --sample-break-mode complete --shorten-method truncate \
         --tokens-per-sample $((${POSITIONS:-512} - 2)) \
@@ -193,7 +193,7 @@ tune_bart() {  # BIN FOLDER START UPDATES LR
     fairseq_train "$1" -s src -t tgt --user-dir "$plugin" --task specdec_translation \
         "${shape[@]}" "${bart_training[@]}" ${device:+"$device" --cpu-autocast bfloat16} \
         ${3:+--finetune-from-model "$3"} --truncate-source --dropout 0.2 \
-        --criterion label_smoothed_cross_entropy --label-smoothing 0.1 \
+        --criterion projected_cross_entropy --label-smoothing 0.1 \
         --lr "$5" --warmup-updates 200 --max-update "$4" --max-tokens "${MAX_TOKENS:-4096}" \
         --save-dir "$2"
     average_checkpoints "$2" "$2.pt"

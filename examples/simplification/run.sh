@@ -13,6 +13,8 @@ usage: run.sh CORPORA TEXT OUTPUT
 
 Settings, as variables:
   NAMES="asset.valid turk.tune"   the corpora; the controls are chosen on the first
+  START=                     folder of a Transformer that restores English, such as
+                             checkpoints/gec-en: it is tuned, and no model is denoised
   UPDATES=8000 LR=1e-3       of denoising
   UPDATES_TUNE=3000 LR_TUNE=3e-4   of tuning
   LENGTHS="6 8 9" SIMILARITIES="5 6 8"   controls, in tenths, of which the validation part
@@ -36,9 +38,10 @@ corpora=$1 texts=$2 output=$3
 read -r -a names <<<"${NAMES:-asset.valid turk.tune}"
 read -r -a lengths <<<"${LENGTHS:-6 8 9}"
 read -r -a similarities <<<"${SIMILARITIES:-5 6 8}"
-updates=${UPDATES:-8000} tune=${UPDATES_TUNE:-3000} samples=${SAMPLES:-1000}
+start=${START:-} updates=${UPDATES:-8000} tune=${UPDATES_TUNE:-3000} samples=${SAMPLES:-1000}
 threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
 [ -d "$corpora" ] || fail "$corpora is no folder. Give that of the corpora."
+[ -z "$start" ] || [ -e "$start/model.pt" ] || fail "$start holds no model.pt. Check the folder."
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$root/specdec_plugin scripts=$root/data_scripts/simplification
 pairs=$output/pairs text=$output/text
@@ -114,16 +117,24 @@ keep_output "$text/train.src" clean_text
 for side in src tgt; do
     [ -e "$text/valid.$side" ] || cp "$pairs/valid.tgt" "$text/valid.$side"
 done
-prepare "$output/denoising" --train "$text/train" --valid "$text/valid" --size "${SIZE:-8000}" \
-    --character-coverage 1
-same=(--subword-model "$output/denoising/spm.model"
-    --dictionary "$output/denoising/bin/dict.src.txt")
+if [ -n "$start" ]; then
+    dictionaries=("$start"/dict.*.txt)
+    same=(--subword-model "$start/spm.model" --dictionary "${dictionaries[0]}")
+    begin=$start/model.pt layers=${LAYERS:-3}
+    small_shape "$layers" "$layers"
+    shape=(--arch transformer "${small[@]}") origin=(--setting "start=$(basename "$start")")
+else
+    prepare "$output/denoising" --train "$text/train" --valid "$text/valid" \
+        --size "${SIZE:-8000}" --character-coverage 1
+    same=(--subword-model "$output/denoising/spm.model"
+        --dictionary "$output/denoising/bin/dict.src.txt")
+    begin=$output/denoised.pt origin=(--setting "updates=$updates")
+    step "model: denoising"
+    denoise "$output/denoising/bin" "$output/denoised" "$updates" "${LR:-1e-3}"
+fi
 prepare "$output/pairs-data" --train "$pairs/train" --valid "$pairs/valid" "${same[@]}"
-
-step "model: denoising"
-denoise "$output/denoising/bin" "$output/denoised" "$updates" "${LR:-1e-3}"
 step "model: tuning"
-tune_bart "$output/pairs-data/bin" "$output/tuned" "$output/denoised.pt" "$tune" "${LR_TUNE:-3e-4}"
+tune_bart "$output/pairs-data/bin" "$output/tuned" "$begin" "$tune" "${LR_TUNE:-3e-4}"
 
 step "controls, chosen on the validation part"
 choose_controls
@@ -167,7 +178,7 @@ for name in "${names[@]}"; do
 done
 "$python" "$root/data_scripts/example_results.py" collect "$output/scores.json" \
     --command "examples/simplification/run.sh CORPORA TEXT OUTPUT" \
-    --setting "controls=len$length sim$similarity" --setting "updates=$updates" \
+    --setting "controls=len$length sim$similarity" "${origin[@]}" \
     --setting "tuning updates=$tune" "${rows[@]}"
 
 step "the same output as fairseq's, one by one and 32 together"

@@ -49,8 +49,22 @@ def test_from_text_to_tables(corpora: Path, tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*.pt")} == times
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_shipped_model_is_tuned(corpora: Path, tmp_path: Path) -> None:
+    output, shipped = tmp_path / "out", Path("checkpoints/gec-en").resolve()
+    settings = {**TINY, "DIM": "256", "LAYERS": "3", "START": str(shipped)}
+    done = run(corpora, corpora / "made.orig", output, **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((output / "scores.json").read_text("utf-8"))
+    assert found["settings"]["start"] == "gec-en" and len(found["rows"]) == 6
+    assert not (output / "denoised.pt").exists()
+
+
 def test_refusals(tmp_path: Path) -> None:
     assert "usage: run.sh" in run("--help").stdout
     assert run(tmp_path).returncode == 1
     none = run(tmp_path / "none", "text", tmp_path)
     assert none.returncode == 1 and "is no folder" in none.stderr
+    empty = run(tmp_path, "text", tmp_path, START=str(tmp_path))
+    assert empty.returncode == 1 and "holds no model.pt" in empty.stderr
