@@ -35,8 +35,6 @@ class QueueWorker {
     }
   }
 
-  RowCache& cache() { return cache_; }
-
   // Of a run.
   double scoring_seconds = 0;
   int64_t certified = 0, rescored = 0, certain = 0;
@@ -135,7 +133,6 @@ class Queue {
         watch.leave(team);
       });
     }
-    share_capacity(call.workers);
     for (int i = 0; i < call.workers; ++i) {
       call.verify.scoring_seconds += workers_[i]->scoring_seconds / call.workers;
       call.verify.certified += workers_[i]->certified;
@@ -146,14 +143,6 @@ class Queue {
 
  private:
   std::vector<std::unique_ptr<QueueWorker>> workers_;
-
-  // Any worker may get the next long sentence. All make room for it in the next batch, so that the
-  // memory of a long run does not rise whenever another one meets its first.
-  void share_capacity(int workers) {
-    int slots = 0;
-    for (int i = 0; i < workers; ++i) slots = std::max(slots, workers_[i]->cache().capacity());
-    for (int i = 0; i < workers; ++i) workers_[i]->cache().expect(slots);
-  }
 };
 
 // source_in: makes keys and values of the source.

@@ -20,7 +20,6 @@ class RowCache {
     if (lines != lines_ || head_dim != head_dim_) capacity_ = 0;
     lines_ = lines;
     head_dim_ = head_dim;
-    slots = std::max(slots, expected_);
     if (slots > capacity_) grow(slots);
     call.cache = store_.get();
     call.capacity = capacity_;
@@ -28,18 +27,12 @@ class RowCache {
     call.by_head = 1;
   }
 
-  // Slots of each row.
-  int capacity() const { return capacity_; }
-
-  // Lets `fit` make room for so many at least.
-  void expect(int slots) { expected_ = slots; }
-
  private:
   static constexpr int LEAST = 64;
 
   Scratch<float> store_;  // (layers, 2, rows, heads, capacity, head dim)
   size_t lines_ = 0;      // layers * 2 * rows * heads
-  int head_dim_ = 0, capacity_ = 0, expected_ = 0;
+  int head_dim_ = 0, capacity_ = 0;
 
   void grow(int slots) {
     const int capacity = std::max({slots, 2 * capacity_, LEAST});
