@@ -133,6 +133,7 @@ else
     denoise "$output/denoising/bin" "$output/denoised" "$updates" "${LR:-1e-3}"
 fi
 prepare "$output/pairs-data" --train "$pairs/train" --valid "$pairs/valid" "${same[@]}"
+
 step "model: tuning"
 tune_bart "$output/pairs-data/bin" "$output/tuned" "$begin" "$tune" "${LR_TUNE:-3e-4}"
 
