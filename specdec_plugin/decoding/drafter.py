@@ -14,7 +14,8 @@ class Drafter(ABC):
 
     The loop calls :meth:`start` when drafts are first wanted for the rows that are left, and then
     in each iteration :meth:`propose`, :meth:`accept`, and, when rows have ended, :meth:`select`.
-    When no drafts are wanted any more, it calls none of them until it starts the drafter again.
+    When no drafts are wanted any more, it calls :meth:`stop`, and none of them until it starts the
+    drafter again.
 
     Attributes:
         needs: what :meth:`accept` must be told besides the counts: ``argmax`` and ``hidden``, the
@@ -67,6 +68,9 @@ class Drafter(ABC):
 
     def select(self, rows: Tensor) -> None:  # noqa: B027 - some hold nothing of the rows
         """Continue with these rows only: (rows,) indices into the current ones."""
+
+    def stop(self) -> None:  # noqa: B027 - most hold little
+        """Let go of the batch: its encoder outputs may take much memory."""
 
     def forget(self) -> None:  # noqa: B027 - most remember nothing
         """Forget what was learned from the batches before."""

@@ -78,6 +78,10 @@ class VerifiedStep:
         if self._native is not None:
             self._native.start()
 
+    def end(self) -> None:
+        """Let go of a batch, which may take much memory."""
+        self.verifier.end()
+
     def queues(self, batch: Batch) -> bool:
         """Whether the kernels can decode a batch in one call, without drafts; as :meth:`start`."""
         if self._native is None or self.preference is not None:
@@ -154,6 +158,9 @@ class UnverifiedStep:
 
     def repeats(self, rows: Rows) -> None:
         """Nothing verifies."""
+
+    def end(self) -> None:
+        """Nothing to let go of."""
 
     def keep(self, rows: Rows) -> None:
         """Nothing to roll back."""
@@ -328,6 +335,8 @@ class DecodingLoop:
                 self._finish(rows, outcome.ended, finished)
             if rows.size > 0:
                 self.step.keep(rows)
+        self._stop()
+        self.step.end()
         self.gate.end(self.statistics.tokens)
         if self.drafter is not None:
             self.statistics.gated += self.statistics.iterations - iterations - self._asked
@@ -406,6 +415,8 @@ class DecodingLoop:
     def _stop(self) -> None:
         """Tell the drafter nothing more, until it starts again."""
         self._started = False
+        if self.drafter is not None:
+            self.drafter.stop()
         self.step.inform(frozenset())
 
     def _finish(

@@ -25,7 +25,7 @@ class QueueWorker {
     sources_.describe(verify_.stack);
     while (!watch.stopped(index) && admit(call, next, threads)) {
       const int64_t longest = *std::max_element(lengths_.begin(), lengths_.begin() + count());
-      cache_.fit(verify_.stack, stack, call.rows, int(longest) + 1);
+      cache_.fit(verify_.stack, stack, call.rows, int(longest) + 1, room_);
       verification_.run(stack, projection, verify_, threads);
       scoring_seconds += verify_.scoring_seconds;
       rescored += verify_.rescored;

@@ -65,6 +65,10 @@ class Verifier:
                 for engine, out in zip(self.engines, batch.encoder_outs)
             ]
 
+    def end(self) -> None:
+        """Let go of a batch: its caches, and keys and values of its sources."""
+        self.states, self.hidden = (), None
+
     def describe_queue(
         self, batch: Batch, call: Any, source: Any
     ) -> Tuple[Optional[int], List[Any]]:

@@ -13,6 +13,7 @@ from random import Random
 import pytest
 import torch
 from fairseq.sequence_generator import SequenceGenerator
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from specdec_plugin.decoding.acceptance import Rule, TopBeta
 from specdec_plugin.errors import PluginError
@@ -222,6 +223,28 @@ def test_switching_drafts_on_and_off_changes_nothing(way, gate, backend):
         assert_same_but_for_ties(model, sample, found, expected, within, **PLAIN.limits())
     drafted = max(ours.statistics.draft_lengths) > 0
     assert drafted == (ours.loop.drafter is not None and gate != "never")
+
+
+@pytest.mark.parametrize("way", [*WAYS, *DRAFTING])
+def test_encoder_outputs_are_freed_with_their_batch(way, backend):
+    """They are most of what a batch of many sentences takes."""
+    ours = built_or_refused(way, backend)
+    if ours is None:
+        return
+    made = []
+
+    def noted(encode):
+        def run(net_input):
+            out = encode(net_input)
+            made.append(StorageWeakRef(out["encoder_out"][0].untyped_storage()))
+            return out
+
+        return run
+
+    ours._encoders = [noted(each) for each in ours._encoders]
+    for size in (8, 1):
+        decode(ours, tiny.sample(LENGTHS[size], 1))
+    assert [each.expired() for each in made] == [True, True]
 
 
 @pytest.mark.parametrize("kind", HOSTILE)

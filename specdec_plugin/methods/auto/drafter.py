@@ -71,6 +71,12 @@ class OneOfDrafters(Drafter):
         if self._active is not None:
             self.drafters[self._active].select(rows)
 
+    def stop(self) -> None:
+        """See :meth:`.Drafter.stop`."""
+        self._batch = self._order = self._active = None
+        for each in self.drafters:
+            each.stop()
+
     def forget(self) -> None:
         """See :meth:`.Drafter.forget`."""
         for each in self.drafters:

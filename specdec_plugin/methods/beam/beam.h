@@ -133,7 +133,8 @@ class BeamWorker {
   void make_room(const Scorer& model, const BeamCall& call, int drafted) {
     int64_t longest = 0;
     for (const Active& each : active_) longest = std::max(longest, each.step);
-    cache_.fit(fed_call_, *model.stack, call.active * beams_, int(longest) + 1 + drafted);
+    const int slots = int(longest) + 1 + drafted;
+    cache_.fit(fed_call_, *model.stack, call.active * beams_, slots, room_);
   }
 
   size_t at(const BeamCall& call, int64_t step, int64_t row) const {

@@ -103,6 +103,10 @@ class NATDrafter(Drafter):
         self._state = None
         self._fed = {}
 
+    def stop(self) -> None:
+        """See :meth:`.Drafter.stop`."""
+        self._batch = self._state = None
+
     def _read(self, batch: Batch) -> None:
         """Encode the source, or take the verifier's encoding of it."""
         if self.shared is None:

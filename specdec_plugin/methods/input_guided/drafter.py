@@ -86,6 +86,11 @@ class InputGuidedDrafter(Drafter):
         if self.fallback is not None:
             self.fallback.ended(tokens)
 
+    def stop(self) -> None:
+        """See :meth:`.Drafter.stop`."""
+        if self.fallback is not None:
+            self.fallback.stop()
+
     def forget(self) -> None:
         """Only the fallback may remember anything."""
         if self.fallback is not None:
