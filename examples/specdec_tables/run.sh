@@ -17,6 +17,8 @@ Each table is OUTPUT/results/TABLE.json; the example's README tells what it is.
 Settings, as variables:
   TABLES="main k beta-tau forms ensemble deep batch blockwise jacobi"
                       what is made; clusters is another one, which needs OTHERS
+  VERIFIER=           folder of a trained verifier (verifier.pt, spm.model, dict.en.txt), such
+                      as checkpoints/pydocs-en-es; TABLES=jacobi needs no other model
   K=25                block size of the papers' drafter
   ROUND=500 GAIN=1 MOST=20000
                       it is trained in rounds of so many updates until acceptance on the
@@ -68,6 +70,12 @@ for table in "${tables[@]}"; do
         *) fail "There is no table $table. run.sh --help lists them." ;;
     esac
 done
+ready=${VERIFIER:-}
+if [ -n "$ready" ]; then
+    [ "${tables[*]}" = jacobi ] ||
+        fail "VERIFIER is for TABLES=jacobi: other tables train models. Leave it out."
+    [ -e "$ready/verifier.pt" ] || fail "$ready holds no verifier.pt. Check the folder."
+fi
 case $equal in time | updates) ;; *) fail "EQUAL=$equal: give time or updates." ;; esac
 [ ${#deep[@]} -eq 2 ] || fail "DEEP='${deep[*]}': give two numbers of layers, such as \"12 2\"."
 for other in ${others[@]+"${others[@]}"}; do
@@ -180,7 +188,7 @@ pair_of() {  # NAME LABELS: what to collect of it, as ${pair[@]}
         "$runs/$1|$2|$high_efficiency")
 }
 
-origin=(--command "TABLES=\"${tables[*]}\" examples/specdec_tables/run.sh CORPUS OUTPUT${given:+ TEACHER}"
+origin=(--command "${ready:+VERIFIER=$(basename "$ready") }TABLES=\"${tables[*]}\" examples/specdec_tables/run.sh CORPUS OUTPUT${given:+ TEACHER}"
     --setting "k=$k" --setting "seed=1" --setting "threads=$threads" --setting "equal=$equal"
     --setting "updates in a round=$round" --setting "gain in %=$gain"
     --setting "sentences=${sentences:-all}" --setting "repeats=$repeats"
@@ -196,9 +204,14 @@ made=0
 for table in "${tables[@]}"; do [ -e "$results/$table.json" ] || made=1; done
 [ $made = 1 ] || { step "all tables are in $results"; exit 0; }
 
-UNTIL=greedy "$root/examples/translation_pydocs/run.sh" "$@"
 data=$output/distilled/bin
 teacher=${given:-$output}/teacher.pt verifier=$output/verifier.pt drafter=$models/nat-base.pt
+if [ -n "$ready" ]; then
+    UNTIL=data "$root/examples/translation_pydocs/run.sh" "$corpus" "$output" "$ready"
+    data=$output/data/bin verifier=$ready/verifier.pt
+else
+    UNTIL=greedy "$root/examples/translation_pydocs/run.sh" "$@"
+fi
 layers=${LAYERS:-3}
 
 needs_drafter() {

@@ -14,8 +14,8 @@ usage: run.sh CORPUS OUTPUT [TEACHER]
 
 Settings, as variables: SRC=en TGT=es, DEVICE (--cpu by default; empty for a GPU),
 UPDATES_TEACHER=3122, UPDATES_VERIFIER=852, UPDATES_DRAFTER=7000, SHARDS=8, JOBS=1,
-PYTHON=python, UNTIL=greedy to stop before the drafter, SIZE=8000 subwords, LAYERS=3 of encoder
-and decoder, DIM=256.
+PYTHON=python, UNTIL=data or UNTIL=greedy to stop before the first model or the drafter,
+SIZE=8000 subwords, LAYERS=3 of encoder and decoder, DIM=256.
 
 example:
   examples/translation_pydocs/run.sh corpora/pydocs/en-es work
@@ -41,6 +41,7 @@ fi
 "$python" "$root/data_scripts/prepare_subwords.py" -s "$src" -t "$tgt" --size "${SIZE:-8000}" \
     --output "$output/data" --train "$corpus/train" --valid "$corpus/dev" --test "$corpus/test" \
     ${reuse[@]+"${reuse[@]}"}
+[ "${UNTIL:-}" != data ] || exit 0
 
 small_shape "${LAYERS:-3}" "${LAYERS:-3}"
 small_training

@@ -101,6 +101,18 @@ def test_every_table(text: Path, started: List[Path], tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*")} == times
 
 
+@pytest.mark.slow
+def test_jacobi_with_a_trained_verifier(text: Path, started: List[Path], tmp_path: Path) -> None:
+    output, given = started
+    shutil.copy(given / "teacher.pt", given / "verifier.pt")
+    settings = dict(TINY, TABLES="jacobi", VERIFIER=str(given))
+    done = run(text / "en-es", tmp_path / "new", forked=True, **settings)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+    rows = rows_of(tmp_path / "new" / "results")
+    assert {*rows} == {"jacobi"}
+    check_jacobi(rows["jacobi"])
+
+
 def check_specdec(rows: Dict[str, List[Dict[str, Any]]], output: Path) -> None:
     """The tables of Xia et al. (2023)."""
     assert columns(rows["main"], "method") == ["fairseq beam 5", *PAIR]
@@ -157,12 +169,7 @@ def check_others(rows: Dict[str, List[Dict[str, Any]]]) -> None:
     for name in settings:  # a frozen model says what it said
         assert by_place[1, name]["bleu"] == by_place[2, name]["bleu"]
 
-    assert columns(rows["jacobi"], "method", "b") == [
-        ("fairseq beam 5", None), ("fairseq beam 1", None), ("greedy", None), ("jacobi", None),
-        ("gs-jacobi", 3), ("hybrid-jacobi", 3),
-    ]  # fmt: skip
-    exact = rows["jacobi"][1:]
-    assert all(row["equal to fairseq greedy"] == row["sentences"] for row in exact)
+    check_jacobi(rows["jacobi"])
 
     active = {
         (row["text"], row["clusters"]): row["active at most in %"] for row in rows["clusters"]
@@ -170,6 +177,15 @@ def check_others(rows: Dict[str, List[Dict[str, Any]]]) -> None:
     texts = ("source and target", "target")
     assert {*active} == {(name, count) for name in texts for count in (4, 8)}
     assert all(0 < share <= 100 for share in active.values())
+
+
+def check_jacobi(rows: List[Dict[str, Any]]) -> None:
+    """The table of Santilli et al. (2023)."""
+    assert columns(rows, "method", "b") == [
+        ("fairseq beam 5", None), ("fairseq beam 1", None), ("greedy", None), ("jacobi", None),
+        ("gs-jacobi", 3), ("hybrid-jacobi", 3),
+    ]  # fmt: skip
+    assert all(row["equal to fairseq greedy"] == row["sentences"] for row in rows[1:])
 
 
 def test_refusals(tmp_path: Path) -> None:
@@ -182,6 +198,8 @@ def test_refusals(tmp_path: Path) -> None:
         ({"OTHERS": "some/es-fr"}, "names begin with en-"),
         ({"EQUAL": "luck"}, "EQUAL=luck: give time or updates"),
         ({"DEEP": "12"}, "give two numbers of layers"),
+        ({"VERIFIER": "some"}, "VERIFIER is for TABLES=jacobi"),
+        ({"VERIFIER": "some", "TABLES": "jacobi"}, "some holds no verifier.pt"),
     ):
         done = run(tmp_path, tmp_path / "out", **settings)
         assert done.returncode == 1 and sentence in done.stderr, done.stderr
