@@ -100,6 +100,7 @@ class Verification {
   Clock::time_point score(const Stack& stack, const Linear* first, const VerifyCall& call,
                           int threads) {
     const int count = inputs();
+    threads = stack.useful_threads(call.gather ? nullptr : first, count, threads);
     StackCall fed = call.stack;
     fed.rows = call.rows.count;
     fed.width = fed.token_stride = width_;

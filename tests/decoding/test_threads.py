@@ -50,8 +50,10 @@ def decoder(way, **arguments):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_more_threads_than_processors(way):
+    """With a model that is large enough for more than one."""
     torch.set_num_threads(1)
-    decode = decoder(way)
+    wide = {f"{side}_embed_dim": 192 for side in ("encoder", "decoder")}
+    decode = decoder(way, **wide)
     expected = decode()
     for threads in (2, MANY, 3):
         torch.set_num_threads(threads)

@@ -127,6 +127,8 @@ class Linear {
   int begin(const Team& team) const { return std::min(outputs, team.begin(panels) * PANEL); }
   int end(const Team& team) const { return std::min(outputs, team.end(panels) * PANEL); }
 
+  size_t weights() const { return size_t(outputs) * inputs; }
+
   const int outputs, inputs;
   const Format format;
 

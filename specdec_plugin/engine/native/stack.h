@@ -107,6 +107,18 @@ class Stack {
   Embedding embedding;
   std::optional<Norm> final_norm;
   std::vector<Layer> layers;
+  size_t weights = 0;  // of all layers: multiply-adds of an input
+
+  // Of `threads`, those that are worth while for a run of so many inputs. projection: scores what
+  // the layers give; null for none.
+  int useful_threads(const Linear* projection, int inputs, int threads) const {
+    const size_t each = weights + (projection ? projection->weights() : 0);
+    const int waits = WAITS * int(layers.size()) + (projection ? 2 : 0);
+    return native::useful_threads(inputs * each, waits, threads);
+  }
+
+ private:
+  static constexpr int WAITS = 8;  // of a layer with cross-attention; see `Pass::run_layer`
 };
 
 // A run of new inputs through a stack, with the room that it takes.
@@ -458,11 +470,14 @@ void stack_layer(Stack* stack, Linear* self_in, Linear* self_out, Linear* source
   layer.feed_forward_norm = norm_of(norms[4], norms[5], dim, epsilons[2]);
   layer.inner.reset(inner);
   layer.outer.reset(outer);
+  for (const Linear* each : {self_in, self_out, source_in, source_out, inner, outer})
+    if (each) stack->weights += each->weights();
   stack->layers.push_back(std::move(layer));
 }
 
 void stack_run(Stack* stack, const StackCall* call, int threads) {
   static thread_local Pass pass;
+  threads = stack->useful_threads(nullptr, call->rows * call->width, threads);
   pass.prepare(*stack, *call, threads);
   parallel(threads, [&own = pass, call](const Team& team) { own.run(team, *call); });
 }

@@ -273,6 +273,18 @@ static inline int most_threads() {
 #endif
 }
 
+// Of `threads`, those that gain more from a share of `products` multiply-adds than they lose in so
+// many waits for one another. A wait takes a third of a microsecond, and more where the processors
+// are far apart. Tests want all threads with their tiny models.
+static inline int useful_threads(size_t products, int waits, int threads) {
+#if defined(SPECDEC_DELAYS) || defined(__SANITIZE_ADDRESS__)
+  return threads;
+#else
+  constexpr size_t EACH = 8192;  // between two waits, of a thread
+  return int(std::clamp<size_t>(products / (waits * EACH), 1, threads));
+#endif
+}
+
 // Calls body(team) on so many threads, as far as there are processors, and returns when all are
 // done.
 template <class Body>

@@ -175,6 +175,7 @@ class BeamWorker {
   // The best continuations of each input.
   void score(const Scorer& model, const BeamCall& call, int threads) {
     const int count = int(inputs_.size());
+    threads = model.stack->useful_threads(model.projection, count, threads);
     for (auto* each : {&rows_, &sources_, &fed_, &starts_}) each->resize(count);
     for (int i = 0; i < count; ++i) {
       rows_[i] = inputs_[i].cache_row;

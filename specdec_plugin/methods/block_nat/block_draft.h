@@ -42,6 +42,7 @@ class BlockDraft {
     choices.sampling = rows.sampling;
     choices.tokens = call.draft;
     choices.lengths = call.draft_lengths;
+    threads = stack.useful_threads(nullptr, inputs.rows * inputs.width, threads);
     pass_.prepare(stack, inputs, threads);
     chain.prepare(choices, threads);
     parallel(threads, [&](const Team& team) {

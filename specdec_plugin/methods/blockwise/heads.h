@@ -26,6 +26,7 @@ class Heads {
   Heads(int dim, bool joint, int readers) : dim(dim), joint(joint), readers(readers) {}
 
   void run(const Linear& projection, const HeadsCall& call, int threads) {
+    threads = useful_threads(call.rows * products(projection, call.block), WAITS, threads);
     prepare(projection, call, threads);
     parallel(threads, [&](const Team& team) {
       for (int first = 0; first < call.block && unfinished_ > 0; first += HEADS_AT_ONCE) {
@@ -41,6 +42,8 @@ class Heads {
   }
 
  private:
+  static constexpr int WAITS = 5;  // of all heads, where they do not read the source
+
   std::vector<float> queries_;  // (heads at once, rows, source dim) Q h
   std::vector<float> joined_;   // (heads at once, rows, dim + source dim) h and what was read
   std::vector<float> scores_;   // (threads, score_stride_)
@@ -52,6 +55,14 @@ class Heads {
   std::vector<uint32_t> scratch_;
   size_t stride_, scratch_size_;
   int unfinished_;
+
+  // Multiply-adds of a row's proposals.
+  size_t products(const Linear& projection, int block) const {
+    size_t all = block * projection.weights();
+    for (const auto* maps : {&query, &inner, &outer})
+      for (const auto& each : *maps) all += each->weights();
+    return all;
+  }
 
   void prepare(const Linear& projection, const HeadsCall& call, int threads) {
     size_t width = 0;

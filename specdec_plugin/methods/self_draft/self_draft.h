@@ -18,6 +18,7 @@ class SelfDraft {
   void run(const Stack& stack, const Linear* projection, const SelfDraftCall& call, int threads) {
     const Rows& rows = call.rows;
     const int count = rows.count;
+    threads = stack.useful_threads(call.shortlist ? nullptr : projection, count, threads);
     tokens_.resize(count);
     starts_.assign(rows.lengths, rows.lengths + count);
     for (int row = 0; row < count; ++row) {
