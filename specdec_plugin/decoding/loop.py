@@ -283,7 +283,7 @@ class DecodingLoop:
             part = batch.left(range(begin, end))
             since, tokens = time.perf_counter(), self.statistics.tokens
             found += self._drafted(part) if slice_ else self._queued(part)
-            if queues and self.schedule is not None:
+            if queues and self.schedule is not None and self.schedule.measures:
                 seconds = time.perf_counter() - since
                 tokens = self.statistics.tokens - tokens
                 self.schedule.record(slice_, batch.size, end - begin, tokens, seconds)

@@ -33,6 +33,9 @@ _PATIENCE = 3.0
 #: The first trial may have met other work of the machine. The second one follows after the time of
 #: so many sentences, if it can be afforded then.
 _AGAIN = 24.0
+#: The settled way is measured about so often, in seconds. A small model decodes a sentence in two
+#: milliseconds, and to measure each one would take a hundredth of them.
+_PERIOD = 0.02
 
 
 class _Record(NamedTuple):
@@ -108,6 +111,9 @@ class Schedule:
 
     Args:
         gate: of the iterations that may have drafts.
+
+    Attributes:
+        measures: whether :meth:`record` has to be told of what :meth:`next` gave last.
     """
 
     def __init__(self, gate: Gate) -> None:
@@ -124,6 +130,8 @@ class Schedule:
         self._slices = {size: _Way() for size in SLICES}
         self._lengths = SourceLengths()
         self.spent = self.lost = 0.0
+        self._rests, self._rested, self._rest = 0, 0, (0, 0)
+        self.measures = True
 
     def see(self, length: int) -> None:
         """Notice how long the sources of a batch are, and let the gate notice it.
@@ -134,6 +142,7 @@ class Schedule:
         if self._lengths.far_longer(length):
             for queue in self._queues.values():
                 queue.resume, queue.failures = 0.0, 0
+            self._rests = 0
         self.gate.see(length)
 
     def next(self, size: int, left: int) -> int:
@@ -146,6 +155,11 @@ class Schedule:
         Returns:
             how many of them to draft for, at most; 0 to decode all of them as a queue.
         """
+        self.measures = self._rests == 0 or self._rest[1] != size
+        if not self.measures:
+            self._rests -= 1
+            self._rested += 1
+            return self._rest[0]
         queue = self._queue(size)
         if queue.tokens == 0:
             return 0
@@ -166,7 +180,10 @@ class Schedule:
         known = queue.pace if slice_ and queue.tokens else None
         counted = way.add(sentences, tokens, seconds, known)
         way.held_up = counted < seconds or (way.held_up and way.debt > 0)
-        self.spent += seconds
+        self.spent += seconds * (1 + self._rested)
+        self._rests = self._rested = 0
+        if slice_ == settled and slice_ in (0, size) and not trial:
+            self._rests, self._rest = int(_PERIOD / max(seconds, 1e-6)), (slice_, size)
         if not trial or queue.tokens == 0:
             return
         best = self._way(settled, size).pace

@@ -18,7 +18,7 @@ class Run:
     def __init__(self, size, queue, drafted):
         self.schedule = Schedule(FixedGate())
         self.size, self.seconds = size, {0: queue, **drafted}
-        self.ways, self.total, self.sentences = [], 0.0, 0
+        self.ways, self.total, self.sentences, self.records = [], 0.0, 0, 0
 
     def batch(self):
         left = self.size
@@ -26,7 +26,9 @@ class Run:
             slice_ = self.schedule.next(self.size, left)
             done = min(slice_ or left, left)
             spent = self.seconds[slice_] * done
-            self.schedule.record(slice_, self.size, done, done * TOKENS, spent)
+            if self.schedule.measures:
+                self.schedule.record(slice_, self.size, done, done * TOKENS, spent)
+                self.records += 1
             self.ways.append(slice_)
             self.total += spent
             self.sentences += done
@@ -46,6 +48,24 @@ def test_a_queue_is_measured_first_and_drafts_then():
 def test_the_faster_way_is_settled_for_single_sentences(drafted, settled):
     ways = Run(1, 1.0, {1: drafted}).go(200).ways
     assert ways[100:].count(settled) >= 95
+
+
+@pytest.mark.parametrize(("drafted", "settled"), [(0.5, 1), (2.0, 0)])
+def test_few_sentences_of_a_small_model_are_measured(drafted, settled):
+    run = Run(1, 0.002, {1: 0.002 * drafted}).go(400)
+    assert run.ways[200:].count(settled) >= 195
+    assert run.records < 80
+
+
+def test_a_resting_schedule_notices_far_longer_sentences():
+    run = Run(1, 0.002, {1: 0.002 * 2})
+    run.schedule.see(4)
+    run.go(300)
+    while run.schedule.measures:
+        run.go(1)
+    run.schedule.see(9)
+    run.go(1)
+    assert run.schedule.measures
 
 
 def test_a_large_batch_is_drafted_for_in_slices_where_that_is_faster():
