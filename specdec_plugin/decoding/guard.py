@@ -418,22 +418,18 @@ class Guard:
     def _others(self, bucket: _Bucket) -> List[int]:
         """The ways that may be tried, in this order.
 
-        Beside drafts that pay: none, and the nearest lengths. Where none pay: what is most unlike
-        those that were tried, and these.
+        First come those that were never tried: what is most unlike the others, which may be the
+        drafts of another drafter. Then come no drafts, and the nearest lengths.
         """
-        best, ways = bucket.settled, bucket.ways
-        if best > 0:
-            near = sorted(range(1, self._count), key=lambda way: abs(way - best))
-            return [way for way in (0, *near) if way != best]
+        ways, settled = bucket.ways, bucket.settled
         known = [way for way in range(1, self._count) if ways[way].tokens]
         if not known:
             return [self._count - 1]
-        best = min(known, key=lambda way: ways[way].pace)
+        best = settled or min(known, key=lambda way: ways[way].pace)
         new = [way for way in range(1, self._count) if not ways[way].tokens]
-        return [
-            *sorted(new, key=lambda way: -abs(way - best)),
-            *sorted(known, key=lambda way: abs(way - best)),
-        ]
+        unlike = sorted(new, key=lambda way: -min(abs(way - each) for each in known))
+        near = sorted(known, key=lambda way: abs(way - best))
+        return [way for way in (*unlike, 0, *near) if way != settled]
 
     def _expected(self, bucket: _Bucket, way: _Way) -> float:
         """Seconds that a trial is expected to lose."""

@@ -57,7 +57,8 @@ class SelfOrLookup(SelfDraft):
     """A self-draft, or what follows in the source, or what followed before, whichever pays most.
 
     Corrections copy most of the source. Other texts have names and code in common with it, and
-    repeat phrases of their own.
+    repeat phrases of their own. The guard tries the last drafter first, and then the most unlike
+    one, which is that of corrections.
     """
 
     @classmethod
@@ -71,7 +72,7 @@ class SelfOrLookup(SelfDraft):
         if not symbols.shared():
             return OneOfDrafters([before, own])
         source = InputGuidedDrafter(symbols, BLOCK_ON_CPU, longest=True, backend=backend)
-        return OneOfDrafters([before, source, own])
+        return OneOfDrafters([source, before, own])
 
     @classmethod
     def cost(cls, drafter: Any, work: Work) -> float:

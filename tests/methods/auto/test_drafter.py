@@ -61,7 +61,7 @@ def test_drafters_may_change_in_each_iteration(seed):
 
 def test_each_length_of_each_drafter_is_a_length():
     _, drafter = auto()
-    before, source, own = drafter.drafters
+    source, before, own = drafter.drafters
     assert isinstance(before, JacobiDrafter) and isinstance(source, InputGuidedDrafter)
     assert isinstance(own, SelfDrafter)
     assert len(drafter.lengths) == 2 + len(own.lengths)
@@ -86,7 +86,7 @@ def test_what_each_has_drafted_is_counted():
 
 def test_lookup_learns_from_what_others_drafted():
     found, drafter = auto()
-    before, _, _ = drafter.drafters
+    _, before, _ = drafter.drafters
     hypotheses = decoded(found, tiny.sample([4, 6]))
     assert drafter.drafted[0] == 0
     waiting = sorted(tokens.tolist() for tokens in before._waiting)
