@@ -7,6 +7,15 @@ fail() {
 
 step() { printf '\n== %s\n' "$1"; }
 
+# A command as the user gave it: with those of the variables that are set before it.
+command_line() {  # COMMAND VARIABLES
+    local each line=""
+    for each in "${@:2}"; do
+        [ -z "${!each+set}" ] || line+="$each='${!each#"$root/"}' "
+    done
+    printf '%s' "$line$1"
+}
+
 # PyTorch on a CPU frees and asks for its large buffers at every step; glibc would hand them
 # back to the system each time, and a quarter of the training time would go to page faults.
 # fairseq's thread that fills a buffer of batches may still run when training has ended, and then

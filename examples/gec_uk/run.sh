@@ -43,6 +43,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$root/specdec_plugin gec=$root/data_scripts/gec
 real=$output/real work=$output/noise models=$output/models
 limit=(--max-len-b "${MAX_LENGTH:-200}")
+command=$(command_line "examples/gec_uk/run.sh UA_GEC TEXT OUTPUT" PASSES ERROR_RATE CLEAN_SHARE \
+    UPDATES UPDATES_REAL UPDATES_TUNE LR LR_TUNE DROPOUT_TUNE SIZE DIM LAYERS MAX_TOKENS BIASES \
+    MAX_LENGTH SAMPLES THREADS)
 export OMP_NUM_THREADS=$threads
 
 # --- text and pairs ---------------------------------------------------------------------
@@ -185,8 +188,8 @@ keep_output "$output/dev/chosen.json" score dev "$output/dev/chosen" \
     --baseline "$output/dev/real.hyp"
 
 "$python" "$root/data_scripts/example_results.py" collect "$output/scores.json" \
-    --command "examples/gec_uk/run.sh UA_GEC TEXT OUTPUT" --setting "best=$best" \
-    --setting "copy bias=$bias" --setting "updates=$updates" --setting "tuning updates=$tune" \
+    --command "$command" --setting "best=$best" --setting "copy bias=$bias" \
+    --setting "updates=$updates" --setting "tuning updates=$tune" \
     "real pairs only=$output/dev/real.json" "made errors only=$output/dev/noise.json" \
     "made errors, real pairs=$output/dev/tuned.json" \
     "made errors, corrected pairs, real pairs=$output/dev/stages.json" \

@@ -46,6 +46,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$root/specdec_plugin scripts=$root/data_scripts/simplification
 pairs=$output/pairs text=$output/text
 limit=(--max-len-b "${MAX_LENGTH:-200}")
+command=$(command_line "examples/simplification/run.sh CORPORA TEXT OUTPUT" NAMES START UPDATES LR \
+    UPDATES_TUNE LR_TUNE LENGTHS SIMILARITIES SIZE DIM LAYERS POSITIONS MAX_TOKENS MAX_LENGTH \
+    SAMPLES THREADS)
 export OMP_NUM_THREADS=$threads
 bart_shape
 
@@ -178,7 +181,7 @@ for name in "${names[@]}"; do
         "$name, model, beam 5=$scored/fairseq-beam-5.json")
 done
 "$python" "$root/data_scripts/example_results.py" collect "$output/scores.json" \
-    --command "examples/simplification/run.sh CORPORA TEXT OUTPUT" \
+    --command "$command" \
     --setting "controls=len$length sim$similarity" "${origin[@]}" \
     --setting "tuning updates=$tune" "${rows[@]}"
 

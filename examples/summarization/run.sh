@@ -38,6 +38,8 @@ read -r -a decodings <<<"${DECODINGS:-fairseq-beam-1 greedy specdec input-guided
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$root/specdec_plugin scripts=$root/data_scripts/summarization
 pairs=$output/pairs text=$output/text scored=$output/scores
+command=$(command_line "examples/summarization/run.sh TRAIN DEV TEXT OUTPUT" UPDATES LR UPDATES_TUNE \
+    LR_TUNE SIZE DIM LAYERS POSITIONS MAX_TOKENS MAX_LENGTH SAMPLES THREADS)
 export OMP_NUM_THREADS=$threads
 POSITIONS=${POSITIONS:-1024}
 bart_shape
@@ -104,7 +106,7 @@ for decoding in "${decodings[@]}"; do
     rows+=("fine-tuned, $decoding=$scored/$decoding.json")
 done
 "$python" "$root/data_scripts/example_results.py" collect "$output/scores.json" \
-    --command "examples/summarization/run.sh TRAIN DEV TEXT OUTPUT" \
+    --command "$command" \
     --setting "updates=$updates" --setting "tuning updates=$tune" "${rows[@]}"
 
 step "the same output as fairseq's"
