@@ -186,10 +186,9 @@ done
     --setting "tuning updates=$tune" "${rows[@]}"
 
 step "the same output as fairseq's, one by one and 32 together"
-part=test.${names[0]}
+with_controls "test.${names[0]}" "$length" "$similarity"
 for size in 1 32; do
     for decoding in fairseq-beam-1 input-guided input-guided-ngram; do
-        with_controls "$part" "$length" "$similarity"
         decoding_flags "$decoding"
         decode "$data/bin" "$output/tuned.pt" "$output/same/$decoding-$size" -s src -t tgt \
             "${flags[@]}" "${limit[@]}" --batch-size "$size"
