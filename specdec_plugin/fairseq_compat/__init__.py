@@ -32,7 +32,8 @@ Two objects of fairseq are changed:
 
 Our tasks override methods of fairseq's:
 
-- ``get_batch_iterator`` and others, because fairseq loses lines (:mod:`.every_line`);
+- ``get_batch_iterator`` and others, because fairseq loses lines, and keeps those that it is given
+  for ever (:mod:`.every_line`);
 - ``get_batch_iterator`` again, because a resumed training would have other batches
   (:mod:`.resumed_order`);
 - ``inference_step``, because fairseq-interactive keeps the numbers of sentences to itself

@@ -48,6 +48,14 @@ class EveryLineMixin(FairseqTask):
         self._lines_given += len(src_tokens)
         return dataset
 
+    def can_reuse_epoch_itr(self, dataset: Any) -> bool:
+        """Whether fairseq keeps the batches of a data set, and with them the data set, for ever.
+
+        It would keep every line that fairseq-interactive or a server is given.
+        """
+        given = hasattr(dataset, "lines_before")
+        return not given and bool(super().can_reuse_epoch_itr(dataset))
+
     def get_batch_iterator(
         self,
         dataset: Any,

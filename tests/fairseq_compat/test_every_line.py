@@ -1,7 +1,9 @@
 """No line is lost in generation, of whatever subset; training and validation stay fairseq's."""
 
+import gc
 import logging
 import re
+import weakref
 from argparse import Namespace
 
 import pytest
@@ -79,6 +81,27 @@ def test_generating_the_training_set(corpus, tiny_verifier):
     done = run_cli(generate_args(corpus.data_dir, tiny_verifier, *more, "--decoding", "greedy"))
     assert len(hypotheses(done.stdout)) == 240
     assert "the rest is cut off" in done.stderr
+
+
+@pytest.mark.parametrize("length", [3, 9])
+def test_lines_are_forgotten_when_they_are_decoded(task, length):
+    """9 tokens are cut, so that fairseq reads a view of the data set."""
+    tokens = [torch.full((length,), 5)]
+    kept = weakref.ref(tokens[0])
+    dataset = task.build_dataset_for_inference(tokens, [length])
+    batches = task.get_batch_iterator(dataset, max_positions=LIMITS).next_epoch_itr(shuffle=False)
+    assert len(list(batches)) == 1
+    del batches, dataset, tokens
+    gc.collect()
+    assert kept() is None and not task.dataset_to_epoch_iter
+
+
+def test_batches_of_training_are_made_once(task):
+    task._measures_loss = True
+    iterators = [
+        task.get_batch_iterator(task.dataset("train"), max_sentences=5) for _ in range(2)
+    ]
+    assert iterators[0] is iterators[1]
 
 
 class TestLineNumbers:
