@@ -80,6 +80,12 @@ class Gate(Measured, Protocol):
     def end(self, tokens: int) -> None:
         """End a batch; see :meth:`way`."""
 
+    def rests(self, rows: int) -> bool:
+        """Whether no draft is wanted while a batch of so many rows is decoded."""
+
+    def undrafted(self, rows: int, tokens: int, seconds: float) -> None:
+        """Note a batch that was decoded without asking."""
+
     def forget(self) -> None:
         """Forget what was measured."""
 
@@ -137,6 +143,13 @@ class FixedGate:
         """Nothing is measured."""
 
     def end(self, tokens: int) -> None:
+        """Nothing is measured."""
+
+    def rests(self, rows: int) -> bool:
+        """See :class:`Gate`."""
+        return False
+
+    def undrafted(self, rows: int, tokens: int, seconds: float) -> None:
         """Nothing is measured."""
 
     def forget(self) -> None:
@@ -292,6 +305,24 @@ class Guard:
         self._measure(tokens)
         self.begin()
 
+    def rests(self, rows: int) -> bool:
+        """See :class:`Gate`."""
+        for number in range((rows - 1).bit_length() + 1):
+            bucket = self._find(1 << number)
+            if bucket.settled or bucket.trial or bucket.ways[0].iterations < _LEAST:
+                return False
+            if self._due(bucket) is not None:
+                return False
+        return True
+
+    def undrafted(self, rows: int, tokens: int, seconds: float) -> None:
+        """See :class:`Gate`. Of several rows, nobody knows how many were left when."""
+        self.spent += seconds
+        if rows == 1:
+            bucket = self._find(1)
+            bucket.spent += seconds
+            bucket.ways[0].add(seconds, tokens, tokens)
+
     def paces(self) -> Optional[Paces]:
         """See :class:`Gate`."""
         compared = [
@@ -401,19 +432,25 @@ class Guard:
         self.lost += max(0.0, loss)
 
     def _try(self, bucket: _Bucket) -> None:
-        """Begin the trial of another way, if one is due and can be afforded."""
+        """Begin the trial of another way, if one is due."""
+        number = self._due(bucket)
+        if number is not None:
+            bucket.trial = _Trial(number)
+            bucket.ways[number].recall()
+
+    def _due(self, bucket: _Bucket) -> Optional[int]:
+        """The way that may be tried now, because the trial can be afforded; None: none."""
         settled = bucket.ways[bucket.settled]
         if settled.iterations < _LEAST:
-            return
+            return None
         for number in self._others(bucket):
             way = bucket.ways[number]
             better = way.tokens > 0 and way.pace < settled.pace
             if bucket.spent < way.resume and not better:
                 continue
             if self._expected(bucket, way) <= self._allowance(bucket):
-                bucket.trial = _Trial(number)
-                way.recall()
-                return
+                return number
+        return None
 
     def _others(self, bucket: _Bucket) -> List[int]:
         """The ways that may be tried, in this order.

@@ -281,12 +281,14 @@ class DecodingLoop:
             slice_ = self._next(batch.size, batch.size - begin) if queues else batch.size
             end = min(batch.size, begin + (slice_ or batch.size))
             part = batch.left(range(begin, end))
-            since, tokens = time.perf_counter(), self.statistics.tokens
-            found += self._drafted(part) if slice_ else self._queued(part)
+            since, before = time.perf_counter(), self.statistics.tokens
+            rests = slice_ > 0 and queues and self.gate.rests(part.size)
+            found += self._queued(part) if rests or not slice_ else self._drafted(part)
+            seconds, tokens = time.perf_counter() - since, self.statistics.tokens - before
+            if rests:
+                self.gate.undrafted(part.size, tokens, seconds)
             if queues and self.schedule is not None and self.schedule.measures:
-                seconds = time.perf_counter() - since
-                tokens = self.statistics.tokens - tokens
-                self.schedule.record(slice_, batch.size, end - begin, tokens, seconds)
+                self.schedule.record(slice_, batch.size, part.size, tokens, seconds)
             begin = end
         self.statistics.sentences += batch.size
         self.statistics.batches += 1

@@ -196,6 +196,9 @@ class Switching:
     def end(self, tokens):
         pass
 
+    def rests(self, rows):
+        return False
+
 
 def gates():
     """By name, gates that open and close."""

@@ -46,6 +46,19 @@ class World:
         self.guard.end(self.tokens)
         self.now += 1.0  # what others do between batches
 
+    def rest_or_decode(self, length):
+        """As the loop does: a batch is decoded without a question while the guard rests."""
+        rested = self.guard.rests(1)
+        if not rested:
+            self.decode(length)
+            return rested
+        seconds = length * self.cost[0]
+        self.now += seconds
+        self.tokens += length
+        self.ways += [0] * length
+        self.guard.undrafted(1, length, seconds)
+        return rested
+
     def share(self, way, last):
         """How much of the last iterations went this way."""
         return self.ways[-last:].count(way) / last
@@ -65,6 +78,41 @@ def test_iterations_without_a_question_are_measured_alike(cost, brings, lengths)
     assert skipped.ways == asked.ways
     assert skipped.guard.spent == pytest.approx(asked.guard.spent)
     assert skipped.guard.lost == pytest.approx(asked.guard.lost)
+
+
+@settings(max_examples=50)
+@given(
+    cost=st.lists(st.floats(0.5, 5), min_size=3, max_size=3),
+    brings=st.lists(st.integers(1, 6), min_size=2, max_size=2),
+    lengths=st.lists(st.integers(1, 150), min_size=1, max_size=30),
+)
+def test_while_it_rests_no_draft_is_tried(cost, brings, lengths):
+    world = World(cost, (1, *brings), lengths=2)
+    for length in lengths:
+        rests, before = world.guard.rests(1), len(world.ways)
+        world.decode(length)
+        assert not rests or world.ways[before] == 0
+
+
+def test_it_rests_where_drafts_lose_and_notices_that_they_pay():
+    world = World(cost=(1, 2), brings=(1, 1))
+    rested = [world.rest_or_decode(20) for _ in range(1000)]
+    assert rested.count(True) > 900
+    world.brings = [1, 4]
+    for _ in range(5000):
+        world.rest_or_decode(20)
+    assert world.share(1, 1000) > 0.9
+    assert not world.guard.rests(1)
+
+
+def test_it_does_not_rest_before_fewer_rows_were_tried():
+    world = World(cost=(1, 2), brings=(1, 1), promising=8)
+    for _ in range(50):
+        world.decode(40, rows=8)
+    assert not world.guard.rests(8)
+    for rows in (1, 2, 4):
+        world.decode(40, rows)
+    assert world.guard.rests(1) and not world.guard.rests(16)
 
 
 def test_it_drafts_where_that_is_faster():
