@@ -98,9 +98,7 @@ def test_lines_are_forgotten_when_they_are_decoded(task, length):
 
 def test_batches_of_training_are_made_once(task):
     task._measures_loss = True
-    iterators = [
-        task.get_batch_iterator(task.dataset("train"), max_sentences=5) for _ in range(2)
-    ]
+    iterators = [task.get_batch_iterator(task.dataset("train"), max_sentences=5) for _ in range(2)]
     assert iterators[0] is iterators[1]
 
 
