@@ -177,12 +177,13 @@ class Schedule:
         if way.judged and trial and way.debt == 0.0:
             way.fade(_RECALLED)
         queue = self._queue(size)
-        known = queue.pace if slice_ and queue.tokens else None
-        counted = way.add(sentences, tokens, seconds, known)
+        usual = queue.pace if slice_ and queue.tokens else None
+        counted = way.add(sentences, tokens, seconds, usual)
         way.held_up = counted < seconds or (way.held_up and way.debt > 0)
         self.spent += seconds * (1 + self._rested)
         self._rests = self._rested = 0
-        if slice_ == settled and slice_ in (0, size) and not trial:
+        known = all(way.tokens for each, way in self._slices.items() if each <= size)
+        if slice_ == settled and slice_ in (0, size) and known and not trial:
             self._rests, self._rest = int(_PERIOD / max(seconds, 1e-6)), (slice_, size)
         if not trial or queue.tokens == 0:
             return
