@@ -6,6 +6,7 @@ the rule makes of the drafts, one token at a time. Nothing else may depend on a 
 
 import copy
 import functools
+import gc
 import itertools
 from pathlib import Path
 from random import Random
@@ -248,6 +249,8 @@ def test_encoder_outputs_are_freed_with_their_batch(way, backend):
     for size in (8, 1):
         decode(ours, tiny.sample(LENGTHS[size], 1))
     assert [each.expired() for each in made] == [True, True]
+    del ours
+    gc.collect()  # a generator that is left logs its summary when pytest has closed its output
 
 
 @pytest.mark.parametrize("kind", HOSTILE)
