@@ -188,7 +188,7 @@ pair_of() {  # NAME LABELS: what to collect of it, as ${pair[@]}
         "$runs/$1|$2|$high_efficiency")
 }
 
-origin=(--command "${ready:+VERIFIER=$(basename "$ready") }TABLES=\"${tables[*]}\" examples/specdec_tables/run.sh CORPUS OUTPUT${given:+ TEACHER}"
+origin=(--command "${ready:+VERIFIER=${ready#"$root/"} }TABLES=\"${tables[*]}\" examples/specdec_tables/run.sh CORPUS OUTPUT${given:+ TEACHER}"
     --setting "k=$k" --setting "seed=1" --setting "threads=$threads" --setting "equal=$equal"
     --setting "updates in a round=$round" --setting "gain in %=$gain"
     --setting "sentences=${sentences:-all}" --setting "repeats=$repeats"

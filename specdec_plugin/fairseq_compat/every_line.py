@@ -51,7 +51,7 @@ class EveryLineMixin(FairseqTask):
     def can_reuse_epoch_itr(self, dataset: Any) -> bool:
         """Whether fairseq keeps the batches of a data set, and with them the data set, for ever.
 
-        It would keep every line that fairseq-interactive or a server is given.
+        It would keep every line that fairseq-interactive is given.
         """
         given = hasattr(dataset, "lines_before")
         return not given and bool(super().can_reuse_epoch_itr(dataset))

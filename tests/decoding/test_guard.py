@@ -7,6 +7,13 @@ from hypothesis import strategies as st
 from specdec_plugin.decoding import guard as guard_module
 from specdec_plugin.decoding.guard import GRACE, SHARE, FixedGate, Guard
 
+#: Costs and gains of three ways, and the lengths of sentences.
+any_world = given(
+    cost=st.lists(st.floats(0.5, 5), min_size=3, max_size=3),
+    brings=st.lists(st.integers(1, 6), min_size=2, max_size=2),
+    lengths=st.lists(st.integers(1, 150), min_size=1, max_size=30),
+)
+
 
 class World:
     """A machine and a text: what iterations cost and bring, on a clock of its own.
@@ -48,16 +55,15 @@ class World:
 
     def rest_or_decode(self, length):
         """As the loop does: a batch is decoded without a question while the guard rests."""
-        rested = self.guard.rests(1)
-        if not rested:
+        if not self.guard.rests(1):
             self.decode(length)
-            return rested
+            return False
         seconds = length * self.cost[0]
         self.now += seconds
         self.tokens += length
         self.ways += [0] * length
         self.guard.undrafted(1, length, seconds)
-        return rested
+        return True
 
     def share(self, way, last):
         """How much of the last iterations went this way."""
@@ -65,11 +71,7 @@ class World:
 
 
 @settings(max_examples=50)
-@given(
-    cost=st.lists(st.floats(0.5, 5), min_size=3, max_size=3),
-    brings=st.lists(st.integers(1, 6), min_size=2, max_size=2),
-    lengths=st.lists(st.integers(1, 150), min_size=1, max_size=30),
-)
+@any_world
 def test_iterations_without_a_question_are_measured_alike(cost, brings, lengths):
     asked, skipped = (World(cost, (1, *brings), lengths=2) for _ in range(2))
     for length in lengths:
@@ -81,11 +83,7 @@ def test_iterations_without_a_question_are_measured_alike(cost, brings, lengths)
 
 
 @settings(max_examples=50)
-@given(
-    cost=st.lists(st.floats(0.5, 5), min_size=3, max_size=3),
-    brings=st.lists(st.integers(1, 6), min_size=2, max_size=2),
-    lengths=st.lists(st.integers(1, 150), min_size=1, max_size=30),
-)
+@any_world
 def test_while_it_rests_no_draft_is_tried(cost, brings, lengths):
     world = World(cost, (1, *brings), lengths=2)
     for length in lengths:
