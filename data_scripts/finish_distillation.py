@@ -11,7 +11,7 @@ from binarise import binarise
 DESCRIPTION = """\
 Merge the shards that distill_shard.py decoded, filter the pairs, and binarise them
 with the teacher's dictionaries. It is the end of distill.sh, in one process, because
-importing fairseq takes seconds."""
+importing fairseq takes seconds. With --decoded, another program was the decoder."""
 
 EXAMPLE = """\
 example:
@@ -35,6 +35,7 @@ def get_parser() -> argparse.ArgumentParser:
     add("-s", "--source-lang", required=True, metavar="LANG")
     add("-t", "--target-lang", required=True, metavar="LANG")
     add("--output", required=True, metavar="DIR", help="shards/ is in it; the rest is written")
+    add("--decoded", metavar="FILE", help="a line of pieces for each pair (or .gz), for no shards/")
     return parser
 
 
@@ -42,10 +43,7 @@ def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
     args = get_parser().parse_args(argv)
     source = f"{args.train}.{args.source_lang}"
-    distilled = os.path.join(args.output, "distilled", f"train.{args.target_lang}")
-    print("== merging", flush=True)
-    shards = os.path.join(args.output, "shards")
-    merge_shards.main([shards, "--source", source, "--output", distilled])
+    distilled = args.decoded or merge(args, source)
     print("== filtering", flush=True)
     filtered = os.path.join(args.output, "filtered", "train")
     outputs = ["--output-source", f"{filtered}.{args.source_lang}"]
@@ -53,6 +51,15 @@ def main(argv: Optional[List[str]] = None) -> None:
     filter_pairs.main([source, distilled, *outputs])
     print("== binarising", flush=True)
     write_data(args, filtered)
+
+
+def merge(args: argparse.Namespace, source: str) -> str:
+    """The file of all shards' lines, in the order of ``source``."""
+    print("== merging", flush=True)
+    merged = os.path.join(args.output, "distilled", f"train.{args.target_lang}")
+    shards = os.path.join(args.output, "shards")
+    merge_shards.main([shards, "--source", source, "--output", merged])
+    return merged
 
 
 def write_data(args: argparse.Namespace, train: str) -> None:

@@ -18,7 +18,8 @@ Settings, as variables:
   TABLES="main k beta-tau forms ensemble deep batch blockwise jacobi"
                       what is made; clusters is another one, which needs OTHERS
   VERIFIER=           folder of a trained verifier (verifier.pt, spm.model, dict.en.txt), such
-                      as checkpoints/pydocs-en-es; TABLES=jacobi needs no other model
+                      as checkpoints/pydocs-en-es; TABLES=jacobi needs no TEACHER then, and other
+                      tables need the one whose subwords it has
   K=25                block size of the papers' drafter
   ROUND=500 GAIN=1 MOST=20000
                       it is trained in rounds of so many updates until acceptance on the
@@ -41,6 +42,7 @@ Settings, as variables:
                       of the table clusters, and its model of several languages
   SENTENCES=          so many of each set, spread over it; empty: all
   MAX_LEN=200         the most tokens of an output, in the benchmarks
+  UNTIL=models        train, and measure nothing yet: trainings may share a machine, times may not
   REPEATS=1 THREADS=2 DEVICE=--cpu (empty for a GPU) PYTHON=python SRC=en TGT=es
   and those of translation_pydocs/run.sh, for teacher, distillation and verifier
 
@@ -55,7 +57,7 @@ USAGE
 [ $# -ge 2 ] || { usage; exit 1; }
 corpus=$1 output=$2 given=${3:-}
 src=${SRC:-en} tgt=${TGT:-es} threads=${THREADS:-2} repeats=${REPEATS:-1} sentences=${SENTENCES:-}
-max_len=${MAX_LEN:-200}
+max_len=${MAX_LEN:-200} until=${UNTIL:-}
 device=${DEVICE---cpu} python=${PYTHON:-python}
 read -r -a tables <<<"${TABLES:-main k beta-tau forms ensemble deep batch blockwise jacobi}"
 k=${K:-25} round=${ROUND:-500} gain=${GAIN:-1} most=${MOST:-20000} equal=${EQUAL:-time}
@@ -72,8 +74,8 @@ for table in "${tables[@]}"; do
 done
 ready=${VERIFIER:-}
 if [ -n "$ready" ]; then
-    [ "${tables[*]}" = jacobi ] ||
-        fail "VERIFIER is for TABLES=jacobi: other tables train models. Leave it out."
+    [ -n "$given" ] || [ "${tables[*]}" = jacobi ] || fail "With VERIFIER, tables other than jacobi \
+need TEACHER, its teacher. Give both, or leave VERIFIER out."
     [ -e "$ready/verifier.pt" ] || fail "$ready holds no verifier.pt. Check the folder."
 fi
 case $equal in time | updates) ;; *) fail "EQUAL=$equal: give time or updates." ;; esac
@@ -98,18 +100,22 @@ wanted() {  # TABLE: whether it is to be made now
 }
 
 # The papers' drafter: an encoder of its own, a prefix that sees the masks, each token for itself,
-# glancing (Xia et al., 2023, section 3.1). ${small[@]} is its shape.
-train_nat() {  # BIN K OPTIONS
-    fairseq_train "$1" --task block_nat_translation --arch block_nat "${small[@]}" \
-        "${small_training[@]}" --seed 1 --block-size "$2" --prefix-attention full --dropout 0.1 \
+# glancing (Xia et al., 2023, section 3.1). It has the shape of VERIFIER and starts from it.
+train_nat() {  # BIN VERIFIER FOLDER K OPTIONS
+    local form
+    form=$(specdec-init-drafter "$1" -s "$src" -t "$tgt" --verifier "$2" --output "$3.init.pt" \
+        --block-size "$4" --prefix-attention full | tail -n 1)
+    read -r -a form <<<"$form"
+    fairseq_train "$1" --task block_nat_translation "${form[@]}" --finetune-from-model "$3.init.pt" \
+        "${small_training[@]}" --seed 1 --dropout 0.1 --save-dir "$3" \
         --criterion glancing_block_loss --glancing-updates "$most" --clip-norm 5 \
         --best-checkpoint-metric accepted --maximize-best-checkpoint-metric \
         --lr "${LR:-1e-3}" --lr-scheduler inverse_sqrt --warmup-updates "${WARMUP:-500}" \
-        --max-tokens 4096 "${@:3}"
+        --max-tokens 4096 "${@:5}"
 }
 
 # Rounds of training until a round gains too little; FOLDER.rounds has a line for each: updates,
-# hours, accepted drafted tokens on the development set. COMMAND gets --save-dir and --max-update.
+# hours, accepted drafted tokens on the development set. COMMAND, which trains FOLDER, gets --max-update.
 converge() {  # FOLDER COMMAND
     [ ! -e "$1.pt" ] || return 0
     local updates=0 before=0 now
@@ -117,7 +123,7 @@ converge() {  # FOLDER COMMAND
     while [ "$updates" -lt "$most" ]; do
         updates=$((updates + round))
         if ! grep -q "^$updates " "$1.rounds"; then
-            "${@:2}" --save-dir "$1" --max-update "$updates"
+            "${@:2}" --max-update "$updates"
             "$python" "$root/data_scripts/training_progress.py" "$1/checkpoint_last.pt" >>"$1.rounds"
         fi
         now=$(awk -v u="$updates" '$1 == u { print $3 }' "$1.rounds")
@@ -142,11 +148,11 @@ budget_of() {  # FOLDER
 }
 
 # A drafter of the papers' form that is trained as long as the first one, FOLDER.pt.
-equal_nat() {  # BIN FOLDER K OPTIONS
-    [ ! -e "$2.pt" ] || return 0
+equal_nat() {  # BIN VERIFIER FOLDER K OPTIONS
+    [ ! -e "$3.pt" ] || return 0
     budget_of "$models/nat-base"
-    train_nat "$1" "$3" --save-dir "$2" "${budget[@]}" "${@:4}"
-    newest_mean "$2"
+    train_nat "$@" "${budget[@]}"
+    newest_mean "$3"
 }
 
 # Proposal heads in the form of Stern et al. (2018): joint, one drawn for each update.
@@ -164,7 +170,7 @@ trained() {  # FOLDER
 }
 
 bench() {  # NAME MODEL SUBSET OPTIONS: what it leaves is runs/NAME
-    [ ! -e "$runs/$1/results.md" ] || return 0
+    [ ! -e "$runs/$1/results.md" ] && [ "$until" != models ] || return 0
     specdec-bench "$data" -s "$src" -t "$tgt" --path "$2" --subset "$3" \
         --reference "$output/data/raw/$3.$tgt" --threads "$threads" --repeats "$repeats" \
         --max-len-b "$max_len" ${sentences:+--sentences "$sentences"} --output "$runs/$1" --resume "${@:4}"
@@ -188,13 +194,15 @@ pair_of() {  # NAME LABELS: what to collect of it, as ${pair[@]}
         "$runs/$1|$2|$high_efficiency")
 }
 
-origin=(--command "${ready:+VERIFIER=${ready#"$root/"} }TABLES=\"${tables[*]}\" examples/specdec_tables/run.sh CORPUS OUTPUT${given:+ TEACHER}"
+origin=(--command "$(command_line "examples/specdec_tables/run.sh CORPUS OUTPUT${given:+ TEACHER}" \
+    TABLES VERIFIER DISTILLED ROUND GAIN MOST EQUAL LR WARMUP UPDATES_DEEP UPDATES_HEADS)"
     --setting "k=$k" --setting "seed=1" --setting "threads=$threads" --setting "equal=$equal"
     --setting "updates in a round=$round" --setting "gain in %=$gain"
     --setting "sentences=${sentences:-all}" --setting "repeats=$repeats"
     --setting "most tokens=$max_len")
 
 collect() {  # TABLE RUNS
+    [ "$until" != models ] || return 0
     "$python" "$root/data_scripts/collect_runs.py" "$results/$1.json" "${origin[@]}" "${@:2}"
 }
 
@@ -206,12 +214,13 @@ for table in "${tables[@]}"; do [ -e "$results/$table.json" ] || made=1; done
 
 data=$output/distilled/bin
 teacher=${given:-$output}/teacher.pt verifier=$output/verifier.pt drafter=$models/nat-base.pt
-if [ -n "$ready" ]; then
+if [ -n "$ready" ] && [ -z "$given" ]; then
     UNTIL=data "$root/examples/translation_pydocs/run.sh" "$corpus" "$output" "$ready"
-    data=$output/data/bin verifier=$ready/verifier.pt
+    data=$output/data/bin
 else
     UNTIL=greedy "$root/examples/translation_pydocs/run.sh" "$@"
 fi
+[ -z "$ready" ] || verifier=$ready/verifier.pt
 layers=${LAYERS:-3}
 
 needs_drafter() {
@@ -221,8 +230,7 @@ needs_drafter() {
 }
 if needs_drafter; then
     step "the papers' drafter: NAT-base, k=$k"
-    small_shape "$layers" "$layers"
-    converge "$models/nat-base" train_nat "$data" "$k"
+    converge "$models/nat-base" train_nat "$data" "$verifier" "$models/nat-base" "$k"
     budget_of "$models/nat-base"
 fi
 
@@ -233,8 +241,8 @@ if wanted main; then
     bench teacher "$teacher" test --methods "fairseq beam 5"
     bench_pair main "$verifier" "$drafter"
     pair_of main "model=verifier"
-    cp "$runs/main/speedup-distribution.png" "$results/speedups.png"
     collect main "$runs/teacher|model=teacher" "${pair[@]}"
+    [ "$until" = models ] || cp "$runs/main/speedup-distribution.png" "$results/speedups.png"
 fi
 
 if wanted k; then
@@ -246,8 +254,7 @@ if wanted k; then
         if [ "$size" = "$k" ]; then
             folder=$models/nat-base
         else
-            small_shape "$layers" "$layers"
-            equal_nat "$data" "$folder" "$size"
+            equal_nat "$data" "$verifier" "$folder" "$size"
         fi
         bench "k$size" "$verifier" valid --drafter-path "$folder.pt" "${always[@]}" \
             --methods "fairseq beam 5,greedy,specdec++" --top-beta 3 --tolerance 1
@@ -274,11 +281,10 @@ if wanted forms; then
             --disable-validation --lr 1e-3 --warmup-updates "${WARMUP:-500}" "${forever[@]}"
         newest_mean "$models/heads"
     }
-    small_shape "$layers" "$layers"
-    equal_nat "$data" "$models/nat-plain" "$k" --glancing-start 0 --glancing-end 0
-    small_shape "$layers" "$layers" $((2 * ${DIM:-256}))
-    equal_nat "$data" "$models/nat-wide" "$k"
-    small_shape "$layers" "$layers"
+    equal_nat "$data" "$verifier" "$models/nat-plain" "$k" --glancing-start 0 --glancing-end 0
+    [ -e "$models/wide.pt" ] || "$python" "$root/data_scripts/grow_model.py" "$verifier" --width 2 \
+        --noise 0.01 --output "$models/wide.pt"
+    equal_nat "$data" "$models/wide.pt" "$models/nat-wide" "$k"
     [ -e "$models/ours.pt" ] || {
         train_our_drafter "$output/greedy/bin" "$verifier" "$models/ours" "${forever[@]}"
         newest_mean "$models/ours"
@@ -313,7 +319,7 @@ if wanted ensemble; then
     distil "$output/data" "$teachers" "$output/data/pieces/train" "$output/ensemble"
     small_shape "$layers" "$layers"
     train_on_distilled "$output/ensemble/bin" "$teacher" "$models/ensemble" "${UPDATES_VERIFIER:-852}"
-    equal_nat "$output/ensemble/bin" "$models/nat-ensemble" "$k"
+    equal_nat "$output/ensemble/bin" "$models/ensemble.pt" "$models/nat-ensemble" "$k"
     bench teacher "$teacher" test --methods "fairseq beam 5"
     bench teachers "$teachers" test --methods "fairseq beam 5"
     bench_pair main "$verifier" "$drafter"
@@ -328,10 +334,10 @@ fi
 if wanted deep; then
     step "deep: ${deep[0]} encoder layers and ${deep[1]} decoder layers, of verifier and drafter"
     # Deep post-norm encoders do not learn with these few updates.
-    before=(--encoder-normalize-before --decoder-normalize-before)
     small_shape "${deep[@]}"
-    train_translator "$data" "$models/deep" "${UPDATES_DEEP:-3122}" 1 "${before[@]}"
-    equal_nat "$data" "$models/nat-deep" "$k" "${before[@]}"
+    train_translator "$data" "$models/deep" "${UPDATES_DEEP:-3122}" 1 \
+        --encoder-normalize-before --decoder-normalize-before
+    equal_nat "$data" "$models/deep.pt" "$models/nat-deep" "$k"
     bench_pair main "$verifier" "$drafter"
     bench_pair deep "$models/deep.pt" "$models/nat-deep.pt"
     pair_of main "layers=$layers-$layers"

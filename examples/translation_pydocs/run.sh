@@ -15,7 +15,10 @@ usage: run.sh CORPUS OUTPUT [TEACHER]
 Settings, as variables: SRC=en TGT=es, DEVICE (--cpu by default; empty for a GPU),
 UPDATES_TEACHER=3122, UPDATES_VERIFIER=852, UPDATES_DRAFTER=7000, SHARDS=8, JOBS=1,
 PYTHON=python, UNTIL=data or UNTIL=greedy to stop before the first model or the drafter,
-SIZE=8000 subwords, LAYERS=3 of encoder and decoder, DIM=256.
+SIZE=8000 subwords, LAYERS=3 of encoder and decoder, DIM=256,
+DISTILLED=FILE with the teacher's output for each line of train, in pieces of its subwords
+(plain or .gz), which is not decoded then; VERIFIER=folder of a trained verifier (verifier.pt
+and dict.en.txt) of the same subwords, such as checkpoints/pydocs-en-es.
 
 example:
   examples/translation_pydocs/run.sh corpora/pydocs/en-es work
@@ -55,12 +58,25 @@ else
 fi
 
 step "distilled data (Seq-KD)"
-distil "$output/data" "$teacher" "$output/data/pieces/train" "$output/distilled"
 data=$output/distilled/bin
+if [ -n "${DISTILLED:-}" ]; then
+    [ -e "$data/dict.$tgt.txt" ] || "$python" "$root/data_scripts/finish_distillation.py" \
+        "$output/data/bin" --train "$output/data/pieces/train" --valid "$output/data/pieces/valid" \
+        --test "$output/data/pieces/test" -s "$src" -t "$tgt" --decoded "$DISTILLED" \
+        --output "$output/distilled"
+else
+    distil "$output/data" "$teacher" "$output/data/pieces/train" "$output/distilled"
+fi
 
-step "verifier: the teacher, trained on its own output"
-verifier=$output/verifier.pt
-train_on_distilled "$data" "$teacher" "$output/verifier" "${UPDATES_VERIFIER:-852}"
+if [ -n "${VERIFIER:-}" ]; then
+    verifier=$VERIFIER/verifier.pt
+    cmp -s "$VERIFIER/dict.$src.txt" "$data/dict.$src.txt" || fail "The verifier in $VERIFIER has \
+other subwords than $data. Give the teacher whose subwords it has."
+else
+    step "verifier: the teacher, trained on its own output"
+    verifier=$output/verifier.pt
+    train_on_distilled "$data" "$teacher" "$output/verifier" "${UPDATES_VERIFIER:-852}"
+fi
 
 step "the verifier's own greedy output, which the drafter learns to predict"
 distil "$output/data" "$verifier" "$output/distilled/filtered/train" "$output/greedy" --beam 1

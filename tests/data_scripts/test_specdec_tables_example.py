@@ -113,6 +113,34 @@ def test_jacobi_with_a_trained_verifier(text: Path, started: List[Path], tmp_pat
     check_jacobi(rows["jacobi"])
 
 
+@pytest.mark.slow
+def test_models_alone_by_a_trained_verifier_and_decoded_text(
+    text: Path, started: List[Path], tmp_path: Path
+) -> None:
+    output, given = tmp_path / "new", started[1]
+    shutil.copy(given / "teacher.pt", given / "verifier.pt")
+    decoded = given / "pieces" / "train.es"  # the human translation: a perfect teacher's
+    shutil.copytree(given / "bin", output / "greedy" / "bin")  # of itself it never ends
+    settings = dict(TINY, TABLES="main", VERIFIER=str(given), DISTILLED=str(decoded))
+    done = run(text / "en-es", output, given, forked=True, UNTIL="models", **settings)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+    assert (output / "models" / "nat-base.pt").exists()
+    assert not (output / "verifier.pt").exists() and not any((output / "results").iterdir())
+    kept = (output / "distilled" / "filtered" / "train.es").read_text("utf-8").splitlines()
+    assert {*kept} <= {*decoded.read_text("utf-8").splitlines()}
+
+    done = run(text / "en-es", output, given, forked=True, **settings)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
+    table = json.loads((output / "results" / "main.json").read_text("utf-8"))
+    assert "VERIFIER=" in table["command"] and "DISTILLED=" in table["command"]
+
+    other = shutil.copytree(given, tmp_path / "other")
+    (other / "dict.en.txt").write_text("odd 1\n", "utf-8")
+    settings.update(TABLES="k", VERIFIER=str(other))
+    again = run(text / "en-es", output, given, **settings)
+    assert again.returncode == 1 and "has other subwords than" in again.stderr
+
+
 def check_specdec(rows: Dict[str, List[Dict[str, Any]]], output: Path) -> None:
     """The tables of Xia et al. (2023)."""
     assert columns(rows["main"], "method") == ["fairseq beam 5", *PAIR]
@@ -198,7 +226,7 @@ def test_refusals(tmp_path: Path) -> None:
         ({"OTHERS": "some/es-fr"}, "names begin with en-"),
         ({"EQUAL": "luck"}, "EQUAL=luck: give time or updates"),
         ({"DEEP": "12"}, "give two numbers of layers"),
-        ({"VERIFIER": "some"}, "VERIFIER is for TABLES=jacobi"),
+        ({"VERIFIER": "some"}, "need TEACHER, its teacher"),
         ({"VERIFIER": "some", "TABLES": "jacobi"}, "some holds no verifier.pt"),
     ):
         done = run(tmp_path, tmp_path / "out", **settings)
