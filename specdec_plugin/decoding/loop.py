@@ -95,6 +95,17 @@ class VerifiedStep:
         self._queue = self._queue or Queue(self.verifier, self._native, workers)
         return self._queue.run(batch)
 
+    def free_memory(self, queued: bool) -> None:
+        """Free what only one of the two ways to decode needs, between sentences.
+
+        Args:
+            queued: a queue comes next, and no drafts; or else drafts, and no queue.
+        """
+        if not queued:
+            self._queue = None
+        elif self._native is not None:
+            self._native.free_memory()
+
     def take(self, rows: Rows, draft: Draft) -> Outcome:
         """Append to each row what stands of its draft, and the verifier's next token."""
         if self._native is not None and self._native.fits(rows):
@@ -221,6 +232,9 @@ def _newest(states: Optional[Tensor], counts: Tensor) -> Optional[Tensor]:
     return states.gather(1, index).squeeze(1).float()
 
 
+#: In batches of so many sentences, memory is freed where drafts begin or end: about 140 MB of the
+#: shipped model's queue, which take some hundredths of a second to get again.
+_LARGE = 256
 #: Iterations that the kernels do at most before they return to Python.
 _REPEATED = 64
 #: What it is told: the rows, whose new tokens are their last ones; the draft; what became of it.
@@ -283,7 +297,10 @@ class DecodingLoop:
             part = batch.left(range(begin, end))
             since, before = time.perf_counter(), self.statistics.tokens
             rests = slice_ > 0 and queues and self.gate.rests(part.size)
-            found += self._queued(part) if rests or not slice_ else self._drafted(part)
+            queued = rests or not slice_
+            if queues and batch.size >= _LARGE:
+                self.step.free_memory(queued)
+            found += self._queued(part) if queued else self._drafted(part)
             seconds, tokens = time.perf_counter() - since, self.statistics.tokens - before
             if rests:
                 self.gate.undrafted(part.size, tokens, seconds)

@@ -159,6 +159,10 @@ class NativeVerification:
         """Begin a batch."""
         self._library.verification_begin(self._scratch)
 
+    def free_memory(self) -> None:
+        """Free the room for scores, between batches."""
+        self._library.verification_free_memory(self._scratch)
+
     def inform(self, needs: FrozenSet[str]) -> None:
         """Tell this in each outcome from now on; see :class:`.drafter.Drafter`."""
         self._needs, self._argmax, self._hidden = needs, None, None

@@ -280,6 +280,11 @@ class Verification {
 
 extern "C" void verification_begin(Verification* verification) { verification->begin(); }
 
+// Frees what it took, until it is used again.
+extern "C" void verification_free_memory(Verification* verification) {
+  *verification = Verification();
+}
+
 extern "C" void verification_run(Verification* verification, Stack* stack, const Linear* projection,
                                  VerifyCall* call, int threads) {
   verification->run(*stack, projection, *call, threads);

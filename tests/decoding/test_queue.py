@@ -5,7 +5,8 @@ import random
 import pytest
 import torch
 
-from specdec_plugin.decoding import queue
+from specdec_plugin.decoding import loop, queue
+from specdec_plugin.decoding.guard import FixedGate
 from specdec_plugin.decoding.queue import LEAST, ROWS, Workers
 from tests.support import methods, tiny
 
@@ -55,3 +56,29 @@ def test_small_batches_have_one_worker_and_large_ones_full_rows():
     assert Workers.of(1000, 4) == Workers(4, ROWS)
     assert Workers.of(1000, 2, beams=5) == Workers(2, ROWS // 5)
     assert Workers.of(3, 4, beams=100) == Workers(3, 1)
+
+
+@pytest.mark.parametrize(("large", "kept"), [(len(LENGTHS), False), (len(LENGTHS) + 1, True)])
+def test_in_large_batches_drafts_and_queue_free_the_others_memory(large, kept, monkeypatch):
+    monkeypatch.setattr(loop, "_LARGE", large)
+    model = methods.verifier("hybrid-jacobi")
+    ours = methods.generator("hybrid-jacobi", model, draft_rows=-1)  # a measured gate
+    step, slices = ours.loop.step, iter([0, 8, 8, 0, 1, 0])  # of three batches
+    monkeypatch.setattr(ours.loop.schedule, "next", lambda size, left: next(slices))
+    monkeypatch.setattr(ours.loop.schedule, "record", lambda *measured: None)
+    monkeypatch.setattr(ours.loop, "gate", FixedGate())
+    have_queue, freed = [], []
+    drafted, free = ours.loop._drafted, step._native.free_memory
+
+    def noted(batch):
+        have_queue.append(step._queue is not None)
+        return drafted(batch)
+
+    monkeypatch.setattr(ours.loop, "_drafted", noted)
+    monkeypatch.setattr(step._native, "free_memory", lambda: freed.append(free()))
+    expected = decoded("greedy", 1)
+    for _ in range(3):
+        found = ours.generate([model], tiny.sample(LENGTHS))
+        tokens = [[each["tokens"].tolist() for each in rows] for rows in found]
+        assert tokens == [[tokens for tokens, _ in rows] for rows in expected]
+    assert have_queue == [kept] * 3 and len(freed) == (0 if kept else 3)
