@@ -24,7 +24,8 @@ MATRIX ?= 3.11/2.6.0/1.26.4 3.11/newest/newest 3.12/2.6.0/1.26.4 3.12/newest/new
 MATRIX_TESTS ?= tests/engine tests/decoding tests/vocab tests/methods tests/fairseq_compat \
                 tests/conformance tests/tasks
 # The tests that `make sanitize-threads` runs.
-THREADED ?= tests/decoding/test_threads.py tests/decoding/test_queue.py tests/decoding/test_iterations.py
+THREADED ?= tests/decoding/test_threads.py tests/decoding/test_queue.py tests/decoding/test_iterations.py \
+        tests/methods/block_nat/test_chain.py
 # How long `make fuzz` runs, and how often `make kill` kills each program.
 MINUTES ?= 60
 KILLS ?= 100

@@ -7,6 +7,7 @@ from torch import nn
 from specdec_plugin.engine import CachedDecoder
 from specdec_plugin.methods.block_nat.chain import Chain, confident
 from specdec_plugin.models.chain_head import ChainHead
+from tests.support import architectures
 from tests.support.architectures import build_model
 
 pytestmark = pytest.mark.usefixtures("seeded")
@@ -55,6 +56,29 @@ def test_drafts_equal_the_formulas(parts, rows):
         tokens, found = chain.choose(states, last)
     assert torch.equal(tokens, expected)
     torch.testing.assert_close(found, scores, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_candidates_of_a_large_vocabulary_hold_the_best(threads, rows, backend, monkeypatch):
+    """Each thread searches the symbols that it scored; a block is longer than one search."""
+    monkeypatch.setattr(architectures, "VOCABULARY", 1300)
+    model, head = build_model(), ChainHead(16, 16, UNITS)
+    nn.init.normal_(
+        head.out.weight, std=0.02
+    )  # the states change little: their best are candidates
+    chain = Chain(head.eval(), CachedDecoder(model.decoder, backend=backend))
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        for _ in range(20):
+            states, last = torch.randn(rows, 11, 16), torch.randint(4, 1300, (rows,))
+            expected, _ = naive(model.decoder, head, states, last)
+            tokens, lengths = chain.draft(states, last, 1e-36)
+            assert torch.equal(tokens, expected)
+            assert lengths.tolist() == [11] * rows
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_training_sees_the_same_states(parts):
