@@ -61,6 +61,15 @@ decode() {  # BIN MODEL FILE FLAGS
     hypotheses "$3"
 }
 
+# The text FOLDER/test, in pieces, with the dictionaries of BIN, as FOLDER/bin. $src and $tgt are
+# variables of the caller.
+binarise_test() {  # BIN FOLDER
+    rm -rf "$2/bin.tmp"
+    fairseq-preprocess -s "$src" -t "$tgt" --srcdict "$1/dict.$src.txt" \
+        --tgtdict "$1/dict.$tgt.txt" --testpref "$2/test" --destdir "$2/bin.tmp"
+    mv "$2/bin.tmp" "$2/bin"
+}
+
 # How many lines of the second file are those of the first.
 same_lines() {  # FILE FILE
     LC_ALL=C awk 'NR == FNR { line[FNR] = $0 "" } NR != FNR && line[FNR] == $0 "" { same++ }

@@ -416,10 +416,7 @@ known_lengths() {
     hypotheses "$folder/test"
     mv "$folder/test.hyp" "$folder/test.$tgt"
     cp "$output/data/pieces/test.$src" "$folder/test.$src"
-    rm -rf "$folder/bin.tmp"
-    fairseq-preprocess -s "$src" -t "$tgt" --srcdict "$data/dict.$src.txt" \
-        --tgtdict "$data/dict.$tgt.txt" --testpref "$folder/test" --destdir "$folder/bin.tmp"
-    mv "$folder/bin.tmp" "$folder/bin"
+    binarise_test "$data" "$folder"
 }
 
 if wanted jacobi; then

@@ -37,7 +37,7 @@ threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
 read -r -a decodings <<<"${DECODINGS:-fairseq-beam-1 greedy specdec input-guided beam-5 fairseq-beam-5}"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$root/specdec_plugin scripts=$root/data_scripts/summarization
-pairs=$output/pairs text=$output/text scored=$output/scores
+src=src tgt=tgt pairs=$output/pairs text=$output/text scored=$output/scores
 command=$(command_line "examples/summarization/run.sh TRAIN DEV TEXT OUTPUT" UPDATES LR UPDATES_TUNE \
     LR_TUNE SIZE DIM LAYERS POSITIONS MAX_TOKENS MAX_LENGTH SAMPLES THREADS)
 export OMP_NUM_THREADS=$threads
@@ -61,7 +61,7 @@ prepare() {  # FOLDER OPTIONS: subwords and binary data
 summarise() {  # MODEL FILE DECODING
     decoding_flags "$3"
     decode "$data/bin" "$output/$1.pt" "$2" -s src -t tgt --truncate-source \
-        --max-len-b "${MAX_LENGTH:-60}" "${flags[@]}"
+        --max-source-positions "$POSITIONS" --max-len-b "${MAX_LENGTH:-60}" "${flags[@]}"
 }
 
 rouge() {  # HYPOTHESES MORE
@@ -119,7 +119,14 @@ done | tee "$output/same.txt"
 
 [ "${SENTENCES:-200}" != 0 ] || exit 0
 step "speed"
-[ -e "$output/bench/results.md" ] || specdec-bench "$data/bin" -s src -t tgt \
+cut=$output/cut  # specdec-bench takes sources as they are
+mkdir -p "$cut"
+[ -e "$cut/bin/dict.tgt.txt" ] || {
+    cut -d ' ' -f "1-$((POSITIONS - 1))" "$data/pieces/test.src" >"$cut/test.src"
+    cp "$data/pieces/test.tgt" "$cut/test.tgt"
+    binarise_test "$data/bin" "$cut"
+}
+[ -e "$output/bench/results.md" ] || specdec-bench "$cut/bin" -s src -t tgt \
     --path "$output/tuned.pt" --sentences "${SENTENCES:-200}" --threads "$threads" \
     --max-len-b "${MAX_LENGTH:-60}" --output "$output/bench" --resume \
     --methods "fairseq beam 5,fairseq beam 1,greedy,specdec self,input-guided,beam"
