@@ -10,7 +10,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Optional, Sequence, TextIO, Tuple
+from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from example_results import origin_of
 
@@ -32,7 +32,7 @@ example:
 
 #: Seconds between two looks at the process.
 _PAUSE = 0.2
-_HYPOTHESIS = re.compile(r"H-(\d+)\t[^\t]*\t(.*)")
+_HYPOTHESIS = re.compile(rb"H-(\d+)\t[^\t]*\t(.*)")
 
 
 class Output:
@@ -45,15 +45,15 @@ class Output:
     def __init__(self, path: Path) -> None:
         self.numbers: List[int] = []
         self.hypotheses: List[str] = []
-        self._text: TextIO = path.open(encoding="utf-8", errors="replace", newline="\n")
-        self._rest = ""
+        self._bytes: BinaryIO = path.open("rb")
+        self._rest = b""  # it may end amid a character
 
     def read(self) -> int:
         """Read on; returns the number of hypotheses."""
-        *lines, self._rest = (self._rest + self._text.read()).split("\n")
+        *lines, self._rest = (self._rest + self._bytes.read()).split(b"\n")
         for found in filter(None, map(_HYPOTHESIS.fullmatch, lines)):
             self.numbers.append(int(found[1]))
-            self.hypotheses.append(found[2])
+            self.hypotheses.append(found[2].decode("utf-8"))
         return len(self.numbers)
 
     def is_right(self, lines: int, period: int) -> bool:

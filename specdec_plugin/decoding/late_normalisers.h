@@ -55,9 +55,9 @@ class LateNormalisers {
   };
 
   std::vector<Score> scores_;
-  std::vector<float> states_;  // (scores, dim)
-  std::vector<float> values_;  // (scores, vocabulary)
-  std::vector<uint32_t> scratch_;
+  Aligned<float> states_;  // (scores, dim)
+  Aligned<float> values_;  // (scores, vocabulary)
+  Aligned<uint32_t> scratch_;
 };
 
 }  // namespace native

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..engine import Backend
+from ..engine.free_memory import FreeMemory, glibc_trim
 from ..engine.output_projection import Scores
 from .acceptance import Emission, Rule, judge
 from .drafter import Drafter
@@ -55,6 +56,8 @@ class VerifiedStep:
         self.exact = rule.exact
         self.preference = preference
         self._queue: Optional[Queue] = None
+        self._queued = True
+        self._memory = FreeMemory(glibc_trim())
         self._native: Optional[NativeVerification] = None
         if NativeVerification.supports(verifier, backend) is None:
             self._native = NativeVerification(verifier, rule, preference)
@@ -101,10 +104,14 @@ class VerifiedStep:
         Args:
             queued: a queue comes next, and no drafts; or else drafts, and no queue.
         """
+        if queued == self._queued:
+            return
+        self._queued = queued
         if not queued:
             self._queue = None
         elif self._native is not None:
             self._native.free_memory()
+        self._memory.give_back(now=True)
 
     def take(self, rows: Rows, draft: Draft) -> Outcome:
         """Append to each row what stands of its draft, and the verifier's next token."""

@@ -46,7 +46,7 @@ class QueueWorker {
   SourceRows sources_;
   std::vector<int64_t> sentences_, slots_, keys_;  // (rows)
   std::vector<int64_t> tokens_, lengths_;          // (rows, room_), (rows)
-  std::vector<float> scores_;                      // (rows, room_)
+  Aligned<float> scores_;                          // (rows, room_)
   std::vector<int64_t> results_;                   // (5, rows)
   int room_;
 

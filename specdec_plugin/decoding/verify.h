@@ -54,8 +54,8 @@ class Verification {
   int width_, vocabulary_, dim_;
   bool prefilters_;
   std::vector<int64_t> fed_, argmax_, rescored_;
-  std::vector<float> hidden_, values_, normalisers_;
-  std::vector<uint32_t> scratch_;
+  Aligned<float> hidden_, values_, normalisers_;
+  Aligned<uint32_t> scratch_;
 
   int inputs() const { return int(fed_.size()); }  // rows, each with its width
 
@@ -219,7 +219,7 @@ class Verification {
   }
 
   void rescore(const VerifyCall& call, int input, int64_t symbol, float* values) const {
-    static thread_local std::vector<float> unpacked;
+    static thread_local Aligned<float> unpacked;
     const float* weights = call.weights ? call.weights + size_t(symbol) * dim_ : nullptr;
     if (!weights) {
       unpacked.resize(dim_);

@@ -26,9 +26,13 @@ class FreeMemory:
         self._trim, self._clock = trim, clock
         self._since = clock()
 
-    def give_back(self) -> None:
-        """Call it where much was freed; it does nothing for some seconds after it did."""
-        if self._trim is None or self._clock() - self._since < SECONDS:
+    def give_back(self, now: bool = False) -> None:
+        """Call it where much was freed.
+
+        Args:
+            now: even if it did so some seconds ago.
+        """
+        if self._trim is None or (not now and self._clock() - self._since < SECONDS):
             return
         self._trim(0)
         self._since = self._clock()

@@ -102,11 +102,11 @@ class Centroids {
   static constexpr int AT_ONCE = 4;
 
   const RowTable centroids_;
-  std::vector<float> norms_;
+  Aligned<float> norms_;
   const int64_t* offsets_;
   const int32_t* tokens_;
-  int largest_ = 0;               // the most active tokens of a cluster
-  std::vector<float> distances_;  // (rows, clusters)
+  int largest_ = 0;           // the most active tokens of a cluster
+  Aligned<float> distances_;  // (rows, clusters)
 };
 
 // A projection whose weights are read row by row, at the active tokens of clusters.
@@ -131,7 +131,7 @@ class Clustered {
 
   const Weights weights_;
   Centroids centroids_;
-  std::vector<float> bias_;
+  Aligned<float> bias_;
 };
 
 }  // namespace native

@@ -47,7 +47,7 @@ extern "C" void error_bound_of(const Linear* exact, ErrorBound* bound, int threa
   const int count = exact->inputs;
   std::vector<ErrorBound> parts(threads, ErrorBound{0, 0});
   parallel(threads, [&](const Team& team) {
-    std::vector<float> row(count);
+    Aligned<float> row(count);
     ErrorBound& part = parts[team.index];
     // A sum of n products is off by n roundings at most, each of half this; half is reserve.
     const float float_error = float(count + 8) * std::numeric_limits<float>::epsilon();

@@ -63,7 +63,7 @@ class Gather : public Clustered<RowTable> {
   // log Σ exp of a row's active scores. scores: (vocabulary).
   float normaliser(int row, const float* scores) const {
     if (all_) return log_sum_exp(scores, vocabulary());
-    std::vector<float> active;
+    Aligned<float> active;
     const int own = own_[row];
     active.reserve(centroids_.size(own));
     for (const int32_t* token = centroids_.begin(own); token < centroids_.end(own); ++token)
@@ -78,8 +78,8 @@ class Gather : public Clustered<RowTable> {
   std::vector<int> own_;          // (rows) the cluster of each row
   bool all_ = false;              // whether all scores were computed, and then masked
   std::unique_ptr<Linear> full_;  // computes them
-  std::vector<uint32_t> active_;  // (clusters, words of a bit for each symbol) masks them
-  std::vector<uint32_t> wanted_;  // (vocabulary) the rows of a block that need a token's score
+  Aligned<uint32_t> active_;      // (clusters, words of a bit for each symbol) masks them
+  Aligned<uint32_t> wanted_;      // (vocabulary) the rows of a block that need a token's score
 
   // Whether all scores of some rows take less time than the active ones. All scores are computed in
   // tiles, five times as fast each; and up to nine rows take as long as the reading of the weights.

@@ -27,14 +27,14 @@ class RoundedRows {
   }
 
   // Rounds a vector that is multiplied with rows. Zeros fill its last words.
-  Rounding pack(const float* values, std::vector<uint32_t>& input) const {
+  Rounding pack(const float* values, Aligned<uint32_t>& input) const {
     input.assign(words_, 0);
     return Integers<8>::pack_input(values, width, input.data());
   }
 
   // Its products with N rows.
   template <int N>
-  void multiply(const std::vector<uint32_t>& input, Rounding rounding, const int (&rows)[N],
+  void multiply(const Aligned<uint32_t>& input, Rounding rounding, const int (&rows)[N],
                 float (&out)[N]) const {
     Ints sums[N] = {};
     for (size_t i = 0; i < words_; i += LANES) {
@@ -50,7 +50,7 @@ class RoundedRows {
 
  private:
   const size_t words_;  // of a row: a multiple of LANES
-  std::vector<float> steps_;
+  Aligned<float> steps_;
   Pooled<uint32_t> data_;  // (rows, words)
 };
 
@@ -70,7 +70,7 @@ class Shortlist : public Clustered<RoundedRows> {
             const Adjust& adjust) const {
     const int cluster = centroids_.nearest(row), size = centroids_.size(cluster);
     const int32_t* tokens = centroids_.begin(cluster);
-    static thread_local std::vector<uint32_t> input;
+    static thread_local Aligned<uint32_t> input;
     const Rounding rounding = weights_.pack(state, input);
     Best found;
     const int end = team.end(size);

@@ -38,12 +38,12 @@ def test_a_text_that_repeats(tiny_verifier, corpus, tmp_path):
     ],
 )
 def test_hypotheses_that_are_right(lines, right, tmp_path):
-    path = tmp_path / "out"
-    path.write_text("S-0\tx\n" + lines[:9])
+    path, written = tmp_path / "out", ("S-0\tx\n" + lines.replace("b", "é")).encode()
+    path.write_bytes(written[:23])
     output = long_run.Output(path)
     assert output.read() == 1  # the second one is not whole yet
-    with path.open("a") as file:
-        file.write(lines[9:])
+    with path.open("ab") as file:
+        file.write(written[23:])
     assert output.read() == len(output.hypotheses) == lines.count("H-")
     assert output.is_right(3, period=2) is right
 

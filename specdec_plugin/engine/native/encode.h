@@ -73,7 +73,7 @@ class RowsOfOneLength {
   Pass pass_;
   StackCall inputs_;
   std::vector<int64_t> tokens_;
-  std::vector<float> out_;
+  Aligned<float> out_;
 
   // Where a row's symbols begin in the call's tensors.
   size_t at(int i) const {

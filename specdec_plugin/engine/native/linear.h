@@ -85,7 +85,7 @@ class Linear {
       return;
     }
     // Every thread packs a single row by itself, which takes less time than to wait for another.
-    static thread_local std::vector<uint32_t> own;
+    static thread_local Aligned<uint32_t> own;
     if (rows == 1) {
       if (own.size() < scratch_size(1)) own.resize(scratch_size(1));
       scratch = own.data();
@@ -134,7 +134,7 @@ class Linear {
 
  private:
   const int panels, steps;
-  std::vector<float> bias_, scales_;
+  Aligned<float> bias_, scales_;
   Pooled<uint32_t> words_;            // (panels, steps, PANEL), unless they are mapped
   const uint32_t* packed_ = nullptr;  // the same, or those that are mapped
   void* mapped_ = nullptr;
@@ -172,8 +172,8 @@ class Linear {
     words_.allocate(bias_.size() * steps);
     packed_ = &words_[0];
     parallel(threads, [&](const Team& team) {
-      std::vector<float> row(inputs);
-      std::vector<uint32_t> rows((size_t(steps) + LANES) * PANEL);
+      Aligned<float> row(inputs);
+      Aligned<uint32_t> rows((size_t(steps) + LANES) * PANEL);
       for (int panel = team.begin(panels); panel < team.end(panels); ++panel)
         pack_panel([&](int output) { return weights(output, row.data()); }, panel, rows);
     });
@@ -182,7 +182,7 @@ class Linear {
   // rows: (PANEL, steps + LANES) scratch. Rows a power of two apart would share few sets of the
   // processor's cache.
   template <class Weights>
-  void pack_panel(const Weights& weights, int panel, std::vector<uint32_t>& rows) {
+  void pack_panel(const Weights& weights, int panel, Aligned<uint32_t>& rows) {
     const int first = panel * PANEL, count = std::min(PANEL, outputs - first);
     const size_t stride = size_t(steps) + LANES;
     for (int i = 0; i < count; ++i) pack(weights(first + i), first + i, &rows[i * stride]);
@@ -322,8 +322,8 @@ class SourceKv {
   const Linear* linear_;
   const SourceKvCall* call_;
   int begin_, end_, inputs_;
-  std::vector<float> symbols_, values_;
-  std::vector<uint32_t> words_;
+  Aligned<float> symbols_, values_;
+  Aligned<uint32_t> words_;
 };
 
 extern "C" {
@@ -344,7 +344,7 @@ int linear_save(const Linear* linear, int file) { return linear->save(file); }
 
 // in: (rows, inputs); out: (rows, outputs)
 void linear_run(const Linear* linear, const float* in, int rows, float* out, int threads) {
-  std::vector<uint32_t> scratch(linear->scratch_size(rows));
+  Aligned<uint32_t> scratch(linear->scratch_size(rows));
   parallel(threads, [&](const Team& team) {
     linear->run(team, in, linear->inputs, rows, scratch.data(),
                 {out, size_t(linear->outputs), nullptr, Activation::none});
@@ -355,7 +355,7 @@ void linear_run(const Linear* linear, const float* in, int rows, float* out, int
 // `suppressed_id` is -inf, unless `suppressed_id` is negative.
 void linear_scores(const Linear* linear, const float* in, int rows, int suppressed_id, float* out,
                    float* normalisers, int threads) {
-  std::vector<uint32_t> scratch(linear->scratch_size(rows));
+  Aligned<uint32_t> scratch(linear->scratch_size(rows));
   parallel(threads, [&](const Team& team) {
     const size_t outputs = linear->outputs;
     linear->run(team, in, linear->inputs, rows, scratch.data(),

@@ -59,7 +59,7 @@ class Probabilities {
 
  private:
   const int count_, whole_;
-  std::vector<float> values_;
+  Aligned<float> values_;
 };
 
 // scores: (rows, count) bfloat16, replaced; targets: (rows); see `Probabilities`. wrong: (rows)

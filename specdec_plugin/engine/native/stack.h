@@ -10,7 +10,7 @@
 namespace native {
 
 struct Norm {
-  std::vector<float> weight, bias;
+  Aligned<float> weight, bias;
   float epsilon;
 
   void apply(const float* in, float* out) const {
@@ -79,7 +79,7 @@ static inline int visible_slots(const StackCall& call, int row, int i) {
 struct Embedding {
   const float* weight = nullptr;  // (vocabulary, dim), the caller's
   float scale;
-  std::vector<float> masks;  // (…, dim), not scaled
+  Aligned<float> masks;  // (…, dim), not scaled
   std::optional<Norm> norm;
 };
 
@@ -160,9 +160,9 @@ class Pass {
   const Stack* stack_ = nullptr;
   int dim_ = 0, heads_ = 0;
   bool norm_first_ = false;
-  std::vector<float> hidden_, normed_, wide_, attended_, scores_;
-  std::vector<float> gathered_;  // (threads, 2, gathered_size_) keys and values of one head
-  std::vector<uint32_t> scratch_;
+  Aligned<float> hidden_, normed_, wide_, attended_, scores_;
+  Aligned<float> gathered_;  // (threads, 2, gathered_size_) keys and values of one head
+  Aligned<uint32_t> scratch_;
   size_t score_stride_ = 0, gathered_size_ = 0;
 
   // Every thread embeds and normalises so few inputs by itself, which takes less time than to wait

@@ -86,8 +86,8 @@ class BeamWorker {
   std::vector<int64_t> ancestors_;  // (rows of the cache, room_) the row that holds each slot
   std::vector<Input> inputs_;
   std::vector<int64_t> rows_, sources_, fed_, starts_, lines_, inherited_;
-  std::vector<float> hidden_, values_;
-  std::vector<uint32_t> scratch_;
+  Aligned<float> hidden_, values_;
+  Aligned<uint32_t> scratch_;
   std::vector<std::vector<Continuation>> best_;  // by input, up to 2 B each
   std::vector<Continuation> merged_, next_;
   std::vector<int64_t> drafted_lines_;  // (steps, B, room_) the ancestors before each step
@@ -236,7 +236,7 @@ class BeamWorker {
 
   // The `count` greatest values. Those of the chunks with the greatest maxima are enough.
   void find_best(const float* values, int count, std::vector<Continuation>& best) const {
-    static thread_local std::vector<float> greatest, sorted;
+    static thread_local Aligned<float> greatest, sorted;
     const int chunks = (vocabulary_ + CHUNK - 1) / CHUNK;
     greatest.resize(chunks);
     for (int i = 0; i < chunks; ++i)
@@ -425,7 +425,7 @@ class BeamWorker {
   // so, gives them the model's totals.
   bool adopt(const BeamCall& call, int64_t step, int64_t sentence) const {
     const size_t first = at(call, step, sentence * beams_);
-    static thread_local std::vector<float> totals;
+    static thread_local Aligned<float> totals;
     totals.assign(beams_, NOTHING);
     for (const Continuation& each : next_)
       for (int beam = 0; beam < beams_; ++beam)

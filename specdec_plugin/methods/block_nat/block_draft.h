@@ -61,7 +61,7 @@ class BlockDraft {
  private:
   Pass pass_;
   std::vector<int64_t> counts_, last_;
-  std::vector<float> hidden_;
+  Aligned<float> hidden_;
 };
 
 extern "C" void block_draft_run(BlockDraft* block_draft, Stack* stack, Chain* chain,

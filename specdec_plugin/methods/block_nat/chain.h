@@ -90,18 +90,18 @@ class Chain {
   bool each_alone_ = false;  // each thread computes the states by itself
   int chunks_ = 0;           // of each thread's symbols
   std::vector<Best> parts_;  // (2, rows, threads) of positions in turns
-  std::vector<float> states_, inner_, outer_, values_;
-  std::vector<float> maxima_;           // (rows, CHAIN_POSITIONS, threads, chunks)
+  Aligned<float> states_, inner_, outer_, values_;
+  Aligned<float> maxima_;               // (rows, CHAIN_POSITIONS, threads, chunks)
   std::vector<Candidates> candidates_;  // (rows, CHAIN_POSITIONS, threads)
-  std::vector<uint32_t> scratch_;
+  Aligned<uint32_t> scratch_;
 
   // What a thread knows of each row. All threads compute the same, which takes less time than to
   // wait for one of them.
   struct Links {
-    std::vector<float> before;  // (rows, token_dim + units) e and u
-    std::vector<float> state;   // (rows, dim) z
+    Aligned<float> before;  // (rows, token_dim + units) e and u
+    Aligned<float> state;   // (rows, dim) z
     std::vector<int64_t> last, lengths;
-    std::vector<float> confidence;
+    Aligned<float> confidence;
   };
   std::vector<Links> links_;  // (threads)
 
@@ -210,7 +210,7 @@ class Chain {
   // What is drawn among the candidates of one row, which all threads have found.
   Best drawn(const ChainCall& call, int row, int position, int threads) const {
     static thread_local std::vector<int> symbols;
-    static thread_local std::vector<float> scores;
+    static thread_local Aligned<float> scores;
     symbols.clear();
     scores.clear();
     const Candidates* each = &candidates_[slot_of(row, position) * threads];

@@ -44,15 +44,15 @@ class Heads {
  private:
   static constexpr int WAITS = 5;  // of all heads, where they do not read the source
 
-  std::vector<float> queries_;  // (heads at once, rows, source dim) Q h
-  std::vector<float> joined_;   // (heads at once, rows, dim + source dim) h and what was read
-  std::vector<float> scores_;   // (threads, score_stride_)
+  Aligned<float> queries_;  // (heads at once, rows, source dim) Q h
+  Aligned<float> joined_;   // (heads at once, rows, dim + source dim) h and what was read
+  Aligned<float> scores_;   // (threads, score_stride_)
   size_t score_stride_;
-  std::vector<float> inner_;   // (rows, stride_) relu(A h)
-  std::vector<float> states_;  // (heads at once, rows, dim) z
-  std::vector<float> values_, confidence_;
+  Aligned<float> inner_;   // (rows, stride_) relu(A h)
+  Aligned<float> states_;  // (heads at once, rows, dim) z
+  Aligned<float> values_, confidence_;
   std::vector<Best> parts_;  // (heads at once, rows, threads)
-  std::vector<uint32_t> scratch_;
+  Aligned<uint32_t> scratch_;
   size_t stride_, scratch_size_;
   int unfinished_;
 

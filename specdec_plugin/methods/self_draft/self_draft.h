@@ -67,9 +67,9 @@ class SelfDraft {
   Pass pass_;
   bool unfinished_;
   std::vector<int64_t> tokens_, starts_;
-  std::vector<float> hidden_, values_;
+  Aligned<float> hidden_, values_;
   std::vector<Best> best_;  // (rows, threads)
-  std::vector<uint32_t> scratch_;
+  Aligned<uint32_t> scratch_;
 
   // Whether no end may come yet.
   static bool early(const SelfDraftCall& call, int row, int position) {
