@@ -39,7 +39,7 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$root/specdec_plugin scripts=$root/data_scripts/summarization
 src=src tgt=tgt pairs=$output/pairs text=$output/text scored=$output/scores
 command=$(command_line "examples/summarization/run.sh TRAIN DEV TEXT OUTPUT" UPDATES LR UPDATES_TUNE \
-    LR_TUNE SIZE DIM LAYERS POSITIONS MAX_TOKENS MAX_LENGTH SAMPLES THREADS)
+    DECODINGS LR_TUNE SIZE DIM LAYERS POSITIONS MAX_TOKENS MAX_LENGTH SAMPLES THREADS)
 export OMP_NUM_THREADS=$threads
 POSITIONS=${POSITIONS:-1024}
 bart_shape
@@ -96,7 +96,7 @@ step "summaries and their scores"
 mkdir -p "$scored"
 cp "$pairs/test.lead" "$scored/lead.hyp"
 keep_output "$scored/lead.json" rouge "$scored/lead"
-summarise untaught "$scored/untaught" fairseq-beam-5
+summarise untaught "$scored/untaught" beam-5
 keep_output "$scored/untaught.json" rouge "$scored/untaught"
 rows=("first sentence=$scored/lead.json" "without denoising, beam 5=$scored/untaught.json")
 for decoding in "${decodings[@]}"; do

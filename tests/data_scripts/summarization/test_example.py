@@ -10,7 +10,7 @@ import pytest
 from tests.support.command_lines import run_example
 
 TINY = dict(
-    UPDATES="2", UPDATES_TUNE="2", SIZE="120", DIM="16", LAYERS="1", POSITIONS="128",
+    UPDATES="2", UPDATES_TUNE="2", SIZE="120", DIM="16", LAYERS="1", POSITIONS="32",
     MAX_LENGTH="8", DECODINGS="fairseq-beam-1 specdec input-guided beam-5 fairseq-beam-5",
     SENTENCES="0", SAMPLES="20", THREADS="1",
 )  # fmt: skip
@@ -46,9 +46,15 @@ def test_from_articles_to_tables(articles: Path, tmp_path: Path) -> None:
     assert len(same) == 5 and all("4 of 4 lines" in line for line in same)
 
     times = {path: path.stat().st_mtime_ns for path in output.rglob("*.pt")}
-    again = run(*arguments, **TINY)
+    pieces = output / "pairs-data" / "pieces" / "test.src"
+    longest = max(len(line.split()) for line in pieces.read_text("utf-8").split("\n"))
+    assert longest > int(TINY["POSITIONS"])  # so that sources are cut
+
+    again = run(*arguments, **{**TINY, "SENTENCES": "4"})
     assert again.returncode == 0, again.stdout + again.stderr
     assert {path: path.stat().st_mtime_ns for path in output.rglob("*.pt")} == times
+    timed = json.loads((output / "bench" / "results.json").read_text("utf-8"))["rows"]
+    assert {row["sentences"] for row in timed} == {4}
 
 
 def test_refusals(tmp_path: Path) -> None:
