@@ -30,6 +30,8 @@ example:
       data-bin -s en -t es --path model.pt --task specdec_translation --decoding auto --beam 1 \\
       --batch-size 512 --buffer-size 512 --cpu"""
 
+#: Rows of a table.
+SHOWN = 8
 #: Seconds between two looks at the process.
 _PAUSE = 0.2
 _HYPOTHESIS = re.compile(rb"H-(\d+)\t[^\t]*\t(.*)")
@@ -150,9 +152,11 @@ def status(process: int) -> Dict[str, int]:
 
 
 def table(rows: Sequence[Dict[str, Any]]) -> str:
-    """The figures in Markdown."""
+    """The figures in Markdown: all of few, else some with the first and the last."""
+    parts = min(len(rows), SHOWN) - 1
+    shown = [rows[part * (len(rows) - 1) // max(1, parts)] for part in range(parts + 1)]
     lines = ["| lines | seconds | resident, MB | peak, MB | peak ÷ first |", "|---:" * 5 + "|"]
-    for row in rows:
+    for row in shown:
         ratio = row["peak"] / rows[0]["peak"]
         lines.append(
             f"| {row['lines']:,} | {row['seconds']:.0f} | {row['resident']:,} | {row['peak']:,} "

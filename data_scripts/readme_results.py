@@ -1,4 +1,4 @@
-"""Tables of the README and of two pages, and a figure, made from committed results."""
+"""Tables of the README and of three pages, and a figure, made from committed results."""
 
 import argparse
 import importlib
@@ -16,15 +16,15 @@ from specdec_plugin.lab.bench.plots import COLOURS, STYLE
 DESCRIPTION = """\
 Write the README's table between its two markers, and the figure of speed-ups beside the
 documentation. Both are made from docs/results/*.json, which specdec-bench wrote. Also write the
-tables of docs/benchmarks.md and docs/never-slower.md. Each stands between two comments, which name
-a file of results and the program of this folder that wrote it:
+tables of docs/benchmarks.md, docs/never-slower.md and docs/corpora.md. Each stands between two
+comments, which name a file of results and the program of this folder that wrote it:
   <!-- table of results/slower.json by never_slower.py -->
   <!-- end of table -->"""
 
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
 #: Pages with tables between comments.
-PAGES = (ROOT / "docs" / "benchmarks.md", ROOT / "docs" / "never-slower.md")
+PAGES = tuple(ROOT / "docs" / f"{page}.md" for page in ("benchmarks", "never-slower", "corpora"))
 MADE = re.compile(
     r"(?P<begin><!-- table of (?P<file>\S+) by (?P<program>\w+)\.py -->\n)"
     r".*?(?P<end><!-- end of table -->)",

@@ -54,6 +54,11 @@ def test_the_memory_of_a_process():
     assert long_run.status(2**30) == {}
     rows = [{"lines": 5, "seconds": 1.0, **mine}, {"lines": 10, "seconds": 2.0, **mine}]
     assert long_run.table(rows).endswith(" 1.000 |")
+    many = [{**rows[0], "lines": lines} for lines in range(1, 21)]
+    for count in (1, 2, 8, 9, 20):
+        lines = long_run.table(many[:count]).splitlines()[2:]
+        numbers = [int(line.split("|")[1]) for line in lines]
+        assert len({*numbers}) == min(count, 8) and numbers[0] == 1 and numbers[-1] == count
 
 
 def test_an_empty_text(tmp_path):
