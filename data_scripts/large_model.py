@@ -17,6 +17,7 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel, base_architecture
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from process_memory import memory_of
 
 import specdec_plugin
 from specdec_plugin.cli import init_drafter
@@ -240,7 +241,7 @@ def run(folder: Path, split: str, flags: List[str]) -> Run:
     with tempfile.TemporaryFile("w+", encoding="utf-8") as log:
         process = subprocess.Popen([*command, *flags], stdout=log, stderr=subprocess.STDOUT)
         while process.poll() is None:
-            peak = max(peak, peak_of(process.pid))
+            peak = max(peak, memory_of(process.pid).peak)
             time.sleep(PAUSE)
         seconds = time.perf_counter() - begin
         log.seek(0)
@@ -259,19 +260,6 @@ def steps_a_second(printed: str) -> Optional[float]:
         return None
     seconds = float(spent[1]) * (int(spent[2]) + int(spent[3])) / 100
     return int(tokens[1].replace(",", "")) / seconds
-
-
-def peak_of(process: int) -> int:
-    """The most resident bytes that a process had so far; 0 once it has ended.
-
-    What the system tells of ended processes includes memory of those that started them.
-    """
-    try:
-        status = Path(f"/proc/{process}/status").read_text("utf-8")
-    except OSError:
-        return 0
-    found = re.search(r"VmHWM:\s+(\d+) kB", status)
-    return 0 if found is None else 1024 * int(found[1])
 
 
 def table(found: Dict[str, Dict[str, Any]], weights: int) -> str:

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Sequence, Tuple
 
 from example_results import origin_of
+from process_memory import memory_of
+from textfiles import read_piece_lines
 
 import specdec_plugin
 from specdec_plugin.errors import PluginError
@@ -85,17 +87,15 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     """Command line."""
     argv = sys.argv[1:] if argv is None else argv
     options = get_parser().parse_args(argv)
-    *text, rest = Path(options.input).read_text("utf-8").split("\n")
-    text += [rest] if rest else []
+    text = read_piece_lines(options.input)
     if not text or options.lines < 1:
         raise PluginError("--input needs a line, and --lines a number above 0.")
     with tempfile.TemporaryDirectory() as folder:
         rows, output = watched(options, text, Path(folder))
     right = output.is_right(options.lines, len(text))
     print(table(rows))
-    print(
-        f"{len(output.numbers):,} hypotheses, {'' if right else 'NOT '}all in order and the same."
-    )
+    verdict = "all" if right else "NOT all"
+    print(f"{len(output.numbers):,} hypotheses, {verdict} in order and the same.")
     origin = origin_of(shlex.join(["long_run.py", *argv]), [f"lines of the text={len(text)}"])
     written = {**origin, "all in order and the same": right, "rows": rows}
     Path(options.output).write_text(json.dumps(written, indent=1) + "\n", "utf-8")
@@ -130,25 +130,15 @@ def memory(
     with Progress(total=lines, unit="line") as bar:
         while program.poll() is None:
             time.sleep(_PAUSE)
-            known, before = status(program.pid), done
+            known, before = memory_of(program.pid), done
             done = output.read()
             bar.update(done - before)
-            if done >= due and known:
+            if done >= due and known.resident:
                 due = every * (done // every + 1)
                 seconds = round(time.perf_counter() - since, 1)
-                yield {"lines": done, "seconds": seconds, **known}
+                megabytes = {name: size >> 20 for name, size in known._asdict().items()}
+                yield {"lines": done, "seconds": seconds, **megabytes}
     output.read()
-
-
-def status(process: int) -> Dict[str, int]:
-    """Memory of a process in MB; nothing where it has ended."""
-    names = {"VmRSS": "resident", "VmHWM": "peak"}
-    try:
-        lines = Path(f"/proc/{process}/status").read_text("utf-8").splitlines()
-    except OSError:
-        return {}
-    found = dict(line.split(":", 1) for line in lines)
-    return {names[key]: int(found[key].split()[0]) // 1024 for key in names if key in found}
 
 
 def table(rows: Sequence[Dict[str, Any]]) -> str:

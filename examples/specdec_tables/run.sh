@@ -214,7 +214,7 @@ for table in "${tables[@]}"; do [ -e "$results/$table.json" ] || made=1; done
 
 data=$output/distilled/bin
 teacher=${given:-$output}/teacher.pt verifier=$output/verifier.pt drafter=$models/nat-base.pt
-if [ -n "$ready" ] && [ -z "$given" ]; then
+if [ -n "$ready" ] && [ "${tables[*]}" = jacobi ]; then
     UNTIL=data "$root/examples/translation_pydocs/run.sh" "$corpus" "$output" "$ready"
     data=$output/data/bin
 else

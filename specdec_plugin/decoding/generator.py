@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..engine import Backend
 from ..engine.encoder import build_encoder
-from ..engine.free_memory import FreeMemory, glibc_trim
+from ..engine.free_memory import HEAP
 from ..engine.weights import is_finite
 from ..errors import PluginError
 from .alignment import Aligner
@@ -68,7 +68,6 @@ class ParallelGenerator:
         self.lengths = lengths
         self.sampling, self.shows_progress = sampling, shows_progress
         self.symbols_to_strip_from_output = {*symbols_to_strip_from_output, self.eos}
-        self._memory = FreeMemory(glibc_trim())
         self._aligner = Aligner(models, alignment, self.pad, self.eos) if alignment else None
         samples = 1 if sampling is None else sampling.samples
         gate = loop.measured if warns else None
@@ -114,7 +113,7 @@ class ParallelGenerator:
         if self._aligner is not None:
             self._aligner.align(batch, [best for best, *_ in hypotheses])
         del batch  # the encoders' outputs, 100 MB for 512 sentences
-        self._memory.give_back()
+        HEAP.give_back()
         return hypotheses if self.sampling is None else _by_sentence(hypotheses, self.sampling)
 
     def forget(self) -> None:

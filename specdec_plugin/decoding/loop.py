@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..engine import Backend
-from ..engine.free_memory import FreeMemory, glibc_trim
+from ..engine.free_memory import HEAP
 from ..engine.output_projection import Scores
 from .acceptance import Emission, Rule, judge
 from .drafter import Drafter
@@ -56,8 +56,7 @@ class VerifiedStep:
         self.exact = rule.exact
         self.preference = preference
         self._queue: Optional[Queue] = None
-        self._queued = True
-        self._memory = FreeMemory(glibc_trim())
+        self._queued = True  # what `free_memory` was told last
         self._native: Optional[NativeVerification] = None
         if NativeVerification.supports(verifier, backend) is None:
             self._native = NativeVerification(verifier, rule, preference)
@@ -111,7 +110,7 @@ class VerifiedStep:
             self._queue = None
         elif self._native is not None:
             self._native.free_memory()
-        self._memory.give_back(now=True)
+        HEAP.give_back(now=True)
 
     def take(self, rows: Rows, draft: Draft) -> Outcome:
         """Append to each row what stands of its draft, and the verifier's next token."""
@@ -239,8 +238,8 @@ def _newest(states: Optional[Tensor], counts: Tensor) -> Optional[Tensor]:
     return states.gather(1, index).squeeze(1).float()
 
 
-#: In batches of so many sentences, memory is freed where drafts begin or end: about 140 MB of the
-#: shipped model's queue, which take some hundredths of a second to get again.
+#: In batches of so many sentences, memory is freed where drafts begin or end. Smaller ones would
+#: lose more time, because the system has to hand the pages out again.
 _LARGE = 256
 #: Iterations that the kernels do at most before they return to Python.
 _REPEATED = 64

@@ -44,3 +44,7 @@ def glibc_trim() -> Optional[Callable[[int], Any]]:
         return getattr(ctypes.CDLL(None), "malloc_trim", None)
     except (OSError, TypeError):  # TypeError on Windows, which has no library without a name
         return None
+
+
+#: This process's, which all generators share.
+HEAP = FreeMemory(glibc_trim())

@@ -5,6 +5,7 @@ import os
 
 import long_run
 import pytest
+from process_memory import memory_of
 
 from tests.support.command_lines import SCRIPTS, run_cli
 
@@ -49,10 +50,13 @@ def test_hypotheses_that_are_right(lines, right, tmp_path):
 
 
 def test_the_memory_of_a_process():
-    mine = long_run.status(os.getpid())
-    assert 0 < mine["resident"] <= mine["peak"]
-    assert long_run.status(2**30) == {}
-    rows = [{"lines": 5, "seconds": 1.0, **mine}, {"lines": 10, "seconds": 2.0, **mine}]
+    mine = memory_of(os.getpid())
+    assert 0 < mine.resident <= mine.peak
+    assert memory_of(2**30) == (0, 0)
+
+
+def test_a_table_shows_some_of_many_rows():
+    rows = [{"lines": lines, "seconds": 1.0, "resident": 5, "peak": 10} for lines in (5, 10)]
     assert long_run.table(rows).endswith(" 1.000 |")
     many = [{**rows[0], "lines": lines} for lines in range(1, 21)]
     for count in (1, 2, 8, 9, 20):

@@ -15,6 +15,8 @@ def test_it_trims_once_in_some_seconds() -> None:
     for now[0] in (0.0, SECONDS / 2, SECONDS, SECONDS * 1.5, SECONDS * 2):
         memory.give_back()
     assert calls == [0, 0]
+    memory.give_back(now=True)
+    assert calls == [0, 0, 0]
 
 
 def test_without_a_function_nothing_happens() -> None:

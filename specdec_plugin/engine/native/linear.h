@@ -12,6 +12,7 @@
 
 #include "engine/native/formats.h"
 #include "engine/native/pool.h"
+#include "engine/native/room.h"
 #include "engine/native/team.h"
 
 namespace native {

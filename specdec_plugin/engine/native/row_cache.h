@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "engine/native/pool.h"
+#include "engine/native/room.h"
 #include "engine/native/stack.h"
 
 namespace native {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "engine/native/linear.h"
-#include "engine/native/pool.h"
+#include "engine/native/room.h"
 
 namespace native {
 

@@ -118,7 +118,7 @@ class Chain {
     }
     for (int row = 0; row < call.rows; ++row) {
       const float* states = call.hidden + (size_t(row) * call.block + first) * dim;
-      const size_t slot = size_t(row) * CHAIN_POSITIONS;
+      const size_t slot = slot_of(row, first);
       if (row > 0) team.wait();  // others may still read the inputs in the weights' format
       projection->run(team, states, dim, positions, scratch_.data(),
                       {&values_[slot * vocabulary], size_t(vocabulary), nullptr, Activation::none});
@@ -129,13 +129,18 @@ class Chain {
     team.wait();
     for (int row = 0; row < call.rows; ++row)
       for (int position = 0; position < positions; ++position) {
-        const size_t slot = size_t(row) * CHAIN_POSITIONS + position;
+        const size_t slot = slot_of(row, position);
         const float* maxima = maxima_of(slot, team.size);
         const float bound = Candidates::bound_of(maxima, team.size * chunks_, BEST);
         own(team, slot)
             .take(&values_[slot * vocabulary], begin, end, chunks_, maxima + team.index * chunks_,
                   bound, call.suppressed_id);
       }
+  }
+
+  // Where the candidates of a position are.
+  static size_t slot_of(int row, int position) {
+    return size_t(row) * CHAIN_POSITIONS + position % CHAIN_POSITIONS;
   }
 
   // The maxima of all threads' chunks.
@@ -201,10 +206,6 @@ class Chain {
     for (int row = 0; row < call.rows; ++row)
       ended += decide(team, call, row, position, parts + row * size_t(team.size), links);
     return ended;
-  }
-
-  static size_t slot_of(int row, int position) {
-    return size_t(row) * CHAIN_POSITIONS + position % CHAIN_POSITIONS;
   }
 
   // What is drawn among the candidates of one row, which all threads have found.

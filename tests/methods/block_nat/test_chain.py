@@ -64,9 +64,8 @@ def test_candidates_of_a_large_vocabulary_hold_the_best(threads, rows, backend, 
     """Each thread searches the symbols that it scored; a block is longer than one search."""
     monkeypatch.setattr(architectures, "VOCABULARY", 1300)
     model, head = build_model(), ChainHead(16, 16, UNITS)
-    nn.init.normal_(
-        head.out.weight, std=0.02
-    )  # the states change little: their best are candidates
+    # The states change so little that their best symbols are candidates.
+    nn.init.normal_(head.out.weight, std=0.02)
     chain = Chain(head.eval(), CachedDecoder(model.decoder, backend=backend))
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
