@@ -253,13 +253,16 @@ def run(folder: Path, split: str, flags: List[str]) -> Run:
 
 
 def steps_a_second(printed: str) -> Optional[float]:
-    """Tokens for each second of verifier and projection, from the plugin's closing lines."""
+    """Tokens for each second of verifier and projection, from the plugin's closing lines.
+
+    None without such lines, or where the time is too short to be told there.
+    """
     tokens = re.search(r"sentences, ([0-9,]+) tokens", printed)
     spent = re.search(r"time ([0-9.]+) s: .*?verifier (\d+)%, projection (\d+)%", printed)
     if tokens is None or spent is None:
         return None
     seconds = float(spent[1]) * (int(spent[2]) + int(spent[3])) / 100
-    return int(tokens[1].replace(",", "")) / seconds
+    return int(tokens[1].replace(",", "")) / seconds if seconds > 0 else None
 
 
 def table(found: Dict[str, Dict[str, Any]], weights: int) -> str:
