@@ -184,7 +184,7 @@ bart_training=(--optimizer adam --adam-betas '(0.9, 0.98)' --clip-norm 1.0
 
 # Pre-training by denoising: spans of pieces become <mask>, and sentences are shuffled. BIN is of
 # prepare_subwords.py, and its two sides, src and tgt, are one text. The model is FOLDER.pt.
-denoise() {  # BIN FOLDER UPDATES LR
+denoise() {  # BIN FOLDER UPDATES LR [START]
     [ ! -e "$2.pt" ] || return 0
     mkdir -p "$2/data"
     local split part bin
@@ -196,7 +196,8 @@ denoise() {  # BIN FOLDER UPDATES LR
     done
     cp "$1/dict.src.txt" "$2/data/dict.txt"
     fairseq_train "$2/data" --user-dir "$plugin" --task denoising "${shape[@]}" \
-        "${bart_training[@]}" ${device:+"$device"} --criterion projected_cross_entropy --dropout 0.1 \
+        "${bart_training[@]}" ${device:+"$device"} ${5:+--finetune-from-model "$5"} \
+        --criterion projected_cross_entropy --dropout 0.1 \
         --mask 0.3 --mask-length span-poisson --poisson-lambda 3 --replace-length 1 --rotate 0 \
         --permute-sentences 1 --sample-break-mode complete --shorten-method truncate \
         --tokens-per-sample $((${POSITIONS:-512} - 2)) \

@@ -13,6 +13,8 @@ usage: run.sh TRAIN DEV TEXT OUTPUT
   OUTPUT   where everything goes
 
 Settings, as variables:
+  START=                     folder of a Transformer that restores English, such as
+                             checkpoints/gec-en: denoising begins with it, in its shape
   UPDATES=8000 LR=1e-3       of denoising
   UPDATES_TUNE=1500 LR_TUNE=3e-4   of fine-tuning, with denoising before and without
   SIZE=8000 DIM=256 LAYERS=3 POSITIONS=1024 MAX_TOKENS=4096   subwords, model, batches
@@ -32,17 +34,18 @@ USAGE
 [ "${1:-}" != --help ] || { usage; exit; }
 [ $# = 4 ] || { usage; exit 1; }
 train=$1 dev=$2 texts=$3 output=$4
-updates=${UPDATES:-8000} tune=${UPDATES_TUNE:-1500} samples=${SAMPLES:-1000}
+start=${START:-} updates=${UPDATES:-8000} tune=${UPDATES_TUNE:-1500} samples=${SAMPLES:-1000}
 threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
 read -r -a decodings <<<"${DECODINGS:-fairseq-beam-1 greedy specdec input-guided beam-5 fairseq-beam-5}"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$root/specdec_plugin scripts=$root/data_scripts/summarization
 src=src tgt=tgt pairs=$output/pairs text=$output/text scored=$output/scores
-command=$(command_line "examples/summarization/run.sh TRAIN DEV TEXT OUTPUT" UPDATES LR UPDATES_TUNE \
+command=$(command_line "examples/summarization/run.sh TRAIN DEV TEXT OUTPUT" START UPDATES LR UPDATES_TUNE \
     DECODINGS LR_TUNE SIZE DIM LAYERS POSITIONS MAX_TOKENS MAX_LENGTH SAMPLES THREADS)
 export OMP_NUM_THREADS=$threads
 POSITIONS=${POSITIONS:-1024}
 bart_shape
+[ -z "$start" ] || [ -e "$start/model.pt" ] || fail "$start holds no model.pt. Check the folder."
 "$python" -c 'import rouge_score' 2>/dev/null ||
     fail "ROUGE needs the package rouge-score. Install it: pip install '.[rouge]'."
 
@@ -64,6 +67,20 @@ summarise() {  # MODEL FILE DECODING
         --max-source-positions "$POSITIONS" --max-len-b "${MAX_LENGTH:-60}" "${flags[@]}"
 }
 
+# The subwords of START and a mask, as ${same[@]}; START with these embeddings, as ${begin}.
+from_start() {
+    local dictionaries=("$start"/dict.*.txt)
+    local own=${dictionaries[0]} masked=$output/dict.txt
+    begin=$output/start.pt
+    { cat "$own" && echo "<mask> 0"; } >"$masked"
+    same=(--subword-model "$start/spm.model" --dictionary "$masked")
+    [ -e "$begin" ] || "$python" "$root/data_scripts/change_subwords.py" "$start/model.pt" \
+        --subword-model "$start/spm.model" --dictionary "$own" --new-dictionary "$masked" \
+        --output "$begin"
+    small_shape "${LAYERS:-3}" "${LAYERS:-3}"
+    shape=(--arch transformer "${small[@]}")
+}
+
 rouge() {  # HYPOTHESES MORE
     "$python" "$scripts/score_summaries.py" "$1.hyp" --references "$pairs/test.jsonl" \
         --samples "$samples" --json "${@:2}"
@@ -78,15 +95,16 @@ keep_output "$text/train.src" clean_text
 for side in src tgt; do
     [ -e "$text/valid.$side" ] || cp "$pairs/valid.src" "$text/valid.$side"
 done
-prepare "$output/denoising" --train "$text/train" --valid "$text/valid" --size "${SIZE:-8000}" \
-    --character-coverage 1
+begin="" same=(--size "${SIZE:-8000}" --character-coverage 1)
+[ -z "$start" ] || from_start
+prepare "$output/denoising" --train "$text/train" --valid "$text/valid" "${same[@]}"
 data=$output/pairs-data
 prepare "$data" --train "$pairs/train" --valid "$pairs/valid" --test "$pairs/test" \
-    --subword-model "$output/denoising/spm.model" \
+    --subword-model "${start:-$output/denoising}/spm.model" \
     --dictionary "$output/denoising/bin/dict.src.txt"
 
 step "model: denoising"
-denoise "$output/denoising/bin" "$output/denoised" "$updates" "${LR:-1e-3}"
+denoise "$output/denoising/bin" "$output/denoised" "$updates" "${LR:-1e-3}" "$begin"
 step "model: fine-tuned"
 tune_bart "$data/bin" "$output/tuned" "$output/denoised.pt" "$tune" "${LR_TUNE:-3e-4}"
 step "model: the same without denoising before"
@@ -107,7 +125,7 @@ for decoding in "${decodings[@]}"; do
 done
 "$python" "$root/data_scripts/example_results.py" collect "$output/scores.json" \
     --command "$command" \
-    --setting "updates=$updates" --setting "tuning updates=$tune" "${rows[@]}"
+    ${start:+--setting "start=$(basename "$start")"} --setting "updates=$updates" --setting "tuning updates=$tune" "${rows[@]}"
 
 step "the same output as fairseq's"
 for decoding in "${decodings[@]}"; do

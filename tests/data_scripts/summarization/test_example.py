@@ -57,6 +57,26 @@ def test_from_articles_to_tables(articles: Path, tmp_path: Path) -> None:
     assert {row["sentences"] for row in timed} == {4}
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_shipped_model_is_denoised_and_tuned(articles: Path, tmp_path: Path) -> None:
+    output, text, shipped = (
+        tmp_path / "out",
+        tmp_path / "text.en",
+        Path("checkpoints/gec-en").resolve(),
+    )
+    text.write_text("Some further text of rules.\n", "utf-8")
+    settings = {**TINY, "START": str(shipped), "DIM": "256", "LAYERS": "3"}
+    settings.update(UPDATES="1", UPDATES_TUNE="1", DECODINGS="fairseq-beam-1 specdec")
+    done = run(articles / "train", articles / "dev", text, output, **settings)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = json.loads((output / "scores.json").read_text("utf-8"))
+    assert found["settings"]["start"] == "gec-en" and len(found["rows"]) == 4
+    assert "4 of 4 lines" in (output / "same.txt").read_text("utf-8").splitlines()[1]
+    assert (output / "dict.txt").read_text("utf-8").endswith("\n<mask> 0\n")
+    assert (output / "start.pt").exists() and (output / "denoised.pt").exists()
+
+
 def test_refusals(tmp_path: Path) -> None:
     assert "usage: run.sh" in run("--help").stdout
     assert run(tmp_path).returncode == 1
