@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ..engine import Backend
-from ..engine.free_memory import HEAP
+from ..engine.free_memory import HEAP, LARGE
 from ..engine.output_projection import Scores
 from .acceptance import Emission, Rule, judge
 from .drafter import Drafter
@@ -95,7 +95,11 @@ class VerifiedStep:
         """Decode such a batch; see :meth:`.queue.Queue.run`."""
         assert self._native is not None
         self._queue = self._queue or Queue(self.verifier, self._native, workers)
-        return self._queue.run(batch)
+        found = self._queue.run(batch)
+        # Its caches keep the pages of the longest sentence that each row ever had.
+        if batch.size >= LARGE and HEAP.is_due:
+            self._queue = None
+        return found
 
     def free_memory(self, queued: bool) -> None:
         """Free what only one of the two ways to decode needs, between sentences.
@@ -238,9 +242,6 @@ def _newest(states: Optional[Tensor], counts: Tensor) -> Optional[Tensor]:
     return states.gather(1, index).squeeze(1).float()
 
 
-#: In batches of so many sentences, memory is freed where drafts begin or end. Smaller ones would
-#: lose more time, because the system has to hand the pages out again.
-_LARGE = 256
 #: Iterations that the kernels do at most before they return to Python.
 _REPEATED = 64
 #: What it is told: the rows, whose new tokens are their last ones; the draft; what became of it.
@@ -304,7 +305,7 @@ class DecodingLoop:
             since, before = time.perf_counter(), self.statistics.tokens
             rests = slice_ > 0 and queues and self.gate.rests(part.size)
             queued = rests or not slice_
-            if queues and batch.size >= _LARGE:
+            if queues and batch.size >= LARGE:
                 self.step.free_memory(queued)
             found += self._queued(part) if queued else self._drafted(part)
             seconds, tokens = time.perf_counter() - since, self.statistics.tokens - before

@@ -22,7 +22,6 @@ class QueueWorker {
            const QueueCall& call, std::atomic<int>& next, Watch& watch, int index, int threads) {
     start(call);
     sources_.begin(source_in, call.source, call.rows);
-    sources_.describe(verify_.stack);
     while (!watch.stopped(index) && admit(call, next, threads)) {
       const int64_t longest = *std::max_element(lengths_.begin(), lengths_.begin() + count());
       cache_.fit(verify_.stack, stack, call.rows, int(longest) + 1, room_);
@@ -90,6 +89,7 @@ class QueueWorker {
       lengths_[row] = 0;
       tokens_[size_t(row) * room_] = call.bos;
     }
+    sources_.describe(verify_.stack);
     return count() > 0;
   }
 

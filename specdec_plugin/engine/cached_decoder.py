@@ -1,6 +1,6 @@
 """A fairseq Transformer decoder that takes several new tokens a call for each ragged row."""
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Tuple
 
 import torch
 import torch.nn.functional as F
@@ -18,10 +18,11 @@ from .linear import Linear, NativeLinear, parameters_of
 from .native_layers import NativeLayers
 from .output_projection import OutputProjection
 from .positions import PositionTable
+from .ragged_encoding import RaggedEncoding
 from .spans import Spans, amid
 from .weights import Packed
 
-EncoderOut = Dict[str, List[Tensor]]
+EncoderOut = Mapping[str, List[Tensor]]
 
 #: Decoders that compute what this engine computes. That of fairseq's models of speech calls the
 #: plain one's methods by other names.
@@ -464,15 +465,18 @@ class CachedDecoder(Packed):
             PluginError: as for :meth:`embed`.
         """
         self._describe_positions(0, longest, call)
-        encoded = encoder_out["encoder_out"][0].detach().transpose(0, 1)
-        padding = _padding_of(encoder_out)
-        rows, width = encoded.shape[:2]
-        if padding is not None and amid(padding):
-            encoded, padding, _ = _moved_to_front(encoded, padding)
-        spans = Spans.of(rows, width, padding)
+        if isinstance(encoder_out, RaggedEncoding):
+            encoded, width, spans = encoder_out.vectors, 0, encoder_out.spans
+        else:
+            encoded = encoder_out["encoder_out"][0].detach().transpose(0, 1)
+            padding = _padding_of(encoder_out)
+            rows, width = encoded.shape[:2]
+            if padding is not None and amid(padding):
+                encoded, padding, _ = _moved_to_front(encoded, padding)
+            spans = Spans.of(rows, width, padding)
         assert isinstance(self._source_in, NativeLinear)
         count = 2 * len(self.decoder.layers)
-        inputs = self._source_in.describe(encoded, spans, count, self._heads, source)
+        inputs = self._source_in.describe(encoded, width, spans, count, self._heads, source)
         return self._source_in.handle, [inputs, spans]
 
     def _describe_positions(self, longest: int, new: int, call: Any) -> None:

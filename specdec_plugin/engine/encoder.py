@@ -1,6 +1,6 @@
 """A fairseq Transformer encoder run by the native kernels."""
 
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
 import torch
 from fairseq.models.transformer import TransformerEncoderBase
@@ -12,7 +12,8 @@ from .backend import Backend, choose_backend
 from .decoder_layer import every_layer, unusual_attention, unusual_linear
 from .native_layers import NativeLayers
 from .positions import PositionTable
-from .spans import amid
+from .ragged_encoding import RaggedEncoding
+from .spans import Spans, amid
 from .weights import Packed
 
 #: Takes fairseq's ``net_input`` and gives what fairseq's encoder returns.
@@ -69,7 +70,7 @@ class FastEncoder(Packed):
         unusual = next((reason for reason in reasons if reason is not None), None)
         return unusual or NativeLayers.supports(layers, backend, weight.dtype)
 
-    def __call__(self, net_input: Dict[str, Any]) -> Dict[str, List[Tensor]]:
+    def __call__(self, net_input: Dict[str, Any]) -> Mapping[str, List[Tensor]]:
         """Encode a batch.
 
         Args:
@@ -77,7 +78,8 @@ class FastEncoder(Packed):
 
         Returns:
             as fairseq: ``encoder_out`` [(src, rows, dim)], with anything at padded
-            positions, and ``encoder_padding_mask`` [(rows, src)], or [] if nothing is padded.
+            positions, and ``encoder_padding_mask`` [(rows, src)], or [] if nothing is padded. Of a
+            padded batch a :class:`.RaggedEncoding`, if the kernels embed.
 
         Raises:
             PluginError: a symbol is not in the model's dictionary.
@@ -90,7 +92,11 @@ class FastEncoder(Packed):
         if self._symbols is None or amid(padding):
             encoded = self._embedded(tokens, padding)
         else:
-            encoded = self._plain(tokens, padding)
+            encoded, spans = self._plain(tokens, padding)
+            if padding is not None:
+                places = spans.starts[:-1]
+                return RaggedEncoding(encoded, places, spans.begins, spans.lengths, tokens.size(1))
+            encoded = encoded.view(*tokens.shape, -1)
         return {
             "encoder_out": [encoded.transpose(0, 1)],
             "encoder_padding_mask": [] if padding is None else [padding],
@@ -126,11 +132,12 @@ class FastEncoder(Packed):
         pad = self.encoder.padding_idx
         return tokens.eq(pad) if pad in numbers else None
 
-    def _plain(self, tokens: Tensor, padding: Optional[Tensor]) -> Tensor:
-        """(rows, src, dim), zero where (rows, src) ``padding`` is true."""
+    def _plain(self, tokens: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Spans]:
+        """(symbols, dim) of all that is no ``padding`` (rows, src), and where that is."""
         assert self._layers is not None
         positions = None if self._positions is None else self._positions.reach(0, tokens.size(1))
-        return self._layers.encode_rows(tokens, padding, positions)
+        spans = Spans.of(tokens.size(0), tokens.size(1), padding)
+        return self._layers.encode_rows(tokens, spans, positions), spans
 
     def _embedded(self, tokens: Tensor, padding: Optional[Tensor]) -> Tensor:
         """The same by fairseq's embedding; nothing attends to (rows, src) ``padding``."""

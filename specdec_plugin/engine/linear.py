@@ -189,22 +189,34 @@ class NativeLinear:
             of a part).
         """
         call = native.SourceKvCall()
-        inputs = self.describe(inputs, spans, count, heads, call)
+        inputs = self.describe(inputs, inputs.size(1), spans, count, heads, call)
         out = inputs.new_empty(count, spans.total * (self.outputs // count))
         call.out = out.data_ptr()
         self._library.linear_source_kv(self.handle, ctypes.byref(call), torch.get_num_threads())
         return out
 
     def describe(
-        self, inputs: Tensor, spans: Spans, count: int, heads: int, call: native.SourceKvCall
+        self,
+        inputs: Tensor,
+        stride: int,
+        spans: Spans,
+        count: int,
+        heads: int,
+        call: native.SourceKvCall,
     ) -> Tensor:
         """Point ``call`` to what :meth:`by_vector` takes, without a result.
+
+        Args:
+            inputs: (…, inputs).
+            stride: vectors from a row's first one to the next row's; 0: ``spans`` count them all.
+            spans, count, heads: as for :meth:`by_vector`.
+            call: is written.
 
         Returns:
             the inputs, which have to be kept, as have the spans, while the call is used.
         """
         inputs = inputs.float().contiguous()
-        call.inputs, call.rows, call.stride = inputs.data_ptr(), inputs.size(0), inputs.size(1)
+        call.inputs, call.rows, call.stride = inputs.data_ptr(), spans.lengths.size(0), stride
         call.begins, call.starts = spans.begins.data_ptr(), spans.starts.data_ptr()
         call.count, call.heads = count, heads
         return inputs

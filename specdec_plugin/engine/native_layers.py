@@ -105,23 +105,20 @@ class NativeLayers:
         self._library.stack_run(self.handle, ctypes.byref(call), torch.get_num_threads())
         return out
 
-    def encode_rows(
-        self, tokens: Tensor, padding: Optional[Tensor], positions: Optional[Tensor]
-    ) -> Tensor:
+    def encode_rows(self, tokens: Tensor, spans: Spans, positions: Optional[Tensor]) -> Tensor:
         """Embed tokens and run encoder layers: every token sees every other of its row.
 
         Args:
             tokens: (rows, length) long; those of a row are at the positions 0, 1, ….
-            padding: (rows, length) true before or behind the tokens of a row; None: nowhere.
+            spans: where the tokens of each row are; all others are padding.
             positions: (limit, dim) vectors to be added to tokens, or None.
 
         Returns:
-            (rows, length, dim), zero at what is padding.
+            (tokens, dim), those of a row behind each other, without what is padding.
         """
         rows, width = tokens.shape
         tokens = tokens.contiguous()
-        spans = Spans.of(rows, width, padding)
-        out = torch.empty(rows, width, self._dim)
+        out = torch.empty(spans.total, self._dim)
         call = native.EncodeCall(
             tokens=tokens.data_ptr(),
             rows=rows,
@@ -129,6 +126,7 @@ class NativeLayers:
             order=spans.order.data_ptr(),
             starts=spans.begins.data_ptr(),
             lengths=spans.lengths.data_ptr(),
+            places=spans.starts.data_ptr(),
             positions=native.pointer(positions),
             position_limit=0 if positions is None else positions.size(0),
             out=out.data_ptr(),

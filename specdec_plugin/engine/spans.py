@@ -41,17 +41,18 @@ class Spans(NamedTuple):
         if padding is None:
             return (_unpadded if rows > FEW else _kept)(rows, width)
         lengths = (~padding).sum(1)
-        return cls._make_of(padding.byte().argmin(1), lengths)
+        return cls.behind(padding.byte().argmin(1), lengths)
 
     @classmethod
-    def _make_of(cls, begins: Tensor, lengths: Tensor) -> "Spans":
+    def behind(cls, begins: Tensor, lengths: Tensor) -> "Spans":
+        """Those of rows whose symbols are behind ``begins``, (rows,) each."""
         starts = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
         order = lengths.argsort(descending=True, stable=True)
         return cls(begins, lengths, starts, order, int(lengths.max()), int(starts[-1]))
 
 
 def _unpadded(rows: int, width: int) -> Spans:
-    return Spans._make_of(torch.zeros(rows, dtype=torch.long), torch.full((rows,), width))
+    return Spans.behind(torch.zeros(rows, dtype=torch.long), torch.full((rows,), width))
 
 
 # For a few sentences, making these tensors takes longer than what they are made for.

@@ -1,6 +1,6 @@
 """Any fairseq decoder behind the engine's face: slower, and it holds everything."""
 
-from typing import Any, Optional
+from typing import Any, Mapping, Optional
 
 import torch
 from fairseq.models import BaseFairseqModel, FairseqEncoder
@@ -42,7 +42,7 @@ class TokenState:
             rows: (kept,) long, on the decoder's device.
         """
         # Some encoders write the new order into the dictionary that they are given.
-        old = dict(self.encoder_out) if isinstance(self.encoder_out, dict) else self.encoder_out
+        old = dict(self.encoder_out) if isinstance(self.encoder_out, Mapping) else self.encoder_out
         self.encoder_out = self._encoder.reorder_encoder_out(old, rows)
         if self.tokens.size(0):
             self.tokens = self.tokens.index_select(0, rows)

@@ -8,6 +8,7 @@ import torch
 from specdec_plugin.decoding import loop, queue
 from specdec_plugin.decoding.guard import FixedGate
 from specdec_plugin.decoding.queue import LEAST, ROWS, Workers
+from specdec_plugin.methods.beam import native as beam
 from tests.support import methods, tiny
 
 LENGTHS = [random.Random(3).randint(0, 9) for _ in range(41)]
@@ -60,7 +61,7 @@ def test_small_batches_have_one_worker_and_large_ones_full_rows():
 
 @pytest.mark.parametrize(("large", "kept"), [(len(LENGTHS), False), (len(LENGTHS) + 1, True)])
 def test_in_large_batches_drafts_and_queue_free_the_others_memory(large, kept, monkeypatch):
-    monkeypatch.setattr(loop, "_LARGE", large)
+    monkeypatch.setattr(loop, "LARGE", large)
     model = methods.verifier("hybrid-jacobi")
     ours = methods.generator("hybrid-jacobi", model, draft_rows=-1)  # a measured gate
     step, slices = ours.loop.step, iter([0, 8, 8, 0, 1, 0])  # of three batches
@@ -82,3 +83,31 @@ def test_in_large_batches_drafts_and_queue_free_the_others_memory(large, kept, m
         tokens = [[each["tokens"].tolist() for each in rows] for rows in found]
         assert tokens == [[tokens for tokens, _ in rows] for rows in expected]
     assert have_queue == [kept] * 3 and len(freed) == (0 if kept else 2)
+
+
+@pytest.mark.parametrize(
+    ("large", "due", "kept"), [(8, True, False), (8, False, True), (9, True, True)]
+)
+def test_after_large_batches_the_queue_is_freed_now_and_then(large, due, kept, monkeypatch):
+    monkeypatch.setattr(loop, "LARGE", large)
+    monkeypatch.setattr(type(loop.HEAP), "is_due", property(lambda heap: due))
+    model = methods.verifier("greedy")
+    ours = methods.generator("greedy", model)
+    found = [ours.generate([model], tiny.sample([5, 3] * 4)) for _ in range(2)]
+    assert (ours.loop.step._queue is not None) == kept
+    first, second = ([each["tokens"].tolist() for (each,) in rows] for rows in found)
+    assert first == second
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_sentences_may_begin_in_any_order(way, monkeypatch):
+    """Rows have room for their first source, which is the longest one if the order says so."""
+    expected = decoded(way, 1)
+    for module in (queue, beam):
+        monkeypatch.setattr(
+            module, "longest_first", lambda batch: batch.net_input["src_lengths"].argsort()
+        )
+    monkeypatch.setattr(queue, "ROWS", 7)
+    found = decoded(way, 2)
+    for ours, theirs in zip(found, expected):
+        assert [tokens for tokens, _ in ours] == [tokens for tokens, _ in theirs]

@@ -42,7 +42,8 @@ class RowsOfOneLength {
     tokens_.resize(size_t(group_.count) * width);
     out_.resize(tokens_.size() * dim_);
     for (int i = 0; i < group_.count; ++i)
-      std::copy_n(call_->tokens + at(i), width, &tokens_[size_t(i) * width]);
+      std::copy_n(call_->tokens + row(i) * call_->stride + call_->starts[row(i)], width,
+                  &tokens_[size_t(i) * width]);
     inputs_ = StackCall();
     inputs_.rows = group_.count;
     inputs_.width = inputs_.token_stride = width;
@@ -57,13 +58,8 @@ class RowsOfOneLength {
     pass_.run(team, inputs_);
     team.wait();
     const size_t size = size_t(inputs_.width) * dim_;
-    for (int i = team.begin(group_.count); i < team.end(group_.count); ++i) {
-      const size_t row = size_t(call_->order[group_.first + i]) * call_->stride;
-      float* first = call_->out + at(i) * dim_;
-      std::fill(call_->out + row * dim_, first, 0.0f);
-      std::copy_n(&out_[i * size], size, first);
-      std::fill(first + size, call_->out + (row + call_->stride) * dim_, 0.0f);
-    }
+    for (int i = team.begin(group_.count); i < team.end(group_.count); ++i)
+      std::copy_n(&out_[i * size], size, call_->out + call_->places[row(i)] * dim_);
   }
 
  private:
@@ -75,11 +71,7 @@ class RowsOfOneLength {
   std::vector<int64_t> tokens_;
   Aligned<float> out_;
 
-  // Where a row's symbols begin in the call's tensors.
-  size_t at(int i) const {
-    const int64_t row = call_->order[group_.first + i];
-    return size_t(row) * call_->stride + call_->starts[row];
-  }
+  int64_t row(int i) const { return call_->order[group_.first + i]; }
 };
 
 extern "C" void encode_run(const Stack* stack, const EncodeCall* call, int threads) {

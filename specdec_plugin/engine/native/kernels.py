@@ -48,10 +48,10 @@ class StackCall(ctypes.Structure):
     source_kv = field(
         "const float*", "(layers, 2, then by row of the source: heads, length, head dim), or null"
     )
-    source_stride = field(
-        "int64_t",
-        "floats from one row of the source to the next, each (layers, 2, heads, length, head dim); "
-        "0: source_kv is in that other order",
+    source_places = field(
+        "const int64_t*",
+        "(source rows) where each begins in source_kv: (layers, 2, heads, length, head dim); "
+        "null: source_kv is in that other order",
     )
     source_length = field("int", "the greatest length")
     source_lengths = field("const int64_t*", "(source rows) of which so many are symbols; or null")
@@ -91,7 +91,8 @@ class EncodeCall(ctypes.Structure):
     lengths = field("const int64_t*", "(rows) how many they are")
     positions = field("const float*", "(position_limit, dim) vectors of positions, or null")
     position_limit = field("int")
-    out = field("float*", "(rows, stride, dim) result, 0 where a row has no symbols")
+    places = field("const int64_t*", "(rows) where the symbols of a row begin in `out`")
+    out = field("float*", "(symbols, dim) result")
 
 
 Header(

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <algorithm>
+#include <functional>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -15,39 +17,46 @@ namespace native {
 class SourceRows {
  public:
   // Before a batch. linear: makes keys and values. call: the sources of its sentences, without a
-  // result. rows: sentences at once.
+  // result. rows: sentences at once. It is best to begin the longest ones first.
   void begin(const Linear& linear, const SourceKvCall& call, int rows) {
     linear_ = &linear;
     call_ = &call;
-    longest_ = 0;
-    for (int row = 0; row < call.rows; ++row) longest_ = std::max(longest_, length_of(row));
-    const size_t size = size_t(rows) * stride();
+    std::vector<int64_t> lengths(call.rows);
+    for (int row = 0; row < call.rows; ++row) lengths[row] = length_of(row);
+    std::sort(lengths.begin(), lengths.end(), std::greater<>());
+    longest_ = lengths.empty() ? 0 : lengths[0];
+    lengths.resize(std::min(rows, call.rows));
+    used_ = 0;
+    const size_t size = std::accumulate(lengths.begin(), lengths.end(), size_t(0)) * linear.outputs;
     if (size > size_) {
       store_ = Scratch<float>();  // is freed before more is asked for
       store_ = Scratch<float>(size);
       size_ = size;
     }
     lengths_.assign(rows, 0);
+    room_.assign(rows, 0);
+    places_.assign(rows, 0);
   }
 
   // Computes what belongs to a sentence, in this row.
   void load(int64_t sentence, int64_t row, int threads) {
     const int64_t length = length_of(sentence), starts[] = {0, length};
+    if (length > room_[row]) make_room(length, row);
     SourceKvCall one = *call_;
     one.inputs += size_t(sentence) * one.stride * linear_->inputs;
     one.rows = 1;
     one.begins += sentence;
     one.starts = starts;
-    one.out = store_.get() + size_t(row) * stride();
+    one.out = store_.get() + places_[row];
     source_kv_.prepare({linear_, &one}, 0, 1, threads);
     parallel(threads, [&](const Team& team) { source_kv_.run(team); });
     lengths_[row] = length;
   }
 
-  // Lets `call` read all rows.
+  // Lets `call` read all rows. It holds until the next one is loaded.
   void describe(StackCall& call) const {
     call.source_kv = store_.get();
-    call.source_stride = int64_t(stride());
+    call.source_places = places_.data();
     call.source_length = int(longest_);
     call.source_lengths = lengths_.data();
   }
@@ -56,16 +65,29 @@ class SourceRows {
   const Linear* linear_ = nullptr;
   const SourceKvCall* call_ = nullptr;
   SourceKv source_kv_;
-  Scratch<float> store_;  // (rows, stride): each (layers, 2, heads, length, head dim)
-  size_t size_ = 0;
+  Scratch<float> store_;  // by row: (layers, 2, heads, length, head dim)
+  size_t size_ = 0, used_ = 0;
   int64_t longest_ = 0;
-  std::vector<int64_t> lengths_;  // (rows)
+  std::vector<int64_t> lengths_, room_, places_;  // (rows)
 
   int64_t length_of(int64_t sentence) const {
     return call_->starts[sentence + 1] - call_->starts[sentence];
   }
 
-  size_t stride() const { return size_t(longest_) * linear_->outputs; }
+  // The first sentence of a row is its longest one where these begin first. So rows need as much as
+  // their own longest sentence, and not each as much as the batch's.
+  void make_room(int64_t length, int64_t row) {
+    const size_t needed = used_ + size_t(length) * linear_->outputs;
+    if (needed > size_) {
+      Scratch<float> store(2 * needed);
+      std::copy_n(store_.get(), used_, store.get());
+      store_ = std::move(store);
+      size_ = 2 * needed;
+    }
+    places_[row] = int64_t(used_);
+    room_[row] = length;
+    used_ = needed;
+  }
 };
 
 }  // namespace native

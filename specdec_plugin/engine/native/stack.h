@@ -404,9 +404,9 @@ class Pass {
   SourceSlots source_slots(const StackCall& call, size_t index, size_t source, int head) const {
     const size_t head_dim = dim_ / heads_;
     const float* first = call.source_kv;
-    if (call.source_stride) {
+    if (call.source_places) {
       const size_t slots = call.source_lengths[source], all = slots * dim_;
-      first += source * call.source_stride + 2 * index * all + head * slots * head_dim;
+      first += call.source_places[source] + 2 * index * all + head * slots * head_dim;
       return {{first, head_dim}, {first + all, head_dim}, int(slots)};
     }
     const size_t slots = call.source_length, all = sources_of(call) * slots * dim_;

@@ -43,7 +43,6 @@ class BeamWorker {
            const BeamCall& call, std::atomic<int>& next, Watch& watch, int index, int threads) {
     start(model, call);
     source_rows_.begin(source_in, call.source, call.active);
-    source_rows_.describe(fed_call_);
     while (!watch.stopped(index) && admit(call, next, threads)) {
       const auto begin = std::chrono::steady_clock::now();
       const bool alone = may_draft(call, next);
@@ -121,6 +120,7 @@ class BeamWorker {
         ancestors_[(free_.back() * beams_ + beam) * room_] = free_.back() * beams_ + beam;
       free_.pop_back();
     }
+    source_rows_.describe(fed_call_);
     return !active_.empty();
   }
 

@@ -14,6 +14,7 @@ from ...decoding.state import Batch
 from ...decoding.verifier import Verifier
 from ...decoding.watch import Watch
 from ...engine import CachedDecoder, native
+from ...engine.free_memory import HEAP, LARGE
 from ...engine.native.interface import Header, field, structure
 from .guard import BatchGuard
 
@@ -91,7 +92,8 @@ class NativeBeamSearch:
     ) -> None:
         self._verifier, self._lengths, self._workers = verifier, lengths, workers
         self._beams, self._drafter = beams, drafter
-        self._library, self._scratch = native.library(), native.own(self, "beam_search")
+        self._library = native.library()
+        self._scratch: Optional[_Scratch] = None
         self.guard = BatchGuard()
 
     @staticmethod
@@ -128,19 +130,29 @@ class NativeBeamSearch:
             call.block = self._drafter.block_size
             models[2:] = _handles(self._drafter.engine)
         source_in, kept = self._verifier.describe_queue(batch, call.stack, call.source)
+        self._scratch = self._scratch or _Scratch()
         begin = time.perf_counter()
         with Watch(batch.size, batch.shown) as watch:
             call.watch = watch.call
             self._library.beam_search_run(
-                self._scratch, *models, source_in, ctypes.byref(call), threads
+                self._scratch.handle, *models, source_in, ctypes.byref(call), threads
             )
         del kept
+        if batch.size >= LARGE and HEAP.is_due:
+            self._scratch = None
         self._verifier.spent(time.perf_counter() - begin, call.scoring_seconds)
         self.guard.record(
             [call.plain_seconds, call.drafted_seconds], [call.plain_steps, call.drafted_steps]
         )
         self._verifier.statistics.count_passes(call.passes, call.drafted_steps)
         return tables.hypotheses(self._lengths)
+
+
+class _Scratch:
+    """What the kernels search in. It keeps the pages of the longest sentence of each row."""
+
+    def __init__(self) -> None:
+        self.handle = native.own(self, "beam_search")
 
 
 def _handles(engine: CachedDecoder) -> List[Optional[int]]:

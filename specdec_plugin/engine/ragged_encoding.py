@@ -1,0 +1,72 @@
+"""An encoder's output that holds no padding."""
+
+from functools import cached_property
+from typing import Dict, Iterator, List, Mapping, Union
+
+import torch
+from torch import Tensor
+
+from .spans import Spans
+
+
+class RaggedEncoding(Mapping[str, List[Tensor]]):
+    """What fairseq's encoder returns for a padded batch, of which the symbols' vectors are kept.
+
+    A batch of 512 sentences is mostly padding, because one of them is long. Who reads an item as in
+    fairseq's dictionary gets it padded; it is made when it is first read.
+
+    Args:
+        vectors: (symbols, dim), those of a row behind each other.
+        places: (rows,) long, where a row's first vector is in ``vectors``.
+        begins: (rows,) long, the position of a row's first symbol in the padded batch.
+        lengths: (rows,) long, how many symbols a row has.
+        width: of the padded batch.
+    """
+
+    def __init__(
+        self, vectors: Tensor, places: Tensor, begins: Tensor, lengths: Tensor, width: int
+    ) -> None:
+        self.vectors = vectors
+        self._places, self._begins, self._lengths, self._width = places, begins, lengths, width
+
+    @property
+    def spans(self) -> Spans:
+        """Where the symbols of each row are in :attr:`vectors`, seen as one long row."""
+        return Spans.behind(self._places, self._lengths)
+
+    def select(self, rows: Union[Tensor, slice]) -> "RaggedEncoding":
+        """These rows: (rows,) indices, which may repeat, or a range. No vector is copied."""
+        return RaggedEncoding(
+            self.vectors,
+            self._places[rows],
+            self._begins[rows],
+            self._lengths[rows],
+            self._width,
+        )
+
+    @cached_property
+    def _padded(self) -> Dict[str, List[Tensor]]:
+        """fairseq's form: ``encoder_out`` [(src, rows, dim)], zero where it is padded."""
+        position, begins = torch.arange(self._width), self._begins.unsqueeze(1)
+        real = (position >= begins) & (position < begins + self._lengths.unsqueeze(1))
+        found = (self._places.unsqueeze(1) + position - begins)[real]
+        out = self.vectors.new_zeros(*real.shape, self.vectors.size(1))
+        out[real] = self.vectors[found]
+        return {
+            "encoder_out": [out.transpose(0, 1)],
+            "encoder_padding_mask": [~real],
+            "encoder_embedding": [],
+            "encoder_states": [],
+            "fc_results": [],
+            "src_tokens": [],
+            "src_lengths": [self._lengths.view(-1, 1).int()],
+        }
+
+    def __getitem__(self, name: str) -> List[Tensor]:
+        return self._padded[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._padded)
+
+    def __len__(self) -> int:
+        return len(self._padded)
