@@ -35,13 +35,17 @@ class RaggedEncoding(Mapping[str, List[Tensor]]):
         return Spans.behind(self._places, self._lengths)
 
     def select(self, rows: Union[Tensor, slice]) -> "RaggedEncoding":
-        """These rows: (rows,) indices, which may repeat, or a range. No vector is copied."""
+        """These rows, without the columns that are padding in all of them.
+
+        No vector is copied.
+
+        Args:
+            rows: (rows,) indices, which may repeat, or a range.
+        """
+        begins, lengths = self._begins[rows], self._lengths[rows]
+        first, end = int(begins.min()), int((begins + lengths).max())
         return RaggedEncoding(
-            self.vectors,
-            self._places[rows],
-            self._begins[rows],
-            self._lengths[rows],
-            self._width,
+            self.vectors, self._places[rows], begins - first, lengths, end - first
         )
 
     @cached_property
@@ -54,7 +58,7 @@ class RaggedEncoding(Mapping[str, List[Tensor]]):
         out[real] = self.vectors[found]
         return {
             "encoder_out": [out.transpose(0, 1)],
-            "encoder_padding_mask": [~real],
+            "encoder_padding_mask": [] if real.all() else [~real],
             "encoder_embedding": [],
             "encoder_states": [],
             "fc_results": [],
