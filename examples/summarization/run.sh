@@ -13,8 +13,8 @@ usage: run.sh TRAIN DEV TEXT OUTPUT
   OUTPUT   where everything goes
 
 Settings, as variables:
-  START=                     folder of a Transformer that restores English, such as
-                             checkpoints/gec-en: denoising begins with it, in its shape
+  START=                     folder of a Transformer of the same DIM and LAYERS that restores
+                             English, such as checkpoints/gec-en: denoising begins with it
   UPDATES=8000 LR=1e-3       of denoising
   UPDATES_TUNE=1500 LR_TUNE=3e-4   of fine-tuning, with denoising before and without
   SIZE=8000 DIM=256 LAYERS=3 POSITIONS=1024 MAX_TOKENS=4096   subwords, model, batches
@@ -72,13 +72,15 @@ from_start() {
     local dictionaries=("$start"/dict.*.txt)
     local own=${dictionaries[0]} masked=$output/dict.txt
     begin=$output/start.pt
-    { cat "$own" && echo "<mask> 0"; } >"$masked"
+    cp "$own" "$masked"
+    grep -q "^<mask> " "$masked" || echo "<mask> 0" >>"$masked"
     same=(--subword-model "$start/spm.model" --dictionary "$masked")
     [ -e "$begin" ] || "$python" "$root/data_scripts/change_subwords.py" "$start/model.pt" \
         --subword-model "$start/spm.model" --dictionary "$own" --new-dictionary "$masked" \
         --output "$begin"
     small_shape "${LAYERS:-3}" "${LAYERS:-3}"
-    shape=(--arch transformer "${small[@]}")
+    shape=(--arch transformer "${small[@]}"
+        --max-source-positions "$POSITIONS" --max-target-positions "$POSITIONS")
 }
 
 rouge() {  # HYPOTHESES MORE

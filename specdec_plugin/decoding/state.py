@@ -84,7 +84,7 @@ class EncodedRows(Sequence[Any]):
     def __getitem__(self, index: Any) -> Any:
         out = self._outs[index]
         if isinstance(out, RaggedEncoding):
-            return out.select(self._rows)
+            return out.select(self._rows).trimmed()
         return {
             "encoder_out": [each[:, self._rows] for each in out["encoder_out"]],
             "encoder_padding_mask": [each[self._rows] for each in out["encoder_padding_mask"]],

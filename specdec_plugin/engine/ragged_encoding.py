@@ -35,18 +35,15 @@ class RaggedEncoding(Mapping[str, List[Tensor]]):
         return Spans.behind(self._places, self._lengths)
 
     def select(self, rows: Union[Tensor, slice]) -> "RaggedEncoding":
-        """These rows, without the columns that are padding in all of them.
+        """These rows: (rows,) indices, which may repeat, or a range. No vector is copied."""
+        places, begins, lengths = self._places[rows], self._begins[rows], self._lengths[rows]
+        return RaggedEncoding(self.vectors, places, begins, lengths, self._width)
 
-        No vector is copied.
-
-        Args:
-            rows: (rows,) indices, which may repeat, or a range.
-        """
-        begins, lengths = self._begins[rows], self._lengths[rows]
-        first, end = int(begins.min()), int((begins + lengths).max())
-        return RaggedEncoding(
-            self.vectors, self._places[rows], begins - first, lengths, end - first
-        )
+    def trimmed(self) -> "RaggedEncoding":
+        """The same without the columns that are padding in all rows."""
+        first, end = int(self._begins.min()), int((self._begins + self._lengths).max())
+        begins = self._begins - first
+        return RaggedEncoding(self.vectors, self._places, begins, self._lengths, end - first)
 
     @cached_property
     def _padded(self) -> Dict[str, List[Tensor]]:

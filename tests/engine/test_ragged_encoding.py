@@ -34,16 +34,19 @@ def test_chosen_rows_are_padded_as_by_fairseq(left, rows):
     assert found.vectors.size(0) == sum(LENGTHS)
     mask, out = expected["encoder_padding_mask"][0][rows], expected["encoder_out"][0][:, rows]
     used = ~mask.all(0)  # columns
-    mask, out = mask[:, used], out[used]
-    chosen = found.select(rows)
-    if mask.any():
-        assert torch.equal(chosen["encoder_padding_mask"][0], mask)
-    else:
-        assert chosen["encoder_padding_mask"] == []
-    torch.testing.assert_close(
-        chosen["encoder_out"][0], out.masked_fill(mask.t().unsqueeze(2), 0), atol=1e-5, rtol=1e-5
+    equal(found.select(rows), mask, out)
+    equal(found.select(rows).trimmed(), mask[:, used], out[used])
+    assert set(found) == set(expected) and len(found) == len(expected)
+
+
+def equal(found, mask, out):
+    """Whether a ragged output is (src, rows, dim) where (rows, src) says that it is no padding."""
+    assert [each.tolist() for each in found["encoder_padding_mask"]] == (
+        [mask.tolist()] if mask.any() else []
     )
-    assert set(chosen) == set(expected) and len(chosen) == len(expected)
+    torch.testing.assert_close(
+        found["encoder_out"][0], out.masked_fill(mask.t().unsqueeze(2), 0), atol=1e-5, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("left", [True, False])
