@@ -9,6 +9,7 @@ from fairseq import options
 from fairseq.dataclass.configs import FairseqConfig
 from fairseq.tasks import TASK_REGISTRY
 
+from specdec_plugin.fairseq_compat import autocast
 from specdec_plugin.fairseq_compat.autocast import AutocastConfig, AutocastMixin
 from specdec_plugin.methods.registry import config_class, decoding_config
 from tests.support.command_lines import PLUGIN
@@ -82,6 +83,18 @@ def test_every_task_has_all_flags():
     assert sorted(mixed) == sorted(f"specdec_{task}" for task in TASKS)
 
 
+@pytest.fixture
+def processor(monkeypatch):
+    """Lets it multiply bfloat16, or not."""
+
+    def multiplies(able):
+        autocast.multiplies_bfloat16.cache_clear()
+        monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: able)
+
+    yield multiplies
+    autocast.multiplies_bfloat16.cache_clear()
+
+
 class TestWhereFlagsAre:
     """In ``args`` of legacy tasks and in ``cfg`` of others; absent ones have their defaults."""
 
@@ -94,13 +107,17 @@ class TestWhereFlagsAre:
         assert decoding_config(Namespace(cfg=None, args=namespace)) == expected
 
     @pytest.mark.parametrize("wanted", ["none", "bfloat16"])
-    def test_mixed_precision(self, wanted):
+    @pytest.mark.parametrize("able", [True, False])
+    def test_mixed_precision(self, wanted, able, processor, caplog):
+        processor(able)
         task = AutocastMixin.__new__(AutocastMixin)
         options = AutocastConfig(cpu_autocast=wanted)
         for task.cfg, task.args in ((options, None), (None, options)):
             with task._autocast({}):
-                assert torch.is_autocast_enabled("cpu") == (wanted == "bfloat16")
+                assert torch.is_autocast_enabled("cpu") == (able and wanted == "bfloat16")
             assert not torch.is_autocast_enabled("cpu")
+        warnings = ["has no effect" in record.getMessage() for record in caplog.records]
+        assert warnings == [True] * (wanted == "bfloat16" and not able)
 
     @pytest.mark.parametrize(
         "source, target, device, fused",
@@ -111,7 +128,10 @@ class TestWhereFlagsAre:
             (9, 9, "meta", True),  # a GPU's is fast
         ],
     )
-    def test_short_sentences_have_attention_of_plain_products(self, source, target, device, fused):
+    def test_short_sentences_have_attention_of_plain_products(
+        self, source, target, device, fused, processor
+    ):
+        processor(True)
         task = AutocastMixin.__new__(AutocastMixin)
         inputs = {
             "src_tokens": torch.zeros(2, source, device=device),
