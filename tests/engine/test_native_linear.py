@@ -84,6 +84,17 @@ def test_int4_rounds_weights_to_fifteen_levels(outputs, inputs, rows):
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int4])
+@pytest.mark.parametrize("rows", [1, 2, 7])
+def test_sums_of_the_greatest_levels_are_exact(dtype, rows):
+    weight = torch.ones(40, 64) * torch.where(torch.arange(40) % 3 > 0, 1.0, -1.0).unsqueeze(1)
+    vectors = torch.ones(rows, 64)
+    vectors[1::2] = -1
+    vectors[2:] *= torch.where(torch.arange(64) % 4 > 0, 1.0, -1.0)
+    found = NativeLinear([weight], None, dtype)(vectors)
+    torch.testing.assert_close(found, F.linear(vectors, weight), atol=1e-4, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int4])
 def test_nothing_is_the_bias(dtype):
     bias = torch.randn(5)
     found = NativeLinear([torch.zeros(5, 8)], [bias], dtype)(torch.zeros(2, 8))

@@ -127,6 +127,12 @@ struct Rounding {
   int32_t sum;  // of the levels of its numbers
 };
 
+// AVX2 adds two products to 16 bits. Those of bytes up to 255 do not fit. So it multiplies
+// magnitudes up to 127, and the inputs take the weights' signs.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+#define SIGNED_LEVELS
+#endif
+
 // Weights are rounded to 2^BITS - 1 levels a row and stored around a zero point. Inputs are rounded
 // to 255 levels.
 template <int BITS>
@@ -134,6 +140,11 @@ struct Integers {
   using Number = uint32_t;
   using Total = Ints;
   static constexpr int WORDS = 8 / BITS, ZERO = 1 << (BITS - 1), LEVELS = ZERO - 1;
+#ifdef SIGNED_LEVELS
+  static constexpr int ADDED = BITS == 8 ? 0 : ZERO;  // to each weight that is multiplied
+#else
+  static constexpr int ADDED = ZERO;
+#endif
 
   // Returns the step between two levels.
   static float pack_weight(const float* row, int count, uint32_t* words) {
@@ -192,15 +203,24 @@ struct Integers {
 
   // Subtracts what the zero point of the weights added.
   static Vec value(Ints total, int32_t input_sum) {
-    return __builtin_convertvector(total - ZERO * input_sum, Vec);
+    return __builtin_convertvector(total - ADDED * input_sum, Vec);
   }
-  static float value(int32_t total, int32_t input_sum) { return float(total - ZERO * input_sum); }
+  static float value(int32_t total, int32_t input_sum) { return float(total - ADDED * input_sum); }
 
-  // sum += the products of each lane's four unsigned bytes with four signed ones.
+  // sum += the products of each lane's four weights with four signed bytes.
   static inline __attribute__((always_inline)) void add_products(Ints& sum, Ints weights,
                                                                  Ints values) {
-#ifdef __AVX512VNNI__
+#if defined(__AVX512VNNI__)
     sum = (Ints)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)weights, (__m512i)values);
+#elif defined(SIGNED_LEVELS)
+    __m256i levels = (__m256i)weights, inputs = (__m256i)values;
+    if constexpr (BITS == 8) {
+      levels = _mm256_xor_si256(levels, _mm256_set1_epi8(char(ZERO)));
+      inputs = _mm256_sign_epi8(inputs, levels);
+      levels = _mm256_abs_epi8(levels);
+    }
+    const __m256i pairs = _mm256_maddubs_epi16(levels, inputs);
+    sum += (Ints)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 #else
     for (int i = 0; i < 4; ++i)
       sum += ((weights >> 8 * i) & 255) * ((values << (24 - 8 * i)) >> 24);
