@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..engine import Backend
 from ..engine.encoder import build_encoder
-from ..engine.free_memory import HEAP
+from ..engine.free_memory import HEAP, LARGE
 from ..engine.ragged_encoding import RaggedEncoding
 from ..engine.weights import is_finite
 from ..errors import PluginError
@@ -114,7 +114,7 @@ class ParallelGenerator:
         if self._aligner is not None:
             self._aligner.align(batch, [best for best, *_ in hypotheses])
         del batch  # the encoders' outputs, 20 MB for 512 sentences
-        HEAP.give_back()
+        HEAP.give_back(now=len(found) >= LARGE)
         return hypotheses if self.sampling is None else _by_sentence(hypotheses, self.sampling)
 
     def forget(self) -> None:

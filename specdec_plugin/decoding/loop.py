@@ -96,8 +96,8 @@ class VerifiedStep:
         assert self._native is not None
         self._queue = self._queue or Queue(self.verifier, self._native, workers)
         found = self._queue.run(batch)
-        # Its caches keep the pages of the longest sentence that each row ever had.
-        if batch.size >= LARGE and HEAP.is_due:
+        # Its caches would keep the pages of the longest sentence that each row ever had.
+        if batch.size >= LARGE:
             self._queue = None
         return found
 

@@ -10,8 +10,9 @@ from typing import Any, Callable, Optional
 
 #: Between two times. Each takes up to 10 ms, and afterwards the system hands pages out again.
 SECONDS = 5.0
-#: Batches of so many sentences free what they needed. Smaller ones would lose more time, because
-#: the system has to hand the pages out again.
+#: Batches of so many sentences free what they needed. Else the memory of a long run would rise as
+#: long as longer sentences came. Smaller ones would lose more time, because the system has to hand
+#: the pages out again.
 LARGE = 256
 
 
@@ -29,20 +30,16 @@ class FreeMemory:
         self._trim, self._clock = trim, clock
         self._since = clock()
 
-    @property
-    def is_due(self) -> bool:
-        """Whether :meth:`give_back` would give something back."""
-        return self._trim is not None and self._clock() - self._since >= SECONDS
-
     def give_back(self, now: bool = False) -> None:
         """Call it where much was freed.
 
         Args:
             now: even if it did so some seconds ago.
         """
-        if self._trim is not None and (now or self.is_due):
-            self._trim(0)
-            self._since = self._clock()
+        if self._trim is None or (not now and self._clock() - self._since < SECONDS):
+            return
+        self._trim(0)
+        self._since = self._clock()
 
 
 def glibc_trim() -> Optional[Callable[[int], Any]]:

@@ -85,12 +85,9 @@ def test_in_large_batches_drafts_and_queue_free_the_others_memory(large, kept, m
     assert have_queue == [kept] * 3 and len(freed) == (0 if kept else 2)
 
 
-@pytest.mark.parametrize(
-    ("large", "due", "kept"), [(8, True, False), (8, False, True), (9, True, True)]
-)
-def test_after_large_batches_the_queue_is_freed_now_and_then(large, due, kept, monkeypatch):
+@pytest.mark.parametrize(("large", "kept"), [(8, False), (9, True)])
+def test_after_large_batches_the_queue_is_freed(large, kept, monkeypatch):
     monkeypatch.setattr(loop, "LARGE", large)
-    monkeypatch.setattr(type(loop.HEAP), "is_due", property(lambda heap: due))
     model = methods.verifier("greedy")
     ours = methods.generator("greedy", model)
     found = [ours.generate([model], tiny.sample([5, 3] * 4)) for _ in range(2)]

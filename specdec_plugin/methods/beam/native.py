@@ -14,7 +14,7 @@ from ...decoding.state import Batch
 from ...decoding.verifier import Verifier
 from ...decoding.watch import Watch
 from ...engine import CachedDecoder, native
-from ...engine.free_memory import HEAP, LARGE
+from ...engine.free_memory import LARGE
 from ...engine.native.interface import Header, field, structure
 from .guard import BatchGuard
 
@@ -138,7 +138,7 @@ class NativeBeamSearch:
                 self._scratch.handle, *models, source_in, ctypes.byref(call), threads
             )
         del kept
-        if batch.size >= LARGE and HEAP.is_due:
+        if batch.size >= LARGE:
             self._scratch = None
         self._verifier.spent(time.perf_counter() - begin, call.scoring_seconds)
         self.guard.record(
@@ -149,7 +149,7 @@ class NativeBeamSearch:
 
 
 class _Scratch:
-    """What the kernels search in. It keeps the pages of the longest sentence of each row."""
+    """What the kernels search in. It keeps the pages of each row's longest sentence."""
 
     def __init__(self) -> None:
         self.handle = native.own(self, "beam_search")
