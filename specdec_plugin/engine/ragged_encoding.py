@@ -3,6 +3,7 @@
 from functools import cached_property
 from typing import Dict, Iterator, List, Mapping, Union
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -48,14 +49,17 @@ class RaggedEncoding(Mapping[str, List[Tensor]]):
     @cached_property
     def _padded(self) -> Dict[str, List[Tensor]]:
         """fairseq's form: ``encoder_out`` [(src, rows, dim)], zero where it is padded."""
-        position, begins = torch.arange(self._width), self._begins.unsqueeze(1)
-        real = (position >= begins) & (position < begins + self._lengths.unsqueeze(1))
-        found = (self._places.unsqueeze(1) + position - begins)[real]
-        out = self.vectors.new_zeros(*real.shape, self.vectors.size(1))
-        out[real] = self.vectors[found]
+        # By NumPy, whose threads cannot hang in a forked process, as those of PyTorch do.
+        rows, vectors = self._lengths.size(0), self.vectors.numpy()
+        out = np.zeros((rows, self._width, vectors.shape[1]), vectors.dtype)
+        padding = np.ones((rows, self._width), bool)
+        spans = zip(self._places.tolist(), self._begins.tolist(), self._lengths.tolist())
+        for row, (place, begin, length) in enumerate(spans):
+            out[row, begin : begin + length] = vectors[place : place + length]
+            padding[row, begin : begin + length] = False
         return {
-            "encoder_out": [out.transpose(0, 1)],
-            "encoder_padding_mask": [] if real.all() else [~real],
+            "encoder_out": [torch.from_numpy(out).transpose(0, 1)],
+            "encoder_padding_mask": [torch.from_numpy(padding)] if padding.any() else [],
             "encoder_embedding": [],
             "encoder_states": [],
             "fc_results": [],
