@@ -114,7 +114,8 @@ def test_fork_after_first_use(threads):
 @pytest.mark.parametrize("way", ["greedy", "self-draft"])
 def test_threads_that_share_a_processor_do_not_wait_out_their_time_slices(way):
     # A job of a tiny model is over too soon to show it.
-    shape = {"encoder_embed_dim": 256, "decoder_embed_dim": 256, "encoder_ffn_embed_dim": 1024}
+    embeddings = dict.fromkeys(("encoder_embed_dim", "decoder_embed_dim"), 384)
+    shape = {**embeddings, "encoder_ffn_embed_dim": 1536, "decoder_ffn_embed_dim": 1536}
     decode = decoder(way, symbols=tiny.dictionary(4000), **shape)
 
     def seconds(threads):
