@@ -50,13 +50,12 @@ class RaggedEncoding(Mapping[str, List[Tensor]]):
     def _padded(self) -> Dict[str, List[Tensor]]:
         """fairseq's form: ``encoder_out`` [(src, rows, dim)], zero where it is padded."""
         # By NumPy, whose threads cannot hang in a forked process, as those of PyTorch do.
-        rows, vectors = self._lengths.size(0), self.vectors.numpy()
-        out = np.zeros((rows, self._width, vectors.shape[1]), vectors.dtype)
-        padding = np.ones((rows, self._width), bool)
-        spans = zip(self._places.tolist(), self._begins.tolist(), self._lengths.tolist())
-        for row, (place, begin, length) in enumerate(spans):
-            out[row, begin : begin + length] = vectors[place : place + length]
-            padding[row, begin : begin + length] = False
+        columns = [each.numpy()[:, None] for each in (self._places, self._begins, self._lengths)]
+        places, begins, lengths = columns
+        index = np.arange(self._width) - begins  # (rows, src) of a position in its own row
+        padding = (index < 0) | (index >= lengths)
+        out = self.vectors.numpy()[np.where(padding, 0, places + index)]
+        out[padding] = 0
         return {
             "encoder_out": [torch.from_numpy(out).transpose(0, 1)],
             "encoder_padding_mask": [torch.from_numpy(padding)] if padding.any() else [],
