@@ -26,6 +26,8 @@ Settings, as variables:
                       development set gains less than GAIN percent, or for MOST updates
   EQUAL=time          the other drafters are trained for as long; updates: for as many updates
   LR=1e-3 WARMUP=500  of drafters in the papers' form
+  PROCESSES=1 MAX_TOKENS=4096
+                      that train together, and the tokens of a batch of each; those of "ours" are 2048
   KS="10 15 20 25 30" block sizes of the table k, each with a drafter of its own
   BETAS="3 5" TAUS="1 2 3 4 5"
   BATCHES="1 4 8 16 32"
@@ -57,7 +59,7 @@ USAGE
 [ $# -ge 2 ] || { usage; exit 1; }
 corpus=$1 output=$2 given=${3:-}
 src=${SRC:-en} tgt=${TGT:-es} threads=${THREADS:-2} repeats=${REPEATS:-1} sentences=${SENTENCES:-}
-max_len=${MAX_LEN:-200} until=${UNTIL:-}
+max_len=${MAX_LEN:-200} until=${UNTIL:-} max_tokens=${MAX_TOKENS:-4096}
 device=${DEVICE---cpu} python=${PYTHON:-python}
 read -r -a tables <<<"${TABLES:-main k beta-tau forms ensemble deep batch blockwise jacobi}"
 k=${K:-25} round=${ROUND:-500} gain=${GAIN:-1} most=${MOST:-20000} equal=${EQUAL:-time}
@@ -111,7 +113,7 @@ train_nat() {  # BIN VERIFIER FOLDER K OPTIONS
         --criterion glancing_block_loss --glancing-updates "$most" --clip-norm 5 \
         --best-checkpoint-metric accepted --maximize-best-checkpoint-metric \
         --lr "${LR:-1e-3}" --lr-scheduler inverse_sqrt --warmup-updates "${WARMUP:-500}" \
-        --max-tokens 4096 "${@:5}"
+        --max-tokens "$max_tokens" "${@:5}"
 }
 
 # Rounds of training until a round gains too little; FOLDER.rounds has a line for each: updates,
@@ -160,7 +162,7 @@ train_heads() {  # BIN BASE FOLDER K OPTIONS
     fairseq_train "$1" -s "$src" -t "$tgt" "${small_training[@]}" --seed 1 \
         --task blockwise_translation --arch blockwise_transformer --verifier-path "$2" \
         --block-size "$4" --heads joint --criterion blockwise_cross_entropy --head-loss random \
-        --dropout 0.1 --max-tokens 4096 --save-dir "$3" "${@:5}"
+        --dropout 0.1 --max-tokens "$max_tokens" --save-dir "$3" "${@:5}"
 }
 
 # How long FOLDER was trained, as labels of its rows.
@@ -195,7 +197,7 @@ pair_of() {  # NAME LABELS: what to collect of it, as ${pair[@]}
 }
 
 origin=(--command "$(command_line "examples/specdec_tables/run.sh CORPUS OUTPUT${given:+ TEACHER}" \
-    TABLES VERIFIER DISTILLED ROUND GAIN MOST EQUAL LR WARMUP UPDATES_DEEP UPDATES_HEADS)"
+    TABLES VERIFIER DISTILLED ROUND GAIN MOST EQUAL LR WARMUP PROCESSES MAX_TOKENS UPDATES_DEEP UPDATES_HEADS)"
     --setting "k=$k" --setting "seed=1" --setting "threads=$threads" --setting "equal=$equal"
     --setting "updates in a round=$round" --setting "gain in %=$gain"
     --setting "sentences=${sentences:-all}" --setting "repeats=$repeats"
