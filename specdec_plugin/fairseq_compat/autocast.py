@@ -26,8 +26,8 @@ class AutocastConfig:
     cpu_autocast: AUTOCAST_CHOICES = option(
         "none",
         "the type of matrix products when training on a CPU. bfloat16 is faster on "
-        "processors with AVX512-BF16 or AMX; weights and optimizer stay in float32. A processor "
-        "without products of bfloat16 computes in float32",
+        "processors with AVX512-BF16 or AMX; weights and optimizer stay in float32. Where "
+        "PyTorch has no products of bfloat16 for the processor, float32 is used",
     )
 
 
@@ -40,7 +40,9 @@ SHORT = 256
 @functools.cache
 def multiplies_bfloat16() -> bool:
     """Whether PyTorch has products of bfloat16 for this processor; logs a warning if not."""
-    supported = bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    # PyTorch without oneDNN has no such question.
+    available = torch.backends.mkldnn.is_available()
+    supported = available and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     if not supported:
         logger.warning(
             "--cpu-autocast bfloat16 has no effect: this processor has no products of bfloat16, "

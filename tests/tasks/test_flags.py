@@ -119,6 +119,12 @@ class TestWhereFlagsAre:
         warnings = ["has no effect" in record.getMessage() for record in caplog.records]
         assert warnings == [True] * (wanted == "bfloat16" and not able)
 
+    def test_pytorch_without_onednn_has_no_products_of_bfloat16(self, processor, monkeypatch):
+        processor(True)
+        monkeypatch.setattr(torch.backends.mkldnn, "is_available", lambda: False)
+        monkeypatch.delattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported")
+        assert not autocast.multiplies_bfloat16()
+
     @pytest.mark.parametrize(
         "source, target, device, fused",
         [
