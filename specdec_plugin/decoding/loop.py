@@ -95,11 +95,14 @@ class VerifiedStep:
         """Decode such a batch; see :meth:`.queue.Queue.run`."""
         assert self._native is not None
         self._queue = self._queue or Queue(self.verifier, self._native, workers)
-        found = self._queue.run(batch)
-        # Its caches would keep the pages of the longest sentence that each row ever had.
-        if batch.size >= LARGE:
-            self._queue = None
-        return found
+        return self._queue.run(batch)
+
+    def forget_queue(self) -> None:
+        """Begin the next queue anew.
+
+        Its caches would keep the pages of the longest sentence that each row ever had.
+        """
+        self._queue = None
 
     def free_memory(self, queued: bool) -> None:
         """Free what only one of the two ways to decode needs, between sentences.
@@ -314,6 +317,8 @@ class DecodingLoop:
             if queues and self.schedule is not None and self.schedule.measures:
                 self.schedule.record(slice_, batch.size, part.size, tokens, seconds)
             begin = end
+        if queues and batch.size >= LARGE:
+            self.step.forget_queue()
         self.statistics.sentences += batch.size
         self.statistics.batches += 1
         return [[hypothesis] for hypothesis in found]
