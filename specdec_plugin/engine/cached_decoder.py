@@ -2,6 +2,7 @@
 
 from typing import Any, Callable, List, Mapping, Optional, Tuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from fairseq.models.speech_to_text.s2t_transformer import TransformerDecoderScriptable
@@ -250,10 +251,15 @@ class CachedDecoder(Packed):
         Returns:
             the state for :meth:`forward`.
         """
-        encoded = encoder_out["encoder_out"][0].detach().transpose(0, 1)
-        padding, lengths = _padding_of(encoder_out), None
-        if padding is not None and self._native is not None:
-            encoded, padding, lengths = _moved_to_front(encoded, padding)
+        padding: Optional[Tensor]
+        lengths: Optional[Tensor] = None
+        if isinstance(encoder_out, RaggedEncoding) and self._native is not None:
+            encoded, padding, lengths = encoder_out.at_front()
+        else:
+            encoded = encoder_out["encoder_out"][0].detach().transpose(0, 1)
+            padding = _padding_of(encoder_out)
+            if padding is not None and self._native is not None:
+                encoded, padding, lengths = _moved_to_front(encoded, padding)
         source_kv = self._project_source(encoded)
         cache = KVCache(
             len(self.decoder.layers),
@@ -281,8 +287,12 @@ class CachedDecoder(Packed):
 
     def _source_mask(self, padding: Tensor) -> Tensor:
         """(rows, src), true where padded, as a mask to add."""
-        mask = torch.zeros(padding.shape, dtype=self.dtype, device=self.device)
-        return mask.masked_fill_(padding, float("-inf"))[:, None, None, :]
+        if self._native is not None:  # by NumPy, as in `Spans.of`
+            mask = torch.from_numpy(np.where(padding.numpy(), np.float32("-inf"), np.float32(0)))
+        else:
+            mask = torch.zeros(padding.shape, dtype=self.dtype, device=self.device)
+            mask.masked_fill_(padding, float("-inf"))
+        return mask[:, None, None, :]
 
     def embed(self, tokens: Tensor, starts: Tensor, longest: Optional[int] = None) -> Tensor:
         """Token and position vectors.  Every token has a position, ``pad`` too.
@@ -466,17 +476,17 @@ class CachedDecoder(Packed):
         """
         self._describe_positions(0, longest, call)
         if isinstance(encoder_out, RaggedEncoding):
-            encoded, width, spans = encoder_out.vectors, 0, encoder_out.spans
+            encoded, stride, spans = encoder_out.vectors, 0, encoder_out.spans
         else:
             encoded = encoder_out["encoder_out"][0].detach().transpose(0, 1)
             padding = _padding_of(encoder_out)
-            rows, width = encoded.shape[:2]
+            rows, stride = encoded.shape[:2]
             if padding is not None and amid(padding):
                 encoded, padding, _ = _moved_to_front(encoded, padding)
-            spans = Spans.of(rows, width, padding)
+            spans = Spans.of(rows, stride, padding)
         assert isinstance(self._source_in, NativeLinear)
         count = 2 * len(self.decoder.layers)
-        inputs = self._source_in.describe(encoded, width, spans, count, self._heads, source)
+        inputs = self._source_in.describe(encoded, stride, spans, count, self._heads, source)
         return self._source_in.handle, [inputs, spans]
 
     def _describe_positions(self, longest: int, new: int, call: Any) -> None:

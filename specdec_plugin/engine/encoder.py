@@ -130,7 +130,7 @@ class FastEncoder(Packed):
                 "fairseq-preprocess the model's own one (--srcdict)."
             )
         pad = self.encoder.padding_idx
-        return tokens.eq(pad) if pad in numbers else None
+        return torch.from_numpy(tokens.numpy() == pad) if pad in numbers else None
 
     def _plain(self, tokens: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Spans]:
         """(symbols, dim) of all that is no ``padding`` (rows, src), and where that is."""
@@ -140,7 +140,7 @@ class FastEncoder(Packed):
         return self._layers.encode_rows(tokens, spans, positions), spans
 
     def _embedded(self, tokens: Tensor, padding: Optional[Tensor]) -> Tensor:
-        """The same by fairseq's embedding; nothing attends to (rows, src) ``padding``."""
+        """(rows, src, dim) by fairseq's embedding, anything at ``padding`` (rows, src)."""
         assert self._layers is not None
         mask = None
         if padding is not None:

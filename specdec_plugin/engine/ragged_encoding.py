@@ -1,9 +1,10 @@
 """An encoder's output that holds no padding."""
 
 from functools import cached_property
-from typing import Dict, Iterator, List, Mapping, Union
+from typing import Dict, Iterator, List, Mapping, Tuple, Union
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -46,16 +47,19 @@ class RaggedEncoding(Mapping[str, List[Tensor]]):
         begins = self._begins - first
         return RaggedEncoding(self.vectors, self._places, begins, self._lengths, end - first)
 
+    def at_front(self) -> Tuple[Tensor, Tensor, Tensor]:
+        """Padded behind the symbols of each row.
+
+        Returns:
+            (rows, src, dim), zero where it is padded; (rows, src) true there; (rows,) lengths.
+        """
+        out, padding = self._filled(np.zeros(len(self._lengths), int), int(self._lengths.max()))
+        return torch.from_numpy(out), torch.from_numpy(padding), self._lengths
+
     @cached_property
     def _padded(self) -> Dict[str, List[Tensor]]:
         """fairseq's form: ``encoder_out`` [(src, rows, dim)], zero where it is padded."""
-        # By NumPy, whose threads cannot hang in a forked process, as those of PyTorch do.
-        columns = [each.numpy()[:, None] for each in (self._places, self._begins, self._lengths)]
-        places, begins, lengths = columns
-        index = np.arange(self._width) - begins  # (rows, src) of a position in its own row
-        padding = (index < 0) | (index >= lengths)
-        out = self.vectors.numpy()[np.where(padding, 0, places + index)]
-        out[padding] = 0
+        out, padding = self._filled(self._begins.numpy(), self._width)
         return {
             "encoder_out": [torch.from_numpy(out).transpose(0, 1)],
             "encoder_padding_mask": [torch.from_numpy(padding)] if padding.any() else [],
@@ -65,6 +69,18 @@ class RaggedEncoding(Mapping[str, List[Tensor]]):
             "src_tokens": [],
             "src_lengths": [self._lengths.view(-1, 1).int()],
         }
+
+    def _filled(
+        self, begins: npt.NDArray[np.int64], width: int
+    ) -> Tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
+        """(rows, width, dim), the symbols of a row from ``begins`` (rows,) on, and where none is."""
+        # By NumPy, whose threads cannot hang in a forked process, as those of PyTorch do.
+        places, lengths = self._places.numpy()[:, None], self._lengths.numpy()[:, None]
+        index = np.arange(width) - begins[:, None]  # (rows, width) of a position in its own row
+        padding = (index < 0) | (index >= lengths)
+        out = self.vectors.numpy()[np.where(padding, 0, places + index)]
+        out[padding] = 0
+        return out, padding
 
     def __getitem__(self, name: str) -> List[Tensor]:
         return self._padded[name]

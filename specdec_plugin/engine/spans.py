@@ -3,6 +3,7 @@
 import functools
 from typing import NamedTuple, Optional
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -14,7 +15,8 @@ class Spans(NamedTuple):
     """The symbols of each row, which are behind each other.
 
     Attributes:
-        begins: (rows,) long, the position of the first.
+        begins: (rows,) long, the position of the first in its row; or its index among the vectors of
+            all rows, where these are kept without padding.
         lengths: (rows,) long, how many they are.
         starts: (rows + 1,) long, how many the rows before have; the total.
         order: (rows,) long, the rows, those with many symbols first.
@@ -40,8 +42,9 @@ class Spans(NamedTuple):
         """
         if padding is None:
             return (_unpadded if rows > FEW else _kept)(rows, width)
-        lengths = (~padding).sum(1)
-        return cls.behind(padding.byte().argmin(1), lengths)
+        # By NumPy, whose threads cannot hang in a forked process, as those of PyTorch do.
+        real = np.logical_not(padding.numpy())
+        return cls.behind(torch.from_numpy(real.argmax(1)), torch.from_numpy(real.sum(1)))
 
     @classmethod
     def behind(cls, begins: Tensor, lengths: Tensor) -> "Spans":
@@ -63,6 +66,6 @@ def amid(padding: Optional[Tensor]) -> bool:
     """Whether anything in (rows, width) is padding between two symbols."""
     if padding is None:
         return False
-    real = (~padding).byte()
-    first, last = real.argmax(1), real.size(1) - 1 - real.flip(1).argmax(1)
+    real = np.logical_not(padding.numpy())
+    first, last = real.argmax(1), real.shape[1] - 1 - real[:, ::-1].argmax(1)
     return bool((last - first + 1 != real.sum(1)).any())

@@ -37,13 +37,13 @@ def threads_again():
     torch.set_num_threads(before)
 
 
-def decoder(way, **arguments):
-    """Decodes the sample: tokens by sentence."""
+def decoder(way, sample=SAMPLE, **arguments):
+    """Decodes a sample: tokens by sentence."""
     model = methods.verifier(way, **arguments)
     ours = methods.generator(way, model, NativeBackend())
 
     def decode():
-        return [rows[0]["tokens"].tolist() for rows in ours.generate([model], SAMPLE)]
+        return [rows[0]["tokens"].tolist() for rows in ours.generate([model], sample)]
 
     return decode
 
@@ -108,6 +108,18 @@ def test_fork_after_first_use(threads):
 
     assert in_a_fork(work) and in_a_fork(work)
     assert decode() == expected
+
+
+@forks
+@pytest.mark.parametrize("way", ["greedy", "certified", "beam"])
+def test_large_batch_after_a_fork(way):
+    """PyTorch shares operators between threads from 32,768 numbers on, and these hang in a fork."""
+    lengths = [5 + 7 * row % 56 for row in range(600)]
+    torch.set_num_threads(2)
+    torch.ones(300, 300) @ torch.ones(300, 300)
+    decode = decoder(way, sample=tiny.sample(lengths), encoder_embed_dim=96, decoder_embed_dim=96)
+    expected = decode()
+    assert in_a_fork(lambda: decode() == expected)
 
 
 @forks

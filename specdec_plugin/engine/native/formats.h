@@ -127,8 +127,8 @@ struct Rounding {
   int32_t sum;  // of the levels of its numbers
 };
 
-// AVX2 adds two products to 16 bits. Those of bytes up to 255 do not fit. So it multiplies
-// magnitudes up to 127, and the inputs take the weights' signs.
+// AVX2 adds two products to 16 bits. Those of bytes up to 255 do not fit. So of 8-bit weights it
+// multiplies magnitudes up to 127, and the inputs take the weights' signs. Those of 4 bits fit.
 #if defined(__AVX2__) && !defined(__AVX512F__)
 #define SIGNED_LEVELS
 #endif

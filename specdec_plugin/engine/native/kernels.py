@@ -50,8 +50,8 @@ class StackCall(ctypes.Structure):
     )
     source_places = field(
         "const int64_t*",
-        "(source rows) where each begins in source_kv: (layers, 2, heads, length, head dim); "
-        "null: source_kv is in that other order",
+        "(source rows) the float at which each begins in source_kv: (layers, 2, heads, length, "
+        "head dim), with a length of source_lengths; null: source_kv is in that other order",
     )
     source_length = field("int", "the greatest length")
     source_lengths = field("const int64_t*", "(source rows) of which so many are symbols; or null")
@@ -67,10 +67,13 @@ class SourceKvCall(ctypes.Structure):
     Its outputs are ``count`` vectors of ``heads`` parts each.
     """
 
-    inputs = field("const float*", "(rows, stride, dim)")
+    inputs = field("const float*", "(rows, stride, dim); stride 0: (symbols of all rows, dim)")
     rows = field("int")
     stride = field("int")
-    begins = field("const int64_t*", "(rows) where the symbols of a row begin among the inputs")
+    begins = field(
+        "const int64_t*",
+        "(rows) the position of a row's first symbol; stride 0: its index among all symbols",
+    )
     starts = field(
         "const int64_t*", "(rows + 1) where each row begins in the result, and the total"
     )

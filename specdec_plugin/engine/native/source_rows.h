@@ -66,9 +66,10 @@ class SourceRows {
   const SourceKvCall* call_ = nullptr;
   SourceKv source_kv_;
   Scratch<float> store_;  // by row: (layers, 2, heads, length, head dim)
-  size_t size_ = 0, used_ = 0;
+  size_t size_ = 0, used_ = 0;  // floats of it
   int64_t longest_ = 0;
-  std::vector<int64_t> lengths_, room_, places_;  // (rows)
+  std::vector<int64_t> lengths_, room_;  // (rows) symbols that each has, and that it has room for
+  std::vector<int64_t> places_;          // (rows) the float at which each begins
 
   int64_t length_of(int64_t sentence) const {
     return call_->starts[sentence + 1] - call_->starts[sentence];
