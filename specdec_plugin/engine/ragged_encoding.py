@@ -73,7 +73,7 @@ class RaggedEncoding(Mapping[str, List[Tensor]]):
     def _filled(
         self, begins: npt.NDArray[np.int64], width: int
     ) -> Tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-        """(rows, width, dim), the symbols of a row from ``begins`` (rows,) on, and where none is."""
+        """(rows, width, dim), a row's symbols from ``begins`` (rows,) on, and where none is."""
         # By NumPy, whose threads cannot hang in a forked process, as those of PyTorch do.
         places, lengths = self._places.numpy()[:, None], self._lengths.numpy()[:, None]
         index = np.arange(width) - begins[:, None]  # (rows, width) of a position in its own row

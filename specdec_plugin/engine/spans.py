@@ -15,8 +15,8 @@ class Spans(NamedTuple):
     """The symbols of each row, which are behind each other.
 
     Attributes:
-        begins: (rows,) long, the position of the first in its row; or its index among the vectors of
-            all rows, where these are kept without padding.
+        begins: (rows,) long, the position of the first in its row; or its index among all vectors,
+            where these are kept without padding.
         lengths: (rows,) long, how many they are.
         starts: (rows + 1,) long, how many the rows before have; the total.
         order: (rows,) long, the rows, those with many symbols first.

@@ -65,7 +65,7 @@ class SourceRows {
   const Linear* linear_ = nullptr;
   const SourceKvCall* call_ = nullptr;
   SourceKv source_kv_;
-  Scratch<float> store_;  // by row: (layers, 2, heads, length, head dim)
+  Scratch<float> store_;        // by row: (layers, 2, heads, length, head dim)
   size_t size_ = 0, used_ = 0;  // floats of it
   int64_t longest_ = 0;
   std::vector<int64_t> lengths_, room_;  // (rows) symbols that each has, and that it has room for
