@@ -20,7 +20,7 @@ Settings, as variables: SRC=en TGT=es (of the pairs; the reverse model reads TGT
 TOPK=0 (draw from so many symbols; 0: from all), SEED=1, DECODING=greedy (a method of
 --decoding), UPDATES=3122 of the reverse model, SHARDS=8, JOBS=1, SENTENCES=200 (of which
 the speed is measured; 0: not at all), THREADS=2, DEVICE (--cpu by default; empty for a
-GPU), PYTHON=python. LAUNCHER=submitit PARTITION=gpu runs the shards in Slurm, LAUNCHER=local
+GPU), PYTHON=python. LAUNCHER=submitit PARTITION=cpu runs the shards in Slurm, LAUNCHER=local
 as jobs of this machine; JOBS is then how many at a time.
 
 example:

@@ -40,7 +40,7 @@ bench() {
     name=$1
     shift
     specdec-bench "$output/data/bin" -s "$src" -t "$tgt" --path "$models/verifier.pt" \
-        --output "$output/$name" --resume "$@"
+        --output "$output/$name" --resume --draft-rows 0 "$@"
 }
 
 step "the three methods beside fairseq's search and our greedy decoding"
