@@ -26,8 +26,8 @@ Settings, as variables:
                       development set gains less than GAIN percent, or for MOST updates
   EQUAL=time          the other drafters are trained for as long; updates: for as many updates
   LR=1e-3 WARMUP=500  of drafters in the papers' form
-  PROCESSES=1 MAX_TOKENS=4096
-                      that train together, and the tokens of a batch of each; those of "ours" are 2048
+  PROCESSES=1         that train together
+  MAX_TOKENS=4096     of a batch of each process; a batch of ours has 2048 in any case
   KS="10 15 20 25 30" block sizes of the table k, each with a drafter of its own
   BETAS="3 5" TAUS="1 2 3 4 5"
   BATCHES="1 4 8 16 32"
@@ -197,7 +197,8 @@ pair_of() {  # NAME LABELS: what to collect of it, as ${pair[@]}
 }
 
 origin=(--command "$(command_line "examples/specdec_tables/run.sh CORPUS OUTPUT${given:+ TEACHER}" \
-    TABLES VERIFIER DISTILLED ROUND GAIN MOST EQUAL LR WARMUP PROCESSES MAX_TOKENS UPDATES_DEEP UPDATES_HEADS)"
+    TABLES VERIFIER DISTILLED ROUND GAIN MOST EQUAL LR WARMUP PROCESSES MAX_TOKENS \
+    UPDATES_DEEP UPDATES_HEADS)"
     --setting "k=$k" --setting "seed=1" --setting "threads=$threads" --setting "equal=$equal"
     --setting "updates in a round=$round" --setting "gain in %=$gain"
     --setting "sentences=${sentences:-all}" --setting "repeats=$repeats"
