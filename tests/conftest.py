@@ -10,7 +10,7 @@ import sentencepiece
 import torch
 
 from specdec_plugin.cli import pack
-from specdec_plugin.engine import Backend, NativeBackend, TorchBackend, native
+from specdec_plugin.engine import Backend, GraphBackend, NativeBackend, TorchBackend, native
 from tests.support.command_lines import (
     ENGLISH,
     SENTENCES,
@@ -35,11 +35,11 @@ def seeded() -> None:
     torch.manual_seed(1)
 
 
-@pytest.fixture(scope="module", params=["native", "torch"])
+@pytest.fixture(scope="module", params=["native", "torch", "graphs"])
 def backend(request: pytest.FixtureRequest) -> Backend:
-    """Run the test twice: on the native kernels and on PyTorch's operators."""
-    if request.param == "torch":
-        return TorchBackend()
+    """Run the test on the native kernels, on PyTorch's operators, and on a GPU's static tensors."""
+    if request.param != "native":
+        return TorchBackend() if request.param == "torch" else GraphBackend()
     assert native.library() is not None, "the tests need a C++ compiler"
     return NativeBackend()
 

@@ -64,7 +64,7 @@ check() {  # MODELS FOLDER: each method finds fairseq's tokens, or ties are list
         specdec-check "$2/data/bin" -s "$src" -t "$tgt" \
             --path "$1/verifier.pt" ${drafter[@]+"${drafter[@]}"} --device "$device" \
             --sentences "${CHECKED:-1975}" --batch-size "$size" --output "$told" \
-            --methods "greedy$drafts,hybrid-jacobi,gs-jacobi,input-guided,beam" |
+            --methods "greedy$drafts,specdec self,hybrid-jacobi,gs-jacobi,input-guided,beam" |
             tee "$told.tmp"
         mv "$told.tmp" "$told.txt"
     done
@@ -84,7 +84,7 @@ measure() {  # MODELS FOLDER
     step "$1: latency and throughput"
     bench "$2/data/bin" "$src" "$tgt" "$2/speed" --path "$1/verifier.pt" \
         ${drafter[@]+"${drafter[@]}"} ${peers[@]+"${peers[@]}"} \
-        --methods "fairseq beam 5,fairseq beam 1,greedy$drafts,auto,beam"
+        --methods "fairseq beam 5,fairseq beam 1,greedy$drafts,specdec self,auto,beam"
     step "$1: samples"
     bench "$2/data/bin" "$src" "$tgt" "$2/samples" --path "$1/verifier.pt" \
         ${drafter[@]+"${drafter[@]}"} --sampling --methods "fairseq beam 1,greedy$drafts"
@@ -106,5 +106,5 @@ if [ "$layers" != 0 ]; then
         mv "$big/bin.tmp" "$big/bin"
     }
     bench "$big/bin" src tgt "$big/speed" --path "$big/model/model.pt" --max-len-b 40 \
-        --methods "fairseq beam 5,fairseq beam 1,greedy,auto,beam"
+        --methods "fairseq beam 5,fairseq beam 1,greedy,specdec self,auto,beam"
 fi

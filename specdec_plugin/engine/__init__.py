@@ -6,8 +6,9 @@ from typing import Callable, Optional, Union
 import torch
 from fairseq.models import BaseFairseqModel
 
-from .backend import Backend, NativeBackend, TorchBackend, choose_backend
-from .cached_decoder import CachedDecoder, DecoderState
+from .backend import Backend, GraphBackend, NativeBackend, TorchBackend, choose_backend
+from .cached_decoder import CachedDecoder
+from .decoder_state import DecoderState
 from .output_projection import OutputProjection
 from .uncached_decoder import TokenState, UncachedDecoder
 
@@ -16,6 +17,7 @@ __all__ = [
     "CachedDecoder",
     "DecoderState",
     "Engine",
+    "GraphBackend",
     "NativeBackend",
     "TokenState",
     "TorchBackend",

@@ -11,7 +11,13 @@ from .linear import Linear, NativeLinear
 
 
 class Backend(ABC):
-    """Answers what runs each part of a model. It has no state."""
+    """Answers what runs each part of a model. It has no state.
+
+    Attributes:
+        static: whether PyTorch's operators work on tensors that stay where they are.
+    """
+
+    static: bool = False
 
     @abstractmethod
     def supports(
@@ -63,6 +69,16 @@ class TorchBackend(Backend):
         return self._reason
 
 
+class GraphBackend(TorchBackend):
+    """PyTorch's operators on tensors that stay where they are, which CUDA captures in graphs.
+
+    A step of a decoder is a hundred small operators: a GPU is done with each before the host has
+    called the next. A graph is called once. Elsewhere than on a GPU nothing is captured.
+    """
+
+    static = True
+
+
 class NativeBackend(Backend):
     """Native kernels for what they can run, and PyTorch's operators for the rest."""
 
@@ -81,7 +97,8 @@ class NativeBackend(Backend):
 def choose_backend(device: torch.device) -> Backend:
     """The fastest backend of a device."""
     if device.type != "cpu":
-        return TorchBackend(f"the model is on {device.type} and not on a CPU")
+        reason = f"the model is on {device.type} and not on a CPU"
+        return GraphBackend(reason) if device.type == "cuda" else TorchBackend(reason)
     if native.library() is None:
         return TorchBackend("the native kernels are not compiled (a C++ compiler is needed)")
     return NativeBackend()

@@ -10,10 +10,12 @@ from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor, nn
 
 from ..models.blockwise_transformer import LearnedFirstDecoder
-from ..models.proposal_heads import Source
 from . import native
 from .backend import Backend, choose_backend
 from .decoder_layer import DecoderLayer, Norm, every_layer, linear_of
+from .decoder_state import DecoderState
+from .graphs.state import StaticState
+from .graphs.tensors import Pool, Shape
 from .kv_cache import KVCache
 from .linear import Linear, NativeLinear, parameters_of
 from .native_layers import NativeLayers
@@ -30,96 +32,6 @@ EncoderOut = Mapping[str, List[Tensor]]
 _KNOWN = (TransformerDecoderBase, TransformerDecoderScriptable, LearnedFirstDecoder)
 
 
-class DecoderState:
-    """What a batch in progress holds: its cache and the source's cross-attention keys and values.
-
-    Attributes:
-        cache: self-attention keys and values.
-        source_kv: keys and values of the source for each layer, one tensor, contiguous:
-            (2 * layers, sentences, heads, src, head_dim).
-        source_mask: (sentences, 1, 1, src), 0 or -inf; ``None`` if no sentence is padded.
-        source_lengths: (sentences,) symbols of each, which come first; for the kernels, likewise.
-        beams: rows that each sentence may have; see :meth:`fork`.
-
-    If the cache is one for the kernels, sentences stay where they are when rows leave: the
-    sentence of a row is ``cache.row_index // beams``. Else rows follow each other by sentence.
-    """
-
-    def __init__(
-        self,
-        cache: KVCache,
-        source_kv: Tensor,
-        source_mask: Optional[Tensor],
-        source_lengths: Optional[Tensor],
-        beams: int,
-    ) -> None:
-        self.cache = cache
-        self.source_kv = source_kv
-        self.source_mask, self.source_lengths = source_mask, source_lengths
-        self.beams = beams
-        if beams > 1 and cache.for_kernels:  # the first beam of each sentence begins
-            cache.select(torch.arange(0, cache.rows, beams))
-
-    @property
-    def source(self) -> List[Tuple[Tensor, Tensor]]:
-        """For each layer, keys and values of the source: (sentences, heads, src, head_dim)."""
-        each = self.source_kv.unbind(0)
-        return list(zip(each[::2], each[1::2]))
-
-    def read_by_heads(self, dtype: torch.dtype) -> Source:
-        """What the last layer knows of each row's source, for proposal heads of this type."""
-        last, mask, index = self.source_kv[-2:], self.source_mask, self.cache.row_index
-        if index is not None:
-            last = last.index_select(1, index)
-            mask = None if mask is None else mask.index_select(0, index)
-        last = last.to(dtype)
-        return Source(last[0], last[1], None if mask is None else mask.to(dtype))
-
-    @property
-    def lengths(self) -> Tensor:
-        """(rows,) long, accepted tokens of each row."""
-        return self.cache.lengths
-
-    @property
-    def longest(self) -> int:
-        """Upper bound of :attr:`lengths`, known to the host."""
-        return self.cache.longest
-
-    def keep(self, lengths: Tensor, longest: int) -> None:
-        """Declare how many tokens of each row are accepted; see :meth:`KVCache.keep`."""
-        self.cache.keep(lengths, longest)
-
-    def select(self, rows: Tensor) -> None:
-        """Keep these rows only, in this order.
-
-        Args:
-            rows: (kept,) long, on the decoder's device.
-        """
-        self.cache.select(rows)
-        self._select_sources(rows)
-
-    def fork(self, parents: Tensor, sentences: Tensor, left: Optional[Tensor] = None) -> None:
-        """Continue with :attr:`beams` rows a sentence, each with a row's cache.
-
-        Args:
-            parents: (sentences * beams,) long, indices of rows, by sentence; they may repeat.
-            sentences: (sentences,) long, indices in the batch of those that are left.
-            left: (sentences,) long, their indices among those before; None: all are left.
-        """
-        own = sentences.unsqueeze(1) * self.beams
-        own = own + torch.arange(self.beams, device=own.device)
-        self.cache.fork(parents, own.flatten())
-        if left is not None:
-            self._select_sources(left)
-
-    def _select_sources(self, sentences: Tensor) -> None:
-        if self.cache.for_kernels:
-            return
-        self.source_kv = self.source_kv.index_select(1, sentences)
-        if self.source_mask is not None:
-            self.source_mask = self.source_mask.index_select(0, sentences)
-
-
 class CachedDecoder(Packed):
     """Runs a fairseq Transformer decoder over its own weights, in evaluation mode always.
 
@@ -134,6 +46,7 @@ class CachedDecoder(Packed):
         backend: who computes; ``None`` chooses.
 
     Attributes:
+        width: of what the layers take, ``dim`` below.
         masks: (count, dim) what may be fed where there is no token yet, the ``mask_vectors``
             of the decoder scaled as token vectors are; ``None`` where it has none.
         on_torch: why PyTorch's operators run this decoder, in a few words; ``None`` where the
@@ -213,7 +126,7 @@ class CachedDecoder(Packed):
             else PositionTable(decoder.embed_positions, dtype)
         )
         self._embedding_norm = _optional_norm(decoder.layernorm_embedding, dtype)
-        self._heads = layers[0].self_attn.num_heads
+        self._heads, self.width = layers[0].self_attn.num_heads, layers[0].embed_dim
         attentions = [layer.encoder_attn for layer in layers]
         sources = parameters_of(
             *(each for attention in attentions for each in (attention.k_proj, attention.v_proj))
@@ -233,6 +146,10 @@ class CachedDecoder(Packed):
             self._layers = [DecoderLayer(layer, dtype) for layer in layers]
         self._final_norm = None if native else _optional_norm(decoder.layer_norm, dtype)
         self._project_out = _optional_linear(decoder.project_out_dim, dtype)
+        self._pool: Optional[Pool] = None
+        if not native and self.backend.static:
+            head_dim = layers[0].self_attn.head_dim
+            self._pool = Pool(Shape(len(layers), self._heads, head_dim, dtype, self.device))
         self._mask_table = torch.empty(0, 0, dtype=dtype, device=self.device)
         self._ordinals = torch.empty(0, dtype=torch.long, device=self.device)
 
@@ -261,6 +178,9 @@ class CachedDecoder(Packed):
             if padding is not None and self._native is not None:
                 encoded, padding, lengths = _moved_to_front(encoded, padding)
         source_kv = self._project_source(encoded)
+        mask = None if padding is None else self._source_mask(padding)
+        if self._pool is not None:
+            return StaticState(self._pool, source_kv, mask, capacity, beams)
         cache = KVCache(
             len(self.decoder.layers),
             encoded.size(0) * (1 if self._native is None else beams),
@@ -271,7 +191,6 @@ class CachedDecoder(Packed):
             self.device,
             for_kernels=self._native is not None,
         )
-        mask = None if padding is None else self._source_mask(padding)
         return DecoderState(cache, source_kv, mask, lengths, beams)
 
     def _project_source(self, encoded: Tensor) -> Tensor:
@@ -309,10 +228,29 @@ class CachedDecoder(Packed):
         Raises:
             PluginError: a learned position table ends before; see :class:`PositionTable`.
         """
+        return self._at_positions(self._vectors(tokens), self.scale, starts, longest)
+
+    def embed_within(self, tokens: Tensor, starts: Tensor) -> Tensor:
+        """:meth:`embed` without a look at any number, for positions within :meth:`reach`."""
+        positions = None
+        if self._positions is not None:
+            positions = self._positions.within(starts, tokens.size(1))
+        return self._added(self._vectors(tokens), self.scale, positions)
+
+    def reach(self, longest: int, new: int) -> int:
+        """Make sure of vectors for ``new`` positions from ``longest`` on; how many there are.
+
+        Raises:
+            PluginError: as for :meth:`embed`.
+        """
+        return 0 if self._positions is None else self._positions.reach(longest, new).size(0)
+
+    def _vectors(self, tokens: Tensor) -> Tensor:
+        """(rows, new) to (rows, new, dim), not yet scaled."""
         vectors = torch.embedding(self.embedding, tokens)
         if self._project_in is not None:
             vectors = self._project_in(vectors.flatten(0, 1)).view(*tokens.shape, -1)
-        return self._at_positions(vectors, self.scale, starts, longest)
+        return vectors
 
     def embed_vectors(
         self, vectors: Tensor, starts: Tensor, longest: Optional[int] = None
@@ -336,10 +274,16 @@ class CachedDecoder(Packed):
         self, vectors: Tensor, scale: float, starts: Tensor, longest: Optional[int]
     ) -> Tensor:
         """``scale * vectors`` + positions, normalised."""
+        positions = None
         if self._positions is not None:
             if longest is None:
                 longest = int(starts.max())
             positions = self._positions.vectors(starts, longest, vectors.size(1))
+        return self._added(vectors, scale, positions)
+
+    def _added(self, vectors: Tensor, scale: float, positions: Optional[Tensor]) -> Tensor:
+        """``scale * vectors + positions``, normalised."""
+        if positions is not None:
             vectors = torch.add(positions, vectors, alpha=scale)
         elif scale != 1.0:
             vectors = vectors * scale
@@ -372,15 +316,43 @@ class CachedDecoder(Packed):
             if self._project_out is not None:
                 hidden = self._project_out(hidden.flatten(0, 1)).view(rows, new, -1)
             return hidden
+        if isinstance(state, StaticState):
+            return state.run(self, embedded, limits)
         mask = self._mask(state, new, cache.reserve(new), limits)
         hidden = embedded.reshape(rows * new, dim)
-        for index, (layer, source) in enumerate(zip(self._layers, state.source)):
-            hidden = layer.run(hidden, rows, cache, index, mask, source, state.source_mask)
+        hidden = self.run_layers(hidden, rows, cache, mask, state.source_kv, state.source_mask)
+        return hidden.view(rows, new, -1)
+
+    def run_layers(
+        self,
+        hidden: Tensor,
+        rows: int,
+        cache: KVCache,
+        mask: Optional[Tensor],
+        source_kv: Tensor,
+        source_mask: Optional[Tensor],
+    ) -> Tensor:
+        """The layers on PyTorch's operators, and what follows them.
+
+        Args:
+            hidden: (rows * new, dim); not changed.
+            rows: rows of the batch.
+            cache: reserved for ``new`` entries a row.
+            mask: (rows or 1, 1, new, slots), what is added to the attention's scores, or which
+                slots it sees; None: all.
+            source_kv: (2 * layers, sentences, heads, src, head_dim); as many rows follow each other
+                for each sentence.
+            source_mask: (sentences, 1, 1, src), likewise.
+
+        Returns:
+            (rows * new, output dim).
+        """
+        each = source_kv.unbind(0)
+        for index, (layer, source) in enumerate(zip(self._layers, zip(each[::2], each[1::2]))):
+            hidden = layer.run(hidden, rows, cache, index, mask, source, source_mask)
         if self._final_norm is not None:
             hidden = self._final_norm(hidden)
-        if self._project_out is not None:
-            hidden = self._project_out(hidden)
-        return hidden.view(rows, new, -1)
+        return hidden if self._project_out is None else self._project_out(hidden)
 
     def feed(self, state: DecoderState, tokens: Tensor) -> Tensor:
         """:meth:`embed` and :meth:`forward`, causally.

@@ -24,6 +24,7 @@ class KVCache:
         for_kernels: leave everything where it is when rows leave, and do not clear it: the
             kernels find rows by :attr:`row_index` and read no slot that is not valid.  Others
             mask such slots, which contributes exactly nothing unless they hold NaN.
+        store: where entries are kept, of at least as many rows; ``None``: the cache allocates.
 
     Attributes:
         store: (layers, 2, rows, capacity, heads, head_dim) keys, then values.
@@ -45,15 +46,15 @@ class KVCache:
         dtype: torch.dtype,
         device: torch.device,
         for_kernels: bool = False,
+        store: Optional[Tensor] = None,
     ) -> None:
         self.for_kernels = for_kernels
         self.row_index: Optional[Tensor] = None
         self.ancestors: Optional[Tensor] = None
         self._make = torch.empty if for_kernels else torch.zeros
         # Slots before heads: what one call writes for a single row is then one piece of memory.
-        self.store = self._make(
-            layers, 2, rows, max(capacity, 1), heads, head_dim, dtype=dtype, device=device
-        )
+        shape = layers, 2, rows, max(capacity, 1), heads, head_dim
+        self.store = self._make(shape, dtype=dtype, device=device) if store is None else store
         self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
         self.longest = 0
         self._numbers = torch.empty(0, dtype=torch.long, device=device)

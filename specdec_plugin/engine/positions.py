@@ -53,11 +53,23 @@ class PositionTable:
                 the new positions alone are more than it has.
         """
         self.reach(longest, new)
-        end, limit = longest + new, self._table.size(0)
-        if starts.size(0) == 1 and end <= limit:
+        end = longest + new
+        if starts.size(0) == 1 and end <= self._table.size(0):
             return self._table[longest:end].unsqueeze(0)
+        return self.within(starts, new)
+
+    def within(self, starts: Tensor, new: int) -> Tensor:
+        """:meth:`vectors` of what the table has, without a look at any number.
+
+        Args:
+            starts: (rows,) long.
+            new: positions a row.
+
+        Returns:
+            (rows, new, dim).
+        """
         wanted = starts.unsqueeze(1) + self._numbers[:new]
-        return F.embedding(wanted.clamp_(max=limit - 1), self._table)
+        return F.embedding(wanted.clamp_(max=self._table.size(0) - 1), self._table)
 
     def reach(self, longest: int, new: int) -> Tensor:
         """All vectors, (positions, dim), at least so many as :meth:`vectors` would need.

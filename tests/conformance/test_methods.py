@@ -42,7 +42,7 @@ LIMITED = SETTINGS["limited"]
 
 #: Their drafts are the output: no rule judges them.
 UNVERIFIED = {"nat"}
-#: They decode on the native kernels only, and say so elsewhere.
+#: They decode on the native kernels or by a GPU's graphs only, and say so elsewhere.
 NATIVE = {"self-draft"}
 #: How far their scores may be from fairseq's: those of the symbols that were ruled out are rounded.
 ROUNDED = {"certified": 0.05}
@@ -129,7 +129,7 @@ def build(way, backend, setting=PLAIN, rule="exact"):
 
 def built_or_refused(way, backend, setting=PLAIN, rule="exact"):
     """A generator; None where a method of ``NATIVE`` tells that it needs the kernels."""
-    if way in NATIVE and backend.supports() is not None:
+    if way in NATIVE and not ways.can_draft_for_itself(backend):
         with pytest.raises(PluginError, match="only the native kernels can run"):
             build(way, backend, setting, rule)
         return None

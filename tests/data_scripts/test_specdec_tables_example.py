@@ -15,10 +15,10 @@ from tests.support.command_lines import SCRIPTS, Corpus, run_cli, run_example, t
 run = partial(run_example, "specdec_tables")
 TINY = dict(
     LAYERS="2", DIM="16", SHARDS="1", UPDATES_TEACHER="2", UPDATES_VERIFIER="2", K="3", ROUND="2",
-    MOST="4", GAIN="0", EQUAL="updates", WARMUP="1", KS="2 3", BETAS="3 5", TAUS="1 3",
-    BATCHES="1 4", SEEDS="2", DEEP="3 1", UPDATES_DEEP="2", HEADS="2", LEAST="2", HEADS_K="2",
-    UPDATES_HEADS="2", BLOCKS="3", CLUSTERS="4 8", STATES="300", UPDATES_MANY="2", SIZE_MANY="60",
-    SENTENCES="4", MAX_LEN="12", THREADS="1",
+    MOST="4", GAIN="0", EQUAL="updates", WARMUP="1", HOLD="1", DECAY="2", KS="2 3", BETAS="3 5",
+    TAUS="1 3", BATCHES="1 4", SEEDS="2", DEEP="3 1", UPDATES_DEEP="2", HEADS="2", LEAST="2",
+    HEADS_K="2", UPDATES_HEADS="2", BLOCKS="3", CLUSTERS="4 8", STATES="300", UPDATES_MANY="2",
+    SIZE_MANY="60", SENTENCES="4", MAX_LEN="12", THREADS="1",
 )  # fmt: skip
 TABLES = "main k beta-tau forms ensemble deep batch blockwise jacobi clusters"
 #: Of a verifier and a drafter.

@@ -5,6 +5,7 @@ import torch
 from fairseq.models.transformer import TransformerDecoder
 
 from specdec_plugin.engine import CachedDecoder, linear
+from specdec_plugin.engine.graphs.tensors import GRAIN
 from specdec_plugin.errors import PluginError
 from tests.support.architectures import (
     VOCABULARY,
@@ -78,6 +79,12 @@ def test_one_row_equals_fairseq(widths, packed_from, monkeypatch, backend):
 def test_source_mask_is_none_when_nothing_is_padded(backend):
     model = build_model()
     engine = CachedDecoder(model.decoder, backend=backend)
+    if backend.static:  # The source is always padded there, to a size that others have, too.
+        mask = engine.start(encode(model, [6, 4]), 8).source_mask[:, 0, 0]
+        assert mask.shape == (2, GRAIN)
+        assert mask[:, :6].tolist() == [[0] * 6, [-float("inf")] * 2 + [0] * 4]
+        assert mask[:, 6:].eq(-float("inf")).all()
+        return
     assert engine.start(encode(model, [6, 6]), 8).source_mask is None
     padded = engine.start(encode(model, [6, 4]), 8)
     hidden, seen = [-float("inf")] * 2, [0.0] * 4

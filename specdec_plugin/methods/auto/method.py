@@ -31,6 +31,7 @@ from ..options import (
     VerifierOptions,
 )
 from ..registry import Method, Variant, given_flags, register_method
+from ..self_draft.captured_drafter import CapturedDrafter
 from ..self_draft.drafter import CannotDraftError, SelfDrafter
 from ..self_draft.method import SelfDraft
 from ..setup import Setup
@@ -86,6 +87,7 @@ class SelfOrLookup(SelfDraft):
 _DRAFTERS: Dict[type, Type[Method]] = {
     OneOfDrafters: SelfOrLookup,
     SelfDrafter: SelfDraft,
+    CapturedDrafter: SelfDraft,
     NATDrafter: BlockNAT,
     BlockwiseDrafter: Blockwise,
 }

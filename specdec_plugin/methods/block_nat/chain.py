@@ -1,7 +1,8 @@
 """Choosing the tokens of drafted blocks one after another, with a trained chain head."""
 
 import ctypes
-from typing import Any, Callable, Optional, Tuple
+import functools
+from typing import Any, Callable, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from ...decoding.native_rows import describe_sampling
 from ...decoding.state import Rows
 from ...engine import CachedDecoder
 from ...engine import native as kernels
+from ...engine.graphs.rows_function import RowsFunction
 from ...engine.linear import NativeLinear
 from ...engine.native.interface import Header, constants, field, structure
 from ...engine.weights import NativeObject, Packed
@@ -66,6 +68,7 @@ class Chain(Packed):
     def _pack(self) -> None:
         head, engine, dtype = self._head, self._engine, self._engine.weight_type
         self._chain: Optional[NativeObject] = None
+        self._captured = RowsFunction(engine.device) if engine.backend.static else None
         projection, embedding = engine.projection.native, engine.embedding
         if projection is None or embedding.dtype != torch.float32:
             return
@@ -115,7 +118,7 @@ class Chain(Packed):
             (rows, k) tokens, undefined beyond the lengths, and (rows,) lengths.
         """
         if self.native is None:
-            tokens, scores = self.choose(states, last, suppressed_id, rows=rows)
+            tokens, scores = self._chosen(states, last, suppressed_id, rows)
             return tokens, confident(scores, floor)
         states, last = states.contiguous(), last.contiguous()
         count, block, _ = states.shape
@@ -135,6 +138,16 @@ class Chain(Packed):
             describe_sampling(rows, links.sampling)
         kernels.library().chain_run(self.native, ctypes.byref(links), torch.get_num_threads())
         return tokens, lengths
+
+    def _chosen(
+        self, states: Tensor, last: Tensor, suppressed_id: int, rows: Optional[Rows]
+    ) -> Sequence[Tensor]:
+        """:meth:`choose`, without the host between the positions where nothing is drawn."""
+        drawn = rows is not None and rows.sampler is not None
+        if self._captured is None or drawn:
+            return self.choose(states, last, suppressed_id, rows=rows)
+        choose = functools.partial(self.choose, suppressed_id=suppressed_id)
+        return self._captured(suppressed_id, choose, states, last)
 
     def choose(
         self,

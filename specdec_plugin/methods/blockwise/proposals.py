@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from ...engine import native as kernels
-from ...engine.cached_decoder import CachedDecoder, DecoderState
+from ...engine.cached_decoder import CachedDecoder
+from ...engine.decoder_state import DecoderState
 from ...engine.linear import NativeLinear
 from ...engine.output_projection import Scores
 from ...engine.weights import NativeObject, Packed

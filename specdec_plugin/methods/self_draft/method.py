@@ -21,6 +21,8 @@ from ..options import (
 )
 from ..registry import BENCH_BEAM, Method, Variant, register_method
 from ..setup import Setup, dtype_of
+from . import captured_drafter
+from .captured_drafter import CapturedDrafter
 from .drafter import BEAM_BLOCK_SIZE, BLOCK_SIZE, RELAXED_BLOCK_SIZE, SHORT, SelfDrafter
 
 
@@ -75,14 +77,30 @@ class SelfDraft(Method):
         cfg = setup.cfg
         # A self-draft of 4 bits now and then misses the best token, but finds one of the best.
         exact = cfg.top_beta == 1
+        assert setup.verifier is not None
+        if CapturedDrafter.supports(setup.verifier):
+            return cls._captured(setup)
         dtype = setup.drafter_dtype or dtype_of("int8" if exact else "int4")
-        assert setup.verifier is not None and dtype is not None
+        assert dtype is not None
         return SelfDrafter(
             setup.verifier,
             cfg.block_size or (BLOCK_SIZE if exact else RELAXED_BLOCK_SIZE),
             dtype,
             setup.drafter_clusters(setup.models[0]),
             [SHORT] if exact and cfg.block_size == 0 else [],
+        )
+
+    @classmethod
+    def _captured(cls, setup: Setup) -> Drafter:
+        """The copy on a GPU."""
+        cfg, short = setup.cfg, captured_drafter.SHORT
+        assert setup.verifier is not None
+        return CapturedDrafter(
+            setup.verifier,
+            cfg.block_size or captured_drafter.BLOCK_SIZE,
+            setup.drafter_dtype or torch.float16,
+            setup.drafter_clusters(setup.models[0]),
+            [short] if cfg.top_beta == 1 and cfg.block_size == 0 else [],
         )
 
     @classmethod
@@ -109,6 +127,8 @@ class SelfDraft(Method):
     @classmethod
     def cost(cls, drafter: Any, work: Work) -> float:
         """What the verifier's decoder costs for the drafted tokens."""
-        decoder = decoder_of(work.models[0].decoder)
-        run = decoder.layers.run(work.drafted, work.positions + work.source)
-        return run + decoder.projection * work.drafted
+        decoder, steps = decoder_of(work.models[0].decoder), work.drafted
+        if isinstance(drafter, CapturedDrafter):  # It is fed the last token, too.
+            steps += sum(work.statistics.draft_lengths.values())
+        run = decoder.layers.run(steps, work.positions + work.source)
+        return run + decoder.projection * steps

@@ -52,7 +52,7 @@ def loop_of(way, backend=None, options=None, **flags):
 
 def test_the_model_drafts_for_itself_where_it_can(backend):
     drafter = loop_of("auto", backend).drafter
-    assert isinstance(drafter, OneOfDrafters) == (backend.supports() is None)
+    assert isinstance(drafter, OneOfDrafters) == ways.can_draft_for_itself(backend)
 
 
 @pytest.mark.skipif(native.library() is None, reason="needs the kernels")

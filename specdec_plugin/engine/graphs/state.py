@@ -1,0 +1,114 @@
+"""A batch in progress whose tensors stay where they are, as CUDA graphs need them.
+
+Sizes are rounded up, so that few graphs serve many batches: rows, new tokens, slots and source
+positions that are too many are computed, and nobody reads what they give.
+"""
+
+from typing import Any, Optional, Tuple
+
+from torch import Tensor
+
+from ..decoder_state import DecoderState
+from .cache import StaticCache
+from .layers import StaticLayers
+from .steps import StaticSteps
+from .tensors import GRAIN, Lease, Pool, Sizes, StaticTensors, rounded
+
+
+class StaticState(DecoderState):
+    """See :class:`.DecoderState`.
+
+    Args:
+        pool: lends the tensors.
+        source_kv: (2 * layers, sentences, heads, src, head_dim).
+        source_mask: (sentences, 1, 1, src), 0 or -inf; None: nothing is padded.
+        capacity: target tokens to make room for; more are made room for when needed.
+        beams: rows that each sentence may have.
+    """
+
+    def __init__(
+        self,
+        pool: Pool,
+        source_kv: Tensor,
+        source_mask: Optional[Tensor],
+        capacity: int,
+        beams: int,
+    ) -> None:
+        _, sentences, _, source, _ = source_kv.shape
+        # Drafts reach behind the limit of a row.
+        sizes = Sizes.of(sentences, beams, source, capacity + GRAIN)
+        self._lease = Lease(pool, sizes)
+        tensors = self._lease.tensors
+        tensors.source_kv[:, :sentences, :, :source].copy_(source_kv)
+        tensors.source_mask[:sentences, ..., source:].fill_(float("-inf"))
+        if source_mask is not None:
+            tensors.source_mask[:sentences, ..., :source].copy_(source_mask)
+        self.cache: StaticCache
+        super().__init__(
+            StaticCache(tensors, sentences),
+            tensors.source_kv[:, :sentences],
+            tensors.source_mask[:sentences],
+            None,
+            beams,
+        )
+
+    def run(self, decoder: Any, embedded: Tensor, limits: Optional[Tensor]) -> Tensor:
+        """The layers of a decoder; see :meth:`.CachedDecoder.forward`.
+
+        The next call overwrites what it returns.
+        """
+        rows, new, _ = embedded.shape
+        sentences, fed = self.source_kv.size(1), rounded(new)
+        tensors, visible = self._with_room(fed)
+        key = rounded(sentences), rows // sentences, fed, visible, limits is not None
+        call = tensors.call(key, lambda: StaticLayers(decoder, tensors, *key))
+        found: Tensor = call(embedded, self.lengths, limits)
+        return found
+
+    def choose(self, decoder: Any, first: Tensor, steps: int, suppressed_id: int) -> Tensor:
+        """Greedy decoding of some steps, in which nobody waits for the device.
+
+        All that is fed goes behind the accepted tokens, ``first`` too, and counts from
+        :meth:`keep` on. There is one row a sentence.
+
+        Args:
+            decoder: a :class:`.CachedDecoder`.
+            first: (rows, 1) long, what each row is fed first.
+            steps: tokens to choose.
+            suppressed_id: a symbol that is not chosen.
+
+        Returns:
+            (rows, steps) long, which the next call overwrites.
+
+        Raises:
+            PluginError: as for :meth:`.CachedDecoder.embed`.
+        """
+        tensors, visible = self._with_room(steps)
+        positions = decoder.reach(self.longest, steps)
+        key = rounded(first.size(0)), steps, visible, suppressed_id, positions
+        call = tensors.call(key, lambda: StaticSteps(decoder, tensors, *key))
+        chosen: Tensor = call(first, self.lengths)
+        return chosen
+
+    def _with_room(self, new: int) -> Tuple[StaticTensors, int]:
+        """The tensors, with room for ``new`` entries a row, and how many slots are looked at."""
+        needed = rounded(self.longest + new, GRAIN)
+        self.cache.written = max(self.cache.written, self.longest + new)
+        if needed > self._lease.tensors.sizes.capacity:
+            sentences = self.source_kv.size(1)
+            tensors = self._lease.grow(needed)
+            self.cache.store = tensors.store
+            self.source_kv = tensors.source_kv[:, :sentences]
+            self.source_mask = tensors.source_mask[:sentences]
+        return self._lease.tensors, needed
+
+    def _select_sources(self, sentences: Tensor) -> None:
+        tensors, left = self._lease.tensors, sentences.size(0)
+        for whole, own, dim in (
+            (tensors.source_kv, self.source_kv, 1),
+            (tensors.source_mask, self.source_mask, 0),
+        ):
+            assert own is not None
+            whole.narrow(dim, 0, left).copy_(own.index_select(dim, sentences))
+        self.source_kv = tensors.source_kv[:, :left]
+        self.source_mask = tensors.source_mask[:left]

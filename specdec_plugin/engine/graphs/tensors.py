@@ -1,0 +1,195 @@
+"""The tensors of a batch, which stay where they are and serve one batch after another.
+
+A CUDA graph reads and writes the tensors that it was captured with.
+"""
+
+import weakref
+from collections import OrderedDict
+from typing import Any, Callable, Dict, Hashable, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .capture import GraphMemory, Replayed
+
+#: Slots of target tokens and source positions are multiples of this.
+GRAIN = 32
+#: Calls of one set of tensors that may be captured at a time.
+_CALLS = 256
+#: Bytes of tensors that are kept for batches to come.
+_KEPT = 1 << 31
+
+
+def rounded(size: int, grain: int = 1) -> int:
+    """A size for ``size`` or a few more: a quarter more at most, or less than ``grain``."""
+    step = max(grain, (1 << max(0, size.bit_length() - 1)) // 4)
+    return -(-size // step) * step
+
+
+class Sizes(NamedTuple):
+    """How large the tensors of a batch are.
+
+    Attributes:
+        sentences: of the batch.
+        beams: the most rows of a sentence.
+        source: source positions.
+        capacity: target tokens of a row.
+    """
+
+    sentences: int
+    beams: int
+    source: int
+    capacity: int
+
+    @classmethod
+    def of(cls, sentences: int, beams: int, source: int, capacity: int) -> "Sizes":
+        """Those of a batch, rounded up."""
+        return cls(rounded(sentences), beams, rounded(source, GRAIN), rounded(capacity, GRAIN))
+
+
+class Shape(NamedTuple):
+    """What a decoder's tensors are like.
+
+    Attributes:
+        layers: decoder layers.
+        heads: attention heads.
+        head_dim: size of a head.
+        dtype: of keys, values and states.
+        device: where they are.
+    """
+
+    layers: int
+    heads: int
+    head_dim: int
+    dtype: torch.dtype
+    device: torch.device
+
+
+class StaticTensors:
+    """The tensors of a batch, and what is done with them.
+
+    Args:
+        sizes: how large they are.
+        shape: what they are like.
+        memory: of the graphs.
+
+    Attributes:
+        store: (layers, 2, sentences * beams, capacity, heads, head_dim) keys, then values.
+        source_kv: (2 * layers, sentences, heads, source, head_dim).
+        source_mask: (sentences, 1, 1, source), 0 or -inf.
+        lengths: (sentences * beams,) long, what each row has in the cache.
+        slots: (capacity,) long: 0, 1, …
+    """
+
+    def __init__(self, sizes: Sizes, shape: Shape, memory: GraphMemory) -> None:
+        self.sizes = sizes
+        self._memory = memory
+        layers, heads, head_dim, dtype, device = shape
+        rows = sizes.sentences * sizes.beams
+        with torch.inference_mode(False):
+            self.store = torch.zeros(
+                layers, 2, rows, sizes.capacity, heads, head_dim, dtype=dtype, device=device
+            )
+            self.source_kv = torch.zeros(
+                2 * layers, sizes.sentences, heads, sizes.source, head_dim,
+                dtype=dtype, device=device,
+            )  # fmt: skip
+            self.source_mask = torch.zeros(
+                sizes.sentences, 1, 1, sizes.source, dtype=dtype, device=device
+            )
+            self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
+            self.slots = torch.arange(sizes.capacity, device=device)
+        self._calls: OrderedDict[Hashable, Any] = OrderedDict()
+
+    @property
+    def bytes(self) -> int:
+        """What the greatest of them take."""
+        return sum(each.numel() * each.element_size() for each in (self.store, self.source_kv))
+
+    def clear(self) -> None:
+        """Forget the batch before: a NaN in its keys would spoil the next one's."""
+        self.store.zero_()
+        self.source_kv.zero_()
+        self.source_mask.zero_()
+
+    def set_lengths(self, lengths: Tensor, rows: int) -> None:
+        """Set the lengths of ``rows`` rows: (rows or fewer,), and 0 of those that are not there.
+
+        They write into their first slots.
+        """
+        count = lengths.size(0)
+        self.lengths[:count].copy_(lengths)
+        if count < rows:
+            self.lengths[count:rows].zero_()
+
+    def call(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What does some work here, made when it is first asked for.
+
+        Args:
+            key: the sizes of the work.
+            make: makes it.
+        """
+        found = self._calls.get(key)
+        if found is None:
+            while len(self._calls) >= _CALLS:
+                self._calls.popitem(last=False)
+            with torch.inference_mode(False):
+                found = self._calls[key] = make()
+        self._calls.move_to_end(key)
+        return found
+
+    def replayed(self, work: Callable[[], None]) -> Replayed:
+        """Work that may be captured."""
+        return Replayed(work, self._memory)
+
+
+class Pool:
+    """The tensors of batches that are over, for those to come."""
+
+    def __init__(self, shape: Shape) -> None:
+        self.shape = shape
+        self.memory = GraphMemory(shape.device)
+        self._free: Dict[Sizes, StaticTensors] = {}
+
+    def take(self, sizes: Sizes) -> StaticTensors:
+        """Tensors that nobody else uses, all zeros."""
+        found = self._free.pop(sizes, None)
+        if found is None:
+            return StaticTensors(sizes, self.shape, self.memory)
+        found.clear()
+        return found
+
+    def give(self, tensors: StaticTensors) -> None:
+        """Take tensors back. The oldest ones go where they are too many."""
+        self._free[tensors.sizes] = tensors
+        for sizes in list(self._free)[:-1]:
+            if sum(each.bytes for each in list(self._free.values())) <= _KEPT:
+                break
+            self._free.pop(sizes, None)
+
+
+class Lease:
+    """Tensors of a pool, until the lease ends.
+
+    Args:
+        pool: whose they are.
+        sizes: how large they have to be.
+    """
+
+    def __init__(self, pool: Pool, sizes: Sizes) -> None:
+        self._pool = pool
+        self.tensors = pool.take(sizes)
+        holder = [self.tensors]
+        self._holder = holder
+        weakref.finalize(self, lambda: pool.give(holder[0])).atexit = False
+
+    def grow(self, capacity: int) -> StaticTensors:
+        """Tensors with room for ``capacity`` tokens a row, and with the same contents."""
+        old = self.tensors
+        new = self._pool.take(old.sizes._replace(capacity=rounded(2 * capacity, GRAIN)))
+        new.store.narrow(3, 0, old.sizes.capacity).copy_(old.store)
+        new.source_kv.copy_(old.source_kv)
+        new.source_mask.copy_(old.source_mask)
+        self.tensors = self._holder[0] = new
+        self._pool.give(old)
+        return new

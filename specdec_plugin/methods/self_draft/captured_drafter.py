@@ -1,0 +1,122 @@
+"""Drafts of the verifier itself on a GPU: greedy steps in half precision, in one CUDA graph."""
+
+from typing import Any, Dict, Optional, Sequence
+
+import torch
+
+from ...decoding.drafter import Drafter
+from ...decoding.state import Batch, Draft, Outcome, Rows
+from ...decoding.verifier import Verifier
+from ...engine import CachedDecoder
+from ...engine.graphs.state import StaticState
+from ...errors import PluginError
+from ...vocab.clustered_projection import projection_by
+from ...vocab.clusters import Clusters
+
+#: k where none is given, and the shorter one that the loop may choose.
+BLOCK_SIZE, SHORT = 16, 8
+
+
+class CapturedDrafter(Drafter):
+    """Greedy decoding by a copy of the verifier's decoder, which waits for nobody.
+
+    In a step of greedy decoding a GPU waits for the host: rules are applied, and a host decides
+    whether a sentence has ended. A draft of k tokens is one CUDA graph, in which the host has no
+    part. In half precision the copy chooses nearly always what the verifier does.
+
+    The copy has a cache of its own. It is fed the last token of a draft, too, so that the cache
+    holds all accepted tokens whatever is accepted.
+
+    Args:
+        verifier: whose first model is copied.
+        block_size: k, the most tokens of a draft.
+        dtype: the type in which the copy computes.
+        clusters: of the verifier's states, for the copy's projection; None for a full one.
+        lengths: shorter drafts that the loop may choose, rising.
+
+    Raises:
+        PluginError: the type is not one that PyTorch computes in.
+    """
+
+    def __init__(
+        self,
+        verifier: Verifier,
+        block_size: int = BLOCK_SIZE,
+        dtype: torch.dtype = torch.float16,
+        clusters: Optional[Clusters] = None,
+        lengths: Sequence[int] = (),
+    ) -> None:
+        if not dtype.is_floating_point:
+            raise PluginError(
+                f"--drafter-dtype {str(dtype).removeprefix('torch.')}: on a GPU, give float16, "
+                "bfloat16 or float32, or leave it out."
+            )
+        engine = verifier.engines[0]
+        assert isinstance(engine, CachedDecoder)
+        self.copy = CachedDecoder(
+            engine.decoder, dtype, project=projection_by(clusters), backend=engine.backend
+        )
+        self.lengths, self.length = (*lengths, block_size), block_size
+        self._batch: Optional[Batch] = None
+        self._state: Any = None
+        self._read: Dict[int, int] = {}  # tokens in the cache, by index in the batch
+        self._proposed = False  # since the last outcome
+
+    @staticmethod
+    def supports(verifier: Verifier) -> bool:
+        """Whether the verifier's decoder can be copied so."""
+        engine = verifier.engines[0]
+        return isinstance(engine, CachedDecoder) and engine.backend.static
+
+    def start(self, batch: Batch) -> None:
+        """Begin a batch; its source is projected when the first draft is wanted."""
+        self._batch, self._state, self._read = batch, None, {}
+
+    def stop(self) -> None:
+        """See :meth:`.Drafter.stop`."""
+        self._batch = self._state = None
+
+    def propose(self, rows: Rows) -> Draft:
+        """What the copy predicts, k tokens a row; the next draft overwrites it."""
+        constraints = rows.constraints
+        fed = rows.within_limit(self.length + 1)
+        if fed == 1:
+            return rows.empty_draft()
+        read = [self._read.get(index) for index in rows.order]
+        if read != rows.host_lengths:
+            self._catch_up(rows)
+        state: StaticState = self._state
+        state.keep(rows.lengths, rows.longest)
+        self._proposed = True
+        tokens = state.choose(self.copy, rows.last(), fed, constraints.pad)[:, : fed - 1]
+        return Draft(tokens, torch.full_like(rows.lengths, fed - 1))
+
+    def accept(self, rows: Rows, outcome: Outcome) -> None:
+        """What was fed and accepted is in the cache."""
+        if not self._proposed:
+            return
+        self._proposed = False
+        # The newest token was not fed, and all that was accepted before it was.
+        for index, length, drafted in zip(rows.order, rows.host_lengths, outcome.drafted):
+            if drafted > 0:
+                self._read[index] = length
+
+    def _catch_up(self, rows: Rows) -> None:
+        """Feed all accepted tokens but the newest, which others may have chosen."""
+        assert self._batch is not None
+        if self._state is None:
+            self.copy.refresh()
+            capacity = min(rows.constraints.max_len + 1 + self.length, 256)
+            self._state = self.copy.start(self._batch.encoder_outs[0], capacity)
+        state = self._state
+        if rows.longest > 0:
+            state.keep(torch.zeros_like(rows.lengths), 0)
+            self.copy.feed(state, rows.inputs[:, : rows.longest])
+        self._read = dict(zip(rows.order, rows.host_lengths))
+
+    def select(self, rows: torch.Tensor) -> None:
+        """See :meth:`.Drafter.select`."""
+        if self._state is not None:
+            self._state.select(rows)
+        elif self._batch is not None:
+            self._batch = self._batch.left(rows)
