@@ -162,7 +162,7 @@ train_our_drafter() {  # BIN VERIFIER FOLDER OPTIONS: those of the learning rate
         --dropout 0 --criterion glancing_block_loss --block-rate 0.25 --position-decay 0.8 \
         --glancing-start 0 --glancing-end 0 \
         --best-checkpoint-metric accepted --maximize-best-checkpoint-metric \
-        --lr 1e-3 --warmup-updates 200 --max-tokens 2048 --save-dir "$3" "${@:4}"
+        --lr 1e-3 --max-tokens 2048 --save-dir "$3" "${@:4}"
 }
 
 # A small BART (Lewis et al., 2020) as ${shape[@]}: learned positions, layer norms behind the

@@ -69,7 +69,8 @@ step "drafter: two decoder layers and a chain head over the model's encoder"
 steps=${UPDATES_DRAFTER:-1500}
 [ -e "$drafter" ] || {
     train_our_drafter "$bin" "$base" "$output/base-drafter" --max-valid-steps 10 \
-        --lr-scheduler polynomial_decay --total-num-update "$steps" --max-update "$steps"
+        --lr-scheduler polynomial_decay --warmup-updates 200 \
+        --total-num-update "$steps" --max-update "$steps"
     keep_last "$output/base-drafter"
 }
 

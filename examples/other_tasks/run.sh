@@ -62,7 +62,7 @@ draft_for() {  # NAME
     mkdir -p "$folder"
     step "$1: a drafter in ${MINUTES:-2} minutes"
     [ -e "$folder/drafter.pt" ] || {
-        train_our_drafter "$bin" "$model" "$folder/drafter" "${training[@]}"
+        train_our_drafter "$bin" "$model" "$folder/drafter" --warmup-updates 200 "${training[@]}"
         keep_last "$folder/drafter"
     }
     step "$1: proposal heads in ${MINUTES:-2} minutes"

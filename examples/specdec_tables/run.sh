@@ -25,7 +25,11 @@ Settings, as variables:
                       it is trained in rounds of so many updates until acceptance on the
                       development set gains less than GAIN percent, or for MOST updates
   EQUAL=time          the other drafters are trained for as long; updates: for as many updates
-  LR=1e-3 WARMUP=500  of drafters in the papers' form
+  LR=1e-3 WARMUP=500 HOLD=1500 DECAY=1500
+                      of drafters in the papers' form and heads: the learning rate rises, is held,
+                      falls to a twentieth, and stays there
+  HOLD_OURS=1300 DECAY_OURS=1000
+                      of ours, whose updates take longer
   PROCESSES=1         that train together
   MAX_TOKENS=4096     of a batch of each process; a batch of ours has 2048 in any case
   KS="10 15 20 25 30" block sizes of the table k, each with a drafter of its own
@@ -62,6 +66,8 @@ src=${SRC:-en} tgt=${TGT:-es} threads=${THREADS:-2} repeats=${REPEATS:-1} senten
 max_len=${MAX_LEN:-200} until=${UNTIL:-} max_tokens=${MAX_TOKENS:-4096}
 device=${DEVICE---cpu} python=${PYTHON:-python}
 read -r -a tables <<<"${TABLES:-main k beta-tau forms ensemble deep batch blockwise jacobi}"
+schedule=(--lr-scheduler tri_stage --warmup-steps "${WARMUP:-500}" --hold-steps "${HOLD:-1500}"
+    --decay-steps "${DECAY:-1500}" --final-lr-scale 0.05)
 k=${K:-25} round=${ROUND:-500} gain=${GAIN:-1} most=${MOST:-20000} equal=${EQUAL:-time}
 read -r -a others <<<"${OTHERS:-}" || true
 read -r -a deep <<<"${DEEP:-12 2}"
@@ -112,15 +118,15 @@ train_nat() {  # BIN VERIFIER FOLDER K OPTIONS
         "${small_training[@]}" --seed 1 --dropout 0.1 --save-dir "$3" \
         --criterion glancing_block_loss --glancing-updates "$most" --clip-norm 5 \
         --best-checkpoint-metric accepted --maximize-best-checkpoint-metric \
-        --lr "${LR:-1e-3}" --lr-scheduler inverse_sqrt --warmup-updates "${WARMUP:-500}" \
+        --lr "${LR:-1e-3}" "${schedule[@]}" \
         --max-tokens "$max_tokens" "${@:5}"
 }
 
-# Rounds of training until a round gains too little; FOLDER.rounds has a line for each: updates,
+# Rounds of training until a round gains too little, the learning rate having fallen; FOLDER.rounds has a line for each: updates,
 # hours, accepted drafted tokens on the development set. COMMAND, which trains FOLDER, gets --max-update.
 converge() {  # FOLDER COMMAND
     [ ! -e "$1.pt" ] || return 0
-    local updates=0 before=0 now
+    local updates=0 before=0 now fallen=$((${WARMUP:-500} + ${HOLD:-1500} + ${DECAY:-1500}))
     touch "$1.rounds"
     while [ "$updates" -lt "$most" ]; do
         updates=$((updates + round))
@@ -130,7 +136,8 @@ converge() {  # FOLDER COMMAND
         fi
         now=$(awk -v u="$updates" '$1 == u { print $3 }' "$1.rounds")
         [ -n "$now" ] || fail "$1.rounds has no line of $updates updates. Remove it and $1, and start again."
-        if awk -v a="$before" -v b="$now" -v g="$gain" 'BEGIN { exit !(b < a * (1 + g / 100)) }'; then
+        if [ "$((updates - round))" -ge "$fallen" ] &&
+            awk -v a="$before" -v b="$now" -v g="$gain" 'BEGIN { exit !(b < a * (1 + g / 100)) }'; then
             break
         fi
         before=$now
@@ -138,7 +145,7 @@ converge() {  # FOLDER COMMAND
     newest_mean "$1"
 }
 
-# The mean of the newest five checkpoints of FOLDER, FOLDER.pt: their learning rate has no end.
+# The mean of the newest five checkpoints of FOLDER, FOLDER.pt.
 newest_mean() { average_checkpoints "$1" "$1.pt" 5; }  # FOLDER
 
 # As long a training as that of FOLDER, as ${budget[@]}.
@@ -197,7 +204,8 @@ pair_of() {  # NAME LABELS: what to collect of it, as ${pair[@]}
 }
 
 origin=(--command "$(command_line "examples/specdec_tables/run.sh CORPUS OUTPUT${given:+ TEACHER}" \
-    TABLES VERIFIER DISTILLED ROUND GAIN MOST EQUAL LR WARMUP PROCESSES MAX_TOKENS \
+    TABLES VERIFIER DISTILLED ROUND GAIN MOST EQUAL LR WARMUP HOLD DECAY HOLD_OURS DECAY_OURS \
+    PROCESSES MAX_TOKENS \
     UPDATES_DEEP UPDATES_HEADS)"
     --setting "k=$k" --setting "seed=1" --setting "threads=$threads" --setting "equal=$equal"
     --setting "updates in a round=$round" --setting "gain in %=$gain"
@@ -278,10 +286,9 @@ fi
 if wanted forms; then
     step "forms: heads, NAT-base with and without glancing, wider NAT, ours; equal $equal"
     heads_k=${HEADS_K:-8}
-    forever=(--lr-scheduler inverse_sqrt "${budget[@]}")
     [ -e "$models/heads.pt" ] || {
         train_heads "$data" "$verifier" "$models/heads" "$heads_k" --frozen-base \
-            --disable-validation --lr 1e-3 --warmup-updates "${WARMUP:-500}" "${forever[@]}"
+            --disable-validation --lr 1e-3 "${schedule[@]}" "${budget[@]}"
         newest_mean "$models/heads"
     }
     equal_nat "$data" "$verifier" "$models/nat-plain" "$k" --glancing-start 0 --glancing-end 0
@@ -289,7 +296,9 @@ if wanted forms; then
         --noise 0.01 --output "$models/wide.pt"
     equal_nat "$data" "$models/wide.pt" "$models/nat-wide" "$k"
     [ -e "$models/ours.pt" ] || {
-        train_our_drafter "$output/greedy/bin" "$verifier" "$models/ours" "${forever[@]}"
+        train_our_drafter "$output/greedy/bin" "$verifier" "$models/ours" \
+            --lr-scheduler tri_stage --warmup-steps 200 --hold-steps "${HOLD_OURS:-1300}" \
+            --decay-steps "${DECAY_OURS:-1000}" --final-lr-scale 0.05 "${budget[@]}"
         newest_mean "$models/ours"
     }
 

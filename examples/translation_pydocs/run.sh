@@ -87,7 +87,8 @@ drafter=$output/drafter.pt
 updates=${UPDATES_DRAFTER:-7000}
 [ -e "$drafter" ] || {
     train_our_drafter "$output/greedy/bin" "$verifier" "$output/drafter" \
-        --lr-scheduler polynomial_decay --total-num-update "$updates" --max-update "$updates"
+        --lr-scheduler polynomial_decay --warmup-updates 200 \
+        --total-num-update "$updates" --max-update "$updates"
     keep_last "$output/drafter"
 }
 
