@@ -39,7 +39,8 @@ Settings, as variables:
   DEEP="12 2"         encoder and decoder layers of the table deep
   UPDATES_DEEP=3122   of its verifier
   HEADS="2 4 6 8 10"  block sizes of blockwise decoding, and LEAST="2 3" its minimum blocks
-  HEADS_K=8           heads of the table forms
+  FORMS="heads nat-plain nat-base nat-wide ours"
+                      drafters of the table forms, and HEADS_K=8 of its heads
   UPDATES_HEADS=900   of each cell of the table blockwise
   BLOCKS="3 5"        of the Jacobi solvers
   OTHERS=             folders of more pairs with the source language, such as
@@ -71,6 +72,14 @@ schedule=(--lr-scheduler tri_stage --warmup-steps "${WARMUP:-500}" --hold-steps 
 k=${K:-25} round=${ROUND:-500} gain=${GAIN:-1} most=${MOST:-20000} equal=${EQUAL:-time}
 read -r -a others <<<"${OTHERS:-}" || true
 read -r -a deep <<<"${DEEP:-12 2}"
+read -r -a forms <<<"${FORMS:-heads nat-plain nat-base nat-wide ours}"
+for form in ${forms[@]+"${forms[@]}"}; do
+    case $form in
+        heads | nat-plain | nat-base | nat-wide | ours) ;;
+        *) fail "FORMS names $form, which is no form of a drafter. run.sh --help lists them." ;;
+    esac
+done
+[ ${#forms[@]} -gt 0 ] || fail "FORMS names no form of a drafter. Give some, such as ours."
 [ ${#tables[@]} -gt 0 ] || fail "TABLES names no table. Give some, such as main."
 for table in "${tables[@]}"; do
     case $table in
@@ -106,6 +115,8 @@ small_training
 wanted() {  # TABLE: whether it is to be made now
     [ ! -e "$results/$1.json" ] && [[ " ${tables[*]} " == *" $1 "* ]]
 }
+
+form() { [[ " ${forms[*]} " == *" $1 "* ]]; }  # NAME: whether the table forms has it
 
 # The papers' drafter: an encoder of its own, a prefix that sees the masks, each token for itself,
 # glancing (Xia et al., 2023, section 3.1). It has the shape of VERIFIER and starts from it.
@@ -204,8 +215,8 @@ pair_of() {  # NAME LABELS: what to collect of it, as ${pair[@]}
 }
 
 origin=(--command "$(command_line "examples/specdec_tables/run.sh CORPUS OUTPUT${given:+ TEACHER}" \
-    TABLES VERIFIER DISTILLED ROUND GAIN MOST EQUAL LR WARMUP HOLD DECAY HOLD_OURS DECAY_OURS \
-    PROCESSES MAX_TOKENS \
+    TABLES FORMS VERIFIER DISTILLED ROUND GAIN MOST EQUAL LR WARMUP HOLD DECAY HOLD_OURS \
+    DECAY_OURS PROCESSES MAX_TOKENS \
     UPDATES_DEEP UPDATES_HEADS)"
     --setting "k=$k" --setting "seed=1" --setting "threads=$threads" --setting "equal=$equal"
     --setting "updates in a round=$round" --setting "gain in %=$gain"
@@ -284,34 +295,43 @@ if wanted beta-tau; then
 fi
 
 if wanted forms; then
-    step "forms: heads, NAT-base with and without glancing, wider NAT, ours; equal $equal"
-    heads_k=${HEADS_K:-8}
-    [ -e "$models/heads.pt" ] || {
-        train_heads "$data" "$verifier" "$models/heads" "$heads_k" --frozen-base \
+    step "forms: ${forms[*]}; equal $equal"
+    if form heads && [ ! -e "$models/heads.pt" ]; then
+        train_heads "$data" "$verifier" "$models/heads" "${HEADS_K:-8}" --frozen-base \
             --disable-validation --lr 1e-3 "${schedule[@]}" "${budget[@]}"
         newest_mean "$models/heads"
-    }
-    equal_nat "$data" "$verifier" "$models/nat-plain" "$k" --glancing-start 0 --glancing-end 0
-    [ -e "$models/wide.pt" ] || "$python" "$root/data_scripts/grow_model.py" "$verifier" --width 2 \
-        --noise 0.01 --output "$models/wide.pt"
-    equal_nat "$data" "$models/wide.pt" "$models/nat-wide" "$k"
-    [ -e "$models/ours.pt" ] || {
+    fi
+    if form nat-plain; then
+        equal_nat "$data" "$verifier" "$models/nat-plain" "$k" --glancing-start 0 --glancing-end 0
+    fi
+    if form nat-wide; then
+        [ -e "$models/wide.pt" ] || "$python" "$root/data_scripts/grow_model.py" "$verifier" \
+            --width 2 --noise 0.01 --output "$models/wide.pt"
+        equal_nat "$data" "$models/wide.pt" "$models/nat-wide" "$k"
+    fi
+    if form ours && [ ! -e "$models/ours.pt" ]; then
         train_our_drafter "$output/greedy/bin" "$verifier" "$models/ours" \
             --lr-scheduler tri_stage --warmup-steps 200 --hold-steps "${HOLD_OURS:-1300}" \
             --decay-steps "${DECAY_OURS:-1000}" --final-lr-scale 0.05 "${budget[@]}"
         newest_mean "$models/ours"
-    }
+    fi
 
-    for accept in exact top-3 top-5; do
-        beta=${accept#top-} options=()
-        [ $accept = exact ] || options=(--acceptance top-k --top-beta "$beta")
-        bench "heads-$accept" "$verifier" test --heads-path "$models/heads.pt" --draft-rows 0 \
-            --methods "fairseq beam 5,greedy,blockwise" ${options[@]+"${options[@]}"}
-    done
-    labels="drafter=heads;$(trained "$models/heads")"
-    found=("$runs/heads-exact||greedy" "$runs/heads-exact|$labels|blockwise -> specdec"
-        "$runs/heads-top-3|$labels|blockwise -> β=3" "$runs/heads-top-5|$labels|blockwise -> β=5")
+    found=()
+    if form heads; then
+        for accept in exact top-3 top-5; do
+            beta=${accept#top-} options=()
+            [ $accept = exact ] || options=(--acceptance top-k --top-beta "$beta")
+            bench "heads-$accept" "$verifier" test --heads-path "$models/heads.pt" --draft-rows 0 \
+                --methods "fairseq beam 5,greedy,blockwise" ${options[@]+"${options[@]}"}
+        done
+        labels="drafter=heads;$(trained "$models/heads")"
+        found=("$runs/heads-exact||greedy" "$runs/heads-exact|$labels|blockwise -> specdec"
+            "$runs/heads-top-3|$labels|blockwise -> β=3"
+            "$runs/heads-top-5|$labels|blockwise -> β=5")
+    fi
     for form in nat-plain nat-base nat-wide ours; do
+        form "$form" || continue
+        [ ${#found[@]} -gt 0 ] || found=("$runs/form-$form||greedy")
         bench "form-$form" "$verifier" test --drafter-path "$models/$form.pt" "${always[@]}" \
             --methods "fairseq beam 5,greedy,specdec++" --sweep beta-tau --betas 1,3,5 --tolerances 1,3
         found+=("$runs/form-$form|drafter=$form;$(trained "$models/$form")|specdec++, β=1 -> specdec;specdec++, β=3, τ=1 -> β=3 τ=1;specdec++, β=5, τ=3 -> β=5 τ=3")

@@ -224,6 +224,8 @@ def test_refusals(tmp_path: Path) -> None:
         ({"TABLES": "main x"}, "There is no table x"),
         ({"TABLES": "clusters"}, "give folders of pairs as OTHERS"),
         ({"OTHERS": "some/es-fr"}, "names begin with en-"),
+        ({"FORMS": "ours x"}, "FORMS names x, which is no form"),
+        ({"FORMS": " "}, "FORMS names no form"),
         ({"EQUAL": "luck"}, "EQUAL=luck: give time or updates"),
         ({"DEEP": "12"}, "give two numbers of layers"),
         ({"VERIFIER": "some"}, "need TEACHER, its teacher"),
