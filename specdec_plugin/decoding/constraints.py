@@ -43,6 +43,20 @@ class Constraints(NamedTuple):
         """The same rules for some of the rows."""
         return self if self.prefix is None else self._replace(prefix=self.prefix[rows])
 
+    @property
+    def _prefix_width(self) -> int:
+        return 0 if self.prefix is None else self.prefix.size(1)
+
+    def bind(self, shortest: int, longest: int, width: int) -> bool:
+        """Whether limit, prefix or minimum may apply to ``width`` tokens of some row.
+
+        Args:
+            shortest: the least number of tokens that a row has.
+            longest: the greatest.
+            width: tokens to choose.
+        """
+        return shortest < max(self.min_len, self._prefix_width) or longest + width > self.max_len
+
     def apply(self, lprobs: Tensor, starts: Tensor, shortest: int, longest: int) -> Tensor:
         """Apply the rules in fairseq's order: unknown, limit, then prefix or minimum.
 
@@ -62,11 +76,11 @@ class Constraints(NamedTuple):
         if self.unk_penalty != 0:
             lprobs[..., self.unk] -= self.unk_penalty
         width = lprobs.size(1)
-        prefix_width = 0 if self.prefix is None else self.prefix.size(1)
-        at_limit = longest + width > self.max_len
-        if shortest >= max(self.min_len, prefix_width) and not at_limit:
+        if not self.bind(shortest, longest, width):
             return lprobs
 
+        prefix_width = self._prefix_width
+        at_limit = longest + width > self.max_len
         steps = starts.unsqueeze(1) + torch.arange(width, device=starts.device)
         if at_limit:
             self._force(lprobs, steps >= self.max_len, torch.full_like(steps, self.eos))

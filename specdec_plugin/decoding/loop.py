@@ -20,6 +20,7 @@ from ..engine import Backend
 from ..engine.free_memory import HEAP, LARGE
 from ..engine.output_projection import Scores
 from .acceptance import Emission, Rule, judge
+from .captured_judge import CapturedJudge
 from .drafter import Drafter
 from .guard import FixedGate, Gate
 from .native_verification import NativeVerification
@@ -60,6 +61,9 @@ class VerifiedStep:
         self._native: Optional[NativeVerification] = None
         if NativeVerification.supports(verifier, backend) is None:
             self._native = NativeVerification(verifier, rule, preference)
+        self._judge: Optional[CapturedJudge] = None
+        if CapturedJudge.supports(verifier, preference):
+            self._judge = CapturedJudge(verifier, rule)
         self.inform(frozenset())
 
     def inform(self, needs: FrozenSet[str]) -> None:
@@ -128,6 +132,9 @@ class VerifiedStep:
         fed = rows.last()
         if draft.tokens.size(1) > 0:
             fed = torch.cat([fed, draft.tokens], dim=1)
+        if self._judge is not None and self._judge.fits(rows, fed.size(1)):
+            emission = self._judge.emission(fed, draft, rows)
+            return settle(rows, draft, emission, self._needs, self.verifier.hidden)
         scores = self.verifier.scores(fed, constraints.pad)
         constraints.apply(scores.values, rows.lengths, rows.shortest, rows.longest)
         emission = judge(scores, draft, self.rule, constraints.eos, self._best(rows, draft, scores))

@@ -106,12 +106,25 @@ class Verifier:
                 normalisers = torch.logsumexp(values, dim=-1)
                 values[..., suppressed_id] = -math.inf
                 return Scores(values, normalisers)
-        with self.statistics.timed("verifier"):
-            features = engine.feed(state, fed)
-            if engine is self.engines[0]:
-                self.hidden = features
+        if engine is self.engines[0]:
+            features = self.read(fed)
+        else:
+            with self.statistics.timed("verifier"):
+                features = engine.feed(state, fed)
         with self.statistics.timed("projection"):
             return engine.projection.scores(features, self.temperature, suppressed_id)
+
+    def read(self, fed: Tensor) -> Tensor:
+        """(rows, width, dim), :attr:`hidden`: what the first model's decoder gives for tokens.
+
+        Args:
+            fed: (rows, width) long.
+        """
+        engine = self.engines[0]
+        assert isinstance(engine, CachedDecoder)
+        with self.statistics.timed("verifier"):
+            self.hidden = engine.feed(self.states[0], fed)
+        return self.hidden
 
     def spent(self, seconds: float, scoring: float) -> None:
         """Count time that was spent elsewhere on verifying, ``scoring`` of it on projecting."""

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from .capture import GraphMemory, Replayed
-from .tensors import rounded
+from .tensors import CALLS, rounded
 
 #: Gives tensors of as many rows as it gets.
 Function = Callable[..., Sequence[Tensor]]
@@ -36,9 +36,12 @@ class RowsFunction:
         """
         count = inputs[0].size(0)
         sizes = key, rounded(count), *(each.shape[1:] for each in inputs)
-        found = self._sized.get(sizes)
+        found = self._sized.pop(sizes, None)
         if found is None:
-            found = self._sized[sizes] = _Sized(function, rounded(count), inputs, self._memory)
+            while len(self._sized) >= CALLS:
+                self._sized.pop(next(iter(self._sized)))  # the one that was called longest ago
+            found = _Sized(function, rounded(count), inputs, self._memory)
+        self._sized[sizes] = found
         return found(inputs)
 
 

@@ -14,8 +14,8 @@ from .capture import GraphMemory, Replayed
 
 #: Slots of target tokens and source positions are multiples of this.
 GRAIN = 32
-#: Calls of one set of tensors that may be captured at a time.
-_CALLS = 256
+#: Calls that may be captured at a time, of one set of tensors or of one function.
+CALLS = 256
 #: Bytes of tensors that are kept for batches to come.
 _KEPT = 1 << 31
 
@@ -131,7 +131,7 @@ class StaticTensors:
         """
         found = self._calls.get(key)
         if found is None:
-            while len(self._calls) >= _CALLS:
+            while len(self._calls) >= CALLS:
                 self._calls.popitem(last=False)
             with torch.inference_mode(False):
                 found = self._calls[key] = make()

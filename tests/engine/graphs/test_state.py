@@ -141,7 +141,7 @@ def test_tensors_that_are_too_many_are_freed(monkeypatch):
 
 def test_few_calls_are_kept(monkeypatch):
     _, decoder = engines()
-    monkeypatch.setattr(module, "_CALLS", 2)
+    monkeypatch.setattr(module, "CALLS", 2)
     state = decoder.start(encode(MODEL, [6]), 8)
     for new in (1, 2, 3, 2):
         decoder.feed(state, random_tokens(1, new))
