@@ -58,6 +58,7 @@ class Verifier:
             batch: the batch.
             beams: the most rows that a sentence will have.
         """
+        self.end()  # what the batch before had may serve this one
         capacity = min(batch.constraints.max_len + 1, 256)
         with self.statistics.timed("verifier"):
             self.states = [

@@ -118,6 +118,19 @@ class OutputProjection(Packed):
         with torch.no_grad():
             return self._first_head(hidden.to(self._source.weight.dtype)).to(hidden.dtype)
 
+    def best(self, hidden: Tensor, suppressed_id: int) -> Tensor:
+        """The most probable symbols, on whose scores nobody looks: (rows,).
+
+        Args:
+            hidden: (rows, dim).
+            suppressed_id: a symbol that is ruled out.
+        """
+        if not isinstance(self._linear, Linear):
+            return self.scores(hidden, 1.0, suppressed_id).values.argmax(1)
+        values = self._linear(self.entering(hidden))
+        values[:, suppressed_id] = -math.inf
+        return values.argmax(1)
+
     def scores(self, hidden: Tensor, temperature: float = 1.0, suppressed_id: int = -1) -> Scores:
         """Scores and their normalisers.
 

@@ -38,6 +38,7 @@ from ..decoding.guard import FixedGate, Gate, Guard
 from ..decoding.loop import DecodingLoop, UnverifiedStep, VerifiedStep
 from ..decoding.operations import Work
 from ..decoding.preference import Preference
+from ..engine.graphs.capture import working_clock
 from ..errors import PluginError
 from ..fairseq_compat.options import flag_of, task_options
 from .options import VerifierOptions, option
@@ -166,7 +167,7 @@ class Method(ABC):
         measured = isinstance(step, VerifiedStep) and step.rule.exact and not given
         if drafter is None or not measured:
             return FixedGate(rows)
-        return Guard(rows, len(drafter.lengths) or 1)
+        return Guard(rows, len(drafter.lengths) or 1, working_clock)
 
     @classmethod
     def rule(cls, setup: Setup) -> Rule:

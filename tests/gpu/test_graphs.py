@@ -3,7 +3,7 @@
 import torch
 
 from specdec_plugin.engine import GraphBackend, TorchBackend
-from specdec_plugin.engine.graphs.capture import GraphMemory
+from specdec_plugin.engine.graphs.capture import Graphs
 from tests.gpu.test_identity import batch, on_cpu, placed
 from tests.support import methods as ways
 from tests.support.conformance import SETTINGS
@@ -25,13 +25,13 @@ def decoded(way, backend, device):
 
 def test_graphs_are_replayed(device, monkeypatch, caplog):
     captured = []
-    capture = GraphMemory.capture
+    capture = Graphs.capture
 
     def count(self, work):
         captured.append(capture(self, work))
         return captured[-1]
 
-    monkeypatch.setattr(GraphMemory, "capture", count)
+    monkeypatch.setattr(Graphs, "capture", count)
     for way in WAYS:
         captured.clear()
         found = decoded(way, GraphBackend(), device)

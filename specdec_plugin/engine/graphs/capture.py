@@ -1,79 +1,132 @@
 """Work on tensors that stay where they are: captured once as a CUDA graph, and replayed."""
 
+import contextlib
+import gc
 import logging
-from typing import Any, Callable, Optional
+import threading
+import time
+from typing import Any, Callable, Dict, Iterator, Optional
 
 import torch
 
 logger = logging.getLogger(__name__)
 
-#: Work that is done so often is captured: to capture it takes as long as some runs, and a graph
-#: takes memory.
-CAPTURED_AT = 3
+#: The run of some work in which it is captured: what is done once takes no graph's memory.
+CAPTURED_AT = 2
+
+#: CUDA allows one capture at a time in a process.
+_ONE_AT_A_TIME = threading.Lock()
 
 
-class GraphMemory:
-    """What the graphs of one device share: a memory pool, and whether graphs work there.
+class Graphs:
+    """What the graphs of one device share: memory, a stream, and whether graphs work there.
 
-    Graphs of one pool may use the same memory for what they compute on the way, because they are
-    replayed one after another.
+    Graphs may use the same memory for what they compute on the way, because they are captured on
+    one stream and replayed one after another. Use :meth:`of`: there is one for each device.
 
     Args:
         device: where the work is done. Only CUDA devices have graphs; elsewhere work simply runs.
+
+    Attributes:
+        usable: whether work is captured.
+        seconds: spent on captures.
     """
+
+    _of: Dict[torch.device, "Graphs"] = {}
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.usable = device.type == "cuda"
+        self.seconds = 0.0
+        self._stream: Any = None
         self._pool: Any = None
+
+    @classmethod
+    def of(cls, device: torch.device) -> "Graphs":
+        """That of a device."""
+        return cls._of.setdefault(device, cls(device))
 
     def capture(self, work: Callable[[], None]) -> Optional[Any]:
         """The graph of ``work``, which runs once before; None if it cannot be captured.
 
         PyTorch asks for a run on the stream of the capture, where libraries may still allocate.
         """
-        graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream(self.device)
-        stream.wait_stream(torch.cuda.current_stream(self.device))
-        with torch.cuda.stream(stream):
-            work()
-        torch.cuda.current_stream(self.device).wait_stream(stream)
-        if self._pool is None:
-            self._pool = torch.cuda.graph_pool_handle()
+        begin = time.perf_counter()
+        with _ONE_AT_A_TIME, _without_collection(), torch.inference_mode(False), torch.no_grad():
+            graph = self._captured(work)
+        self.seconds += time.perf_counter() - begin
+        return graph
+
+    def _captured(self, work: Callable[[], None]) -> Optional[Any]:
+        if self._stream is None:
+            self._stream, self._pool = (
+                torch.cuda.Stream(self.device),
+                torch.cuda.graph_pool_handle(),
+            )
+        current, graph = torch.cuda.current_stream(self.device), torch.cuda.CUDAGraph()
+        self._stream.wait_stream(current)
         try:
+            torch.cuda.set_stream(self._stream)
+            work()
             # Other threads may use the device meanwhile.
-            with torch.cuda.graph(
-                graph, pool=self._pool, stream=stream, capture_error_mode="thread_local"
-            ):
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
                 work()
+            finally:
+                graph.capture_end()
         except RuntimeError as error:
             self.usable = False
             logger.warning(
                 f"This model is not captured in CUDA graphs, and runs more slowly, because {error}"
             )
             return None
+        finally:
+            torch.cuda.set_stream(current)
+            current.wait_stream(self._stream)
         return graph
 
 
+@contextlib.contextmanager
+def _without_collection() -> Iterator[None]:
+    """A graph that is freed during a capture ends the capture."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def working_clock() -> float:
+    """Seconds since any moment, in which nothing was captured: a graph is captured once."""
+    return time.perf_counter() - sum(each.seconds for each in Graphs._of.values())
+
+
 class Replayed:
-    """A function without arguments that reads and writes fixed tensors.
+    """Runs work that reads and writes fixed tensors, by replays once it is captured.
 
     Args:
-        work: the function. It must not wait for the device, and what it does on the host must be
-            the same in each call.
-        memory: of its device.
+        graphs: of its device.
+        at: the run in which it is captured.
     """
 
-    def __init__(self, work: Callable[[], None], memory: GraphMemory) -> None:
-        self._work, self._memory = work, memory
+    def __init__(self, graphs: Graphs, at: int = CAPTURED_AT) -> None:
+        self._graphs, self._at = graphs, at
         self._graph: Optional[Any] = None
         self._runs = 0
 
-    def __call__(self) -> None:
-        """Do the work: by a replay, once it is captured."""
+    def __call__(self, work: Callable[[], None]) -> None:
+        """Do the work.
+
+        Args:
+            work: the same in each call. It must not wait for the device, and what it does on the
+                host must be the same each time.
+        """
         self._runs += 1
-        if self._graph is None and self._runs >= CAPTURED_AT and self._memory.usable:
-            self._graph = self._memory.capture(self._work)
+        if self._graph is None and self._runs >= self._at and self._graphs.usable:
+            self._graph = self._graphs.capture(work)
         if self._graph is None:
-            self._work()
+            work()
         else:
             self._graph.replay()

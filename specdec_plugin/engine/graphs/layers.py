@@ -6,11 +6,14 @@ import torch
 from torch import Tensor
 
 from .cache import StaticCache
+from .capture import Replayed
 from .tensors import StaticTensors
 
 
 class StaticLayers:
-    """The layers of a decoder over new vectors of some rows.
+    """Runs the layers of a decoder over new vectors of some rows.
+
+    It holds neither the decoder nor the batch, which hold it.
 
     Args:
         decoder: a :class:`.CachedDecoder`.
@@ -32,22 +35,28 @@ class StaticLayers:
         visible: int,
         limited: bool,
     ) -> None:
-        self.rows, self.new = sentences * beams, new
-        self._decoder, self._tensors = decoder, tensors
-        self._sentences = sentences
-        self._slots = tensors.slots[:visible]
-        self._hidden = tensors.store.new_zeros(self.rows, new, decoder.width)
+        self._sentences, self._rows, self._new = sentences, sentences * beams, new
+        self._visible = visible
+        self._hidden = tensors.store.new_zeros(self._rows, new, decoder.width)
         self._limits: Optional[Tensor] = None
         if limited:
-            self._limits = tensors.lengths.new_ones(self.rows, new)
-        self._cache = StaticCache(tensors, self.rows)
+            self._limits = tensors.lengths.new_ones(self._rows, new)
         self._output: Optional[Tensor] = None
-        self._run = tensors.replayed(self._work)
+        self._replayed = Replayed(tensors.graphs)
 
-    def __call__(self, embedded: Tensor, lengths: Tensor, limits: Optional[Tensor]) -> Tensor:
+    def run(
+        self,
+        decoder: Any,
+        tensors: StaticTensors,
+        embedded: Tensor,
+        lengths: Tensor,
+        limits: Optional[Tensor],
+    ) -> Tensor:
         """Run the layers.
 
         Args:
+            decoder: as above.
+            tensors: as above.
             embedded: (rows, new, dim), of at most as many rows and vectors as here.
             lengths: (rows,) long.
             limits: (rows, new) long, where queries have limits.
@@ -57,29 +66,29 @@ class StaticLayers:
         """
         rows, new, _ = embedded.shape
         self._hidden[:rows, :new].copy_(embedded)
-        self._tensors.set_lengths(lengths, self.rows)
+        tensors.set_lengths(lengths, self._rows)
         if self._limits is not None and limits is not None:
             self._limits[:rows, :new].copy_(limits)
-        self._run()
+        self._replayed(lambda: self._work(decoder, tensors))
         assert self._output is not None
         return self._output[:rows, :new]
 
-    def _work(self) -> None:
-        tensors, lengths = self._tensors, self._tensors.lengths[: self.rows]
-        limits = self._limits
+    def _work(self, decoder: Any, tensors: StaticTensors) -> None:
+        rows, new, lengths = self._rows, self._new, tensors.lengths[: self._rows]
+        slots, limits = tensors.slots[: self._visible], self._limits
         if limits is None:
-            limits = lengths.unsqueeze(1) + tensors.slots[: self.new] + 1
-        mask = (self._slots < limits.unsqueeze(2)).unsqueeze(1)  # (rows, 1, new, visible)
-        self._cache.look(lengths, self.new, self._slots)
-        found = self._decoder.run_layers(
+            limits = lengths.unsqueeze(1) + tensors.slots[:new] + 1
+        cache = StaticCache(tensors, rows)
+        cache.look(lengths, new, slots)
+        found = decoder.run_layers(
             self._hidden.flatten(0, 1),
-            self.rows,
-            self._cache,
-            mask,
+            rows,
+            cache,
+            tensors.mask(slots < limits.unsqueeze(2)),
             tensors.source_kv[:, : self._sentences],
             tensors.source_mask[: self._sentences],
         )
-        found = found.view(self.rows, self.new, -1)
+        found = found.view(rows, new, -1)
         if self._output is None:
             with torch.inference_mode(False):
                 self._output = torch.empty_like(found)

@@ -5,7 +5,7 @@ from typing import Callable, Dict, Hashable, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from .capture import GraphMemory, Replayed
+from .capture import Graphs, Replayed
 from .tensors import CALLS, rounded
 
 #: Gives tensors of as many rows as it gets.
@@ -20,7 +20,7 @@ class RowsFunction:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._memory = GraphMemory(device)
+        self._graphs = Graphs.of(device)
         self._sized: Dict[Hashable, _Sized] = {}
 
     def __call__(self, key: Hashable, function: Function, *inputs: Tensor) -> Tuple[Tensor, ...]:
@@ -28,7 +28,7 @@ class RowsFunction:
 
         Args:
             key: tells the function from others, with all that it reads besides its inputs.
-            function: is kept for the key and for inputs of these sizes.
+            function: the same for the same key.
             inputs: (rows, …) each.
 
         Returns:
@@ -40,33 +40,30 @@ class RowsFunction:
         if found is None:
             while len(self._sized) >= CALLS:
                 self._sized.pop(next(iter(self._sized)))  # the one that was called longest ago
-            found = _Sized(function, rounded(count), inputs, self._memory)
+            found = _Sized(rounded(count), inputs, self._graphs)
         self._sized[sizes] = found
-        return found(inputs)
+        return found(function, inputs)
 
 
 class _Sized:
     """A function of inputs of some sizes."""
 
-    def __init__(
-        self, function: Function, rows: int, inputs: Sequence[Tensor], memory: GraphMemory
-    ) -> None:
-        self._function = function
+    def __init__(self, rows: int, inputs: Sequence[Tensor], graphs: Graphs) -> None:
         with torch.inference_mode(False):
             self._inputs = [each.new_zeros(rows, *each.shape[1:]) for each in inputs]
         self._outputs: Optional[Sequence[Tensor]] = None
-        self._run = Replayed(self._work, memory)
+        self._replayed = Replayed(graphs)
 
-    def __call__(self, inputs: Sequence[Tensor]) -> Tuple[Tensor, ...]:
+    def __call__(self, function: Function, inputs: Sequence[Tensor]) -> Tuple[Tensor, ...]:
         count = inputs[0].size(0)
         for own, each in zip(self._inputs, inputs):
             own[:count].copy_(each)
-        self._run()
+        self._replayed(lambda: self._work(function))
         assert self._outputs is not None
         return tuple(each[:count] for each in self._outputs)
 
-    def _work(self) -> None:
-        found = self._function(*self._inputs)
+    def _work(self, function: Function) -> None:
+        found = function(*self._inputs)
         if self._outputs is None:
             with torch.inference_mode(False):
                 self._outputs = [torch.empty_like(each) for each in found]

@@ -61,33 +61,34 @@ class StaticState(DecoderState):
         sentences, fed = self.source_kv.size(1), rounded(new)
         tensors, visible = self._with_room(fed)
         key = rounded(sentences), rows // sentences, fed, visible, limits is not None
-        call = tensors.call(key, lambda: StaticLayers(decoder, tensors, *key))
-        found: Tensor = call(embedded, self.lengths, limits)
+        layers = tensors.call(key, lambda: StaticLayers(decoder, tensors, *key))
+        found: Tensor = layers.run(decoder, tensors, embedded, self.lengths, limits)
         return found
 
-    def choose(self, decoder: Any, first: Tensor, steps: int, suppressed_id: int) -> Tensor:
+    def choose(self, decoder: Any, first: Tensor, count: int, suppressed_id: int) -> Tensor:
         """Greedy decoding of some steps, in which nobody waits for the device.
 
-        All that is fed goes behind the accepted tokens, ``first`` too, and counts from
-        :meth:`keep` on. There is one row a sentence.
+        ``first`` and all chosen tokens are fed: their keys and values go behind the accepted
+        ones, and count from :meth:`keep` on. There is one row a sentence.
 
         Args:
             decoder: a :class:`.CachedDecoder`.
             first: (rows, 1) long, what each row is fed first.
-            steps: tokens to choose.
+            count: tokens to choose.
             suppressed_id: a symbol that is not chosen.
 
         Returns:
-            (rows, steps) long, which the next call overwrites.
+            (rows, count) long, which the next call overwrites.
 
         Raises:
             PluginError: as for :meth:`.CachedDecoder.embed`.
         """
-        tensors, visible = self._with_room(steps)
-        positions = decoder.reach(self.longest, steps)
-        key = rounded(first.size(0)), steps, visible, suppressed_id, positions
-        call = tensors.call(key, lambda: StaticSteps(decoder, tensors, *key))
-        chosen: Tensor = call(first, self.lengths)
+        tensors, visible = self._with_room(count + 1)
+        # A captured graph reads the table of positions that there was.
+        table = decoder.reach(self.longest, count + 1)
+        key = rounded(first.size(0)), count, visible, suppressed_id
+        steps = tensors.call((*key, table), lambda: StaticSteps(tensors, *key))
+        chosen: Tensor = steps.run(decoder, tensors, first, self.lengths)
         return chosen
 
     def _with_room(self, new: int) -> Tuple[StaticTensors, int]:

@@ -2,77 +2,69 @@
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from .cache import StaticCache
+from .capture import Replayed
 from .tensors import StaticTensors
 
 
 class StaticSteps:
-    """Greedy steps of some rows, each fed with what the one before chose.
+    """Takes greedy steps of some rows, each fed with what the one before chose.
+
+    It holds neither the decoder nor the batch, which hold it. It is captured at once: one by one,
+    its operators would be thousands.
 
     Args:
-        decoder: a :class:`.CachedDecoder`.
         tensors: the batch.
         rows: how many, rounded up.
-        steps: tokens to choose.
+        count: tokens to choose.
         visible: slots that a query may see, rounded up.
         suppressed_id: a symbol that is not chosen.
-        positions: vectors that the decoder's table has. A captured graph reads this table alone.
     """
 
     def __init__(
-        self,
-        decoder: Any,
-        tensors: StaticTensors,
-        rows: int,
-        steps: int,
-        visible: int,
-        suppressed_id: int,
-        positions: int,
+        self, tensors: StaticTensors, rows: int, count: int, visible: int, suppressed_id: int
     ) -> None:
-        self._decoder, self._tensors = decoder, tensors
-        self._suppressed_id, self.positions = suppressed_id, positions
-        self._slots = tensors.slots[:visible]
-        device = tensors.store.device
-        self._first = torch.zeros(rows, 1, dtype=torch.long, device=device)
-        self._chosen = torch.zeros(rows, steps, dtype=torch.long, device=device)
-        self._cache = StaticCache(tensors, rows)
-        self._run = tensors.replayed(self._work)
+        self._visible, self._suppressed_id = visible, suppressed_id
+        self._first = tensors.lengths.new_zeros(rows, 1)
+        self._chosen = tensors.lengths.new_zeros(rows, count)
+        self._replayed = Replayed(tensors.graphs, at=1)
 
-    def __call__(self, first: Tensor, lengths: Tensor) -> Tensor:
+    def run(self, decoder: Any, tensors: StaticTensors, first: Tensor, lengths: Tensor) -> Tensor:
         """Choose tokens.
 
         Args:
+            decoder: a :class:`.CachedDecoder`.
+            tensors: as above.
             first: (rows, 1) long, what each row is fed first; of at most as many rows as here.
             lengths: (rows,) long.
 
         Returns:
-            (rows, steps) long, which the next call overwrites.
+            (rows, count) long, which the next call overwrites.
         """
         rows = first.size(0)
         self._first[:rows].copy_(first)
-        self._tensors.set_lengths(lengths, self._first.size(0))
-        self._run()
+        tensors.set_lengths(lengths, self._first.size(0))
+        self._replayed(lambda: self._work(decoder, tensors))
         return self._chosen[:rows]
 
-    def _work(self) -> None:
-        decoder, tensors, fed = self._decoder, self._tensors, self._first
-        rows = fed.size(0)
-        starts = tensors.lengths[:rows]
-        for step in range(self._chosen.size(1)):
-            hidden = decoder.embed_within(fed, starts).flatten(0, 1)
-            self._cache.look(starts, 1, self._slots)
+    def _work(self, decoder: Any, tensors: StaticTensors) -> None:
+        rows, count = self._chosen.shape
+        starts, slots = tensors.lengths[:rows], tensors.slots[: self._visible]
+        cache, fed = StaticCache(tensors, rows), self._first
+        for step in range(count + 1):
+            cache.look(starts, 1, slots)
             hidden = decoder.run_layers(
-                hidden,
+                decoder.embed_within(fed, starts).flatten(0, 1),
                 rows,
-                self._cache,
-                (self._slots <= starts.unsqueeze(1))[:, None, None],
+                cache,
+                tensors.mask((slots <= starts.unsqueeze(1)).unsqueeze(1)),
                 tensors.source_kv[:, :rows],
                 tensors.source_mask[:rows],
             )
-            scores = decoder.projection.scores(hidden.unsqueeze(1), 1.0, self._suppressed_id)
-            fed = scores.values.argmax(2)
+            if step == count:  # The last token was fed for its keys and values.
+                break
+            fed = decoder.projection.best(hidden, self._suppressed_id).unsqueeze(1)
             self._chosen[:, step] = fed.squeeze(1)
             starts = starts + 1

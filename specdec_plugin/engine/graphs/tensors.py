@@ -10,10 +10,10 @@ from typing import Any, Callable, Dict, Hashable, NamedTuple
 import torch
 from torch import Tensor
 
-from .capture import GraphMemory, Replayed
+from .capture import Graphs
 
-#: Slots of target tokens and source positions are multiples of this.
-GRAIN = 32
+#: Slots of target tokens are multiples of this, and source positions of half of it.
+GRAIN = 64
 #: Calls that may be captured at a time, of one set of tensors or of one function.
 CALLS = 256
 #: Bytes of tensors that are kept for batches to come.
@@ -21,8 +21,8 @@ _KEPT = 1 << 31
 
 
 def rounded(size: int, grain: int = 1) -> int:
-    """A size for ``size`` or a few more: a quarter more at most, or less than ``grain``."""
-    step = max(grain, (1 << max(0, size.bit_length() - 1)) // 4)
+    """A size for ``size`` or some more: below a half more, or less than ``grain``."""
+    step = max(grain, (1 << max(0, size.bit_length() - 1)) // 2)
     return -(-size // step) * step
 
 
@@ -44,7 +44,7 @@ class Sizes(NamedTuple):
     @classmethod
     def of(cls, sentences: int, beams: int, source: int, capacity: int) -> "Sizes":
         """Those of a batch, rounded up."""
-        return cls(rounded(sentences), beams, rounded(source, GRAIN), rounded(capacity, GRAIN))
+        return cls(rounded(sentences), beams, rounded(source, GRAIN // 2), rounded(capacity, GRAIN))
 
 
 class Shape(NamedTuple):
@@ -71,7 +71,7 @@ class StaticTensors:
     Args:
         sizes: how large they are.
         shape: what they are like.
-        memory: of the graphs.
+        graphs: of the device.
 
     Attributes:
         store: (layers, 2, sentences * beams, capacity, heads, head_dim) keys, then values.
@@ -81,9 +81,8 @@ class StaticTensors:
         slots: (capacity,) long: 0, 1, …
     """
 
-    def __init__(self, sizes: Sizes, shape: Shape, memory: GraphMemory) -> None:
-        self.sizes = sizes
-        self._memory = memory
+    def __init__(self, sizes: Sizes, shape: Shape, graphs: Graphs) -> None:
+        self.sizes, self.graphs = sizes, graphs
         layers, heads, head_dim, dtype, device = shape
         rows = sizes.sentences * sizes.beams
         with torch.inference_mode(False):
@@ -138,9 +137,10 @@ class StaticTensors:
         self._calls.move_to_end(key)
         return found
 
-    def replayed(self, work: Callable[[], None]) -> Replayed:
-        """Work that may be captured."""
-        return Replayed(work, self._memory)
+    def mask(self, visible: Tensor) -> Tensor:
+        """(rows, new, slots) what queries see, as 0 or -inf: (rows, 1, new, slots)."""
+        mask = torch.zeros_like(visible, dtype=self.store.dtype)
+        return mask.masked_fill_(~visible, float("-inf")).unsqueeze(1)
 
 
 class Pool:
@@ -148,14 +148,14 @@ class Pool:
 
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
-        self.memory = GraphMemory(shape.device)
+        self._graphs = Graphs.of(shape.device)
         self._free: Dict[Sizes, StaticTensors] = {}
 
     def take(self, sizes: Sizes) -> StaticTensors:
         """Tensors that nobody else uses, all zeros."""
         found = self._free.pop(sizes, None)
         if found is None:
-            return StaticTensors(sizes, self.shape, self.memory)
+            return StaticTensors(sizes, self.shape, self._graphs)
         found.clear()
         return found
 

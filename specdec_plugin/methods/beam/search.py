@@ -72,14 +72,17 @@ class BeamSearch:
         else:
             self.verifier.start(batch, self.beam_size)
             found = TorchBeamSearch(*args, batch).run()
+            self.verifier.end()
         if not all(found):
             raise PluginError(
                 f"No hypothesis of {sum(not each for each in found)} sentences of a batch can end "
                 "within the length limit. Raise --max-len-b, or leave out --prefix-size."
             )
+        # All scores at once: on a GPU, the host waits for what it reads.
+        scores = iter(torch.stack([each["score"] for row in found for each in row]).tolist())
         for number, unordered in enumerate(found):
-            scores = torch.stack([each["score"] for each in unordered])
-            order = scores.sort(descending=True, stable=True).indices.tolist()
+            own = [-score for _, score in zip(unordered, scores)]
+            order = sorted(range(len(own)), key=own.__getitem__)
             hypotheses = found[number] = [unordered[index] for index in order]
             steps = max(len(each["tokens"]) for each in hypotheses)
             for each in hypotheses:

@@ -13,8 +13,9 @@ from ...errors import PluginError
 from ...vocab.clustered_projection import projection_by
 from ...vocab.clusters import Clusters
 
-#: k where none is given, and the shorter one that the loop may choose.
-BLOCK_SIZE, SHORT = 16, 8
+#: k where none is given, and the shorter one that the loop may choose. One more is verified, and
+#: sizes are rounded to powers of two.
+BLOCK_SIZE, SHORT = 15, 7
 
 
 class CapturedDrafter(Drafter):
@@ -88,7 +89,7 @@ class CapturedDrafter(Drafter):
         state: StaticState = self._state
         state.keep(rows.lengths, rows.longest)
         self._proposed = True
-        tokens = state.choose(self.copy, rows.last(), fed, constraints.pad)[:, : fed - 1]
+        tokens = state.choose(self.copy, rows.last(), fed - 1, constraints.pad)
         return Draft(tokens, torch.full_like(rows.lengths, fed - 1))
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:

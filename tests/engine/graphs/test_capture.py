@@ -1,11 +1,13 @@
 """What is captured, and when. The graphs themselves need a GPU: tests/gpu."""
 
+import gc
 import logging
 
+import pytest
 import torch
 
 from specdec_plugin.engine.graphs import capture
-from specdec_plugin.engine.graphs.capture import CAPTURED_AT, GraphMemory, Replayed
+from specdec_plugin.engine.graphs.capture import Graphs, Replayed, working_clock
 from specdec_plugin.engine.graphs.rows_function import RowsFunction
 
 
@@ -16,7 +18,7 @@ class Graph:
         self.replay = work
 
 
-class Memory(GraphMemory):
+class Counting(Graphs):
     """Captures nothing, and counts."""
 
     def __init__(self, usable=True):
@@ -28,58 +30,80 @@ class Memory(GraphMemory):
         return Graph(work)
 
 
-def test_work_that_is_done_often_is_captured_once():
-    done, memory = [], Memory()
-    work = Replayed(lambda: done.append(1), memory)
-    for run in range(1, CAPTURED_AT + 4):
-        work()
-        assert len(done) == run and memory.captured == (run >= CAPTURED_AT)
+@pytest.mark.parametrize("at", [1, 2, 5])
+def test_work_is_captured_once(at):
+    done, graphs = [], Counting()
+    replayed = Replayed(graphs, at)
+    for run in range(1, at + 4):
+        replayed(lambda: done.append(1))
+        assert len(done) == run and graphs.captured == (run >= at)
 
 
 def test_nothing_is_captured_on_a_cpu():
-    assert not GraphMemory(torch.device("cpu")).usable
-    done, memory = [], Memory(usable=False)
-    work = Replayed(lambda: done.append(1), memory)
+    device = torch.device("cpu")
+    assert not Graphs.of(device).usable and Graphs.of(device) is Graphs.of(device)
+    done, graphs = [], Counting(usable=False)
+    replayed = Replayed(graphs)
     for _ in range(5):
-        work()
-    assert len(done) == 5 and memory.captured == 0
+        replayed(lambda: done.append(1))
+    assert len(done) == 5 and graphs.captured == 0
+
+
+class Stream:
+    """Stands for a stream of CUDA; notes which one is current."""
+
+    current = None
+
+    def __init__(self, *device):
+        pass
+
+    def wait_stream(self, other):
+        pass
+
+
+class Refused:
+    """Stands for a CUDA graph that cannot be captured."""
+
+    def capture_begin(self, **options):
+        assert not gc.isenabled()
+
+    def capture_end(self):
+        raise RuntimeError("operation not permitted when stream is capturing")
 
 
 def test_what_cannot_be_captured_runs(monkeypatch, caplog):
-    """Any error of the capture is told once, and ends all further tries."""
+    """The error is told once, and ends all further tries; nothing else has changed."""
+    usual = Stream()
 
-    class Stream:
-        def __init__(self, *device):
-            pass
+    def set_stream(stream):
+        Stream.current = stream
 
-        def wait_stream(self, other):
-            pass
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            pass
-
-    def refuse(*args, **more):
-        raise RuntimeError("operation not permitted when stream is capturing")
-
-    fakes = {"CUDAGraph": object, "Stream": Stream, "current_stream": Stream, "graph": refuse}
-    fakes |= {"stream": lambda stream: stream, "graph_pool_handle": lambda: (0, 1)}
+    set_stream(usual)
+    fakes = {"CUDAGraph": Refused, "Stream": Stream, "set_stream": set_stream}
+    fakes |= {"current_stream": lambda device: usual, "graph_pool_handle": lambda: (0, 1)}
     for name, fake in fakes.items():
         monkeypatch.setattr(capture.torch.cuda, name, fake)
-    memory, done = GraphMemory(torch.device("cpu")), []
-    memory.usable = True
-    work, other = (Replayed(lambda: done.append(1), memory) for _ in range(2))
+    graphs, done = Graphs(torch.device("cpu")), []
+    graphs.usable = True
+    some = [Replayed(graphs) for _ in range(2)]
     with caplog.at_level(logging.WARNING):
         for _ in range(5):
-            work()
-            other()
-    assert len(done) == 11  # once more before the capture
+            for each in some:
+                each(lambda: done.append(1))
+    assert len(done) == 10 + 2  # once before the capture, and once in it
     assert [each.message for each in caplog.records if "captured" in each.message] == [
         "This model is not captured in CUDA graphs, and runs more slowly, because operation not "
         "permitted when stream is capturing"
     ]
+    assert Stream.current is usual and gc.isenabled() and graphs.seconds > 0
+
+
+def test_captures_take_no_working_time(monkeypatch):
+    before = working_clock()
+    device = torch.device("cuda", 77)
+    monkeypatch.setitem(Graphs._of, device, Graphs(device))
+    Graphs.of(device).seconds = 1000.0
+    assert working_clock() < before - 900
 
 
 def test_a_function_of_rows():
@@ -95,6 +119,6 @@ def test_a_function_of_rows():
         found = run("sum", function, one, other)
         for mine, theirs in zip(found, function(one, other)):
             torch.testing.assert_close(mine, theirs)
-    assert seen == [10, 9, 10, 10, 3, 3, 10, 9]
+    assert seen == [12, 9, 12, 10, 3, 3, 12, 9]
     tripled = run("other", lambda one, other: (3 * one,), torch.ones(2), torch.ones(2, 4))
     assert tripled[0].tolist() == [3, 3]
