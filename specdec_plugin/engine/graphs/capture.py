@@ -59,10 +59,8 @@ class Graphs:
 
     def _captured(self, work: Callable[[], None]) -> Optional[Any]:
         if self._stream is None:
-            self._stream, self._pool = (
-                torch.cuda.Stream(self.device),
-                torch.cuda.graph_pool_handle(),
-            )
+            self._stream = torch.cuda.Stream(self.device)
+            self._pool = torch.cuda.graph_pool_handle()
         current, graph = torch.cuda.current_stream(self.device), torch.cuda.CUDAGraph()
         self._stream.wait_stream(current)
         try:

@@ -12,7 +12,8 @@ measured separately:
 - *decoding*: the greatest growth above the others while a batch is decoded. On a CPU it is that of
   the resident size, after freed memory was returned to the system; on CUDA that of
   ``torch.cuda.max_memory_allocated``. It is measured before the timed runs, on the batches with the
-  longest sources.
+  longest sources. On CUDA, tensors that are kept for later batches are *packed*, and what graphs
+  keep for what they compute on the way is not counted.
 
 Their sum, *peak*, is what the method would need alone, without PyTorch itself.
 """
