@@ -45,8 +45,9 @@ class StaticCache(KVCache):
     def select(self, rows: Tensor) -> None:
         """See :class:`KVCache`."""
         self._move(rows)
-        # The bound of a single row becomes exact with the next `keep`, which tells it.
         self.lengths = self.lengths.index_select(0, rows)
+        if self.rows == 1:
+            self.longest = int(self.lengths)
 
     def fork(self, parents: Tensor, row_index: Tensor) -> None:
         """See :class:`KVCache`."""
