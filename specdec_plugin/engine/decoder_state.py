@@ -1,6 +1,6 @@
 """What a batch in progress holds between the calls of its decoder."""
 
-from typing import List, Optional, Tuple
+from typing import Optional
 
 import torch
 from torch import Tensor
@@ -14,8 +14,8 @@ class DecoderState:
 
     Attributes:
         cache: self-attention keys and values.
-        source_kv: keys and values of the source for each layer, one tensor, contiguous:
-            (2 * layers, sentences, heads, src, head_dim).
+        source_kv: keys and values of the source for each layer, one tensor, contiguous for the
+            kernels: (2 * layers, sentences, heads, src, head_dim).
         source_mask: (sentences, 1, 1, src), 0 or -inf; ``None`` if no sentence is padded.
         source_lengths: (sentences,) symbols of each, which come first; for the kernels, likewise.
         beams: rows that each sentence may have; see :meth:`fork`.
@@ -38,12 +38,6 @@ class DecoderState:
         self.beams = beams
         if beams > 1 and cache.for_kernels:  # the first beam of each sentence begins
             cache.select(torch.arange(0, cache.rows, beams))
-
-    @property
-    def source(self) -> List[Tuple[Tensor, Tensor]]:
-        """For each layer, keys and values of the source: (sentences, heads, src, head_dim)."""
-        each = self.source_kv.unbind(0)
-        return list(zip(each[::2], each[1::2]))
 
     def read_by_heads(self, dtype: torch.dtype) -> Source:
         """What the last layer knows of each row's source, for proposal heads of this type."""

@@ -4,6 +4,7 @@ import torch
 from fairseq.sequence_generator import SequenceGenerator
 from hypothesis import strategies as st
 
+from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.statistics import Statistics
@@ -56,6 +57,16 @@ def ours(
     options = Lengths(max_positions=positions, **lengths)
     generator = ParallelGenerator(models, SYMBOLS, loop, statistics, options)
     return [row[0] for row in generator.generate(models, sample, prefix_tokens=prefix)], statistics
+
+
+def self_drafting(models, drafter_of, rule=None, gate=None, backend=None, **lengths):
+    """A generator whose first model drafts for itself, as ``drafter_of`` makes of the verifier."""
+    statistics = Statistics()
+    verifier = Verifier([build_engine(model, backend=backend) for model in models], statistics)
+    step = VerifiedStep(verifier, rule or TopBeta())
+    loop = DecodingLoop(drafter_of(verifier), step, statistics, True, gate)
+    options = Lengths(max_positions=64, **lengths)
+    return ParallelGenerator(models, SYMBOLS, loop, statistics, options, backend=backend)
 
 
 def assert_same(found, expected):

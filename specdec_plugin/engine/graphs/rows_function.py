@@ -1,12 +1,12 @@
 """A function of a few tensors that have a row for each sentence, captured by its sizes."""
 
-from typing import Callable, Dict, Hashable, Optional, Sequence, Tuple
+from typing import Callable, Hashable, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
 from .capture import Graphs, Replayed
-from .tensors import CALLS, rounded
+from .tensors import Calls, rounded
 
 #: Gives tensors of as many rows as it gets.
 Function = Callable[..., Sequence[Tensor]]
@@ -21,7 +21,7 @@ class RowsFunction:
 
     def __init__(self, device: torch.device) -> None:
         self._graphs = Graphs.of(device)
-        self._sized: Dict[Hashable, _Sized] = {}
+        self._calls = Calls()
 
     def __call__(self, key: Hashable, function: Function, *inputs: Tensor) -> Tuple[Tensor, ...]:
         """What a function gives, which the next call of this key overwrites.
@@ -36,21 +36,15 @@ class RowsFunction:
         """
         count = inputs[0].size(0)
         sizes = key, rounded(count), *(each.shape[1:] for each in inputs)
-        found = self._sized.pop(sizes, None)
-        if found is None:
-            while len(self._sized) >= CALLS:
-                self._sized.pop(next(iter(self._sized)))  # the one that was called longest ago
-            found = _Sized(rounded(count), inputs, self._graphs)
-        self._sized[sizes] = found
-        return found(function, inputs)
+        sized: _Sized = self._calls.get(sizes, lambda: _Sized(rounded(count), inputs, self._graphs))
+        return sized(function, inputs)
 
 
 class _Sized:
     """A function of inputs of some sizes."""
 
     def __init__(self, rows: int, inputs: Sequence[Tensor], graphs: Graphs) -> None:
-        with torch.inference_mode(False):
-            self._inputs = [each.new_zeros(rows, *each.shape[1:]) for each in inputs]
+        self._inputs = [each.new_zeros(rows, *each.shape[1:]) for each in inputs]
         self._outputs: Optional[Sequence[Tensor]] = None
         self._replayed = Replayed(graphs)
 

@@ -61,7 +61,7 @@ class StaticState(DecoderState):
         sentences, fed = self.source_kv.size(1), rounded(new)
         tensors, visible = self._with_room(fed)
         key = rounded(sentences), rows // sentences, fed, visible, limits is not None
-        layers = tensors.call(key, lambda: StaticLayers(decoder, tensors, *key))
+        layers = tensors.calls.get(key, lambda: StaticLayers(decoder, tensors, *key))
         found: Tensor = layers.run(decoder, tensors, embedded, self.lengths, limits)
         return found
 
@@ -87,7 +87,7 @@ class StaticState(DecoderState):
         # A captured graph reads the table of positions that there was.
         table = decoder.reach(self.longest, count + 1)
         key = rounded(first.size(0)), count, visible, suppressed_id
-        steps = tensors.call((*key, table), lambda: StaticSteps(tensors, *key))
+        steps = tensors.calls.get((*key, table), lambda: StaticSteps(tensors, *key))
         chosen: Tensor = steps.run(decoder, tensors, first, self.lengths)
         return chosen
 

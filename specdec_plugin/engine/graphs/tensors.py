@@ -65,6 +65,29 @@ class Shape(NamedTuple):
     device: torch.device
 
 
+class Calls:
+    """What works with fixed sizes, by these sizes; what was called longest ago is dropped."""
+
+    def __init__(self) -> None:
+        self._made: OrderedDict[Hashable, Any] = OrderedDict()
+
+    def get(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """What does some work, made when it is first asked for.
+
+        Args:
+            key: the sizes of the work.
+            make: makes it.
+        """
+        found = self._made.get(key)
+        if found is None:
+            while len(self._made) >= CALLS:
+                self._made.popitem(last=False)
+            with torch.inference_mode(False):
+                found = self._made[key] = make()
+        self._made.move_to_end(key)
+        return found
+
+
 class StaticTensors:
     """The tensors of a batch, and what is done with them.
 
@@ -79,6 +102,7 @@ class StaticTensors:
         source_mask: (sentences, 1, 1, source), 0 or -inf.
         lengths: (sentences * beams,) long, what each row has in the cache.
         slots: (capacity,) long: 0, 1, …
+        calls: what works on them.
     """
 
     def __init__(self, sizes: Sizes, shape: Shape, graphs: Graphs) -> None:
@@ -98,7 +122,7 @@ class StaticTensors:
             )
             self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
             self.slots = torch.arange(sizes.capacity, device=device)
-        self._calls: OrderedDict[Hashable, Any] = OrderedDict()
+        self.calls = Calls()
 
     @property
     def bytes(self) -> int:
@@ -120,22 +144,6 @@ class StaticTensors:
         self.lengths[:count].copy_(lengths)
         if count < rows:
             self.lengths[count:rows].zero_()
-
-    def call(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """What does some work here, made when it is first asked for.
-
-        Args:
-            key: the sizes of the work.
-            make: makes it.
-        """
-        found = self._calls.get(key)
-        if found is None:
-            while len(self._calls) >= CALLS:
-                self._calls.popitem(last=False)
-            with torch.inference_mode(False):
-                found = self._calls[key] = make()
-        self._calls.move_to_end(key)
-        return found
 
     def mask(self, visible: Tensor) -> Tensor:
         """(rows, new, slots) what queries see, as 0 or -inf: (rows, 1, new, slots)."""

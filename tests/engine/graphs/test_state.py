@@ -146,7 +146,7 @@ def test_few_calls_are_kept(monkeypatch):
     state = decoder.start(encode(MODEL, [6]), 8)
     for new in (1, 2, 3, 2):
         decoder.feed(state, random_tokens(1, new))
-    assert [key[2] for key in tensors_of(state)._calls] == [3, 2]
+    assert [key[2] for key in tensors_of(state).calls._made] == [3, 2]
 
 
 @pytest.mark.parametrize("kind", [{}, {"decoder_learned_pos": True, "max_target_positions": 100}])

@@ -8,14 +8,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.decoding.acceptance import TopBeta
-from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.guard import FixedGate
-from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.operations import Work
-from specdec_plugin.decoding.statistics import Statistics
-from specdec_plugin.decoding.verifier import Verifier
-from specdec_plugin.engine import GraphBackend, build_engine
+from specdec_plugin.engine import GraphBackend
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
 from specdec_plugin.methods.auto.method import Auto
@@ -23,7 +18,7 @@ from specdec_plugin.methods.registry import config_class
 from specdec_plugin.methods.self_draft.captured_drafter import BLOCK_SIZE, SHORT, CapturedDrafter
 from specdec_plugin.methods.self_draft.method import SelfDraft
 from tests.support import tiny
-from tests.support.search import MODELS, SYMBOLS, assert_same, reference
+from tests.support.search import MODELS, assert_same, reference, self_drafting
 
 DecodingConfig = config_class()
 TYPES = [torch.float32, torch.bfloat16, torch.float16]
@@ -45,13 +40,10 @@ class SomeIterations(FixedGate):
 
 
 def generator(models, block_size, dtype=torch.float32, gate=None, **lengths):
-    statistics, backend = Statistics(), GraphBackend()
-    verifier = Verifier([build_engine(model, backend=backend) for model in models], statistics)
-    drafter, step = CapturedDrafter(verifier, block_size, dtype), VerifiedStep(verifier, TopBeta())
-    loop = DecodingLoop(drafter, step, statistics, True, gate)
-    return ParallelGenerator(
-        models, SYMBOLS, loop, statistics, Lengths(max_positions=64, **lengths), backend=backend
-    )
+    def drafter(verifier):
+        return CapturedDrafter(verifier, block_size, dtype)
+
+    return self_drafting(models, drafter, gate=gate, backend=GraphBackend(), **lengths)
 
 
 def first_of(found):

@@ -20,18 +20,14 @@ from specdec_plugin.methods.registry import config_class
 from specdec_plugin.methods.self_draft.drafter import SelfDrafter
 from tests.support import tiny
 from tests.support.architectures import build_model
-from tests.support.search import MODELS, SYMBOLS, assert_same, reference
+from tests.support.search import MODELS, assert_same, reference, self_drafting
 
 DecodingConfig = config_class()
 
 
 def generator(models, block_size, dtype, rule=None, **lengths):
-    statistics = Statistics()
-    verifier = Verifier([build_engine(model) for model in models], statistics)
-    drafter = SelfDrafter(verifier, block_size, dtype)
-    loop = DecodingLoop(drafter, VerifiedStep(verifier, rule or TopBeta()), statistics, True)
-    return ParallelGenerator(
-        models, SYMBOLS, loop, statistics, Lengths(max_positions=64, **lengths)
+    return self_drafting(
+        models, lambda verifier: SelfDrafter(verifier, block_size, dtype), rule, **lengths
     )
 
 
