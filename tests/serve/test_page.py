@@ -79,7 +79,8 @@ def page(browser, server):
 
 
 def finished(page):
-    page.wait_for_function("!document.getElementById('go').disabled")
+    # Not by a function: the page forbids to evaluate one again, if it is not true at once.
+    page.wait_for_selector("#go:enabled")
     return page.inner_text("#status")
 
 
