@@ -253,6 +253,10 @@ needs_drafter() {
 if needs_drafter; then
     step "the papers' drafter: NAT-base, k=$k"
     converge "$models/nat-base" train_nat "$data" "$verifier" "$models/nat-base" "$k"
+    [ "$until" = models ] || [ -e "$results/rounds.json" ] ||
+        "$python" "$root/data_scripts/training_rounds.py" \
+        "$results/rounds.json" "${origin[@]}" --figure "accepted drafted tokens" \
+        "$models/nat-base.rounds"
     budget_of "$models/nat-base"
 fi
 
