@@ -40,16 +40,28 @@ class Graphs:
         self.seconds = 0.0
         self._stream: Any = None
         self._pool: Any = None
+        self._keeper: Any = None
 
     @classmethod
     def of(cls, device: torch.device) -> "Graphs":
         """That of a device."""
         return cls._of.setdefault(device, cls(device))
 
-    def capture(self, work: Callable[[], None]) -> Optional[Any]:
-        """The graph of ``work``, which runs once before; None if it cannot be captured.
+    def run(self, work: Callable[[], None]) -> None:
+        """Run ``work`` on the stream of the captures, where libraries may still allocate.
 
-        PyTorch asks for a run on the stream of the capture, where libraries may still allocate.
+        PyTorch asks for such a run before a capture.
+        """
+        if not self.usable:
+            work()
+            return
+        with self._on_stream():
+            work()
+
+    def capture(self, work: Callable[[], None]) -> Optional[Any]:
+        """The graph of ``work``, which :meth:`run` has run before; None if it cannot be captured.
+
+        Nothing is computed.
         """
         begin = time.perf_counter()
         with _ONE_AT_A_TIME, _without_collection(), torch.inference_mode(False), torch.no_grad():
@@ -58,30 +70,48 @@ class Graphs:
         return graph
 
     def _captured(self, work: Callable[[], None]) -> Optional[Any]:
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(self.device)
-            self._pool = torch.cuda.graph_pool_handle()
-        current, graph = torch.cuda.current_stream(self.device), torch.cuda.CUDAGraph()
-        self._stream.wait_stream(current)
         try:
-            torch.cuda.set_stream(self._stream)
-            work()
-            # Other threads may use the device meanwhile.
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-            try:
-                work()
-            finally:
-                graph.capture_end()
+            with self._on_stream():
+                if self._keeper is None:
+                    self._keep_pool()
+                return self._recorded(work)
         except RuntimeError as error:
             self.usable = False
             logger.warning(
                 f"This model is not captured in CUDA graphs, and runs more slowly, because {error}"
             )
             return None
+
+    def _keep_pool(self) -> None:
+        """A small graph that stays: PyTorch refuses a pool whose graphs are all gone."""
+        kept = torch.zeros(1, device=self.device)
+        self._keeper = kept, self._recorded(kept.zero_)
+
+    def _recorded(self, work: Callable[[], Any]) -> Any:
+        """The graph of work, on the stream of the captures."""
+        graph = torch.cuda.CUDAGraph()
+        # Other threads may use the device meanwhile.
+        graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+        try:
+            work()
+        finally:
+            graph.capture_end()
+        return graph
+
+    @contextlib.contextmanager
+    def _on_stream(self) -> Iterator[None]:
+        """Use the stream of the captures; it waits for what is queued, and is waited for."""
+        if self._stream is None:
+            self._stream = torch.cuda.Stream(self.device)
+            self._pool = torch.cuda.graph_pool_handle()
+        current = torch.cuda.current_stream(self.device)
+        self._stream.wait_stream(current)
+        torch.cuda.set_stream(self._stream)
+        try:
+            yield
         finally:
             torch.cuda.set_stream(current)
             current.wait_stream(self._stream)
-        return graph
 
 
 @contextlib.contextmanager
@@ -104,9 +134,11 @@ def working_clock() -> float:
 class Replayed:
     """Runs work that reads and writes fixed tensors, by replays once it is captured.
 
+    A call does the work once, so that it may change what it reads; but see ``at``.
+
     Args:
         graphs: of its device.
-        at: the run in which it is captured.
+        at: the call in which it is captured. In the first one, the work is done twice.
     """
 
     def __init__(self, graphs: Graphs, at: int = CAPTURED_AT) -> None:
@@ -123,8 +155,10 @@ class Replayed:
         """
         self._runs += 1
         if self._graph is None and self._runs >= self._at and self._graphs.usable:
+            if self._runs == 1:
+                self._graphs.run(work)
             self._graph = self._graphs.capture(work)
         if self._graph is None:
-            work()
+            self._graphs.run(work)
         else:
             self._graph.replay()

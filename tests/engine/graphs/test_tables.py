@@ -1,0 +1,64 @@
+"""Copies of a device's tables are read in the order in which they were made."""
+
+import pytest
+import torch
+
+from specdec_plugin.engine.graphs.tables import Tables
+
+
+def test_copies_are_read_in_order_and_stay():
+    table, tables, read = torch.zeros(2, 3), Tables(torch.zeros(2, 3), 2), []
+    for number in range(5):
+        table.fill_(number)
+        tables.push(table)
+        if number > 0:
+            assert len(tables) == 2
+            read.append(int(tables.pop()[0, 0]))
+    assert read == [0, 1, 2, 3] and len(tables) == 1
+    table.fill_(-1)
+    assert tables.pop().tolist() == [[4.0] * 3] * 2
+
+
+def test_too_many_and_too_few():
+    tables = Tables(torch.zeros(1), 3)
+    for _ in range(3):
+        tables.push(torch.zeros(1))
+    with pytest.raises(RuntimeError, match="3 tables were not read"):
+        tables.push(torch.zeros(1))
+    for _ in range(3):
+        tables.pop()
+    with pytest.raises(IndexError):
+        tables.pop()
+
+
+class Event:
+    """Stands for an event of CUDA; notes who waited."""
+
+    waited = 0
+
+    def record(self, stream):
+        self.recorded = stream
+
+    def synchronize(self):
+        assert self.recorded == "stream"
+        Event.waited += 1
+
+
+def test_a_ring_of_buffers(monkeypatch):
+    """What a GPU's tables do, on stand-ins for its events and its memory."""
+    empty_like = torch.empty_like
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "stream")
+    monkeypatch.setattr(
+        torch, "empty_like", lambda like, device, pin_memory: empty_like(torch.zeros(2))
+    )
+
+    class Like:
+        device = torch.device("cuda")
+
+    tables, seen = Tables(Like(), 2), []
+    for number in range(6):
+        tables.push(torch.full((2,), float(number)))
+        seen.append(tables.pop())
+        assert seen[-1].tolist() == [number, number] and Event.waited == number + 1
+    assert seen[0] is seen[2] is seen[4] and seen[1] is seen[3] is not seen[0]
