@@ -131,6 +131,31 @@ class OutputProjection(Packed):
         values[:, suppressed_id] = -math.inf
         return values.argmax(1)
 
+    def best_of(
+        self, hidden: Tensor, temperature: float = 1.0, suppressed_id: int = -1
+    ) -> Tuple[Tensor, Tensor]:
+        """The most probable symbols and their log-probabilities, (…) each.
+
+        They are those of :meth:`scores`, and nobody looks at other symbols. Of equal ones it is
+        the first.
+
+        Args:
+            hidden: (…, dim).
+            temperature: divides the scores.
+            suppressed_id: a symbol that is ruled out after normalisers are computed, or -1.
+        """
+        if not isinstance(self._linear, Linear):
+            scores = self.scores(hidden, temperature, suppressed_id)
+            tokens = scores.values.argmax(-1)
+            return tokens, scores.of(tokens)
+        # Two operators after the product, where :meth:`scores` and what follows need ten.
+        values = self._linear(self.entering(hidden.flatten(0, -2))).float()
+        values = (values if temperature == 1.0 else values / temperature).log_softmax(-1)
+        if suppressed_id >= 0:
+            values[:, suppressed_id] = -math.inf
+        best, tokens = values.max(-1)
+        return tokens.view(hidden.shape[:-1]), best.view(hidden.shape[:-1])
+
     def scores(self, hidden: Tensor, temperature: float = 1.0, suppressed_id: int = -1) -> Scores:
         """Scores and their normalisers.
 

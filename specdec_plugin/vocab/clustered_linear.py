@@ -11,6 +11,7 @@ from ..engine import Backend, choose_backend, native
 from ..engine.linear import scores_by
 from ..engine.native.interface import Header
 from ..engine.weights import NativeObject
+from .clustered_cuda import kernels_of
 from .clusters import Clusters, distances
 
 #: Gathered weights are read, written and read again, where a full product reads all of them once.
@@ -29,13 +30,17 @@ class ClusteredLinear:
 
     Each input has the tokens of its own cluster alone, even where others were computed for its
     neighbours. So scores do not depend on the batch, the beam or the draft.
-    On a CPU the kernels compute it, in float32 whatever type the weights were rounded to.
+    On a CPU the kernels compute it, in float32 whatever type the weights were rounded to. On a
+    CUDA device kernels of Triton do; see :class:`.CudaClusters`.
 
     Args:
         weight: (vocabulary, dim), in the type and on the device to run in.
         bias: (vocabulary,) or None.
         clusters: of the states that come.
-        backend: who computes; ``None`` chooses.
+        backend: who computes; ``None`` chooses. With a :class:`.TorchBackend`, Triton does not.
+
+    Attributes:
+        on_cuda: the kernels of Triton, where they compute it; else None.
     """
 
     def __init__(
@@ -48,8 +53,10 @@ class ClusteredLinear:
         self._vocabulary = clusters.vocabulary
         self._weight, self._bias, self._clusters = weight, bias, clusters
         self._gather: Optional[NativeObject] = None
-        self._on_torch = (backend or choose_backend(weight.device)).supports(weight)
-        if self._on_torch is None:
+        backend = backend or choose_backend(weight.device)
+        self._on_torch = backend.supports(weight)
+        self.on_cuda = kernels_of(weight, bias, clusters) if backend.static else None
+        if self._on_torch is None or self.on_cuda is not None:
             return
         self._largest = clusters.largest
         device = weight.device
@@ -81,18 +88,56 @@ class ClusteredLinear:
         if self.native is not None:
             run = native.library().gather_run
             return scores_by(run, self.native, inputs, self._vocabulary, suppressed_id)
+        if self.on_cuda is not None:
+            return self.on_cuda.scores(inputs, suppressed_id)
+        active, values, normalisers = self._scored(inputs, 1.0)
+        out = values.new_full((inputs.size(0), self._vocabulary), -math.inf)
+        out.scatter_(1, active, values)
+        if suppressed_id >= 0:
+            out[:, suppressed_id] = -math.inf
+        return out, normalisers
+
+    def best(self, inputs: Tensor, temperature: float, suppressed_id: int) -> Tuple[Tensor, Tensor]:
+        """The most probable token of each row, and its log-probability, (rows,) each.
+
+        Of equal ones it is the first, as an argmax over :meth:`scores` finds. On a GPU nothing
+        has the vocabulary's size.
+
+        Args:
+            inputs: (rows, dim).
+            temperature: divides the scores.
+            suppressed_id: a token that is ruled out after normalisers are computed, or -1.
+        """
+        if self.on_cuda is not None:
+            return self.on_cuda.best(inputs, temperature, suppressed_id)
+        if self.native is not None:
+            values, normalisers = self.scores(inputs, -1)
+            if temperature != 1.0:
+                values = values / temperature
+                normalisers = values.logsumexp(1)
+            if suppressed_id >= 0:
+                values[:, suppressed_id] = -math.inf
+            highest, tokens = values.max(1)
+            return tokens, highest - normalisers
+        active, values, normalisers = self._scored(inputs, temperature)
+        # The last token is repeated behind the others, and never found there.
+        highest, index = values.masked_fill(active == suppressed_id, -math.inf).max(1)
+        return active.gather(1, index.unsqueeze(1)).squeeze(1), highest - normalisers
+
+    def _scored(self, inputs: Tensor, temperature: float) -> Tuple[Tensor, Tensor, Tensor]:
+        """Active tokens and their scores, (rows, width) each, and normalisers; see :meth:`best`.
+
+        The last token is repeated, and counts once.
+        """
         own = distances(inputs.float(), self._centroids, self._norms).argmin(1)
         active, real = self._active(own)
         if _GATHERING * active.numel() < self._vocabulary:
             values = self._gathered(inputs, active)
         else:
             values = F.linear(inputs, self._weight, self._bias).float().gather(1, active)
-        normalisers = values.masked_fill(~real, -math.inf).logsumexp(1)
-        out = values.new_full((inputs.size(0), self._vocabulary), -math.inf)
-        out.scatter_(1, active, values)
-        if suppressed_id >= 0:
-            out[:, suppressed_id] = -math.inf
-        return out, normalisers
+        if temperature != 1.0:
+            values = values / temperature
+        return active, values, values.masked_fill(~real, -math.inf).logsumexp(1)
 
     def _active(self, own: Tensor) -> Tuple[Tensor, Tensor]:
         """The tokens of each row, the last one repeated, (rows, width); and where they are new."""

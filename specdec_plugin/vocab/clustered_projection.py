@@ -1,7 +1,9 @@
 """Output projections that score what is likely after each state only."""
 
 import functools
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Tuple
+
+from torch import Tensor
 
 from ..engine.output_projection import OutputProjection
 from ..engine.weights import NativeObject, packing
@@ -35,6 +37,18 @@ class ClusteredProjection(OutputProjection):
         dtype = self._dtype if self._dtype and self._dtype.is_floating_point else weight.dtype
         bias = None if bias is None else bias.detach().to(dtype)
         self._linear = ClusteredLinear(weight.to(dtype), bias, self._clusters, self._backend)
+
+    def best(self, hidden: Tensor, suppressed_id: int) -> Tensor:
+        """See :class:`OutputProjection`."""
+        return self.best_of(hidden, 1.0, suppressed_id)[0]
+
+    def best_of(
+        self, hidden: Tensor, temperature: float = 1.0, suppressed_id: int = -1
+    ) -> Tuple[Tensor, Tensor]:
+        """See :class:`OutputProjection`; on a GPU nothing has the vocabulary's size."""
+        flat, shape = self.entering(hidden.flatten(0, -2)), hidden.shape[:-1]
+        tokens, log_probabilities = self._linear.best(flat, temperature, suppressed_id)
+        return tokens.view(shape), log_probabilities.view(shape)
 
     @property
     def gather(self) -> Optional[int]:

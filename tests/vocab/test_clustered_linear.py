@@ -97,3 +97,29 @@ def test_as_a_decoders_projection(dtype, temperature, backend):
         with torch.no_grad():
             decoder.output_projection.weight.mul_(2)
         projection.refresh()
+
+
+@pytest.mark.parametrize("rows", [1, 9])
+@pytest.mark.parametrize("temperature, suppressed", [(1.0, -1), (1.0, 3), (0.7, 3)])
+@pytest.mark.parametrize("share", [0.02, 0.6])
+def test_the_best_are_those_of_all_scores(rows, temperature, suppressed, share, backend):
+    decoder = build_model().decoder
+    clusters = made.random_clusters(4, 16, VOCABULARY, share, always=[2, 3], never=[1])
+    projection = ClusteredProjection(clusters, decoder, backend=backend)
+    hidden = torch.randn(rows, 16)
+    scores = projection.scores(hidden, temperature, suppressed)
+    best = scores.values.argmax(1)
+    tokens, log_probabilities = projection.best_of(hidden, temperature, suppressed)
+    assert torch.equal(tokens, best)
+    torch.testing.assert_close(log_probabilities, scores.of(best))
+    if temperature == 1.0:
+        assert torch.equal(projection.best(hidden, suppressed), best)
+
+
+def test_the_first_of_equal_scores_is_the_best(backend):
+    weight = torch.zeros(300, 16)
+    weight[[31, 40, 255]] = 0.5
+    clusters = made.clusters([[7, 40, 100, 255]], 16, 300)
+    linear = ClusteredLinear(weight, None, clusters, backend=backend)
+    assert linear.best(torch.ones(2, 16), 1.0, -1)[0].tolist() == [40, 40]
+    assert linear.best(torch.ones(2, 16), 1.0, 40)[0].tolist() == [255, 255]
