@@ -16,12 +16,15 @@ from ...engine.linear import NativeLinear
 from ...engine.native.interface import Header, constants, field, structure
 from ...engine.weights import NativeObject, Packed
 from ...models.chain_head import ChainHead
+from .chain_cuda import ROWS, CudaChain, kernels_of
 
 #: Applied to the scores of a position, (rows, 1, vocabulary), before its tokens are chosen.
 Rules = Callable[[Tensor, int], Any]
 
 #: Positions whose candidates the kernels find at once: few drafts are longer.
 CHAIN_POSITIONS = 8
+#: Numbers that a table of what each token brings into the layer may have.
+_TABLE = 1 << 25
 constants(CHAIN_POSITIONS=CHAIN_POSITIONS)
 Header(
     __file__,
@@ -53,6 +56,9 @@ class Chain(Packed):
     Args:
         head: the trained layer, a part of the engine's decoder.
         engine: runs the decoder; the head reads its token vectors and uses its projection.
+
+    Attributes:
+        on_cuda: the kernels of Triton, where they choose for few rows; else None.
     """
 
     def __init__(self, head: ChainHead, engine: CachedDecoder) -> None:
@@ -69,6 +75,11 @@ class Chain(Packed):
         head, engine, dtype = self._head, self._engine, self._engine.weight_type
         self._chain: Optional[NativeObject] = None
         self._captured = RowsFunction(engine.device) if engine.backend.static else None
+        self._by_token: Optional[Tensor] = None
+        if engine.backend.static and engine.embedding.size(0) * head.out.in_features <= _TABLE:
+            vectors = (engine.scale * engine.embedding).to(head.from_token.weight.dtype)
+            self._by_token = head.from_token(vectors).detach()
+        self.on_cuda: Optional[CudaChain] = kernels_of(head, engine, self._by_token)
         projection, embedding = engine.projection.native, engine.embedding
         if projection is None or embedding.dtype != torch.float32:
             return
@@ -148,6 +159,41 @@ class Chain(Packed):
             return self.choose(states, last, suppressed_id, rows=rows)
         choose = functools.partial(self.choose, suppressed_id=suppressed_id)
         return self._captured(suppressed_id, choose, states, last)
+
+    def best(self, states: Tensor, last: Tensor) -> Tensor:
+        """:meth:`choose` without scores or rules, by as few operators as possible.
+
+        Padding is not chosen.
+
+        Args:
+            states: (rows, k, dim).
+            last: (rows,).
+
+        Returns:
+            (rows, k) tokens.
+        """
+        if self.on_cuda is not None and states.size(0) <= ROWS:
+            return self.on_cuda.best(states, last)
+        head, engine = self._head, self._engine
+        states = states.to(head.out.weight.dtype)
+        inputs, ends = head.from_state(states), states + head.out.bias
+        tokens, chain = [last], None
+        for position in range(states.size(1)):
+            inner = inputs[:, position] + self._entering(tokens[-1])
+            if chain is not None:
+                inner = torch.addmm(inner, chain, head.from_chain.weight.t())
+            chain = inner.relu_()
+            hidden = torch.addmm(ends[:, position], chain, head.out.weight.t())
+            hidden = hidden.to(engine.embedding.dtype)
+            tokens.append(engine.projection.best(hidden, engine.decoder.padding_idx))
+        return torch.stack(tokens[1:], dim=1)
+
+    def _entering(self, tokens: Tensor) -> Tensor:
+        """(rows,) tokens, as the head's layer takes them: (rows, units)."""
+        if self._by_token is not None:
+            return torch.embedding(self._by_token, tokens)
+        vectors = self._engine.scale * torch.embedding(self._engine.embedding, tokens)
+        return self._head.from_token(vectors.to(self._head.from_token.weight.dtype))
 
     def choose(
         self,
