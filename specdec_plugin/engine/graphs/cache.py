@@ -44,17 +44,17 @@ class StaticCache(KVCache):
 
     def select(self, rows: Tensor) -> None:
         """See :class:`KVCache`."""
-        self._move(rows)
+        self.move(rows)
         self.lengths = self.lengths.index_select(0, rows)
         if self.rows == 1:
             self.longest = int(self.lengths)
 
     def fork(self, parents: Tensor, row_index: Tensor) -> None:
         """See :class:`KVCache`."""
-        self._move(parents)
+        self.move(parents)
         self.lengths = self.lengths.index_select(0, parents)
 
-    def _move(self, rows: Tensor) -> None:
-        """Let the first rows be these."""
+    def move(self, rows: Tensor) -> None:
+        """Let the first rows be these, (any,) long: their entries, and not their lengths."""
         entries = self.store.narrow(3, 0, self.written)
         entries.narrow(2, 0, rows.size(0)).copy_(entries.index_select(2, rows))

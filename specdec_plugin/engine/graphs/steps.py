@@ -2,11 +2,71 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from .cache import StaticCache
 from .capture import Replayed
 from .tensors import StaticTensors
+
+
+def feed(
+    decoder: Any, tensors: StaticTensors, cache: StaticCache, fed: Tensor, starts: Tensor,
+    visible: int, beams: int = 1,
+) -> Tensor:  # fmt: skip
+    """Feed each row a token, without a look at any number.
+
+    Args:
+        decoder: a :class:`.CachedDecoder`; positions are within :meth:`.CachedDecoder.reach`.
+        tensors: the batch.
+        cache: of its first rows.
+        fed: (rows, 1) long.
+        starts: (rows,) long, what each row has in the cache.
+        visible: slots that a query may see, rounded up.
+        beams: rows of each sentence.
+
+    Returns:
+        (rows, output dim).
+    """
+    rows, slots = fed.size(0), tensors.slots[:visible]
+    cache.look(starts, 1, slots)
+    found: Tensor = decoder.run_layers(
+        decoder.embed_within(fed, starts).flatten(0, 1),
+        rows,
+        cache,
+        tensors.mask((slots <= starts.unsqueeze(1)).unsqueeze(1)),
+        tensors.source_kv[:, : rows // beams],
+        tensors.source_mask[: rows // beams],
+    )
+    return found
+
+
+def greedy(
+    decoder: Any, tensors: StaticTensors, fed: Tensor, starts: Tensor, count: int, visible: int,
+    suppressed_id: int,
+) -> Tensor:  # fmt: skip
+    """Some steps of greedy decoding, each fed with what the one before chose.
+
+    Args:
+        decoder: a :class:`.CachedDecoder`; positions are within :meth:`.CachedDecoder.reach`.
+        tensors: the batch.
+        fed: (rows, 1) long, what each row is fed first.
+        starts: (rows,) long, what each row has in the cache.
+        count: tokens to choose. The last one is fed, too, for its keys and values.
+        visible: slots that a query may see, rounded up.
+        suppressed_id: a symbol that is not chosen.
+
+    Returns:
+        (rows, count) long.
+    """
+    cache, chosen = StaticCache(tensors, fed.size(0)), []
+    for _ in range(count):
+        hidden = feed(decoder, tensors, cache, fed, starts, visible)
+        fed = decoder.projection.best(hidden, suppressed_id).unsqueeze(1)
+        chosen.append(fed)
+        starts = starts + 1
+    feed(decoder, tensors, cache, fed, starts, visible)
+    return torch.cat(chosen, dim=1)
 
 
 class StaticSteps:
@@ -51,20 +111,8 @@ class StaticSteps:
 
     def _work(self, decoder: Any, tensors: StaticTensors) -> None:
         rows, count = self._chosen.shape
-        starts, slots = tensors.lengths[:rows], tensors.slots[: self._visible]
-        cache, fed = StaticCache(tensors, rows), self._first
-        for step in range(count + 1):
-            cache.look(starts, 1, slots)
-            hidden = decoder.run_layers(
-                decoder.embed_within(fed, starts).flatten(0, 1),
-                rows,
-                cache,
-                tensors.mask((slots <= starts.unsqueeze(1)).unsqueeze(1)),
-                tensors.source_kv[:, :rows],
-                tensors.source_mask[:rows],
-            )
-            if step == count:  # The last token was fed for its keys and values.
-                break
-            fed = decoder.projection.best(hidden, self._suppressed_id).unsqueeze(1)
-            self._chosen[:, step] = fed.squeeze(1)
-            starts = starts + 1
+        starts = tensors.lengths[:rows]
+        found = greedy(
+            decoder, tensors, self._first, starts, count, self._visible, self._suppressed_id
+        )
+        self._chosen.copy_(found)

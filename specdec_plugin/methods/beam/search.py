@@ -7,7 +7,7 @@ by a power of the length only when a hypothesis is finished.
 """
 
 import math
-from typing import Any, Dict, List, Optional
+from typing import List, Optional, Type, Union
 
 import torch
 from torch import Tensor
@@ -18,9 +18,9 @@ from ...decoding.state import Batch
 from ...decoding.statistics import Statistics
 from ...decoding.verifier import Verifier
 from ...errors import PluginError
+from .beams import Beams, Candidates, Hypotheses
+from .captured import CapturedBeamSearch
 from .native import NativeBeamSearch, StepDrafter
-
-Hypotheses = List[List[Dict[str, Any]]]
 
 
 class BeamSearch:
@@ -71,7 +71,10 @@ class BeamSearch:
             found = self._native.run(batch)
         else:
             self.verifier.start(batch, self.beam_size)
-            found = TorchBeamSearch(*args, batch).run()
+            captured = CapturedBeamSearch.supports(self.verifier, batch, self.beam_size)
+            search: Type[Union[CapturedBeamSearch, TorchBeamSearch]]
+            search = CapturedBeamSearch if captured else TorchBeamSearch
+            found = search(*args, batch).run()
             self.verifier.end()
         if not all(found):
             raise PluginError(
@@ -105,47 +108,29 @@ class TorchBeamSearch:
 
     Attributes:
         sentences: (n,) indices in the batch of those that are not done.
-        order: the same on the host.
-        tokens: (n, B, steps + 1) what the decoder was fed.
-        totals: (n, B, steps) log-probabilities, cumulated.
-        ignored: (n, B) beams that continue nothing, where too few candidates were left.
+        beams: their beams.
     """
 
     def __init__(self, verifier: Verifier, lengths: Lengths, beams: int, batch: Batch) -> None:
-        self.verifier, self.lengths, self.beams = verifier, lengths, beams
+        self.verifier, self._width = verifier, beams
         self.constraints: Constraints = batch.constraints
-        size, device = batch.size, batch.device
+        size, device, eos = batch.size, batch.device, batch.constraints.eos
         self.sentences = torch.arange(size, device=device)
-        self.order = list(range(size))
-        self.tokens = torch.full((size, beams, 1), batch.bos, device=device)
-        self.totals = torch.zeros(size, beams, 0, device=device)
-        self.ignored = torch.zeros(size, beams, dtype=torch.bool, device=device)
+        self.beams = Beams(size, beams, batch.bos, eos, lengths, device)
         self.prefix = batch.constraints.prefix
         self.source_lengths = batch.constraints.source_lengths
-        self.finished: Hypotheses = [[] for _ in range(size)]
 
     def run(self) -> Hypotheses:
         """The finished hypotheses of each sentence, in the order in which they ended."""
+        beams = self.beams
         for step in range(self.constraints.max_len + 1):
-            lprobs = self._log_probabilities(step)
-            totals, tokens, parents = self._candidates(lprobs, step)
-            ended = self._finish(totals, tokens, parents, step)
-            rows = [row for row, each in enumerate(self.order) if self._open(each)]
+            found = self._candidates(self._log_probabilities(step), step)
+            ended = beams.finish(found, self.source_lengths)
+            rows = [row for row, each in enumerate(beams.order) if beams.open(each)]
             if step == self.constraints.max_len or not rows:
                 break
-            left = None
-            if len(rows) < len(self.order):
-                self.order = [self.order[row] for row in rows]
-                left = torch.tensor(rows, device=self.sentences.device)
-                ended, totals, tokens, parents = (
-                    each[left] for each in (ended, totals, tokens, parents)
-                )
-            self._continue(ended, totals, tokens, parents, left)
-        return self.finished
-
-    def _open(self, sentence: int) -> bool:
-        """Whether a sentence of the batch needs more hypotheses."""
-        return len(self.finished[sentence]) < self.beams
+            self._continue(found, ended, rows, step)
+        return beams.finished
 
     def _log_probabilities(self, step: int) -> Tensor:
         """(n, B, vocabulary), in the first step (n, 1, vocabulary), with fairseq's rules applied.
@@ -153,7 +138,7 @@ class TorchBeamSearch:
         Their order: unknown, limit, prefix or minimum, n-grams, length of the source.
         """
         rules = self.constraints
-        fed = self.tokens[:, : 1 if step == 0 else self.beams, -1:]
+        fed = self.beams.tokens[:, : 1 if step == 0 else self._width, -1:]
         scores = self.verifier.scores(fed.reshape(-1, 1), rules.pad)
         lprobs = (scores.values - scores.normalisers.unsqueeze(-1)).view(*fed.shape[:2], -1)
         lprobs.masked_fill_(lprobs.isnan(), -math.inf)
@@ -167,7 +152,7 @@ class TorchBeamSearch:
         elif step < rules.min_len:
             lprobs[..., rules.eos] = -math.inf
         if rules.no_repeat_ngram_size > 1:
-            _block_ngrams(lprobs, self.tokens, rules.no_repeat_ngram_size)
+            _block_ngrams(lprobs, self.beams.tokens, rules.no_repeat_ngram_size)
         if self.source_lengths is not None:
             lprobs[step < self.source_lengths, :, rules.eos] = -math.inf
             lprobs[step >= self.source_lengths, :, rules.eos] = 0
@@ -183,73 +168,34 @@ class TorchBeamSearch:
         lprobs[forced] = only[forced]
         # A prefix that ends the sentence makes all beams the first one.
         over = wanted.eq(self.constraints.eos)
-        for each in (lprobs, self.tokens, self.totals):
+        for each in (lprobs, self.beams.tokens, self.beams.totals):
             each[over] = each[over][:, :1]
 
-    def _candidates(self, lprobs: Tensor, step: int) -> Any:
-        """(n, up to 2B) the best cumulated log-probabilities, their tokens and beams."""
-        vocabulary = lprobs.size(2)
-        totals = lprobs + self.totals[..., -1:] if step > 0 else lprobs
+    def _candidates(self, lprobs: Tensor, step: int) -> Candidates:
+        """The best continuations of each sentence."""
+        totals = lprobs + self.beams.totals[..., -1:] if step > 0 else lprobs
         flat = totals.flatten(1)
-        best, index = flat.topk(min(2 * self.beams, flat.size(1) - 1))
-        return best, index % vocabulary, index // vocabulary
+        best, index = flat.topk(min(2 * self._width, flat.size(1) - 1))
+        return Candidates.of(best, index, lprobs.size(2))
 
-    def _finish(self, totals: Tensor, tokens: Tensor, parents: Tensor, step: int) -> Tensor:
-        """Note the hypotheses that end; (n, up to 2B) which candidates end a sentence."""
-        ends = tokens.eq(self.constraints.eos) & totals.ne(-math.inf)
-        ends[:, : self.beams] &= ~self.ignored
-        sentence, rank = ends[:, : self.beams].nonzero(as_tuple=True)
-        if len(sentence) == 0:
-            return ends
-        beam = parents[sentence, rank]
-        total = totals[sentence, rank]
-        lines = torch.cat([self.tokens[sentence, beam, 1:], tokens[sentence, rank, None]], dim=1)
-        sums = torch.cat([self.totals[sentence, beam], total[:, None]], dim=1)
-        each = sums.diff(dim=1, prepend=torch.zeros_like(sums[:, :1]))
-        scores = self.lengths.score(total, step + 1)
-        if self.source_lengths is not None:
-            scores = scores.masked_fill(step > self.source_lengths[sentence], -math.inf)
-        owners = [self.order[row] for row in sentence.tolist()]
-        for owner, line, positional, score in zip(owners, lines, each, scores):
-            if self._open(owner):
-                self.finished[owner].append(
-                    {"tokens": line, "positional_scores": positional, "score": score}
-                )
-        return ends
-
-    def _continue(
-        self,
-        ended: Tensor,
-        totals: Tensor,
-        tokens: Tensor,
-        parents: Tensor,
-        left: Optional[Tensor],
-    ) -> None:
-        """Make the first B candidates that end nothing the beams of the sentences in ``left``."""
-        step, old_beams = self.tokens.size(2) - 1, 1 if self.tokens.size(2) == 1 else self.beams
-        kept = torch.arange(len(self.tokens), device=parents.device) if left is None else left
-        ended = ended.clone()
-        ended[:, : self.beams] |= self.ignored[kept]
-        width = 2 * self.beams
-        ranks = torch.arange(tokens.size(1), device=tokens.device) + width * ended
-        rank, chosen = ranks.topk(self.beams, largest=False)
-        self.ignored = rank >= width
-        parents, tokens = parents.gather(1, chosen), tokens.gather(1, chosen)
-        # Rows of the decoder: one a sentence in the first step, then B.
-        rows = (kept.unsqueeze(1) * old_beams + parents).flatten()
-        lengths = torch.full((len(self.tokens) * old_beams,), step + 1, device=rows.device)
-        self.sentences = self.sentences[kept]
-        for state in self.verifier.states:
-            state.keep(lengths, step + 1)
-            state.fork(rows, self.sentences, left)
-        own = kept.unsqueeze(1)
-        self.tokens = torch.cat([self.tokens[own, parents], tokens.unsqueeze(2)], dim=2)
-        chosen_totals = totals.gather(1, chosen).unsqueeze(2)
-        self.totals = torch.cat([self.totals[own, parents], chosen_totals], dim=2)
-        if left is not None:
+    def _continue(self, found: Candidates, ended: Tensor, rows: List[int], step: int) -> None:
+        """Continue the sentences of these rows, and let their caches follow."""
+        count, old_width = len(self.sentences), 1 if step == 0 else self._width
+        kept, left = torch.arange(count, device=ended.device), None
+        if len(rows) < count:
+            kept = left = self.beams.keep(rows)
+            found, ended = found.select(left), ended[left]
             self.prefix = None if self.prefix is None else self.prefix[left]
             if self.source_lengths is not None:
                 self.source_lengths = self.source_lengths[left]
+        chosen = self.beams.advance(found, ended)
+        # Rows of the decoder: one a sentence in the first step, then B.
+        parents = (kept.unsqueeze(1) * old_width + chosen.parents).flatten()
+        lengths = torch.full((count * old_width,), step + 1, device=parents.device)
+        self.sentences = self.sentences[kept]
+        for state in self.verifier.states:
+            state.keep(lengths, step + 1)
+            state.fork(parents, self.sentences, left)
 
 
 def _block_ngrams(lprobs: Tensor, tokens: Tensor, size: int) -> None:

@@ -5,14 +5,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.engine import NativeBackend, TorchBackend
+from specdec_plugin.engine import GraphBackend, NativeBackend, TorchBackend
 from specdec_plugin.errors import PluginError
 from tests.support import tiny
 from tests.support.nbest import assert_fairseqs_lists, assert_same_lists, ours, reference
 from tests.support.search import MODELS, SYMBOLS
 
-BACKENDS = [NativeBackend(), TorchBackend()]
-BACKEND_NAMES = ["native", "torch"]
+BACKENDS = [NativeBackend(), TorchBackend(), GraphBackend()]
+BACKEND_NAMES = ["native", "torch", "graphs"]
 
 rules = st.fixed_dictionaries(
     {
@@ -80,21 +80,24 @@ def test_outputs_as_long_as_their_sources(backend, lengths, seed, beams):
     )
 
 
+@pytest.mark.parametrize("backend", BACKENDS, ids=BACKEND_NAMES)
 @pytest.mark.parametrize("beams", [8, 15])
-def test_nearly_as_many_beams_as_symbols(beams):
+def test_nearly_as_many_beams_as_symbols(beams, backend):
     """Fewer candidates than 2 B: beams without a continuation are ignored."""
     for seed in range(6):
         sample = tiny.sample([3, 5], seed)
         expected = reference(MODELS[:1], sample, beams, max_len_b=6)
-        assert_same_lists(ours(MODELS[:1], sample, beams, max_len_b=6), expected)
+        found = ours(MODELS[:1], sample, beams, backend=backend, max_len_b=6)
+        assert_same_lists(found, expected)
 
 
-def test_longer_than_the_first_room_of_the_cache():
+@pytest.mark.parametrize("backend", BACKENDS, ids=BACKEND_NAMES)
+def test_longer_than_the_first_room_of_the_cache(backend):
     model = tiny.model(3, max_target_positions=400)
     sample = tiny.sample([5, 2, 4], 1)
     options = dict(max_len_b=300, min_len=280)
     expected = reference([model], sample, 3, **options)
-    assert_same_lists(ours([model], sample, 3, **options), expected)
+    assert_same_lists(ours([model], sample, 3, backend=backend, **options), expected)
 
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=BACKEND_NAMES)
