@@ -27,6 +27,8 @@ example:
 
 #: Products that end a sub-layer: where they are zero, it adds nothing.
 LAST = ("self_attn.out_proj", "encoder_attn.out_proj", "fc2")
+#: Weights of a row for each symbol.
+TABLES = ("embed_tokens.weight", "output_projection.weight")
 SIDES = ("encoder", "decoder")
 #: The weights of a layer norm.
 AFFINE = ("weight", "bias")
@@ -71,7 +73,7 @@ def main(argv: Optional[List[str]] = None) -> None:
             name: value + args.noise * spread(value) * value.ne(0) for name, value in grown.items()
         }
     # All tables of embeddings are the same one.
-    tables = [name for name in grown if name.endswith(("embed_tokens.weight", "projection.weight"))]
+    tables = [name for name in grown if name.endswith(TABLES)]
     grown.update(dict.fromkeys(tables, grown[tables[0]]))
     enlarge(options, args)
     new = {"args": options, "model": grown, "extra_state": {}, "last_optimizer_state": None}
@@ -189,7 +191,7 @@ def wider(name: str, value: Tensor, width: int, end: str) -> Tensor:
         return value
     if "embed_positions" in name:
         return value.repeat(1, width)
-    if name.endswith(("embed_tokens.weight", "output_projection.weight")):
+    if name.endswith(TABLES):
         # fairseq multiplies embeddings by the square root of their size.
         return value.repeat(1, width) / math.sqrt(width)
     if name.startswith(end):
@@ -204,10 +206,7 @@ def more_symbols(weights: Dict[str, Tensor], symbols: int) -> Dict[str, Tensor]:
     rare = torch.randint(len(table) // 2, len(table), (symbols - len(table),))
     rows = table[rare] + 0.3 * spread(table[rare])
     grown = torch.cat([table, rows])
-    return {
-        name: grown if len(value.shape) == 2 and value.shape == table.shape else value
-        for name, value in weights.items()
-    }
+    return {name: grown if name.endswith(TABLES) else value for name, value in weights.items()}
 
 
 def spread(value: Tensor) -> Tensor:

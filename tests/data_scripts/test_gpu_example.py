@@ -11,8 +11,10 @@ from tests.support.command_lines import Corpus, run_example
 
 run = partial(run_example, "gpu")
 TINY = dict(
-    DEVICE="cpu", CHECKED="4", SENTENCES="4", BATCHES="1,2", LAYERS="1", DIM="16", SYMBOLS="300"
-)
+    DEVICE="cpu", CHECKED="4", CHECKED_ALONE="4", PROCESSES="2", SENTENCES="4", MANY="4",
+    BATCHES="1,2", VOCABULARY="320", WIDTH="1", CLUSTERS="4", STATES="200", TOP_K="2",
+    NEIGHBOURS="2", LAYERS="1", DIM="16", SYMBOLS="300", LENGTH="8",
+)  # fmt: skip
 
 
 @pytest.mark.slow
@@ -33,10 +35,14 @@ def test_from_text_to_tables(
     for size in (1, 8, 64):
         told = (output / "shipped" / f"identity-{size}.txt").read_text("utf-8")
         assert "hybrid-jacobi" in told and "beam" in told
-    for folder in ("shipped/speed", "shipped/samples", "big/speed"):
+    sizes = {"shipped/one": {1}, "shipped/many": {1, 2}}
+    sizes |= {each: {1, 32} for each in ("shipped/samples", "large/speed", "big/speed")}
+    for folder, expected in sizes.items():
         found = json.loads((output / folder / "results.json").read_text("utf-8"))
-        assert {row["batch size"] for row in found["rows"]} == {1, 2}
+        assert {row["batch size"] for row in found["rows"]} == expected
         assert all(row["seconds"] > 0 for row in found["rows"])
+    timed = json.loads((output / "large/projection.json").read_text("utf-8"))
+    assert timed["settings"]["symbols"] == 320
     again = run(text, output, MODELS=str(models), **TINY)
     assert again.returncode == 0, again.stderr
 

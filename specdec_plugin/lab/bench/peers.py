@@ -1,5 +1,6 @@
 """Other engines that run the same verifier, timed beside the methods (``--peer``)."""
 
+import copy
 import importlib
 import tempfile
 from typing import Any, Callable, Dict, List, Optional, Sequence
@@ -99,7 +100,7 @@ def _search_options(generation: Dict[str, Any], beam: int) -> Dict[str, Any]:
 
 
 def _build_ctranslate2(session: Session, generation: Dict[str, Any], beam: int) -> Method:
-    """Convert in float32 and load with as many threads as PyTorch has."""
+    """Convert in float32 and load for the session's device, with PyTorch's number of threads."""
     library = _load("ctranslate2")
     reason = _unsupported(session)
     if reason is not None:
@@ -111,7 +112,8 @@ def _build_ctranslate2(session: Session, generation: Dict[str, Any], beam: int) 
         specification.save(folder)
         translator = library.Translator(
             folder,
-            device="cpu",
+            device=session.device.type,
+            device_index=session.device.index or 0,
             compute_type="float32",
             inter_threads=1,
             intra_threads=torch.get_num_threads(),
@@ -142,8 +144,8 @@ def _unsupported(session: Session) -> Optional[str]:
         return "it would not begin targets with the symbol of their language"
     if len(session.models) > 1:
         return "it takes one model, and --path names several"
-    if session.device.type != "cpu":
-        return f"it is compared on the CPU, and --device is {session.device}"
+    if session.device.type not in ("cpu", "cuda"):
+        return f"it runs on CPUs and CUDA devices, and --device is {session.device}"
     encoder, decoder = session.models[0].encoder, session.models[0].decoder
     if not isinstance(encoder, TransformerEncoderBase) or not isinstance(
         decoder, TransformerDecoderBase
@@ -186,6 +188,8 @@ def _specification(session: Session) -> Any:
     specs = importlib.import_module("ctranslate2.specs")
     fill = importlib.import_module("ctranslate2.converters.fairseq")
     model = session.models[0]
+    if session.device.type != "cpu":
+        model = copy.deepcopy(model).cpu()
     cfg = model.encoder.cfg
     specification = specs.TransformerSpec.from_config(
         (len(model.encoder.layers), len(model.decoder.layers)),
