@@ -191,15 +191,40 @@ def judge(
     """
     best = scores.values.argmax(2) if best is None else best
     ranking = Ranking(scores, best, draft.tokens, draft.real())
-    agrees = rule.agrees(ranking)
-    kept = agrees.long().cumprod(1).sum(1)
-    width = ranking.best.size(1)
-    position = torch.arange(width, device=kept.device)
-    proposed = torch.cat([draft.tokens, ranking.best[:, -1:]], dim=1)
-    tokens = torch.where(position < kept.unsqueeze(1), proposed, ranking.best)
-    ends = tokens.eq(eos) & (position <= kept.unsqueeze(1))
+    kept = _agreeing(rule.agrees(ranking))
+    position = torch.arange(best.size(1), device=kept.device)
+    proposed = torch.cat([draft.tokens, best[:, -1:]], dim=1)
+    tokens = torch.where(position < kept.unsqueeze(1), proposed, best)
+    return _emission(tokens, scores.of(tokens), kept, eos, best)
+
+
+def judge_best(best: Tensor, scores: Tensor, draft: Draft, eos: int) -> Emission:
+    """:meth:`judge` by exact acceptance, which looks at the verifier's best tokens alone.
+
+    Args:
+        best: (rows, m + 1) the verifier's choices.
+        scores: (rows, m + 1) their log-probabilities.
+        draft: m tokens a row.
+        eos: as for :func:`judge`.
+    """
+    kept = _agreeing((draft.tokens == best[:, :-1]) & draft.real())
+    return _emission(best, scores, kept, eos, best)
+
+
+def _agreeing(agrees: Tensor) -> Tensor:
+    """(rows,) how many of (rows, m) are true before the first that is not."""
+    return agrees.long().cumprod(1).sum(1)
+
+
+def _emission(tokens: Tensor, scores: Tensor, kept: Tensor, eos: int, best: Tensor) -> Emission:
+    """What is added of (rows, m + 1) tokens, where (rows,) ``kept`` drafted ones stand."""
+    ends = tokens.eq(eos)
+    if tokens.size(1) == 1:
+        return Emission(tokens, scores, kept + 1, kept, ends.squeeze(1).long(), best)
+    position = torch.arange(tokens.size(1), device=kept.device)
+    ends &= position <= kept.unsqueeze(1)
     ended = ends.any(1)
     first = ends.int().argmax(1)
     counts = torch.where(ended, first, kept) + 1
     kept = torch.minimum(kept, counts)
-    return Emission(tokens, scores.of(tokens), counts, kept, ended.long(), ranking.best)
+    return Emission(tokens, scores, counts, kept, ended.long(), best)

@@ -5,6 +5,7 @@ from typing import FrozenSet, Optional, Sequence
 
 from torch import Tensor
 
+from .captured_iterations import CapturedIterations
 from .native_verification import NativeVerification, Repeated
 from .state import Batch, Draft, Outcome, Rows
 
@@ -48,6 +49,18 @@ class Drafter(ABC):
         Returns:
             what became of them; None where :meth:`propose` and :meth:`accept` have to be called
             for each iteration.
+        """
+        return None
+
+    def iterate_captured(
+        self, rows: Rows, iterations: CapturedIterations, most: int
+    ) -> Optional[Repeated]:
+        """:meth:`iterate` on a GPU, if drafts need no host.
+
+        Args:
+            rows: the rows.
+            iterations: who verifies, by :meth:`.CapturedIterations.repeat`.
+            most: iterations.
         """
         return None
 

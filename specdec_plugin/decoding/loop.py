@@ -20,10 +20,11 @@ from ..engine import Backend
 from ..engine.free_memory import HEAP, LARGE
 from ..engine.output_projection import Scores
 from .acceptance import Emission, Rule, judge
+from .captured_iterations import CapturedIterations
 from .captured_judge import CapturedJudge
 from .drafter import Drafter
 from .guard import FixedGate, Gate
-from .native_verification import NativeVerification
+from .native_verification import NativeVerification, Repeated
 from .preference import Preference, most_preferred
 from .queue import Queue
 from .schedule import Schedule
@@ -62,8 +63,10 @@ class VerifiedStep:
         if NativeVerification.supports(verifier, backend) is None:
             self._native = NativeVerification(verifier, rule, preference)
         self._judge: Optional[CapturedJudge] = None
+        self._captured: Optional[CapturedIterations] = None
         if CapturedJudge.supports(verifier, preference):
             self._judge = CapturedJudge(verifier, rule)
+            self._captured = CapturedIterations(verifier, rule)
         self.inform(frozenset())
 
     def inform(self, needs: FrozenSet[str]) -> None:
@@ -147,10 +150,12 @@ class VerifiedStep:
         preferred = self.preference.tokens(rows, draft)
         return most_preferred(scores.values, preferred, self.preference.bias)
 
-    def repeats(self, rows: Rows) -> Optional[NativeVerification]:
-        """What verifies again and again, if the kernels may do so in one call."""
-        native = self._native
-        return None if native is None or not native.fits(rows) else native
+    def repeats(self, rows: Rows) -> Union[NativeVerification, CapturedIterations, None]:
+        """What verifies again and again without Python, if anything may."""
+        for each in (self._native, self._captured):
+            if each is not None and each.fits(rows):
+                return each
+        return None
 
     def keep(self, rows: Rows) -> None:
         """Roll the caches back to what was accepted."""
@@ -370,7 +375,7 @@ class DecodingLoop:
         while rows.size > 0:
             outcome = self._iterate(batch, rows)
             if any(outcome.ended):
-                self._finish(rows, outcome.ended, finished)
+                self._finish(rows, outcome, finished)
             if rows.size > 0:
                 self.step.keep(rows)
         self._stop()
@@ -431,23 +436,25 @@ class DecodingLoop:
         return True
 
     def _repeat(self, drafter: Optional[Drafter], rows: Rows) -> Optional[Outcome]:
-        """Several iterations, which the kernels do in one call; None if they cannot."""
+        """Several iterations, in which Python has no part; None if there can be none."""
         most = min(1 + self.gate.ahead(), _REPEATED)
-        verification: Optional[NativeVerification] = self.step.repeats(rows)
+        verification = self.step.repeats(rows)
         watched = self.keep_history or self.watcher is not None
         if verification is None or most == 1 or watched:
             return None
         if drafter is None:
-            found = verification.repeat_undrafted(rows, most)
+            found: Optional[Repeated] = verification.repeat_undrafted(rows, most)
+        elif isinstance(verification, CapturedIterations):
+            found = drafter.iterate_captured(rows, verification, most)
         else:
             found = drafter.iterate(rows, verification, most)
         if found is None:
             return None
         for drafted, kept, added in found.counts:
             self.statistics.count(drafted, kept, added)
-        more = len(found.counts) - 1
-        self.gate.skip(more)
-        self._asked += 0 if drafter is None else more * rows.size
+        self.gate.skip(len(found.counts) - 1)
+        if drafter is not None:
+            self._asked += sum(len(added) for _, _, added in found.counts[1:])
         return found.outcome
 
     def _stop(self) -> None:
@@ -458,13 +465,14 @@ class DecodingLoop:
         self.step.inform(frozenset())
 
     def _finish(
-        self, rows: Rows, ended: List[int], finished: List[Optional[Dict[str, Any]]]
+        self, rows: Rows, outcome: Outcome, finished: List[Optional[Dict[str, Any]]]
     ) -> None:
         """Take finished rows out of the batch."""
+        ended, idle = outcome.ended, outcome.idle or [0] * rows.size
         for row, index in enumerate(rows.order):
             if ended[row]:
                 hypothesis: Dict[str, Any] = dict(rows.hypothesis(row))
-                hypothesis["steps"] = rows.steps
+                hypothesis["steps"] = rows.steps - idle[row]
                 finished[index] = hypothesis
                 if self.drafter is not None:
                     self.drafter.ended(hypothesis["tokens"])

@@ -261,6 +261,7 @@ class Outcome(NamedTuple):
             token and behind each drafted one, -1 beyond the row's draft; for a drafter that needs
             it, else None.
         hidden: (rows, dim) float32, the verifier's state that predicted the newest token; likewise.
+        idle: iterations for which each row had ended already; () for none.
     """
 
     drafted: List[int]
@@ -269,6 +270,7 @@ class Outcome(NamedTuple):
     ended: List[int]
     argmax: Optional[Tensor] = None
     hidden: Optional[Tensor] = None
+    idle: Sequence[int] = ()
 
 
 class Draft(NamedTuple):

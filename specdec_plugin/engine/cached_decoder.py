@@ -270,6 +270,13 @@ class CachedDecoder(Packed):
         """
         return self._at_positions(vectors.to(self.dtype), 1.0, starts, longest)
 
+    def embed_vectors_within(self, vectors: Tensor, starts: Tensor) -> Tensor:
+        """:meth:`embed_vectors` without a look at any number; see :meth:`embed_within`."""
+        positions = None
+        if self._positions is not None:
+            positions = self._positions.within(starts, vectors.size(1))
+        return self._added(vectors.to(self.dtype), 1.0, positions)
+
     def _at_positions(
         self, vectors: Tensor, scale: float, starts: Tensor, longest: Optional[int]
     ) -> Tensor:

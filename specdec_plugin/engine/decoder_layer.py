@@ -52,6 +52,37 @@ def unusual_linear(modules: Sequence[Any], attentions: Sequence[Any]) -> Optiona
     return f"it has a {unusual[0]} for a linear map" if unusual else None
 
 
+def attend(
+    queries: Tensor, keys: Tensor, values: Tensor, mask: Optional[Tensor], out: Linear
+) -> Tensor:
+    """Queries, (rows, heads, new, head_dim), to what they found, mapped: (rows * new, dim)."""
+    found = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
+    return out(found.transpose(1, 2).flatten(2).flatten(0, 1))
+
+
+class FeedForward:
+    """The last part of a layer, with its norm and residual.
+
+    Args:
+        layer: fairseq's layer of an encoder or a decoder.
+        dtype: type to run in.
+    """
+
+    def __init__(self, layer: Any, dtype: torch.dtype) -> None:
+        self._norm_first = layer.normalize_before
+        self._inner = linear_of(dtype, layer.fc1)
+        self._outer = linear_of(dtype, layer.fc2)
+        self._norm = Norm(layer.final_layer_norm, dtype)
+        # In place where we can; fairseq's other activations allocate anyway.
+        self._activation = torch.relu_ if layer.activation_fn is F.relu else layer.activation_fn
+
+    def __call__(self, hidden: Tensor) -> Tensor:
+        """(rows * new, dim) each."""
+        before = self._norm(hidden) if self._norm_first else hidden
+        after = self._outer(self._activation(self._inner(before))).add_(hidden)
+        return after if self._norm_first else self._norm(after)
+
+
 class DecoderLayer:
     """Self-attention over the cache, attention over the source, feed-forward.
 
@@ -66,7 +97,6 @@ class DecoderLayer:
         own, source = layer.self_attn, layer.encoder_attn
         self.heads = own.num_heads
         self.head_dim = own.head_dim
-        self._dim = layer.embed_dim
         self._norm_first = layer.normalize_before
         self._own_in = linear_of(dtype, own.q_proj, own.k_proj, own.v_proj)
         self._own_out = linear_of(dtype, own.out_proj)
@@ -74,11 +104,7 @@ class DecoderLayer:
         self._source_in = linear_of(dtype, source.q_proj)
         self._source_out = linear_of(dtype, source.out_proj)
         self._source_norm = Norm(layer.encoder_attn_layer_norm, dtype)
-        self._inner = linear_of(dtype, layer.fc1)
-        self._outer = linear_of(dtype, layer.fc2)
-        self._last_norm = Norm(layer.final_layer_norm, dtype)
-        # In place where we can; fairseq's other activations allocate anyway.
-        self._activation = torch.relu_ if layer.activation_fn is F.relu else layer.activation_fn
+        self._feed_forward = FeedForward(layer, dtype)
 
     @staticmethod
     def supports(layer: nn.Module) -> Optional[str]:
@@ -129,22 +155,12 @@ class DecoderLayer:
         parts = self._own_in(before).view(rows, -1, 3, self.heads, self.head_dim)
         parts = parts.permute(2, 0, 3, 1, 4)  # (3, rows, heads, new, head_dim)
         keys, values = cache.write(index, parts[1:])
-        after = self._attend(parts[0], keys, values, mask, self._own_out).add_(hidden)
+        after = attend(parts[0], keys, values, mask, self._own_out).add_(hidden)
         hidden = after if self._norm_first else self._own_norm(after)
 
         before = self._source_norm(hidden) if self._norm_first else hidden
         queries = self._source_in(before).view(source[0].size(0), -1, self.heads, self.head_dim)
         queries = queries.transpose(1, 2)
-        after = self._attend(queries, *source, source_mask, self._source_out).add_(hidden)
+        after = attend(queries, *source, source_mask, self._source_out).add_(hidden)
         hidden = after if self._norm_first else self._source_norm(after)
-
-        before = self._last_norm(hidden) if self._norm_first else hidden
-        after = self._outer(self._activation(self._inner(before))).add_(hidden)
-        return after if self._norm_first else self._last_norm(after)
-
-    def _attend(
-        self, queries: Tensor, keys: Tensor, values: Tensor, mask: Optional[Tensor], out: Linear
-    ) -> Tensor:
-        """Queries, (rows, heads, new, head_dim), to what they found, mapped: (rows * new, dim)."""
-        found = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask)
-        return out(found.transpose(1, 2).reshape(-1, self._dim))
+        return self._feed_forward(hidden)

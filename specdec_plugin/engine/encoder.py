@@ -1,4 +1,4 @@
-"""A fairseq Transformer encoder run by the native kernels."""
+"""A fairseq Transformer encoder run by the native kernels, or else by other engines."""
 
 from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..errors import PluginError
 from .backend import Backend, choose_backend
 from .decoder_layer import every_layer, unusual_attention, unusual_linear
+from .graphs.encoder import CapturedEncoder
 from .native_layers import NativeLayers
 from .positions import PositionTable
 from .ragged_encoding import RaggedEncoding
@@ -31,6 +32,8 @@ def build_encoder(model: Any, backend: Optional[Backend] = None) -> Encoder:
     backend = backend or choose_backend(next(model.parameters()).device)
     if FastEncoder.supports(encoder, backend) is None:
         return FastEncoder(encoder, backend)
+    if backend.static and unusual_encoder(encoder) is None and _embeds_plainly(encoder):
+        return CapturedEncoder(encoder)
     run: Encoder = encoder.forward_torchscript
     return run
 
@@ -52,23 +55,19 @@ class FastEncoder(Packed):
         self._layers: Optional[NativeLayers] = None
         self._positions: Optional[PositionTable] = None
         # The kernels look vectors up in a table, scale, add positions and normalise.
-        plain = type(encoder.embed_tokens) is nn.Embedding and encoder.quant_noise is None
-        self._symbols: Optional[int] = encoder.embed_tokens.num_embeddings if plain else None
+        simple = _embeds_plainly(encoder)
+        self._symbols: Optional[int] = encoder.embed_tokens.num_embeddings if simple else None
 
     @staticmethod
-    def supports(encoder: nn.Module, backend: Backend) -> Optional[str]:
+    def supports(encoder: Any, backend: Backend) -> Optional[str]:
         """Why the kernels cannot give what this encoder gives, in a few words; None if they can."""
-        if not isinstance(encoder, TransformerEncoderBase):
-            return f"{type(encoder).__name__} is not a Transformer encoder"
-        for name in ("forward", "forward_scriptable"):
-            if getattr(type(encoder), name) is not getattr(TransformerEncoderBase, name):
-                return f"{type(encoder).__name__} has its own {name}()"
-        weight, layers = encoder.embed_tokens.weight, every_layer(encoder)
-        if not layers or weight.dtype != torch.float32:
-            return "it has no layers" if not layers else "its weights are not float32"
-        reasons = (_unusual(layer) for layer in layers)
-        unusual = next((reason for reason in reasons if reason is not None), None)
-        return unusual or NativeLayers.supports(layers, backend, weight.dtype)
+        unusual = unusual_encoder(encoder)
+        if unusual is not None:
+            return unusual
+        weight = encoder.embed_tokens.weight
+        if weight.dtype != torch.float32:
+            return "its weights are not float32"
+        return NativeLayers.supports(every_layer(encoder), backend, weight.dtype)
 
     def __call__(self, net_input: Dict[str, Any]) -> Mapping[str, List[Tensor]]:
         """Encode a batch.
@@ -147,6 +146,24 @@ class FastEncoder(Packed):
             mask = torch.zeros(padding.shape).masked_fill_(padding, float("-inf"))
         embedded = self.encoder.forward_embedding(tokens)[0].detach().float()
         return self._layers.encode(embedded.contiguous(), mask)
+
+
+def unusual_encoder(encoder: nn.Module) -> Optional[str]:
+    """What an encoder computes that no engine does, in a few words; None: nothing."""
+    if not isinstance(encoder, TransformerEncoderBase):
+        return f"{type(encoder).__name__} is not a Transformer encoder"
+    for name in ("forward", "forward_scriptable"):
+        if getattr(type(encoder), name) is not getattr(TransformerEncoderBase, name):
+            return f"{type(encoder).__name__} has its own {name}()"
+    layers = every_layer(encoder)
+    reasons = (_unusual(layer) for layer in layers)
+    unusual = next((reason for reason in reasons if reason is not None), None)
+    return unusual if layers else "it has no layers"
+
+
+def _embeds_plainly(encoder: Any) -> bool:
+    """Whether tokens are looked up in a table, scaled, given positions and normalised."""
+    return type(encoder.embed_tokens) is nn.Embedding and encoder.quant_noise is None
 
 
 def _unusual(layer: nn.Module) -> Optional[str]:

@@ -171,8 +171,8 @@ class DrafterOptions:
         "type of the drafter's weights; only drafts depend on it (with nat the output). int8 and "
         "int4 round the inputs to 8 bits and the weights to 8 or 4; they are the fastest, and "
         "need a CPU with the native kernels. Default: int8 where the kernels run, and int4 for a "
-        "self-draft with --top-beta above 1; float16 for a self-draft on a GPU; for --decoding "
-        "nat the model's own type",
+        "self-draft with --top-beta above 1; float16 on a GPU; for --decoding nat the model's own "
+        "type",
     )
     drafter_vocab_clusters: Optional[str] = option(
         None,

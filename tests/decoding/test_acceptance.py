@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.decoding.acceptance import Distance, MinBlock, TopBeta, judge
+from specdec_plugin.decoding.acceptance import Distance, MinBlock, TopBeta, judge, judge_best
 from specdec_plugin.decoding.state import Draft
 from specdec_plugin.engine.output_projection import Scores
 
@@ -58,6 +58,14 @@ def test_judge(data):
         torch.testing.assert_close(found.scores[row, :count], wanted, atol=1e-5, rtol=1e-5)
         assert int(found.kept[row]) == kept
         assert bool(found.ended[row]) == (added[-1][0] == EOS)
+    if rule.exact:
+        best = values.argmax(2)
+        alike = judge_best(best, scores.of(best), draft, EOS)
+        for name in ("counts", "kept", "ended", "best"):
+            assert torch.equal(getattr(alike, name), getattr(found, name))
+        place = torch.arange(width + 1) < found.counts.unsqueeze(1)
+        assert torch.equal(alike.tokens[place], found.tokens[place])
+        assert torch.equal(alike.scores[place], found.scores[place])
 
 
 def naive_rule(values, token, rule, place):

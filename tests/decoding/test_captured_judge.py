@@ -24,6 +24,7 @@ def iterations(monkeypatch, backend=None, **options):
 
     monkeypatch.setattr(CapturedJudge, "emission", count)
     ours = ways.generator("greedy", model, backend or GraphBackend(), options)
+    ours.loop.keep_history = True  # so that iterations return to Python
     steps = []
     take = ours.loop.step.take
 

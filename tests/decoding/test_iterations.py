@@ -1,13 +1,14 @@
-"""Iterations in one call of the kernels, against the same one by one."""
+"""Iterations in one call of the kernels, or without the host, against the same one by one."""
 
 import dataclasses
 from functools import partial
+from unittest import mock
 
 import pytest
 import torch
 
-from specdec_plugin.decoding import native_verification
-from specdec_plugin.decoding.acceptance import TopBeta
+from specdec_plugin.decoding import captured_iterations, native_verification
+from specdec_plugin.decoding.acceptance import MinBlock, TopBeta
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.guard import FixedGate
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
@@ -15,13 +16,15 @@ from specdec_plugin.decoding.sampling import Settings
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.symbols import Symbols
 from specdec_plugin.decoding.verifier import Verifier
-from specdec_plugin.engine import NativeBackend, build_engine
+from specdec_plugin.engine import GraphBackend, NativeBackend, build_engine
+from specdec_plugin.engine.graphs.tables import Tables
 from specdec_plugin.methods.block_nat.drafter import NATDrafter
 from specdec_plugin.methods.blockwise.drafter import BlockwiseDrafter
 from specdec_plugin.methods.blockwise.proposals import Proposals
 from specdec_plugin.methods.input_guided.drafter import InputGuidedDrafter
 from specdec_plugin.methods.jacobi.drafter import JacobiDrafter
 from specdec_plugin.methods.jacobi.ngram_lookup import Window
+from specdec_plugin.methods.self_draft.captured_drafter import CapturedDrafter
 from specdec_plugin.methods.self_draft.drafter import SelfDrafter
 from tests.support import methods, tiny
 from tests.support.drafters import K, chained_model
@@ -63,11 +66,16 @@ def test_greedy_decoding_with_a_prefix_repeats_in_one_call(monkeypatch):
 
 
 def trained(verifier, statistics, confidence=0.0):
-    return NATDrafter(chained_model(), K, confidence=confidence, backend=NativeBackend())
+    backend = verifier.engines[0].backend
+    return NATDrafter(chained_model(), K, confidence=confidence, backend=backend)
 
 
 def rounded(verifier, statistics):
     return SelfDrafter(verifier, 5, torch.int8)
+
+
+def copied(verifier, statistics):
+    return CapturedDrafter(verifier, 5, torch.float32)
 
 
 def solver(verifier, statistics):
@@ -88,7 +96,9 @@ def nobody(verifier, statistics):
     return None
 
 
-#: What drafts, and for which model.
+#: What drafts on a GPU. There is none here, so nothing is captured.
+ON_GPUS = [trained, copied, nobody]
+#: What drafts by the kernels, and for which model.
 DRAFTERS = {
     trained: MODELS[0],
     rounded: MODELS[0],
@@ -100,12 +110,21 @@ DRAFTERS = {
 
 
 def decode(
-    make, most, samples, min_len=1, max_len=15, verifier=None, rule=None, sampling=None, **certified
+    make,
+    most,
+    samples,
+    min_len=1,
+    max_len=15,
+    verifier=None,
+    rule=None,
+    sampling=None,
+    backend=None,
+    **certified,
 ):
     """Hypotheses, what was counted, and the gate."""
     statistics, gate = Statistics(), Asked(most)
-    model = verifier or DRAFTERS[make]
-    engine = build_engine(model, backend=NativeBackend())
+    model = verifier or DRAFTERS.get(make, MODELS[0])
+    engine = build_engine(model, backend=backend or NativeBackend())
     verifying = Verifier([engine], statistics, **certified)
     step = VerifiedStep(verifying, rule or TopBeta())
     loop = DecodingLoop(make(verifying, statistics), step, statistics, gate=gate)
@@ -140,6 +159,59 @@ def test_the_same_as_one_by_one(make, most, lengths):
     samples = [tiny.sample(lengths, seed) for seed in range(8)]
     _, gate = assert_repeated(make, most, samples)
     assert gate.skipped > 0
+
+
+@pytest.mark.parametrize("make", ON_GPUS)
+@pytest.mark.parametrize("most", [1, 2, 63])
+@pytest.mark.parametrize("lengths", [[5], [3, 6, 2], [4, 7, 1, 2, 6, 3, 3]])
+@pytest.mark.parametrize("limits", [{}, {"min_len": 0}, {"min_len": 9}, {"max_len": 7}])
+def test_the_same_without_the_host(make, most, lengths, limits):
+    """Rows that have ended wait for others, and near its limit a row's iterations are single."""
+    samples = [tiny.sample(lengths, seed) for seed in range(6)]
+    repeated, gate = assert_repeated(make, most, samples, backend=GraphBackend(), **limits)
+    assert gate.skipped > 0
+    limits = {"min_len": 1, "max_len_b": limits.pop("max_len", 15), **limits}
+    expected = [one for each in samples for one in reference([MODELS[0]], each, **limits)]
+    assert_same(repeated, expected)
+
+
+@pytest.mark.parametrize("make", ON_GPUS)
+@pytest.mark.parametrize("rule", [TopBeta(3, 2.0), MinBlock(TopBeta(), 3, EOS)])
+def test_other_rules_without_the_host(make, rule):
+    samples = [tiny.sample([3, 6, 2], seed) for seed in range(8)]
+    assert_repeated(make, 63, samples, rule=rule, backend=GraphBackend())
+
+
+def test_an_interrupted_run_leaves_nothing_unread(monkeypatch):
+    samples = [tiny.sample([5], seed) for seed in range(4)]
+    engine = build_engine(MODELS[0], backend=GraphBackend())
+    statistics = Statistics()
+    step = VerifiedStep(Verifier([engine], statistics), TopBeta())
+    loop = DecodingLoop(None, step, statistics)
+    lengths = Lengths(max_len_b=15, max_positions=16)
+    generator = ParallelGenerator([MODELS[0]], SYMBOLS, loop, statistics, lengths)
+    expected = [generator.generate([MODELS[0]], each)[0] for each in samples]
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Tables, "pop", mock.Mock(side_effect=KeyboardInterrupt))
+        generator.generate([MODELS[0]], samples[0])
+    for sample, theirs in zip(samples, expected):
+        assert_same(generator.generate([MODELS[0]], sample)[0], theirs)
+
+
+@pytest.mark.parametrize("drafted", [False, True])
+def test_what_follows_an_end_is_rarely_computed(monkeypatch, drafted):
+    """A step too many costs little, and a draft too many is avoided."""
+    queued, queue = [], captured_iterations._Run._queue
+
+    def counted(self, bound):
+        queued.append(bound)
+        queue(self, bound)
+
+    monkeypatch.setattr(captured_iterations._Run, "_queue", counted)
+    samples = [tiny.sample([40], seed) for seed in range(4)]
+    make = trained if drafted else nobody
+    found, statistics, _ = decode(make, 63, samples, max_len=60, backend=GraphBackend())
+    assert len(queued) - statistics.iterations <= (0 if drafted else len(samples))
 
 
 @pytest.mark.parametrize("make", [trained, rounded, solver, heads, nobody])
@@ -177,12 +249,16 @@ def test_certified(make, approximate):
         ]
 
 
-@pytest.mark.parametrize("make", [trained, rounded, solver, copies, nobody])
-def test_long_rows_make_room_in_tokens_caches_and_positions(make):
+@pytest.mark.parametrize(
+    "make, backend",
+    [(make, NativeBackend()) for make in (trained, rounded, solver, copies, nobody)]
+    + [(make, GraphBackend()) for make in ON_GPUS],
+)
+def test_long_rows_make_room_in_tokens_caches_and_positions(make, backend):
     """More than the 128 tokens, 256 slots and 64 positions that there is room for at first."""
     samples = [tiny.sample([4], seed) for seed in range(2)]
     verifier = tiny.model(0, max_target_positions=700)
-    options = {"min_len": 600, "max_len": 650, "verifier": verifier}
+    options = {"min_len": 600, "max_len": 650, "verifier": verifier, "backend": backend}
     repeated, gate = assert_repeated(make, 63, samples, **options)
     assert gate.skipped > 0
     assert all(len(one["tokens"]) > 600 for one in repeated)

@@ -59,7 +59,7 @@ class StaticState(DecoderState):
         """
         rows, new, _ = embedded.shape
         sentences, fed = self.source_kv.size(1), rounded(new)
-        tensors, visible = self._with_room(fed)
+        tensors, visible = self.with_room(fed)
         key = rounded(sentences), rows // sentences, fed, visible, limits is not None
         layers = tensors.calls.get(key, lambda: StaticLayers(decoder, tensors, *key))
         found: Tensor = layers.run(decoder, tensors, embedded, self.lengths, limits)
@@ -83,7 +83,7 @@ class StaticState(DecoderState):
         Raises:
             PluginError: as for :meth:`.CachedDecoder.embed`.
         """
-        tensors, visible = self._with_room(count + 1)
+        tensors, visible = self.with_room(count + 1)
         # A captured graph reads the table of positions that there was.
         table = decoder.reach(self.longest, count + 1)
         key = rounded(first.size(0)), count, visible, suppressed_id
@@ -91,8 +91,12 @@ class StaticState(DecoderState):
         chosen: Tensor = steps.run(decoder, tensors, first, self.lengths)
         return chosen
 
-    def _with_room(self, new: int) -> Tuple[StaticTensors, int]:
-        """The tensors, with room for ``new`` entries a row, and how many slots are looked at."""
+    def with_room(self, new: int) -> Tuple[StaticTensors, int]:
+        """The tensors, with room for ``new`` more entries a row than the longest row has.
+
+        Returns:
+            also how many slots are looked at.
+        """
         needed = rounded(self.longest + new, GRAIN)
         self.cache.written = max(self.cache.written, self.longest + new)
         if needed > self._lease.tensors.sizes.capacity:

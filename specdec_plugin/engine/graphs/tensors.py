@@ -147,8 +147,7 @@ class StaticTensors:
 
     def mask(self, visible: Tensor) -> Tensor:
         """(rows, new, slots) what queries see, as 0 or -inf: (rows, 1, new, slots)."""
-        mask = torch.zeros_like(visible, dtype=self.store.dtype)
-        return mask.masked_fill_(~visible, float("-inf")).unsqueeze(1)
+        return torch.where(visible, 0.0, float("-inf")).to(self.store.dtype).unsqueeze(1)
 
 
 class Pool:

@@ -1,12 +1,13 @@
 """Drafts of a block-NAT model (Xia et al., 2023; Ge et al., 2022)."""
 
 import ctypes
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor
 
+from ...decoding.captured_iterations import CapturedIterations
 from ...decoding.drafter import Drafter
 from ...decoding.native_rows import DraftBuffer, describe_rows
 from ...decoding.native_verification import NativeVerification, Repeated
@@ -17,6 +18,7 @@ from ...engine.encoder import build_encoder
 from ...models.block_nat import BlockNATModel
 from ...vocab.clustered_projection import projection_by
 from ...vocab.clusters import Clusters
+from .captured import CapturedBlock
 from .chain import Chain, confident
 from .native import BlockDraftCall
 
@@ -42,6 +44,12 @@ class NATDrafter(Drafter):
         backend: who computes; None chooses.
         lengths: shorter drafts that the loop may choose, rising. A model trained with k masks
             predicts nearly as well with fewer.
+
+    Attributes:
+        engine: runs its decoder.
+        chain: chooses the tokens of a block one after another; None: each for itself.
+        causal: whether tokens see no masks.
+        positions: how many the decoder has learned; None where they do not end.
     """
 
     def __init__(
@@ -70,7 +78,7 @@ class NATDrafter(Drafter):
         self.engine = CachedDecoder(model.decoder, dtype, projection_by(clusters), backend)
         self._encode = build_encoder(model, self.engine.backend)
         head = model.decoder.chain
-        self._chain = None if head is None else Chain(head, self.engine)
+        self.chain = None if head is None else Chain(head, self.engine)
         self._scratch: Optional[int] = None  # of the kernel, where it drafts
         if self._drafts_natively():
             self._scratch = native.own(self, "block_draft")
@@ -83,18 +91,18 @@ class NATDrafter(Drafter):
     def release(self) -> None:
         """Free what the kernels have packed, for a model that serves this drafter alone."""
         self.engine.release()
-        if self._chain is not None and not self.with_scores:
-            self._chain.release()
+        if self.chain is not None and not self.with_scores:
+            self.chain.release()
 
     def _drafts_natively(self) -> bool:
         """Whether the kernels feed a block and choose its tokens in one call."""
-        chained = self._chain is not None and self._chain.native is not None
+        chained = self.chain is not None and self.chain.native is not None
         return chained and self.causal and not self.with_scores and self.engine.on_torch is None
 
     @property
     def stops_early(self) -> bool:
         """Whether positions behind the end of a draft cost hardly anything."""
-        chained = self._chain is not None and self._chain.native is not None
+        chained = self.chain is not None and self.chain.native is not None
         return chained and not self.with_scores and self.confidence > 0
 
     def start(self, batch: Batch) -> None:
@@ -117,8 +125,8 @@ class NATDrafter(Drafter):
         capacity = min(batch.constraints.max_len + 1 + self.block_size, 256)
         self.engine.refresh()
         self._state = self.engine.start(encoded, capacity)
-        if self._chain is not None:
-            self._chain.follow()
+        if self.chain is not None:
+            self.chain.follow()
 
     def _too_late(self, batch: Batch, rows: Rows) -> bool:
         """Whether more tokens would have to be read first than are likely to come.
@@ -151,7 +159,7 @@ class NATDrafter(Drafter):
         hidden = self._feed(rows, new)
         if self.causal:
             self._note_fed(rows, rows.lengths + 1)
-        if self._chain is not None:
+        if self.chain is not None:
             return self._chained(hidden, rows)
         scored = self.engine.projection.scores(hidden, rows.temperature, rows.constraints.pad)
         rows.constraints.apply(scored.values, rows.lengths, rows.shortest, rows.longest)
@@ -188,6 +196,33 @@ class NATDrafter(Drafter):
         self.statistics.drafter_masks += done * self.length
         return found
 
+    def iterate_captured(
+        self, rows: Rows, iterations: CapturedIterations, most: int
+    ) -> Optional[Repeated]:
+        """Draft and verify on a GPU; see :meth:`.Drafter.iterate_captured`."""
+        if self._state is None:
+            if self._too_late(self._batch, rows):
+                return None
+            self._read(self._batch)
+        before = [self._fed.get(index, 0) for index in rows.order]
+        new = max(length + 1 - fed for length, fed in zip(rows.host_lengths, before))
+        # More tokens than an iteration adds are fed by :meth:`propose` first.
+        if not CapturedBlock.supports(self, rows) or new > self.length + 1:
+            return None
+        block = CapturedBlock(self, self._state, rows.constraints.pad)
+        found = iterations.repeat(rows, most, block)
+        if found is None:
+            return None
+        last = found.outcome.added
+        fed = [length - added + 1 for length, added in zip(rows.host_lengths, last)]
+        self._state.keep(rows.lengths - rows.lengths.new_tensor(last) + 1, max(fed))
+        self._fed = dict(zip(rows.order, fed))
+        blocks = sum(len(counted) for _, _, counted in found.counts)
+        self.statistics.drafter_tokens += sum(fed) - sum(before)
+        self.statistics.drafter_blocks += blocks
+        self.statistics.drafter_masks += blocks * self.length
+        return found
+
     def _at_end(self, rows: Rows) -> bool:
         """Whether a row is where no position was learned for a draft."""
         return self.positions is not None and rows.longest + 1 >= self.positions
@@ -200,7 +235,7 @@ class NATDrafter(Drafter):
 
     def _describe(self, rows: Rows, new: int) -> List[Any]:
         """What the kernels are told, to feed at most ``new`` tokens a row and k masks."""
-        assert self._chain is not None
+        assert self.chain is not None
         call, state, buffer = self._call, self._state, self._buffers[self.length]
         call.block = self.length
         buffer.fit(rows.size, call)
@@ -208,7 +243,7 @@ class NATDrafter(Drafter):
         describe_rows(rows, call.rows)
         call.suppressed_id = rows.constraints.pad
         call.fed = state.lengths.data_ptr()
-        return [self._scratch, self.engine.stack, self._chain.native, ctypes.byref(call)]
+        return [self._scratch, self.engine.stack, self.chain.native, ctypes.byref(call)]
 
     def _note_fed(self, rows: Rows, lengths: Tensor) -> None:
         """All tokens of ``rows`` are in the cache, ``lengths`` of each."""
@@ -230,10 +265,10 @@ class NATDrafter(Drafter):
 
     def _chained(self, hidden: Tensor, rows: Rows) -> Draft:
         """A block whose tokens are chosen one after another."""
-        assert self._chain is not None
+        assert self.chain is not None
         last = rows.last().squeeze(1)
         if not self.with_scores:
-            drafted = self._chain.draft(hidden, last, self.confidence, rows.constraints.pad, rows)
+            drafted = self.chain.draft(hidden, last, self.confidence, rows.constraints.pad, rows)
             return self._stopped(Draft(*drafted))
 
         def rules(values: Tensor, position: int) -> None:
@@ -241,7 +276,7 @@ class NATDrafter(Drafter):
                 values, rows.lengths + position, rows.shortest + position, rows.longest + position
             )
 
-        tokens, scores = self._chain.choose(hidden, last, rows.constraints.pad, rules)
+        tokens, scores = self.chain.choose(hidden, last, rows.constraints.pad, rules)
         return Draft(tokens, confident(scores, self.confidence), scores)
 
     def _feed(self, rows: Rows, new: int) -> Tensor:
@@ -265,23 +300,40 @@ class NATDrafter(Drafter):
 
     def _feed_many(self, rows: Rows, new: int) -> Tensor:
         """Rows with different numbers of new tokens. (rows, k, dim)."""
-        state, k = self._state, self.length
-        counts = (rows.lengths + 1 - state.lengths).unsqueeze(1)  # (rows, 1) new tokens
+        state = self._state
+        self.engine.reach(state.longest, new)
+        self.engine.reach(rows.longest + 1, self.length)
+        block = self.arranged(rows.inputs, rows.lengths, state.lengths, new)
+        hidden = self.engine.forward(state, block.embedded, block.limits)
+        return hidden.gather(1, block.where)
+
+    def arranged(self, inputs: Tensor, lengths: Tensor, held: Tensor, new: int) -> "Arranged":
+        """What is fed where rows have different numbers of new tokens.
+
+        Nobody looks at any number: the tables of positions have to :meth:`reach
+        <.CachedDecoder.reach>` far enough.
+
+        Args:
+            inputs: (rows, …) all tokens of each row.
+            lengths: (rows,) tokens that are chosen, of ``lengths + 1`` that can be fed.
+            held: (rows,) tokens that the decoder has been fed.
+            new: tokens of the row that has most new ones; no row has more.
+        """
+        k, dim = self.length, self.engine.width
+        counts = (lengths + 1 - held).unsqueeze(1)  # (rows, 1) new tokens
         # The widest row decides; behind their masks, others feed undefined values.
         slot = torch.arange(new + k, device=counts.device)
-        source = (state.lengths.unsqueeze(1) + slot[:new]).clamp(max=rows.inputs.size(1) - 1)
-        tokens = self.engine.embed(rows.inputs.gather(1, source), state.lengths, state.longest)
-        masks = self.engine.embed_vectors(
-            self._masks().expand(rows.size, -1, -1), rows.lengths + 1, rows.longest + 1
-        )
-        where = counts + torch.arange(k, device=counts.device)  # (rows, k)
-        where = where.unsqueeze(2).expand(-1, -1, masks.size(2))
+        source = (held.unsqueeze(1) + slot[:new]).clamp(max=inputs.size(1) - 1)
+        tokens = self.engine.embed_within(inputs.gather(1, source), held)
+        masks = self._masks().expand(inputs.size(0), -1, -1)
+        masks = self.engine.embed_vectors_within(masks, lengths + 1)
+        where = counts + slot[:k]  # (rows, k)
+        where = where.unsqueeze(2).expand(-1, -1, dim)
         x = torch.cat([tokens, masks], dim=1).scatter(1, where, masks)
-        seen = (rows.lengths + 1 + k).unsqueeze(1)
-        own = state.lengths.unsqueeze(1) + slot + 1
+        seen = (lengths + 1 + k).unsqueeze(1)
+        own = held.unsqueeze(1) + slot + 1
         token = (slot < counts) if self.causal else torch.zeros_like(slot < counts)
-        limits = torch.where(token, own, seen)
-        return self.engine.forward(state, x, limits).gather(1, where)
+        return Arranged(x, torch.where(token, own, seen), where)
 
     def _masks(self) -> Tensor:
         """(1, k, dim) scaled mask vectors."""
@@ -293,6 +345,20 @@ class NATDrafter(Drafter):
             self._batch = self._batch.left(rows)
         else:
             self._state.select(rows)
+
+
+class Arranged(NamedTuple):
+    """New tokens and masks of rows, as a decoder is fed.
+
+    Attributes:
+        embedded: (rows, new + k, dim).
+        limits: (rows, new + k) long, slots that each of them sees.
+        where: (rows, k, dim) long, the index of each mask in its row.
+    """
+
+    embedded: Tensor
+    limits: Tensor
+    where: Tensor
 
 
 def learned_positions(decoder: Any) -> Optional[int]:

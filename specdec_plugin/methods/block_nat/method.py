@@ -131,6 +131,8 @@ def build_drafter(
         confidence = confidence or _CONFIDENCE
         kernels = setup.backend.supports(next(model.parameters()), torch.int8) is None
         dtype = torch.int8 if dtype is None and kernels else dtype
+    elif verified and setup.backend.static and not setup.on_cpu:
+        dtype = dtype or torch.float16
     drafter = NATDrafter(
         model,
         min(block_size or trained, trained),

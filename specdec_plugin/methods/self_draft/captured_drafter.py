@@ -1,14 +1,17 @@
 """Drafts of the verifier itself on a GPU: greedy steps in half precision, in one CUDA graph."""
 
-from typing import Any, Dict, Optional, Sequence
+from typing import Any, Dict, Hashable, Optional, Sequence
 
 import torch
 
+from ...decoding.captured_iterations import CapturedIterations, Lines
 from ...decoding.drafter import Drafter
+from ...decoding.native_verification import Repeated
 from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.verifier import Verifier
 from ...engine import CachedDecoder
 from ...engine.graphs.state import StaticState
+from ...engine.graphs.steps import greedy
 from ...errors import PluginError
 from ...vocab.clustered_projection import projection_by
 from ...vocab.clusters import Clusters
@@ -16,6 +19,45 @@ from ...vocab.clusters import Clusters
 #: k where none is given, and the shorter one that the loop may choose. One more is verified, and
 #: sizes are rounded to powers of two.
 BLOCK_SIZE, SHORT = 15, 7
+
+
+class CapturedSteps:
+    """Greedy steps of a copy; a :class:`.CapturedDraft`.
+
+    Its cache always holds all chosen tokens but the newest.
+
+    Args:
+        copy: the copy.
+        state: its batch.
+        tokens: k.
+        pad: a symbol that is not drafted.
+
+    Attributes:
+        tokens: k.
+        longest: see :class:`.CapturedDraft`.
+    """
+
+    def __init__(self, copy: CachedDecoder, state: StaticState, tokens: int, pad: int) -> None:
+        self._copy, self._state, self._pad = copy, state, pad
+        self.tokens = tokens
+        self.longest: Optional[int] = None  # the verifier has no more positions
+
+    def begin(self, lines: Lines) -> None:
+        """The cache is that of the lines."""
+
+    def prepare(self, longest: int) -> Hashable:
+        """See :class:`.CapturedDraft`."""
+        state, new = self._state, self.tokens + 1
+        self._room = state.with_room(longest + new - state.longest)
+        return *self._room, self._copy.reach(longest, new), self.tokens, self._pad
+
+    def draft(self, lines: Lines) -> Draft:
+        """See :class:`.CapturedDraft`."""
+        (tensors, visible), lengths = self._room, lines.lengths
+        tokens = greedy(
+            self._copy, tensors, lines.newest(), lengths, self.tokens, visible, self._pad
+        )
+        return Draft(tokens, torch.full_like(lengths, self.tokens))
 
 
 class CapturedDrafter(Drafter):
@@ -91,6 +133,19 @@ class CapturedDrafter(Drafter):
         self._proposed = True
         tokens = state.choose(self.copy, rows.last(), fed - 1, constraints.pad)
         return Draft(tokens, torch.full_like(rows.lengths, fed - 1))
+
+    def iterate_captured(
+        self, rows: Rows, iterations: CapturedIterations, most: int
+    ) -> Optional[Repeated]:
+        """See :meth:`.Drafter.iterate_captured`."""
+        if [self._read.get(index) for index in rows.order] != rows.host_lengths:
+            self._catch_up(rows)
+        self._state.keep(rows.lengths, rows.longest)
+        steps = CapturedSteps(self.copy, self._state, self.length, rows.constraints.pad)
+        found = iterations.repeat(rows, most, steps)
+        if found is not None:
+            self._read = dict(zip(rows.order, rows.host_lengths))
+        return found
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:
         """What was fed and accepted is in the cache."""

@@ -1,0 +1,129 @@
+"""A fairseq Transformer encoder on a GPU: one CUDA graph for sources of about one length."""
+
+from typing import Any, Dict, List, Mapping, Optional, Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..decoder_layer import FeedForward, Norm, attend, every_layer, linear_of
+from ..positions import PositionTable
+from ..weights import Packed
+from .rows_function import RowsFunction
+from .tensors import rounded
+
+#: Source positions are multiples of this.
+_GRAIN = 8
+
+
+class EncoderLayer:
+    """Self-attention and feed-forward.
+
+    Args:
+        layer: the fairseq layer, a plain one.
+        dtype: type to run in.
+    """
+
+    def __init__(self, layer: Any, dtype: torch.dtype) -> None:
+        own = layer.self_attn
+        self._heads, self._norm_first = own.num_heads, layer.normalize_before
+        self._in = linear_of(dtype, own.q_proj, own.k_proj, own.v_proj)
+        self._out = linear_of(dtype, own.out_proj)
+        self._norm = Norm(layer.self_attn_layer_norm, dtype)
+        self._feed_forward = FeedForward(layer, dtype)
+
+    def __call__(self, hidden: Tensor, rows: int, mask: Tensor) -> Tensor:
+        """Compute the layer.
+
+        Args:
+            hidden: (rows * src, dim); not changed.
+            rows: of the batch.
+            mask: (rows, 1, 1, src), 0 or -inf.
+
+        Returns:
+            (rows * src, dim).
+        """
+        before = self._norm(hidden) if self._norm_first else hidden
+        parts = self._in(before).view(rows, mask.size(3), 3, self._heads, -1)
+        queries, keys, values = parts.permute(2, 0, 3, 1, 4).unbind(0)
+        after = attend(queries, keys, values, mask, self._out).add_(hidden)
+        return self._feed_forward(after if self._norm_first else self._norm(after))
+
+
+class CapturedEncoder(Packed):
+    """Encodes with sources padded to few lengths.
+
+    Args:
+        encoder: fairseq's encoder, of plain layers and embeddings.
+    """
+
+    def __init__(self, encoder: Any) -> None:
+        super().__init__(encoder)
+        self.encoder = encoder
+        self.follow()
+
+    def _pack(self) -> None:
+        encoder, weight = self.encoder, self.encoder.embed_tokens.weight
+        dtype = weight.dtype
+        self._embedding, self._pad = weight.detach(), encoder.padding_idx
+        self._scale = float(encoder.embed_scale)
+        self._positions: Optional[PositionTable] = None
+        if encoder.embed_positions is not None:
+            self._positions = PositionTable(encoder.embed_positions, dtype)
+        norms = encoder.layernorm_embedding, encoder.layer_norm
+        self._first, self._last = (each and Norm(each, dtype) for each in norms)
+        self._layers = [EncoderLayer(layer, dtype) for layer in every_layer(encoder)]
+        self._run = RowsFunction(weight.device)
+
+    def __call__(self, net_input: Dict[str, Any]) -> Mapping[str, List[Tensor]]:
+        """Encode a batch.
+
+        Args:
+            net_input: fairseq's ``src_tokens`` (rows, src) and ``src_lengths`` (rows,).
+
+        Returns:
+            as fairseq, with anything at padded positions.
+
+        Raises:
+            PluginError: a learned position table ends before.
+        """
+        self.refresh()
+        tokens = net_input["src_tokens"]
+        length = tokens.size(1)
+        table: Optional[Tensor] = None
+        if self._positions is not None:
+            table = self._positions.reach(0, length)
+        wider = F.pad(tokens, (0, rounded(length, _GRAIN) - length), value=self._pad)
+        # What was captured reads the table that there was.
+        (encoded,) = self._run(
+            None if table is None else table.size(0),
+            lambda padded: self._encoded(padded, table),
+            wider,
+        )
+        return {
+            "encoder_out": [encoded[:, :length].transpose(0, 1).clone()],
+            "encoder_padding_mask": [tokens.eq(self._pad)],
+            "encoder_embedding": [],
+            "encoder_states": [],
+            "fc_results": [],
+            "src_tokens": [],
+            "src_lengths": [net_input["src_lengths"].view(-1, 1).int()],
+        }
+
+    def _encoded(self, tokens: Tensor, table: Optional[Tensor]) -> Sequence[Tensor]:
+        """((rows, src, dim),) of (rows, src) tokens, and (positions, dim) or None."""
+        real = tokens.ne(self._pad)
+        hidden = self._scale * torch.embedding(self._embedding, tokens)
+        if table is not None:
+            # fairseq numbers the symbols that are no padding, wherever that is.
+            numbers = (real.cumsum(1) - 1).clamp_(0, table.size(0) - 1)
+            hidden = hidden + torch.embedding(table, numbers)
+        if self._first is not None:
+            hidden = self._first(hidden)
+        mask = torch.where(real, 0.0, float("-inf")).to(hidden.dtype)[:, None, None, :]
+        shape, hidden = hidden.shape, hidden.flatten(0, 1)
+        for layer in self._layers:
+            hidden = layer(hidden, shape[0], mask)
+        if self._last is not None:
+            hidden = self._last(hidden)
+        return (hidden.view(shape),)

@@ -1,0 +1,85 @@
+"""Drafts of a block-NAT model on a GPU, without the host."""
+
+from typing import Any, Hashable, Optional
+
+import torch
+from torch import Tensor
+
+from ...decoding.captured_iterations import Lines
+from ...decoding.state import Draft, Rows
+from ...engine.graphs.cache import StaticCache
+from ...engine.graphs.state import StaticState
+from .chain import confident
+
+
+class CapturedBlock:
+    """Drafts a block for each row; a :class:`.CapturedDraft`.
+
+    Each row is fed k + 1 new tokens, of which an iteration makes as many at most, and k masks.
+
+    Args:
+        drafter: a :class:`.drafter.NATDrafter`.
+        state: its batch.
+        pad: a symbol that is not drafted.
+
+    Attributes:
+        tokens: k.
+        longest: see :class:`.CapturedDraft`.
+    """
+
+    def __init__(self, drafter: Any, state: StaticState, pad: int) -> None:
+        self._drafter, self._state, self._pad = drafter, state, pad
+        self.tokens: int = drafter.length
+        # A block begins one position behind the tokens before it.
+        self.longest: Optional[int] = drafter.positions and drafter.positions - 2
+
+    @staticmethod
+    def supports(drafter: Any, rows: Rows) -> bool:
+        """Whether new tokens are all that is fed, and nothing is drawn."""
+        return drafter.causal and not drafter.with_scores and rows.sampler is None
+
+    def begin(self, lines: Lines) -> None:
+        """See :class:`.CapturedDraft`."""
+        held = self._state.lengths
+        lines.held[: held.size(0)].copy_(held)
+        lines.held[held.size(0) :].zero_()
+
+    def prepare(self, longest: int) -> Hashable:
+        """See :class:`.CapturedDraft`."""
+        state, k = self._state, self.tokens
+        tensors, visible = state.with_room(longest + 2 * k + 2 - state.longest)
+        table = self._drafter.engine.reach(longest + 1, k + 1)
+        self._room = tensors, visible
+        return tensors, visible, table, k, self._drafter.confidence
+
+    def draft(self, lines: Lines) -> Draft:
+        """See :class:`.CapturedDraft`."""
+        drafter, (tensors, visible) = self._drafter, self._room
+        count, slots = lines.lengths.size(0), tensors.slots[:visible]
+        block = drafter.arranged(lines.inputs, lines.lengths, lines.held, self.tokens + 1)
+        cache = StaticCache(tensors, count)
+        cache.look(lines.held, block.embedded.size(1), slots)
+        states = drafter.engine.run_layers(
+            block.embedded.flatten(0, 1),
+            count,
+            cache,
+            tensors.mask(slots < block.limits.unsqueeze(2)),
+            tensors.source_kv[:, :count],
+            tensors.source_mask[:count],
+        )
+        states = states.view(count, block.embedded.size(1), -1).gather(1, block.where)
+        draft = self._chosen(states, lines)
+        lines.held.copy_(lines.lengths + 1)
+        return draft
+
+    def _chosen(self, states: Tensor, lines: Lines) -> Draft:
+        """The drafts of (rows, k, dim) states."""
+        drafter, last = self._drafter, lines.newest().squeeze(1)
+        if drafter.chain is not None and drafter.confidence <= 0:
+            tokens = drafter.chain.best(states, last)
+            return Draft(tokens, torch.full_like(last, self.tokens))
+        if drafter.chain is not None:
+            tokens, scores = drafter.chain.choose(states, last, self._pad)
+        else:
+            tokens, scores = drafter.engine.projection.best_of(states, 1.0, self._pad)
+        return Draft(tokens, confident(scores, drafter.confidence))
