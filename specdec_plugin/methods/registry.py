@@ -44,6 +44,9 @@ from ..fairseq_compat.options import flag_of, task_options
 from .options import VerifierOptions, option
 from .setup import Setup
 
+#: Rows up to which drafts are tried at once where they may pay with any number. On an H200, drafts
+#: of the shipped drafter took 1.2 times the time of none with 32 rows, and 0.7 times with one.
+_PROMISING = 4
 #: The beams of methods that have several, in ``specdec-bench``.
 BENCH_BEAM = 5
 #: Flags that fairseq's own search, without ``--decoding``, reads too.
@@ -167,7 +170,8 @@ class Method(ABC):
         measured = isinstance(step, VerifiedStep) and step.rule.exact and not given
         if drafter is None or not measured:
             return FixedGate(rows)
-        return Guard(rows, len(drafter.lengths) or 1, working_clock)
+        promising = _PROMISING if rows is None else rows
+        return Guard(promising, len(drafter.lengths) or 1, working_clock)
 
     @classmethod
     def rule(cls, setup: Setup) -> Rule:

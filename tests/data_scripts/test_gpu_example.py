@@ -1,15 +1,19 @@
 """examples/gpu/run.sh on a CPU, with tiny models."""
 
+import gzip
 import json
 import shutil
+import statistics
 from functools import partial
 from pathlib import Path
+from typing import Dict
 
 import pytest
 
 from tests.support.command_lines import Corpus, run_example
 
 run = partial(run_example, "gpu")
+PUBLISHED = Path(__file__).parents[2] / "examples" / "gpu"
 TINY = dict(
     DEVICE="cpu", CHECKED="4", CHECKED_ALONE="4", PROCESSES="2", SENTENCES="4", MANY="4",
     BATCHES="1,2", VOCABULARY="320", WIDTH="1", CLUSTERS="4", STATES="200", TOP_K="2",
@@ -45,6 +49,25 @@ def test_from_text_to_tables(
     assert timed["settings"]["symbols"] == 320
     again = run(text, output, MODELS=str(models), **TINY)
     assert again.returncode == 0, again.stderr
+
+
+def test_the_published_latencies_are_those_of_the_journal() -> None:
+    with gzip.open(PUBLISHED / "results" / "latency.jsonl.gz", "rt") as lines:
+        records = [json.loads(line) for line in lines][1:]
+    seconds: Dict[str, Dict[int, float]] = {}
+    for each in records:
+        seconds.setdefault(each["method"], {})[each["batch"]] = each["seconds"]
+    common = sorted(set.intersection(*map(set, seconds.values())))
+    rows = [seconds[name] for name in seconds]
+    expected = [1e3 * statistics.median(row[batch] for batch in common) for row in rows]
+    text = (PUBLISHED / "README.md").read_text("utf-8").split("| method | ms |")[1]
+    table = [line.strip("| ").split(" | ") for line in text.splitlines()[2 : 2 + len(rows)]]
+    assert [row[1] for row in table] == [f"{each:.1f}" for each in expected]
+    bases = ["fairseq beam 5", "fairseq beam 1", "greedy", "greedy"]
+    for row, own in zip(table, rows):
+        for base, batches, shown in zip(bases, [common] * 3 + [common[40:]], row[2:]):
+            ratio = statistics.median(seconds[base][batch] / own[batch] for batch in batches)
+            assert shown == f"{ratio:.2f}"
 
 
 def test_refusals(tmp_path: Path) -> None:

@@ -110,3 +110,12 @@ def test_a_drafter_that_could_not_be_trained_is_not_built(option, value, words):
 def test_the_type_is_that_of_the_verifier(built):
     generator = built([tiny.model(1)], drafter_model("causal"), drafter_dtype="bfloat16")
     assert generator.loop.drafter.engine.weight_type == torch.bfloat16
+
+
+def test_drafts_of_large_batches_are_tried_late_on_a_gpu(built, monkeypatch):
+    """With many rows, the first trial waits until it can hardly lose more than its share."""
+    monkeypatch.setattr(method_setup.Setup, "on_cpu", False)
+    made = built([tiny.model(1)], drafter_model("causal"), TorchBackend())
+    assert made.loop.gate.promising == 4
+    made = built([tiny.model(1)], drafter_model("causal"), TorchBackend(), draft_rows=0)
+    assert made.loop.gate.max_rows is None
