@@ -24,7 +24,7 @@ Settings, as variables:
   BATCHES=8,32,128   sentences a batch
   VOCABULARY=128000 WIDTH=2   symbols of a model whose projection is clustered, and how many times
                      as wide it is as MODELS; VOCABULARY=0: none
-  CLUSTERS=500 TOP_K=3 NEIGHBOURS=16 STATES=300000   of its clusters
+  CLUSTERS=500 TOP_K=3 NEIGHBOURS=16 STATES=70000   of its clusters
   LAYERS=12 DIM=1024 SYMBOLS=128000 LENGTH=40 FEW=16   of a big model with random weights, the
                      tokens of its outputs, and the sentences that are timed; LAYERS=0: none
   STEPS="models check one many projection large big samples"   what is done
@@ -79,7 +79,7 @@ make_large() {
         --width "${WIDTH:-2}" --symbols "$vocabulary" --output "$large/model.pt"
     [ -e "$large/clusters.pt" ] || specdec-cluster-vocab "$large/bin" -s "$src" -t "$tgt" \
         --user-dir "$plugin" --path "$large/model.pt" --gen-subset train $(on_cpu) \
-        --states "${STATES:-300000}" --clusters "${CLUSTERS:-500}" --top-k "${TOP_K:-3}" \
+        --states "${STATES:-70000}" --clusters "${CLUSTERS:-500}" --top-k "${TOP_K:-3}" \
         --neighbours "${NEIGHBOURS:-16}" --output "$large/clusters.pt"
 }
 

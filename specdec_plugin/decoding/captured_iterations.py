@@ -126,7 +126,7 @@ class CapturedDraft(Protocol):
         """Get ready for rows of at most so many tokens.
 
         Returns:
-            what the work depends on, with the tensors that it reads.
+            what the work depends on, with the serial numbers of tensors that it reads.
         """
 
     def draft(self, lines: Lines) -> Draft:

@@ -12,7 +12,7 @@ from .backend import Backend, choose_backend
 from .decoder_layer import every_layer, unusual_attention, unusual_linear
 from .graphs.encoder import CapturedEncoder
 from .native_layers import NativeLayers
-from .positions import PositionTable
+from .positions import POSITIONS, PositionTable
 from .ragged_encoding import RaggedEncoding
 from .spans import Spans, amid
 from .weights import Packed
@@ -163,7 +163,12 @@ def unusual_encoder(encoder: nn.Module) -> Optional[str]:
 
 def _embeds_plainly(encoder: Any) -> bool:
     """Whether tokens are looked up in a table, scaled, given positions and normalised."""
-    return type(encoder.embed_tokens) is nn.Embedding and encoder.quant_noise is None
+    for name in ("forward_embedding", "forward_torchscript"):
+        if getattr(type(encoder), name) is not getattr(TransformerEncoderBase, name):
+            return False
+    table = encoder.embed_positions
+    known = table is None or isinstance(table, POSITIONS)
+    return known and type(encoder.embed_tokens) is nn.Embedding and encoder.quant_noise is None
 
 
 def _unusual(layer: nn.Module) -> Optional[str]:

@@ -9,6 +9,9 @@ from torch import Tensor, nn
 
 from ..errors import PluginError
 
+#: Tables that are known here.
+POSITIONS = (LearnedPositionalEmbedding, SinusoidalPositionalEmbedding)
+
 
 class PositionTable:
     """Vectors of the positions 0, 1, … of a stack's input, whatever the tokens are.

@@ -2,8 +2,11 @@
 
 import pytest
 import torch
+from fairseq.models.transformer import TransformerEncoder
 
+from specdec_plugin.engine import GraphBackend
 from specdec_plugin.engine.encoder import FastEncoder, build_encoder
+from specdec_plugin.engine.graphs import encoder
 from specdec_plugin.errors import PluginError
 from tests.support.architectures import VOCABULARY, build_model
 
@@ -90,3 +93,41 @@ def test_notices_changed_weights(backend):
         model.encoder.layers[0].fc1.weight.add_(1)
         expected = model.encoder.forward_torchscript(batch)["encoder_out"][0]
     torch.testing.assert_close(encode(batch)["encoder_out"][0], expected, atol=1e-5, rtol=1e-5)
+
+
+class Shifted(TransformerEncoder):
+    """Adds something to each vector."""
+
+    def forward_embedding(self, src_tokens, token_embedding=None):
+        x, embed = super().forward_embedding(src_tokens, token_embedding)
+        return x + 0.5, embed
+
+
+def test_an_embedding_of_its_own_is_used(backend):
+    model = build_model()
+    model.encoder.__class__ = Shifted
+    batch = net_input([7, 5])
+    found = build_encoder(model, backend=backend)(batch)
+    with torch.no_grad():
+        expected = model.encoder.forward_torchscript(batch)
+    real = batch["src_tokens"].ne(1).t()
+    torch.testing.assert_close(
+        found["encoder_out"][0][real], expected["encoder_out"][0][real], atol=1e-5, rtol=1e-5
+    )
+
+
+def test_outputs_of_large_batches_are_not_kept(monkeypatch):
+    monkeypatch.setattr(encoder, "_MOST", 20)
+    model = build_model()
+    encode = build_encoder(model, backend=GraphBackend())
+    kept = []
+    run = encode._run
+    encode._run = lambda *told: kept.append(1) or run(*told)
+    for lengths in ([9], [9, 7, 3]):
+        batch = net_input(lengths)
+        with torch.no_grad():
+            expected = model.encoder.forward_torchscript(batch)["encoder_out"][0]
+            found = encode(batch)["encoder_out"][0]
+        real = batch["src_tokens"].ne(1).t()
+        torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
+    assert len(kept) == 1

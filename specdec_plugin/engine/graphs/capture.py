@@ -14,8 +14,8 @@ logger = logging.getLogger(__name__)
 #: The run of some work in which it is captured: what is done once takes no graph's memory.
 CAPTURED_AT = 2
 
-#: CUDA allows one capture at a time in a process.
-_ONE_AT_A_TIME = threading.Lock()
+#: CUDA allows one capture at a time in a process. Nobody else may use its stream meanwhile.
+_ONE_AT_A_TIME = threading.RLock()
 
 
 class Graphs:
@@ -41,6 +41,8 @@ class Graphs:
         self._stream: Any = None
         self._pool: Any = None
         self._keeper: Any = None
+        self._last: Any = None  # the stream of the last replay
+        self._order = threading.Lock()
 
     @classmethod
     def of(cls, device: torch.device) -> "Graphs":
@@ -55,8 +57,17 @@ class Graphs:
         if not self.usable:
             work()
             return
-        with self._on_stream():
+        with _ONE_AT_A_TIME, self._on_stream():
             work()
+
+    def replay(self, graph: Any) -> None:
+        """Replay a graph on the current stream, behind other graphs: they share memory."""
+        with self._order:
+            current = torch.cuda.current_stream(self.device)
+            if self._last is not None and current != self._last:
+                current.wait_stream(self._last)
+            graph.replay()
+            self._last = current
 
     def capture(self, work: Callable[[], None]) -> Optional[Any]:
         """The graph of ``work``, which :meth:`run` has run before; None if it cannot be captured.
@@ -75,6 +86,8 @@ class Graphs:
                 if self._keeper is None:
                     self._keep_pool()
                 return self._recorded(work)
+        except torch.cuda.OutOfMemoryError:
+            return None  # there may be memory later
         except RuntimeError as error:
             self.usable = False
             logger.warning(
@@ -101,17 +114,18 @@ class Graphs:
     @contextlib.contextmanager
     def _on_stream(self) -> Iterator[None]:
         """Use the stream of the captures; it waits for what is queued, and is waited for."""
-        if self._stream is None:
-            self._stream = torch.cuda.Stream(self.device)
-            self._pool = torch.cuda.graph_pool_handle()
-        current = torch.cuda.current_stream(self.device)
-        self._stream.wait_stream(current)
-        torch.cuda.set_stream(self._stream)
-        try:
-            yield
-        finally:
-            torch.cuda.set_stream(current)
-            current.wait_stream(self._stream)
+        with torch.cuda.device(self.device):
+            if self._stream is None:
+                self._stream = torch.cuda.Stream(self.device)
+                self._pool = torch.cuda.graph_pool_handle()
+            current = torch.cuda.current_stream(self.device)
+            self._stream.wait_stream(current)
+            torch.cuda.set_stream(self._stream)
+            try:
+                yield
+            finally:
+                torch.cuda.set_stream(current)
+                current.wait_stream(self._stream)
 
 
 @contextlib.contextmanager
@@ -153,12 +167,12 @@ class Replayed:
             work: the same in each call. It must not wait for the device, and what it does on the
                 host must be the same each time.
         """
-        self._runs += 1
-        if self._graph is None and self._runs >= self._at and self._graphs.usable:
-            if self._runs == 1:
+        if self._graph is None and self._runs + 1 >= self._at and self._graphs.usable:
+            if self._runs == 0:
                 self._graphs.run(work)
             self._graph = self._graphs.capture(work)
         if self._graph is None:
             self._graphs.run(work)
         else:
-            self._graph.replay()
+            self._graphs.replay(self._graph)
+        self._runs += 1  # a run that fails is none

@@ -14,6 +14,9 @@ from .tensors import rounded
 
 #: Source positions are multiples of this.
 _GRAIN = 8
+#: Source symbols of a batch, padding among them, up to which a graph pays. What it gives stays in
+#: memory, and with more symbols the host is not what takes the time.
+_MOST = 2048
 
 
 class EncoderLayer:
@@ -93,15 +96,19 @@ class CapturedEncoder(Packed):
         table: Optional[Tensor] = None
         if self._positions is not None:
             table = self._positions.reach(0, length)
-        wider = F.pad(tokens, (0, rounded(length, _GRAIN) - length), value=self._pad)
-        # What was captured reads the table that there was.
-        (encoded,) = self._run(
-            None if table is None else table.size(0),
-            lambda padded: self._encoded(padded, table),
-            wider,
-        )
+        if tokens.numel() > _MOST:
+            (encoded,) = self._encoded(tokens, table)
+        else:
+            wider = F.pad(tokens, (0, rounded(length, _GRAIN) - length), value=self._pad)
+            # What was captured reads the table that there was.
+            (encoded,) = self._run(
+                None if table is None else table.size(0),
+                lambda padded: self._encoded(padded, table),
+                wider,
+            )
+            encoded = encoded[:, :length].clone()
         return {
-            "encoder_out": [encoded[:, :length].transpose(0, 1).clone()],
+            "encoder_out": [encoded.transpose(0, 1)],
             "encoder_padding_mask": [tokens.eq(self._pad)],
             "encoder_embedding": [],
             "encoder_states": [],

@@ -3,6 +3,7 @@
 A CUDA graph reads and writes the tensors that it was captured with.
 """
 
+import itertools
 import weakref
 from collections import OrderedDict
 from typing import Any, Callable, Dict, Hashable, NamedTuple
@@ -88,6 +89,10 @@ class Calls:
         return found
 
 
+#: Numbers of sets of tensors.
+_SERIALS = itertools.count()
+
+
 class StaticTensors:
     """The tensors of a batch, and what is done with them.
 
@@ -103,10 +108,11 @@ class StaticTensors:
         lengths: (sentences * beams,) long, what each row has in the cache.
         slots: (capacity,) long: 0, 1, …
         calls: what works on them.
+        serial: a number that no others have, to name them where they shall not be kept.
     """
 
     def __init__(self, sizes: Sizes, shape: Shape, graphs: Graphs) -> None:
-        self.sizes, self.graphs = sizes, graphs
+        self.sizes, self.graphs, self.serial = sizes, graphs, next(_SERIALS)
         layers, heads, head_dim, dtype, device = shape
         rows = sizes.sentences * sizes.beams
         with torch.inference_mode(False):

@@ -36,7 +36,8 @@ class CapturedBlock:
     @staticmethod
     def supports(drafter: Any, rows: Rows) -> bool:
         """Whether new tokens are all that is fed, and nothing is drawn."""
-        return drafter.causal and not drafter.with_scores and rows.sampler is None
+        fits = drafter.positions is None or drafter.length < drafter.positions
+        return fits and drafter.causal and not drafter.with_scores and rows.sampler is None
 
     def begin(self, lines: Lines) -> None:
         """See :class:`.CapturedDraft`."""
@@ -50,7 +51,7 @@ class CapturedBlock:
         tensors, visible = state.with_room(longest + 2 * k + 2 - state.longest)
         table = self._drafter.engine.reach(longest + 1, k + 1)
         self._room = tensors, visible
-        return tensors, visible, table, k, self._drafter.confidence
+        return tensors.serial, visible, table, k, self._drafter.confidence
 
     def draft(self, lines: Lines) -> Draft:
         """See :class:`.CapturedDraft`."""
@@ -67,7 +68,7 @@ class CapturedBlock:
             tensors.source_kv[:, :count],
             tensors.source_mask[:count],
         )
-        states = states.view(count, block.embedded.size(1), -1).gather(1, block.where)
+        states = block.at_masks(states.view(count, block.embedded.size(1), -1))
         draft = self._chosen(states, lines)
         lines.held.copy_(lines.lengths + 1)
         return draft

@@ -304,8 +304,7 @@ class NATDrafter(Drafter):
         self.engine.reach(state.longest, new)
         self.engine.reach(rows.longest + 1, self.length)
         block = self.arranged(rows.inputs, rows.lengths, state.lengths, new)
-        hidden = self.engine.forward(state, block.embedded, block.limits)
-        return hidden.gather(1, block.where)
+        return block.at_masks(self.engine.forward(state, block.embedded, block.limits))
 
     def arranged(self, inputs: Tensor, lengths: Tensor, held: Tensor, new: int) -> "Arranged":
         """What is fed where rows have different numbers of new tokens.
@@ -319,7 +318,7 @@ class NATDrafter(Drafter):
             held: (rows,) tokens that the decoder has been fed.
             new: tokens of the row that has most new ones; no row has more.
         """
-        k, dim = self.length, self.engine.width
+        k = self.length
         counts = (lengths + 1 - held).unsqueeze(1)  # (rows, 1) new tokens
         # The widest row decides; behind their masks, others feed undefined values.
         slot = torch.arange(new + k, device=counts.device)
@@ -327,9 +326,8 @@ class NATDrafter(Drafter):
         tokens = self.engine.embed_within(inputs.gather(1, source), held)
         masks = self._masks().expand(inputs.size(0), -1, -1)
         masks = self.engine.embed_vectors_within(masks, lengths + 1)
-        where = counts + slot[:k]  # (rows, k)
-        where = where.unsqueeze(2).expand(-1, -1, dim)
-        x = torch.cat([tokens, masks], dim=1).scatter(1, where, masks)
+        where = (counts + slot[:k]).unsqueeze(2)
+        x = torch.cat([tokens, masks], dim=1).scatter(1, where.expand_as(masks), masks)
         seen = (lengths + 1 + k).unsqueeze(1)
         own = held.unsqueeze(1) + slot + 1
         token = (slot < counts) if self.causal else torch.zeros_like(slot < counts)
@@ -353,12 +351,16 @@ class Arranged(NamedTuple):
     Attributes:
         embedded: (rows, new + k, dim).
         limits: (rows, new + k) long, slots that each of them sees.
-        where: (rows, k, dim) long, the index of each mask in its row.
+        where: (rows, k, 1) long, the index of each mask in its row.
     """
 
     embedded: Tensor
     limits: Tensor
     where: Tensor
+
+    def at_masks(self, states: Tensor) -> Tensor:
+        """(rows, k, any) of states (rows, new + k, any)."""
+        return states.gather(1, self.where.expand(-1, -1, states.size(2)))
 
 
 def learned_positions(decoder: Any) -> Optional[int]:

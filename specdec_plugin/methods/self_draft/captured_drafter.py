@@ -48,8 +48,9 @@ class CapturedSteps:
     def prepare(self, longest: int) -> Hashable:
         """See :class:`.CapturedDraft`."""
         state, new = self._state, self.tokens + 1
-        self._room = state.with_room(longest + new - state.longest)
-        return *self._room, self._copy.reach(longest, new), self.tokens, self._pad
+        tensors, visible = self._room = state.with_room(longest + new - state.longest)
+        table = self._copy.reach(longest, new)
+        return tensors.serial, visible, table, self.tokens, self._pad
 
     def draft(self, lines: Lines) -> Draft:
         """See :class:`.CapturedDraft`."""

@@ -1,5 +1,6 @@
 """What is captured, and when. The graphs themselves need a GPU: tests/gpu."""
 
+import contextlib
 import gc
 import logging
 
@@ -32,6 +33,9 @@ class Counting(Graphs):
         self.captured += 1
         return Graph(work)
 
+    def replay(self, graph):
+        graph.replay()
+
 
 @pytest.mark.parametrize("at", [1, 2, 5])
 def test_work_is_captured_once(at):
@@ -41,6 +45,24 @@ def test_work_is_captured_once(at):
     for run in range(1, at + 4):
         replayed(lambda: done.append(1))
         assert len(done) == run + (at == 1) and graphs.captured == (run >= at)
+
+
+def test_a_run_that_failed_is_not_the_one_before_a_capture():
+    """What a first run makes, such as results that stay, must not come from a capture."""
+    graphs, done = Counting(), []
+    replayed = Replayed(graphs)
+
+    def work():
+        done.append(1)
+        if len(done) == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        replayed(work)
+    replayed(work)
+    assert graphs.captured == 0
+    replayed(work)
+    assert graphs.captured == 1 and len(done) == 3
 
 
 def test_nothing_is_captured_on_a_cpu():
@@ -85,6 +107,7 @@ def test_what_cannot_be_captured_runs(monkeypatch, caplog):
     set_stream(usual)
     fakes = {"CUDAGraph": Refused, "Stream": Stream, "set_stream": set_stream}
     fakes |= {"current_stream": lambda device: usual, "graph_pool_handle": lambda: (0, 1)}
+    fakes |= {"device": contextlib.nullcontext}
     for name, fake in fakes.items():
         monkeypatch.setattr(capture.torch.cuda, name, fake)
     graphs, done = Graphs(torch.device("cpu")), []
@@ -100,6 +123,41 @@ def test_what_cannot_be_captured_runs(monkeypatch, caplog):
         "permitted when stream is capturing"
     ]
     assert Stream.current is usual and gc.isenabled() and graphs.seconds > 0
+
+
+class Full(Refused):
+    """Stands for a CUDA graph that finds no memory."""
+
+    def capture_end(self):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory")
+
+
+def test_without_memory_a_capture_is_tried_again(monkeypatch):
+    usual = Stream()
+    fakes = {"CUDAGraph": Full, "Stream": Stream, "set_stream": lambda stream: None}
+    fakes |= {"current_stream": lambda device: usual, "graph_pool_handle": lambda: (0, 1)}
+    fakes |= {"device": contextlib.nullcontext}
+    for name, fake in fakes.items():
+        monkeypatch.setattr(capture.torch.cuda, name, fake)
+    graphs, done = Graphs(torch.device("cpu")), []
+    graphs.usable = True
+    replayed = Replayed(graphs)
+    for _ in range(4):
+        replayed(lambda: done.append(1))
+    assert graphs.usable and len(done) == 4
+
+
+def test_replays_on_two_streams_follow_one_another(monkeypatch):
+    """Graphs share memory for what they compute on the way."""
+    waited, streams = [], [Stream(), Stream()]
+    monkeypatch.setattr(Stream, "wait_stream", lambda self, other: waited.append((self, other)))
+    graphs = Graphs(torch.device("cpu"))
+    for number in (0, 0, 1, 0):
+        monkeypatch.setattr(
+            capture.torch.cuda, "current_stream", lambda device, number=number: streams[number]
+        )
+        graphs.replay(Graph(lambda: None))
+    assert waited == [(streams[1], streams[0]), (streams[0], streams[1])]
 
 
 def test_captures_take_no_working_time(monkeypatch):
