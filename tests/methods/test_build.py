@@ -6,7 +6,7 @@ from argparse import Namespace
 import pytest
 import torch
 
-from specdec_plugin.engine import TorchBackend
+from specdec_plugin.engine import GraphBackend, TorchBackend
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
 from specdec_plugin.methods import setup as method_setup
@@ -119,3 +119,15 @@ def test_drafts_of_large_batches_are_tried_late_on_a_gpu(built, monkeypatch):
     assert made.loop.gate.promising == 4
     made = built([tiny.model(1)], drafter_model("causal"), TorchBackend(), draft_rows=0)
     assert made.loop.gate.max_rows is None
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_a_drafter_whose_states_have_another_size(built, rows):
+    """Several rows' masks are gathered from states that are narrower than what was fed."""
+    model, sample = tiny.model(1), tiny.sample([3, 5, 2][:rows])
+    drafter = drafter_model("causal", decoder_output_dim=10)
+    for backend in (TorchBackend(), GraphBackend()):
+        ours = built([model], drafter, backend, draft_rows=0)
+        found = [row[0] for row in ours.generate([model], sample)]
+        assert_same(found, reference([model], sample, max_len_b=12))
+        assert ours.statistics.draft_lengths.total() > 0
