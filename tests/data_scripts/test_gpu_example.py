@@ -1,12 +1,13 @@
 """examples/gpu/run.sh on a CPU, with tiny models."""
 
 import gzip
+import itertools
 import json
 import shutil
 import statistics
 from functools import partial
 from pathlib import Path
-from typing import Dict
+from typing import Dict, List
 
 import pytest
 
@@ -51,6 +52,40 @@ def test_from_text_to_tables(
     assert again.returncode == 0, again.stderr
 
 
+def rows_of(text: str, head: str) -> List[List[str]]:
+    """The cells of a Markdown table, row by row, without its heads."""
+    lines = text.split(head)[1].splitlines()[2:]
+    return [line.strip("| ").split(" | ") for line in itertools.takewhile(bool, lines)]
+
+
+def test_the_published_projections_are_those_of_the_run() -> None:
+    printed = (PUBLISHED / "results" / "projection.txt").read_text("utf-8")
+    found: Dict[str, List[str]] = {}
+    for row in rows_of(printed, "| d | rows |"):
+        found.setdefault(row[0], []).append(row[6])
+    table = rows_of((PUBLISHED / "README.md").read_text("utf-8"), "| d | 1 row |")
+    assert {row[0]: row[1:] for row in table} == found
+
+
+def test_the_published_batches_are_those_of_the_run() -> None:
+    printed = (PUBLISHED / "results" / "batches-of-32.txt").read_text("utf-8")
+    rows = {row[0]: row[1:] for row in rows_of(printed, "| method | p50 ms |")}
+    seconds = {name: float(row[0]) for name, row in rows.items()}
+    text = (PUBLISHED / "README.md").read_text("utf-8")
+    assert f"`greedy` {rows['greedy'][4]} × fairseq beam 1" in text
+    assert f"and {seconds['ctranslate2'] / seconds['greedy']:.2f} times as fast" in text
+    assert f"`beam` 5 {seconds['ctranslate2 beam 5'] / seconds['beam']:.2f} times" in text
+    assert f"{rows['specdec'][5]} of greedy's speed" in text
+
+
+def test_the_published_checks_found_no_difference() -> None:
+    for size, sentences in (("64", "1,975"), ("1", "200")):
+        printed = (PUBLISHED / "results" / f"identity-{size}.txt").read_text("utf-8")
+        rows = rows_of(printed, "| method | compared with |")
+        assert len(rows) == 8
+        assert all(row[2:6] == [sentences, sentences, "0", "0"] for row in rows)
+
+
 def test_the_published_latencies_are_those_of_the_journal() -> None:
     with gzip.open(PUBLISHED / "results" / "latency.jsonl.gz", "rt") as lines:
         records = [json.loads(line) for line in lines][1:]
@@ -60,8 +95,7 @@ def test_the_published_latencies_are_those_of_the_journal() -> None:
     common = sorted(set.intersection(*map(set, seconds.values())))
     rows = [seconds[name] for name in seconds]
     expected = [1e3 * statistics.median(row[batch] for batch in common) for row in rows]
-    text = (PUBLISHED / "README.md").read_text("utf-8").split("| method | ms |")[1]
-    table = [line.strip("| ").split(" | ") for line in text.splitlines()[2 : 2 + len(rows)]]
+    table = rows_of((PUBLISHED / "README.md").read_text("utf-8"), "| method | ms |")
     assert [row[1] for row in table] == [f"{each:.1f}" for each in expected]
     bases = ["fairseq beam 5", "fairseq beam 1", "greedy", "greedy"]
     for row, own in zip(table, rows):
