@@ -308,8 +308,8 @@ class _Run:
     def _likely(self, bound: int) -> bool:
         """Whether a row that may have so many tokens is likely to have no end yet.
 
-        An iteration behind the end of a single row is in vain. A step costs little more than to
-        wait for the outcome of the one before, but a draft costs several times as much.
+        An iteration after the end of a single row is wasted. Without a draft, that costs little
+        more than a wait for the outcome before. With one, it costs several times as much.
         """
         if self._drafter is None or self._rows.size > 1:
             return True
@@ -338,7 +338,7 @@ class _Run:
         lines.host.push(lines.table)
 
     def _look(self) -> None:
-        """Read how the oldest unread iteration turned out."""
+        """Read how the oldest unread iteration turned out: an iteration's one wait."""
         table = self._lines.host.pop()[: self._rows.size].tolist()
         self._counts.append(table)
         self._longest = max(row[_LENGTH] for row in table)
@@ -347,7 +347,7 @@ class _Run:
             self._idle[number] += row[_ADDED] == 0
 
     def _finish(self) -> Repeated:
-        """Let the rows have what was done."""
+        """Let the rows have what was done. The host waits once more for all iterations."""
         rows = self._rows
         # Of each row its last iteration before it ended.
         last = [next(row for row in reversed(each) if row[_ADDED]) for each in zip(*self._counts)]

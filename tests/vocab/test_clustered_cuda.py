@@ -5,7 +5,6 @@ Without a GPU they are interpreted, if TRITON_INTERPRET=1 was set before PyTorch
 
 import logging
 import math
-import os
 
 import pytest
 import torch
@@ -17,6 +16,7 @@ from specdec_plugin.vocab.clustered_linear import ClusteredLinear
 from specdec_plugin.vocab.clustered_projection import ClusteredProjection
 from tests.support import made
 from tests.support.architectures import VOCABULARY, build_model
+from tests.support.kernels import device_of_kernels
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
@@ -24,12 +24,7 @@ pytestmark = pytest.mark.usefixtures("seeded")
 @pytest.fixture(scope="module")
 def device():
     """Where the kernels run."""
-    pytest.importorskip("triton", reason="Triton is not installed")
-    if os.environ.get("TRITON_INTERPRET") == "1":
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        pytest.skip("there is no GPU here; TRITON_INTERPRET=1 runs this test without")
-    return torch.device("cuda")
+    return device_of_kernels()
 
 
 def both(device, dtype, with_bias, clusters, dim):

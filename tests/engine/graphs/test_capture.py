@@ -97,6 +97,18 @@ class Refused:
         raise RuntimeError("operation not permitted when stream is capturing")
 
 
+def capturing(monkeypatch, graph, usual, set_stream):
+    """What captures on a CPU, with stand-ins for CUDA's graphs and streams."""
+    fakes = {"CUDAGraph": graph, "Stream": Stream, "set_stream": set_stream}
+    fakes |= {"current_stream": lambda device: usual, "graph_pool_handle": lambda: (0, 1)}
+    fakes |= {"device": contextlib.nullcontext}
+    for name, fake in fakes.items():
+        monkeypatch.setattr(capture.torch.cuda, name, fake)
+    graphs = Graphs(torch.device("cpu"))
+    graphs.usable = True
+    return graphs
+
+
 def test_what_cannot_be_captured_runs(monkeypatch, caplog):
     """The error is told once, and ends all further tries; nothing else has changed."""
     usual = Stream()
@@ -105,13 +117,7 @@ def test_what_cannot_be_captured_runs(monkeypatch, caplog):
         Stream.current = stream
 
     set_stream(usual)
-    fakes = {"CUDAGraph": Refused, "Stream": Stream, "set_stream": set_stream}
-    fakes |= {"current_stream": lambda device: usual, "graph_pool_handle": lambda: (0, 1)}
-    fakes |= {"device": contextlib.nullcontext}
-    for name, fake in fakes.items():
-        monkeypatch.setattr(capture.torch.cuda, name, fake)
-    graphs, done = Graphs(torch.device("cpu")), []
-    graphs.usable = True
+    graphs, done = capturing(monkeypatch, Refused, usual, set_stream), []
     some = [Replayed(graphs) for _ in range(2)]
     with caplog.at_level(logging.WARNING):
         for _ in range(5):
@@ -133,14 +139,7 @@ class Full(Refused):
 
 
 def test_without_memory_a_capture_is_tried_again(monkeypatch):
-    usual = Stream()
-    fakes = {"CUDAGraph": Full, "Stream": Stream, "set_stream": lambda stream: None}
-    fakes |= {"current_stream": lambda device: usual, "graph_pool_handle": lambda: (0, 1)}
-    fakes |= {"device": contextlib.nullcontext}
-    for name, fake in fakes.items():
-        monkeypatch.setattr(capture.torch.cuda, name, fake)
-    graphs, done = Graphs(torch.device("cpu")), []
-    graphs.usable = True
+    graphs, done = capturing(monkeypatch, Full, Stream(), lambda stream: None), []
     replayed = Replayed(graphs)
     for _ in range(4):
         replayed(lambda: done.append(1))

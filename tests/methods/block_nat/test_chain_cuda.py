@@ -4,7 +4,6 @@ Without a GPU they are interpreted, if TRITON_INTERPRET=1 was set before PyTorch
 """
 
 import logging
-import os
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from specdec_plugin.methods.block_nat import chain_cuda
 from specdec_plugin.methods.block_nat.chain import Chain
 from specdec_plugin.vocab.clustered_projection import projection_by
 from tests.support import chains, made
+from tests.support.kernels import device_of_kernels
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
@@ -23,12 +23,7 @@ LENGTH = 4
 @pytest.fixture(scope="module")
 def device():
     """Where the kernels run."""
-    pytest.importorskip("triton", reason="Triton is not installed")
-    if os.environ.get("TRITON_INTERPRET") == "1":
-        return torch.device("cpu")
-    if not torch.cuda.is_available():
-        pytest.skip("there is no GPU here; TRITON_INTERPRET=1 runs this test without")
-    return torch.device("cuda")
+    return device_of_kernels()
 
 
 @pytest.fixture
