@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from ..engine import CachedDecoder
-from ..engine.graphs.cache import StaticCache
 from ..engine.graphs.capture import Replayed
+from ..engine.graphs.layers import run_new
 from ..engine.graphs.tables import Tables
 from ..engine.graphs.tensors import StaticTensors, rounded
 from .acceptance import Emission, Rule, judge, judge_best
@@ -214,22 +214,10 @@ class CapturedIterations:
         """
         engine, lengths = self.engine, lines.lengths
         fed = torch.cat([lines.newest(), draft.tokens], dim=1)
-        count, width = fed.shape
-        slots = tensors.slots[:visible]
-        steps = lengths.unsqueeze(1) + tensors.slots[:width]
-        cache = StaticCache(tensors, count)
-        cache.look(lengths, width, slots)
-        states = engine.run_layers(
-            engine.embed_within(fed, lengths).flatten(0, 1),
-            count,
-            cache,
-            tensors.mask(slots <= steps.unsqueeze(2)),
-            tensors.source_kv[:, :count],
-            tensors.source_mask[:count],
-        )
-        emission = self._judged(
-            states.view(count, width, -1), draft, rules, steps if early else None
-        )
+        steps = lengths.unsqueeze(1) + tensors.slots[: fed.size(1)]
+        embedded = engine.embed_within(fed, lengths)
+        states = run_new(engine, tensors, embedded, lengths, visible)
+        emission = self._judged(states, draft, rules, steps if early else None)
         lines.append(emission, draft.lengths, steps)
 
     def _judged(

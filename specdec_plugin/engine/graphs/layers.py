@@ -10,6 +10,41 @@ from .capture import Replayed
 from .tensors import StaticTensors
 
 
+def run_new(
+    decoder: Any, tensors: StaticTensors, embedded: Tensor, held: Tensor, visible: int,
+    limits: Optional[Tensor] = None, beams: int = 1,
+) -> Tensor:  # fmt: skip
+    """Run the layers over new vectors of the first rows, as operators that may be captured.
+
+    Args:
+        decoder: a :class:`.CachedDecoder`.
+        tensors: the batch, whose cache gets the keys and values.
+        embedded: (rows, new, dim).
+        held: (rows,) long, what each row has in the cache.
+        visible: slots that a query may see, rounded up.
+        limits: (rows, new) long, how many slots each query sees; None: those up to its own.
+        beams: rows of each sentence.
+
+    Returns:
+        (rows, new, output dim).
+    """
+    rows, new, _ = embedded.shape
+    slots, sentences = tensors.slots[:visible], rows // beams
+    if limits is None:
+        limits = held.unsqueeze(1) + tensors.slots[:new] + 1
+    cache = StaticCache(tensors, rows)
+    cache.look(held, new, slots)
+    found: Tensor = decoder.run_layers(
+        embedded.flatten(0, 1),
+        rows,
+        cache,
+        tensors.mask(slots < limits.unsqueeze(2)),
+        tensors.source_kv[:, :sentences],
+        tensors.source_mask[:sentences],
+    )
+    return found.view(rows, new, -1)
+
+
 class StaticLayers:
     """Runs the layers of a decoder over new vectors of some rows.
 
@@ -35,8 +70,7 @@ class StaticLayers:
         visible: int,
         limited: bool,
     ) -> None:
-        self._sentences, self._rows, self._new = sentences, sentences * beams, new
-        self._visible = visible
+        self._rows, self._beams, self._visible = sentences * beams, beams, visible
         self._hidden = tensors.store.new_zeros(self._rows, new, decoder.width)
         self._limits: Optional[Tensor] = None
         if limited:
@@ -74,21 +108,10 @@ class StaticLayers:
         return self._output[:rows, :new]
 
     def _work(self, decoder: Any, tensors: StaticTensors) -> None:
-        rows, new, lengths = self._rows, self._new, tensors.lengths[: self._rows]
-        slots, limits = tensors.slots[: self._visible], self._limits
-        if limits is None:
-            limits = lengths.unsqueeze(1) + tensors.slots[:new] + 1
-        cache = StaticCache(tensors, rows)
-        cache.look(lengths, new, slots)
-        found = decoder.run_layers(
-            self._hidden.flatten(0, 1),
-            rows,
-            cache,
-            tensors.mask(slots < limits.unsqueeze(2)),
-            tensors.source_kv[:, : self._sentences],
-            tensors.source_mask[: self._sentences],
+        held = tensors.lengths[: self._rows]
+        found = run_new(
+            decoder, tensors, self._hidden, held, self._visible, self._limits, self._beams
         )
-        found = found.view(rows, new, -1)
         if self._output is None:
             with torch.inference_mode(False):
                 self._output = torch.empty_like(found)

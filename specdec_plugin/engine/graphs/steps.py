@@ -5,21 +5,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .cache import StaticCache
 from .capture import Replayed
+from .layers import run_new
 from .tensors import StaticTensors
 
 
 def feed(
-    decoder: Any, tensors: StaticTensors, cache: StaticCache, fed: Tensor, starts: Tensor,
-    visible: int, beams: int = 1,
+    decoder: Any, tensors: StaticTensors, fed: Tensor, starts: Tensor, visible: int,
+    beams: int = 1,
 ) -> Tensor:  # fmt: skip
     """Feed each row a token, without a look at any number.
 
     Args:
         decoder: a :class:`.CachedDecoder`; positions are within :meth:`.CachedDecoder.reach`.
         tensors: the batch.
-        cache: of its first rows.
         fed: (rows, 1) long.
         starts: (rows,) long, what each row has in the cache.
         visible: slots that a query may see, rounded up.
@@ -28,17 +27,8 @@ def feed(
     Returns:
         (rows, output dim).
     """
-    rows, slots = fed.size(0), tensors.slots[:visible]
-    cache.look(starts, 1, slots)
-    found: Tensor = decoder.run_layers(
-        decoder.embed_within(fed, starts).flatten(0, 1),
-        rows,
-        cache,
-        tensors.mask((slots <= starts.unsqueeze(1)).unsqueeze(1)),
-        tensors.source_kv[:, : rows // beams],
-        tensors.source_mask[: rows // beams],
-    )
-    return found
+    embedded = decoder.embed_within(fed, starts)
+    return run_new(decoder, tensors, embedded, starts, visible, beams=beams).flatten(0, 1)
 
 
 def greedy(
@@ -59,13 +49,13 @@ def greedy(
     Returns:
         (rows, count) long.
     """
-    cache, chosen = StaticCache(tensors, fed.size(0)), []
+    chosen = []
     for _ in range(count):
-        hidden = feed(decoder, tensors, cache, fed, starts, visible)
+        hidden = feed(decoder, tensors, fed, starts, visible)
         fed = decoder.projection.best(hidden, suppressed_id).unsqueeze(1)
         chosen.append(fed)
         starts = starts + 1
-    feed(decoder, tensors, cache, fed, starts, visible)
+    feed(decoder, tensors, fed, starts, visible)
     return torch.cat(chosen, dim=1)
 
 

@@ -1,4 +1,4 @@
-"""What a device found, copied to the host while the device goes on."""
+"""What a device found, copied to the host while the device works on."""
 
 from collections import deque
 from typing import Any, Deque, Optional, Tuple

@@ -1,4 +1,4 @@
-"""The beams of a batch by fairseq's rules: which candidates end a hypothesis, and which go on."""
+"""The beams of a batch by fairseq's rules: which candidates end a hypothesis, which continue."""
 
 import math
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
@@ -42,7 +42,7 @@ class Candidates(NamedTuple):
         return self.tokens.eq(eos) & self.totals.ne(-math.inf)
 
 
-def going_on(ended: Tensor, beams: int) -> Tuple[Tensor, Tensor]:
+def first_unended(ended: Tensor, beams: int) -> Tuple[Tensor, Tensor]:
     """The first B candidates that end nothing.
 
     Args:
@@ -147,7 +147,7 @@ class Beams:
         """
         ended = ended.clone()
         ended[:, : self._beams] |= self._ignored
-        ranks, self._ignored = going_on(ended, self._beams)
+        ranks, self._ignored = first_unended(ended, self._beams)
         chosen = found.take(ranks)
         own = torch.arange(len(self.tokens), device=ranks.device).unsqueeze(1)
         tokens, totals = self.tokens[own, chosen.parents], self.totals[own, chosen.parents]

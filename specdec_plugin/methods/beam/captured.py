@@ -21,7 +21,7 @@ from ...engine.graphs.capture import Replayed
 from ...engine.graphs.steps import feed
 from ...engine.graphs.tables import Tables
 from ...engine.graphs.tensors import Calls, StaticTensors, rounded
-from .beams import Beams, Candidates, Hypotheses, going_on
+from .beams import Beams, Candidates, Hypotheses, first_unended
 
 #: Steps that are enqueued before the host reads the oldest one.
 _AHEAD = 1
@@ -132,9 +132,8 @@ class DeviceBeams:
 
     def _work(self, decoder: Any, tensors: StaticTensors, sentences: int, visible: int) -> None:
         rules, rows = self._rules, sentences * self._rules.beams
-        cache = StaticCache(tensors, rows)
         hidden = feed(
-            decoder, tensors, cache, self._tokens[:rows], self.lengths[:rows], visible, rules.beams
+            decoder, tensors, self._tokens[:rows], self.lengths[:rows], visible, rules.beams
         )
         totals = self._scored(decoder, hidden).view(sentences, rules.beams, -1)
         totals += self._totals[:sentences].unsqueeze(2)
@@ -142,11 +141,12 @@ class DeviceBeams:
         self.table[0, :sentences].copy_(best)
         self.table[1, :sentences].copy_(index)
         found = Candidates.of(best, index, rules.vocabulary)
-        ranks, _ = going_on(found.ends(rules.eos), rules.beams)
+        ranks, _ = first_unended(found.ends(rules.eos), rules.beams)
         chosen = found.take(ranks)
         self._tokens[:rows].copy_(chosen.tokens.view(-1, 1))
         self._totals[:sentences].copy_(chosen.totals)
         first = torch.arange(0, rows, rules.beams, device=ranks.device)
+        cache = StaticCache(tensors, rows)
         cache.written = visible
         cache.move((first.unsqueeze(1) + chosen.parents).view(-1))
         self.lengths[:rows].add_(1)
@@ -241,7 +241,7 @@ class CapturedBeamSearch:
         return found
 
     def _leave(self, left: List[int]) -> None:
-        """Let the device go on with some of its sentences. The host waits for a step here."""
+        """Let the device continue with some of its sentences. The host waits for a step here."""
         beams = self._rules.beams
         sentences = torch.tensor(left, device=self._batch.device)
         first = (sentences * beams).unsqueeze(1)

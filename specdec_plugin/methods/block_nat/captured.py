@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ...decoding.captured_iterations import Lines
 from ...decoding.state import Draft, Rows
-from ...engine.graphs.cache import StaticCache
+from ...engine.graphs.layers import run_new
 from ...engine.graphs.state import StaticState
 from .chain import confident
 
@@ -56,19 +56,9 @@ class CapturedBlock:
     def draft(self, lines: Lines) -> Draft:
         """See :class:`.CapturedDraft`."""
         drafter, (tensors, visible) = self._drafter, self._room
-        count, slots = lines.lengths.size(0), tensors.slots[:visible]
         block = drafter.arranged(lines.inputs, lines.lengths, lines.held, self.tokens + 1)
-        cache = StaticCache(tensors, count)
-        cache.look(lines.held, block.embedded.size(1), slots)
-        states = drafter.engine.run_layers(
-            block.embedded.flatten(0, 1),
-            count,
-            cache,
-            tensors.mask(slots < block.limits.unsqueeze(2)),
-            tensors.source_kv[:, :count],
-            tensors.source_mask[:count],
-        )
-        states = block.at_masks(states.view(count, block.embedded.size(1), -1))
+        states = run_new(drafter.engine, tensors, block.embedded, lines.held, visible, block.limits)
+        states = block.at_masks(states)
         draft = self._chosen(states, lines)
         lines.held.copy_(lines.lengths + 1)
         return draft
