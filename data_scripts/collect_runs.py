@@ -17,8 +17,9 @@ Collect rows of runs of specdec-bench into one file. A run is given as
   FOLDER|NAME=VALUE;NAME=VALUE      the same, each row with these columns too
   FOLDER|NAME=VALUE|METHOD;METHOD   the rows of these methods
 A METHOD may be renamed: "specdec++, β=3, τ=1 -> high quality".
-Swept settings get the columns k, β and τ. The file has the machine of the runs, which must be the
-same, the date of the last one, the command and the commit."""
+Swept settings get the columns k, β and τ. Guesses of the Jacobi solvers get b and "guesses". The
+file has the machine of the runs, which must be the same, the date of the last one, the command and
+the commit."""
 
 EXAMPLE = """\
 example:
@@ -115,6 +116,10 @@ def tidy(row: Dict[str, Any]) -> Dict[str, Any]:
         for name, value in row.items()
         if name not in LEFT_OUT and not (isinstance(value, float) and math.isinf(value))
     }
+    if "jacobi_window" in kept:
+        pool = "pool" if kept["jacobi_pool"] else "no pool"
+        guesses = f"{kept['jacobi_window']}, {kept['jacobi_init']}, {pool}"
+        return {**kept, "b": kept["block_size"], "guesses": guesses}
     return {**kept, **{SWEPT[name]: kept[name] for name in SWEPT if name in kept}}
 
 

@@ -5,6 +5,7 @@ import datetime
 import json
 import re
 import subprocess
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
@@ -16,16 +17,17 @@ from specdec_plugin.lab.bench.report import machine
 DESCRIPTION = """\
   collect   put scores (specdec-gec-score --json, score_summaries.py --json) into one file, with the
             machine, the date, the command and the commit
-  tables    write the tables of the examples' READMEs from their folders results/
+  tables    write the tables of the examples' READMEs, and of the documentation's pages, from the
+            files that they name
 
 In a README, a table stands between two comments:
   <!-- table of results/scores.json: F0.5, precision -->
   <!-- end of table -->
-Behind the colon are the columns, and without it all are shown. A file of specdec-bench has a row
-for each method, or with "by edit ratio" a row for each range and method. "method=greedy" keeps
-the rows of greedy only. "accepted tokens / BLEU by τ across β" makes a row for each τ and a column
-for each β. Text between the comments stays where the file does not exist yet, unless it is a
-table."""
+Before the colon may be several files. Behind it are the columns, and without it all are shown. A
+file of specdec-bench has a row for each method, or with "by edit ratio" a row for each range and
+method. "method=greedy" keeps the rows of greedy only. "accepted tokens / BLEU by τ across β" makes
+a row for each τ and a column for each β. Text between the comments stays where a file does not
+exist yet, unless it is a table."""
 
 EXAMPLE = """\
 examples:
@@ -35,7 +37,7 @@ examples:
 
 ROOT = Path(__file__).resolve().parent.parent
 TABLE = re.compile(
-    r"(<!-- table of (?P<file>[^\s:]+)(?:: (?P<columns>[^>]*?))? -->\n)"
+    r"(<!-- table of (?P<files>\S+\.json(?: \S+\.json)*)(?:: (?P<columns>[^>]*?))? -->\n)"
     r"(.*?)(<!-- end of table -->)",
     re.DOTALL,
 )
@@ -50,12 +52,38 @@ SPEED = {
     "× greedy": "median speed-up over greedy",
     "accepted tokens": "accepted tokens",
 }
+
+
+def _share(part: str, row: Mapping[str, Any]) -> str:
+    """Of a row's time, how much a part of decoding takes."""
+    seconds = row["seconds by part"]
+    return f"{100 * seconds[part] / seconds['total']:.0f}"
+
+
 #: More of them, which are shown where they are named.
 FIGURES: Dict[str, Callable[[Mapping[str, Any]], Any]] = {
     "ms a batch": lambda row: row["p50_ms"],
     "iterations": lambda row: row["iterations"] / row["sentences"],
     "BLEU": lambda row: row["bleu"],
     "repeated tokens in %": lambda row: row["repetition percent"],
+    "median ms (p90; p99)": lambda row: (
+        f"{row['p50_ms']:.1f} ({row['p90_ms']:.0f}; {row['p99_ms']:.0f})"
+    ),
+    "tokens a second": lambda row: f"{row['tokens'] / row['seconds']:,.0f}",
+    "equal to fairseq's greedy": lambda row: (
+        f"{row['equal to fairseq greedy']} of {row['sentences']}"
+    ),
+    "equal to fairseq beam 5": lambda row: (
+        f"{row['equal to fairseq beam 5']} of {row['sentences']}"
+    ),
+    "break-even": lambda row: row["accepted tokens"] / row["median speed-up over greedy"],
+    "GFLOPs of decoding": lambda row: (
+        row["GFLOPs a sentence"]["total"] - row["GFLOPs a sentence"]["encoder"]
+    ),
+    **{
+        f"{part} in %": partial(_share, part)
+        for part in ("encoder", "drafter", "verifier", "projection")
+    },
     "weights in MB": lambda row: row["memory in MB"]["verifier"] + row["memory in MB"]["drafter"],
     "memory in MB": lambda row: row["memory in MB"]["peak"],
 }
@@ -76,7 +104,7 @@ def get_parser() -> argparse.ArgumentParser:
     add_origin(collect)
     collect.add_argument("rows", nargs="+", metavar="SYSTEM=SCORES", help="a row of the table")
     tables = commands.add_parser("tables", help="write the tables of READMEs")
-    tables.add_argument("readmes", nargs="*", metavar="README", help="default: all examples'")
+    tables.add_argument("readmes", nargs="*", metavar="README", help="default: all")
     return parser
 
 
@@ -180,7 +208,8 @@ def speed_rows(rows: Sequence[Dict[str, Any]], columns: Sequence[str]) -> List[L
 def figure(row: Mapping[str, Any], name: str) -> str:
     """What a row of a benchmark has in a column; empty if it has nothing there."""
     try:
-        value = FIGURES[name](row) if name in FIGURES else row[SPEED.get(name, name)]
+        key = name if name in row else SPEED.get(name, name)
+        value = FIGURES[name](row) if name in FIGURES else row[key]
     except KeyError:
         return ""
     return speed_cell(value)
@@ -230,26 +259,26 @@ def make_table(rows: Sequence[Dict[str, Any]], columns: Sequence[str]) -> List[L
     return (score_rows if "scores" in rows[0] else speed_rows)(rows, columns)
 
 
-def table_of(path: Path, columns: Sequence[str]) -> str:
-    """The table of a file of results, in Markdown.
+def table_of(paths: Sequence[Path], columns: Sequence[str]) -> str:
+    """The table of files of results, in Markdown.
 
     Raises:
-        PluginError: the file is no file of results, or has none of a column.
+        PluginError: one is no file of results, or none has one of the columns.
     """
-    result = read_json(path)
-    rows = result.get("rows") or []
-    if BY_EDIT_RATIO in columns:
-        columns = [name for name in columns if name != BY_EDIT_RATIO]
-        rows = result.get(BY_EDIT_RATIO) or []
+    part = BY_EDIT_RATIO if BY_EDIT_RATIO in columns else "rows"
+    columns = [name for name in columns if name != BY_EDIT_RATIO]
+    rows = [row for path in paths for row in read_json(path).get(part) or []]
     kept = [named(name) for name in columns if "=" in name]
     columns = [name for name in columns if "=" not in name]
     rows = [row for row in rows if all(str(row.get(key)) == value for key, value in kept)]
     if not rows:
-        raise PluginError(f"{path} holds no rows. Run the example to its end.")
+        raise PluginError(f"{paths[-1]} holds no rows. Run the example to its end.")
     table = make_table(rows, columns)
     for place, name in enumerate(table[0][1:], start=1):
         if not any(row[place] for row in table[1:]):
-            raise PluginError(f"{path} has no column '{name}'. Correct the comment in the README.")
+            raise PluginError(
+                f"{paths[-1]} has no column '{name}'. Correct the comment in the README."
+            )
     rule = ["---", *["---:"] * (len(table[0]) - 1)]
     return "".join(f"| {' | '.join(row)} |\n" for row in [table[0], rule, *table[1:]])
 
@@ -258,17 +287,19 @@ def with_tables(text: str, folder: Path) -> str:
     """The text of a README in this folder with the present tables."""
 
     def present(match: "re.Match[str]") -> str:
-        if not (folder / match["file"]).exists() and "|" not in match[4]:
+        paths = [folder / name for name in match["files"].split()]
+        if not all(path.exists() for path in paths) and "|" not in match[4]:
             return match[0]
         columns = [name.strip() for name in (match["columns"] or "").split(",") if name.strip()]
-        return f"{match[1]}\n{table_of(folder / match['file'], columns)}\n{match[5]}"
+        return f"{match[1]}\n{table_of(paths, columns)}\n{match[5]}"
 
     return TABLE.sub(present, text)
 
 
 def readmes() -> List[Path]:
-    """Those of all examples."""
-    return sorted((ROOT / "examples").glob("*/README.md"))
+    """Those of all examples and checkpoints, and the pages of the documentation."""
+    pages = "examples/*/README.md", "checkpoints/*/README.md", "docs/*.md"
+    return sorted(path for page in pages for path in ROOT.glob(page))
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:

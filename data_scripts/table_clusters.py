@@ -1,10 +1,12 @@
 """Tables and plots of clustered projections, from runs of specdec-bench (Amer et al., 2022)."""
 
 import argparse
+import json
 import os
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from benchruns import read_run
+from example_results import add_origin, origin_of
 from matplotlib.figure import Figure
 from textfiles import write_lines
 
@@ -15,13 +17,13 @@ from specdec_plugin.vocab.cluster_file import load_clusters
 
 DESCRIPTION = """\
 What runs of specdec-bench with --vocab-clusters found, as the paper's tables 2, 3 and 5
-(directions.md), the same of drafts (drafts.md), and for one direction by number of clusters, K and
-neighbours as its figures 3 and 4 (grid.md, grid.png). A run is named with the cluster file that
-it used."""
+(directions.json), the same of drafts (drafts.json), and for one direction by number of clusters, K
+and neighbours as its figures 3 and 4 (grid.json, grid.png). A run is named with the cluster file
+that it used."""
 
 EXAMPLE = """\
 example:
-  python data_scripts/table_clusters.py --model model.pt --output results \\
+  python data_scripts/table_clusters.py --model model.pt --output results --command run.sh \\
       --directions en-es=bench/es=clusters/es.pt --grid grid/500-3=clusters/es-500-3.pt"""
 
 FULL, CERTIFIED, CLUSTERED = "greedy", "greedy certified", "greedy clustered"
@@ -36,6 +38,26 @@ SPEED_UP = "median speed-up over greedy"
 BASE_SPEED_UP = "median speed-up over fairseq beam 1"
 #: Of lines, by the number of neighbours.
 STYLES = ("-", "--", ":", "-.")
+
+
+class Table(NamedTuple):
+    """What is printed, and kept as rows of a file of results.
+
+    Attributes:
+        heads: of the columns.
+        cells: of each row.
+    """
+
+    heads: List[str]
+    cells: List[List[str]]
+
+    def markdown(self) -> str:
+        """The table, as text."""
+        return table(self.heads, self.cells)
+
+    def rows(self) -> List[Dict[str, str]]:
+        """A row without its empty cells, by column."""
+        return [{head: cell for head, cell in zip(self.heads, row) if cell} for row in self.cells]
 
 
 class Run(NamedTuple):
@@ -85,6 +107,7 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--model", required=True, help="the checkpoint, for its size")
     parser.add_argument("--output", required=True, metavar="DIR")
+    add_origin(parser)
     parser.add_argument(
         "--directions", required=True, nargs="+", metavar="NAME=FOLDER=CLUSTERS", help="for tables"
     )
@@ -112,13 +135,13 @@ def run_with(name: str, folder: str, clusters: str) -> Run:
     return Run(name, rows, *choices, found.active_share, os.path.getsize(clusters))
 
 
-def directions_table(runs: Sequence[Run], model_size: int) -> str:
+def directions_table(runs: Sequence[Run], model_size: int) -> Table:
     """The paper's tables 2, 3 and 5: what is active, times, quality, and sizes."""
     heads = [
-        "direction", "active", "projection in full, µs a token", "certified", "by clusters",
-        "× greedy, certified", "× greedy, clusters", "BLEU", "BLEU by clusters",
-        "hypotheses as in full, certified", "by clusters", "memory in full, MB", "certified",
-        "by clusters", "file, MB", "of the model",
+        "direction", "active", "projection in full (µs a token)", "certified", "by clusters",
+        "× greedy (certified)", "× greedy (clusters)", "BLEU", "BLEU by clusters",
+        "as in full (certified)", "as in full (clusters)", "memory in full (MB)",
+        "memory certified", "memory by clusters", "file (MB)", "of the model",
     ]  # fmt: skip
     cells = []
     for run in runs:
@@ -144,10 +167,10 @@ def directions_table(runs: Sequence[Run], model_size: int) -> str:
                 f"{100 * run.size / model_size:.1f} %",
             ]
         )
-    return table(heads, cells)
+    return Table(heads, cells)
 
 
-def drafts_table(runs: Sequence[Run]) -> str:
+def drafts_table(runs: Sequence[Run]) -> Table:
     """Methods that draft with a copy of the model; a line for each, in each direction."""
     heads = [
         "direction", "method", "ms a sentence", "× fairseq beam 1", "× greedy", "accepted tokens",
@@ -156,7 +179,7 @@ def drafts_table(runs: Sequence[Run]) -> str:
     cells = [
         [
             run.name,
-            f"`{name}`",
+            name,
             f"{row['p50_ms']:.1f}",
             f"{row[BASE_SPEED_UP]:.2f}" if BASE_SPEED_UP in row else "",
             f"{row[SPEED_UP]:.2f}",
@@ -167,7 +190,7 @@ def drafts_table(runs: Sequence[Run]) -> str:
         for name, row in run.rows.items()
         if name in (FULL, CERTIFIED, *DRAFTING)
     ]
-    return table(heads, cells, texts=(0, 1))
+    return Table(heads, cells)
 
 
 def _same(row: Dict[str, Any]) -> float:
@@ -179,14 +202,14 @@ def _memory(row: Dict[str, Any]) -> float:
     return float(row["memory in MB"]["peak"])
 
 
-def grid_table(runs: Sequence[Run]) -> str:
+def grid_table(runs: Sequence[Run]) -> Table:
     """What figures 3 and 4 show."""
     heads = [
         "clusters",
         "K",
         "neighbours",
         "active",
-        "projection, µs a token",
+        "projection (µs a token)",
         "× greedy",
         "BLEU lost",
         "as in full",
@@ -204,7 +227,7 @@ def grid_table(runs: Sequence[Run]) -> str:
         ]
         for run in runs
     ]
-    return table(heads, cells, texts=())
+    return Table(heads, cells)
 
 
 def draw(runs: Sequence[Run]) -> Figure:
@@ -248,15 +271,17 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
                 parser.error(f"{each}: give {parts} parts with = between them")
     directions = [run_with(*each.rsplit("=", 2)) for each in args.directions]
     grid: List[Run] = [run_with("", *each.rsplit("=", 1)) for each in args.grid]
-    tables = {"directions.md": directions_table(directions, os.path.getsize(args.model))}
+    tables = {"directions": directions_table(directions, os.path.getsize(args.model))}
     drafted = [run for run in directions if {*DRAFTING} & run.rows.keys()]
     if drafted:
-        tables["drafts.md"] = drafts_table(drafted)
+        tables["drafts"] = drafts_table(drafted)
     if grid:
-        tables["grid.md"] = grid_table(grid)
-    for name, text in tables.items():
-        write_lines(os.path.join(args.output, name), [text])
-        print(text + "\n")
+        tables["grid"] = grid_table(grid)
+    for name, found in tables.items():
+        kept = {**origin_of(args.command, args.setting), "rows": found.rows()}
+        path = os.path.join(args.output, f"{name}.json")
+        write_lines(path, [json.dumps(kept, indent=1, ensure_ascii=False)])
+        print(found.markdown() + "\n")
     if grid:
         path = os.path.join(args.output, "grid.png")
         draw(grid).savefig(path, dpi=150, metadata={"Software": None})

@@ -2,12 +2,17 @@
 
 import argparse
 import itertools
+import json
+import shlex
 import statistics
+import sys
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 import torch.nn.functional as F
+from example_results import origin_of, speed_rows
+from textfiles import write_lines
 from torch import Tensor
 
 from specdec_plugin.engine.linear import NativeLinear
@@ -30,6 +35,9 @@ example:
 USED = 8
 #: Numbers that pass through the caches between two calls: 96 MB.
 BETWEEN = 24 << 20
+
+#: What is timed, and its name in the table.
+WAYS = {"torch": "PyTorch", "full": "full", "clusters": "clusters"}
 
 Way = Callable[[Tensor], object]
 
@@ -60,6 +68,7 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--clusters", type=int, default=2000, help=help_of)
     parser.add_argument("--rows", type=int, default=1, help="states a call (default: %(default)s)")
     parser.add_argument("--repeats", type=int, default=41, help=help_of)
+    parser.add_argument("--output", metavar="FILE", help="for the figures, as JSON")
     return parser
 
 
@@ -110,6 +119,18 @@ def time_case(case: Case, rows: int, repeats: int) -> Dict[str, float]:
     return measure(ways, list(clusters.centroids[near].float() + noise))
 
 
+def row_of(case: Case, seconds: Dict[str, float]) -> Dict[str, Any]:
+    """A case as a row of the table."""
+    times = {f"{name} ms": round(1000 * seconds[way], 4) for way, name in WAYS.items()}
+    return {
+        "symbols": f"{case.symbols:,}",
+        "d": case.dim,
+        "active": f"{100 * case.active:.0f} %",
+        **times,
+        "full ÷ clusters": seconds["full"] / seconds["clusters"],
+    }
+
+
 def check(args: argparse.Namespace) -> None:
     """Refuse what cannot be measured."""
     if args.clusters < USED or not 0 < args.active <= 1:
@@ -122,24 +143,22 @@ def check(args: argparse.Namespace) -> None:
 
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Command line."""
+    argv = sys.argv[1:] if argv is None else argv
     args = get_parser().parse_args(argv)
     check(args)
     cases = [
         Case(symbols, dim, args.active, args.clusters)
         for symbols, dim in itertools.product(args.symbols, args.dim)
     ]
-    print(
-        f"{torch.get_num_threads()} threads, {args.rows} states a call, medians of {args.repeats}"
-    )
-    print("| symbols | d | active | PyTorch, ms | full, ms | clusters, ms | full ÷ clusters |")
-    print("| ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for case in Progress(cases, unit="case", disable=len(cases) < 2):
-        found = time_case(case, args.rows, args.repeats)
-        times = " | ".join(f"{1000 * found[name]:.2f}" for name in ("torch", "full", "clusters"))
-        print(
-            f"| {case.symbols:,} | {case.dim} | {100 * case.active:.0f} % | {times} | "
-            f"{found['full'] / found['clusters']:.2f} |"
-        )
+    rows = [
+        row_of(case, time_case(case, args.rows, args.repeats))
+        for case in Progress(cases, unit="case", disable=len(cases) < 2)
+    ]
+    found = {**origin_of(shlex.join(["time_projection.py", *argv]), []), "rows": rows}
+    found["settings"] = {**vars(args), "threads": torch.get_num_threads()}
+    if args.output is not None:
+        write_lines(args.output, [json.dumps(found, indent=1, ensure_ascii=False)])
+    print("".join(f"| {' | '.join(row)} |\n" for row in speed_rows(rows, list(rows[0]))))
 
 
 if __name__ == "__main__":

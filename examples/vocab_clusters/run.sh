@@ -53,6 +53,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$root/specdec_plugin
 text=$output/text data=$output/data model=$output/model.pt
 export OMP_NUM_THREADS=$threads
+origin=(--command "$(command_line "examples/vocab_clusters/run.sh CORPUS OUTPUT" TARGETS SIZE UPDATES LR \
+    START CLUSTERS TOP_K NEIGHBOURS DRAFT_TOP_K DRAFT_NEIGHBOURS STATES FEW MORE_STATES GRID GRID_K \
+    GRID_NEIGHBOURS SENTENCES THREADS)" --setting "threads=$threads" --setting "seed=1")
 
 # --- data -------------------------------------------------------------------------------
 
@@ -220,25 +223,24 @@ for target in "${targets[@]}"; do
     directions+=("$src-$target, all together=$output/bench/$target-all=$output/clusters/all.pt")
 done
 "$python" "$root/data_scripts/table_clusters.py" --model "$model" --output "$output/results" \
-    --directions "${directions[@]}" ${runs[@]+--grid "${runs[@]}"}
-bleu() {  # LANGUAGE FILE
-    sacrebleu "$data/$1/raw/test.tgt" -i "$2.hyp" -tok "$(tokenizer "$1")" -b -w 2
+    "${origin[@]}" --directions "${directions[@]}" ${runs[@]+--grid "${runs[@]}"}
+output_of() {  # LANGUAGE SETTING FILE [BASE]
+    echo "direction=$src-$1;setting=$2|$3|$data/$1/raw/test.tgt|$(tokenizer "$1")${4:+|$4}"
 }
 
+twos=() greedy=()
 for target in "${targets[@]}"; do
     for name in full clustered; do
-        file=$output/beam/$target.$name
-        printf '%s-%s, beam 2, %s: BLEU %s, %s\n' "$src" "$target" "$name" \
-            "$(bleu "$target" "$file")" "$(sed -n 's/.*\(Translated .*\)/\1/p' "$file.log")"
+        twos+=("$(output_of "$target" "$name" "$output/beam/$target.$name")")
     done
-    base=$output/lossless/$target.fairseq
-    printf '%s-%s, beam 1, fairseq: BLEU %s\n' "$src" "$target" "$(bleu "$target" "$base")"
+    file=$output/lossless/$target
+    greedy+=("$(output_of "$target" fairseq "$file.fairseq")")
     for name in certified drafts clustered; do
-        file=$output/lossless/$target.$name
-        printf '%s-%s, beam 1, %s: BLEU %s, %s of %s hypotheses differ from those of fairseq\n' \
-            "$src" "$target" "$name" "$(bleu "$target" "$file")" \
-            "$(awk 'NR == FNR {said[FNR] = $0; next} said[FNR] != $0 {++n} END {print n + 0}' \
-                "$base.hyp" "$file.hyp")" \
-            "$(wc -l <"$base.hyp")"
+        greedy+=("$(output_of "$target" "$name" "$file.$name" "$file.fairseq.hyp")")
     done
+done
+for name in twos greedy; do
+    declare -n outputs=$name
+    "$python" "$root/data_scripts/collect_outputs.py" \
+        "$output/results/${name/twos/beam-2}.json" "${origin[@]}" "${outputs[@]}"
 done

@@ -1,6 +1,6 @@
 """examples/vocab_clusters/run.sh on a tiny corpus in two directions."""
 
-import re
+import json
 from functools import partial
 from pathlib import Path
 
@@ -25,13 +25,19 @@ def test_from_text_to_tables(corpus: Corpus, tmp_path: Path) -> None:
     output = tmp_path / "out"
     done = run(text, output, **TINY)
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = (output / "results" / "directions.md").read_text("utf-8").splitlines()[2:]
-    names = [row.strip("| ").split(" | ")[0] for row in rows]
+    rows = {
+        path.stem: json.loads(path.read_text("utf-8"))["rows"]
+        for path in (output / "results").glob("*.json")
+    }
+    assert {*rows} == {"directions", "drafts", "grid", "beam-2", "greedy"}
+    names = [row["direction"] for row in rows["directions"]]
     assert names == ["en-es", "en-es, all together", "en-fr", "en-fr, all together"]
     assert (output / "results" / "grid.png").stat().st_size > 1000
-    assert "en-fr, beam 2, clustered: BLEU" in done.stdout and "Translated" in done.stdout
-    for name in ("certified", "drafts"):
-        assert re.search(rf"en-es, beam 1, {name}: BLEU [\d.]+, 0 of 21 hypo", done.stdout)
+    beam = [(row["direction"], row["setting"]) for row in rows["beam-2"]]
+    assert beam == [(each, name) for each in ("en-es", "en-fr") for name in ("full", "clustered")]
+    assert all(row["seconds"] > 0 and row["bleu"] >= 0 for row in rows["beam-2"])
+    lossless = [row for row in rows["greedy"] if row["setting"] in ("certified", "drafts")]
+    assert [row["differing"] for row in lossless] == ["0 of 21"] * 4
     assert load_clusters(str(output / "clusters" / "es.pt")).note == "src-tgt train, 300 states"
     assert load_clusters(str(output / "clusters" / "fr.pt")).note == "src-tgt train, 340 states"
     again = run(text, output, **TINY)

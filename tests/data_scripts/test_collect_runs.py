@@ -60,6 +60,14 @@ def test_rows_of_several_runs(tmp_path: Path) -> None:
     assert "acceptance by position" not in found["rows"][-1]
 
 
+def test_guesses_of_jacobi(tmp_path: Path) -> None:
+    window = {"jacobi_window": "block", "jacobi_init": "pad", "block_size": 5}
+    rows = [{"method": "gs-jacobi", **window, "jacobi_pool": pool} for pool in (0, 9)]
+    found = collected(tmp_path, report(tmp_path / "a", rows))["rows"]
+    assert [row["guesses"] for row in found] == ["block, pad, no pool", "block, pad, pool"]
+    assert all(row["b"] == 5 and "k" not in row for row in found)
+
+
 def test_runs_that_cannot_stand_together(tmp_path: Path) -> None:
     first = report(tmp_path / "a", [{"method": "greedy"}])
     other = report(tmp_path / "b", [{"method": "greedy"}], machine={**MACHINE, "torch": "3"})

@@ -11,7 +11,11 @@ from example_results import readmes, with_tables
 from specdec_plugin.errors import PluginError
 
 
-@pytest.mark.parametrize("readme", readmes(), ids=lambda path: path.parent.name)
+def page_name(path: Path) -> str:
+    return str(path.relative_to(example_results.ROOT))
+
+
+@pytest.mark.parametrize("readme", readmes(), ids=page_name)
 def test_a_readme_has_the_present_tables(readme: Path) -> None:
     text = readme.read_text("utf-8")
     # Else: python data_scripts/example_results.py tables
@@ -103,6 +107,18 @@ def test_two_settings_across(folder: Path) -> None:
         table("results/grid.json: BLEU by k across τ", folder)
 
 
+def test_several_files_in_one_table(folder: Path) -> None:
+    row = {"equal to fairseq beam 5": 3, "sentences": 4, "seconds": 2.0, "tokens": 2400}
+    for size in (1, 8):
+        rows = [{"method": name, "batch size": size, **row} for name in ("beam", "greedy")]
+        path = folder / "results" / f"batch-{size}.json"
+        path.write_text(json.dumps({"rows": rows}), "utf-8")
+    both = "results/batch-1.json results/batch-8.json: method=beam, batch size, tokens a second"
+    assert table(both, folder)[2:] == ["| 1 | 1,200 |", "| 8 | 1,200 |"]
+    later = f"<!-- table of {both.replace('-8', '-9')} -->\nNot yet.\n<!-- end of table -->\n"
+    assert with_tables(later, folder) == later
+
+
 def test_figures_that_are_computed(folder: Path) -> None:
     memory = {"verifier": 4.0, "drafter": 2.5, "peak": 9.0}
     row = {"method": "nat", "iterations": 5, "sentences": 4, "repetition percent": 0.5}
@@ -112,6 +128,15 @@ def test_figures_that_are_computed(folder: Path) -> None:
         "| nat | 1.25 | 6.50 | 9.00 | 0.50 |",
         "| fairseq beam 1 |  |  |  |  |",
     ]
+    times = {"p50_ms": 7.25, "p90_ms": 9.5, "p99_ms": 12.0}
+    equal = {"equal to fairseq greedy": 4, "sentences": 4}
+    seconds = {"encoder": 1.0, "drafter": 1.0, "verifier": 2.0, "projection": 0.0, "total": 5.0}
+    pace = {"accepted tokens": 3.0, "median speed-up over greedy": 1.5}
+    flops = {"GFLOPs a sentence": {"encoder": 1.0, "total": 3.5}}
+    grid(folder, {"method": "x", **times, **equal, "seconds by part": seconds, **pace, **flops})
+    names = "median ms (p90; p99), equal to fairseq's greedy, verifier in %, break-even"
+    (found,) = table(f"results/grid.json: {names}, GFLOPs of decoding", folder)[2:]
+    assert found == "| 7.2 (10; 12) | 4 of 4 | 40 | 2.00 | 2.50 |"
 
 
 def test_what_is_not_measured_yet_has_no_table(folder: Path) -> None:

@@ -50,10 +50,6 @@ def file_of(path: Path, count: int, top_k: int, neighbours: int = 1) -> str:
     return str(path)
 
 
-def cells(text: str) -> Any:
-    return [line.strip("| ").split(" | ") for line in text.splitlines()]
-
-
 def test_tables_and_picture(tmp_path: Path) -> None:
     model = tmp_path / "model.pt"
     torch.save(torch.zeros(100_000), model)
@@ -66,20 +62,24 @@ def test_tables_and_picture(tmp_path: Path) -> None:
         run = run_of(tmp_path / name, speed_up=count / 4 + k, bleu=40.0 + count / 10)
         grid.append(f"{run}={file_of(tmp_path / f'{name}.pt', count, k, m)}")
     table_clusters.main(
-        ["--model", str(model), "--output", str(tmp_path / "out"), "--directions", *both]
-        + ["--grid", *grid]
+        ["--model", str(model), "--output", str(tmp_path / "out"), "--command", "run.sh"]
+        + ["--directions", *both, "--grid", *grid]
     )
-    first, second = cells((tmp_path / "out" / "directions.md").read_text("utf-8"))[2:]
+    directions, drafted, swept = (
+        json.loads((tmp_path / "out" / f"{name}.json").read_text("utf-8"))["rows"]
+        for name in ("directions", "drafts", "grid")
+    )
+    first, second = (list(row.values()) for row in directions)
     assert first[:10] == "en-es,25.0 %,100,25,10,1.40,1.75,40.75,40.50,100.0 %".split(",")
     share = float(first[15].removesuffix(" %"))
     assert first[10:14] == ["94.0 %", "120", "105", "102"] and share == pytest.approx(
         100 * Path(file).stat().st_size / model.stat().st_size, abs=0.06
     )
-    assert second[0] == "a=b" and second[3] == second[5] == second[9] == second[12] == ""
-    drafts = cells((tmp_path / "out" / "drafts.md").read_text("utf-8"))[2:]
-    assert drafts[0] == ["en-es", "`greedy`", "4.0", "3.00", "1.00", "1.0", "100.0 %"]
-    assert [row[1:5] for row in drafts[2:]] == [["`specdec self`", "4.0", "7.50", "2.50"]]
-    rows = cells((tmp_path / "out" / "grid.md").read_text("utf-8"))[2:]
+    assert second[0] == "a=b" and not any("certified" in name for name in directions[1])
+    drafts = [list(row.values()) for row in drafted]
+    assert drafts[0] == ["en-es", "greedy", "4.0", "3.00", "1.00", "1.0", "100.0 %"]
+    assert [row[1:5] for row in drafts[2:]] == [["specdec self", "4.0", "7.50", "2.50"]]
+    rows = [list(row.values()) for row in swept]
     assert rows[1] == ["9", "1", "1", "25.0 %", "10", "3.25", "-0.15", "94.0 %"]
     assert [row[:3] for row in rows[2:]] == [["5", "3", "1"], ["5", "3", "4"]]
     assert Image.open(tmp_path / "out" / "grid.png").size[0] > 800
@@ -94,5 +94,7 @@ def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(PluginError, match="does not compare clusters"):
         table_clusters.run_with("x", folder, file)
     with pytest.raises(SystemExit):
-        table_clusters.main(["--model", "m", "--output", "o", "--directions", "only=one"])
+        table_clusters.main(
+            ["--model", "m", "--output", "o", "--command", "x", "--directions", "only=one"]
+        )
     assert "only=one: give 3 parts" in capsys.readouterr().err
