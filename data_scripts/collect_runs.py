@@ -18,7 +18,7 @@ Collect rows of runs of specdec-bench into one file. A run is given as
   FOLDER|NAME=VALUE|METHOD;METHOD   the rows of these methods
 A METHOD may be renamed: "specdec++, β=3, τ=1 -> high quality".
 Swept settings get the columns k, β and τ. Guesses of the Jacobi solvers get b and "guesses". The
-file has the machine of the runs, which must be the same, the date of the last one, the command and
+file has the machine of the runs, which must be the same, the date of the last one, the commands and
 the commit."""
 
 EXAMPLE = """\
@@ -150,7 +150,8 @@ def collect(
         )
     date = max(result["date"] for result in results)
     origin = {**origin_of(command, settings), "machine": machines[0], "date": date}
-    found = {**origin, "rows": rows}
+    commands = dict.fromkeys(result["command"] for result in results if "command" in result)
+    found = {**origin, "commands of the runs": list(commands), "rows": rows}
     write_lines(output, [json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)])
     return found
 

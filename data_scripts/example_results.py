@@ -23,11 +23,11 @@ DESCRIPTION = """\
 In a README, a table stands between two comments:
   <!-- table of results/scores.json: F0.5, precision -->
   <!-- end of table -->
-Before the colon may be several files. Behind it are the columns, and without it all are shown. A
-file of specdec-bench has a row for each method, or with "by edit ratio" a row for each range and
-method. "method=greedy" keeps the rows of greedy only. "accepted tokens / BLEU by τ across β" makes
-a row for each τ and a column for each β. Text between the comments stays where a file does not
-exist yet, unless it is a table."""
+Before the colon may be several files. Behind it are the columns. Without it all scores are shown,
+or the usual columns of specdec-bench, whose files have a row for each method, or with "by edit
+ratio" a row for each range and method. "method=greedy" keeps the rows of greedy only. "accepted
+tokens / BLEU by τ across β" makes a row for each τ and a column for each β. Text between the
+comments stays where a file does not exist yet, unless it is a table."""
 
 EXAMPLE = """\
 examples:
@@ -208,10 +208,9 @@ def speed_rows(rows: Sequence[Dict[str, Any]], columns: Sequence[str]) -> List[L
 def figure(row: Mapping[str, Any], name: str) -> str:
     """What a row of a benchmark has in a column; empty if it has nothing there."""
     try:
-        key = name if name in row else SPEED.get(name, name)
-        value = FIGURES[name](row) if name in FIGURES else row[key]
+        value = FIGURES[name](row) if name in FIGURES else row[SPEED.get(name, name)]
     except KeyError:
-        return ""
+        value = row.get(name)
     return speed_cell(value)
 
 
@@ -267,13 +266,20 @@ def table_of(paths: Sequence[Path], columns: Sequence[str]) -> str:
     """
     part = BY_EDIT_RATIO if BY_EDIT_RATIO in columns else "rows"
     columns = [name for name in columns if name != BY_EDIT_RATIO]
-    rows = [row for path in paths for row in read_json(path).get(part) or []]
+    rows = []
+    for path in paths:
+        found = read_json(path).get(part)
+        if not found:
+            raise PluginError(f"{path} holds no rows. Run the example to its end.")
+        rows += found
     kept = [named(name) for name in columns if "=" in name]
     columns = [name for name in columns if "=" not in name]
     rows = [row for row in rows if all(str(row.get(key)) == value for key, value in kept)]
     if not rows:
-        raise PluginError(f"{paths[-1]} holds no rows. Run the example to its end.")
+        raise PluginError(f"{paths[-1]} holds no rows of {kept}. Correct the comment.")
     table = make_table(rows, columns)
+    if not table[0]:
+        raise PluginError(f"{paths[-1]} has columns of its own. Name some in the comment.")
     for place, name in enumerate(table[0][1:], start=1):
         if not any(row[place] for row in table[1:]):
             raise PluginError(

@@ -11,7 +11,7 @@ import tempfile
 import time
 from argparse import Namespace
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import torch
 from fairseq.data import Dictionary
@@ -133,8 +133,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         found[name] = {**whole._asdict(), "start": start.seconds}
         if name == "greedy":
             speeds.append(bandwidth())
-    print(table(found, weights))
     written: Dict[str, Any] = {"options": vars(options), "bytes of weights": weights, "ways": found}
+    print(table(written))
     read = bytes_of_a_step(options)
     written |= {"bytes of a step": read, "bandwidth": max(speeds)}
     if steps := found.get("greedy", {}).get("steps_a_second"):
@@ -265,20 +265,24 @@ def steps_a_second(printed: str) -> Optional[float]:
     return int(tokens[1].replace(",", "")) / seconds if seconds > 0 else None
 
 
-def table(found: Dict[str, Dict[str, Any]], weights: int) -> str:
-    """The figures in Markdown."""
+def table(result: Mapping[str, Any]) -> str:
+    """The figures of a file of results, in Markdown."""
     heads = [
         "decoding",
         "peak memory, GB",
         "÷ weights",
         "start to first token, s",
         "tokens a second",
+        "× fairseq",
     ]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for name, each in found.items():
+    lines = [f"| {' | '.join(heads)} |", "|---" + "|---:" * (len(heads) - 1) + "|"]
+    ways, weights = result["ways"], result["bytes of weights"]
+    base = ways.get("fairseq beam 1", {}).get("tokens_a_second")
+    for name, each in ways.items():
+        faster = f"{each['tokens_a_second'] / base:.1f}" if base else ""
         lines.append(
             f"| {name} | {each['peak'] / 1e9:.2f} | {each['peak'] / weights:.2f} | "
-            f"{each['start']:.1f} | {each['tokens_a_second']:.1f} |"
+            f"{each['start']:.1f} | {each['tokens_a_second']:.1f} | {faster} |"
         )
     return "\n".join(lines)
 

@@ -1,4 +1,4 @@
-"""Tables of the README and of three pages, and a figure, made from committed results."""
+"""Tables of the README and of some pages, and a figure, made from committed results."""
 
 import argparse
 import importlib
@@ -16,7 +16,7 @@ from specdec_plugin.lab.bench.plots import COLOURS, STYLE
 DESCRIPTION = """\
 Write the README's table between its two markers, and the figure of speed-ups beside the
 documentation. Both are made from docs/results/*.json, which specdec-bench wrote. Also write the
-tables of docs/benchmarks.md, docs/never-slower.md and docs/corpora.md. Each stands between two
+tables of docs/benchmarks.md, never-slower.md, corpora.md and models.md. Each stands between two
 comments, which name a file of results and the program of this folder that wrote it:
   <!-- table of results/slower.json by never_slower.py -->
   <!-- end of table -->"""
@@ -24,7 +24,9 @@ comments, which name a file of results and the program of this folder that wrote
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
 #: Pages with tables between comments.
-PAGES = tuple(ROOT / "docs" / f"{page}.md" for page in ("benchmarks", "never-slower", "corpora"))
+PAGES = tuple(
+    ROOT / "docs" / f"{page}.md" for page in ("benchmarks", "never-slower", "corpora", "models")
+)
 MADE = re.compile(
     r"(?P<begin><!-- table of (?P<file>\S+) by (?P<program>\w+)\.py -->\n)"
     r".*?(?P<end><!-- end of table -->)",
@@ -52,7 +54,7 @@ class Line(NamedTuple):
 
 LINES = (
     *(
-        Line("greedy", "2026-11-24-translation-batch-1", "fairseq beam 1", ours, typed)
+        Line("greedy", "2026-11-26-translation-batch-1", "fairseq beam 1", ours, typed)
         for ours, typed in (("greedy", "greedy"), ("auto", "auto"))
     ),
     Line("greedy", "2026-11-23-queue-batch-512", "fairseq beam 1", "greedy", "greedy"),
@@ -128,9 +130,10 @@ def with_made_tables(document: str) -> str:
     """The text of a page with the present tables."""
 
     def made(found: "re.Match[str]") -> str:
-        rows = json.loads((RESULTS.parent / found["file"]).read_text("utf-8"))["rows"]
+        result = json.loads((RESULTS.parent / found["file"]).read_text("utf-8"))
         program = importlib.import_module(found["program"])
-        return f"{found['begin']}\n{program.table(rows)}\n\n{found['end']}"
+        table = program.table(result.get("rows", result))
+        return f"{found['begin']}\n{table}\n\n{found['end']}"
 
     return MADE.sub(made, document)
 

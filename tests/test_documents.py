@@ -96,7 +96,7 @@ def test_files_and_programs_that_a_document_names_exist(document):
         target = document.parent / path if path else document
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
-    own = re.findall(r"\b(?:data_scripts|examples|specdec_plugin)/[\w./]*\w", text)
+    own = re.findall(r"\b(?:data_scripts|examples|specdec_plugin)/[\w./-]*\w", text)
     assert all((ROOT / path).exists() for path in own)
     programs = set(re.findall(r"^(?:\.venv/bin/)?(specdec-[\w-]+)", text, re.MULTILINE))
     setup = (ROOT / "setup.py").read_text("utf-8")

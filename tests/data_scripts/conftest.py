@@ -1,6 +1,8 @@
 """Makes the programs of ``data_scripts`` importable, and decodes with the tiny teacher."""
 
+import shutil
 import sys
+from pathlib import Path
 from typing import Any, Callable, List
 
 import pytest
@@ -29,3 +31,15 @@ def shard_args(corpus: Corpus, tiny_verifier: str) -> Callable[..., List[str]]:
         return [str(arg) for arg in (*fixed, *more)]
 
     return arguments
+
+
+@pytest.fixture()
+def text(corpus: Corpus, tmp_path: Path) -> Path:
+    """The tiny corpus under the names of a user's."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    for theirs, ours in (("train", "train"), ("dev", "valid"), ("test", "test")):
+        for language in ("en", "es"):
+            lines = Path(corpus.raw_dir) / f"{ours}.{language}"
+            shutil.copy(lines, folder / f"{theirs}.{language}")
+    return folder

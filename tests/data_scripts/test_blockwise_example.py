@@ -8,24 +8,13 @@ from typing import Any, List
 
 import plot_speedups
 import pytest
+from example_results import with_tables
 from PIL import Image
 
 from specdec_plugin.errors import PluginError
-from tests.support.command_lines import ROOT, Corpus, run_cli, run_example, train_args
+from tests.support.command_lines import ROOT, run_cli, run_example, train_args
 
 run = partial(run_example, "blockwise_pydocs")
-
-
-@pytest.fixture()
-def text(corpus: Corpus, tmp_path: Path) -> Path:
-    """The tiny corpus under the names of a user's."""
-    folder = tmp_path / "text"
-    folder.mkdir()
-    for theirs, ours in (("train", "train"), ("dev", "valid"), ("test", "test")):
-        for language in ("en", "es"):
-            lines = Path(corpus.raw_dir) / f"{ours}.{language}"
-            shutil.copy(lines, folder / f"{theirs}.{language}")
-    return folder
 
 
 @pytest.mark.slow
@@ -45,24 +34,35 @@ def test_from_text_to_the_table(text: Path, tmp_path: Path) -> None:
     for folder in ("distilled", "greedy"):
         shutil.copytree(given / "bin", output / folder / "bin")
     shutil.copy(text / "train.en", tmp_path / "more.en")
-    tiny = dict(SIZES="3", UPDATES="8", UPDATES_LONG="4", SENTENCES="0", THREADS="1")
+    tiny = dict(SIZES="3", UPDATES="8", UPDATES_LONG="4", SENTENCES="4", THREADS="1")
     tiny.update(MORE=str(tmp_path / "more"), SHARDS="2")
     done = run(text, output, given, **tiny)
     assert done.returncode == 0, done.stdout + done.stderr
-    rows = (output / "blockwise" / "table.md").read_text("utf-8").splitlines()
-    first, last, more = ([cell.strip() for cell in row.split("|")[1:-1]] for row in rows[2:])
-    assert len(first) == len(last) == 8 and [first[0], last[0]] == ["1", "3"]
-    assert more[0] == "3, 4 updates" and " / " in more[4]
+    found = {
+        name: json.loads((output / "results" / f"{name}.json").read_text("utf-8"))
+        for name in ("quality", "speed")
+    }
+    assert "UPDATES='8'" in found["quality"]["command"]
+    rows = {(row["setting"], row["k"]): row for row in found["quality"]["rows"]}
+    settings = ["regular", "distilled", "fine-tuned", "both", "both, top-2", "both, top-3"]
+    settings += ["both, ℓ = 2", "both, longer"]
+    assert {*rows} == {("regular", 1), ("distilled", 1), *((each, 3) for each in settings)}
+    # A frozen model says what it said, and has its BLEU.
+    for name in ("regular", "distilled"):
+        greedy, drafted = rows[name, 1], rows[name, 3]
+        assert drafted["bleu"] == greedy["bleu"]
+        assert drafted["equal to greedy"] == drafted["sentences"] == 21
+        assert greedy["accepted tokens"] == 1.0 < drafted["accepted tokens"]
+    models = list(dict.fromkeys(row["model"] for row in found["speed"]["rows"]))
+    assert models == ["distilled, k = 3", "both, k = 3", "both, longer, k = 3"]
     # What the verifier says to the other text stands beside what it says to the corpus.
     wide = output / "blockwise" / "wide"
     assert (wide / "train.en-es.es.bin").exists() and (wide / "train1.en-es.es.bin").exists()
-    assert all(" / " in cell for cell in [*first[1:3], *last[1:]])
-    # A frozen model says what it said, and has its BLEU.
-    for place, name in ((1, "regular"), (2, "distilled")):
-        texts = [output / "blockwise" / "cells" / f"{name}{k}.hyp" for k in (1, 3)]
-        assert texts[0].read_text("utf-8") == texts[1].read_text("utf-8")
-        bleu, accepted = zip(*(row[place].split(" / ") for row in (first, last)))
-        assert bleu[0] == bleu[1] and float(accepted[0]) == 1.0 < float(accepted[1])
+    assert (output / "blockwise" / "curve.png").stat().st_size > 1000
+    # The README's comments fit these files.
+    shutil.copytree(output / "results", tmp_path / "results")
+    readme = (Path(ROOT) / "examples" / "blockwise_pydocs" / "README.md").read_text("utf-8")
+    assert with_tables(readme, tmp_path).count("| both, longer, k = 3 |") == 6
 
 
 def test_refusals(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ def report(folder: Path, rows: List[Dict[str, Any]], **changes: Any) -> str:
     """A folder as specdec-bench leaves it."""
     folder.mkdir(exist_ok=True)
     found = {"machine": MACHINE, "date": "2026-01-02", "rows": rows, **changes}
+    found["command"] = f"specdec-bench {folder.name}"
     (folder / "results.json").write_text(json.dumps(found), "utf-8")
     return str(folder)
 
@@ -49,6 +50,7 @@ def test_rows_of_several_runs(tmp_path: Path) -> None:
     found = collected(tmp_path, f"{first}|{labels}|{chosen}", f"{second}||greedy", first)
     assert found["machine"] == MACHINE and found["date"] == "2026-02-01"
     assert found["settings"] == {"seed": "1"} and found["command"] == "run.sh x"
+    assert found["commands of the runs"] == ["specdec-bench a", "specdec-bench b"]
     labelled = {"drafter": "NAT, wide", "updates": 500, "training hours": 0.25}
     assert found["rows"][:2] == [
         {**labelled, "method": "high quality", "top_beta": 3, "tolerance": 2.0, "bleu": 2.5}

@@ -1,6 +1,7 @@
 """data_scripts/example_results.py: READMEs of examples have the figures of committed files."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Dict
 
@@ -12,7 +13,7 @@ from specdec_plugin.errors import PluginError
 
 
 def page_name(path: Path) -> str:
-    return str(path.relative_to(example_results.ROOT))
+    return str(path.relative_to(example_results.ROOT) if path.is_absolute() else path)
 
 
 @pytest.mark.parametrize("readme", readmes(), ids=page_name)
@@ -20,6 +21,32 @@ def test_a_readme_has_the_present_tables(readme: Path) -> None:
     text = readme.read_text("utf-8")
     # Else: python data_scripts/example_results.py tables
     assert with_tables(text, readme.parent) == text
+
+
+#: A cell that is a figure, maybe with others behind it.
+FIGURE = re.compile(r"\|\s*\**[+-]?\d[\d,]*(\.\d+)?( %)?\**\s*(?=[|(/])")
+MADE = re.compile(r"<!-- (table of|results).*?<!-- end of (table|results) -->", re.DOTALL)
+#: What stands before figures that are older than the files of results, to the section's end.
+NOT_KEPT = re.compile(
+    r"raw\s+results\s+of\s+that\s+run\s+were\s+not\s+kept.*?(?=\n## |\Z)", re.DOTALL
+)
+#: Pages with tables of numbers that are no results, or that a test of their own compares.
+OTHERS = {
+    "checkpoints/gec-en/README.md": "settings of training",
+    "docs/benchmarks.md": "numbers of sentences, beside reports",
+    "docs/serving.md": "numbers of errors",
+    "examples/gpu/README.md": "compared by test_gpu_example.py",
+}
+
+
+@pytest.mark.parametrize("page", [Path("README.md"), *readmes()], ids=page_name)
+def test_every_table_of_figures_is_made(page: Path) -> None:
+    """Of a file of results, which a test compares with it."""
+    text = (example_results.ROOT / page).read_text("utf-8")
+    for allowed in (MADE, NOT_KEPT):
+        text = allowed.sub("", text)
+    by_hand = [line for line in text.splitlines() if FIGURE.search(line)]
+    assert not by_hand or page_name(page) in OTHERS, by_hand
 
 
 def test_every_result_names_its_origin() -> None:
@@ -166,7 +193,11 @@ def test_refusals(folder: Path) -> None:
     refused("no.json is no file of results", "results/no.json")
     refused("has no column 'GLEU'", "results/scores.json: GLEU")
     refused("holds no rows", "results/scores.json: by edit ratio")
-    refused("holds no rows", "results/bench.json: method=fast, ms a sentence")
+    refused("holds no rows of", "results/bench.json: method=fast, ms a sentence")
+    grid(folder, {"symbols": 9})
+    refused("has columns of its own", "results/grid.json")
+    (folder / "results" / "empty.json").write_text('{"rows": []}', "utf-8")
+    refused("empty.json holds no rows", "results/empty.json results/bench.json: method")
     output = str(folder / "out.json")
     with pytest.raises(PluginError, match="'a' is not NAME=VALUE"):
         example_results.main(["collect", output, "--command", "x", "a"])

@@ -1,5 +1,6 @@
 """Patches of photographs: what is held out, what is halved, what is scored and drawn."""
 
+import json
 import math
 import re
 import subprocess
@@ -7,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, List
 
+import collect_cells
 import draw_patches
 import numpy as np
 import photo_patches
@@ -271,6 +273,38 @@ def test_lines_that_are_no_patches(line: str, told: str, tmp_path: Path) -> None
     path.write_text(f"1 2 3 4\n{line}\n", "utf-8")
     with pytest.raises(PluginError, match=f"Line 2 of .*{told}"):
         pixels.read_patches(str(path))
+
+
+def test_cells_of_the_table(tmp_path: Path) -> None:
+    truth, low = tmp_path / "truth", tmp_path / "low"
+    truth.write_text("8 8 8 8\n9 9 9 9\n", "utf-8")
+    low.write_text("8\n9\n", "utf-8")
+    (tmp_path / "k2.hyp").write_text("8 8 8 12\n9 9 9 9\n", "utf-8")
+    (tmp_path / "k2.log").write_text("SpecDec: 4 iterations: 1.75 accepted tokens each\n", "utf-8")
+    fixed = [tmp_path / "cells.json", "--truth", truth, "--low", low, "--command", "run.sh"]
+
+    def collect(cell: str) -> List[Any]:
+        collect_cells.main([*map(str, fixed), cell])
+        return list(json.loads((tmp_path / "cells.json").read_text("utf-8"))["rows"])
+
+    regular, bicubic = collect(f"k=2;setting=regular|{tmp_path}/k2")
+    assert regular == {
+        "k": 2, "setting": "regular", "accepted tokens": 1.75, "error": 0.5, "patches": 2,
+    }  # fmt: skip
+    assert bicubic == {"method": "bicubic", "error": 0.0, "patches": 2}
+    with pytest.raises(PluginError, match="'k' is not NAME=VALUE"):
+        collect(f"k|{tmp_path}/k2")
+    (tmp_path / "k2.log").write_text("killed\n", "utf-8")
+    with pytest.raises(PluginError, match="tells no accepted tokens"):
+        collect(f"k=2|{tmp_path}/k2")
+    (tmp_path / "k2.log").unlink()
+    with pytest.raises(PluginError, match="tells no accepted tokens"):
+        collect(f"k=2|{tmp_path}/k2")
+    with pytest.raises(PluginError, match="'k=2' is not LABELS"):
+        collect("k=2")
+    (tmp_path / "k2.hyp").write_text("8 8 8 8\n", "utf-8")
+    with pytest.raises(PluginError, match="do not belong together"):
+        collect(f"k=2|{tmp_path}/k2")
 
 
 def test_files_of_different_lengths(tmp_path: Path) -> None:
