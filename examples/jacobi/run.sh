@@ -25,7 +25,7 @@ src=${SRC:-en} tgt=${TGT:-es} threads=${THREADS:-2} sentences=${SENTENCES:-600}
 python=${PYTHON:-python}
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 models=${MODELS:-$root/checkpoints/pydocs-en-es}
-mkdir -p "$output"
+mkdir -p "$output/results"
 
 . "$root/examples/steps.sh"
 
@@ -41,6 +41,9 @@ bench() {
     shift
     specdec-bench "$output/data/bin" -s "$src" -t "$tgt" --path "$models/verifier.pt" \
         --output "$output/$name" --resume --draft-rows 0 "$@"
+    "$python" "$root/data_scripts/collect_runs.py" "$output/results/$name.json" \
+        --command "$(command_line "examples/jacobi/run.sh CORPUS OUTPUT" MODELS SRC TGT SENTENCES)" \
+        "$output/$name"
 }
 
 step "the three methods beside fairseq's search and our greedy decoding"
@@ -48,17 +51,12 @@ bench methods --threads "$threads" --sentences "$sentences" --repeats 3 \
     --reference "$output/data/raw/test.$tgt" \
     --methods "fairseq beam 5,fairseq beam 1,greedy,hybrid-jacobi,gs-jacobi,jacobi"
 
-step "as in the paper: blocks of 3 from padding, nothing remembered"
-bench paper --threads "$threads" --sentences "$sentences" --repeats 3 \
-    --methods "fairseq beam 1,greedy,gs-jacobi,jacobi" \
-    --jacobi-window block --jacobi-init pad --jacobi-pool 0
-
 step "every window, initial guess and block size"
-bench guesses --threads "$threads" --sentences "$((sentences / 2))" --sweep jacobi --block-sizes 3,5,10 \
+bench guesses --threads "$threads" --sentences "$(((sentences + 1) / 2))" --sweep jacobi --block-sizes 3,5,10 \
     --methods "fairseq beam 1,greedy,gs-jacobi"
 
 step "threads"
-bench threads --sweep threads --threads "$(seq -s, 1 "$threads")" --sentences "$((sentences / 6))" \
+bench threads --sweep threads --threads "$(seq -s, 1 "$threads")" --sentences "$(((sentences + 5) / 6))" \
     --methods "fairseq beam 1,greedy,hybrid-jacobi,gs-jacobi"
 
 step "a page to step through the iterations"

@@ -55,7 +55,7 @@ text=$output/text data=$output/data model=$output/model.pt
 export OMP_NUM_THREADS=$threads
 origin=(--command "$(command_line "examples/vocab_clusters/run.sh CORPUS OUTPUT" TARGETS SIZE UPDATES LR \
     START CLUSTERS TOP_K NEIGHBOURS DRAFT_TOP_K DRAFT_NEIGHBOURS STATES FEW MORE_STATES GRID GRID_K \
-    GRID_NEIGHBOURS SENTENCES THREADS)" --setting "threads=$threads" --setting "seed=1")
+    GRID_NEIGHBOURS SENTENCES)" --setting "seed=1")
 
 # --- data -------------------------------------------------------------------------------
 
