@@ -3,6 +3,7 @@
 import argparse
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
@@ -71,6 +72,19 @@ def run_of(text: str) -> Run:
         {name: number(value) for name, value in pairs},
         {each[0].strip(): each[-1].strip() for each in names},
     )
+
+
+#: The folders of an absolute path, up to the last one.
+_FOLDERS = re.compile(r"(?<![\w.])/(?:[^\s/']+/)*(?=[^\s/']+/[^\s/']+)")
+
+
+def without_folders(command: str) -> str:
+    """A command without the folders of one machine.
+
+    >>> without_folders("bench data/bin --path /home/me/models/en-es/teacher.pt --top 'a b'")
+    "bench data/bin --path en-es/teacher.pt --top 'a b'"
+    """
+    return _FOLDERS.sub("", command)
 
 
 def number(text: str) -> Union[int, float, str]:
@@ -150,7 +164,9 @@ def collect(
         )
     date = max(result["date"] for result in results)
     origin = {**origin_of(command, settings), "machine": machines[0], "date": date}
-    commands = dict.fromkeys(result["command"] for result in results if "command" in result)
+    commands = dict.fromkeys(
+        without_folders(result["command"]) for result in results if "command" in result
+    )
     found = {**origin, "commands of the runs": list(commands), "rows": rows}
     write_lines(output, [json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)])
     return found

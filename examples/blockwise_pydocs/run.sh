@@ -41,6 +41,8 @@ heads=${HEADS:-source} updates=${UPDATES:-900} updates_long=${UPDATES_LONG:-2000
 more=${MORE:-} threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
 [ ${#sizes[@]} -gt 0 ] || fail "SIZES names no block size. Give some, such as 8."
 largest=${sizes[${#sizes[@]} - 1]}
+# The frozen model is timed with four heads, if there are so many.
+frozen_size=$((largest < 4 ? largest : 4))
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$root/specdec_plugin
 export OMP_NUM_THREADS=$threads
@@ -88,30 +90,28 @@ translate_more() {
     mv "$wide.tmp" "$wide"
 }
 
-decode() {  # NAME MODEL FLAGS: the development set, a line for every line
-    local name=$cells/$1
-    [ ! -e "$name.hyp" ] || return 0
-    fairseq-generate "$distilled" -s "$src" -t "$tgt" --user-dir "$plugin" --gen-subset valid \
-        --task specdec_translation --path "$2" --beam 1 --batch-size 32 \
-        --required-batch-size-multiple 1 --post-process sentencepiece ${device:+"$device"} \
-        "${@:3}" >"$name.log" 2>&1
-    hypotheses "$name"
-}
-
-cell() {  # NAME: BLEU / accepted tokens an iteration
-    local bleu accepted
-    bleu=$(sacrebleu "$output/data/raw/valid.$tgt" -i "$cells/$1.hyp" -b -w 2)
-    accepted=$(sed -n 's/.*iterations: \([0-9.]*\) accepted tokens.*/\1/p' "$cells/$1.log")
-    echo "$bleu / $accepted"
+# A row of the table: the development set, whatever the drafts cost.
+cell() {  # LABELS METHOD NAME MODEL OPTIONS
+    [ -e "$cells/$3/results.md" ] || specdec-bench "$distilled" -s "$src" -t "$tgt" --path "$4" \
+        --subset valid --reference "$output/data/raw/valid.$tgt" --methods "greedy,blockwise" \
+        --draft-rows 0 --batch-size 32 --threads "$threads" --output "$cells/$3" --resume "${@:5}"
+    rows+=("$cells/$3|$1|$2")
 }
 
 # --- models -----------------------------------------------------------------------------
 
 UNTIL=greedy "$root/examples/translation_pydocs/run.sh" "$@"
 plain=$output/data/bin distilled=$output/greedy/bin
-teacher=${given:-$output}/teacher.pt verifier=$output/verifier.pt
+teacher=${given:-$output}/teacher.pt verifier=${VERIFIER:-$output}/verifier.pt
 work=$output/blockwise cells=$output/blockwise/cells
-mkdir -p "$cells"
+mkdir -p "$cells" "$output/results"
+collect() {  # FILE RUNS
+    "$python" "$root/data_scripts/collect_runs.py" "$output/results/$1.json" \
+        --command "$(command_line "examples/blockwise_pydocs/run.sh CORPUS OUTPUT${given:+ TEACHER}" \
+            SRC TGT SIZES HEADS UPDATES UPDATES_LONG MORE SENTENCES VERIFIER DISTILLED SIZE LAYERS \
+            DIM UPDATES_TEACHER UPDATES_VERIFIER)" \
+        --setting "seed=1" --setting "updates=$updates" "${@:2}"
+}
 
 step "regular: heads for the teacher as it is"
 frozen "$work/regular" "$plain" "$teacher"
@@ -138,40 +138,26 @@ fi
 # --- the table --------------------------------------------------------------------------
 
 step "development set"
-drafts=(--decoding blockwise --draft-rows 0)  # in every batch, whatever it costs
-decode regular1 "$teacher" --decoding greedy
-decode distilled1 "$verifier" --decoding greedy
+rows=()
 for k in "${sizes[@]}"; do
-    for name in regular distilled; do
+    for setting in regular distilled; do
         model=$teacher
-        [ $name = regular ] || model=$verifier
-        decode "$name$k" "$model" "${drafts[@]}" --drafter-path "$work/$name.pt" --block-size "$k"
+        [ $setting = regular ] || model=$verifier
+        heads_of=(--heads-path "$work/$setting.pt" --block-size "$k")
+        [ "$k" != "${sizes[0]}" ] || cell "k=1;setting=$setting" greedy "$setting$k" "$model" "${heads_of[@]}"
+        cell "k=$k;setting=$setting" blockwise "$setting$k" "$model" "${heads_of[@]}"
     done
-    for name in tuned both; do
-        decode "$name$k" "$work/$name$k.pt" "${drafts[@]}"
+    cell "k=$k;setting=fine-tuned" blockwise "tuned$k" "$work/tuned$k.pt"
+    both=$work/both$k.pt
+    cell "k=$k;setting=both" blockwise "both$k" "$both"
+    for beta in 2 3; do
+        cell "k=$k;setting=both, top-$beta" blockwise "top$beta-$k" "$both" \
+            --acceptance top-k --top-beta $beta
     done
-    decode "top2-$k" "$work/both$k.pt" "${drafts[@]}" --acceptance top-k --top-beta 2
-    decode "top3-$k" "$work/both$k.pt" "${drafts[@]}" --acceptance top-k --top-beta 3
-    decode "least2-$k" "$work/both$k.pt" "${drafts[@]}" --min-block 2
+    cell "k=$k;setting=both, ℓ = 2" blockwise "least2-$k" "$both" --min-block 2
 done
-columns=(regular distilled tuned both top2- top3- least2-)
-{
-    echo "| k | regular | distilled | fine-tuned | both | both, top-2 | both, top-3 | both, ℓ = 2 |"
-    echo "|---|---|---|---|---|---|---|---|"
-    echo "| 1 | $(cell regular1) | $(cell distilled1) | | | | | |"
-    for k in "${sizes[@]}"; do
-        printf '| %s |' "$k"
-        for name in "${columns[@]}"; do printf ' %s |' "$(cell "$name$k")"; done
-        echo
-    done
-    if [ "$updates_long" != 0 ]; then
-        decode long "$best" "${drafts[@]}"
-        echo "| $largest, $updates_long updates | | | | $(cell long) | | | |"
-    fi
-} >"$work/table.tmp"
-mv "$work/table.tmp" "$work/table.md"
-echo "BLEU / accepted tokens an iteration"
-cat "$work/table.md"
+[ "$updates_long" = 0 ] || cell "k=$largest;setting=both, longer" blockwise "long$largest" "$best"
+collect quality "${rows[@]}"
 
 # --- time -------------------------------------------------------------------------------
 
@@ -184,12 +170,19 @@ bench() {  # FOLDER MODEL OPTIONS
         --approximate-scores --reference "$output/data/raw/test.$tgt" --sentences "$sentences" \
         --repeats 3 --threads "$threads" --output "$1" --resume "${@:3}"
 }
-runs=()
+runs=() rows=()
 for k in "${sizes[@]}"; do
     bench "$work/bench$k" "$work/both$k.pt"
     runs+=("$work/bench$k")
+    rows+=("$work/bench$k|model=both, k = $k")
 done
-bench "$work/bench-frozen" "$verifier" --heads-path "$work/distilled.pt" --block-size 4
-bench "$work/bench-best" "$best"
+frozen=$work/bench-frozen$frozen_size
+bench "$frozen" "$verifier" --heads-path "$work/distilled.pt" --block-size "$frozen_size"
+rows=("$frozen|model=distilled, k = $frozen_size" "${rows[@]}")
+if [ "$updates_long" != 0 ]; then
+    bench "$work/bench-long$largest" "$best"
+    rows+=("$work/bench-long$largest|model=both, longer, k = $largest")
+fi
+collect speed "${rows[@]}"
 "$python" "$root/data_scripts/plot_speedups.py" --output "$work/curve.png" \
     --series translation "${runs[@]}"

@@ -20,6 +20,7 @@ Settings, as variables:
   UPDATES_HEADS=800    of each set of heads
   DIM=128 LAYERS=3   the model's size and depth
   SIDE=16 FACTOR=2 STRIDE=3   patches' side, how much they are enlarged, and their distance
+  SENTENCES=64       test patches that are timed; 0: no benchmark
   COLOUR=            1: a pixel is three levels, red, green and blue
   THREADS=2 DEVICE=--cpu (empty for a GPU) PYTHON=python
 
@@ -39,14 +40,17 @@ read -r -a sizes <<<"${SIZES:-2 4 8}"
 heads=${HEADS:-source} epsilon=${EPSILON:-2} updates_heads=${UPDATES_HEADS:-800}
 updates_mixed=${UPDATES_MIXED:-3000} updates=${UPDATES:-2000}
 dim=${DIM:-128} layers=${LAYERS:-3} side=${SIDE:-16} factor=${FACTOR:-2} colour=${COLOUR:-}
-threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python}
+threads=${THREADS:-2} device=${DEVICE---cpu} python=${PYTHON:-python} sentences=${SENTENCES:-64}
 [ ${#sizes[@]} -gt 0 ] || fail "SIZES names no block size. Give some, such as 8."
 largest=${sizes[${#sizes[@]} - 1]} levels=$((side * side ${colour:+* 3}))
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 plugin=$root/specdec_plugin programs=$root/data_scripts/superres
 patches=$output/patches data=$output/bin mixed=$output/bin-mixed base=$output/base.pt
 export OMP_NUM_THREADS=$threads
-mkdir -p "$output"
+mkdir -p "$output/results"
+origin=(--command "$(command_line "examples/superres/run.sh OUTPUT${1:+ PHOTO...}" SIZES HEADS EPSILON \
+    UPDATES_MIXED UPDATES UPDATES_HEADS DIM LAYERS SIDE FACTOR STRIDE COLOUR SENTENCES)"
+    --setting "ε=$epsilon" --setting "seed=1")
 
 # Files appear under their names when they are whole.
 
@@ -90,13 +94,6 @@ decode() {  # NAME MODEL FLAGS: the held-out patches, a line for every line
     hypotheses "$name"
 }
 
-accepted() { sed -n 's/.*iterations: \([0-9.]*\) accepted tokens.*/\1/p' "$output/$1.log"; }
-
-error() { "$python" "$programs/score_patches.py" --truth "$patches/test.high" "$output/$1.hyp" |
-    awk '{ print $3 }'; }
-
-cell() { echo "$(accepted "$1") / $(error "$1")"; }
-
 # --- data and models --------------------------------------------------------------------
 
 step "patches"
@@ -137,36 +134,35 @@ done
 step "held-out regions"
 drafts=(--decoding blockwise --draft-rows 0)  # in every batch, whatever it costs
 near=(--acceptance distance --epsilon "$epsilon")
-decode greedy "$base" --decoding greedy
+cell() {  # LABELS NAME MODEL FLAGS
+    decode "${@:2}"
+    cells+=("$1|$output/$2")
+}
+
+cells=()
+cell "k=1;setting=regular" greedy "$base" --decoding greedy
 for k in "${sizes[@]}"; do
     frozen=("${drafts[@]}" --drafter-path "$output/frozen.pt" --block-size "$k")
-    decode "regular$k" "$base" "${frozen[@]}"
-    decode "approximate$k" "$base" "${frozen[@]}" "${near[@]}"
-    decode "tuned$k.greedy" "$output/tuned$k.pt" --decoding greedy
-    decode "tuned$k.exact" "$output/tuned$k.pt" "${drafts[@]}"
-    decode "tuned$k.near" "$output/tuned$k.pt" "${drafts[@]}" "${near[@]}"
+    cell "k=$k;setting=regular" "regular$k" "$base" "${frozen[@]}"
+    cell "k=$k;setting=approximate" "approximate$k" "$base" "${frozen[@]}" "${near[@]}"
+    cell "k=$k;setting=fine-tuned" "tuned$k.exact" "$output/tuned$k.pt" "${drafts[@]}"
+    cell "k=$k;setting=both" "tuned$k.near" "$output/tuned$k.pt" "${drafts[@]}" "${near[@]}"
+    cell "k=$k;setting=fine-tuned, greedy" "tuned$k.greedy" "$output/tuned$k.pt" --decoding greedy
 done
-{
-    echo "| k | regular | approximate | fine-tuned | both | fine-tuned, greedy |"
-    echo "|---|---|---|---|---|---|"
-    echo "| 1 | 1.00 / $(error greedy) | | | | |"
-    for k in "${sizes[@]}"; do
-        echo "| $k | $(cell "regular$k") | $(cell "approximate$k") |" \
-            "$(cell "tuned$k.exact") | $(cell "tuned$k.near") | 1.00 / $(error "tuned$k.greedy") |"
-    done
-} >"$output/table.tmp"
-mv "$output/table.tmp" "$output/table.md"
-echo "accepted tokens an iteration / mean absolute error in levels"
-cat "$output/table.md"
-"$python" "$programs/score_patches.py" --truth "$patches/test.high" --low "$patches/test.low"
+"$python" "$programs/collect_cells.py" "$output/results/quality.json" "${origin[@]}" \
+    --truth "$patches/test.high" --low "$patches/test.low" "${cells[@]}"
 "$python" "$programs/draw_patches.py" --output "$output/grid.png" \
     "small=$patches/test.low" "greedy=$output/greedy.hyp" \
     "k=$largest, ε=$epsilon=$output/tuned$largest.near.hyp" "truth=$patches/test.high"
 
+[ "$sentences" != 0 ] || exit 0
 step "time"
+runs=()
 for k in "${sizes[@]}"; do
     [ -e "$output/bench$k/results.md" ] || specdec-bench "$data" -s low -t high \
         --path "$output/tuned$k.pt" --methods "fairseq beam 1,greedy,blockwise" "${near[@]}" \
-        --max-len-b "$levels" --sentences 64 --threads "$threads" --output "$output/bench$k" \
-        --resume
+        --max-len-b "$levels" --sentences "$sentences" --repeats 3 --threads "$threads" \
+        --output "$output/bench$k" --resume
+    runs+=("$output/bench$k|k=$k")
 done
+"$python" "$root/data_scripts/collect_runs.py" "$output/results/speed.json" "${origin[@]}" "${runs[@]}"
