@@ -197,7 +197,8 @@ def test_a_gate_that_rests_is_asked_once_about_a_sentence_on_a_device(make, min_
     # With nobody to ask, as many iterations follow as there may be.
     assert (1, 64, True) in calls and (2, 4, False) in calls
     lone = [len(found[index]["tokens"]) for index in (0, 3)]
-    assert [gate.noted[0], gate.noted[2]] == lone
+    for noted, length in zip([gate.noted[0], gate.noted[2]], lone, strict=True):
+        assert noted - length in (0, 1)  # one iteration is ahead when a row ends before its limit
     assert min_len == 1 or max(lone) > 64
     assert statistics.gated >= sum(lone)
 
