@@ -1,12 +1,10 @@
 """Active tokens by the number of clusters, from cluster files (Amer et al., 2022, Figure 2)."""
 
 import argparse
-import json
 from typing import Any, Dict, List, Optional, Sequence
 
-from example_results import add_origin, named, origin_of
+from example_results import add_origin, named, origin_of, write_results
 from matplotlib.figure import Figure
-from textfiles import write_lines
 
 from specdec_plugin.lab.bench.plots import COLOURS, MARKERS
 from specdec_plugin.vocab.cluster_file import load_clusters
@@ -77,7 +75,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     args = get_parser().parse_args(argv)
     rows: List[Dict[str, Any]] = [row_of(*named(each)) for each in args.files]
     result = {**origin_of(args.command, args.setting), "rows": rows}
-    write_lines(args.output, [json.dumps(result, indent=1, ensure_ascii=False)])
+    write_results(args.output, result)
     draw(rows).savefig(args.figure, dpi=150, metadata={"Software": None})
     print(f"{args.output}: {len(rows)} rows")
 

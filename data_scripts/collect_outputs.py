@@ -1,15 +1,14 @@
 """Scores of several outputs of fairseq-generate in one file, and how many lines differ."""
 
 import argparse
-import json
 import re
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
-from collect_runs import number
-from example_results import add_origin, named, origin_of
+from collect_runs import labels_of
+from example_results import add_origin, origin_of, write_results
 from sacrebleu.metrics import BLEU
-from textfiles import read_lines, write_lines
+from textfiles import read_lines
 
 from specdec_plugin.errors import PluginError
 
@@ -69,10 +68,9 @@ def row_of(text: str) -> Dict[str, Any]:
     if len(parts) not in (4, 5):
         raise PluginError(f"'{text}' is not LABELS|NAME|REFERENCE|TOKENIZER. Write it so.")
     labels, name, reference, tokenizer, *base = parts
-    pairs = [named(each) for each in labels.split(";")]
     hypotheses, references = lines_of_both(f"{name}.hyp", reference)
     metric = BLEU(tokenize=tokenizer)
-    row: Dict[str, Any] = {key: number(value) for key, value in pairs}
+    row: Dict[str, Any] = {**labels_of(labels)}
     row["bleu"] = metric.corpus_score(hypotheses, [references]).score
     row["bleu signature"] = str(metric.get_signature())
     row["sentences"] = len(hypotheses)
@@ -91,7 +89,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     args = get_parser().parse_args(argv)
     rows = [row_of(each) for each in args.outputs]
     found = {**origin_of(args.command, args.setting), "rows": rows}
-    write_lines(args.output, [json.dumps(found, indent=1, ensure_ascii=False)])
+    write_results(args.output, found)
     print(f"{args.output}: {len(rows)} rows")
 
 

@@ -1,14 +1,12 @@
 """Rows of several runs of specdec-bench in one file, for the tables of an example's README."""
 
 import argparse
-import json
 import math
 import re
 from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
-from example_results import add_origin, named, origin_of, read_json
-from textfiles import write_lines
+from example_results import add_origin, named, origin_of, read_json, write_results
 
 from specdec_plugin.errors import PluginError
 
@@ -65,13 +63,23 @@ def run_of(text: str) -> Run:
     """What is written as FOLDER|LABELS|METHODS."""
     folder, _, rest = text.partition("|")
     labels, _, methods = rest.partition("|")
-    pairs = [named(each) for each in labels.split(";") if each]
     names = [each.split(" -> ") for each in methods.split(";") if each]
     return Run(
         Path(folder),
-        {name: number(value) for name, value in pairs},
+        labels_of(labels),
         {each[0].strip(): each[-1].strip() for each in names},
     )
+
+
+def labels_of(text: str) -> Dict[str, Union[int, float, str]]:
+    """Columns of a row, from ``NAME=VALUE;NAME=VALUE``; none from an empty text.
+
+    Raises:
+        PluginError: it is written in another way.
+    """
+    return {
+        name: number(value) for name, value in (named(each) for each in text.split(";") if each)
+    }
 
 
 #: The folders of an absolute path, up to the last one.
@@ -168,7 +176,7 @@ def collect(
         without_folders(result["command"]) for result in results if "command" in result
     )
     found = {**origin, "commands of the runs": list(commands), "rows": rows}
-    write_lines(output, [json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)])
+    write_results(output, found)
     return found
 
 

@@ -157,6 +157,11 @@ def origin_of(command: str, settings: Sequence[str]) -> Dict[str, Any]:
     }
 
 
+def write_results(path: str, result: Dict[str, Any]) -> None:
+    """Write a file of results, whole or not at all. It holds no infinite number."""
+    write_lines(path, [json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False)])
+
+
 def collect(
     output: str, command: str, settings: Sequence[str], rows: Sequence[str]
 ) -> Dict[str, Any]:
@@ -168,7 +173,7 @@ def collect(
             raise PluginError(f"{path} holds no scores. Score with --json.")
         found.append({"system": system, **scores})
     result = {**origin_of(command, settings), "rows": found}
-    write_lines(output, [json.dumps(result, indent=1, ensure_ascii=False)])
+    write_results(output, result)
     return result
 
 

@@ -1,14 +1,12 @@
 """Tables and plots of clustered projections, from runs of specdec-bench (Amer et al., 2022)."""
 
 import argparse
-import json
 import os
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 from benchruns import read_run
-from example_results import add_origin, origin_of
+from example_results import add_origin, origin_of, write_results
 from matplotlib.figure import Figure
-from textfiles import write_lines
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.bench.plots import COLOURS, MARKERS
@@ -280,7 +278,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     for name, found in tables.items():
         kept = {**origin_of(args.command, args.setting), "rows": found.rows()}
         path = os.path.join(args.output, f"{name}.json")
-        write_lines(path, [json.dumps(kept, indent=1, ensure_ascii=False)])
+        write_results(path, kept)
         print(found.markdown() + "\n")
     if grid:
         path = os.path.join(args.output, "grid.png")

@@ -2,7 +2,6 @@
 
 import argparse
 import itertools
-import json
 import shlex
 import statistics
 import sys
@@ -11,8 +10,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
 import torch.nn.functional as F
-from example_results import origin_of, speed_rows
-from textfiles import write_lines
+from example_results import origin_of, speed_rows, write_results
 from torch import Tensor
 
 from specdec_plugin.engine.linear import NativeLinear
@@ -157,7 +155,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     found = {**origin_of(shlex.join(["time_projection.py", *argv]), []), "rows": rows}
     found["settings"] = {**vars(args), "threads": torch.get_num_threads()}
     if args.output is not None:
-        write_lines(args.output, [json.dumps(found, indent=1, ensure_ascii=False)])
+        write_results(args.output, found)
     print("".join(f"| {' | '.join(row)} |\n" for row in speed_rows(rows, list(rows[0]))))
 
 

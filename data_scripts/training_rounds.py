@@ -1,12 +1,10 @@
 """A training in rounds, as a file of results: updates, hours, and the figure of each round."""
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence
 
-from example_results import add_origin, origin_of
-from textfiles import write_lines
+from example_results import add_origin, origin_of, write_results
 
 from specdec_plugin.errors import PluginError
 
@@ -59,7 +57,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     args = get_parser().parse_args(argv)
     rows = rows_of(args.rounds, args.figure)
     found = {**origin_of(args.command, args.setting), "rows": rows}
-    write_lines(args.output, [json.dumps(found, indent=1, ensure_ascii=False, allow_nan=False)])
+    write_results(args.output, found)
 
 
 if __name__ == "__main__":

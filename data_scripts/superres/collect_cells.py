@@ -1,7 +1,6 @@
 """The cells of the table of super-resolution in one file, for the example's README."""
 
 import argparse
-import json
 import re
 from pathlib import Path
 from typing import Any, Dict, Optional, Sequence
@@ -12,9 +11,8 @@ from score_patches import bicubic, scores
 from specdec_plugin.errors import PluginError
 
 # isort: split
-from collect_runs import number
-from example_results import add_origin, named, origin_of
-from textfiles import write_lines
+from collect_runs import labels_of
+from example_results import add_origin, origin_of, write_results
 
 DESCRIPTION = """\
 Collect what fairseq-generate made of the same patches with several settings. A cell is given as
@@ -61,7 +59,7 @@ def row_of(cell: str, truth: Sequence[Any], truth_name: str) -> Dict[str, Any]:
     labels, _, name = cell.partition("|")
     if not name:
         raise PluginError(f"'{cell}' is not LABELS|NAME. Write it so.")
-    pairs = [named(each) for each in labels.split(";")]
+    columns = labels_of(labels)
     patches = read_patches(f"{name}.hyp")
     same_number([truth_name, f"{name}.hyp"], [truth, patches])
     log = Path(f"{name}.log")
@@ -69,7 +67,7 @@ def row_of(cell: str, truth: Sequence[Any], truth_name: str) -> Dict[str, Any]:
     if found is None:
         raise PluginError(f"{log} tells no accepted tokens. Decode again.")
     return {
-        **{key: number(value) for key, value in pairs},
+        **columns,
         "accepted tokens": float(found[1]),
         "error": error_of(truth, patches),
         "patches": len(patches),
@@ -85,7 +83,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     enlarged = [bicubic(patch, right.shape[0]) for patch, right in zip(low, truth)]
     rows.append({"method": "bicubic", "error": error_of(truth, enlarged), "patches": len(truth)})
     found = {**origin_of(args.command, args.setting), "rows": rows}
-    write_lines(args.output, [json.dumps(found, indent=1, ensure_ascii=False)])
+    write_results(args.output, found)
     print(f"{args.output}: {len(rows)} rows")
 
 
