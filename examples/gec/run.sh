@@ -66,6 +66,9 @@ work=$output/$task
 averaged=${AVERAGED:-4} word_lines=${WORD_LINES:-30000}
 dropout=(--source-dropout "${SOURCE_DROPOUT:-0.1}")
 export OMP_NUM_THREADS=$threads
+origin=(--command "$(command_line "examples/gec/run.sh CORPUS OUTPUT${given:+ MODEL}" TASK FROM \
+    NEW_SUBWORDS PASSES ERROR_RATE CLEAN_SHARE UPDATES LR SIZE DIM LAYERS WORD_LINES SOURCE_DROPOUT \
+    DROPOUT AVERAGED HELD_OUT DECODINGS)" --setting "seed=1")
 
 # Files appear under their names when they are whole.
 
@@ -178,26 +181,22 @@ train_model() {
 
 score() {  # DATA FOLDER NAME M2 REFERENCES: those of fairseq's beam 1 if the output is the same
     local name=$2/$3 first=$2/fairseq-beam-1
-    [ ! -e "$name.scores" ] || return 0
-    if [ -e "$first.scores" ] && cmp -s "$first.hyp" "$name.hyp"; then
-        cp "$first.scores" "$name.scores"
+    if [ -e "$first.json" ] && cmp -s "$first.hyp" "$name.hyp"; then
+        keep_output "$name.json" cat "$first.json"
         return
     fi
-    specdec-gec-score --source "$1/raw/test.err" --hypothesis "$name.hyp" --m2 "$4" \
-        --references "${@:5}" >"$name.tmp"
-    mv "$name.tmp" "$name.scores"
+    keep_output "$name.json" specdec-gec-score --source "$1/raw/test.err" \
+        --hypothesis "$name.hyp" --m2 "$4" --references "${@:5}" --json
 }
 
-table() {  # FOLDER
-    echo "| decoding | precision | recall | F0.5 | GLEU | lines as fairseq's beam 1 |"
-    echo "|---|---|---|---|---|---|"
-    local name
+collect_scores() {  # FOLDER
+    local name rows=()
     for name in "${decodings[@]}"; do
-        awk -v name="$name" -v same="$(same_lines "$1/fairseq-beam-1.hyp" "$1/$name.hyp")" '
-            { score[$1 == "M2" ? $2 : $1] = $1 == "M2" ? $3 : $2 }
-            END { print "| " name " | " score["precision"] " | " score["recall"] " | " \
-                score["F0.5"] " | " score["GLEU"] " | " same " |" }' "$1/$name.scores"
-    done
+        echo "$name: $(same_lines "$1/fairseq-beam-1.hyp" "$1/$name.hyp") lines as fairseq-beam-1"
+    done | tee "$1/same.txt"
+    for name in "${decodings[@]}"; do rows+=("$name=$1/$name.json"); done
+    "$python" "$root/data_scripts/example_results.py" collect "$1/scores.json" \
+        "${origin[@]}" "${rows[@]}"
 }
 
 decode_and_score() {  # DATA FOLDER M2 REFERENCES
@@ -211,7 +210,7 @@ decode_and_score() {  # DATA FOLDER M2 REFERENCES
         decode "$1/bin" "$model" "$2/$name" -s err -t cor "${flags[@]}"
         score "$1" "$2" "$name" "${@:3}"
     done
-    table "$2" | tee "$2/scores.md"
+    collect_scores "$2"
 }
 
 bench() {  # DATA FOLDER OPTIONS
