@@ -155,6 +155,15 @@ done
     "small=$patches/test.low" "greedy=$output/greedy.hyp" \
     "k=$largest, ε=$epsilon=$output/tuned$largest.near.hyp" "truth=$patches/test.high"
 
+step "the same output as fairseq's"
+for k in "${sizes[@]}"; do
+    keep_output "$output/check$k.txt" specdec-check "$data" -s low -t high \
+        --path "$output/tuned$k.pt" --methods greedy,blockwise --batch-size 32 \
+        --max-len-b "$levels" --output "$output/check$k"
+    printf 'k = %s\n\n' "$k"
+    cat "$output/check$k.txt"
+done >"$output/results/same.txt"
+
 [ "$sentences" != 0 ] || exit 0
 step "time"
 runs=()

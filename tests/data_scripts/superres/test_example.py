@@ -39,6 +39,8 @@ def test_from_photographs_to_the_table(tmp_path: Path, colour: str, levels: int)
         texts = [(tmp_path / f"{name}.hyp").read_text("utf-8") for name in (exact, greedy)]
         assert texts[0] == texts[1]
         assert {len(line.split()) for line in texts[0].splitlines()} == {levels}
+    check = (tmp_path / "results" / "same.txt").read_text("utf-8")
+    assert check.startswith("k = 3\n") and "Lossless here" in check
     assert (tmp_path / "grid.png").stat().st_size > 1000
     comment = "results/quality.json: accepted tokens / error by k across setting"
     tables = with_tables(f"<!-- table of {comment} -->\n<!-- end of table -->\n", tmp_path)
