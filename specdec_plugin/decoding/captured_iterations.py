@@ -20,7 +20,6 @@ from ..engine.graphs.tensors import StaticTensors, rounded
 from .acceptance import Emission, Rule, judge, judge_best
 from .constraints import Constraints
 from .native_verification import Repeated
-from .preference import Preference
 from .state import Draft, Outcome, Rows
 from .verifier import Verifier
 
@@ -137,7 +136,7 @@ class CapturedIterations:
     """Verifies, and appends what stands, again and again.
 
     Args:
-        verifier: the model, which :meth:`supports` allows.
+        verifier: the model, which :meth:`.CapturedJudge.supports` allows.
         rule: which drafted tokens may stand.
 
     Attributes:
@@ -149,13 +148,6 @@ class CapturedIterations:
         engine = verifier.engines[0]
         assert isinstance(engine, CachedDecoder)
         self.verifier, self.engine, self._rule = verifier, engine, rule
-
-    @staticmethod
-    def supports(verifier: Verifier, preference: Optional[Preference]) -> bool:
-        """Whether one model's best tokens are chosen, on tensors that stay where they are."""
-        engine = verifier.engines[0]
-        static = isinstance(engine, CachedDecoder) and engine.backend.static
-        return static and len(verifier.engines) == 1 and preference is None
 
     def fits(self, rows: Rows) -> bool:
         """Whether nothing is drawn or forced. A minimum length may bind."""

@@ -96,12 +96,9 @@ class VerifiedStep:
         """Let go of a batch, which may take much memory."""
         self.verifier.end()
 
-    def queues(self, batch: Batch) -> bool:
-        """Whether the kernels can decode a batch in one call, without drafts; as :meth:`start`."""
-        if self._native is None or self.preference is not None:
-            return False
-        prefix = batch.constraints.prefix
-        return self._native.takes(batch.constraints, 0 if prefix is None else prefix.size(1))
+    def queues(self) -> bool:
+        """Whether the kernels can decode a batch in one call, without drafts."""
+        return self._native is not None and self._native.ready and self.preference is None
 
     def queue(self, batch: Batch, workers: int) -> List[Dict[str, Any]]:
         """Decode such a batch; see :meth:`.queue.Queue.run`."""
@@ -133,7 +130,7 @@ class VerifiedStep:
 
     def take(self, rows: Rows, draft: Draft) -> Outcome:
         """Append to each row what stands of its draft, and the verifier's next token."""
-        if self._native is not None and self._native.fits(rows):
+        if self._native is not None and self._native.ready:
             return self._native.take(rows, draft)
         constraints = rows.constraints
         draft = draft.within(rows, constraints.max_len)
@@ -157,9 +154,10 @@ class VerifiedStep:
 
     def repeats(self, rows: Rows) -> Union[NativeVerification, CapturedIterations, None]:
         """What verifies again and again without Python, if anything may."""
-        for each in (self._native, self._captured):
-            if each is not None and each.fits(rows):
-                return each
+        if self._native is not None and self._native.ready:
+            return self._native
+        if self._captured is not None and self._captured.fits(rows):
+            return self._captured
         return None
 
     def keep(self, rows: Rows) -> None:
@@ -316,7 +314,7 @@ class DecodingLoop:
         """
         self.step.refresh()
         watched = self.keep_history or self.watcher is not None
-        queues = not watched and self.step.exact and self.step.queues(batch)
+        queues = not watched and self.step.exact and self.step.queues()
         self.measured.see(batch.net_input["src_tokens"].size(1))
         begin, found = 0, []
         while begin < batch.size:
@@ -408,7 +406,7 @@ class DecodingLoop:
         return self.gate.rests(1)
 
     def _iterate(self, batch: Batch, rows: Rows) -> Outcome:
-        """One iteration, or several of a single row; the outcome of the last one."""
+        """One iteration, or several; the outcome of the last one."""
         prefix = rows.constraints.prefix
         if rows.steps == 0 and prefix is not None and isinstance(self.step, VerifiedStep):
             self._asked += rows.size

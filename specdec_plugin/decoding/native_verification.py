@@ -47,9 +47,13 @@ class VerifyCall(ctypes.Structure):
     draft_lengths = field("const int64_t*", "(count)")
     temperature = field("float", "divides scores")
     suppressed_id = field("int", "a symbol that is not chosen")
+    unk = field("int", "a symbol whose log-probability is lowered; not with a prefilter")
+    unk_penalty = field("float", "by so much")
     eos = field("int64_t", "ends a sentence")
-    min_len = field("int64_t", "tokens before which no end may come")
+    min_len = field("int64_t", "tokens before which no end may come, but in a prefix")
     max_len = field("int64_t", "tokens after which an end must come")
+    prefix = field("const int64_t*", "(count, prefix_width) tokens to begin with; or null")
+    prefix_width = field("int")
     prefilter = field("const Linear*", "8-bit: tells which symbols are scored exactly; or null")
     prefiltered = field("int", "positions at once up to which it is used")
     weights = field(
@@ -122,7 +126,7 @@ def prefiltered(weights: int) -> int:
 
 
 class NativeVerification:
-    """Feed, score, judge and append, for a single verifier without forced prefixes.
+    """Feed, score, judge and append, for a single verifier.
 
     With β above 1 an 8-bit prefilter scores the vocabulary. float32 scores the drafted symbol and
     the best ones again, about sixty at each position. The others only count in the normaliser of
@@ -153,6 +157,7 @@ class NativeVerification:
         self._needs: FrozenSet[str] = frozenset()
         self._argmax: Optional[Tensor] = None
         self._hidden: Optional[Tensor] = None
+        self._prefix: Optional[Tensor] = None
         self._prefilter: Optional[Prefilter] = None
 
     def start(self) -> None:
@@ -207,15 +212,9 @@ class NativeVerification:
         whole = engine.projection.native if isinstance(engine, CachedDecoder) else None
         return whole is not None and whole.outputs * whole.inputs >= _SMALL
 
-    def fits(self, rows: Rows) -> bool:
-        """Whether no rule is left that the kernels do not know."""
-        prefix = rows.constraints.prefix
-        return self.takes(rows.constraints, 0 if prefix is None else prefix.size(1) - rows.shortest)
-
-    def takes(self, constraints: Constraints, forced: int) -> bool:
-        """:meth:`fits`, with so many tokens of a prefix still to come."""
-        if constraints.unk_penalty != 0 or forced > 0:
-            return False
+    @property
+    def ready(self) -> bool:
+        """Whether the weights are where the kernels can read them."""
         projection = self._engine.projection
         kernels = projection.native is not None or projection.gather is not None
         return self._engine.on_torch is None and kernels
@@ -349,11 +348,17 @@ class NativeVerification:
         """Describe what may be chosen and what scores it; the handles of layers and projection."""
         projection = self._engine.projection
         call.suppressed_id, call.eos = constraints.pad, constraints.eos
+        call.unk, call.unk_penalty = constraints.unk, constraints.unk_penalty
         call.min_len, call.max_len = constraints.min_len, constraints.max_len
+        prefix = None if constraints.prefix is None else constraints.prefix.contiguous()
+        self._prefix = prefix  # is read by the kernels
+        call.prefix = None if prefix is None else prefix.data_ptr()
+        call.prefix_width = 0 if prefix is None else prefix.size(1)
         call.gather, call.prefilter, call.prefiltered = projection.gather, None, 0
         call.exact_scores = call.beta == 1 and not self._verifier.approximate_scores
         whole = projection.native
-        if whole is not None and (call.beta > 1 or self._verifier.certified):
+        roughly = call.beta > 1 or self._verifier.certified
+        if whole is not None and roughly and constraints.unk_penalty == 0:
             few = call.beta == 1 and call.exact_scores
             call.prefiltered = prefiltered(whole.outputs * whole.inputs) if few else _ANY
             prefilter = self._prefilter

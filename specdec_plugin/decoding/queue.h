@@ -3,11 +3,10 @@
 #pragma once
 
 #include <atomic>
-#include <memory>
 #include <utility>
 
 #include "decoding/verify.h"
-#include "decoding/watch.h"
+#include "decoding/workers.h"
 #include "engine/native/row_cache.h"
 #include "engine/native/source_rows.h"
 
@@ -47,9 +46,11 @@ class QueueWorker {
   std::vector<int64_t> tokens_, lengths_;          // (rows, room_), (rows)
   Aligned<float> scores_;                          // (rows, room_)
   std::vector<int64_t> results_;                   // (5, rows)
+  std::vector<int64_t> prefixes_;                  // (rows, prefix_width)
   int room_;
 
   int& count() { return verify_.rows.count; }
+  int64_t* prefix(int row) { return prefixes_.data() + size_t(row) * verify_.prefix_width; }
 
   void start(const QueueCall& call) {
     verification_.begin();
@@ -67,6 +68,8 @@ class QueueWorker {
     verify_.rows.tokens = tokens_.data();
     verify_.rows.scores = scores_.data();
     verify_.rows.lengths = lengths_.data();
+    prefixes_.resize(size_t(call.rows) * verify_.prefix_width);
+    verify_.prefix = prefixes_.data();
     if (call.keys) verify_.rows.sampling.keys = keys_.data();
     verify_.rows.sampling.lengths = lengths_.data();
     verify_.stack.row_index = slots_.data();
@@ -86,6 +89,8 @@ class QueueWorker {
       sentences_[row] = call.order[index];
       sources_.load(sentences_[row], slots_[row], threads);
       if (call.keys) keys_[row] = call.keys[sentences_[row]];
+      const int width = verify_.prefix_width;
+      std::copy_n(call.verify.prefix + sentences_[row] * width, width, prefix(row));
       lengths_[row] = 0;
       tokens_[size_t(row) * room_] = call.bos;
     }
@@ -111,38 +116,31 @@ class QueueWorker {
     if (from == to) return;
     sentences_[to] = sentences_[from];
     keys_[to] = keys_[from];
+    std::copy_n(prefix(from), verify_.prefix_width, prefix(to));
     lengths_[to] = lengths_[from];
     std::copy_n(&tokens_[size_t(from) * room_], lengths_[from] + 1, &tokens_[size_t(to) * room_]);
     std::copy_n(&scores_[size_t(from) * room_], lengths_[from], &scores_[size_t(to) * room_]);
   }
 };
 
-// Workers that take sentences from one queue.
 class Queue {
  public:
   void run(const Stack& stack, const Linear* projection, const Linear& source_in, QueueCall& call,
            int threads) {
-    while (int(workers_.size()) < call.workers) workers_.emplace_back(new QueueWorker);
-    std::atomic<int> next{0};
-    Watch watch(call.watch);
-    if (call.workers == 1) {
-      workers_[0]->run(stack, projection, source_in, call, next, watch, 0, threads);
-    } else {
-      parallel(call.workers, [&](const Team& team) {
-        workers_[team.index]->run(stack, projection, source_in, call, next, watch, team.index, 1);
-        watch.leave(team);
-      });
-    }
+    workers_.run(call.workers, threads, call.watch, [&](QueueWorker& worker, auto&&... own) {
+      worker.run(stack, projection, source_in, call, own...);
+    });
     for (int i = 0; i < call.workers; ++i) {
-      call.verify.scoring_seconds += workers_[i]->scoring_seconds / call.workers;
-      call.verify.certified += workers_[i]->certified;
-      call.verify.rescored += workers_[i]->rescored;
-      call.verify.certain += workers_[i]->certain;
+      const QueueWorker& worker = workers_[i];
+      call.verify.scoring_seconds += worker.scoring_seconds / call.workers;
+      call.verify.certified += worker.certified;
+      call.verify.rescored += worker.rescored;
+      call.verify.certain += worker.certain;
     }
   }
 
  private:
-  std::vector<std::unique_ptr<QueueWorker>> workers_;
+  Workers<QueueWorker> workers_;
 };
 
 // source_in: makes keys and values of the source.

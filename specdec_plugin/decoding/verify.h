@@ -46,7 +46,8 @@ class Verification {
   }
 
  private:
-  static constexpr int CHUNK = 128;  // scores that are compared with a bound at once
+  static constexpr int CHUNK = 128;             // scores that are compared with a bound at once
+  static constexpr float FORCED_SCORE = -1e9f;  // the least; as in constraints.py
 
   Pass pass_;
   LateNormalisers late_;
@@ -137,24 +138,48 @@ class Verification {
   // Whether normalisers are those of all exact scores, which the prefilter does not give.
   bool late(const VerifyCall& call) const { return prefilters_ && call.exact_scores; }
 
+  // The token of a prefix that a row has to continue with; -1: any.
+  static int64_t forced(const VerifyCall& call, int row, int64_t position) {
+    if (position >= call.prefix_width || position >= call.max_len) return -1;
+    const int64_t token = call.prefix[int64_t(row) * call.prefix_width + position];
+    return token == call.suppressed_id ? -1 : token;
+  }
+
   // The normaliser of one input's scores, and then the argmax of the symbols that may be chosen.
   void rank(const VerifyCall& call, int input) {
     float* values = &values_[size_t(input) * vocabulary_];
     const int64_t position = call.rows.lengths[input / width_] + input % width_;
-    if (prefilters_ && call.beta > 1) rescore_best(call, input, values);
-    if (prefilters_ && call.beta == 1)
-      rescore_possible(call, input, values, position < call.min_len);
+    const int64_t only = forced(call, input / width_, position);
+    // fairseq does not apply the minimum length to the columns of the prefix.
+    const bool early = position < call.min_len && position >= call.prefix_width;
+    if (prefilters_ && only >= 0) {
+      rescore(call, input, only, values);
+      rescored_[input] = call.beta == 1;
+    } else if (prefilters_ && call.beta > 1) {
+      rescore_best(call, input, values);
+    } else if (prefilters_) {
+      rescore_possible(call, input, values, early);
+    }
     cool(values, vocabulary_, call.temperature);
     normalisers_[input] = late(call)    ? 0
                           : call.gather ? call.gather->normaliser(input, values)
                                         : log_sum_exp(values, vocabulary_);
+    values[call.unk] -= call.unk_penalty;
     values[call.suppressed_id] = NOTHING;
     if (position >= call.max_len) {
       argmax_[input] = call.eos;
       return;
     }
-    if (position < call.min_len) values[call.eos] = NOTHING;
-    argmax_[input] = choose(call, input, values);
+    if (early) values[call.eos] = NOTHING;
+    argmax_[input] = only >= 0 ? force(only, values) : choose(call, input, values);
+  }
+
+  // Leaves one choice. Its score stays, unless a clustered projection left it out.
+  int64_t force(int64_t only, float* values) const {
+    const float kept = std::max(values[only], FORCED_SCORE);
+    std::fill_n(values, vocabulary_, NOTHING);
+    values[only] = kept;
+    return only;
   }
 
   // The greatest score's symbol, that of a preferred symbol raised for a moment.

@@ -152,7 +152,7 @@ def decode(
     verifying = Verifier([engine], statistics, **certified)
     step = VerifiedStep(verifying, rule or TopBeta())
     loop = DecodingLoop(make(verifying, statistics), step, statistics, gate=gate)
-    loop.step.queues = lambda batch: False  # where nothing drafts, too
+    loop.step.queues = lambda: False  # where nothing drafts, too
     lengths = Lengths(max_len_b=max_len, max_positions=max_len + 1, min_len=min_len)
     generator = ParallelGenerator([model], SYMBOLS, loop, statistics, lengths, sampling=sampling)
     found = [row[0] for each in samples for row in generator.generate([model], each)]

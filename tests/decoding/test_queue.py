@@ -85,6 +85,39 @@ def test_in_large_batches_drafts_and_queue_free_the_others_memory(large, kept, m
     assert have_queue == [kept] * 3 and len(freed) == (0 if kept else 2)
 
 
+@pytest.mark.parametrize("way", ["greedy", "certified", "sampled"])
+@pytest.mark.parametrize("rows", [1, 3, 64])
+def test_a_prefix_is_kept_whatever_row_a_sentence_takes(way, rows, monkeypatch):
+    """Prefixes of any length, one of them with a gap, against the loop without a queue."""
+    pad, width, queued = methods.SYMBOLS.pad(), 3, []
+    prefix = torch.randint(4, 16, (len(LENGTHS), width))
+    real = torch.arange(len(LENGTHS)).unsqueeze(1) % (width + 1)
+    prefix = prefix.masked_fill(torch.arange(width) >= real, pad)
+    prefix[7, 1] = pad
+    queue_of = loop.VerifiedStep.queue
+    monkeypatch.setattr(
+        loop.VerifiedStep, "queue", lambda *args: queued.append(1) or queue_of(*args)
+    )
+    monkeypatch.setattr(queue, "ROWS", rows)
+    found = behind(way, prefix)
+    assert queued == [1]
+    monkeypatch.setattr(loop.VerifiedStep, "queues", lambda self: False)
+    assert found == behind(way, prefix) and queued == [1]
+    for tokens, forced in zip(found, prefix.tolist()):
+        # At the length limit a sentence ends, whatever is forced.
+        pairs = list(zip(tokens[:-1], forced))
+        assert all(token == wanted or wanted == pad for token, wanted in pairs)
+
+
+def behind(way, prefix):
+    """The tokens of each sentence, which begin with those of a prefix."""
+    method = "greedy" if way == "sampled" else way
+    model = methods.verifier(method)
+    ours = methods.generator(method, model, **WAYS[way])
+    rows = ours.generate([model], tiny.sample(LENGTHS), prefix_tokens=prefix)
+    return [best["tokens"].tolist() for best, *_ in rows]
+
+
 @pytest.mark.parametrize(("large", "kept"), [(8, False), (9, True)])
 def test_after_large_batches_the_queue_is_freed(large, kept, monkeypatch):
     monkeypatch.setattr(loop, "LARGE", large)

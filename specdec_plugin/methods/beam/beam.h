@@ -5,9 +5,8 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <memory>
 
-#include "decoding/watch.h"
+#include "decoding/workers.h"
 #include "engine/native/row_cache.h"
 #include "engine/native/source_rows.h"
 #include "engine/native/stack.h"
@@ -36,8 +35,8 @@ struct Scorer {
 // The sentences that one thread or team searches. When one is done, a waiting one takes its place.
 class BeamWorker {
  public:
-  // Searches as long as any sentence waits. With `call.block`, the drafter searches first and the
-  // model verifies its steps, once a single sentence is left. next: the index in `call.order` of
+  // Searches as long as any sentence waits. Once a single one is left, the drafter searches first
+  // and the model verifies its steps, up to `call.drafts` times. next: the index in `call.order` of
   // the next sentence. index: of this worker.
   void run(const Scorer& model, const Scorer& drafter, const Linear& source_in,
            const BeamCall& call, std::atomic<int>& next, Watch& watch, int index, int threads) {
@@ -47,8 +46,9 @@ class BeamWorker {
       const auto begin = std::chrono::steady_clock::now();
       const bool alone = may_draft(call, next);
       const int64_t first = active_[0].step;
-      make_room(model, call, alone ? call.block : 0);
-      const int drafted = alone && call.block > 0 ? draft(drafter, call, threads) : 0;
+      const bool drafts = alone && passes < call.drafts;
+      make_room(model, call, drafts ? call.block : 0);
+      const int drafted = drafts ? draft(drafter, call, threads) : 0;
       verify(model, call, drafted, watch, threads);
       if (!alone) continue;
       passes += drafted > 0;
@@ -438,24 +438,15 @@ class BeamWorker {
   }
 };
 
-// Workers that take sentences from one queue.
 class BeamSearch {
  public:
   void run(const Scorer& model, const Scorer& drafter, const Linear& source_in, BeamCall& call,
            int threads) {
-    while (int(workers_.size()) < call.workers) workers_.emplace_back(new BeamWorker);
-    std::atomic<int> next{0};
-    Watch watch(call.watch);
-    if (call.workers == 1) {
-      workers_[0]->run(model, drafter, source_in, call, next, watch, 0, threads);
-    } else {
-      parallel(call.workers, [&](const Team& team) {
-        workers_[team.index]->run(model, drafter, source_in, call, next, watch, team.index, 1);
-        watch.leave(team);
-      });
-    }
+    workers_.run(call.workers, threads, call.watch, [&](BeamWorker& worker, auto&&... own) {
+      worker.run(model, drafter, source_in, call, own...);
+    });
     for (int i = 0; i < call.workers; ++i) {
-      const BeamWorker& worker = *workers_[i];
+      const BeamWorker& worker = workers_[i];
       call.passes += worker.passes;
       call.drafted_steps += worker.drafted_steps;
       call.plain_steps += worker.plain_steps;
@@ -466,7 +457,7 @@ class BeamSearch {
   }
 
  private:
-  std::vector<std::unique_ptr<BeamWorker>> workers_;
+  Workers<BeamWorker> workers_;
 };
 
 // drafter: null for none. source_in: makes keys and values of the source.

@@ -2,30 +2,55 @@
 
 from typing import List
 
+from ...decoding.guard import SHARE
+
 #: Batches of each kind that are measured first, and the share of later ones that try the other.
 _FIRST, _TRIES = 2, 32
+#: Drafts of a trial. One takes as long as several steps, of which it may save none.
+TRIAL = 4
+#: The steps without drafts whose time trials may lose beyond their share of the time.
+_GRACE = 32
+#: Drafts have to take at most this share of the time: two measurements of one way differ, too.
+_CLEARLY = 0.95
 #: How much of the measured past counts after another batch.
-_MEMORY = 0.9
+_MEMORY = 0.8
+#: Stands for any number of drafts.
+ALL = (1 << 31) - 1
 
 
 class BatchGuard:
     """Chooses the faster of two ways to search, which find the same.
 
     The cost of a step depends on the model, the machine and its other work, so it is measured all
-    the time: one batch of 32 is searched in the way that was slower.
+    the time: now and then a batch is searched in the way that was slower. What such trials lose is
+    measured, too, and kept to a small share of the time.
     """
 
     def __init__(self) -> None:
-        self._batches = 0
-        self._seconds, self._steps = [0.0, 0.0], [0.0, 0.0]  # without and with drafts
+        self.forget()
 
-    def drafts(self) -> bool:
-        """Whether to draft in the next batch."""
-        number, self._batches = self._batches, self._batches + 1
-        if number < 2 * _FIRST:
-            return number % 2 == 0
-        faster = self._pace(1) < self._pace(0)
-        return faster != (number % _TRIES == 0)
+    def forget(self) -> None:
+        """Forget what was measured."""
+        self._batches, self._tried = 0, False
+        # Each without and with drafts.
+        self._seconds, self._steps, self._expected = [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
+        self._spent = self._lost = 0.0
+        self._way = 0
+
+    def drafts(self) -> int:
+        """How many drafts the next batch may have: none, those of a trial, or all."""
+        drafted_before = self._steps[1] > 0
+        faster = int(drafted_before and self._pace(1) < _CLEARLY * self._pace(0))
+        if self._batches < 2 * _FIRST:
+            due = self._batches % 2 == 1
+        else:
+            due = self._batches % _TRIES == 0 or not drafted_before
+        self._batches += 1
+        self._tried = due and self._affords(1 - faster)
+        self._way = 1 - faster if self._tried else faster
+        if self._way == 0:
+            return 0
+        return TRIAL if self._tried else ALL
 
     def record(self, seconds: List[float], steps: List[int]) -> None:
         """Note a batch: the time and the number of its steps without and with drafts."""
@@ -33,7 +58,17 @@ class BatchGuard:
             if steps[kind] > 0:
                 self._seconds[kind] = _MEMORY * self._seconds[kind] + seconds[kind]
                 self._steps[kind] = _MEMORY * self._steps[kind] + steps[kind]
+                self._spent += seconds[kind]
+        way, other = self._way, 1 - self._way
+        if self._tried and steps[way] > 0 and self._steps[other] > 0:
+            self._expected[way] = max(0.0, seconds[way] - steps[way] * self._pace(other))
+            self._lost += self._expected[way]
+
+    def _affords(self, kind: int) -> bool:
+        """Whether trials may lose what the last batch of a kind has lost."""
+        allowed = _GRACE * self._pace(0) + SHARE * self._spent - self._lost
+        return self._expected[kind] <= allowed
 
     def _pace(self, kind: int) -> float:
-        """Seconds a step; unknown ones are worth a try."""
+        """Seconds a step; 0 if unknown."""
         return self._seconds[kind] / self._steps[kind] if self._steps[kind] else 0.0

@@ -50,7 +50,8 @@ class BeamCall(ctypes.Structure):
     found_scores = field("float*", "(sentences, B, max_len + 1) and log-probabilities")
     found_lengths = field("int64_t*", "(sentences, B)")
     found_totals = field("float*", "(sentences, B) sums of the log-probabilities")
-    block = field("int", "the most steps that are drafted at once; 0: none")
+    block = field("int", "the most steps that are drafted at once")
+    drafts = field("int", "the most drafts; 0: none")
     passes = field("int64_t", "result: passes that verified drafted steps")
     drafted_steps = field("int64_t", "result: steps that they took")
     plain_steps = field("int64_t", "result: other steps of sentences that were left alone")
@@ -125,7 +126,9 @@ class NativeBeamSearch:
         tables = Tables(batch, self._beams, workers)
         call = tables.call
         models = [*_handles(engine), None, None]
-        if self._drafter is not None and call.workers == 1 and self.guard.drafts():
+        drafted = self._drafter is not None and call.workers == 1
+        call.drafts = self.guard.drafts() if drafted else 0
+        if self._drafter is not None and call.drafts > 0:
             self._drafter.engine.follow()
             call.block = self._drafter.block_size
             models[2:] = _handles(self._drafter.engine)

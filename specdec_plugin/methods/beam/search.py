@@ -52,7 +52,9 @@ class BeamSearch:
         self._native: Optional[NativeBeamSearch] = None
 
     def forget(self) -> None:
-        """Nothing is learned that depends on the text."""
+        """Forget whether drafts paid."""
+        if self._native is not None:
+            self._native.guard.forget()
 
     def decode(self, batch: Batch) -> Hypotheses:
         """Decode a batch.

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_plugin.engine import CachedDecoder
-from specdec_plugin.methods.beam.guard import BatchGuard
+from specdec_plugin.methods.beam.guard import ALL, TRIAL, BatchGuard
 from specdec_plugin.methods.beam.native import StepDrafter
 from tests.support import tiny
 from tests.support.command_lines import generate_args, run_cli
@@ -19,7 +19,7 @@ DTYPES = [torch.float32, torch.int8, torch.int4]
 @pytest.fixture
 def always(monkeypatch):
     """Draft in every batch, however slow."""
-    monkeypatch.setattr(BatchGuard, "drafts", lambda self: True)
+    monkeypatch.setattr(BatchGuard, "drafts", lambda self: ALL)
 
 
 @pytest.mark.usefixtures("always")
@@ -69,29 +69,53 @@ def test_beyond_the_first_room_of_the_cache():
     assert_same_lists(ours([model], sample, 3, ahead=drafter, **options), expected)
 
 
-def test_the_guard_takes_what_is_faster():
-    for faster in (0, 1):
-        guard, drafted = BatchGuard(), []
-        for _ in range(200):
-            kind = int(guard.drafts())
-            drafted.append(kind)
-            steps, seconds = [0, 0], [0.0, 0.0]
-            steps[kind], seconds[kind] = 10, 1.0 if kind == faster else 2.0
-            guard.record(seconds, steps)
-        assert sum(kind != faster for kind in drafted) <= 2 + 200 // 32 + 1
+STEPS = 24
 
 
-def test_the_guard_notices_a_change():
-    guard, drafted = BatchGuard(), []
-    for number in range(400):
-        kind = int(guard.drafts())
-        drafted.append(kind)
-        faster = number < 200
-        steps, seconds = [0, 0], [0.0, 0.0]
-        steps[kind], seconds[kind] = 10, 1.0 if kind == faster else 2.0
-        guard.record(seconds, steps)
-    assert sum(drafted[100:200]) >= 95
-    assert sum(drafted[300:]) <= 5
+def search(guard, cost, gain):
+    """A sentence of 24 steps; the time that it takes in steps, and whether all was drafted.
+
+    Args:
+        guard: is asked, and told.
+        cost: of a draft and its verification, in steps.
+        gain: steps that they save.
+    """
+    passes = min(guard.drafts(), STEPS // gain)
+    steps = [STEPS - passes * gain, passes * gain]
+    seconds = [float(steps[0]), passes * float(cost)]
+    guard.record(seconds, steps)
+    return sum(seconds), steps[0] == 0
+
+
+@pytest.mark.parametrize("cost", [1.1, 2, 7, 20])
+def test_slow_drafts_cost_little(cost):
+    """However slow: a trial may lose the time of some steps, and then a two-hundredth of all."""
+    guard = BatchGuard()
+    spent = sum(search(guard, cost, 1)[0] for _ in range(1000))
+    assert spent - 1000 * STEPS <= TRIAL * (cost - 1) + 32 + 0.0051 * spent
+
+
+def test_fast_drafts_are_settled_on():
+    guard = BatchGuard()
+    drafted = [search(guard, 2, 4)[1] for _ in range(200)]
+    assert sum(drafted) >= 190 and drafted[40:60] == [True] * 20
+
+
+@pytest.mark.parametrize("before, after", [((2, 4), (6, 3)), ((6, 3), (2, 4))])
+def test_the_guard_notices_a_change(before, after):
+    guard = BatchGuard()
+    first = [search(guard, *before)[1] for _ in range(200)]
+    second = [search(guard, *after)[1] for _ in range(400)][-200:]
+    slow, fast = (second, first) if before == (2, 4) else (first, second)
+    assert sum(fast) >= 190 and sum(slow) == 0
+
+
+def test_the_guard_forgets():
+    guard = BatchGuard()
+    for _ in range(50):
+        search(guard, 2, 4)
+    guard.forget()
+    assert [guard.drafts() for _ in range(2)] == [0, TRIAL]
 
 
 def test_command_lines(corpus, tiny_verifier):

@@ -1,0 +1,42 @@
+// Workers that take sentences from one queue.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <vector>
+
+#include "decoding/watch.h"
+#include "engine/native/team.h"
+
+namespace native {
+
+// They keep what they have allocated for the next queue.
+template <class Worker>
+class Workers {
+ public:
+  // A single worker has all threads, and each of several has one.
+  //
+  // run: is called with a worker, the index of the next sentence, the watch, the worker's own index
+  // and its threads.
+  template <class Run>
+  void run(int count, int threads, const WatchCall& call, const Run& run) {
+    while (int(workers_.size()) < count) workers_.emplace_back(new Worker);
+    std::atomic<int> next{0};
+    Watch watch(call);
+    if (count == 1) {
+      run(*workers_[0], next, watch, 0, threads);
+      return;
+    }
+    parallel(count, [&](const Team& team) {
+      run(*workers_[team.index], next, watch, team.index, 1);
+      watch.leave(team);
+    });
+  }
+
+  const Worker& operator[](int index) const { return *workers_[index]; }
+
+ private:
+  std::vector<std::unique_ptr<Worker>> workers_;
+};
+
+}  // namespace native
