@@ -238,7 +238,8 @@ class Guard:
     """Drafts where that is faster.
 
     A change of the way waits for a batch, for another number of rows, or for 32 iterations,
-    because a drafter has to read the source before it drafts. Drafts that lose end at once.
+    because a drafter has to read the source before it drafts. The first trial of drafts waits for
+    two iterations only. Drafts that lose end at once.
 
     Args:
         promising: rows up to which drafts are tried at once. Beyond it, the first trial waits until
@@ -316,12 +317,16 @@ class Guard:
         return True
 
     def undrafted(self, rows: int, tokens: int, seconds: float) -> None:
-        """See :class:`Gate`. Of several rows, nobody knows how many were left when."""
+        """See :class:`Gate`. Of several rows, nobody knows how many were left when.
+
+        So each number of rows is taken to have had the same share of the time.
+        """
         self.spent += seconds
+        numbers = range((rows - 1).bit_length() + 1)
+        for number in numbers:
+            self._find(1 << number).spent += seconds / len(numbers)
         if rows == 1:
-            bucket = self._find(1)
-            bucket.spent += seconds
-            bucket.ways[0].add(seconds, tokens, tokens)
+            self._find(1).ways[0].add(seconds, tokens, tokens)
 
     def paces(self) -> Optional[Paces]:
         """See :class:`Gate`."""

@@ -82,7 +82,7 @@ def check_generation(
             raise PluginError(f"{_given(name, value, typed)}: {cure}.")
     if getattr(options, "sampling", False) and "sampling" in honours:
         _check_samples(options, typed)
-        honours = OF_SAMPLES.union(name for name in REFUSED if name in honours)
+        honours = OF_SAMPLES  # what else the method keeps, it keeps in a beam search
     for item in fields(GenerationConfig):
         any_beam = item.name == "beam" and beam is None
         if item.name not in REFUSED or item.name in honours or any_beam:

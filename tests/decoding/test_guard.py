@@ -113,6 +113,19 @@ def test_it_does_not_rest_before_fewer_rows_were_tried():
     assert world.guard.rests(1) and not world.guard.rests(16)
 
 
+@pytest.mark.parametrize("rows", [2, 8])
+def test_it_does_not_rest_for_ever_about_several_rows(rows):
+    world = World(cost=(1, 2), brings=(1, 1), promising=8)
+    while not world.guard.rests(rows):
+        for each in range(1, rows + 1):
+            world.decode(40, each)
+    for _ in range(10000):
+        world.guard.undrafted(rows, 20 * rows, 20.0)
+        if not world.guard.rests(rows):
+            break
+    assert not world.guard.rests(rows)
+
+
 def test_it_drafts_where_that_is_faster():
     world = World(cost=(1, 2), brings=(1, 4))
     for _ in range(50):

@@ -4,6 +4,7 @@ from typing import Any, Optional, Sequence
 
 from torch import Tensor
 
+from ...decoding.captured_iterations import CapturedIterations
 from ...decoding.drafter import Drafter
 from ...decoding.native_verification import NativeVerification, Repeated
 from ...decoding.state import Batch, Draft, Outcome, Rows
@@ -50,7 +51,15 @@ class OneOfDrafters(Drafter):
         self, rows: Rows, verification: NativeVerification, most: int
     ) -> Optional[Repeated]:
         """See :meth:`.Drafter.iterate`."""
-        found = self._chosen().iterate(rows, verification, most)
+        return self._counted(self._chosen().iterate(rows, verification, most))
+
+    def iterate_captured(
+        self, rows: Rows, iterations: CapturedIterations, most: int
+    ) -> Optional[Repeated]:
+        """See :meth:`.Drafter.iterate_captured`."""
+        return self._counted(self._chosen().iterate_captured(rows, iterations, most))
+
+    def _counted(self, found: Optional[Repeated]) -> Optional[Repeated]:
         if found is not None:
             self._count(sum(sum(drafted) for drafted, _, _ in found.counts))
         return found

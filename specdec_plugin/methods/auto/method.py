@@ -128,7 +128,7 @@ class Auto(Method):
     @classmethod
     def unavailable(cls, generation: Any) -> Optional[str]:
         """As beam search."""
-        return Beam.unavailable(generation) if _searches(generation) else None
+        return Beam.unavailable(generation)
 
     @classmethod
     def chosen(cls, setup: Setup) -> Type[Method]:

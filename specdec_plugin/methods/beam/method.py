@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Optional
 from ..options import WorkerOptions
 from ..registry import BENCH_BEAM, Method, Variant, register_method
 from ..setup import Setup
-from .build import build_search, check_beams
+from .build import build_search, check_beams, unavailable
 from .search import BeamSearch
 
 
@@ -27,9 +27,7 @@ class Beam(Method):
     @classmethod
     def unavailable(cls, generation: Any) -> Optional[str]:
         """Alignments of several hypotheses are fairseq's."""
-        if getattr(generation, "print_alignment", None) is not None and generation.beam > 1:
-            return "--print-alignment is given for more than one beam"
-        return None
+        return unavailable(generation)
 
     @classmethod
     def build(cls, setup: Setup) -> None:

@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, FrozenSet, Sequence
+from typing import Any, ClassVar, FrozenSet, Optional, Sequence
 
 import torch
 
@@ -10,7 +10,7 @@ from ...decoding.acceptance import Rule, TopBeta
 from ...decoding.drafter import Drafter
 from ...decoding.operations import Work, decoder_of
 from ...errors import PluginError
-from ..beam.build import OF_ONE_BEAM, build_search, check_beams, has_beams
+from ..beam.build import OF_ONE_BEAM, build_search, check_beams, has_beams, unavailable
 from ..beam.native import StepDrafter
 from ..options import (
     BlockSizeOptions,
@@ -113,6 +113,11 @@ class SelfDraft(Method):
     def unread(cls, generation: Any) -> FrozenSet[str]:
         """With several beams, flags about the best symbol."""
         return OF_ONE_BEAM if has_beams(generation) else frozenset()
+
+    @classmethod
+    def unavailable(cls, generation: Any) -> Optional[str]:
+        """As beam search, with several beams."""
+        return unavailable(generation)
 
     @classmethod
     def loop(cls, setup: Setup) -> Any:

@@ -45,6 +45,12 @@ def test_what_beam_search_alone_keeps_is_searched(corpus, tiny_verifier):
     assert hypotheses(auto) == hypotheses(beam) != []
 
 
+@pytest.mark.parametrize("option", [{"no_repeat_ngram_size": 2}, {"match_source_len": True}])
+def test_what_beam_search_alone_keeps_is_refused_beside_samples(option):
+    with pytest.raises(PluginError, match=f"{next(iter(option))}=.* cannot be kept"):
+        loop_of("auto", options={"sampling": True, **option})
+
+
 def loop_of(way, backend=None, options=None, **flags):
     model = ways.verifier(way)
     return ways.generator(way, model, backend, options, **{"decoding": "auto", **flags}).loop

@@ -6,10 +6,11 @@ import pytest
 
 from specdec_plugin.decoding.guard import FixedGate
 from specdec_plugin.decoding.symbols import Symbols
-from specdec_plugin.engine import native
+from specdec_plugin.engine import GraphBackend, native
 from specdec_plugin.methods.auto.drafter import OneOfDrafters
 from specdec_plugin.methods.input_guided.drafter import InputGuidedDrafter
 from specdec_plugin.methods.jacobi.drafter import JacobiDrafter
+from specdec_plugin.methods.self_draft.captured_drafter import CapturedDrafter
 from specdec_plugin.methods.self_draft.drafter import SelfDrafter
 from specdec_plugin.methods.setup import Setup
 from tests.support import methods as ways
@@ -57,6 +58,27 @@ def test_drafters_may_change_in_each_iteration(seed):
         assert ours[0] == theirs[0]
         assert ours[1] == pytest.approx(theirs[1], abs=1e-4)
     assert found.loop.schedule is None
+
+
+def test_on_a_device_its_drafts_follow_one_another_without_the_host(monkeypatch):
+    queued, iterate = [], CapturedDrafter.iterate_captured
+
+    def counting(self, *args):
+        found = iterate(self, *args)
+        queued.append(found is not None and len(found.counts))
+        return found
+
+    monkeypatch.setattr(CapturedDrafter, "iterate_captured", counting)
+    model, options = tiny.model(1, symbols=ways.SYMBOLS), {"max_len_b": 60, "min_len": 50}
+    found = ways.generator("auto", model, GraphBackend(), options)
+    drafter = found.loop.drafter
+    assert isinstance(drafter, OneOfDrafters)
+    found.loop.gate = FixedGate()
+    sample = tiny.sample([3, 9, 5])
+    greedy = ways.generator("greedy", model, options=options)
+    expected = [row for row, _ in decoded(greedy, sample)]
+    assert [row for row, _ in decoded(found, sample)] == expected
+    assert max(queued) > 1 and drafter.drafted[-1] == sum(drafter.drafted) > 0
 
 
 def test_each_length_of_each_drafter_is_a_length():

@@ -41,9 +41,11 @@ def test_the_default_is_fairseqs_beam(corpus, tiny_verifier):
     assert hypothesis_lines(ours.stdout) == hypothesis_lines(plain.stdout)
 
 
-def test_alignments_of_several_beams_are_fairseqs(corpus, tiny_verifier):
-    args = generate_args(corpus.data_dir, tiny_verifier, "--beam", 3, "--print-alignment")
-    plain, ours = run_cli(args), run_cli([*args, "--decoding", "beam"])
+@pytest.mark.parametrize("method", ["beam", "specdec", "auto"])
+def test_alignments_of_several_beams_are_fairseqs(corpus, tiny_verifier, method):
+    more = "--beam", 3, "--nbest", 3, "--print-alignment"
+    args = generate_args(corpus.data_dir, tiny_verifier, *more)
+    plain, ours = run_cli(args), run_cli([*args, "--decoding", method])
     chosen = [
         [line for line in each.stdout.splitlines() if line[:2] in ("H-", "A-")]
         for each in (plain, ours)
