@@ -42,6 +42,15 @@ def test_pieces_are_decoded_as_by_the_command_line(
     assert [each.pieces for each in found] == texts(found)
 
 
+@pytest.mark.parametrize("decoding, beam", [("greedy", 1), ("beam", 4)])
+def test_a_hypothesis_keeps_no_memory_of_its_batch(session, corpus, decoding, beam):
+    """A million of them may be kept."""
+    translator = session.translator(decoding, beam=beam)
+    for found in translator.translate_pieces(corpus.lines("test", "en"), batch_size=8):
+        for each in (found.tokens, found.positional_scores):
+            assert each.untyped_storage().nbytes() == each.numel() * each.element_size()
+
+
 def test_a_drafter_changes_nothing_but_the_iterations(session, corpus, tiny_drafter):
     lines = corpus.lines("test", "en")
     greedy = session.translator("greedy", max_len_b=20)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 
 import pytest
 import torch
@@ -146,6 +147,13 @@ def test_a_stream_reads_no_more_than_it_needs(translator, corpus):
     found = [first, *stream]
     assert texts(found) == texts(translator.translate(lines, batch_size=3))
     assert list(translator.translate_iter([])) == []
+
+
+def test_warnings_of_a_stream_count_all_its_lines(translator, caplog):
+    lines = [*["one"] * 40, "one two " * 1100]
+    with caplog.at_level(logging.WARNING):
+        assert len(list(translator.translate_iter(lines, batch_size=1))) == 41
+    assert "line 41: the source has " in caplog.text
 
 
 def test_a_stream_draws_other_samples_than_its_first_lines(session):

@@ -134,15 +134,17 @@ class Session:
         args = Namespace(**{**shared, **searching})
         return task.build_generator(self.models, args), method
 
-    def dataset(self, lines: Sequence[str]) -> Any:
+    def dataset(self, lines: Sequence[str], first: int = 0) -> Any:
         """fairseq's data set of lines of subword pieces, with spaces between the pieces.
 
-        For a model of speech, the lines are paths of sounds.
+        Args:
+            lines: for a model of speech, paths of sounds.
+            first: lines before them, which warnings count.
         """
         _check_lines(lines)
         tokens, lengths = self.task.get_interactive_tokens_and_lengths(lines, str)
         dataset = self.task.build_dataset_for_inference(tokens, lengths)
-        dataset.lines_before = 0  # warnings count the lines of each call, not of all calls
+        dataset.lines_before = first  # of this call, where the task counts those of all calls
         return dataset
 
     def split(self, subset: str) -> Any:
@@ -244,8 +246,9 @@ class Session:
         """One of fairseq's hypotheses, with its text; see :meth:`printed`."""
         pieces = self.printed(generator, found["tokens"])
         text = pieces if self.subwords is None else self.subwords.decode(pieces.split())
-        scores = found["positional_scores"].cpu()
-        tokens, score = found["tokens"].cpu(), float(found["score"])
+        # Copies: they are views of tables of their whole batch, which they would keep.
+        scores = found["positional_scores"].to("cpu", copy=True)
+        tokens, score = found["tokens"].to("cpu", copy=True), float(found["score"])
         return Hypothesis(tokens, score, scores, found.get("steps"), pieces, text)
 
     def decode(
@@ -445,7 +448,7 @@ class Translator:
             return []
         found: Dict[int, Hypothesis] = {}
         with self.session.lock:
-            batches = self.session.batches(self.session.dataset(lines), batch_size)
+            batches = self.session.batches(self.session.dataset(lines, first), batch_size)
         for batch in batches:
             numbers = batch["id"].tolist()
             batch["id"] = batch["id"] + first

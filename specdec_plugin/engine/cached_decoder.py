@@ -104,8 +104,14 @@ class CachedDecoder(Packed):
             self.weights.release(self.decoder.layers)
 
     def _pack(self) -> None:
-        decoder, layers = self.decoder, every_layer(self.decoder)
-        embedding = decoder.embed_tokens.weight.detach()
+        layers = every_layer(self.decoder)
+        native = self._choose_types(layers)
+        self._pack_ends()
+        self._pack_layers(layers, native)
+
+    def _choose_types(self, layers: List[Any]) -> bool:
+        """Whether the kernels run the layers; and the types of weights and numbers."""
+        decoder, embedding = self.decoder, self.decoder.embed_tokens.weight
         wanted = self._dtype or embedding.dtype
         self.on_torch = NativeLayers.supports(layers, self.backend, wanted)
         native = self.on_torch is None
@@ -115,27 +121,40 @@ class CachedDecoder(Packed):
             wanted = embedding.dtype  # PyTorch's operators have no such products
         # The kernels keep weights in the wanted type, and compute in float32.
         self.weight_type = wanted
-        self.dtype = dtype = torch.float32 if native else wanted
+        self.dtype = torch.float32 if native else wanted
         self.device = embedding.device
-        self.embedding = embedding.to(dtype)
+        return native
+
+    def _pack_ends(self) -> None:
+        """What stands before the layers, and between them and the projection."""
+        decoder, dtype = self.decoder, self.dtype
+        self.embedding = decoder.embed_tokens.weight.detach().to(dtype)
         self.scale = float(decoder.embed_scale)
         self._project_in = _optional_linear(decoder.project_in_dim, dtype)
+        self._project_out = _optional_linear(decoder.project_out_dim, dtype)
         self._positions = (
             None
             if decoder.embed_positions is None
             else PositionTable(decoder.embed_positions, dtype)
         )
         self._embedding_norm = _optional_norm(decoder.layernorm_embedding, dtype)
+        masks = getattr(decoder, "mask_vectors", None)
+        self.masks = None if masks is None else (self.scale * masks.detach()).to(dtype)
+        self._mask_table = torch.empty(0, 0, dtype=dtype, device=self.device)
+        self._ordinals = torch.empty(0, dtype=torch.long, device=self.device)
+
+    def _pack_layers(self, layers: List[Any], native: bool) -> None:
+        """The layers, for the kernels or for PyTorch's operators."""
+        decoder, dtype = self.decoder, self.dtype
         self._heads, self.width = layers[0].self_attn.num_heads, layers[0].embed_dim
         attentions = [layer.encoder_attn for layer in layers]
         sources = parameters_of(
             *(each for attention in attentions for each in (attention.k_proj, attention.v_proj))
         )
-        self._source_in: Any = (NativeLinear if native else Linear.of)(*sources, wanted)
+        linear: Any = NativeLinear if native else Linear.of
+        self._source_in = linear(*sources, self.weight_type)
         self._native: Optional[NativeLayers] = None
         self._layers: List[DecoderLayer] = []
-        masks = getattr(decoder, "mask_vectors", None)
-        self.masks = None if masks is None else (self.scale * masks.detach()).to(dtype)
         if native:
             self._native = NativeLayers(layers, decoder.layer_norm, self.weight_type)
             if self._project_in is None:
@@ -145,13 +164,10 @@ class CachedDecoder(Packed):
         else:
             self._layers = [DecoderLayer(layer, dtype) for layer in layers]
         self._final_norm = None if native else _optional_norm(decoder.layer_norm, dtype)
-        self._project_out = _optional_linear(decoder.project_out_dim, dtype)
         self._pool: Optional[Pool] = None
         if not native and self.backend.static:
             head_dim = layers[0].self_attn.head_dim
             self._pool = Pool(Shape(len(layers), self._heads, head_dim, dtype, self.device))
-        self._mask_table = torch.empty(0, 0, dtype=dtype, device=self.device)
-        self._ordinals = torch.empty(0, dtype=torch.long, device=self.device)
 
     def start(self, encoder_out: EncoderOut, capacity: int, beams: int = 1) -> DecoderState:
         """Begin a batch: project its source once for all layers, with nothing accepted yet.

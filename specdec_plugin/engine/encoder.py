@@ -113,7 +113,7 @@ class FastEncoder(Packed):
         self._layers = NativeLayers(every_layer(encoder), encoder.layer_norm, torch.float32)
         self._positions = None
         if encoder.embed_positions is not None:
-            self._positions = PositionTable(encoder.embed_positions, torch.float32)
+            self._positions = PositionTable(encoder.embed_positions, torch.float32, "source")
         weight = encoder.embed_tokens.weight.detach().contiguous()
         self._layers.embed_with(weight, encoder.embed_scale, None, encoder.layernorm_embedding)
 

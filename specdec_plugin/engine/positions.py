@@ -9,6 +9,11 @@ from torch import Tensor, nn
 
 from ..errors import PluginError
 
+#: What to do where a learned table ends.
+_CURES = {
+    "source": "give sentences of at most {limit} tokens",
+    "target": "set the length limit (--max-len-a, --max-len-b) to at most {limit}",
+}
 #: Tables that are known here.
 POSITIONS = (LearnedPositionalEmbedding, SinusoidalPositionalEmbedding)
 
@@ -22,10 +27,11 @@ class PositionTable:
     Args:
         embedding: fairseq's ``embed_positions`` of an encoder or a decoder.
         dtype: type of the vectors.
+        side: ``source`` or ``target``, for messages.
     """
 
-    def __init__(self, embedding: nn.Module, dtype: torch.dtype) -> None:
-        self._dtype = dtype
+    def __init__(self, embedding: nn.Module, dtype: torch.dtype, side: str = "target") -> None:
+        self._dtype, self._side = dtype, side
         self._sinusoidal: Optional[SinusoidalPositionalEmbedding] = None
         if isinstance(embedding, LearnedPositionalEmbedding):
             weights, padding = embedding.weight, embedding.padding_idx
@@ -90,15 +96,10 @@ class PositionTable:
         limit = self._table.size(0)
         if longest >= limit or new > limit:
             raise PluginError(
-                f"The model has learned {limit} target positions, and position {end} was asked "
-                f"for: set the length limit (--max-len-a, --max-len-b) to at most {limit}."
+                f"The model has learned {limit} {self._side} positions, and position {end} was "
+                f"asked for: {_CURES[self._side].format(limit=limit)}."
             )
         return self._table
-
-    @property
-    def learned(self) -> Optional[int]:
-        """How many positions a learned table has; None where the table has no end."""
-        return self._table.size(0) if self._sinusoidal is None else None
 
     def _extend(self, embedding: SinusoidalPositionalEmbedding, end: int) -> None:
         size = max(end, 2 * self._table.size(0)) + self._first

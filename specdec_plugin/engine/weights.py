@@ -81,7 +81,8 @@ class Weights:
         # It is looked at for every batch, so that generators would cost too much.
         tables = self._tables.values()
         parameters = [each for table in tables for each in table.values() if each is not None]
-        now = [(each.data_ptr(), each._version) for each in parameters]
+        # Those of a model that was made in inference mode are not counted.
+        now = [(each.data_ptr(), each.is_inference() or each._version) for each in parameters]
         if self._trained or now != self._seen:
             self.version += 1
             self._seen, self._trained = now, False

@@ -45,6 +45,14 @@ def assert_equals_fairseqs(model, batch, found):
     return expected
 
 
+@pytest.mark.parametrize("make", [FastEncoder, encoder.CapturedEncoder])
+def test_a_source_beyond_the_learned_positions_is_refused(make):
+    model = build_model(encoder_learned_pos=True, max_source_positions=8)
+    with pytest.raises(PluginError, match=r"learned 8 source positions.* at most 8 tokens"):
+        build = build_encoder(model, GraphBackend() if make is not FastEncoder else None)
+        build(net_input([9]))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lengths", [[9], [7, 5, 1], [4, 4]])
 @pytest.mark.parametrize("left", [True, False])

@@ -143,6 +143,20 @@ def test_a_library_that_cannot_be_loaded(tmp_path, folder, monkeypatch, caplog):
     assert "cannot be loaded from" in caplog.text and "SPECDEC_CACHE" in caplog.text
 
 
+def test_a_compiler_may_be_called_by_another_program(tmp_path, monkeypatch):
+    """As in CXX="ccache g++"."""
+    usual = build.find_compiler()
+    assert usual is not None
+    monkeypatch.setenv("CXX", f"env {usual} -DUNUSED_NAME")
+    compiler = build.find_compiler()
+    assert compiler == f"env {usual} -DUNUSED_NAME"
+    assert build.fingerprint(compiler) != build.fingerprint(usual)
+    done = build.compile_in(tmp_path, compiler, ["-fsyntax-only"])
+    assert done.returncode == 0, done.stderr
+    monkeypatch.setenv("CXX", f"env-of-nobody {usual}")
+    assert build.find_compiler() is None
+
+
 def test_an_unknown_sanitizer_is_refused(monkeypatch):
     monkeypatch.setenv("SPECDEC_SANITIZE", "memory")
     with pytest.raises(PluginError, match=r"=memory is not known\. Give one of 0, 1"):

@@ -203,3 +203,15 @@ def test_a_copy_of_a_model_has_weights_of_its_own():
     other.refresh()
     engine.refresh()
     assert engine.version == version and other.version == 2
+
+
+@pytest.mark.parametrize("method", ["greedy", "self-draft"])
+def test_a_model_may_be_made_in_inference_mode(method):
+    """Where PyTorch counts no versions of its weights."""
+    with torch.inference_mode():
+        unversioned = tiny.model(1, symbols=SYMBOLS)
+    usual = tiny.model(1, symbols=SYMBOLS)
+    found, expected = (
+        generator(method, model).generate([model], SAMPLE) for model in (unversioned, usual)
+    )
+    assert_same([best for best, *_ in found], [best for best, *_ in expected])

@@ -72,7 +72,7 @@ class CapturedEncoder(Packed):
         self._scale = float(encoder.embed_scale)
         self._positions: Optional[PositionTable] = None
         if encoder.embed_positions is not None:
-            self._positions = PositionTable(encoder.embed_positions, dtype)
+            self._positions = PositionTable(encoder.embed_positions, dtype, "source")
         norms = encoder.layernorm_embedding, encoder.layer_norm
         self._first, self._last = (each and Norm(each, dtype) for each in norms)
         self._layers = [EncoderLayer(layer, dtype) for layer in every_layer(encoder)]

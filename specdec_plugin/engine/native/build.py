@@ -131,9 +131,14 @@ def _named(name: str, library: Path) -> str:
 
 
 def find_compiler() -> Optional[str]:
-    """The C++ compiler: ``CXX`` of the environment, or a usual name."""
+    """The C++ compiler: ``CXX`` of the environment, such as "ccache g++", or a usual name."""
     names = [os.environ["CXX"]] if os.environ.get("CXX") else ["c++", "g++", "clang++"]
-    return next((name for name in names if shutil.which(name)), None)
+    return next((name for name in names if all(map(shutil.which, _programs(name)))), None)
+
+
+def _programs(compiler: str) -> List[str]:
+    """The compiler, and what it is called by, of a command that may have flags too."""
+    return [part for part in compiler.split() if not part.startswith("-")]
 
 
 def cache_folder() -> Path:
@@ -146,7 +151,8 @@ def cache_folder() -> Path:
 
 def fingerprint(compiler: str) -> str:
     """Differs with sources, flags, compiler and processor: a home may serve several machines."""
-    given = repr((_flags(), variants(), shutil.which(compiler), _processor()))
+    programs = [shutil.which(each) for each in _programs(compiler)]
+    given = repr((_flags(), variants(), compiler, programs, _processor()))
     return hashlib.sha256((source_digest() + given).encode()).hexdigest()[:16]
 
 
@@ -202,7 +208,7 @@ def compile_in(
     unit.write_text(unit_text(), encoding="utf-8")
     (folder / "interface.h").write_text(header_text(), encoding="utf-8")
     paths = [f"-I{ROOT}", f"-I{folder}", str(unit), "-o", str(folder / "library.so")]
-    command = [compiler, *_flags(), *flags, *paths]
+    command = [*compiler.split(), *_flags(), *flags, *paths]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
