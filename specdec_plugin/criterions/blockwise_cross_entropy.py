@@ -59,9 +59,6 @@ class BlockwiseCrossEntropy(FairseqCriterion):
     A draft ends at its first wrong token, so the first heads decide most of the acceptance.
     Head 1 decides the translation. With a decay γ the mean is Σ γ^i S_i / (n Σ γ^i), and heads are
     drawn with these weights. The decay is not in Stern et al. 2018.
-
-    In pytorch_ddp, an update that draws head 1 leaves the heads' weights without a gradient. With
-    several workers, add ``--find-unused-parameters`` or ``--ddp-backend legacy_ddp``.
     """
 
     def __init__(self, cfg: BlockwiseCrossEntropyConfig, task: Any) -> None:
@@ -99,6 +96,11 @@ class BlockwiseCrossEntropy(FairseqCriterion):
             raise PluginError(
                 "--criterion blockwise_cross_entropy trains proposal heads: add --arch "
                 "blockwise_transformer --task blockwise_translation, or give another criterion."
+            )
+        if not hasattr(self.task, "updates"):
+            raise PluginError(
+                "--criterion blockwise_cross_entropy needs a task that trains proposal heads: add "
+                "--task blockwise_translation."
             )
         if not model.training:
             return self._validate(model, sample)

@@ -1,5 +1,6 @@
 """The drafter's loss: label-smoothed cross entropy of hidden blocks, with glancing."""
 
+import logging
 import math
 from dataclasses import dataclass
 from typing import Any, Dict, List, Tuple
@@ -18,6 +19,8 @@ from ..errors import PluginError
 from ..fairseq_compat.options import option
 from ..models.block_nat import BlockPrediction, Glancing
 from .distilled_loss import Teacher, distilled_loss
+
+logger = logging.getLogger(__name__)
 
 # Purposes of random numbers; see counter_uniform.
 _STARTS, _REVEALED = 1, 2
@@ -70,6 +73,18 @@ class GlancingBlockLoss(FairseqCriterion):
         if not 0 <= cfg.teacher_weight <= 1 or cfg.teacher_temperature <= 0:
             raise PluginError(
                 "--teacher-weight must be from 0 to 1, and --teacher-temperature above 0."
+            )
+        if not hasattr(task, "teacher"):
+            raise PluginError(
+                "--criterion glancing_block_loss trains a drafter: add --arch block_nat --task "
+                "block_nat_translation, or give another criterion."
+            )
+        falls = cfg.glancing_start != cfg.glancing_end
+        if falls and not (cfg.glancing_updates or cfg.max_update):
+            logger.warning(
+                f"The glancing ratio is {cfg.glancing_end} from the first update on, because "
+                "nothing tells when it shall have fallen to that: add --glancing-updates or "
+                "--max-update."
             )
         self.cfg = cfg
 
@@ -130,8 +145,9 @@ class GlancingBlockLoss(FairseqCriterion):
         rows = torch.arange(positions.size(0), device=positions.device)
         rows = rows.view(-1, 1, 1).expand_as(positions)
         scored = prediction.scored
+        dtype = model.decoder.embed_tokens.weight.dtype
         logits = self.task.teacher.logits(
-            sample["net_input"], model.encoder, prediction.encoder_out
+            sample["net_input"], model.encoder, prediction.encoder_out, dtype
         )
         return Teacher(
             logits.flatten(0, 1),

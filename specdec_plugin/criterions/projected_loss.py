@@ -42,6 +42,8 @@ def projected_loss(
     Returns:
         the loss summed over all states, and the sum without smoothing, which has no gradient.
     """
+    if not torch.is_grad_enabled():  # in a function of its own, autograd tells that too late
+        states, weight = states.detach(), weight.detach()
     loss, nll = _ProjectedLoss.apply(states, weight, targets, smoothing)
     return loss, nll
 
@@ -55,7 +57,8 @@ class _ProjectedLoss(torch.autograd.Function):
         low_states, low_weight = states.to(kind), weight.to(kind)
         # Half precision would lose small values of a gradient that is not scaled yet.
         exact = low_weight.float() if kind == torch.float16 else low_weight
-        of_states = torch.empty_like(states) if ctx.needs_input_grad[0] else None
+        kept = torch.float32 if states.dtype == torch.float16 else states.dtype
+        of_states = torch.empty_like(states, dtype=kept) if ctx.needs_input_grad[0] else None
         of_weight = torch.zeros_like(weight).float() if ctx.needs_input_grad[1] else None
         loss, nll = (torch.zeros((), device=states.device) for _ in range(2))
         spread = smoothing / (len(weight) - 1)
@@ -74,19 +77,25 @@ class _ProjectedLoss(torch.autograd.Function):
                 slope = slope.to(exact.dtype)
                 if of_states is not None:
                     product = slope @ exact
-                    of_states[part] = (product.float() - spread * of_all).to(states.dtype)
+                    of_states[part] = (product.float() - spread * of_all).to(kept)
                 if of_weight is not None:
                     of_weight += slope.t() @ h.to(exact.dtype)
             if of_weight is not None:
                 of_weight -= spread * low_states.sum(0, dtype=torch.float32)
-        ctx.save_for_backward(of_states, None if of_weight is None else of_weight.to(weight.dtype))
+        if of_weight is not None and weight.dtype != torch.float16:
+            of_weight = of_weight.to(weight.dtype)
+        ctx.save_for_backward(of_states, of_weight)
+        ctx.types = states.dtype, weight.dtype
         ctx.mark_non_differentiable(nll)
         return loss, nll
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *slopes: Tensor) -> Tuple[Any, ...]:
-        gradients = (None if each is None else each * slopes[0] for each in ctx.saved_tensors)
+        gradients = (
+            None if each is None else (each * slopes[0]).to(dtype)
+            for each, dtype in zip(ctx.saved_tensors, ctx.types)
+        )
         return (*gradients, None, None)
 
 

@@ -94,10 +94,9 @@ def check_resumed(own: Dict[str, Tensor], loaded: Dict[str, Tensor]) -> None:
         known = bool(own[name].any()) and bool(loaded[name].any())
         if known and not torch.equal(own[name], loaded[name]):
             raise PluginError(
-                f"The drafter's checkpoint was trained with {other}, so what it has learned would "
-                f"not fit. Give {needed} that it was trained with, or start a drafter for "
-                "this one (specdec-init-drafter, --arch blockwise_transformer) with another "
-                "--save-dir."
+                f"The checkpoint to resume from was trained with {other}, so what it has learned "
+                f"would not fit. Give {needed} that it was trained with, or another --save-dir and "
+                "no --finetune-from-model (specdec-init-drafter makes a drafter to start from)."
             )
 
 

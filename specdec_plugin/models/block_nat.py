@@ -170,6 +170,11 @@ def _check_options(decoder: TransformerDecoderBase, cfg: Any) -> None:
             "future target tokens: leave --cross-self-attention out. (A drafter for a verifier "
             "that does so cannot be warm-started from it.)"
         )
+    if cfg.no_cross_attention:
+        raise PluginError(
+            "A drafter without cross-attention would not see the source: leave "
+            "--no-cross-attention out."
+        )
     if cfg.block_size < 1 or cfg.chain_units < 0:
         raise PluginError(
             f"--block-size {cfg.block_size} --chain-units {cfg.chain_units}: a drafter needs "

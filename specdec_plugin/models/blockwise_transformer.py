@@ -291,7 +291,19 @@ class BlockwiseTransformerModel(SharingModel):
         if heads is None:
             return super().forward(src_tokens, src_lengths, prev_output_tokens, **kwargs)
         found = self.features(src_tokens, src_lengths, prev_output_tokens)
-        return self.states(*found, prev_output_tokens, heads)
+        first, *others = self.states(*found, prev_output_tokens, heads)
+        if torch.is_grad_enabled() and torch.distributed.is_initialized():
+            first = first + self._nothing().to(first.dtype)
+        return [first, *others]
+
+    def _nothing(self) -> Tensor:
+        """0, with a gradient of 0 for all that is trained.
+
+        PyTorch's distributed training wants a gradient of each weight that the output depends on.
+        An update may train one head, and the criterion projects states outside of the model.
+        """
+        trained = [each for each in self.parameters() if each.requires_grad]
+        return torch.stack([0 * each.flatten()[0] for each in trained]).sum()
 
 
 def _alone(args: Any) -> bool:

@@ -135,19 +135,22 @@ class FrozenVerifier:
         self.model = model.eval().requires_grad_(False)
 
     @torch.no_grad()
-    def logits(self, net_input: Dict[str, Any], encoder: Any, encoder_out: Any) -> Tensor:
+    def logits(
+        self, net_input: Dict[str, Any], encoder: Any, encoder_out: Any, dtype: torch.dtype
+    ) -> Tensor:
         """Logits of the next token after each token of the shifted target.
 
         Args:
             net_input: fairseq's ``src_tokens``, ``src_lengths`` and ``prev_output_tokens``.
             encoder: the drafter's encoder.
             encoder_out: the output of ``encoder``; reused when ``encoder`` is this model's own.
+            dtype: of the drafter's weights, in which it is, as with ``--fp16``.
 
         Returns:
             (rows, length, vocabulary).
         """
         tokens = net_input["prev_output_tokens"]
-        self.model.to(tokens.device)
+        self.model.to(tokens.device, dtype)
         if getattr(encoder, "attached", None) is not self.model.encoder:
             encoder_out = self.model.encoder(net_input["src_tokens"], net_input["src_lengths"])
         decoder = self.model.decoder

@@ -35,7 +35,7 @@ class DrafterOptions(AutocastConfig, FairseqDataclass):
 class DrafterTask(DrafterTrainingMixin):
     """Trains a drafter, and loads its verifier and teacher."""
 
-    Options = DrafterOptions()
+    Options, criterion = DrafterOptions(), "glancing_block_loss"
     epoch: int = 1
     teacher: Optional[FrozenVerifier] = None
 
@@ -45,8 +45,14 @@ class DrafterTask(DrafterTrainingMixin):
         Raises:
             PluginError: the options contradict each other, or the model is no drafter.
         """
-        model = super().build_model(cfg, from_checkpoint)
         options = task_options(self)
+        if getattr(options, "eval_bleu", False):
+            raise PluginError(
+                "--eval-bleu would decode with a drafter alone, which translates badly: leave it "
+                "out, and choose checkpoints by --best-checkpoint-metric accepted "
+                "--maximize-best-checkpoint-metric."
+            )
+        model = super().build_model(cfg, from_checkpoint)
         if not isinstance(model, BlockNATModel):
             raise PluginError(
                 f"--task {self.name} trains drafters, but this model is a "

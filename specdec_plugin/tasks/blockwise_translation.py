@@ -38,7 +38,7 @@ class HeadsOptions(AutocastConfig, FairseqDataclass):
 class HeadsTask(DrafterTrainingMixin):
     """Trains proposal heads, with their base or for an existing one."""
 
-    Options = HeadsOptions()
+    Options, criterion = HeadsOptions(), "blockwise_cross_entropy"
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build heads and base; with ``--verifier-path`` the base is or starts as that model.

@@ -2,13 +2,15 @@
 
 from typing import Any, ClassVar, Dict
 
+from fairseq.criterions import CRITERION_REGISTRY
 from fairseq.dataclass import FairseqDataclass
 from fairseq.tasks import TASK_REGISTRY, FairseqTask
 from torch import Tensor
 
+from ..errors import PluginError
 from ..fairseq_compat.autocast import AutocastMixin
 from ..fairseq_compat.dictionaries import DictionaryMixin
-from ..fairseq_compat.options import add_legacy_options
+from ..fairseq_compat.options import add_legacy_options, task_options
 from ..fairseq_compat.pairing import check_resumed, load_model
 from ..fairseq_compat.resumed_order import ResumedOrderMixin
 
@@ -21,11 +23,13 @@ class DrafterTrainingMixin(ResumedOrderMixin, AutocastMixin, DictionaryMixin, Fa
 
     Attributes:
         Options: a dataclass: the options that the training adds to those of fairseq's task.
+        criterion: that trains the models, by its name.
         updates: number of updates so far.
         fingerprints: those of the model when it was built.
     """
 
     Options: ClassVar[FairseqDataclass]
+    criterion: ClassVar[str]
     updates: int = 0
     fingerprints: Dict[str, Tensor]
 
@@ -47,6 +51,33 @@ class DrafterTrainingMixin(ResumedOrderMixin, AutocastMixin, DictionaryMixin, Fa
             PluginError: it cannot be read, or belongs to other dictionaries.
         """
         return load_model(path, self.source_dictionary, self.target_dictionary)
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the model.
+
+        Raises:
+            PluginError: targets are padded on the left.
+        """
+        if str(getattr(task_options(self), "left_pad_target", False)) == "True":
+            raise PluginError(
+                "--left-pad-target cannot be kept: blocks are counted from the first token of a "
+                "row. Leave it out."
+            )
+        return super().build_model(cfg, from_checkpoint)
+
+    def build_criterion(self, *args: Any, **kwargs: Any) -> Any:
+        """Build the criterion.
+
+        Raises:
+            PluginError: it would not train what the task is for.
+        """
+        criterion = super().build_criterion(*args, **kwargs)
+        if not isinstance(criterion, CRITERION_REGISTRY[self.criterion]):
+            raise PluginError(
+                f"--task {self.name} trains by --criterion {self.criterion}: give it, or leave "
+                "--task out."
+            )
+        return criterion
 
     def begin_epoch(self, epoch: int, model: Any) -> None:
         """Check that a loaded checkpoint matches the model.

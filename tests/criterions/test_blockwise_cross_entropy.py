@@ -7,12 +7,15 @@ from types import SimpleNamespace
 import pytest
 import torch
 from fairseq.logging import metrics
+from torch.nn.parallel import DistributedDataParallel
 
 from specdec_plugin.criterions.blockwise_cross_entropy import (
     BlockwiseCrossEntropy,
     BlockwiseCrossEntropyConfig,
+    _targets,
     iterations,
 )
+from specdec_plugin.criterions.projected_loss import projected_loss
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.errors import PluginError
 from tests.support import tiny
@@ -59,6 +62,31 @@ def without_dropout(model):
             module.p = 0.0
     model.heads._dropout = model.heads._inner_dropout = 0.0
     return model
+
+
+@pytest.fixture
+def process_group(tmp_path):
+    """A distributed training of one process."""
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1
+    )
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.usefixtures("process_group")
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("unused", [True, False])
+def test_pytorchs_distributed_training_gets_a_gradient_of_each_weight(tied, unused):
+    """Of heads that an update does not train, and of a projection outside of the model."""
+    model = blockwise_model(0, "separate", share_all_embeddings=tied)
+    whole = DistributedDataParallel(model.train(), find_unused_parameters=unused)
+    sample = training_sample()
+    weight = model.decoder.output_projection.weight
+    for head in (1, 2, 1):  # the second one raises where the first one left gradients out
+        (states,) = whole(**sample["net_input"], heads=[head])
+        projected_loss(states, weight, _targets(sample["target"], head, PAD), 0.1)[0].backward()
+    assert all(each.grad is not None for each in model.parameters() if each.requires_grad)
 
 
 @pytest.mark.parametrize("form", FORMS)

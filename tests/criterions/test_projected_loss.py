@@ -67,6 +67,32 @@ def test_only_what_is_trained_gets_a_gradient(trained):
     assert (weight.grad is None) == (trained == "states")
 
 
+def test_small_gradients_of_half_precision_are_scaled_before_they_are_rounded():
+    """Improbable symbols have gradients of 1.5e-8, less than half precision can tell from 0."""
+    states = torch.ones(1, DIM, dtype=torch.float16, requires_grad=True)
+    weight = torch.zeros(SYMBOLS, DIM, dtype=torch.float16)
+    weight[5] = 3.0
+    weight.requires_grad_()
+    loss, _ = projected_loss(states, weight, torch.tensor([5]), 0.0)
+    (2.0**15 * loss).backward()
+    probability = torch.tensor([0.0] * (SYMBOLS - 1) + [3.0 * DIM]).softmax(0)[0]
+    assert states.grad.dtype == weight.grad.dtype == torch.float16
+    assert weight.grad[0].tolist() == pytest.approx([2.0**15 * float(probability)] * DIM, rel=0.01)
+
+
+def test_without_gradients_none_are_computed(monkeypatch):
+    states, weight, targets = random_input(9)
+    made, zeros = [], torch.zeros_like
+    monkeypatch.setattr(
+        module.torch, "zeros_like", lambda *args, **more: made.append(1) or zeros(*args, **more)
+    )
+    with torch.no_grad():
+        found, _ = projected_loss(states, weight, targets, 0.1)
+    assert made == [] and not found.requires_grad
+    torch.testing.assert_close(found, projected_loss(states, weight, targets, 0.1)[0].detach())
+    assert made == [1]
+
+
 def test_autocast_multiplies_in_bfloat16_and_adds_in_float32():
     states, weight, targets = random_input(300)
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -73,6 +73,19 @@ def test_a_shared_encoder_is_not_run_twice(monkeypatch):
     assert len(calls) == 1
 
 
+@pytest.mark.parametrize("share", [True, False])
+def test_a_drafter_in_half_precision_has_a_teacher_of_its_type(share):
+    """fairseq's --fp16 and --bf16 convert the drafter, and with it a shared encoder."""
+    verifier, model = tiny.model(8), drafter_model("causal", share=share)
+    if share:
+        model.attach_encoder(verifier.encoder)
+    loss_of = criterion(start=0.0, end=0.0, teacher=FrozenVerifier(verifier))
+    model.train().bfloat16()
+    loss, _, _ = loss_of(model, training_sample())
+    loss.backward()
+    assert torch.isfinite(loss) and float(model.decoder.mask_vectors.grad.abs().sum()) > 0
+
+
 @pytest.mark.parametrize("share, temperature", [(-0.1, 1.0), (1.1, 1.0), (0.5, 0.0)])
 def test_impossible_options(share, temperature):
     with pytest.raises(PluginError, match="teacher-weight must be from 0 to 1"):

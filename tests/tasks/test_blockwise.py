@@ -323,6 +323,17 @@ class TestBadInput:
         joint = [f"{HEADS} separate heads of", f"cannot become {HEADS} joint heads", "--heads"]
         refused(train(tiny_heads), tiny_heads, *joint)
 
+    def test_left_padding_and_other_criterions(self, corpus, tmp_path):
+        args = blockwise_train_args(corpus.data_dir, tmp_path, "--max-update", 1)
+        refused([*args, "--left-pad-target"], "--left-pad-target cannot be kept")
+        args[args.index("blockwise_cross_entropy")] = "label_smoothed_cross_entropy"
+        refused(args, "trains by --criterion blockwise_cross_entropy")
+
+    def test_the_criterion_with_another_task(self, corpus, tmp_path):
+        args = blockwise_train_args(corpus.data_dir, tmp_path, "--max-update", 1)
+        args[args.index("blockwise_translation")] = "translation"
+        refused(args, "needs a task that trains proposal heads", "--task blockwise_translation")
+
     def test_the_criterion_without_heads(self, corpus, tmp_path):
         criterion = ["--criterion", "blockwise_cross_entropy", "--max-update", 1]
         args = train_args(corpus.data_dir, tmp_path, *criterion)

@@ -12,6 +12,7 @@ from specdec_plugin.fairseq_compat.checkpoints import load_weights
 from tests.support.command_lines import (
     PLUGIN,
     TRACEBACK,
+    drafter_train_args,
     generate_args,
     hypotheses,
     run_cli,
@@ -278,6 +279,35 @@ def test_training_a_shared_drafter_needs_the_verifier(corpus, tmp_path):
     done = run_cli([*args, "--save-dir", tmp_path], check=False)
     assert done.returncode != 0 and TRACEBACK not in done.stderr
     assert "--verifier-path" in done.stderr.strip().splitlines()[-1]
+
+
+def test_the_loss_of_drafters_with_another_task(corpus, tmp_path):
+    args = ["fairseq-train", corpus.data_dir, "--user-dir", PLUGIN, "--cpu", "--max-update", 1]
+    args += ["--arch", "transformer", "--criterion", "glancing_block_loss", "--max-tokens", 100]
+    done = run_cli([*args, "--save-dir", tmp_path], check=False)
+    assert done.returncode != 0 and TRACEBACK not in done.stderr
+    told = "add --arch block_nat --task block_nat_translation"
+    assert told in done.stderr.strip().splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    "more, told",
+    [
+        (["--criterion", "cross_entropy"], "trains by --criterion glancing_block_loss"),
+        (["--left-pad-target"], "--left-pad-target cannot be kept"),
+        (["--eval-bleu"], "--eval-bleu would decode with a drafter alone"),
+        (["--no-cross-attention"], "leave --no-cross-attention out"),
+    ],
+)
+def test_drafters_that_cannot_be_trained(corpus, tiny_verifier, tmp_path, more, told):
+    args = drafter_train_args(corpus.data_dir, tmp_path, tiny_verifier, "--max-update", 1)
+    if more[0] in args:
+        args[args.index(more[0]) + 1] = more[1]
+    else:
+        args += more
+    done = run_cli(args, check=False)
+    assert done.returncode != 0 and TRACEBACK not in done.stderr
+    assert told in done.stderr.strip().splitlines()[-1]
 
 
 @pytest.mark.parametrize("task", ["specdec_translation", "blockwise_translation"])
