@@ -22,6 +22,7 @@ from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.collector import freeze_imports
 from specdec_plugin.fairseq_compat.dictionaries import check_data_folder, unreadable
 from specdec_plugin.fairseq_compat.generation import check_generation
+from specdec_plugin.fairseq_compat.options import flag_of
 from specdec_plugin.methods.registry import decoding_config, given_flags, method_of
 from specdec_plugin.progress import Progress
 
@@ -116,8 +117,9 @@ def fairseq_config(arguments: Sequence[str]) -> Any:
         config = _parsed([*DEFAULTS, *QUEUED, *method, *arguments])
     for name, reason in REFUSED.items():
         if getattr(config.generation, name, None) not in (None, False, 0, -1, ""):
-            flag = name.replace("_", "-")
-            raise PluginError(f"--{flag} cannot be used in distillation: {reason}. Leave it out.")
+            raise PluginError(
+                f"{flag_of(name)} cannot be used in distillation: {reason}. Leave it out."
+            )
     _check_sampling(config)
     if not config.common_eval.path:
         raise PluginError("No teacher was given. Add --path teacher.pt.")
@@ -269,7 +271,7 @@ def _changing(task: Any) -> Dict[str, Any]:
         given["decoding"] = decoding.decoding
     told = {name: str(value) for name, value in given.items()}
     return {
-        f"--{name.replace('_', '-')}": sha256_of_file(value) if os.path.isfile(value) else value
+        flag_of(name): sha256_of_file(value) if os.path.isfile(value) else value
         for name, value in told.items()
     }
 

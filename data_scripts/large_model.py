@@ -165,7 +165,12 @@ def prepare(folder: Path, options: Namespace) -> None:
     choose = random.Random(1)
     few = [" ".join(choose.choices(words.symbols[4:], k=SOURCE)) for _ in range(options.sentences)]
     write_text(folder, few)
-    if not (folder / "model.pt").exists():
+    sizes = {name: getattr(options, name) for name in ("dim", "ffn", "heads", "layers", "symbols")}
+    made, kept = folder / "model.pt", folder / "sizes.json"
+    if made.exists() and (not kept.exists() or json.loads(kept.read_text("utf-8")) != sizes):
+        raise PluginError(f"{made} has other sizes. Remove it, or name another folder.")
+    kept.write_text(json.dumps(sizes) + "\n", "utf-8")
+    if not made.exists():
         make_model(folder, words, options)
 
 

@@ -120,7 +120,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     cases += [random_case(folder, name, *map(int, rest)) for name, *rest in options.random]
     given = {"drafter": dict(options.drafter), "heads": dict(options.heads)}
     origin = origin_of(shlex.join(["never_slower.py", *argv]), [])
-    rows = measured_before(Path(options.output))
+    rows = measured_before(Path(options.output), names)
     done = {(row["model"], row["batch"]) for row in rows}
     sizes = [int(size) for size in split(options.batch_sizes)]
     for case in cases:
@@ -144,11 +144,17 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     print(table(rows))
 
 
-def measured_before(output: Path) -> List[Dict[str, Any]]:
-    """The rows of an earlier run."""
+def measured_before(output: Path, names: Sequence[str]) -> List[Dict[str, Any]]:
+    """The rows of an earlier run of these methods.
+
+    Raises:
+        PluginError: it timed others.
+    """
     if not output.exists():
         return []
     rows: List[Dict[str, Any]] = json.loads(output.read_text("utf-8"))["rows"]
+    if any(row["seconds"].keys() != {"greedy", *names} for row in rows):
+        raise PluginError(f"{output} has times of other --methods. Name another --output.")
     return rows
 
 

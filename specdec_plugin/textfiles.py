@@ -27,6 +27,10 @@ def opened(path: str) -> Iterator[IO[bytes]]:
         raise PluginError(f"File not found: {path}. Check the path.") from None
     except IsADirectoryError:
         raise PluginError(f"{path} is a folder, not a file. Name a file inside it.") from None
+    except PermissionError:
+        raise PluginError(
+            f"{path} may not be read. Check the permissions of the file and its folder."
+        ) from None
     except (gzip.BadGzipFile, EOFError, zlib.error):
         raise PluginError(
             f"{path} is truncated, or is no gzip file in spite of its name. Copy it again."

@@ -58,3 +58,12 @@ def test_what_is_no_text_is_told_in_a_sentence(tmp_path, name, content, sentence
         (tmp_path / name).write_bytes(content)
     with pytest.raises(PluginError, match=sentence):
         list(read_lines(str(tmp_path / name)))
+
+
+def test_a_file_of_somebody_else(monkeypatch):
+    def refuse(path, mode):
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(PluginError, match=r"theirs may not be read\. Check the permissions"):
+        list(read_lines("theirs"))

@@ -177,6 +177,12 @@ def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
     args = get_parser().parse_args(argv)
     paths: List[str] = args.inputs
+    counts = args.num_epoch_checkpoints, args.num_update_checkpoints
+    if args.checkpoint_upper_bound is not None and counts == (None, None):
+        raise PluginError(
+            f"--checkpoint-upper-bound {args.checkpoint_upper_bound} would have no effect without "
+            "--num-epoch-checkpoints or --num-update-checkpoints: add one, or leave it out."
+        )
     for pattern, count in (
         (EPOCH_FILE, args.num_epoch_checkpoints),
         (UPDATE_FILE, args.num_update_checkpoints),

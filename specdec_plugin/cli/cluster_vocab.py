@@ -14,10 +14,11 @@ from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from torch import Tensor
 
 from .. import api
+from ..checksum import checksum
 from ..errors import PluginError
 from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
 from ..progress import Progress
-from ..textfiles import read_lines
+from ..textfiles import opened, read_lines
 from ..vocab.active import build_clusters
 from ..vocab.cluster_file import made_for, save_clusters
 from ..vocab.kmeans import cluster
@@ -207,6 +208,7 @@ def record(session: Session, own: argparse.Namespace, folder: str) -> str:
         "decoder": int(fingerprint_of_module(model.decoder)),
         "dictionary": int(fingerprint_of_dictionary(session.dictionary)),
         "data": f"{what}, {'decoded' if decoded else 'fed'}",
+        "text": _checksum(session, own.input),
         "seed": cfg.common.seed,
         "batches": f"of {cfg.dataset.max_tokens} tokens, {cfg.dataset.batch_size} sentences",
     }
@@ -270,6 +272,17 @@ class _Decoded:
         fed = [torch.cat([row.new_tensor([first]), row[:-1]]) for row in rows]
         self._fed = collate_tokens(fed, self._session.dictionary.pad())
         return found
+
+
+def _checksum(session: Session, path: Optional[str]) -> str:
+    """Tells texts apart: that of a file, or a split by the lengths of its sentences."""
+    if path is not None:
+        with opened(path) as file:
+            return checksum(file)
+    session.task.load_dataset(session.cfg.dataset.gen_subset)
+    dataset = session.task.dataset(session.cfg.dataset.gen_subset)
+    lengths = [int(dataset.num_tokens(number)) for number in range(len(dataset))]
+    return checksum([repr(lengths).encode()])
 
 
 def _of_split(session: Session) -> Iterator[Batch]:

@@ -78,7 +78,7 @@ class EveryLineMixin(FairseqTask):
             dataset = keep_every_line(dataset, source_limit, max_tokens, self._source_ending)
             dataset = batches_of_shard(dataset, *shard_of(task_options(self)))
             max_positions, required_batch_size_multiple = None, 1
-        return super().get_batch_iterator(
+        batches = super().get_batch_iterator(
             dataset,
             max_tokens,
             max_sentences,
@@ -87,6 +87,10 @@ class EveryLineMixin(FairseqTask):
             required_batch_size_multiple,
             **kwargs,
         )
+        if not self._measures_loss:
+            # With --sampling-method RoundRobin, a multilingual task keeps it whatever it is told.
+            self.dataset_to_epoch_iter.pop(dataset, None)
+        return batches
 
 
 def _source_limit(max_positions: Any) -> int:

@@ -2,9 +2,12 @@
 
 import json
 import os
-from typing import Any, Dict, List, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Dict, List, Mapping, Optional, Sequence
 
+from ..checksum import checksum
 from ..errors import PluginError
+from ..fairseq_compat.user_dir import FOLDER
 
 
 class Records:
@@ -96,3 +99,14 @@ def file_state(path: str) -> str:
         return "missing"
     state = os.stat(path)
     return f"{state.st_size:,} bytes, changed at {state.st_mtime:.0f}"
+
+
+def code_state(user_dir: Optional[str]) -> str:
+    """Changes with each file of the plugin, and of the methods of the user's own."""
+    files = (
+        path.read_bytes()
+        for folder in filter(None, (FOLDER, user_dir))
+        for path in sorted(Path(folder).rglob("*"))
+        if path.suffix in (".py", ".h")
+    )
+    return checksum(files)

@@ -9,6 +9,7 @@ import torch
 from ..api import FAIRSEQ
 from ..errors import PluginError
 from ..fairseq_compat.mapping import LARGE
+from ..fairseq_compat.options import flag_of
 from ..folder import Folder
 from ..methods.registry import names
 from .questions import Limits
@@ -81,7 +82,7 @@ def limits_of(options: argparse.Namespace) -> Limits:
     """
     for name in ("batch_size", "max_characters", "max_body", "max_waiting"):
         if getattr(options, name) < 1:
-            flag = "--" + name.replace("_", "-")
+            flag = flag_of(name)
             raise PluginError(f"{flag} {getattr(options, name)}: give at least 1.")
     if options.decoders is not None and options.decoders < 1:
         raise PluginError(f"--decoders {options.decoders}: give at least 1.")

@@ -77,6 +77,12 @@ def test_is_the_mean(options: List[Any], names: List[str], run: Path, tmp_path: 
     assert tied[0].data_ptr() == tied[1].data_ptr()  # stored once
 
 
+def test_an_upper_bound_of_named_checkpoints_is_refused(run: Path, tmp_path: Path) -> None:
+    options = ["--checkpoint-upper-bound", 10, "--output", tmp_path / "averaged.pt"]
+    with pytest.raises(PluginError, match="--checkpoint-upper-bound 10 would have no effect"):
+        average("--inputs", run / "checkpoint8.pt", *options)
+
+
 def test_no_folder_of_this_machine_is_stored(run: Path, tmp_path: Path) -> None:
     output = tmp_path / "averaged.pt"
     inputs = run / "checkpoint8.pt"

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import large_model
 import pytest
@@ -48,13 +49,24 @@ def test_bytes_of_a_step_are_those_of_the_decoders_matrices(tmp_path: Path) -> N
     assert large_model.bytes_of_a_step(options) == 4 * sum(each.numel() for each in read)
 
 
-def test_a_folder_with_a_model_gets_as_many_sentences_as_are_asked_for(tmp_path: Path) -> None:
-    (tmp_path / "model.pt").touch()  # is not made again
+def test_a_folder_with_a_model_gets_as_many_sentences_as_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = []
+
+    def make(folder: Path, *rest: Any) -> None:
+        made.append(folder)
+        (folder / "model.pt").touch()
+
+    monkeypatch.setattr(large_model, "make_model", make)
     for count in ("8", "3"):
         arguments = ["--folder", str(tmp_path), "--output", "y", "--sentences", count, "--ways"]
         large_model.main([*SMALL, *arguments])
         lines = (tmp_path / "test.src-tgt.src").read_text("utf-8").splitlines()
         assert len(lines) == int(count)
+    assert made == [tmp_path]
+    with pytest.raises(PluginError, match="has other sizes"):
+        large_model.main([*SMALL, *arguments, "--layers", "7"])
 
 
 def test_a_trained_model_decodes_sentences_of_a_text(tmp_path: Path) -> None:

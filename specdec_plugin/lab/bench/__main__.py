@@ -8,13 +8,14 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 import torch
 
 from ...api import Session, load_models
+from ...checksum import checksum
 from ...errors import PluginError
 from ...fairseq_compat.interrupts import end_in_a_line
-from ...fairseq_compat.options import task_options
+from ...fairseq_compat.options import flag_of, task_options
 from ...fairseq_compat.tasks import given_task_options, set_up_task
 from ...fairseq_compat.user_dir import import_user_dir
 from ...textfiles import read_lines
-from ..records import file_state
+from ..records import code_state, file_state
 from .command_line import build_parser, check_options, method_names, tokenizer_of
 from .edits import Edits, edit_ratios, ratio_rows
 from .examples import chosen, drafting, example_rows
@@ -80,7 +81,7 @@ def run(
     if options.reference is not None:
         numbers = sorted(number for each in first for number in each["id"].tolist())
         references = read_references(direction.named(options.reference), numbers, len(dataset))
-    journals = [open_journal(options, each, len(batches[each.size])) for each in every]
+    journals = [open_journal(options, each, batches[each.size]) for each in every]
     built = build(session, options, names, first[0])
     rows: List[Row] = []
     timings: Dict[str, Timing] = {}
@@ -133,18 +134,26 @@ def study_edits(
     return Edits(ratios, rows, example_rows(session, *args))
 
 
-def open_journal(options: argparse.Namespace, where: Conditions, batches: int) -> Optional[Journal]:
+def open_journal(
+    options: argparse.Namespace, where: Conditions, batches: Sequence[Any]
+) -> Optional[Journal]:
     """Where batches finished under these conditions are stored; None without ``--output``."""
     if options.output is None:
         return None
     os.makedirs(options.output, exist_ok=True)
-    known = {f"--{name.replace('_', '-')}": value for name, value in vars(options).items()}
+    known = {flag_of(name): value for name, value in vars(options).items()}
     for name in ("--output", "--resume", "--edit-ratio", "--examples"):  # no time depends on them
         del known[name]
-    others = options.drafter_path, options.vocab_clusters, options.drafter_vocab_clusters
+    others = (
+        options.drafter_path, options.heads_path, options.vocab_clusters,
+        options.drafter_vocab_clusters,
+    )  # fmt: skip
     paths = [*options.path.split(":"), *filter(None, others)]
     known.update({path: file_state(path) for path in paths})
-    known["the number of batches"] = batches
+    known["the number of batches"] = len(batches)
+    sources = (batch["net_input"]["src_tokens"] for batch in batches)
+    known["the sentences"] = checksum(each.numpy().tobytes() for each in sources)
+    known["the plugin's code"] = code_state(options.user_dir)
     return Journal(os.path.join(options.output, where.journal), known, options.resume)
 
 

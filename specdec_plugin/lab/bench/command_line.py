@@ -9,6 +9,7 @@ from sacrebleu.metrics import BLEU
 from ...engine.threads import measured_threads, processors
 from ...errors import PluginError
 from ...fairseq_compat.generation import check_generation
+from ...fairseq_compat.options import flag_of
 from ...fairseq_compat.tasks import TASK, add_task_options
 from ...methods.registry import all_flags
 from ..flags import add_flag
@@ -78,7 +79,7 @@ def add_models(parser: Any) -> None:
     add_task_options(parser)
     parser.add_argument("--path", required=True, help="verifier checkpoint (several: a.pt:b.pt)")
     parser.add_argument(
-        "--" + HEADS.replace("_", "-"),
+        flag_of(HEADS),
         help="proposal heads alone, for blockwise; default: those of the model in --path",
     )
     parser.add_argument(
@@ -279,10 +280,10 @@ def check_options(options: argparse.Namespace) -> None:
     for name in ("batch_size", "repeats", "turn", "sentences", "examples"):
         value = getattr(options, name)
         if value is not None and value < 1:
-            raise PluginError(f"--{name.replace('_', '-')} {value}: give at least 1.")
+            raise PluginError(f"{flag_of(name)} {value}: give at least 1.")
     for name in ("block_sizes", "betas", "batch_sizes", "threads"):
         if min(getattr(options, name)) < 1:
-            raise PluginError(f"--{name.replace('_', '-')}: give numbers of at least 1.")
+            raise PluginError(f"{flag_of(name)}: give numbers of at least 1.")
     if options.resume and options.output is None:
         raise PluginError(
             "--resume continues what is in the folder --output; name the folder of the "
@@ -299,7 +300,7 @@ def check_options(options: argparse.Namespace) -> None:
     check_samples(options, names)
     for name in ("edit_ratio", "examples"):
         if getattr(options, name):
-            _check_edits(options, "--" + name.replace("_", "-"))
+            _check_edits(options, flag_of(name))
 
 
 def tokenizer_of(text: str, language: Optional[str]) -> str:
@@ -347,7 +348,7 @@ def check_clusters(options: argparse.Namespace, names: Sequence[str]) -> None:
     """Refuse methods with clusters without a file of them, and the other way round."""
     for suffix, plain in ((CLUSTERED, "greedy"), (CLUSTERED_DRAFTS, "specdec self")):
         path = getattr(options, SUFFIXES[suffix])
-        flag = "--" + SUFFIXES[suffix].replace("_", "-")
+        flag = flag_of(SUFFIXES[suffix])
         named = [name for name in names if name.endswith(suffix)]
         if named and path is None:
             raise PluginError(
@@ -367,8 +368,7 @@ def check_samples(options: argparse.Namespace, names: Sequence[str]) -> None:
         value = getattr(options, name)
         if value != default and not options.sampling:
             raise PluginError(
-                f"--{name.replace('_', '-')} {value} is about samples: add --sampling, or leave "
-                "it out."
+                f"{flag_of(name)} {value} is about samples: add --sampling, or leave it out."
             )
     if not options.sampling:
         return

@@ -4,6 +4,7 @@ import argparse
 from typing import Any, List, Sequence
 
 from ...errors import PluginError
+from ...fairseq_compat.options import flag_of
 from ...methods.registry import BENCH_BEAM, all_flags
 from ..bench.command_line import (
     add_generation,
@@ -157,7 +158,7 @@ def check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
     for name in ("batch_size", "sentences", "shards", "beam"):
         value = getattr(options, name)
         if value is not None and value < 1:
-            raise PluginError(f"--{name.replace('_', '-')} {value}: give at least 1.")
+            raise PluginError(f"{flag_of(name)} {value}: give at least 1.")
     if not options.tie >= 0:
         raise PluginError(f"--tie {options.tie}: give 0 or more, such as 1e-4.")
     if options.shard is not None and not 0 <= options.shard < options.shards:
@@ -172,5 +173,9 @@ def check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
         )
     if options.input == "-" and options.shards > 1:
         raise PluginError("--input - is read once: name a file, so that each shard can read it.")
+    if options.sampling and "greedy" in names:
+        raise PluginError(
+            "--sampling compares methods with the samples of greedy: leave greedy out of --methods."
+        )
     check_clusters(options, names)
     check_samples(options, names)

@@ -1,10 +1,10 @@
 """The sentences that are checked, in batches."""
 
 import argparse
-import zlib
 from typing import Any, List, NamedTuple, Sequence
 
 from ...api import Session
+from ...checksum import checksum
 from ...errors import PluginError
 from ...textfiles import read_lines
 from ..bench.timing import groups_of
@@ -35,12 +35,10 @@ class Text(NamedTuple):
 
     def describe(self) -> str:
         """Tells texts and batches apart."""
-        checksum = 0
-        for group in self.groups:
-            for number in group:
-                source = self.items[number]["source"].contiguous().numpy()
-                checksum = zlib.crc32(source.tobytes(), checksum)
-        return f"of {len(self.groups):,} batches, checksum {checksum:08x}"
+        numbers = (number for group in self.groups for number in group)
+        sources = (self.items[number]["source"].contiguous() for number in numbers)
+        found = checksum(source.numpy().tobytes() for source in sources)
+        return f"of {len(self.groups):,} batches, {found}"
 
 
 def read_text(session: Session, options: argparse.Namespace) -> Text:

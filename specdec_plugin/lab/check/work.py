@@ -3,8 +3,6 @@
 import argparse
 import os
 import re
-import zlib
-from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import fairseq
@@ -12,9 +10,8 @@ import torch
 
 from ...api import Session, Translator
 from ...errors import PluginError
-from ...fairseq_compat.user_dir import FOLDER
 from ...progress import Progress
-from ..records import Records, file_state
+from ..records import Records, code_state, file_state
 from .explain import Explainer
 from .programs import Program
 from .text import Text
@@ -67,7 +64,7 @@ class Folder:
             "fairseq": fairseq.__version__,
             **{path: file_state(path) for path in options.path.split(os.pathsep)},
         }
-        self._code = _checksum_of_code(options.user_dir)
+        self._code = code_state(options.user_dir)
         try:
             os.makedirs(self._folder, exist_ok=True)
         except FileExistsError:
@@ -83,16 +80,6 @@ class Folder:
             facts["the plugin's code"] = self._code
         path = os.path.join(self._folder, f"{name}.jsonl")
         return Records(path, facts, again="name another --output", fields=["batch"])
-
-
-def _checksum_of_code(user_dir: Optional[str]) -> str:
-    """Changes with each file of the plugin, and of the methods of the user's own."""
-    checksum = 0
-    for folder in filter(None, (FOLDER, user_dir)):
-        for path in sorted(Path(folder).rglob("*")):
-            if path.suffix in (".py", ".h"):
-                checksum = zlib.crc32(path.read_bytes(), checksum)
-    return f"checksum {checksum:08x}"
 
 
 class Task:

@@ -2,10 +2,12 @@
 
 import json
 import os
+from pathlib import Path
 
 import pytest
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.lab import records
 from specdec_plugin.lab.bench import timing
 from specdec_plugin.lab.bench.__main__ import main
 from specdec_plugin.methods.build import build_generator
@@ -197,6 +199,9 @@ def test_an_interrupted_run_is_resumed(corpus, tiny_verifier, tmp_path, monkeypa
     assert rows[1]["iterations"] == rows[1]["tokens"]
     with pytest.raises(PluginError, match="--max-len-b 20, but now it is 19"):
         bench_here(*args, "--resume", "--max-len-b", 19)
+    monkeypatch.setattr(records, "FOLDER", str(Path(__file__).parent))
+    with pytest.raises(PluginError, match="the plugin's code checksum"):
+        bench_here(*args, "--resume")
 
 
 @pytest.mark.parametrize(

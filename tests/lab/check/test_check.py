@@ -286,6 +286,7 @@ def test_shards_are_reported_together(check, tmp_path):
         (["--gen-subset", "dev"], "Name a folder that fairseq-preprocess wrote"),
         (["--methods", "specdec self clustered drafts"], "add --drafter-vocab-clusters FILE"),
         (["--sampling", "--methods", "beam"], "'beam' has 5 beams"),
+        (["--sampling", "--methods", "greedy,specdec self"], "leave greedy out of --methods"),
         (["--temperature", 0.5], "add --sampling"),
     ],
 )
