@@ -1,6 +1,7 @@
 """examples/gec/run.sh on a little text, with a tiny model: from raw text to the tables."""
 
 import gzip
+import json
 import shutil
 from functools import partial
 from pathlib import Path
@@ -47,11 +48,15 @@ def jfleg(tmp_path: Path) -> Path:
     return folder
 
 
-def table(path: Path) -> Dict[str, str]:
-    """The last column of a table of scores, by the first."""
-    rows = [line.strip("| ").split(" | ") for line in path.read_text("utf-8").splitlines()[2:]]
-    assert all(len(row) == 6 for row in rows)
-    return {row[0]: row[-1] for row in rows}
+def equal_lines(folder: Path) -> Dict[str, str]:
+    """How many lines of each decoding are fairseq's; each has scores."""
+    lines = (folder / "same.txt").read_text("utf-8").splitlines()
+    found = dict(line.removesuffix(" lines as fairseq-beam-1").split(": ") for line in lines)
+    collected = json.loads((folder / "scores.json").read_text("utf-8"))
+    assert collected["command"].endswith("examples/gec/run.sh CORPUS OUTPUT")
+    assert [row["system"] for row in collected["rows"]] == [*found]
+    assert all({"M2 F0.5", "GLEU"} <= row["scores"].keys() for row in collected["rows"])
+    return found
 
 
 @pytest.mark.slow
@@ -63,7 +68,7 @@ def test_from_text_to_tables(corpus: Path, jfleg: Path, tmp_path: Path) -> None:
     assert len(text) == len({*text}) > 60 and "Too short" not in text
     assert not any(line.endswith("quickly.") for line in text)  # tokenised
     same = {"fairseq-beam-1": "3 of 3", "input-guided": "3 of 3"}
-    assert table(work / "test" / "scores.md") == same
+    assert equal_lines(work / "test") == same
 
     # Again, for what was left out before.
     times = {path: path.stat().st_mtime_ns for path in work.rglob("*") if path.is_file()}
@@ -73,9 +78,9 @@ def test_from_text_to_tables(corpus: Path, jfleg: Path, tmp_path: Path) -> None:
     again = run(corpus, output, **TINY, DECODINGS="", SENTENCES="1", JFLEG=str(jfleg))
     assert again.returncode == 0, again.stdout + again.stderr
     assert "input-guided" in (work / "test" / "bench" / "results.md").read_text("utf-8")
-    assert table(work / "jfleg" / "scores.md") == {"fairseq-beam-1": "3 of 3"}
+    assert equal_lines(work / "jfleg") == {"fairseq-beam-1": "3 of 3"}
     changed = {path.name for path, time in times.items() if path.stat().st_mtime_ns != time}
-    assert changed == {"scores.md"}
+    assert changed == {"same.txt", "scores.json"}
 
     # With that model for another output, and trained on for the other task.
     ship = tmp_path / "ship"
@@ -102,11 +107,13 @@ def test_pairs_to_restore(corpus: Path, tmp_path: Path) -> None:
     for done in ("data/bin/dict.cor.txt", "model.pt", "test.m2", "test/fairseq-beam-1.hyp"):
         (work / done).parent.mkdir(parents=True, exist_ok=True)
         (work / done).write_text("a\n", "utf-8")
-    scores = "1 sentences\nM2 precision  1.00\nM2 recall 2.00\nM2 F0.5 3.00\nGLEU 4.00\n"
-    (work / "test" / "fairseq-beam-1.scores").write_text(scores, "utf-8")
+    scores = {"GLEU": {"score": 4.0, "low": 3.0, "high": 5.5}}
+    scored = {"sentences": 1, "settings": {}, "scores": scores}
+    (work / "test" / "fairseq-beam-1.json").write_text(json.dumps(scored), "utf-8")
     finished = run(corpus, output, **TINY, TASK="restore", DECODINGS="", SENTENCES="0")
     assert finished.returncode == 0, finished.stdout + finished.stderr
-    assert "| fairseq-beam-1 | 1.00 | 2.00 | 3.00 | 4.00 | 1 of 1 |\n" in finished.stdout
+    assert "| fairseq-beam-1 | 4.00 (3.0 to 5.5) |\n" in finished.stdout
+    assert "fairseq-beam-1: 1 of 1 lines" in finished.stdout
     wrong, right = [(work / f"pairs/test.{side}").read_text("utf-8") for side in ("err", "cor")]
     assert wrong.count("\n") == right.count("\n") == 3
     assert "," in right and "," not in wrong and wrong[0] == right[0].lower() != right[0]
