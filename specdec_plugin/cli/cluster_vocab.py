@@ -203,6 +203,8 @@ def record(session: Session, own: argparse.Namespace, folder: str) -> str:
     cfg, model = session.cfg, session.model
     what = os.path.basename(own.input) if own.input else cfg.dataset.gen_subset
     decoded = own.decode or own.input is not None
+    if own.input is None:
+        session.task.load_dataset(cfg.dataset.gen_subset)
     top_k = min(RECORDED, model.decoder.output_projection.out_features - 1)
     identity = {
         "decoder": int(fingerprint_of_module(model.decoder)),
@@ -275,21 +277,21 @@ class _Decoded:
 
 
 def _checksum(session: Session, path: Optional[str]) -> str:
-    """Tells texts apart: that of a file, or a split by the lengths of its sentences."""
+    """Tells texts apart: that of a file, or the loaded split by the lengths of its sentences."""
+    if path == "-":
+        return "standard input"  # which can be read only once
     if path is not None:
         with opened(path) as file:
             return checksum(file)
-    session.task.load_dataset(session.cfg.dataset.gen_subset)
     dataset = session.task.dataset(session.cfg.dataset.gen_subset)
     lengths = [int(dataset.num_tokens(number)) for number in range(len(dataset))]
     return checksum([repr(lengths).encode()])
 
 
 def _of_split(session: Session) -> Iterator[Batch]:
-    """Batches of a split in random order, so that the first ones are a sample of all."""
-    subset = session.cfg.dataset.gen_subset
-    session.task.load_dataset(subset)
-    yield from session.batches_of(session.task.dataset(subset), True)
+    """Batches of the loaded split in random order, so that the first ones are a sample of all."""
+    dataset = session.task.dataset(session.cfg.dataset.gen_subset)
+    yield from session.batches_of(dataset, True)
 
 
 def _of_text(session: Session, path: str) -> Iterator[Batch]:

@@ -82,9 +82,8 @@ class GlancingBlockLoss(FairseqCriterion):
         falls = cfg.glancing_start != cfg.glancing_end
         if falls and not (cfg.glancing_updates or cfg.max_update):
             logger.warning(
-                f"The glancing ratio is {cfg.glancing_end} from the first update on, because "
-                "nothing tells when it shall have fallen to that: add --glancing-updates or "
-                "--max-update."
+                f"The glancing ratio is {cfg.glancing_end} from the first update on: add "
+                "--glancing-updates or --max-update, over which it falls."
             )
         self.cfg = cfg
 
