@@ -246,6 +246,9 @@ class Guard:
             it can hardly lose more than its share. None: any number.
         lengths: how many draft lengths there are.
         clock: seconds since any moment, rising.
+        patient: whether a question is dear, because a device that works ahead has to be waited
+            for. Then a way that is settled is kept while the number of rows stays similar, and of
+            a single row, a trial takes the whole sentence.
     """
 
     def __init__(
@@ -253,8 +256,9 @@ class Guard:
         promising: Optional[int] = None,
         lengths: int = 1,
         clock: Callable[[], float] = time.perf_counter,
+        patient: bool = False,
     ) -> None:
-        self.promising = promising
+        self.promising, self._patient = promising, patient
         self._count, self._clock = 1 + lengths, clock
         self.forget()
 
@@ -387,14 +391,22 @@ class Guard:
             self._age = 0
         trial = bucket.trial
         self._way = bucket.settled if trial is None else trial.way
-        measured = bucket.ways[bucket.settled].iterations >= _LEAST
-        if trial is not None:
-            self._check = self._until_look(bucket, trial)
-        else:
-            self._check = 1 if not self._warm else _LONG if measured else _LEAST
+        self._check = (
+            self._settled_for(bucket) if trial is None else self._until_look(bucket, trial)
+        )
+
+    def _settled_for(self, bucket: _Bucket) -> int:
+        """Iterations of the settled way until it is looked at again."""
+        if not self._warm:
+            return 1
+        if bucket.ways[bucket.settled].iterations < _LEAST:
+            return _LEAST
+        return LONGEST if self._patient else _LONG
 
     def _until_look(self, bucket: _Bucket, trial: _Trial) -> int:
         """Iterations of a trial until it is looked at again: no more than it can afford."""
+        if self._patient and bucket.number == 0:
+            return LONGEST
         if trial.iterations == 0 or bucket.number > 0:
             return 1
         most = max(1, min(_TRIED, trial.iterations, bucket.burst - trial.iterations))

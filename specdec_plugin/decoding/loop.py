@@ -296,8 +296,7 @@ class DecodingLoop:
         self.statistics = statistics
         self.keep_history = keep_history
         self.gate: Gate = FixedGate() if gate is None else gate
-        self._started = self._rests = self._may_rest = False
-        self._unasked = 0  # iterations about which a resting gate was not asked
+        self._started = False
         self.workers = workers
         fixed = drafter is None or isinstance(self.gate, FixedGate)
         self.schedule: Optional[Schedule] = None if fixed else Schedule(self.gate)
@@ -376,7 +375,6 @@ class DecodingLoop:
         iterations, self._asked = self.statistics.iterations, 0
         self.step.start(batch)
         self.gate.begin()
-        self._may_rest, self._unasked = self._rests_alone(batch), 0
         while rows.size > 0:
             outcome = self._iterate(batch, rows)
             if any(outcome.ended):
@@ -385,7 +383,6 @@ class DecodingLoop:
                 self.step.keep(rows)
         self._stop()
         self.step.end()
-        self.gate.skip(self._unasked)
         self.gate.end(self.statistics.tokens)
         if self.drafter is not None:
             self.statistics.gated += self.statistics.iterations - iterations - self._asked
@@ -393,17 +390,6 @@ class DecodingLoop:
             assert hypothesis is not None
             hypothesis["history"] = steps
         return [hypothesis for hypothesis in finished if hypothesis is not None]
-
-    def _rests_alone(self, batch: Batch) -> bool:
-        """Whether the gate need be asked once only: about a sentence alone, without drafts.
-
-        Each further question would make the host wait for a device that has iterations ahead. Of
-        several rows, the gate has to see how their number falls.
-        """
-        watched = self.keep_history or self.watcher is not None
-        if self.drafter is None or watched or batch.size > 1 or not self.step.captured:
-            return False
-        return self.gate.rests(1)
 
     def _iterate(self, batch: Batch, rows: Rows) -> Outcome:
         """One iteration, or several; the outcome of the last one."""
@@ -437,14 +423,10 @@ class DecodingLoop:
 
     def _wants_draft(self, drafter: Drafter, batch: Batch, rows: Rows) -> bool:
         """Ask the gate, and start or stop the drafter."""
-        if self._rests:
-            self._unasked += 1
-            return False
         way = self.gate.way(len(rows.order), self.statistics.tokens)
         if way == 0:
             if self._started:
                 self._stop()
-            self._rests = self._may_rest
             return False
         self._asked += rows.size
         if not self._started:
@@ -458,7 +440,7 @@ class DecodingLoop:
 
     def _repeat(self, drafter: Optional[Drafter], rows: Rows) -> Optional[Outcome]:
         """Several iterations, in which Python has no part; None if there can be none."""
-        most = _REPEATED if self._rests else min(1 + self.gate.ahead(), _REPEATED)
+        most = min(1 + self.gate.ahead(), _REPEATED)
         verification = self.step.repeats(rows)
         watched = self.keep_history or self.watcher is not None
         if verification is None or most == 1 or watched:
@@ -473,17 +455,14 @@ class DecodingLoop:
             return None
         for drafted, kept, added in found.counts:
             self.statistics.count(drafted, kept, added)
-        if self._rests:
-            self._unasked += len(found.counts) - 1
-        else:
-            self.gate.skip(len(found.counts) - 1)
+        self.gate.skip(len(found.counts) - 1)
         if drafter is not None:
             self._asked += sum(len(added) for _, _, added in found.counts[1:])
         return found.outcome
 
     def _stop(self) -> None:
         """Tell the drafter nothing more, until it starts again."""
-        self._started = self._rests = False
+        self._started = False
         if self.drafter is not None:
             self.drafter.stop()
         self.step.inform(frozenset())

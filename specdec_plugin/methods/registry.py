@@ -171,7 +171,7 @@ class Method(ABC):
         if drafter is None or not measured:
             return FixedGate(rows)
         promising = _PROMISING if rows is None else rows
-        return Guard(promising, len(drafter.lengths) or 1, working_clock)
+        return Guard(promising, len(drafter.lengths) or 1, working_clock, step.captured)
 
     @classmethod
     def rule(cls, setup: Setup) -> Rule:

@@ -23,11 +23,12 @@ class World:
         brings: tokens a row that it adds, by way.
     """
 
-    def __init__(self, cost, brings=(1, 1), lengths=1, promising=1):
+    def __init__(self, cost, brings=(1, 1), lengths=1, promising=1, patient=False):
         self.cost, self.brings = list(cost), list(brings)
         self.now, self.tokens, self.lost = 0.0, 0, 0.0
         self.ways, self.held_up = [], None
-        self.guard = Guard(promising, lengths, clock=lambda: self.now)
+        self.guard = Guard(promising, lengths, lambda: self.now, patient)
+        self.questions = 0
 
     def pace(self, way, rows=1):
         return self.cost[way] / (self.brings[way] * rows)
@@ -41,6 +42,7 @@ class World:
                 unasked -= 1
                 self.guard.skip(1)
             else:
+                self.questions += 1
                 way = min(self.guard.way(rows, self.tokens), len(self.cost) - 1)
                 unasked = self.guard.ahead() if ahead else 0
             self.ways.append(way)
@@ -68,6 +70,20 @@ class World:
     def share(self, way, last):
         """How much of the last iterations went this way."""
         return self.ways[-last:].count(way) / last
+
+
+@pytest.mark.parametrize("rows", [1, 40])
+@pytest.mark.parametrize("cost, faster", [((1.0, 2.0), 0), ((1.0, 1.2), 1)])
+def test_where_questions_are_dear_one_is_asked_a_sentence(cost, faster, rows):
+    """And the way that adds a token in less time is found all the same."""
+    world = World(cost, (1, 1.5), promising=64, patient=True)
+    for _ in range(300):
+        world.decode(60, rows, ahead=True)
+    assert world.share(faster, 5000) > 0.95
+    asked = world.questions
+    for _ in range(100):
+        world.decode(60, rows, ahead=True)
+    assert world.questions - asked <= 100 + 4 * 8  # a trial of many rows is looked at often
 
 
 @settings(max_examples=50)

@@ -51,29 +51,6 @@ class Asked(FixedGate):
         self.skipped += iterations
 
 
-class Resting(Asked):
-    """Wants no draft for a sentence alone."""
-
-    def __init__(self):
-        super().__init__(3)
-        self.noted = []  # iterations of each batch
-        self._before = 0
-
-    def rests(self, rows):
-        return rows == 1
-
-    def way(self, rows, tokens):
-        return (rows > 1) * super().way(rows, tokens)
-
-    def skip(self, iterations):
-        self.skipped += iterations
-
-    def end(self, tokens):
-        seen = self.asked + self.skipped
-        self.noted.append(seen - self._before)
-        self._before = seen
-
-
 def test_greedy_decoding_with_a_prefix_repeats_in_one_call(monkeypatch):
     calls, repeat = [], native_verification.NativeVerification.repeat_undrafted
 
@@ -174,44 +151,6 @@ def assert_repeated(make, most, samples, **options):
         assert torch.equal(one["tokens"], other["tokens"]) and one["steps"] == other["steps"]
         torch.testing.assert_close(one["positional_scores"], other["positional_scores"])
     return repeated, gate
-
-
-@pytest.mark.parametrize("make", [copied, trained])
-@pytest.mark.parametrize("min_len", [1, 70])
-def test_a_gate_that_rests_is_asked_once_about_a_sentence_on_a_device(make, min_len, monkeypatch):
-    calls, repeat = [], captured_iterations.CapturedIterations.repeat
-
-    def counting(self, rows, most, drafter=None):
-        calls.append((rows.size, most, drafter is None))
-        return repeat(self, rows, most, drafter)
-
-    monkeypatch.setattr(captured_iterations.CapturedIterations, "repeat", counting)
-    samples = [tiny.sample([4]), tiny.sample([2, 6]), tiny.sample([7])]
-    limits = {"min_len": min_len, "max_len": 80}
-    single, _, _ = decode(nobody, 0, samples, **limits)
-    found, statistics, gate = decode(
-        make, 3, samples, backend=GraphBackend(), gate=Resting(), **limits
-    )
-    for one, other in zip(found, single, strict=True):
-        assert torch.equal(one["tokens"], other["tokens"])
-    # With nobody to ask, as many iterations follow as there may be.
-    assert (1, 64, True) in calls and (2, 4, False) in calls
-    lone = [len(found[index]["tokens"]) for index in (0, 3)]
-    for noted, length in zip([gate.noted[0], gate.noted[2]], lone, strict=True):
-        assert noted - length in (0, 1)  # one iteration is ahead when a row ends before its limit
-    assert min_len == 1 or max(lone) > 64
-    assert statistics.gated >= sum(lone)
-
-
-def test_a_watched_sentence_does_not_rest():
-    told, statistics, gate = [], Statistics(), Resting()
-    verifying = Verifier([build_engine(MODELS[0], backend=GraphBackend())], statistics)
-    loop = DecodingLoop(copied(verifying, statistics), VerifiedStep(verifying, TopBeta()),
-                        statistics, gate=gate)  # fmt: skip
-    loop.watcher = lambda rows, draft, outcome: told.append(outcome.added)
-    generator = ParallelGenerator([MODELS[0]], SYMBOLS, loop, statistics, Lengths(max_len_b=15))
-    ((hypothesis,),) = generator.generate([MODELS[0]], tiny.sample([4]))
-    assert gate.asked == len(told) == len(hypothesis["tokens"]) and gate.skipped == 0
 
 
 @pytest.mark.parametrize("make", DRAFTERS)
