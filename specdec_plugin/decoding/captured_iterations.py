@@ -19,6 +19,7 @@ from ..engine.graphs.tables import Tables
 from ..engine.graphs.tensors import StaticTensors, rounded
 from .acceptance import Emission, Rule, judge, judge_best
 from .constraints import Constraints
+from .judge_cuda import judge_on
 from .native_verification import Repeated
 from .state import Draft, Outcome, Rows
 from .verifier import Verifier
@@ -148,6 +149,7 @@ class CapturedIterations:
         engine = verifier.engines[0]
         assert isinstance(engine, CachedDecoder)
         self.verifier, self.engine, self._rule = verifier, engine, rule
+        self._judge = judge_on(engine.device)
 
     def fits(self, rows: Rows) -> bool:
         """Whether nothing is drawn or forced. A minimum length may bind."""
@@ -205,22 +207,29 @@ class CapturedIterations:
             draft: m tokens a row.
         """
         engine, lengths = self.engine, lines.lengths
-        fed = torch.cat([lines.newest(), draft.tokens], dim=1)
-        steps = lengths.unsqueeze(1) + tensors.slots[: fed.size(1)]
-        embedded = engine.embed_within(fed, lengths)
+        embedded = engine.embed_draft(lines.inputs, draft.tokens, lengths)
         states = run_new(engine, tensors, embedded, lengths, visible)
-        emission = self._judged(states, draft, rules, steps if early else None)
+        exact = self._rule.exact and not early
+        if exact and self._judge is not None:
+            best, scored = self._best_of(states, rules)
+            self._judge.append(lines, best, scored, draft, rules.eos)
+            return
+        steps = lengths.unsqueeze(1) + tensors.slots[: embedded.size(1)]
+        if exact:
+            emission = judge_best(*self._best_of(states, rules), draft, rules.eos)
+        else:
+            emission = self._judged(states, draft, rules, steps if early else None)
         lines.append(emission, draft.lengths, steps)
+
+    def _best_of(self, states: Tensor, rules: Constraints) -> Tuple[Tensor, Tensor]:
+        """The best tokens, and their log-probabilities."""
+        return self.engine.projection.best_of(states, self.verifier.temperature, rules.pad)
 
     def _judged(
         self, states: Tensor, draft: Draft, rules: Constraints, early: Optional[Tensor]
     ) -> Emission:
         """What states make of drafts; ``early``: the steps, where some are below the minimum."""
-        projection, temperature = self.engine.projection, self.verifier.temperature
-        if early is None and self._rule.exact:
-            best, scored = projection.best_of(states, temperature, rules.pad)
-            return judge_best(best, scored, draft, rules.eos)
-        scores = projection.scores(states, temperature, rules.pad)
+        scores = self.engine.projection.scores(states, self.verifier.temperature, rules.pad)
         if early is not None:
             scores.values[..., rules.eos].masked_fill_(early < rules.min_len, -math.inf)
         return judge(scores, draft, self._rule, rules.eos)

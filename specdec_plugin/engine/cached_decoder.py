@@ -14,8 +14,10 @@ from . import native
 from .backend import Backend, choose_backend
 from .decoder_layer import DecoderLayer, Norm, every_layer, linear_of
 from .decoder_state import DecoderState
+from .fused.embedding import FusedEmbedding, fused_embedding
+from .fused.layers import VECTORS, FusedLayers, fused_layers
 from .graphs.state import StaticState
-from .graphs.tensors import Pool, Shape
+from .graphs.tensors import Pool, Shape, StaticTensors
 from .kv_cache import KVCache
 from .linear import Linear, NativeLinear, parameters_of
 from .native_layers import NativeLayers
@@ -138,6 +140,9 @@ class CachedDecoder(Packed):
             else PositionTable(decoder.embed_positions, dtype)
         )
         self._embedding_norm = _optional_norm(decoder.layernorm_embedding, dtype)
+        self._fused_embedding: Optional[FusedEmbedding] = None
+        if self.backend.static and self._project_in is None:
+            self._fused_embedding = fused_embedding(self.embedding, self.scale)
         masks = getattr(decoder, "mask_vectors", None)
         self.masks = None if masks is None else (self.scale * masks.detach()).to(dtype)
         self._mask_table = torch.empty(0, 0, dtype=dtype, device=self.device)
@@ -164,6 +169,9 @@ class CachedDecoder(Packed):
         else:
             self._layers = [DecoderLayer(layer, dtype) for layer in layers]
         self._final_norm = None if native else _optional_norm(decoder.layer_norm, dtype)
+        self._fused: Optional[FusedLayers] = None
+        if self.backend.static and not native:
+            self._fused = fused_layers(self._layers, self._final_norm)
         self._pool: Optional[Pool] = None
         if not native and self.backend.static:
             head_dim = layers[0].self_attn.head_dim
@@ -193,10 +201,11 @@ class CachedDecoder(Packed):
             padding = _padding_of(encoder_out, look=self._pool is None)
             if padding is not None and self._native is not None:
                 encoded, padding, lengths = _moved_to_front(encoded, padding)
+        if self._pool is not None:
+            project = self._project_source
+            return StaticState(self._pool, encoded, padding, project, capacity, beams)
         source_kv = self._project_source(encoded)
         mask = None if padding is None else self._source_mask(padding)
-        if self._pool is not None:
-            return StaticState(self._pool, source_kv, mask, capacity, beams)
         cache = KVCache(
             len(self.decoder.layers),
             encoded.size(0) * (1 if self._native is None else beams),
@@ -252,6 +261,49 @@ class CachedDecoder(Packed):
         if self._positions is not None:
             positions = self._positions.within(starts, tokens.size(1))
         return self._added(self._vectors(tokens), self.scale, positions)
+
+    def embed_draft(self, inputs: Tensor, draft: Tensor, lengths: Tensor) -> Tensor:
+        """The newest token of each row and a draft behind it, within :meth:`reach`.
+
+        Args:
+            inputs: (rows, …) long, all tokens of each row.
+            draft: (rows, m) long.
+            lengths: (rows,) long, the index of the newest token.
+
+        Returns:
+            (rows, m + 1, dim).
+        """
+        if self._fused_embedding is None:
+            newest = inputs.gather(1, lengths.unsqueeze(1))
+            return self.embed_within(torch.cat([newest, draft], dim=1), lengths)
+        found = self._fused_embedding.of_draft(inputs, draft, lengths, self._position_vectors())
+        return found if self._embedding_norm is None else self._embedding_norm(found)
+
+    def embed_block(
+        self, inputs: Tensor, held: Tensor, lengths: Tensor, masks: Tensor, new: int
+    ) -> Optional[Tuple[Tensor, Tensor]]:
+        """New tokens of each row, and masks behind them, within :meth:`reach`.
+
+        Args:
+            inputs: (rows, …) long, all tokens of each row.
+            held: (rows,) long, the index of the first token that is fed.
+            lengths: (rows,) long, the index of the newest one.
+            masks: (k, dim), of :attr:`masks`.
+            new: tokens of a row, at most.
+
+        Returns:
+            (rows, new + k, dim), and (rows, new + k) long how many slots each vector sees: tokens
+            see those before, masks see all. None where the kernels do not run.
+        """
+        if self._fused_embedding is None:
+            return None
+        table = self._position_vectors()
+        found, limits = self._fused_embedding.of_block(inputs, held, lengths, masks, new, table)
+        return found if self._embedding_norm is None else self._embedding_norm(found), limits
+
+    def _position_vectors(self) -> Optional[Tensor]:
+        """(positions, dim) all vectors that there are."""
+        return None if self._positions is None else self._positions.reach(0, 1)
 
     def reach(self, longest: int, new: int) -> int:
         """Make sure of vectors for ``new`` positions from ``longest`` on; how many there are.
@@ -375,6 +427,23 @@ class CachedDecoder(Packed):
             hidden = layer.run(hidden, rows, cache, index, mask, source, source_mask)
         if self._final_norm is not None:
             hidden = self._final_norm(hidden)
+        return hidden if self._project_out is None else self._project_out(hidden)
+
+    def runs_fused(self, vectors: int) -> bool:
+        """Whether :meth:`run_fused` runs so many vectors: rows times new ones."""
+        return self._fused is not None and vectors <= VECTORS
+
+    def run_fused(
+        self,
+        embedded: Tensor,
+        held: Tensor,
+        limits: Optional[Tensor],
+        tensors: StaticTensors,
+        beams: int,
+    ) -> Tensor:
+        """The layers in fused kernels, and what follows them; see :meth:`.FusedLayers.run`."""
+        assert self._fused is not None
+        hidden = self._fused.run(embedded, held, limits, tensors, beams)
         return hidden if self._project_out is None else self._project_out(hidden)
 
     def feed(self, state: DecoderState, tokens: Tensor) -> Tensor:

@@ -15,13 +15,13 @@ class Norm:
     """Layer normalisation with the weights of ``module`` in ``dtype``."""
 
     def __init__(self, module: nn.LayerNorm, dtype: torch.dtype) -> None:
-        self._shape = tuple(module.normalized_shape)
-        self._weight = module.weight.detach().to(dtype)
-        self._bias = module.bias.detach().to(dtype)
-        self._epsilon = module.eps
+        self.shape = tuple(module.normalized_shape)
+        self.weight = module.weight.detach().to(dtype)
+        self.bias = module.bias.detach().to(dtype)
+        self.epsilon = module.eps
 
     def __call__(self, inputs: Tensor) -> Tensor:
-        return torch.layer_norm(inputs, self._shape, self._weight, self._bias, self._epsilon)
+        return torch.layer_norm(inputs, self.shape, self.weight, self.bias, self.epsilon)
 
 
 def linear_of(dtype: torch.dtype, *modules: nn.Linear) -> Linear:
@@ -69,18 +69,18 @@ class FeedForward:
     """
 
     def __init__(self, layer: Any, dtype: torch.dtype) -> None:
-        self._norm_first = layer.normalize_before
-        self._inner = linear_of(dtype, layer.fc1)
-        self._outer = linear_of(dtype, layer.fc2)
-        self._norm = Norm(layer.final_layer_norm, dtype)
+        self.norm_first = layer.normalize_before
+        self.inner = linear_of(dtype, layer.fc1)
+        self.outer = linear_of(dtype, layer.fc2)
+        self.norm = Norm(layer.final_layer_norm, dtype)
         # In place where we can; fairseq's other activations allocate anyway.
-        self._activation = torch.relu_ if layer.activation_fn is F.relu else layer.activation_fn
+        self.activation = torch.relu_ if layer.activation_fn is F.relu else layer.activation_fn
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """(rows * new, dim) each."""
-        before = self._norm(hidden) if self._norm_first else hidden
-        after = self._outer(self._activation(self._inner(before))).add_(hidden)
-        return after if self._norm_first else self._norm(after)
+        before = self.norm(hidden) if self.norm_first else hidden
+        after = self.outer(self.activation(self.inner(before))).add_(hidden)
+        return after if self.norm_first else self.norm(after)
 
 
 class DecoderLayer:
@@ -97,14 +97,14 @@ class DecoderLayer:
         own, source = layer.self_attn, layer.encoder_attn
         self.heads = own.num_heads
         self.head_dim = own.head_dim
-        self._norm_first = layer.normalize_before
-        self._own_in = linear_of(dtype, own.q_proj, own.k_proj, own.v_proj)
-        self._own_out = linear_of(dtype, own.out_proj)
-        self._own_norm = Norm(layer.self_attn_layer_norm, dtype)
-        self._source_in = linear_of(dtype, source.q_proj)
-        self._source_out = linear_of(dtype, source.out_proj)
-        self._source_norm = Norm(layer.encoder_attn_layer_norm, dtype)
-        self._feed_forward = FeedForward(layer, dtype)
+        self.norm_first = layer.normalize_before
+        self.own_in = linear_of(dtype, own.q_proj, own.k_proj, own.v_proj)
+        self.own_out = linear_of(dtype, own.out_proj)
+        self.own_norm = Norm(layer.self_attn_layer_norm, dtype)
+        self.source_in = linear_of(dtype, source.q_proj)
+        self.source_out = linear_of(dtype, source.out_proj)
+        self.source_norm = Norm(layer.encoder_attn_layer_norm, dtype)
+        self.feed_forward = FeedForward(layer, dtype)
 
     @staticmethod
     def supports(layer: nn.Module) -> Optional[str]:
@@ -151,16 +151,16 @@ class DecoderLayer:
         Returns:
             (rows * new, dim).
         """
-        before = self._own_norm(hidden) if self._norm_first else hidden
-        parts = self._own_in(before).view(rows, -1, 3, self.heads, self.head_dim)
+        before = self.own_norm(hidden) if self.norm_first else hidden
+        parts = self.own_in(before).view(rows, -1, 3, self.heads, self.head_dim)
         parts = parts.permute(2, 0, 3, 1, 4)  # (3, rows, heads, new, head_dim)
         keys, values = cache.write(index, parts[1:])
-        after = attend(parts[0], keys, values, mask, self._own_out).add_(hidden)
-        hidden = after if self._norm_first else self._own_norm(after)
+        after = attend(parts[0], keys, values, mask, self.own_out).add_(hidden)
+        hidden = after if self.norm_first else self.own_norm(after)
 
-        before = self._source_norm(hidden) if self._norm_first else hidden
-        queries = self._source_in(before).view(source[0].size(0), -1, self.heads, self.head_dim)
+        before = self.source_norm(hidden) if self.norm_first else hidden
+        queries = self.source_in(before).view(source[0].size(0), -1, self.heads, self.head_dim)
         queries = queries.transpose(1, 2)
-        after = attend(queries, *source, source_mask, self._source_out).add_(hidden)
-        hidden = after if self._norm_first else self._source_norm(after)
-        return self._feed_forward(hidden)
+        after = attend(queries, *source, source_mask, self.source_out).add_(hidden)
+        hidden = after if self.norm_first else self.source_norm(after)
+        return self.feed_forward(hidden)

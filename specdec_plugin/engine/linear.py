@@ -34,7 +34,7 @@ class Linear:
     def __init__(self, weight: Tensor, bias: Optional[Tensor] = None) -> None:
         outputs, inputs = weight.shape
         single = weight.dtype == torch.float32
-        self._bias = bias
+        self.bias = bias
         self._packed = _pack(weight) if weight.numel() >= SMALL or not single else None
         self._packed_from = 2 if single and weight.numel() < LARGE else 1
         if self._packed is not None and self._packed_from == 1:
@@ -42,7 +42,7 @@ class Linear:
         elif single and inputs < outputs and weight.device.type == "cpu":
             # A product with one row reads the matrix along its longer side fastest.
             weight = weight.t().contiguous().t()
-        self._weight = weight
+        self.weight = weight
 
     @classmethod
     def of(
@@ -68,9 +68,9 @@ class Linear:
             (rows, outputs).
         """
         if self._packed is None or inputs.size(0) < self._packed_from:
-            return F.linear(inputs, self._weight, self._bias)
+            return F.linear(inputs, self.weight, self.bias)
         product: Tensor = torch.ops.mkldnn._linear_pointwise(
-            inputs, self._packed, self._bias, "none", [], ""
+            inputs, self._packed, self.bias, "none", [], ""
         )
         return product
 

@@ -10,6 +10,8 @@ from torch import Tensor
 from ..fairseq_compat.mapping import forget_pages, views_file
 from . import native
 from .backend import Backend, choose_backend
+from .fused.layers import VECTORS
+from .fused.projection import FusedProjection, fused_projection
 from .linear import Linear, NativeLinear, parameters_of
 from .weights import Packed
 
@@ -59,6 +61,9 @@ class OutputProjection(Packed):
     def _pack(self) -> None:
         # A Linear, or anything with the methods of NativeLinear.
         self._linear: Any = self.packed(self._dtype or self._source.weight.dtype)
+        self._fused: Optional[FusedProjection] = None
+        if self._backend.static and isinstance(self._linear, Linear):
+            self._fused = fused_projection(self._linear.weight, self._linear.bias)
 
     def packed(self, dtype: torch.dtype) -> Union[Linear, NativeLinear]:
         """The weights of this version, packed in a type.
@@ -127,6 +132,8 @@ class OutputProjection(Packed):
         """
         if not isinstance(self._linear, Linear):
             return self.scores(hidden, 1.0, suppressed_id).values.argmax(1)
+        if self._fused is not None and hidden.size(0) <= VECTORS:
+            return self._fused.best(self.entering(hidden), 1.0, suppressed_id)[0]
         values = self._linear(self.entering(hidden))
         values[:, suppressed_id] = -math.inf
         return values.argmax(1)
@@ -148,8 +155,12 @@ class OutputProjection(Packed):
             scores = self.scores(hidden, temperature, suppressed_id)
             tokens = scores.values.argmax(-1)
             return tokens, scores.of(tokens)
+        flat = self.entering(hidden.flatten(0, -2))
+        if self._fused is not None and flat.size(0) <= VECTORS:
+            tokens, best = self._fused.best(flat, temperature, suppressed_id)
+            return tokens.view(hidden.shape[:-1]), best.view(hidden.shape[:-1])
         # Two operators after the product, where :meth:`scores` and what follows need ten.
-        values = self._linear(self.entering(hidden.flatten(0, -2))).float()
+        values = self._linear(flat).float()
         values = (values if temperature == 1.0 else values / temperature).log_softmax(-1)
         if suppressed_id >= 0:
             values[:, suppressed_id] = -math.inf

@@ -58,9 +58,11 @@ class CudaClusters:
     """
 
     def __init__(self, weight: Tensor, bias: Optional[Tensor], clusters: Clusters) -> None:
+        from ..engine.fused import score_kernels
         from . import cluster_kernels
 
         self._kernels: Any = cluster_kernels
+        self._combine: Any = score_kernels.combine_parts
         device = weight.device
         self._weight = weight.contiguous()
         self._bias = None if bias is None else bias.contiguous()
@@ -146,8 +148,17 @@ class CudaClusters:
                 out is not None,
                 num_warps=1,
             )
-            kernels.combine_parts[(rows,)](
-                tops, totals, bests, choices, chosen, log_probabilities, normalisers, parts, _MOST
+            self._combine[(rows,)](
+                tops,
+                totals,
+                bests,
+                choices,
+                chosen,
+                log_probabilities,
+                normalisers,
+                parts,
+                self._vocabulary - 1,
+                _MOST,
             )
         return chosen, log_probabilities, normalisers
 

@@ -29,7 +29,7 @@ class Graphs:
 
     Attributes:
         usable: whether work is captured.
-        seconds: spent on captures.
+        seconds: spent on captures, and on runs before them, in which kernels are compiled.
     """
 
     _of: Dict[torch.device, "Graphs"] = {}
@@ -57,8 +57,10 @@ class Graphs:
         if not self.usable:
             work()
             return
+        begin = time.perf_counter()
         with _ONE_AT_A_TIME, self._on_stream():
             work()
+        self.seconds += time.perf_counter() - begin
 
     def replay(self, graph: Any) -> None:
         """Replay a graph on the current stream, behind other graphs: they share memory."""

@@ -29,12 +29,16 @@ def run_new(
         (rows, new, output dim).
     """
     rows, new, _ = embedded.shape
+    found: Tensor
+    if decoder.runs_fused(rows * new):
+        found = decoder.run_fused(embedded, held, limits, tensors, beams)
+        return found.view(rows, new, -1)
     slots, sentences = tensors.slots[:visible], rows // beams
     if limits is None:
         limits = held.unsqueeze(1) + tensors.slots[:new] + 1
     cache = StaticCache(tensors, rows)
     cache.look(held, new, slots)
-    found: Tensor = decoder.run_layers(
+    found = decoder.run_layers(
         embedded.flatten(0, 1),
         rows,
         cache,

@@ -11,6 +11,7 @@ from torch import Tensor
 from ..decoder_state import DecoderState
 from .cache import StaticCache
 from .layers import StaticLayers
+from .source import Project, StaticSource
 from .steps import StaticSteps
 from .tensors import GRAIN, Lease, Pool, Sizes, StaticTensors, rounded
 
@@ -20,8 +21,9 @@ class StaticState(DecoderState):
 
     Args:
         pool: lends the tensors.
-        source_kv: (2 * layers, sentences, heads, src, head_dim).
-        source_mask: (sentences, 1, 1, src), 0 or -inf; None: nothing is padded.
+        encoded: (sentences, src, dim) of the encoder.
+        padding: (sentences, src), true where padded; None: nothing is.
+        project: makes keys and values of what is encoded. It is the same for all states of a pool.
         capacity: target tokens to make room for; more are made room for when needed.
         beams: rows that each sentence may have.
     """
@@ -29,20 +31,20 @@ class StaticState(DecoderState):
     def __init__(
         self,
         pool: Pool,
-        source_kv: Tensor,
-        source_mask: Optional[Tensor],
+        encoded: Tensor,
+        padding: Optional[Tensor],
+        project: Project,
         capacity: int,
         beams: int,
     ) -> None:
-        _, sentences, _, source, _ = source_kv.shape
+        sentences, source, _ = encoded.shape
         # Drafts reach behind the limit of a row.
         sizes = Sizes.of(sentences, beams, source, capacity + GRAIN)
         self._lease = Lease(pool, sizes)
         tensors = self._lease.tensors
-        tensors.source_kv[:, :sentences, :, :source].copy_(source_kv)
-        tensors.source_mask[:sentences, ..., source:].fill_(float("-inf"))
-        if source_mask is not None:
-            tensors.source_mask[:sentences, ..., :source].copy_(source_mask)
+        key = "source", encoded.size(2), encoded.dtype
+        sources: StaticSource = tensors.calls.get(key, lambda: StaticSource(tensors, encoded))
+        sources.begin(tensors, project, encoded, padding)
         self.cache: StaticCache
         super().__init__(
             StaticCache(tensors, sentences),

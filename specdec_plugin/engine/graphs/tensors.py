@@ -135,12 +135,6 @@ class StaticTensors:
         """What the greatest of them take."""
         return sum(each.numel() * each.element_size() for each in (self.store, self.source_kv))
 
-    def clear(self) -> None:
-        """Forget the batch before: a NaN in its keys would spoil the next one's."""
-        self.store.zero_()
-        self.source_kv.zero_()
-        self.source_mask.zero_()
-
     def set_lengths(self, lengths: Tensor, rows: int) -> None:
         """Set the lengths of ``rows`` rows: (rows or fewer,), and 0 of those that are not there.
 
@@ -165,12 +159,9 @@ class Pool:
         self._free: Dict[Sizes, StaticTensors] = {}
 
     def take(self, sizes: Sizes) -> StaticTensors:
-        """Tensors that nobody else uses, all zeros."""
+        """Tensors that nobody else uses, with anything in them."""
         found = self._free.pop(sizes, None)
-        if found is None:
-            return StaticTensors(sizes, self.shape, self._graphs)
-        found.clear()
-        return found
+        return StaticTensors(sizes, self.shape, self._graphs) if found is None else found
 
     def give(self, tensors: StaticTensors) -> None:
         """Take tensors back. The oldest ones go where they are too many."""
@@ -200,8 +191,10 @@ class Lease:
         """Tensors with room for ``capacity`` tokens a row, and with the same contents."""
         old = self.tensors
         new = self._pool.take(old.sizes._replace(capacity=rounded(2 * capacity, GRAIN)))
+        new.store.zero_()
         new.store.narrow(3, 0, old.sizes.capacity).copy_(old.store)
         new.source_kv.copy_(old.source_kv)
+        new.source_mask.copy_(old.source_mask)
         new.source_mask.copy_(old.source_mask)
         self.tensors = self._holder[0] = new
         self._pool.give(old)

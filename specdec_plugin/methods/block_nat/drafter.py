@@ -320,6 +320,11 @@ class NATDrafter(Drafter):
         """
         k = self.length
         counts = (lengths + 1 - held).unsqueeze(1)  # (rows, 1) new tokens
+        fed = None
+        if self.causal:
+            fed = self.engine.embed_block(inputs, held, lengths, self._masks()[0], new)
+        if fed is not None:
+            return Arranged(*fed, (counts + torch.arange(k, device=counts.device)).unsqueeze(2))
         # The widest row decides; behind their masks, others feed undefined values.
         slot = torch.arange(new + k, device=counts.device)
         source = (held.unsqueeze(1) + slot[:new]).clamp(max=inputs.size(1) - 1)

@@ -38,6 +38,20 @@ def test_sizes_are_rounded_up_a_little(size, grain):
     assert found % grain == 0 and rounded(found, grain) == found <= rounded(size + 1, grain)
 
 
+@torch.no_grad()
+def test_padding_stays_hidden_when_room_is_made():
+    """The tensors of a batch are others then."""
+    torch.manual_seed(1)
+    encoder_out, tokens = encode(MODEL, [2, 40]), torch.randint(4, VOCABULARY, (2, 150))
+    found = []
+    for each in engines():
+        state = each.start(encoder_out, 1)
+        each.feed(state, tokens[:, :90])
+        state.keep(torch.tensor([90, 90]), 90)
+        found.append(each.feed(state, tokens[:, 90:]))
+    assert_close(*found)
+
+
 @settings(max_examples=40, deadline=None)
 @given(
     sources=st.lists(st.integers(1, 70), min_size=1, max_size=9),

@@ -1,0 +1,71 @@
+"""Taking what stands of drafts in one kernel of Triton, for CUDA devices."""
+
+import functools
+from typing import TYPE_CHECKING, Any, Optional
+
+import torch
+from torch import Tensor
+
+from ..engine.triton_kernels import power, supports, tried
+from .state import Draft
+
+if TYPE_CHECKING:
+    from .captured_iterations import Lines
+
+
+@functools.cache
+def judge_on(device: torch.device) -> "Optional[CudaJudge]":
+    """The kernel on a device, tried once; None where it does not run."""
+    if not supports(torch.empty(0, device=device)):
+        return None
+
+    def make() -> CudaJudge:
+        found = CudaJudge()
+        for width in (1, 2):
+            found.attempt(width, device)
+        return found
+
+    return tried("Judging drafts", make)
+
+
+class CudaJudge:
+    """Does what :func:`.judge_best` and :meth:`.Lines.append` do.
+
+    Raises:
+        ImportError: Triton is not installed.
+    """
+
+    def __init__(self) -> None:
+        from . import judge_kernels
+
+        self._kernels: Any = judge_kernels
+
+    def append(self, lines: "Lines", best: Tensor, scored: Tensor, draft: Draft, eos: int) -> None:
+        """Add what stands to the rows that have not ended, and note it in the table.
+
+        Args:
+            lines: the rows.
+            best: (rows, m + 1) the verifier's choices.
+            scored: (rows, m + 1) their log-probabilities.
+            draft: m tokens a row.
+            eos: the symbol that ends a sentence.
+        """
+        state = lines.inputs, lines.scores, lines.lengths, lines.alive, lines.table
+        self._run(best, scored, draft, eos, *state)
+
+    def attempt(self, width: int, device: torch.device) -> None:
+        """Run the kernel once, over one row of so many choices."""
+        tokens = torch.zeros(1, width, dtype=torch.long, device=device)
+        scores = torch.zeros(1, width, device=device)
+        facts = torch.zeros(1, 5, dtype=torch.long, device=device)
+        draft = Draft(tokens[:, 1:], facts[:, 0])
+        state = torch.zeros_like(tokens), torch.zeros_like(scores), facts[:, 1], facts[:, 2]
+        self._run(tokens, scores, draft, 2, *state, torch.zeros_like(facts))
+
+    def _run(self, best: Tensor, scored: Tensor, draft: Draft, eos: int, *state: Tensor) -> None:
+        rows, width = best.shape
+        with torch.cuda.device_of(best):  # Triton launches on the current device.
+            self._kernels.append[(rows,)](
+                best.contiguous(), scored.contiguous(), draft.tokens.contiguous(), draft.lengths,
+                *state, state[0].stride(0), width, eos, power(width),
+            )  # fmt: skip

@@ -1,0 +1,54 @@
+"""A Triton kernel that takes what stands of drafts. Importing this needs Triton."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit(do_not_specialize=["stride", "width"])
+def append(
+    best: tl.tensor, scored: tl.tensor, draft: tl.tensor, drafted: tl.tensor, inputs: tl.tensor,
+    scores: tl.tensor, lengths: tl.tensor, alive: tl.tensor, table: tl.tensor, stride: tl.tensor,
+    width: tl.tensor, eos: tl.tensor, span: tl.constexpr,
+) -> None:  # fmt: skip
+    """What :func:`.judge_best` and :meth:`.Lines.append` do. The grid is (rows,).
+
+    Args:
+        best: (rows, width) long, the verifier's choices.
+        scored: (rows, width) float32, their log-probabilities.
+        draft: (rows, width - 1) long.
+        drafted: (rows,) long, tokens that each row drafted.
+        inputs, scores: (rows, stride), of :class:`.Lines`; what is added is written.
+        lengths, alive: (rows,) long, the same; are changed.
+        table: (rows, 5) long, the same; is written.
+        stride, width: sizes.
+        eos: the symbol that ends a sentence.
+        span: a power of 2 that is not less than ``width``.
+    """
+    row = tl.program_id(0)
+    number = tl.arange(0, span)
+    real = number < width
+    tokens = tl.load(best + row * width + number, mask=real, other=0)
+    found = tl.load(scored + row * width + number, mask=real, other=0.0)
+    length, live = tl.load(lengths + row), tl.load(alive + row)
+    count = tl.load(drafted + row)
+    possible = (number < width - 1) & (number < count)
+    proposed = tl.load(draft + row * (width - 1) + number, mask=possible, other=-1)
+    stands = possible & (proposed == tokens)
+    kept = tl.min(tl.where(stands, span, number), 0)
+    ends = real & (tokens == eos) & (number <= kept)
+    end = tl.min(tl.where(ends, number, span), 0)
+    ended = (end < span).to(tl.int64)
+    added = tl.minimum(kept, end) + 1
+    kept = tl.minimum(kept, added)
+    # Behind its last token, a row may have any.
+    at = row * stride + length + number
+    tl.store(scores + at, found, mask=real & (length + number < stride))
+    tl.store(inputs + at + 1, tokens, mask=real & (length + number + 1 < stride))
+    new_length = length + added * live
+    tl.store(lengths + row, new_length)
+    tl.store(alive + row, live - ended * live)
+    tl.store(table + row * 5, new_length)
+    tl.store(table + row * 5 + 1, count * live)
+    tl.store(table + row * 5 + 2, kept * live)
+    tl.store(table + row * 5 + 3, added * live)
+    tl.store(table + row * 5 + 4, ended * live)

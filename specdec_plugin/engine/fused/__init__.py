@@ -1,0 +1,1 @@
+"""Triton's kernels of a decoder that is fed few vectors, for CUDA devices."""

@@ -1,0 +1,88 @@
+"""Triton kernels of what a decoder is fed. Importing this needs Triton."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def _write(
+    vector: tl.tensor, table: tl.tensor, at: tl.tensor, positions: tl.tensor, outputs: tl.tensor,
+    where: tl.tensor, dim: tl.constexpr, has_positions: tl.constexpr, span: tl.constexpr,
+) -> None:  # fmt: skip
+    """Write the ``where``-th output: a vector, and that of its position."""
+    unit = tl.arange(0, span)
+    within = unit < dim
+    if has_positions:
+        last = tl.minimum(at, positions - 1)
+        vector += tl.load(table + last * dim + unit, mask=within, other=0.0).to(tl.float32)
+    tl.store(outputs + where * dim + unit, vector, mask=within)
+
+
+@triton.jit(do_not_specialize=["stride", "width", "positions"])
+def embed_draft(
+    inputs: tl.tensor, draft: tl.tensor, lengths: tl.tensor, embedding: tl.tensor,
+    table: tl.tensor, outputs: tl.tensor, stride: tl.tensor, width: tl.tensor,
+    positions: tl.tensor, scale: tl.tensor, dim: tl.constexpr, has_positions: tl.constexpr,
+    span: tl.constexpr,
+) -> None:  # fmt: skip
+    """The newest token of each row, and a draft behind it. The grid is (rows, width).
+
+    Args:
+        inputs: (rows, stride) long, all tokens of each row.
+        draft: (rows, width - 1) long.
+        lengths: (rows,) long, the index of the newest token.
+        embedding: (vocabulary, dim).
+        table: (positions, dim), if ``has_positions``. Behind its end, its last vector is repeated.
+        outputs: (rows, width, dim), is written.
+        stride, width, positions, dim: sizes.
+        scale: of the vectors of tokens.
+        span: a power of 2 that is not less than ``dim``.
+    """
+    row, number = tl.program_id(0), tl.program_id(1)
+    unit = tl.arange(0, span)
+    at = tl.load(lengths + row) + number
+    token = tl.load(inputs + row * stride + at, mask=number == 0, other=0)
+    token += tl.load(draft + row * (width - 1) + number - 1, mask=number > 0, other=0)
+    vector = tl.load(embedding + token * dim + unit, mask=unit < dim, other=0.0)
+    vector = vector.to(tl.float32) * scale
+    _write(
+        vector, table, at, positions, outputs, row * width + number, dim, has_positions, span
+    )  # fmt: skip
+
+
+@triton.jit(do_not_specialize=["stride", "width", "positions", "count"])
+def embed_block(
+    inputs: tl.tensor, held: tl.tensor, lengths: tl.tensor, masks: tl.tensor, limits: tl.tensor,
+    embedding: tl.tensor, table: tl.tensor, outputs: tl.tensor, stride: tl.tensor,
+    width: tl.tensor, positions: tl.tensor, count: tl.tensor, scale: tl.tensor,
+    dim: tl.constexpr, has_positions: tl.constexpr, span: tl.constexpr,
+) -> None:  # fmt: skip
+    """New tokens of each row, which see those before, and masks, which see all.
+
+    The grid is (rows, width).
+
+    Args:
+        inputs: (rows, stride) long, all tokens of each row.
+        held: (rows,) long, the index of the first token that is fed.
+        lengths: (rows,) long, the index of the newest one.
+        masks: (count, dim), what is fed behind it.
+        limits: (rows, width) long, is written: how many slots each vector sees.
+        embedding, table, outputs, scale, span: as for :func:`embed_draft`. Behind the masks of a
+            row, outputs are vectors of positions.
+        stride, width, positions, count, dim: sizes.
+    """
+    row, number = tl.program_id(0), tl.program_id(1)
+    unit = tl.arange(0, span)
+    within = unit < dim
+    start, newest = tl.load(held + row), tl.load(lengths + row)
+    at = start + number
+    is_token, mask = at <= newest, at - newest - 1
+    token = tl.load(inputs + row * stride + at, mask=is_token, other=0)
+    vector = tl.load(embedding + token * dim + unit, mask=within & is_token, other=0.0)
+    vector = vector.to(tl.float32) * scale
+    is_mask = within & (mask >= 0) & (mask < count)
+    vector += tl.load(masks + mask * dim + unit, mask=is_mask, other=0.0).to(tl.float32)
+    _write(
+        vector, table, at, positions, outputs, row * width + number, dim, has_positions, span
+    )  # fmt: skip
+    tl.store(limits + row * width + number, tl.where(is_token, at + 1, newest + 1 + count))

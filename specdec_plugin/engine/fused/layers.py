@@ -1,0 +1,266 @@
+"""The layers of a decoder that is fed few vectors, in eight kernels each, for CUDA devices."""
+
+from typing import Any, NamedTuple, Optional, Sequence, Union
+
+import torch
+from torch import Tensor
+
+from ..decoder_layer import DecoderLayer, Norm
+from ..graphs.capture import Graphs
+from ..graphs.tensors import GRAIN, Shape, Sizes, StaticTensors
+from ..linear import Linear
+from ..triton_kernels import power, supports, tried
+
+#: The most vectors at a time. With more, PyTorch's products read each weight once for all.
+VECTORS = 32
+#: The widest layers, and the widest inner layers, that the kernels are for.
+_DIM, _INNER = 1024, 4096
+#: Outputs and vectors of a program, where there is a single vector, and where there are more.
+_ALONE, _TOGETHER = (2, 1), (4, 2)
+#: The most numbers of the weights that a warp reads.
+_NUMBERS = 4096
+#: Entries that are read at a time, and the warps that read them: of a cache, and of a source.
+_CACHED, _SOURCE = (32, 1), (64, 2)
+
+
+class Split(NamedTuple):
+    """How a product of few vectors is divided among programs.
+
+    Attributes:
+        lines, together, block: see :func:`.layer_kernels.linear`.
+        warps: of a program.
+    """
+
+    lines: int
+    together: int
+    block: int
+    warps: int
+
+    @classmethod
+    def of(cls, vectors: int, inner: int) -> "Split":
+        """That of so many vectors of a length."""
+        block = power(inner)
+        lines, together = _ALONE if vectors == 1 else _TOGETHER
+        return cls(lines, together, block, max(1, lines * block // _NUMBERS))
+
+
+def fused_layers(layers: Sequence[DecoderLayer], final: Optional[Norm]) -> "Optional[FusedLayers]":
+    """The layers in kernels, tried once; None where they do not run.
+
+    Args:
+        layers: of a decoder, on the device to run on.
+        final: what follows them.
+    """
+    if not all(supports(layer.own_in.weight) and _fits(layer) for layer in layers):
+        return None
+
+    def make() -> FusedLayers:
+        found = FusedLayers(layers, final)
+        found.attempt()
+        return found
+
+    return tried("A decoder", make)
+
+
+def _fits(layer: DecoderLayer) -> bool:
+    """Whether a layer has the kernels' activation, and is not too wide."""
+    feed = layer.feed_forward
+    dim, inner = feed.outer.weight.shape
+    return feed.activation is torch.relu_ and dim <= _DIM and inner <= _INNER
+
+
+class FusedLayers:
+    """Runs the layers of a decoder.
+
+    What it does depends on shapes alone, and never waits for the device: it can be captured.
+
+    Args:
+        layers: of the decoder.
+        final: what follows them.
+
+    Raises:
+        ImportError: Triton is not installed.
+    """
+
+    def __init__(self, layers: Sequence[DecoderLayer], final: Optional[Norm]) -> None:
+        from . import layer_kernels
+
+        self._kernels: Any = layer_kernels
+        self._layers, self._final = layers, final
+
+    def attempt(self) -> None:
+        """Run each kernel once, with a single vector and with more of them."""
+        layer = self._layers[0]
+        weight = layer.own_in.weight
+        shape = Shape(len(self._layers), layer.heads, layer.head_dim, weight.dtype, weight.device)
+        tensors = StaticTensors(Sizes.of(2, 1, GRAIN, GRAIN), shape, Graphs.of(weight.device))
+        for rows, new, limited in ((1, 1, False), (2, 1, False), (2, 2, True)):
+            held = tensors.lengths[:rows]
+            limits = held.unsqueeze(1) + tensors.slots[:new] + 1 if limited else None
+            self.run(weight.new_zeros(rows, new, weight.size(1)), held, limits, tensors)
+
+    def run(
+        self,
+        hidden: Tensor,
+        held: Tensor,
+        limits: Optional[Tensor],
+        tensors: StaticTensors,
+        beams: int = 1,
+    ) -> Tensor:
+        """Run the layers over new vectors of the first rows of a batch.
+
+        Args:
+            hidden: (rows, new, dim), of at most :data:`VECTORS` vectors; not changed.
+            held: (rows,) long, what each row has in the cache.
+            limits: (rows, new) long, how many slots each query sees; None: those up to its own.
+            tensors: the batch, whose cache gets the keys and values.
+            beams: rows of each sentence.
+
+        Returns:
+            (rows * new, dim).
+        """
+        shape = hidden.shape[:2]
+        limits = None if limits is None else limits.contiguous()
+        flow = _Flow(self._kernels, hidden.flatten(0, 1).contiguous())
+        with torch.cuda.device_of(hidden):  # Triton launches on the current device.
+            for index, layer in enumerate(self._layers):
+                flow.enter(layer.own_in, layer.own_norm, layer.norm_first)
+                flow.attend(layer, shape, _Own(held, limits, tensors.store[index]))
+                flow.leave(layer.own_out)
+                flow.enter(layer.source_in, layer.source_norm, layer.norm_first)
+                source = tensors.source_kv[2 * index : 2 * index + 2]
+                flow.attend(layer, shape, _Source(source, tensors.source_mask, beams))
+                flow.leave(layer.source_out)
+                feed = layer.feed_forward
+                flow.enter(feed.inner, feed.norm, layer.norm_first, relu=True)
+                flow.leave(feed.outer)
+        found = flow.end()
+        return found if self._final is None else self._final(found)
+
+
+class _Own(NamedTuple):
+    """What self-attention looks at: see :meth:`FusedLayers.run`."""
+
+    held: Tensor
+    limits: Optional[Tensor]
+    cache: Tensor  # (2, rows, capacity, heads, head_dim)
+
+
+class _Source(NamedTuple):
+    """What attention to the source looks at."""
+
+    keys_values: Tensor  # (2, sentences, heads, source, head_dim)
+    mask: Tensor  # (sentences, 1, 1, source)
+    beams: int
+
+
+class _Flow:
+    """Vectors on their way through a decoder.
+
+    Each sublayer is entered by a product, and left by another one, to which the vectors as they
+    were are added. A layer normalisation is applied by the product that reads what it gives.
+
+    Args:
+        kernels: the module of them.
+        hidden: (vectors, dim); not changed.
+    """
+
+    def __init__(self, kernels: Any, hidden: Tensor) -> None:
+        self._kernels, self._hidden = kernels, hidden
+        self._inner = hidden
+        self._pending: Optional[Norm] = None  # of what ``_hidden`` is before it
+        self._next: Optional[Norm] = None
+
+    def enter(self, linear: Linear, norm: Norm, norm_first: bool, relu: bool = False) -> None:
+        """Enter a sublayer, whose norm stands at its begin or at its end."""
+        first = norm if norm_first else self._pending
+        normed = self._hidden
+        if first is not None and not norm_first:
+            normed = torch.empty_like(self._hidden)
+        self._inner = self._product(self._hidden, linear, first, normed, relu=relu)
+        self._hidden, self._next = normed, None if norm_first else norm
+
+    def leave(self, linear: Linear) -> None:
+        """Leave it."""
+        self._hidden = self._product(self._inner, linear, added=self._hidden)
+        self._pending = self._next
+
+    def end(self) -> Tensor:
+        """The vectors, behind the last layer."""
+        return self._hidden if self._pending is None else self._pending(self._hidden)
+
+    def _product(
+        self,
+        inputs: Tensor,
+        linear: Linear,
+        norm: Optional[Norm] = None,
+        normed: Optional[Tensor] = None,
+        relu: bool = False,
+        added: Optional[Tensor] = None,
+    ) -> Tensor:
+        """See :func:`.layer_kernels.linear`; normalised inputs go to ``normed``, if it is new."""
+        (vectors, inner), outer = inputs.shape, linear.weight.size(0)
+        split = Split.of(vectors, inner)
+        outputs = inputs.new_empty(vectors, outer)
+        self._kernels.linear[-(-outer // split.lines), -(-vectors // split.together)](
+            inputs,
+            None if norm is None else norm.weight,
+            None if norm is None else norm.bias,
+            0.0 if norm is None else norm.epsilon,
+            normed,
+            linear.weight.contiguous(),  # A CPU, which interprets this, may have it transposed.
+            linear.bias,
+            added,
+            outputs,
+            vectors,
+            outer,
+            inner,
+            norm is not None,
+            norm is not None and normed is not inputs,
+            linear.bias is not None,
+            relu,
+            added is not None,
+            split.lines,
+            split.together,
+            split.block,
+            num_warps=split.warps,
+        )
+        return outputs
+
+    def attend(
+        self, layer: DecoderLayer, shape: Sequence[int], seen: "Union[_Own, _Source]"
+    ) -> None:
+        """Let the queries, and in self-attention keys and values, become what they found."""
+        (rows, new), heads, size = shape, layer.heads, layer.head_dim
+        outputs = self._inner.new_empty(rows * new, heads * size)
+        held, limits, mask, capacity, source, beams = None, None, None, 0, 0, 1
+        own = isinstance(seen, _Own)
+        entries, warps = _CACHED if own else _SOURCE
+        if isinstance(seen, _Own):
+            held, limits, pair = seen
+            capacity = pair.size(2)
+        else:
+            pair, mask, beams = seen
+            source = pair.size(3)
+        self._kernels.attend[rows * new, heads](
+            self._inner,
+            held,
+            limits,
+            pair[0],
+            pair[1],
+            mask,
+            outputs,
+            capacity,
+            new,
+            source,
+            beams,
+            size**-0.5,
+            heads,
+            size,
+            own,
+            limits is not None,
+            power(size),
+            entries,
+            num_warps=warps,
+        )
+        self._inner = outputs

@@ -1,0 +1,110 @@
+"""The best symbols of few states, in two kernels, for CUDA devices."""
+
+from typing import Any, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from ..triton_kernels import power, supports, tried
+from .layers import VECTORS
+
+#: Numbers of the weights that a program of one warp reads at a time.
+_NUMBERS = 1024
+#: The most parts of a vocabulary, and warps that combine what is known of them.
+_PARTS, _WARPS = 2048, 8
+#: The most vectors of a program.
+_TOGETHER = 4
+
+
+def fused_projection(weight: Tensor, bias: Optional[Tensor]) -> "Optional[FusedProjection]":
+    """The projection in kernels, tried once; None where they do not run.
+
+    Args:
+        weight: (vocabulary, dim), on the device to run on.
+        bias: (vocabulary,) or None.
+    """
+    if not supports(weight):
+        return None
+
+    def make() -> FusedProjection:
+        found = FusedProjection(weight, bias)
+        for vectors in (1, 2, VECTORS):
+            found.best(weight.new_zeros(vectors, weight.size(1)), 1.0, -1)
+        return found
+
+    return tried("The output projection", make)
+
+
+class FusedProjection:
+    """Finds the best symbols without writing any score.
+
+    What it does depends on shapes alone, and never waits for the device: it can be captured.
+
+    Args:
+        weight: (vocabulary, dim).
+        bias: (vocabulary,) or None.
+
+    Raises:
+        ImportError: Triton is not installed.
+    """
+
+    def __init__(self, weight: Tensor, bias: Optional[Tensor]) -> None:
+        from . import score_kernels
+
+        self._kernels: Any = score_kernels
+        self._weight, self._bias = weight.contiguous(), bias
+
+    def best(self, states: Tensor, temperature: float, suppressed_id: int) -> Tuple[Tensor, Tensor]:
+        """The most probable symbols, and their log-probabilities: (vectors,) each.
+
+        Args:
+            states: (vectors, dim), at most :data:`.layers.VECTORS`.
+            temperature: divides the scores.
+            suppressed_id: a symbol that is ruled out after normalisers are computed, or -1.
+        """
+        states = states.contiguous()
+        (vectors, inner), vocabulary = states.shape, self._weight.size(0)
+        block, together = power(inner), min(_TOGETHER, power(vectors))
+        lines = max(1, _NUMBERS // block)
+        groups = -(-vocabulary // (lines * _PARTS))
+        parts = -(-vocabulary // (lines * groups))
+        tops, totals, bests = (torch.empty(vectors, parts, device=states.device) for _ in range(3))
+        choices = torch.empty_like(tops, dtype=torch.int32)
+        chosen = torch.empty(vectors, dtype=torch.long, device=states.device)
+        log_probabilities, normalisers = torch.empty(2, vectors, device=states.device).unbind(0)
+        with torch.cuda.device_of(states):  # Triton launches on the current device.
+            self._kernels.score_lines[parts, -(-vectors // together)](
+                states,
+                self._weight,
+                self._bias,
+                tops,
+                totals,
+                bests,
+                choices,
+                vectors,
+                vocabulary,
+                parts,
+                1.0 / temperature,
+                suppressed_id,
+                inner,
+                self._bias is not None,
+                lines,
+                groups,
+                together,
+                block,
+                num_warps=max(1, block // _NUMBERS),
+            )
+            self._kernels.combine_parts[(vectors,)](
+                tops,
+                totals,
+                bests,
+                choices,
+                chosen,
+                log_probabilities,
+                normalisers,
+                parts,
+                vocabulary - 1,
+                power(parts),
+                num_warps=_WARPS,
+            )
+        return chosen, log_probabilities

@@ -1,0 +1,146 @@
+"""A decoder's fused kernels against PyTorch's operators.
+
+Without a GPU they are interpreted, if TRITON_INTERPRET=1 was set before PyTorch was imported.
+"""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from specdec_plugin.engine import CachedDecoder, GraphBackend, TorchBackend
+from specdec_plugin.engine.fused.layers import VECTORS
+from specdec_plugin.engine.fused.projection import FusedProjection
+from tests.support.architectures import VOCABULARY, build_model, encode
+from tests.support.kernels import run_kernels
+
+pytestmark = pytest.mark.usefixtures("seeded")
+CLOSE = {"atol": 1e-4, "rtol": 1e-4}
+
+
+@pytest.fixture
+def device(monkeypatch):
+    """Where the kernels run."""
+    return run_kernels(monkeypatch)
+
+
+def moved(encoded, device):
+    """An encoder's output on a device."""
+    return {
+        key: [each.to(device) for each in value] if isinstance(value, list) else value
+        for key, value in encoded.items()
+    }
+
+
+@pytest.fixture(params=["post-norm", "pre-norm", "embedded"])
+def model(request):
+    """A model of odd sizes."""
+    return build_model(
+        decoder_embed_dim=24,
+        encoder_embed_dim=24,
+        decoder_ffn_embed_dim=44,
+        decoder_normalize_before=request.param == "pre-norm",
+        layernorm_embedding=request.param == "embedded",
+    )
+
+
+@pytest.fixture
+def both(model, device):
+    """The decoder in fused kernels and on operators, each with the state of its batch."""
+    encoded, decoder = moved(encode(model), device), model.decoder.to(device)
+    ours, plain = (CachedDecoder(decoder, backend=b()) for b in (GraphBackend, TorchBackend))
+    assert ours.runs_fused(VECTORS) and not ours.runs_fused(VECTORS + 1)
+    return [(each, each.start(encoded, 8)) for each in (ours, plain)]
+
+
+@torch.no_grad()
+def test_states_are_those_of_pytorch(both, device):
+    """For a token a row and for several, and when the cache has grown."""
+    lengths = torch.zeros(3, dtype=torch.long, device=device)
+    for new, kept in (
+        (1, [1, 1, 1]),
+        (5, [5, 2, 0]),
+        (10, [7, 10, 3]),
+        (8, [1, 2, 3]),
+        (1, [1] * 3),
+    ):
+        tokens = torch.randint(4, VOCABULARY, (3, new), device=device)
+        found, expected = (each.feed(state, tokens) for each, state in both)
+        torch.testing.assert_close(found, expected, **CLOSE)
+        lengths = lengths + torch.tensor(kept, device=device)
+        for _, state in both:
+            state.keep(lengths, int(lengths.max()))
+
+
+@torch.no_grad()
+def test_queries_see_what_they_may(both, device):
+    """Tokens, and masks behind them that see all of their row."""
+    for length in (0, 4):
+        lengths = torch.tensor([length, length // 2, 0], device=device)
+        outputs = []
+        torch.manual_seed(length)
+        vectors = torch.randn(3, 9, 24, device=device)
+        limits = lengths.unsqueeze(1) + torch.tensor([1, 2, 3, 4, 9, 9, 9, 9, 9], device=device)
+        for each, state in both:
+            state.keep(lengths, length)
+            outputs.append(each.forward(state, vectors, limits))
+        torch.testing.assert_close(*outputs, **CLOSE)
+        for each, state in both:  # entries that the next turn looks at
+            each.feed(state, torch.full((3, 9), 5, device=device))
+
+
+@torch.no_grad()
+def test_beams_share_the_source(both, device):
+    for _, state in both[1:]:
+        state.fork(torch.tensor([0, 0, 1, 1, 2, 2], device=device), torch.arange(6, device=device))
+    (ours, state), (plain, expected_state) = both
+    tokens = torch.randint(4, VOCABULARY, (6, 1), device=device)
+    expected = plain.feed(expected_state, tokens)
+    tensors, _ = state.with_room(1)
+    held = torch.zeros(6, dtype=torch.long, device=device)
+    embedded = ours.embed_within(tokens, held)
+    whole = tensors.store.new_zeros(2, 2, 6, 32, 2, 12)
+    tensors.store = whole
+    found = ours.run_fused(embedded, held, None, tensors, 2)
+    torch.testing.assert_close(found, expected.flatten(0, 1), **CLOSE)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("vectors", [1, 2, 17, 32])
+@pytest.mark.parametrize("vocabulary, dim, biased", [(70, 24, True), (4001, 33, False)])
+@pytest.mark.parametrize("temperature, suppressed", [(1.0, -1), (0.7, 3)])
+def test_the_best_symbols_are_those_of_pytorch(
+    vectors, vocabulary, dim, biased, temperature, suppressed, device
+):
+    weight = torch.randn(vocabulary, dim, device=device)
+    bias = torch.randn(vocabulary, device=device) if biased else None
+    states = torch.randn(vectors, dim, device=device)
+    found, scored = FusedProjection(weight, bias).best(states, temperature, suppressed)
+    expected = (F.linear(states, weight, bias) / temperature).log_softmax(-1)
+    if suppressed >= 0:
+        expected[:, suppressed] = -torch.inf
+    best, tokens = expected.max(-1)
+    assert torch.equal(found, tokens)
+    torch.testing.assert_close(scored, best, **CLOSE)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("equal", [[2999, 40, 39], [17, 16], [1500, 3]])
+def test_the_first_of_equal_scores_counts(equal, device):
+    """In whichever part of the vocabulary symbols are."""
+    weight = torch.zeros(3000, 16, device=device)
+    weight[equal] = 0.5
+    kernels, states = FusedProjection(weight, None), torch.ones(2, 16, device=device)
+    first, second, *_ = sorted(equal)
+    assert kernels.best(states, 1.0, -1)[0].tolist() == [first] * 2
+    assert kernels.best(states[:1], 1.0, first)[0].item() == second
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("width", [0, 4])
+def test_a_draft_is_fed_as_by_pytorch(both, width, device):
+    (ours, _), (plain, _) = both
+    inputs = torch.randint(4, VOCABULARY, (3, 12), device=device)
+    draft = torch.randint(4, VOCABULARY, (3, width), device=device)
+    lengths = torch.tensor([0, 5, 11], device=device)
+    found, expected = (each.embed_draft(inputs, draft, lengths) for each in (ours, plain))
+    torch.testing.assert_close(found, expected, **CLOSE)
