@@ -15,7 +15,7 @@ from .backend import Backend, choose_backend
 from .decoder_layer import DecoderLayer, Norm, every_layer, linear_of
 from .decoder_state import DecoderState
 from .fused.embedding import FusedEmbedding, fused_embedding
-from .fused.layers import VECTORS, FusedLayers, fused_layers
+from .fused.layers import FusedLayers, fused_layers
 from .graphs.state import StaticState
 from .graphs.tensors import Pool, Shape, StaticTensors
 from .kv_cache import KVCache
@@ -431,7 +431,7 @@ class CachedDecoder(Packed):
 
     def runs_fused(self, vectors: int) -> bool:
         """Whether :meth:`run_fused` runs so many vectors: rows times new ones."""
-        return self._fused is not None and vectors <= VECTORS
+        return self._fused is not None and vectors <= self._fused.most
 
     def run_fused(
         self,

@@ -10,7 +10,6 @@ from torch import Tensor
 from ..fairseq_compat.mapping import forget_pages, views_file
 from . import native
 from .backend import Backend, choose_backend
-from .fused.layers import VECTORS
 from .fused.projection import FusedProjection, fused_projection
 from .linear import Linear, NativeLinear, parameters_of
 from .weights import Packed
@@ -132,7 +131,7 @@ class OutputProjection(Packed):
         """
         if not isinstance(self._linear, Linear):
             return self.scores(hidden, 1.0, suppressed_id).values.argmax(1)
-        if self._fused is not None and hidden.size(0) <= VECTORS:
+        if self._fused is not None and hidden.size(0) <= self._fused.most:
             return self._fused.best(self.entering(hidden), 1.0, suppressed_id)[0]
         values = self._linear(self.entering(hidden))
         values[:, suppressed_id] = -math.inf
@@ -156,7 +155,7 @@ class OutputProjection(Packed):
             tokens = scores.values.argmax(-1)
             return tokens, scores.of(tokens)
         flat = self.entering(hidden.flatten(0, -2))
-        if self._fused is not None and flat.size(0) <= VECTORS:
+        if self._fused is not None and flat.size(0) <= self._fused.most:
             tokens, best = self._fused.best(flat, temperature, suppressed_id)
             return tokens.view(hidden.shape[:-1]), best.view(hidden.shape[:-1])
         # Two operators after the product, where :meth:`scores` and what follows need ten.

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from specdec_plugin.engine import CachedDecoder, GraphBackend, TorchBackend
-from specdec_plugin.engine.fused.layers import VECTORS
+from specdec_plugin.engine.fused.layers import VECTORS, most_vectors
 from specdec_plugin.engine.fused.projection import FusedProjection
 from tests.support.architectures import VOCABULARY, build_model, encode
 from tests.support.kernels import run_kernels
@@ -144,3 +144,9 @@ def test_a_draft_is_fed_as_by_pytorch(both, width, device):
     lengths = torch.tensor([0, 5, 11], device=device)
     found, expected = (each.embed_draft(inputs, draft, lengths) for each in (ours, plain))
     torch.testing.assert_close(found, expected, **CLOSE)
+
+
+@pytest.mark.parametrize("lines, inner, most", [(4, 4, VECTORS), (2048, 512, 8), (4096, 1024, 2)])
+def test_wide_layers_are_multiplied_by_pytorch_where_vectors_are_many(lines, inner, most):
+    """A program reads its weights for two vectors, and all read 16 MB at most."""
+    assert most_vectors(torch.empty(lines, inner), 2) == most

@@ -11,8 +11,11 @@ from ..graphs.tensors import GRAIN, Shape, Sizes, StaticTensors
 from ..linear import Linear
 from ..triton_kernels import power, supports, tried
 
-#: The most vectors at a time. With more, PyTorch's products read each weight once for all.
+#: The most vectors at a time.
 VECTORS = 32
+#: The most bytes of a matrix that programs read all together. Each program reads its weights anew
+#: for its vectors, from the second level's cache. PyTorch's products read them once for all.
+_READ = 1 << 24
 #: The widest layers, and the widest inner layers, that the kernels are for.
 _DIM, _INNER = 1024, 4096
 #: Outputs and vectors of a program, where there is a single vector, and where there are more.
@@ -42,6 +45,18 @@ class Split(NamedTuple):
         block = power(inner)
         lines, together = _ALONE if vectors == 1 else _TOGETHER
         return cls(lines, together, block, max(1, lines * block // _NUMBERS))
+
+
+def most_vectors(weight: Tensor, together: int, read: int = _READ) -> int:
+    """How many vectors at a time are faster multiplied by kernels than by PyTorch's operators.
+
+    Args:
+        weight: the matrix.
+        together: vectors of a program.
+        read: bytes that all programs may read.
+    """
+    size = weight.numel() * weight.element_size()
+    return min(VECTORS, together * max(1, read // size))
 
 
 def fused_layers(layers: Sequence[DecoderLayer], final: Optional[Norm]) -> "Optional[FusedLayers]":
@@ -78,6 +93,9 @@ class FusedLayers:
         layers: of the decoder.
         final: what follows them.
 
+    Attributes:
+        most: vectors at a time.
+
     Raises:
         ImportError: Triton is not installed.
     """
@@ -87,6 +105,8 @@ class FusedLayers:
 
         self._kernels: Any = layer_kernels
         self._layers, self._final = layers, final
+        _, together = _TOGETHER
+        self.most = min(most_vectors(each.feed_forward.inner.weight, together) for each in layers)
 
     def attempt(self) -> None:
         """Run each kernel once, with a single vector and with more of them."""
@@ -110,7 +130,7 @@ class FusedLayers:
         """Run the layers over new vectors of the first rows of a batch.
 
         Args:
-            hidden: (rows, new, dim), of at most :data:`VECTORS` vectors; not changed.
+            hidden: (rows, new, dim), of at most :attr:`most` vectors; not changed.
             held: (rows,) long, what each row has in the cache.
             limits: (rows, new) long, how many slots each query sees; None: those up to its own.
             tensors: the batch, whose cache gets the keys and values.

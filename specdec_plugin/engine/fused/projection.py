@@ -6,14 +6,14 @@ import torch
 from torch import Tensor
 
 from ..triton_kernels import power, supports, tried
-from .layers import VECTORS
+from .layers import most_vectors
 
 #: Numbers of the weights that a program of one warp reads at a time.
 _NUMBERS = 1024
 #: The most parts of a vocabulary, and warps that combine what is known of them.
 _PARTS, _WARPS = 2048, 8
-#: The most vectors of a program.
-_TOGETHER = 4
+#: The most vectors of a program, and the most bytes that programs read; see :mod:`.layers`.
+_TOGETHER, _READ = 4, 1 << 26
 
 
 def fused_projection(weight: Tensor, bias: Optional[Tensor]) -> "Optional[FusedProjection]":
@@ -28,7 +28,7 @@ def fused_projection(weight: Tensor, bias: Optional[Tensor]) -> "Optional[FusedP
 
     def make() -> FusedProjection:
         found = FusedProjection(weight, bias)
-        for vectors in (1, 2, VECTORS):
+        for vectors in (1, 2, found.most):
             found.best(weight.new_zeros(vectors, weight.size(1)), 1.0, -1)
         return found
 
@@ -44,6 +44,9 @@ class FusedProjection:
         weight: (vocabulary, dim).
         bias: (vocabulary,) or None.
 
+    Attributes:
+        most: states at a time.
+
     Raises:
         ImportError: Triton is not installed.
     """
@@ -53,12 +56,13 @@ class FusedProjection:
 
         self._kernels: Any = score_kernels
         self._weight, self._bias = weight.contiguous(), bias
+        self.most = most_vectors(weight, _TOGETHER, _READ)
 
     def best(self, states: Tensor, temperature: float, suppressed_id: int) -> Tuple[Tensor, Tensor]:
         """The most probable symbols, and their log-probabilities: (vectors,) each.
 
         Args:
-            states: (vectors, dim), at most :data:`.layers.VECTORS`.
+            states: (vectors, dim), at most :attr:`most`.
             temperature: divides the scores.
             suppressed_id: a symbol that is ruled out after normalisers are computed, or -1.
         """
