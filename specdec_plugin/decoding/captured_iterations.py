@@ -313,6 +313,8 @@ class _Run:
         self._shortest += 1
         tensors, visible = self._with_room(bound)
         depends: Hashable = None if drafter is None else drafter.prepare(bound)
+        vectors = lines.lengths.size(0) * self._width
+        visible = iterations.engine.slots_seen(vectors, tensors, visible)
         table = iterations.engine.reach(bound, self._width)
         fixed = iterations.key(rules), lines, visible, self._width, table, early
         replayed = tensors.calls.get(

@@ -41,6 +41,8 @@ _HELD_UP = 8.0
 #: Another draft length is settled on if it takes at most this share of the time. Two measurements
 #: of the same length differ by some percent, too.
 _CLEARLY = 0.95
+#: Iterations between two looks where a question makes the host wait for a device.
+_PATIENT = 64
 #: Stands for the longest draft; see :meth:`Gate.way`.
 LONGEST = 1 << 30
 
@@ -237,18 +239,19 @@ class _Bucket:
 class Guard:
     """Drafts where that is faster.
 
-    A change of the way waits for a batch, for another number of rows, or for 32 iterations,
-    because a drafter has to read the source before it drafts. The first trial of drafts waits for
-    two iterations only. Drafts that lose end at once.
+    A change of the way waits for a batch, for another number of rows, or for 32 iterations (64 of a
+    patient guard), because a drafter has to read the source before it drafts. The first trial of
+    drafts waits for two iterations only. Drafts that lose end when they are looked at.
 
     Args:
         promising: rows up to which drafts are tried at once. Beyond it, the first trial waits until
             it can hardly lose more than its share. None: any number.
         lengths: how many draft lengths there are.
         clock: seconds since any moment, rising.
+        unusual: how often something took time that is taken once only, such as a compilation. An
+            interval in which it rises tells nothing.
         patient: whether a question is dear, because a device that works ahead has to be waited
-            for. Then a way that is settled is kept while the number of rows stays similar, and of
-            a single row, a trial takes the whole sentence.
+            for. Then 64 iterations pass before another one, as far as a trial can afford them.
     """
 
     def __init__(
@@ -256,9 +259,10 @@ class Guard:
         promising: Optional[int] = None,
         lengths: int = 1,
         clock: Callable[[], float] = time.perf_counter,
+        unusual: Callable[[], int] = int,
         patient: bool = False,
     ) -> None:
-        self.promising, self._patient = promising, patient
+        self.promising, self._patient, self._unusual = promising, patient, unusual
         self._count, self._clock = 1 + lengths, clock
         self.forget()
 
@@ -286,6 +290,7 @@ class Guard:
         self._low, self._high, self._check = 1, 0, 0  # rows of the bucket; when to look again
         self._way = 0
         self._since, self._tokens, self._iterations, self._age = 0.0, 0, 0, 0
+        self._seen = 0  # unusual events
 
     def way(self, rows: int, tokens: int) -> int:
         """See :class:`Gate`."""
@@ -348,8 +353,9 @@ class Guard:
         """Note the iterations since the last time."""
         now, bucket, iterations = self._clock(), self._bucket, self._iterations
         seconds, added = now - self._since, tokens - self._tokens
-        self._since, self._tokens = now, tokens
-        if bucket is None or added == 0:
+        unusual, before = self._unusual(), self._seen
+        self._since, self._tokens, self._seen = now, tokens, unusual
+        if bucket is None or added == 0 or unusual != before:
             return
         if not self._warm:  # the first iteration of all fills the processor's caches
             self._warm = True
@@ -401,19 +407,23 @@ class Guard:
             return 1
         if bucket.ways[bucket.settled].iterations < _LEAST:
             return _LEAST
-        return LONGEST if self._patient else _LONG
+        return _PATIENT if self._patient else _LONG
 
     def _until_look(self, bucket: _Bucket, trial: _Trial) -> int:
         """Iterations of a trial until it is looked at again: no more than it can afford."""
-        if self._patient and bucket.number == 0:
-            return LONGEST
-        if trial.iterations == 0 or bucket.number > 0:
+        if bucket.number > 0:
             return 1
-        most = max(1, min(_TRIED, trial.iterations, bucket.burst - trial.iterations))
-        loss = trial.loss(bucket.ways[bucket.settled])
-        if loss <= 0:
+        settled, tried = bucket.ways[bucket.settled], bucket.ways[trial.way]
+        if self._patient and tried.iterations >= _LEAST:
+            most, each = _PATIENT, _loss(tried, settled) / tried.iterations
+        elif trial.iterations > 0:
+            most = max(1, min(_TRIED, trial.iterations, bucket.burst - trial.iterations))
+            each = trial.loss(settled) / trial.iterations
+        else:
+            return 1
+        if each <= 0:
             return most
-        affordable = (self._allowance(bucket) - loss) * trial.iterations / loss
+        affordable = (self._allowance(bucket) - trial.loss(settled)) / each
         return max(1, min(most, int(affordable)))
 
     def _find(self, rows: int) -> _Bucket:
@@ -489,8 +499,7 @@ class Guard:
         """Seconds that a trial is expected to lose."""
         settled = bucket.ways[bucket.settled]
         if way.tokens > 0:
-            each = (way.seconds - way.tokens * settled.pace) / way.iterations
-            return bucket.burst * each
+            return bucket.burst * _loss(way, settled) / way.iterations
         if self.promising is None or 1 << bucket.number <= self.promising:
             return 0.0
         return bucket.burst * self._foreseen(bucket, settled)
@@ -508,3 +517,8 @@ class Guard:
         cost = scale * drafted.seconds / drafted.iterations
         brings = drafted.tokens / drafted.iterations * without.iterations / without.tokens
         return cost - brings * mine
+
+
+def _loss(way: _Way, settled: _Way) -> float:
+    """Seconds that a way took beyond what the settled one needs for the same tokens."""
+    return way.seconds - way.tokens * settled.pace

@@ -57,10 +57,11 @@ class CudaJudge:
         """Run the kernel once, over one row of so many choices."""
         tokens = torch.zeros(1, width, dtype=torch.long, device=device)
         scores = torch.zeros(1, width, device=device)
-        facts = torch.zeros(1, 5, dtype=torch.long, device=device)
-        draft = Draft(tokens[:, 1:], facts[:, 0])
-        state = torch.zeros_like(tokens), torch.zeros_like(scores), facts[:, 1], facts[:, 2]
-        self._run(tokens, scores, draft, 2, *state, torch.zeros_like(facts))
+        counts = torch.zeros(1, dtype=torch.long, device=device)
+        state = torch.zeros_like(tokens), torch.zeros_like(scores)
+        table = torch.zeros(1, 5, dtype=torch.long, device=device)
+        draft = Draft(tokens[:, 1:], counts)
+        self._run(tokens, scores, draft, 2, *state, counts.clone(), counts.clone(), table)
 
     def _run(self, best: Tensor, scored: Tensor, draft: Draft, eos: int, *state: Tensor) -> None:
         rows, width = best.shape

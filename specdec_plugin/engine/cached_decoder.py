@@ -433,6 +433,14 @@ class CachedDecoder(Packed):
         """Whether :meth:`run_fused` runs so many vectors: rows times new ones."""
         return self._fused is not None and vectors <= self._fused.most
 
+    def slots_seen(self, vectors: int, tensors: StaticTensors, visible: int) -> int:
+        """How many slots so many vectors are shown, of which ``visible`` may have entries.
+
+        Fused kernels read no slot without an entry. So that one graph serves rows of any length,
+        they are shown all.
+        """
+        return tensors.sizes.capacity if self.runs_fused(vectors) else visible
+
     def run_fused(
         self,
         embedded: Tensor,

@@ -38,7 +38,7 @@ from ..decoding.guard import FixedGate, Gate, Guard
 from ..decoding.loop import DecodingLoop, UnverifiedStep, VerifiedStep
 from ..decoding.operations import Work
 from ..decoding.preference import Preference
-from ..engine.graphs.capture import working_clock
+from ..engine.graphs.capture import unusual_runs
 from ..errors import PluginError
 from ..fairseq_compat.options import flag_of, task_options
 from .options import VerifierOptions, option
@@ -171,7 +171,9 @@ class Method(ABC):
         if drafter is None or not measured:
             return FixedGate(rows)
         promising = _PROMISING if rows is None else rows
-        return Guard(promising, len(drafter.lengths) or 1, working_clock, step.captured)
+        return Guard(
+            promising, len(drafter.lengths) or 1, unusual=unusual_runs, patient=step.captured
+        )
 
     @classmethod
     def rule(cls, setup: Setup) -> Rule:

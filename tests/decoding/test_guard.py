@@ -27,7 +27,10 @@ class World:
         self.cost, self.brings = list(cost), list(brings)
         self.now, self.tokens, self.lost = 0.0, 0, 0.0
         self.ways, self.held_up = [], None
-        self.guard = Guard(promising, lengths, lambda: self.now, patient)
+        self.unusual = 0
+        self.guard = Guard(
+            promising, lengths, lambda: self.now, lambda: self.unusual, patient=patient
+        )
         self.questions = 0
 
     def pace(self, way, rows=1):
@@ -72,6 +75,31 @@ class World:
         return self.ways[-last:].count(way) / last
 
 
+@pytest.mark.parametrize("patient", [False, True])
+def test_an_interval_with_a_compilation_tells_nothing(patient):
+    world = World((1.0, 0.5), patient=patient)
+    for number in range(200):
+        world.decode(20, ahead=True)
+        if number % 2:
+            world.unusual += 1
+            world.guard.begin()
+            world.now += 1000
+    assert world.share(1, 1000) > 0.9
+
+
+@settings(max_examples=50)
+@given(cost=st.floats(0.5, 5), brings=st.integers(1, 6), length=st.integers(10, 300))
+def test_patient_trials_lose_little(cost, brings, length):
+    """The iterations of grace, and those of one look at a way that turns out slower."""
+    world = World((1.0, cost), (1, brings), patient=True)
+    while len(world.ways) < 6000:
+        world.decode(length, ahead=True)
+    busy = sum(world.cost[way] for way in world.ways)
+    unsettled = max(world.pace(0) - world.pace(1), 0) * 4 * length  # before the first trial
+    cut = cost * len(world.ways) * brings / length if world.pace(1) < world.pace(0) else 0
+    assert world.lost <= SHARE * busy + GRACE + 64 + max(cost, 1) * 3 + unsettled + cut
+
+
 @pytest.mark.parametrize("rows", [1, 40])
 @pytest.mark.parametrize("cost, faster", [((1.0, 2.0), 0), ((1.0, 1.2), 1)])
 def test_where_questions_are_dear_one_is_asked_a_sentence(cost, faster, rows):
@@ -84,6 +112,7 @@ def test_where_questions_are_dear_one_is_asked_a_sentence(cost, faster, rows):
     for _ in range(100):
         world.decode(60, rows, ahead=True)
     assert world.questions - asked <= 100 + 4 * 8  # a trial of many rows is looked at often
+    assert world.lost < 0.02 * len(world.ways)
 
 
 @settings(max_examples=50)

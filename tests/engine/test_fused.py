@@ -150,3 +150,15 @@ def test_a_draft_is_fed_as_by_pytorch(both, width, device):
 def test_wide_layers_are_multiplied_by_pytorch_where_vectors_are_many(lines, inner, most):
     """A program reads its weights for two vectors, and all read 16 MB at most."""
     assert most_vectors(torch.empty(lines, inner), 2) == most
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("vectors", [1, 3])
+def test_scores_in_half_precision_are_rounded_as_by_pytorch(vectors, device):
+    """Two of them are equal then, and the first one counts."""
+    weight = torch.zeros(300, 16, dtype=torch.float16, device=device)
+    weight[[40, 200], 0], weight[200, 1] = 1.0, 2.0**-12
+    states = torch.ones(vectors, 16, dtype=torch.float16, device=device)
+    assert FusedProjection(weight, None).best(states, 1.0, -1)[0].tolist() == [40] * vectors
+    exact = FusedProjection(weight.float(), None).best(states.float(), 1.0, -1)[0]
+    assert exact.tolist() == [200] * vectors

@@ -20,9 +20,12 @@ def fused_embedding(embedding: Tensor, scale: float) -> "Optional[FusedEmbedding
 
     def make() -> FusedEmbedding:
         found = FusedEmbedding(embedding, scale)
-        zeros = torch.zeros(2, 4, dtype=torch.long, device=embedding.device)
-        found.of_draft(zeros, zeros[:, :1], zeros[:, 0], embedding)
-        found.of_block(zeros, zeros[:, 0], zeros[:, 1], embedding[:2], 2, embedding)
+        inputs, lengths = (
+            torch.zeros(*shape, dtype=torch.long, device=embedding.device)
+            for shape in ((2, 4), (2,))
+        )
+        found.of_draft(inputs, inputs[:, :1], lengths, embedding)
+        found.of_block(inputs, lengths, lengths.clone(), embedding[:2], 2, embedding)
         return found
 
     return tried("An embedding", make)

@@ -22,8 +22,8 @@ _DIM, _INNER = 1024, 4096
 _ALONE, _TOGETHER = (2, 1), (4, 2)
 #: The most numbers of the weights that a warp reads.
 _NUMBERS = 4096
-#: Entries that are read at a time, and the warps that read them: of a cache, and of a source.
-_CACHED, _SOURCE = (32, 1), (64, 2)
+#: Numbers of keys that are read at a time, and the warps that read them: of a cache, of a source.
+_CACHED, _SOURCE = (2048, 1), (4096, 2)
 
 
 class Split(NamedTuple):
@@ -106,7 +106,11 @@ class FusedLayers:
         self._kernels: Any = layer_kernels
         self._layers, self._final = layers, final
         _, together = _TOGETHER
-        self.most = min(most_vectors(each.feed_forward.inner.weight, together) for each in layers)
+        self.most = min(
+            most_vectors(each.weight, together)
+            for layer in layers
+            for each in (layer.own_in, layer.feed_forward.inner)
+        )
 
     def attempt(self) -> None:
         """Run each kernel once, with a single vector and with more of them."""
@@ -255,7 +259,8 @@ class _Flow:
         outputs = self._inner.new_empty(rows * new, heads * size)
         held, limits, mask, capacity, source, beams = None, None, None, 0, 0, 1
         own = isinstance(seen, _Own)
-        entries, warps = _CACHED if own else _SOURCE
+        numbers, warps = _CACHED if own else _SOURCE
+        span = power(size)
         if isinstance(seen, _Own):
             held, limits, pair = seen
             capacity = pair.size(2)
@@ -279,8 +284,8 @@ class _Flow:
             size,
             own,
             limits is not None,
-            power(size),
-            entries,
+            span,
+            max(1, numbers // span),
             num_warps=warps,
         )
         self._inner = outputs

@@ -72,10 +72,13 @@ class FusedProjection:
         lines = max(1, _NUMBERS // block)
         groups = -(-vocabulary // (lines * _PARTS))
         parts = -(-vocabulary // (lines * groups))
+        # Each has a tensor of its own: what Triton compiles depends on where a tensor begins.
         tops, totals, bests = (torch.empty(vectors, parts, device=states.device) for _ in range(3))
         choices = torch.empty_like(tops, dtype=torch.int32)
         chosen = torch.empty(vectors, dtype=torch.long, device=states.device)
-        log_probabilities, normalisers = torch.empty(2, vectors, device=states.device).unbind(0)
+        log_probabilities, normalisers = (
+            torch.empty(vectors, device=states.device) for _ in range(2)
+        )
         with torch.cuda.device_of(states):  # Triton launches on the current device.
             self._kernels.score_lines[parts, -(-vectors // together)](
                 states,

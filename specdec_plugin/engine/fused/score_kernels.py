@@ -57,6 +57,8 @@ def score_lines(
             scores = tl.sum(matrix.to(tl.float32) * vector, 1)
             if has_bias:
                 scores += tl.load(bias + line, mask=wanted, other=0.0).to(tl.float32)
+            # PyTorch's products are of the weights' type, and ties are frequent in half precision.
+            scores = scores.to(matrix.dtype).to(tl.float32)
             scores = tl.where(wanted, scores * factor, float("-inf"))
             allowed = tl.where(line == suppressed_id, float("-inf"), scores)
             greatest = tl.max(allowed, 0)

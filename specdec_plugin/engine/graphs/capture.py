@@ -4,7 +4,6 @@ import contextlib
 import gc
 import logging
 import threading
-import time
 from typing import Any, Callable, Dict, Iterator, Optional
 
 import torch
@@ -16,6 +15,8 @@ CAPTURED_AT = 2
 
 #: CUDA allows one capture at a time in a process. Nobody else may use its stream meanwhile.
 _ONE_AT_A_TIME = threading.RLock()
+#: Of each thread, the number of :func:`unusual_runs`.
+_UNUSUAL = threading.local()
 
 
 class Graphs:
@@ -29,7 +30,6 @@ class Graphs:
 
     Attributes:
         usable: whether work is captured.
-        seconds: spent on captures, and on runs before them, in which kernels are compiled.
     """
 
     _of: Dict[torch.device, "Graphs"] = {}
@@ -37,7 +37,6 @@ class Graphs:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.usable = device.type == "cuda"
-        self.seconds = 0.0
         self._stream: Any = None
         self._pool: Any = None
         self._keeper: Any = None
@@ -57,10 +56,9 @@ class Graphs:
         if not self.usable:
             work()
             return
-        begin = time.perf_counter()
+        _note_unusual()
         with _ONE_AT_A_TIME, self._on_stream():
             work()
-        self.seconds += time.perf_counter() - begin
 
     def replay(self, graph: Any) -> None:
         """Replay a graph on the current stream, behind other graphs: they share memory."""
@@ -76,11 +74,9 @@ class Graphs:
 
         Nothing is computed.
         """
-        begin = time.perf_counter()
+        _note_unusual()
         with _ONE_AT_A_TIME, _without_collection(), torch.inference_mode(False), torch.no_grad():
-            graph = self._captured(work)
-        self.seconds += time.perf_counter() - begin
-        return graph
+            return self._captured(work)
 
     def _captured(self, work: Callable[[], None]) -> Optional[Any]:
         try:
@@ -142,9 +138,18 @@ def _without_collection() -> Iterator[None]:
             gc.enable()
 
 
-def working_clock() -> float:
-    """Seconds since any moment, in which nothing was captured: a graph is captured once."""
-    return time.perf_counter() - sum(each.seconds for each in Graphs._of.values())
+def unusual_runs() -> int:
+    """How often this thread captured work, or ran it on the way to a capture.
+
+    That happens once for each graph. It takes many times as long as a replay, most of all where
+    Triton compiles kernels.
+    """
+    found: int = getattr(_UNUSUAL, "runs", 0)
+    return found
+
+
+def _note_unusual() -> None:
+    _UNUSUAL.runs = unusual_runs() + 1
 
 
 class Replayed:

@@ -8,6 +8,8 @@ from torch import Tensor
 from .capture import Replayed
 from .tensors import StaticTensors
 
+#: Source symbols of a batch, padding among them, up to which a graph pays: see :mod:`.encoder`.
+_MOST = 2048
 #: (rows, src, dim) of an encoder to (2 * layers, rows, heads, src, head_dim).
 Project = Callable[[Tensor], Tensor]
 
@@ -46,7 +48,13 @@ class StaticSource:
         self._padded.fill_(True)
         mine = self._padded[:rows, :source]
         mine.zero_() if padding is None else mine.copy_(padding)
-        self._replayed(lambda: self._work(tensors, project))
+        if rows < self._padded.size(0):  # Rows that are too many look at a zero.
+            self._encoded[rows:, 0].zero_()
+            self._padded[rows:, 0].zero_()
+        if self._padded.numel() > _MOST:
+            self._work(tensors, project)
+        else:
+            self._replayed(lambda: self._work(tensors, project))
 
     def _work(self, tensors: StaticTensors, project: Project) -> None:
         tensors.store.zero_()  # a NaN in the batch before would spoil this one's

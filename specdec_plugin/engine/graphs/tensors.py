@@ -195,7 +195,6 @@ class Lease:
         new.store.narrow(3, 0, old.sizes.capacity).copy_(old.store)
         new.source_kv.copy_(old.source_kv)
         new.source_mask.copy_(old.source_mask)
-        new.source_mask.copy_(old.source_mask)
         self.tensors = self._holder[0] = new
         self._pool.give(old)
         return new

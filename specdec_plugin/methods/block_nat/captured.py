@@ -29,6 +29,7 @@ class CapturedBlock:
 
     def __init__(self, drafter: Any, state: StaticState, pad: int) -> None:
         self._drafter, self._state, self._pad = drafter, state, pad
+        self._rows = 0
         self.tokens: int = drafter.length
         # A block begins one position behind the tokens before it.
         self.longest: Optional[int] = drafter.positions and drafter.positions - 2
@@ -42,6 +43,7 @@ class CapturedBlock:
     def begin(self, lines: Lines) -> None:
         """See :class:`.CapturedDraft`."""
         held = self._state.lengths
+        self._rows = lines.held.size(0)
         lines.held[: held.size(0)].copy_(held)
         lines.held[held.size(0) :].zero_()
 
@@ -49,7 +51,9 @@ class CapturedBlock:
         """See :class:`.CapturedDraft`."""
         state, k = self._state, self.tokens
         tensors, visible = state.with_room(longest + 2 * k + 2 - state.longest)
-        table = self._drafter.engine.reach(longest + 1, k + 1)
+        engine = self._drafter.engine
+        visible = engine.slots_seen(self._rows * (2 * k + 1), tensors, visible)
+        table = engine.reach(longest + 1, k + 1)
         self._room = tensors, visible
         return tensors.serial, visible, table, k, self._drafter.confidence
 
