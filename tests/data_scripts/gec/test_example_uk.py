@@ -78,7 +78,7 @@ def test_from_text_to_tables(corpus: Path, tmp_path: Path) -> None:
 def test_refusals(corpus: Path, tmp_path: Path) -> None:
     assert "usage: run.sh" in run("--help").stdout
     assert run(corpus).returncode == 1
-    none = run(tmp_path / "none", "text", tmp_path / "out")
+    none = run(tmp_path / "none", "text", tmp_path / "out", forked=True)
     assert none.returncode == 1 and "is no folder. Give UA-GEC's." in none.stderr
-    missing = run(corpus, tmp_path / "none.uk", tmp_path / "out")
+    missing = run(corpus, tmp_path / "none.uk", tmp_path / "out", forked=True)
     assert missing.returncode == 1 and "is not there. Check the name." in missing.stderr
