@@ -26,10 +26,6 @@ def test_a_readme_has_the_present_tables(readme: Path) -> None:
 #: A cell that is a figure, maybe with others behind it.
 FIGURE = re.compile(r"\|\s*\**[+-]?\d[\d,]*(\.\d+)?( %)?\**\s*(?=[|(/])")
 MADE = re.compile(r"<!-- (table of|results).*?<!-- end of (table|results) -->", re.DOTALL)
-#: What stands before figures that are older than the files of results, to the section's end.
-NOT_KEPT = re.compile(
-    r"raw\s+results\s+of\s+that\s+run\s+were\s+not\s+kept.*?(?=\n## |\Z)", re.DOTALL
-)
 #: Pages with tables of numbers that are no results, or that a test of their own compares.
 OTHERS = {
     "checkpoints/gec-en/README.md": "settings of training",
@@ -42,9 +38,7 @@ OTHERS = {
 @pytest.mark.parametrize("page", [Path("README.md"), *readmes()], ids=page_name)
 def test_every_table_of_figures_is_made(page: Path) -> None:
     """Of a file of results, which a test compares with it."""
-    text = (example_results.ROOT / page).read_text("utf-8")
-    for allowed in (MADE, NOT_KEPT):
-        text = allowed.sub("", text)
+    text = MADE.sub("", (example_results.ROOT / page).read_text("utf-8"))
     by_hand = [line for line in text.splitlines() if FIGURE.search(line)]
     assert not by_hand or page_name(page) in OTHERS, by_hand
 
