@@ -9,103 +9,23 @@ import math
 import time
 from typing import Hashable, List, Optional, Protocol, Sequence, Tuple
 
-import torch
 from torch import Tensor
 
 from ..engine import CachedDecoder
 from ..engine.graphs.capture import Replayed
 from ..engine.graphs.layers import run_new
-from ..engine.graphs.tables import Tables
 from ..engine.graphs.tensors import StaticTensors, rounded
 from .acceptance import Emission, Rule, judge, judge_best
 from .constraints import Constraints
 from .judge_cuda import judge_on
+from .lines import ADDED, AHEAD, DRAFTED, ENDED, KEPT, LENGTH, Lines
 from .native_verification import Repeated
 from .state import Draft, Outcome, Rows
 from .verifier import Verifier
 
-#: Iterations that are queued before the host reads the oldest one's outcome.
-_AHEAD = 1
 #: Few sentences end with a smaller share of the tokens that the source has.
 _UNENDED = 0.75
-#: Columns of an outcome.
-_LENGTH, _DRAFTED, _KEPT, _ADDED, _ENDED = range(5)
-_COUNTED = _DRAFTED, _KEPT, _ADDED
-
-
-class Lines:
-    """The tokens of some rows, in tensors that stay where they are.
-
-    Args:
-        tensors: of the verifier's batch.
-        rows: how many, rounded up.
-
-    Attributes:
-        inputs: (rows, capacity + 1) what the decoder is fed; see :class:`.state.Rows`.
-        scores: (rows, capacity + 1) log-probabilities of the chosen tokens.
-        lengths: (rows,) long, how many tokens are chosen.
-        alive: (rows,) long, 0 where a row has ended, or is one too many.
-        held: (rows,) long, tokens in the cache of a drafter that has one of its own.
-        table: (rows, 5) long, how the last iteration turned out.
-        host: copies of it.
-    """
-
-    def __init__(self, tensors: StaticTensors, rows: int) -> None:
-        lengths, width = tensors.lengths, tensors.sizes.capacity + 1
-        self.inputs = lengths.new_zeros(rows, width)
-        self.scores = torch.zeros(rows, width, device=lengths.device)
-        self.lengths, self.alive = lengths.new_zeros(rows), lengths.new_zeros(rows)
-        self.held = lengths.new_zeros(rows)
-        self.table = lengths.new_zeros(rows, 5)
-        self.host = Tables(self.table, _AHEAD + 1)
-
-    def read(self, rows: Rows) -> None:
-        """Continue with rows."""
-        while len(self.host) > 0:  # of a run that was interrupted
-            self.host.pop()
-        count, chosen = rows.size, rows.longest
-        for own, theirs, width in (
-            (self.inputs, rows.inputs, chosen + 1),
-            (self.scores, rows.scores, chosen),
-        ):
-            own[:count, :width].copy_(theirs[:, :width])
-        self.lengths[:count].copy_(rows.lengths)
-        self.alive[:count].fill_(1)
-        self.lengths[count:].zero_()
-        self.alive[count:].zero_()
-
-    def write(self, rows: Rows, longest: int) -> None:
-        """Let the rows have what was chosen; the longest one has so many tokens."""
-        count = rows.size
-        rows.inputs = self.inputs[:count, : longest + 1].clone()
-        rows.scores = self.scores[:count, : longest + 1].clone()
-        rows.lengths = self.lengths[:count].clone()
-
-    def newest(self) -> Tensor:
-        """(rows, 1) the newest token of each row."""
-        return self.inputs.gather(1, self.lengths.unsqueeze(1))
-
-    def empty_draft(self) -> Draft:
-        """A draft of no tokens: (rows, 0)."""
-        return Draft(self.inputs[:, :0], torch.zeros_like(self.lengths))
-
-    def append(self, emission: Emission, drafted: Tensor, steps: Tensor) -> None:
-        """Add what is emitted to the rows that have not ended, and note it in the table.
-
-        Args:
-            emission: of m + 1 tokens a row.
-            drafted: (rows,) tokens that were drafted.
-            steps: (rows, m + 1) numbers of the positions, 0 for a row's first token.
-        """
-        # Behind its last token, a row may have any.
-        self.scores.scatter_(1, steps, emission.scores)
-        self.inputs.scatter_(1, steps + 1, emission.tokens)
-        facts = torch.stack([drafted, emission.kept, emission.counts, emission.ended], 1)
-        facts *= self.alive.unsqueeze(1)
-        self.lengths += facts[:, _ADDED - 1]
-        self.alive -= facts[:, _ENDED - 1]
-        self.table[:, :1].copy_(self.lengths.unsqueeze(1))
-        self.table[:, 1:].copy_(facts)
+_COUNTED = DRAFTED, KEPT, ADDED
 
 
 class CapturedDraft(Protocol):
@@ -285,7 +205,7 @@ class _Run:
             if fits and (len(host) == 0 or self._likely(bound)):
                 self._queue(bound)
                 queued += 1
-                if len(host) <= _AHEAD:
+                if len(host) <= AHEAD:
                     continue
             elif len(host) == 0:
                 break
@@ -332,20 +252,20 @@ class _Run:
         """Read how the oldest unread iteration turned out: an iteration's one wait."""
         table = self._lines.host.pop()[: self._rows.size].tolist()
         self._counts.append(table)
-        self._longest = max(row[_LENGTH] for row in table)
-        self._left -= sum(row[_ENDED] for row in table)
+        self._longest = max(row[LENGTH] for row in table)
+        self._left -= sum(row[ENDED] for row in table)
         for number, row in enumerate(table):
-            self._idle[number] += row[_ADDED] == 0
+            self._idle[number] += row[ADDED] == 0
 
     def _finish(self) -> Repeated:
         """Let the rows have what was done. The host waits once more for all iterations."""
         rows = self._rows
         # Of each row its last iteration before it ended.
-        last = [next(row for row in reversed(each) if row[_ADDED]) for each in zip(*self._counts)]
+        last = [next(row for row in reversed(each) if row[ADDED]) for each in zip(*self._counts)]
         self._lines.write(rows, self._longest)
         begun, tokens = rows.host_lengths, rows.inputs.tolist()
         added = [line[begin + 1 :] for line, begin in zip(tokens, begun)]
-        rows.sync_lengths([row[_LENGTH] for row in last], added, len(self._counts))
+        rows.sync_lengths([row[LENGTH] for row in last], added, len(self._counts))
         drafted, kept, new = ([row[column] for row in last] for column in _COUNTED)
         ended = [sum(each) for each in zip(*map(_ended, self._counts))]
         outcome = Outcome(drafted, kept, new, ended, idle=self._idle)
@@ -354,10 +274,10 @@ class _Run:
 
 def _ended(table: Sequence[Sequence[int]]) -> List[int]:
     """By row, 1 where it ended in an iteration."""
-    return [row[_ENDED] for row in table]
+    return [row[ENDED] for row in table]
 
 
 def _living(table: Sequence[Sequence[int]]) -> List[List[int]]:
     """Tokens drafted, kept and added by each row that had not ended before."""
-    rows = [row for row in table if row[_ADDED] > 0]
+    rows = [row for row in table if row[ADDED] > 0]
     return [[row[column] for row in rows] for column in _COUNTED]

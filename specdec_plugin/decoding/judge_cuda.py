@@ -1,16 +1,14 @@
 """Taking what stands of drafts in one kernel of Triton, for CUDA devices."""
 
 import functools
-from typing import TYPE_CHECKING, Any, Optional
+from typing import Any, Optional
 
 import torch
 from torch import Tensor
 
 from ..engine.triton_kernels import power, supports, tried
+from .lines import Lines
 from .state import Draft
-
-if TYPE_CHECKING:
-    from .captured_iterations import Lines
 
 
 @functools.cache
@@ -40,7 +38,7 @@ class CudaJudge:
 
         self._kernels: Any = judge_kernels
 
-    def append(self, lines: "Lines", best: Tensor, scored: Tensor, draft: Draft, eos: int) -> None:
+    def append(self, lines: Lines, best: Tensor, scored: Tensor, draft: Draft, eos: int) -> None:
         """Add what stands to the rows that have not ended, and note it in the table.
 
         Args:

@@ -5,6 +5,7 @@ from typing import Any, Optional, Tuple
 import torch
 from torch import Tensor
 
+from ..engine.fused.projection import combined
 from ..engine.triton_kernels import power, supports, tried
 from .clusters import Clusters
 
@@ -58,11 +59,9 @@ class CudaClusters:
     """
 
     def __init__(self, weight: Tensor, bias: Optional[Tensor], clusters: Clusters) -> None:
-        from ..engine.fused import score_kernels
         from . import cluster_kernels
 
         self._kernels: Any = cluster_kernels
-        self._combine: Any = score_kernels.combine_parts
         device = weight.device
         self._weight = weight.contiguous()
         self._bias = None if bias is None else bias.contiguous()
@@ -103,8 +102,6 @@ class CudaClusters:
         # Each has a tensor of its own: what Triton compiles depends on where a tensor begins.
         tops, totals, bests = (self._new(inputs, rows, parts) for _ in range(3))
         choices = torch.empty_like(tops, dtype=torch.int32)
-        chosen = torch.empty(rows, dtype=torch.long, device=inputs.device)
-        log_probabilities, normalisers = (self._new(inputs, rows) for _ in range(2))
         sizes = self._width, self._clusters, self._vocabulary
         group = 1 if rows < _GROUPED_FROM else _GROUP
         kernels = self._kernels
@@ -148,19 +145,7 @@ class CudaClusters:
                 out is not None,
                 num_warps=1,
             )
-            self._combine[(rows,)](
-                tops,
-                totals,
-                bests,
-                choices,
-                chosen,
-                log_probabilities,
-                normalisers,
-                parts,
-                self._vocabulary - 1,
-                _MOST,
-            )
-        return chosen, log_probabilities, normalisers
+        return combined(tops, totals, bests, choices, self._vocabulary)
 
     def _parts(self, rows: int) -> int:
         """Programs that share the tokens of a row."""

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from specdec_plugin.decoding.acceptance import judge_best
-from specdec_plugin.decoding.captured_iterations import Lines
 from specdec_plugin.decoding.judge_cuda import judge_on
+from specdec_plugin.decoding.lines import Lines
 from specdec_plugin.decoding.state import Draft
 from specdec_plugin.engine.graphs.capture import Graphs
 from specdec_plugin.engine.graphs.tensors import Shape, Sizes, StaticTensors

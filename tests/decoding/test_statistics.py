@@ -79,19 +79,19 @@ class Slower:
 
 
 def test_a_run_whose_drafts_did_not_pay_says_so(warned, monkeypatch):
-    monkeypatch.setattr(registry, "Guard", lambda *args: Slower())
+    monkeypatch.setattr(registry, "Guard", lambda *args, **options: Slower())
     _, text = warned(1, "jacobi")
     assert "drafts did not pay here: 1,500 tokens a second with them, 2,000 without." in text
     assert "Give --decoding greedy, a drafter trained for this model, or --draft-rows 0" in text
 
 
 def test_only_batches_of_several_sentences_can_be_smaller(warned, monkeypatch):
-    monkeypatch.setattr(registry, "Guard", lambda *args: Slower())
+    monkeypatch.setattr(registry, "Guard", lambda *args, **options: Slower())
     _, text = warned(2, "jacobi")
     assert "Give --decoding greedy, smaller batches, a drafter" in text
 
 
 def test_auto_chooses_to_draft_nothing_without_a_warning(warned, monkeypatch):
-    monkeypatch.setattr(registry, "Guard", lambda *args: Slower())
+    monkeypatch.setattr(registry, "Guard", lambda *args, **options: Slower())
     statistics, text = warned(1, "auto")
     assert statistics.gated == statistics.iterations > 0 and text == ""

@@ -54,6 +54,7 @@ def test_exact_acceptance_is_fairseqs_greedy_search(
     assert accepted(done) > 1
 
 
+@pytest.mark.slow
 def test_heads_that_read_the_source(corpus, tiny_verifier, tmp_path):
     """Trained for a model as it is, and by the kernels and PyTorch; then together with it."""
     more = ["--heads", "source", "--verifier-path", tiny_verifier, "--max-update"]
@@ -186,6 +187,7 @@ def test_validation_tells_what_decoding_will_accept(corpus, tiny_blockwise, tmp_
     assert 1 <= float(re.search(r"accepted[\"' :|]+([\d.]+)", printed)[1]) <= HEADS
 
 
+@pytest.mark.slow
 def test_two_workers_give_the_gradient_and_the_figures_of_one(corpus, tiny_verifier, tmp_path):
     """SGD steps of length 1 without momentum: the weights' change is the gradient."""
     step = ["--verifier-path", tiny_verifier, "--optimizer", "sgd", "--lr", 1, "--batch-size", 8]

@@ -75,10 +75,6 @@ class FusedProjection:
         # Each has a tensor of its own: what Triton compiles depends on where a tensor begins.
         tops, totals, bests = (torch.empty(vectors, parts, device=states.device) for _ in range(3))
         choices = torch.empty_like(tops, dtype=torch.int32)
-        chosen = torch.empty(vectors, dtype=torch.long, device=states.device)
-        log_probabilities, normalisers = (
-            torch.empty(vectors, device=states.device) for _ in range(2)
-        )
         with torch.cuda.device_of(states):  # Triton launches on the current device.
             self._kernels.score_lines[parts, -(-vectors // together)](
                 states,
@@ -101,17 +97,41 @@ class FusedProjection:
                 block,
                 num_warps=max(1, block // _NUMBERS),
             )
-            self._kernels.combine_parts[(vectors,)](
-                tops,
-                totals,
-                bests,
-                choices,
-                chosen,
-                log_probabilities,
-                normalisers,
-                parts,
-                vocabulary - 1,
-                power(parts),
-                num_warps=_WARPS,
-            )
-        return chosen, log_probabilities
+        return combined(tops, totals, bests, choices, vocabulary)[:2]
+
+
+def combined(
+    tops: Tensor, totals: Tensor, bests: Tensor, choices: Tensor, vocabulary: int
+) -> Tuple[Tensor, Tensor, Tensor]:
+    """What is known of all symbols, from what is known of parts of them.
+
+    Args:
+        tops, totals, bests, choices: (rows, parts) of :func:`.score_kernels.combine_parts`.
+        vocabulary: how many symbols there are.
+
+    Returns:
+        the best symbol of each row, its log-probability, and the normaliser: (rows,) each.
+
+    Raises:
+        ImportError: Triton is not installed.
+    """
+    from .score_kernels import combine_parts
+
+    (rows, parts), device = tops.shape, tops.device
+    chosen = torch.empty(rows, dtype=torch.long, device=device)
+    log_probabilities, normalisers = (torch.empty(rows, device=device) for _ in range(2))
+    with torch.cuda.device_of(tops):  # Triton launches on the current device.
+        combine_parts[(rows,)](
+            tops,
+            totals,
+            bests,
+            choices,
+            chosen,
+            log_probabilities,
+            normalisers,
+            parts,
+            vocabulary - 1,
+            power(parts),
+            num_warps=_WARPS,
+        )
+    return chosen, log_probabilities, normalisers

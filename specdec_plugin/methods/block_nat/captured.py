@@ -5,7 +5,7 @@ from typing import Any, Hashable, Optional
 import torch
 from torch import Tensor
 
-from ...decoding.captured_iterations import Lines
+from ...decoding.lines import Lines
 from ...decoding.state import Draft, Rows
 from ...engine.graphs.layers import run_new
 from ...engine.graphs.state import StaticState

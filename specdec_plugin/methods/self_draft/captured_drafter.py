@@ -4,8 +4,9 @@ from typing import Any, Dict, Hashable, Optional, Sequence
 
 import torch
 
-from ...decoding.captured_iterations import CapturedIterations, Lines
+from ...decoding.captured_iterations import CapturedIterations
 from ...decoding.drafter import Drafter
+from ...decoding.lines import Lines
 from ...decoding.native_verification import Repeated
 from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.verifier import Verifier

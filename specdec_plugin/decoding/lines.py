@@ -1,0 +1,89 @@
+"""Tokens of rows in tensors that stay where they are, which a device adds to by itself."""
+
+import torch
+from torch import Tensor
+
+from ..engine.graphs.tables import Tables
+from ..engine.graphs.tensors import StaticTensors
+from .acceptance import Emission
+from .state import Draft, Rows
+
+#: Iterations that are queued before the host reads the oldest one's outcome.
+AHEAD = 1
+#: Columns of an outcome.
+LENGTH, DRAFTED, KEPT, ADDED, ENDED = range(5)
+
+
+class Lines:
+    """The tokens of some rows, in tensors that stay where they are.
+
+    Args:
+        tensors: of the verifier's batch.
+        rows: how many, rounded up.
+
+    Attributes:
+        inputs: (rows, capacity + 1) what the decoder is fed; see :class:`.state.Rows`.
+        scores: (rows, capacity + 1) log-probabilities of the chosen tokens.
+        lengths: (rows,) long, how many tokens are chosen.
+        alive: (rows,) long, 0 where a row has ended, or is one too many.
+        held: (rows,) long, tokens in the cache of a drafter that has one of its own.
+        table: (rows, 5) long, how the last iteration turned out.
+        host: copies of it.
+    """
+
+    def __init__(self, tensors: StaticTensors, rows: int) -> None:
+        lengths, width = tensors.lengths, tensors.sizes.capacity + 1
+        self.inputs = lengths.new_zeros(rows, width)
+        self.scores = torch.zeros(rows, width, device=lengths.device)
+        self.lengths, self.alive = lengths.new_zeros(rows), lengths.new_zeros(rows)
+        self.held = lengths.new_zeros(rows)
+        self.table = lengths.new_zeros(rows, 5)
+        self.host = Tables(self.table, AHEAD + 1)
+
+    def read(self, rows: Rows) -> None:
+        """Continue with rows."""
+        while len(self.host) > 0:  # of a run that was interrupted
+            self.host.pop()
+        count, chosen = rows.size, rows.longest
+        for own, theirs, width in (
+            (self.inputs, rows.inputs, chosen + 1),
+            (self.scores, rows.scores, chosen),
+        ):
+            own[:count, :width].copy_(theirs[:, :width])
+        self.lengths[:count].copy_(rows.lengths)
+        self.alive[:count].fill_(1)
+        self.lengths[count:].zero_()
+        self.alive[count:].zero_()
+
+    def write(self, rows: Rows, longest: int) -> None:
+        """Let the rows have what was chosen; the longest one has so many tokens."""
+        count = rows.size
+        rows.inputs = self.inputs[:count, : longest + 1].clone()
+        rows.scores = self.scores[:count, : longest + 1].clone()
+        rows.lengths = self.lengths[:count].clone()
+
+    def newest(self) -> Tensor:
+        """(rows, 1) the newest token of each row."""
+        return self.inputs.gather(1, self.lengths.unsqueeze(1))
+
+    def empty_draft(self) -> Draft:
+        """A draft of no tokens: (rows, 0)."""
+        return Draft(self.inputs[:, :0], torch.zeros_like(self.lengths))
+
+    def append(self, emission: Emission, drafted: Tensor, steps: Tensor) -> None:
+        """Add what is emitted to the rows that have not ended, and note it in the table.
+
+        Args:
+            emission: of m + 1 tokens a row.
+            drafted: (rows,) tokens that were drafted.
+            steps: (rows, m + 1) numbers of the positions, 0 for a row's first token.
+        """
+        # Behind its last token, a row may have any.
+        self.scores.scatter_(1, steps, emission.scores)
+        self.inputs.scatter_(1, steps + 1, emission.tokens)
+        facts = torch.stack([drafted, emission.kept, emission.counts, emission.ended], 1)
+        facts *= self.alive.unsqueeze(1)
+        self.lengths += facts[:, ADDED - 1]
+        self.alive -= facts[:, ENDED - 1]
+        self.table[:, :1].copy_(self.lengths.unsqueeze(1))
+        self.table[:, 1:].copy_(facts)
