@@ -6,6 +6,7 @@ from typing import Any, Optional
 import torch
 from torch import Tensor
 
+from ..engine.early_launch import launch_options
 from ..engine.triton_kernels import power, supports, tried
 from .lines import Lines
 from .state import Draft
@@ -66,5 +67,5 @@ class CudaJudge:
         with torch.cuda.device_of(best):  # Triton launches on the current device.
             self._kernels.append[(rows,)](
                 best.contiguous(), scored.contiguous(), draft.tokens.contiguous(), draft.lengths,
-                *state, state[0].stride(0), width, eos, power(width),
+                *state, state[0].stride(0), width, eos, power(width), **launch_options(best.device),
             )  # fmt: skip

@@ -3,12 +3,14 @@
 import triton
 import triton.language as tl
 
+from ..engine.early_kernels import wait_for_others
+
 
 @triton.jit(do_not_specialize=["stride", "width"])
 def append(
     best: tl.tensor, scored: tl.tensor, draft: tl.tensor, drafted: tl.tensor, inputs: tl.tensor,
     scores: tl.tensor, lengths: tl.tensor, alive: tl.tensor, table: tl.tensor, stride: tl.tensor,
-    width: tl.tensor, eos: tl.tensor, span: tl.constexpr,
+    width: tl.tensor, eos: tl.tensor, span: tl.constexpr, early: tl.constexpr,
 ) -> None:  # fmt: skip
     """What :func:`.judge_best` and :meth:`.Lines.append` do. The grid is (rows,).
 
@@ -23,10 +25,12 @@ def append(
         stride, width: sizes.
         eos: the symbol that ends a sentence.
         span: a power of 2 that is not less than ``width``.
+        early: see :mod:`..engine.early_kernels`.
     """
     row = tl.program_id(0)
     number = tl.arange(0, span)
     real = number < width
+    wait_for_others(early)
     tokens = tl.load(best + row * width + number, mask=real, other=0)
     found = tl.load(scored + row * width + number, mask=real, other=0.0)
     length, live = tl.load(lengths + row), tl.load(alive + row)

@@ -5,6 +5,7 @@ from typing import Any, Optional, Tuple
 import torch
 from torch import Tensor
 
+from ..early_launch import launch_options
 from ..triton_kernels import power, supports, tried
 
 
@@ -47,6 +48,7 @@ class FusedEmbedding:
 
         self._kernels: Any = embedding_kernels
         self._embedding, self._scale = embedding.contiguous(), scale
+        self._options = launch_options(embedding.device)
 
     def of_draft(
         self, inputs: Tensor, draft: Tensor, lengths: Tensor, table: Optional[Tensor]
@@ -67,7 +69,7 @@ class FusedEmbedding:
         with torch.cuda.device_of(outputs):  # Triton launches on the current device.
             self._kernels.embed_draft[rows, width](
                 inputs, draft.contiguous(), lengths, *self._tables(table, outputs),
-                inputs.stride(0), width, *self._sizes(table),
+                inputs.stride(0), width, *self._sizes(table), **self._options,
             )  # fmt: skip
         return outputs
 
@@ -100,7 +102,7 @@ class FusedEmbedding:
         with torch.cuda.device_of(outputs):  # Triton launches on the current device.
             self._kernels.embed_block[rows, width](
                 inputs, held, lengths, masks.contiguous(), limits, *self._tables(table, outputs),
-                inputs.stride(0), width, positions, count, *others,
+                inputs.stride(0), width, positions, count, *others, **self._options,
             )  # fmt: skip
         return outputs, limits
 

@@ -3,6 +3,8 @@
 import triton
 import triton.language as tl
 
+from ..early_kernels import wait_for_others
+
 
 @triton.jit
 def _write(
@@ -23,7 +25,7 @@ def embed_draft(
     inputs: tl.tensor, draft: tl.tensor, lengths: tl.tensor, embedding: tl.tensor,
     table: tl.tensor, outputs: tl.tensor, stride: tl.tensor, width: tl.tensor,
     positions: tl.tensor, scale: tl.tensor, dim: tl.constexpr, has_positions: tl.constexpr,
-    span: tl.constexpr,
+    span: tl.constexpr, early: tl.constexpr,
 ) -> None:  # fmt: skip
     """The newest token of each row, and a draft behind it. The grid is (rows, width).
 
@@ -37,9 +39,11 @@ def embed_draft(
         stride, width, positions, dim: sizes.
         scale: of the vectors of tokens.
         span: a power of 2 that is not less than ``dim``.
+        early: see :mod:`..early_kernels`.
     """
     row, number = tl.program_id(0), tl.program_id(1)
     unit = tl.arange(0, span)
+    wait_for_others(early)
     at = tl.load(lengths + row) + number
     token = tl.load(inputs + row * stride + at, mask=number == 0, other=0)
     token += tl.load(draft + row * (width - 1) + number - 1, mask=number > 0, other=0)
@@ -55,7 +59,7 @@ def embed_block(
     inputs: tl.tensor, held: tl.tensor, lengths: tl.tensor, masks: tl.tensor, limits: tl.tensor,
     embedding: tl.tensor, table: tl.tensor, outputs: tl.tensor, stride: tl.tensor,
     width: tl.tensor, positions: tl.tensor, count: tl.tensor, scale: tl.tensor,
-    dim: tl.constexpr, has_positions: tl.constexpr, span: tl.constexpr,
+    dim: tl.constexpr, has_positions: tl.constexpr, span: tl.constexpr, early: tl.constexpr,
 ) -> None:  # fmt: skip
     """New tokens of each row, which see those before, and masks, which see all.
 
@@ -67,13 +71,14 @@ def embed_block(
         lengths: (rows,) long, the index of the newest one.
         masks: (count, dim), what is fed behind it.
         limits: (rows, width) long, is written: how many slots each vector sees.
-        embedding, table, outputs, scale, span: as for :func:`embed_draft`. Behind the masks of a
+        embedding, table, outputs, scale, span, early: as for :func:`embed_draft`. Behind the masks of a
             row, outputs are vectors of positions.
         stride, width, positions, count, dim: sizes.
     """
     row, number = tl.program_id(0), tl.program_id(1)
     unit = tl.arange(0, span)
     within = unit < dim
+    wait_for_others(early)
     start, newest = tl.load(held + row), tl.load(lengths + row)
     at = start + number
     is_token, mask = at <= newest, at - newest - 1

@@ -1,12 +1,15 @@
 """Triton kernels of a decoder layer over few vectors. Importing this needs Triton.
 
-With few vectors, each kernel of a layer takes about as long as its launch, so that fewer kernels
-are faster. Sums are in float32, and none is a product of tensor cores: in float32, Triton's
-products of matrices take three times as long here.
+With few vectors, each kernel of a layer takes about as long as its launch and one read of the
+device's memory. So fewer kernels are faster, and each reads all it can before it computes. Sums
+are in float32, and none is a product of tensor cores: in float32, Triton's products of matrices
+take three times as long here.
 """
 
 import triton
 import triton.language as tl
+
+from ..early_kernels import wait_for_others
 
 #: Less than any score, and finite: two infinities have no difference.
 _LOWEST: tl.constexpr = tl.constexpr(-1.0e30)
@@ -14,14 +17,30 @@ _LOWEST: tl.constexpr = tl.constexpr(-1.0e30)
 
 @triton.jit
 def _normalised(
-    vector: tl.tensor, within: tl.tensor, gains: tl.tensor, shifts: tl.tensor, epsilon: tl.tensor,
+    vectors: tl.tensor, within: tl.tensor, gains: tl.tensor, shifts: tl.tensor, epsilon: tl.tensor,
     inner: tl.constexpr,
 ) -> tl.tensor:  # fmt: skip
-    """Layer normalisation of a vector of ``inner`` numbers: (1, block), 0 behind its end."""
-    mean = tl.sum(vector, 1) / inner
-    apart = tl.where(within[None, :], vector - mean[:, None], 0.0)
-    variance = tl.sum(apart * apart, 1) / inner
-    return apart * (1.0 / tl.sqrt(variance + epsilon))[:, None] * gains[None, :] + shifts[None, :]
+    """Layer normalisation of vectors of ``inner`` numbers: (any, 1, block), 0 behind their ends."""
+    mean = tl.sum(vectors, 2, keep_dims=True) / inner
+    apart = tl.where(within, vectors - mean, 0.0)
+    variance = tl.sum(apart * apart, 2, keep_dims=True) / inner
+    scaled = apart * (1.0 / tl.sqrt(variance + epsilon))
+    return scaled * gains.to(tl.float32) + shifts.to(tl.float32)
+
+
+@triton.jit
+def normalise(
+    inputs: tl.tensor, gain: tl.tensor, shift: tl.tensor, epsilon: tl.tensor, outputs: tl.tensor,
+    inner: tl.constexpr, block: tl.constexpr, early: tl.constexpr,
+) -> None:  # fmt: skip
+    """Layer normalisation. The grid is (vectors,); see :func:`linear` for the arguments."""
+    column = tl.arange(0, block)[None, None, :]
+    at, within = tl.program_id(0) * inner + column, column < inner
+    gains = tl.load(gain + column, mask=within, other=0.0)
+    shifts = tl.load(shift + column, mask=within, other=0.0)
+    wait_for_others(early)
+    vector = tl.load(inputs + at, mask=within, other=0.0).to(tl.float32)
+    tl.store(outputs + at, _normalised(vector, within, gains, shifts, epsilon, inner), mask=within)
 
 
 @triton.jit(do_not_specialize=["vectors", "outer"])
@@ -30,7 +49,7 @@ def linear(
     weight: tl.tensor, bias: tl.tensor, added: tl.tensor, outputs: tl.tensor, vectors: tl.tensor,
     outer: tl.tensor, inner: tl.constexpr, has_norm: tl.constexpr, keeps: tl.constexpr,
     has_bias: tl.constexpr, relu: tl.constexpr, adds: tl.constexpr, lines: tl.constexpr,
-    together: tl.constexpr, block: tl.constexpr,
+    together: tl.constexpr, block: tl.constexpr, early: tl.constexpr,
 ) -> None:  # fmt: skip
     """outputs = added + relu(norm(inputs) weight' + bias), each part but the product if wanted.
 
@@ -48,58 +67,85 @@ def linear(
         lines: outputs of a program, a power of 2.
         together: vectors of a program, which reads its weights once for all of them.
         block: a power of 2 that is not less than ``inner``.
+        early: see :mod:`..early_kernels`.
     """
-    line = tl.program_id(0) * lines + tl.arange(0, lines)
-    column = tl.arange(0, block)
-    wanted, within = line < outer, column < inner
-    matrix = tl.load(
-        weight + line[:, None] * inner + column[None, :],
-        mask=wanted[:, None] & within[None, :],
-        other=0.0,
-    )
-    biases = tl.zeros((lines,), tl.float32)
+    # The axes are vectors, outputs and inputs: a tensor that lacks one has it of size 1, so that
+    # none changes its layout, which goes by shared memory.
+    row = tl.program_id(1) * together + tl.arange(0, together)[:, None, None]
+    line = tl.program_id(0) * lines + tl.arange(0, lines)[None, :, None]
+    column = tl.arange(0, block)[None, None, :]
+    there, wanted, within = row < vectors, line < outer, column < inner
+    at, where = row * inner + column, row * outer + line
+    matrix = tl.load(weight + line * inner + column, mask=wanted & within, other=0.0)
+    biases = tl.zeros((1, lines, 1), tl.float32)
     if has_bias:
         biases += tl.load(bias + line, mask=wanted, other=0.0).to(tl.float32)
     if has_norm:
-        gains = tl.load(gain + column, mask=within, other=0.0).to(tl.float32)
-        shifts = tl.load(shift + column, mask=within, other=0.0).to(tl.float32)
-    for number in tl.static_range(together):
-        row = tl.program_id(1) * together + number
-        there = row < vectors
-        at = row * inner + column[None, :]
-        vector = tl.load(inputs + at, mask=there & within[None, :], other=0.0).to(tl.float32)
-        if has_norm:
-            vector = _normalised(vector, within, gains, shifts, epsilon, inner)
-            if keeps:
-                first = tl.program_id(0) == 0
-                tl.store(normed + at, vector, mask=first & there & within[None, :])
-        sums = tl.sum(matrix.to(tl.float32) * vector, 1) + biases
-        if relu:
-            sums = tl.maximum(sums, 0.0)
-        if adds:
-            sums += tl.load(added + row * outer + line, mask=there & wanted, other=0.0).to(
-                tl.float32
-            )
-        tl.store(outputs + row * outer + line, sums, mask=there & wanted)
+        gains = tl.load(gain + column, mask=within, other=0.0)
+        shifts = tl.load(shift + column, mask=within, other=0.0)
+    wait_for_others(early)
+    hidden = tl.load(inputs + at, mask=there & within, other=0.0).to(tl.float32)
+    rest = tl.zeros((together, lines, 1), tl.float32)
+    if adds:
+        rest += tl.load(added + where, mask=there & wanted, other=0.0).to(tl.float32)
+    if has_norm:
+        hidden = _normalised(hidden, within, gains, shifts, epsilon, inner)
+        if keeps:
+            tl.store(normed + at, hidden, mask=there & within & (tl.program_id(0) == 0))
+    sums = tl.sum(matrix.to(tl.float32) * hidden, 2, keep_dims=True) + biases
+    if relu:
+        sums = tl.maximum(sums, 0.0)
+    tl.store(outputs + where, sums + rest, mask=there & wanted)
 
 
 @triton.jit
 def _joined(
-    scores: tl.tensor, values: tl.tensor, top: tl.tensor, total: tl.tensor, found: tl.tensor
-) -> tl.tensor:
+    query: tl.tensor, keys: tl.tensor, values: tl.tensor, hidden: tl.tensor, top: tl.tensor,
+    total: tl.tensor, found: tl.tensor,
+) -> tl.tensor:  # fmt: skip
     """A softmax that continues over more entries.
 
     Args:
-        scores: (entries,), or -inf.
+        query: (units,) float32.
+        keys: (entries, units).
         values: (entries, units).
+        hidden: (entries,) float32, what is added to scores: -inf where there is no entry.
         top: the greatest score so far.
         total: the sum of exponentials of scores - top.
         found: (units,) the sum of values with these weights.
     """
+    scores = tl.sum(keys.to(tl.float32) * query[None, :], 1) + hidden
     highest = tl.maximum(top, tl.max(scores, 0))
     shrunk, parts = tl.exp(top - highest), tl.exp(scores - highest)
     found = found * shrunk + tl.sum(parts[:, None] * values.to(tl.float32), 0)
     return highest, total * shrunk + tl.sum(parts, 0), found
+
+
+@triton.jit
+def _entries(
+    keys: tl.tensor, values: tl.tensor, mask: tl.tensor, entry: tl.tensor, end: tl.tensor,
+    places: tl.tensor, part: tl.tensor, masked: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """Keys and values of some entries, (entries, units), and what is added to their scores.
+
+    Args:
+        keys, values: where they are.
+        mask: where what is added to their scores is, if ``masked``.
+        entry: (entries,) their numbers.
+        end: entries with this number or more are none.
+        places: (entries, units) behind ``keys`` and ``values``.
+        part: (units,) others are none.
+        masked: see above.
+    """
+    within = entry < end
+    seen = within[:, None] & part[None, :]
+    some_keys = tl.load(keys + places, mask=seen, other=0.0)
+    some_values = tl.load(values + places, mask=seen, other=0.0)
+    if masked:
+        hidden = tl.load(mask + entry, mask=within, other=float("-inf")).to(tl.float32)
+    else:
+        hidden = tl.where(within, 0.0, float("-inf"))
+    return some_keys, some_values, hidden
 
 
 @triton.jit(do_not_specialize=["capacity", "new", "source", "beams"])
@@ -108,6 +154,7 @@ def attend(
     mask: tl.tensor, outputs: tl.tensor, capacity: tl.tensor, new: tl.tensor, source: tl.tensor,
     beams: tl.tensor, factor: tl.tensor, heads: tl.constexpr, size: tl.constexpr,
     own: tl.constexpr, limited: tl.constexpr, span: tl.constexpr, block: tl.constexpr,
+    fresh: tl.constexpr, early: tl.constexpr,
 ) -> None:  # fmt: skip
     """Attention of a row's new vectors, to its cache and to each other, or to its source.
 
@@ -131,63 +178,58 @@ def attend(
         own: whether it is self-attention.
         limited: see above.
         span: a power of 2 that is not less than ``size``.
-        block: entries that are read at a time, a power of 2.
+        block: entries of the cache or source that are read at a time, a power of 2.
+        fresh: a power of 2 that is not less than ``new``, if ``own``.
+        early: see :mod:`..early_kernels`.
     """
     vector, head = tl.program_id(0), tl.program_id(1)
     row = vector // new
-    unit = tl.arange(0, span)
+    unit, entry = tl.arange(0, span), tl.arange(0, block)
     part = unit < size
     width: tl.constexpr = heads * size
     stride: tl.constexpr = 3 * width if own else width
     begin = inputs + head * size + unit
-    asked = tl.load(begin + vector * stride, mask=part, other=0.0).to(tl.float32) * factor
     top, total = _LOWEST, 0.0
     found = tl.zeros((span,), tl.float32)
+    wait_for_others(early)
+    query = tl.load(begin + vector * stride, mask=part, other=0.0).to(tl.float32) * factor
     if own:
         end = tl.load(held + row)
         slot = end + vector % new
+        limit = tl.load(limits + vector) if limited else slot + 1
+        # Others' new entries are read where they come from: they may not be in the cache yet.
+        number = tl.arange(0, fresh)
+        where = begin[None, :] + (row * new + number)[:, None] * stride
+        read = (number < new)[:, None] & part[None, :]
+        new_keys = tl.load(where + width, mask=read, other=0.0)
+        new_values = tl.load(where + 2 * width, mask=read, other=0.0)
         own_key = tl.load(begin + vector * stride + width, mask=part, other=0.0)
         own_value = tl.load(begin + vector * stride + 2 * width, mask=part, other=0.0)
+        unseen = tl.where(number < limit - end, 0.0, float("-inf"))
         at = ((row * capacity + slot) * heads + head) * size + unit
-        tl.store(keys + at, own_key, mask=part & (slot < capacity))
-        tl.store(values + at, own_value, mask=part & (slot < capacity))
-        if limited:
-            limit = tl.load(limits + vector)
-        else:
-            limit = slot + 1
-        # Others' new entries are read where they come from: they may not be in the cache yet.
-        count = tl.minimum(limit - end, new)
-        first_new = 0
-        while first_new < count:
-            entry = first_new + tl.arange(0, block)
-            there = entry < count
-            where = begin[None, :] + (row * new + entry)[:, None] * stride
-            read = there[:, None] & part[None, :]
-            new_keys = tl.load(where + width, mask=read, other=0.0).to(tl.float32)
-            new_values = tl.load(where + 2 * width, mask=read, other=0.0)
-            new_scores = tl.sum(new_keys * asked[None, :], 1)
-            new_scores = tl.where(there, new_scores, float("-inf"))
-            top, total, found = _joined(new_scores, new_values, top, total, found)
-            first_new += block
         end = tl.minimum(end, limit)
         origin, step = row * capacity * width + head * size, width
+        added = mask
     else:
-        end = source
-        sentence = row // beams
+        end, sentence = source, row // beams
         origin, step = (sentence * heads + head) * source * size, size
-    first = 0
+        added = mask + sentence * source
+    places = origin + entry[:, None] * step + unit[None, :]
+    old_keys, old_values, hidden = _entries(
+        keys, values, added, entry, end, places, part, not own
+    )  # fmt: skip
+    if own:
+        top, total, found = _joined(query, new_keys, new_values, unseen, top, total, found)
+        tl.store(keys + at, own_key, mask=part & (slot < capacity))
+        tl.store(values + at, own_value, mask=part & (slot < capacity))
+    top, total, found = _joined(query, old_keys, old_values, hidden, top, total, found)
+    first = block
     while first < end:
-        old = first + tl.arange(0, block)
-        within = old < end
-        places = origin + old[:, None] * step + unit[None, :]
-        seen = within[:, None] & part[None, :]
-        old_keys = tl.load(keys + places, mask=seen, other=0.0).to(tl.float32)
-        old_values = tl.load(values + places, mask=seen, other=0.0)
-        old_scores = tl.sum(old_keys * asked[None, :], 1)
-        if not own:
-            hidden = tl.load(mask + sentence * source + old, mask=within, other=0.0)
-            old_scores += hidden.to(tl.float32)
-        old_scores = tl.where(within, old_scores, float("-inf"))
-        top, total, found = _joined(old_scores, old_values, top, total, found)
+        others = first + tl.arange(0, block)
+        places = origin + others[:, None] * step + unit[None, :]
+        old_keys, old_values, hidden = _entries(
+            keys, values, added, others, end, places, part, not own
+        )  # fmt: skip
+        top, total, found = _joined(query, old_keys, old_values, hidden, top, total, found)
         first += block
     tl.store(outputs + vector * width + head * size + unit, found / total, mask=part)

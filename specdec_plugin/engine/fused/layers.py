@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..decoder_layer import DecoderLayer, Norm
+from ..early_launch import launch_options
 from ..graphs.capture import Graphs
 from ..graphs.tensors import GRAIN, Shape, Sizes, StaticTensors
 from ..linear import Linear
@@ -158,8 +159,7 @@ class FusedLayers:
                 feed = layer.feed_forward
                 flow.enter(feed.inner, feed.norm, layer.norm_first, relu=True)
                 flow.leave(feed.outer)
-        found = flow.end()
-        return found if self._final is None else self._final(found)
+            return flow.end(self._final)
 
 
 class _Own(NamedTuple):
@@ -191,6 +191,7 @@ class _Flow:
 
     def __init__(self, kernels: Any, hidden: Tensor) -> None:
         self._kernels, self._hidden = kernels, hidden
+        self._options = launch_options(hidden.device)
         self._inner = hidden
         self._pending: Optional[Norm] = None  # of what ``_hidden`` is before it
         self._next: Optional[Norm] = None
@@ -209,9 +210,21 @@ class _Flow:
         self._hidden = self._product(self._inner, linear, added=self._hidden)
         self._pending = self._next
 
-    def end(self) -> Tensor:
-        """The vectors, behind the last layer."""
-        return self._hidden if self._pending is None else self._pending(self._hidden)
+    def end(self, final: Optional[Norm]) -> Tensor:
+        """The vectors, behind the last layer and what follows it."""
+        for norm in (self._pending, final):
+            if norm is not None:
+                self._hidden = self._normalised(self._hidden, norm)
+        return self._hidden
+
+    def _normalised(self, inputs: Tensor, norm: Norm) -> Tensor:
+        """See :func:`.layer_kernels.normalise`."""
+        (vectors, inner), outputs = inputs.shape, torch.empty_like(inputs)
+        self._kernels.normalise[(vectors,)](
+            inputs, norm.weight, norm.bias, norm.epsilon, outputs, inner, power(inner),
+            num_warps=1, **self._options,
+        )  # fmt: skip
+        return outputs
 
     def _product(
         self,
@@ -248,6 +261,7 @@ class _Flow:
             split.together,
             split.block,
             num_warps=split.warps,
+            **self._options,
         )
         return outputs
 
@@ -286,6 +300,8 @@ class _Flow:
             limits is not None,
             span,
             max(1, numbers // span),
+            power(new) if own else 1,
             num_warps=warps,
+            **self._options,
         )
         self._inner = outputs

@@ -5,11 +5,14 @@ from typing import Any, Optional, Tuple
 import torch
 from torch import Tensor
 
+from ..early_launch import launch_options
 from ..triton_kernels import power, supports, tried
 from .layers import most_vectors
 
-#: Numbers of the weights that a program of one warp reads at a time.
-_NUMBERS = 1024
+#: Numbers of the weights that a program reads at a time for a single vector, and for more of them.
+_ALONE, _NUMBERS = 1024, 2048
+#: The longest vectors that one warp multiplies.
+_LONGEST = 1024
 #: The most parts of a vocabulary, and warps that combine what is known of them.
 _PARTS, _WARPS = 2048, 8
 #: The most vectors of a program, and the most bytes that programs read; see :mod:`.layers`.
@@ -69,7 +72,7 @@ class FusedProjection:
         states = states.contiguous()
         (vectors, inner), vocabulary = states.shape, self._weight.size(0)
         block, together = power(inner), min(_TOGETHER, power(vectors))
-        lines = max(1, _NUMBERS // block)
+        lines = max(1, (_ALONE if vectors == 1 else _NUMBERS) // block)
         groups = -(-vocabulary // (lines * _PARTS))
         parts = -(-vocabulary // (lines * groups))
         # Each has a tensor of its own: what Triton compiles depends on where a tensor begins.
@@ -95,7 +98,8 @@ class FusedProjection:
                 groups,
                 together,
                 block,
-                num_warps=max(1, block // _NUMBERS),
+                num_warps=max(1, block // _LONGEST),
+                **launch_options(states.device),
             )
         return combined(tops, totals, bests, choices, vocabulary)[:2]
 
@@ -133,5 +137,6 @@ def combined(
             vocabulary - 1,
             power(parts),
             num_warps=_WARPS,
+            **launch_options(device),
         )
     return chosen, log_probabilities, normalisers

@@ -6,6 +6,23 @@ No score is written: each program of a part of the symbols tells the best one of
 import triton
 import triton.language as tl
 
+from ..early_kernels import wait_for_others
+
+
+@triton.jit
+def _weights(
+    weight: tl.tensor, bias: tl.tensor, symbol: tl.tensor, column: tl.tensor,
+    vocabulary: tl.tensor, inner: tl.constexpr, has_bias: tl.constexpr,
+) -> tl.tensor:  # fmt: skip
+    """Weights of symbols, (1, lines, block), and their biases, (1, lines, 1)."""
+    wanted = symbol < vocabulary
+    where = symbol.to(tl.int64) * inner + column
+    matrix = tl.load(weight + where, mask=wanted & (column < inner), other=0.0)
+    biases = tl.zeros(symbol.shape, tl.float32)
+    if has_bias:
+        biases += tl.load(bias + symbol, mask=wanted, other=0.0).to(tl.float32)
+    return matrix, biases
+
 
 @triton.jit(do_not_specialize=["vectors", "vocabulary", "parts"])
 def score_lines(
@@ -13,7 +30,7 @@ def score_lines(
     bests: tl.tensor, choices: tl.tensor, vectors: tl.tensor, vocabulary: tl.tensor,
     parts: tl.tensor, factor: tl.tensor, suppressed_id: tl.tensor, inner: tl.constexpr,
     has_bias: tl.constexpr, lines: tl.constexpr, groups: tl.constexpr, together: tl.constexpr,
-    block: tl.constexpr,
+    block: tl.constexpr, early: tl.constexpr,
 ) -> None:  # fmt: skip
     """Scores parts of the vocabulary, of ``groups * lines`` symbols each.
 
@@ -35,44 +52,43 @@ def score_lines(
         groups: how often.
         together: vectors of a program.
         block: a power of 2 that is not less than ``inner``.
+        early: see :mod:`..early_kernels`.
     """
+    # The axes are vectors, symbols and inputs, as in the kernels of a layer.
     part = tl.program_id(0)
-    column = tl.arange(0, block)
-    within = column < inner
-    for number in tl.static_range(together):
-        row = tl.program_id(1) * together + number
-        there = row < vectors
-        vector = tl.load(
-            inputs + row * inner + column[None, :], mask=there & within[None, :], other=0.0
-        ).to(tl.float32)
-        top, total, best, choice = -3.4e38, 0.0, float("-inf"), 2**31 - 1
-        for group in range(groups):
-            line = (part * groups + group) * lines + tl.arange(0, lines)
-            wanted = line < vocabulary
-            matrix = tl.load(
-                weight + line[:, None].to(tl.int64) * inner + column[None, :],
-                mask=wanted[:, None] & within[None, :],
-                other=0.0,
-            )
-            scores = tl.sum(matrix.to(tl.float32) * vector, 1)
-            if has_bias:
-                scores += tl.load(bias + line, mask=wanted, other=0.0).to(tl.float32)
-            # PyTorch's products are of the weights' type, and ties are frequent in half precision.
-            scores = scores.to(matrix.dtype).to(tl.float32)
-            scores = tl.where(wanted, scores * factor, float("-inf"))
-            allowed = tl.where(line == suppressed_id, float("-inf"), scores)
-            greatest = tl.max(allowed, 0)
-            first = tl.min(tl.where(allowed == greatest, line, 2**31 - 1), 0)
-            choice = tl.where(greatest > best, first, choice)
-            best = tl.maximum(best, greatest)
-            highest = tl.maximum(top, tl.max(scores, 0))
-            total = total * tl.exp(top - highest) + tl.sum(tl.exp(scores - highest), 0)
-            top = highest
-        at = row * parts + part
-        tl.store(tops + at, top, mask=there)
-        tl.store(totals + at, total, mask=there)
-        tl.store(bests + at, best, mask=there)
-        tl.store(choices + at, choice, mask=there)
+    row = tl.program_id(1) * together + tl.arange(0, together)[:, None, None]
+    symbol = part * groups * lines + tl.arange(0, lines)[None, :, None]
+    column = tl.arange(0, block)[None, None, :]
+    there, within = row < vectors, column < inner
+    matrix, biases = _weights(weight, bias, symbol, column, vocabulary, inner, has_bias)
+    wait_for_others(early)
+    hidden = tl.load(inputs + row * inner + column, mask=there & within, other=0.0).to(tl.float32)
+    top = tl.full((together, 1, 1), -3.4e38, tl.float32)
+    total = tl.zeros((together, 1, 1), tl.float32)
+    best = tl.full((together, 1, 1), float("-inf"), tl.float32)
+    choice = tl.full((together, 1, 1), 2**31 - 1, tl.int32)
+    for group in tl.static_range(groups):
+        if group > 0:
+            symbol += lines
+            matrix, biases = _weights(weight, bias, symbol, column, vocabulary, inner, has_bias)
+        scores = tl.sum(matrix.to(tl.float32) * hidden, 2, keep_dims=True) + biases
+        # PyTorch's products are of the weights' type, and ties are frequent in half precision.
+        scores = scores.to(matrix.dtype).to(tl.float32) * factor
+        scores = tl.where(symbol < vocabulary, scores, float("-inf"))
+        allowed = tl.where(symbol == suppressed_id, float("-inf"), scores)
+        greatest = tl.max(allowed, 1, keep_dims=True)
+        first = tl.min(tl.where(allowed == greatest, symbol, 2**31 - 1), 1, keep_dims=True)
+        choice = tl.where(greatest > best, first, choice)
+        best = tl.maximum(best, greatest)
+        highest = tl.maximum(top, tl.max(scores, 1, keep_dims=True))
+        exponentials = tl.sum(tl.exp(scores - highest), 1, keep_dims=True)
+        total = total * tl.exp(top - highest) + exponentials
+        top = highest
+    at = row * parts + part
+    tl.store(tops + at, top, mask=there)
+    tl.store(totals + at, total, mask=there)
+    tl.store(bests + at, best, mask=there)
+    tl.store(choices + at, choice, mask=there)
 
 
 @triton.jit(do_not_specialize=["parts", "last"])
@@ -87,6 +103,7 @@ def combine_parts(
     parts: tl.tensor,
     last: tl.tensor,
     span: tl.constexpr,
+    early: tl.constexpr,
 ) -> None:
     """From what is known of the parts of a state's scores to what is known of all of them.
 
@@ -103,9 +120,11 @@ def combine_parts(
         parts: how many.
         last: the last symbol, which is chosen where no score is a number.
         span: a power of 2 that is not less.
+        early: see :mod:`..early_kernels`.
     """
     row = tl.program_id(0).to(tl.int64)
     each = tl.arange(0, span)
+    wait_for_others(early)
     at, real = row * parts + each, each < parts
     top = tl.load(tops + at, mask=real, other=-3.4e38)
     total = tl.load(totals + at, mask=real, other=0.0)

@@ -69,21 +69,23 @@ class Graphs:
             graph.replay()
             self._last = current
 
-    def capture(self, work: Callable[[], None]) -> Optional[Any]:
-        """The graph of ``work``, which :meth:`run` has run before; None if it cannot be captured.
+    def record(self, work: Callable[[], None]) -> Any:
+        """The graph of ``work``, which :meth:`run` has run before. Nothing is computed.
 
-        Nothing is computed.
+        Raises:
+            RuntimeError: it cannot be captured.
         """
         _note_unusual()
         with _ONE_AT_A_TIME, _without_collection(), torch.inference_mode(False), torch.no_grad():
-            return self._captured(work)
-
-    def _captured(self, work: Callable[[], None]) -> Optional[Any]:
-        try:
             with self._on_stream():
                 if self._keeper is None:
                     self._keep_pool()
                 return self._recorded(work)
+
+    def capture(self, work: Callable[[], None]) -> Optional[Any]:
+        """The same; None if it cannot be captured, for now or ever, which a warning tells."""
+        try:
+            return self.record(work)
         except torch.cuda.OutOfMemoryError:
             return None  # there may be memory later
         except RuntimeError as error:

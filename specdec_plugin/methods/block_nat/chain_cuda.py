@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from ...engine import CachedDecoder
+from ...engine.early_launch import launch_options
 from ...engine.output_projection import OutputProjection
 from ...engine.triton_kernels import power, supports, tried
 from ...engine.weights import is_finite
@@ -83,6 +84,7 @@ class CudaChain:
         from . import chain_kernels
 
         self._kernels: Any = chain_kernels
+        self._options = launch_options(engine.device)
         dtype = engine.embedding.dtype
         with torch.no_grad():
             weight, bias = engine.projection.float_weights()
@@ -140,8 +142,9 @@ class CudaChain:
                     power(parts),
                     position == 0,
                     num_warps=_WARPS_ALONE if rows == 1 else _WARPS,
+                    **self._options,
                 )
             self._kernels.tokens_of[rows, length](
-                keys, tokens, length, parts, power(parts), num_warps=1
+                keys, tokens, length, parts, power(parts), num_warps=1, **self._options
             )
         return tokens

@@ -7,6 +7,8 @@ for the tables. All sums are in float32, and none is a product of tensor cores.
 import triton
 import triton.language as tl
 
+from ...engine.early_kernels import wait_for_others
+
 #: A key has the bits of a token flipped, so that of equal scores the first token has the most.
 _LAST: tl.constexpr = tl.constexpr(2**31 - 1)
 #: Less than the key of any score.
@@ -50,6 +52,7 @@ def next_keys(
     parts: tl.constexpr,
     span: tl.constexpr,
     first: tl.constexpr,
+    early: tl.constexpr,
 ) -> None:
     """Scores of a part of the vocabulary at a position, and a part of what enters the next one.
 
@@ -73,10 +76,19 @@ def next_keys(
         parts: programs of a row with tokens.
         span: a power of 2 that is not less.
         first: whether the position is 0.
+        early: see :mod:`...engine.early_kernels`.
     """
     row, rows = tl.program_id(0), tl.num_programs(0)
     part = tl.program_id(1)
     lines: tl.constexpr = vocabulary + units
+    line = part * block + tl.arange(0, block)
+    weights: tl.tuple = ()
+    for start in tl.static_range(0, units, chunk):
+        columns = start + tl.arange(0, chunk)
+        read = (line < lines)[:, None] & (columns < units)[None, :]
+        where = line[:, None] * units + columns[None, :]
+        weights = weights + (tl.load(matrix + where, mask=read, other=0.0),)
+    wait_for_others(early)
     # What the token depends on is read first, and what depends on no token next.
     if first:
         token = tl.load(last + row)
@@ -86,17 +98,10 @@ def next_keys(
         found = keys + ((position - 1) * rows + row) * parts
         best = tl.load(found + each, mask=each < parts, other=_NONE)
         begin = entering + (position * rows + row) * units
-    line = part * block + tl.arange(0, block)
     inner: tl.tuple = ()
-    weights: tl.tuple = ()
     for start in tl.static_range(0, units, chunk):
         columns = start + tl.arange(0, chunk)
         inner = inner + (tl.load(begin + columns, mask=columns < units, other=0.0),)
-    for start in tl.static_range(0, units, chunk):
-        columns = start + tl.arange(0, chunk)
-        read = (line < lines)[:, None] & (columns < units)[None, :]
-        where = line[:, None] * units + columns[None, :]
-        weights = weights + (tl.load(matrix + where, mask=read, other=0.0),)
     at = position + (line >= vocabulary).to(tl.int32)
     wanted = (line < lines) & (at < length)
     offset = tl.load(offsets + (row * length + at) * lines + line, mask=wanted, other=0.0)
@@ -122,6 +127,7 @@ def tokens_of(
     length: tl.tensor,
     parts: tl.constexpr,
     span: tl.constexpr,
+    early: tl.constexpr,
 ) -> None:
     """The tokens of the greatest keys. The grid is (rows, length).
 
@@ -130,10 +136,11 @@ def tokens_of(
         tokens: (rows, length) long, is written.
         length: positions of a block.
         parts: see :func:`next_keys`.
-        span: the same.
+        span, early: the same.
     """
     row, rows, position = tl.program_id(0), tl.num_programs(0), tl.program_id(1)
     each = tl.arange(0, span)
+    wait_for_others(early)
     found = keys + (position * rows + row) * parts
     best = tl.load(found + each, mask=each < parts, other=_NONE)
     tl.store(tokens + row * length + position, _token_of(best))
