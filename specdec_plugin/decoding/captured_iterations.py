@@ -7,14 +7,14 @@ host takes it out.
 
 import math
 import time
-from typing import Hashable, List, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Hashable, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from torch import Tensor
 
 from ..engine import CachedDecoder
 from ..engine.graphs.capture import Replayed
 from ..engine.graphs.layers import run_new
-from ..engine.graphs.tensors import StaticTensors, rounded
+from ..engine.graphs.tensors import GRAIN, StaticTensors, rounded
 from .acceptance import Emission, Rule, judge, judge_best
 from .constraints import Constraints
 from .judge_cuda import judge_on
@@ -23,8 +23,12 @@ from .native_verification import Repeated
 from .state import Draft, Outcome, Rows
 from .verifier import Verifier
 
-#: Few sentences end with a smaller share of the tokens that the source has.
-_UNENDED = 0.75
+#: A row is likely to end when it has this share of the tokens that its source lets expect. The
+#: share was chosen on 300 sentences, by what waits and iterations too many would cost on a GPU.
+_UNENDED = 0.95
+#: How much each sentence outweighs the one before it in a :class:`_Ratio`, and what that begins
+#: with.
+_FADING, _BEGIN = 0.95, 20.0
 _COUNTED = DRAFTED, KEPT, ADDED
 
 
@@ -53,6 +57,24 @@ class CapturedDraft(Protocol):
         """Drafts of k tokens a row, as operators that may be captured."""
 
 
+class _Ratio:
+    """Tokens for each symbol of their sources, in the sentences before.
+
+    Attributes:
+        value: the same.
+    """
+
+    def __init__(self) -> None:
+        self._tokens = self._symbols = _BEGIN
+        self.value = 1.0
+
+    def see(self, tokens: int, symbols: int) -> None:
+        """Take a sentence into account."""
+        self._tokens = _FADING * self._tokens + tokens
+        self._symbols = _FADING * self._symbols + symbols
+        self.value = self._tokens / self._symbols
+
+
 class CapturedIterations:
     """Verifies, and appends what stands, again and again.
 
@@ -63,6 +85,7 @@ class CapturedIterations:
     Attributes:
         verifier: the same.
         engine: its decoder.
+        ratio: tokens for each symbol of their sources.
     """
 
     def __init__(self, verifier: Verifier, rule: Rule) -> None:
@@ -70,6 +93,7 @@ class CapturedIterations:
         assert isinstance(engine, CachedDecoder)
         self.verifier, self.engine, self._rule = verifier, engine, rule
         self._judge = judge_on(engine.device)
+        self.ratio = _Ratio()
 
     def fits(self, rows: Rows) -> bool:
         """Whether nothing is drawn or forced. A minimum length may bind."""
@@ -155,6 +179,20 @@ class CapturedIterations:
         return judge(scores, draft, self._rule, rules.eos)
 
 
+class _Ready(NamedTuple):
+    """An iteration that can begin.
+
+    Attributes:
+        bound: tokens that rows may have when it does.
+        early: whether a row may have fewer tokens than it must.
+        begin: begins it.
+    """
+
+    bound: int
+    early: bool
+    begin: Callable[[], None]
+
+
 class _Run:
     """Some iterations of the same rows.
 
@@ -178,6 +216,7 @@ class _Run:
         self._shortest, self._longest = rows.shortest, rows.longest
         self._counts: List[List[List[int]]] = []  # the table of each iteration
         self._left, self._idle = rows.size, [0] * rows.size
+        self._ready: Optional[_Ready] = None
 
     def _with_room(self, longest: int) -> Tuple[StaticTensors, int]:
         """The verifier's tensors, and the slots that are looked at."""
@@ -188,9 +227,13 @@ class _Run:
 
     def possible(self, longest: int) -> bool:
         """Whether an iteration may begin with rows of so many tokens at most."""
+        return longest <= self._most_tokens()
+
+    def _most_tokens(self) -> int:
+        """Tokens of a row with which an iteration may begin."""
+        room = self._rows.constraints.max_len - self._width
         limit = None if self._drafter is None else self._drafter.longest
-        within = longest + self._width <= self._rows.constraints.max_len
-        return within and (limit is None or longest <= limit)
+        return room if limit is None else min(room, limit)
 
     def iterate(self, most: int) -> Repeated:
         """So many iterations at most."""
@@ -198,39 +241,52 @@ class _Run:
         if self._drafter is not None:
             self._drafter.begin(self._lines)
         host, queued = self._lines.host, 0
+        limit = min(self._most_tokens(), self._tensors.sizes.capacity - self._width)
         while queued < most and 2 * self._left > self._rows.size:
             # Nobody knows yet what is unread: each iteration adds `width` tokens at most.
             bound = self._longest + len(host) * self._width
-            fits = self.possible(bound) and bound + self._width <= self._tensors.sizes.capacity
-            if fits and (len(host) == 0 or self._likely(bound)):
-                self._queue(bound)
-                queued += 1
-                if len(host) <= AHEAD:
-                    continue
-            elif len(host) == 0:
+            if bound > limit and len(host) == 0:
                 break
+            if bound <= limit:
+                self._prepare(bound, limit)  # while the device works on what is queued
+                if len(host) == 0 or (len(host) <= AHEAD and self._likely()):
+                    self._queue()
+                    queued += 1
+                    continue
             self._look()
         while len(host) > 0:
             self._look()
         return self._finish()
 
-    def _likely(self, bound: int) -> bool:
-        """Whether a row that may have so many tokens is likely to have no end yet.
+    def _likely(self) -> bool:
+        """Whether a row is likely to have no end in what is unread.
 
         An iteration after the end of a single row is wasted. Without a draft, that costs little
         more than a wait for the outcome before. With one, it costs several times as much.
         """
         if self._drafter is None or self._rows.size > 1:
             return True
-        return bound <= _UNENDED * self._iterations.verifier.source_length
+        iterations, looked = self._iterations, len(self._counts)
+        added = sum(table[0][ADDED] for table in self._counts)
+        mean = (added + self._width) / (looked + 2)  # two more, of half a draft
+        expected = iterations.ratio.value * iterations.verifier.source_length
+        return self._longest + len(self._lines.host) * mean <= _UNENDED * expected
 
-    def _queue(self, bound: int) -> None:
-        """One iteration of rows with at most so many tokens."""
-        iterations, lines, drafter = self._iterations, self._lines, self._drafter
+    def _prepare(self, bound: int, limit: int) -> None:
+        """Get ready for an iteration of rows with at most ``bound`` tokens, or with a few more.
+
+        Args:
+            bound: see above.
+            limit: no row may have more.
+        """
         rules = self._rows.constraints
         # Each iteration adds a token to each row that has not ended.
         early = self._shortest < rules.min_len
-        self._shortest += 1
+        ready = self._ready
+        if ready is not None and bound <= ready.bound and early == ready.early:
+            return
+        iterations, lines, drafter = self._iterations, self._lines, self._drafter
+        bound = min(limit, -(-bound // GRAIN) * GRAIN)
         tensors, visible = self._with_room(bound)
         depends: Hashable = None if drafter is None else drafter.prepare(bound)
         vectors = lines.lengths.size(0) * self._width
@@ -245,8 +301,14 @@ class _Run:
             draft = lines.empty_draft() if drafter is None else drafter.draft(lines)
             iterations.work(tensors, lines, visible, rules, early, draft)
 
-        replayed(work)
-        lines.host.push(lines.table)
+        self._ready = _Ready(bound, early, lambda: replayed(work))
+
+    def _queue(self) -> None:
+        """Begin the iteration that is prepared."""
+        assert self._ready is not None
+        self._shortest += 1
+        self._ready.begin()
+        self._lines.host.push(self._lines.table)
 
     def _look(self) -> None:
         """Read how the oldest unread iteration turned out: an iteration's one wait."""
@@ -268,6 +330,10 @@ class _Run:
         rows.sync_lengths([row[LENGTH] for row in last], added, len(self._counts))
         drafted, kept, new = ([row[column] for row in last] for column in _COUNTED)
         ended = [sum(each) for each in zip(*map(_ended, self._counts))]
+        if ended == [1]:
+            self._iterations.ratio.see(
+                last[0][LENGTH], self._iterations.verifier.source_length
+            )
         outcome = Outcome(drafted, kept, new, ended, idle=self._idle)
         return Repeated([_living(table) for table in self._counts], outcome)
 

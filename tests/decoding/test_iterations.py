@@ -199,20 +199,31 @@ def test_an_interrupted_run_leaves_nothing_unread(monkeypatch):
         assert_same(generator.generate([MODELS[0]], sample)[0], theirs)
 
 
-@pytest.mark.parametrize("drafted", [False, True])
-def test_what_follows_an_end_is_rarely_computed(monkeypatch, drafted):
-    """A step too many costs little, and a draft too many is avoided."""
-    queued, queue = [], captured_iterations._Run._queue
+@pytest.mark.parametrize(
+    "make, share, least, most",
+    [(nobody, 0.95, 1, 4), (trained, 0.0, 0, 0), (trained, 0.95, 0, 4), (trained, 9.0, 1, 4)],
+)
+def test_what_follows_an_end_is_rarely_computed(monkeypatch, make, share, least, most):
+    """A step too many costs little, and a draft too many only follows a long row."""
+    runs, finish = [], captured_iterations._Run._finish
 
-    def counted(self, bound):
-        queued.append(bound)
-        queue(self, bound)
+    def noted(self):
+        runs.append(self)
+        return finish(self)
 
-    monkeypatch.setattr(captured_iterations._Run, "_queue", counted)
+    monkeypatch.setattr(captured_iterations._Run, "_finish", noted)
+    monkeypatch.setattr(captured_iterations, "_UNENDED", share)
     samples = [tiny.sample([40], seed) for seed in range(4)]
-    make = trained if drafted else nobody
-    found, statistics, _ = decode(make, 63, samples, max_len=60, backend=GraphBackend())
-    assert len(queued) - statistics.iterations <= (0 if drafted else len(samples))
+    decode(make, 63, samples, max_len=60, backend=GraphBackend())
+    assert least <= sum(sum(run._idle) for run in runs) <= most
+
+
+def test_how_long_a_row_will_be_is_learned():
+    ratio = captured_iterations._Ratio()
+    assert ratio.value == 1
+    for _ in range(100):
+        ratio.see(60, 20)
+    assert ratio.value == pytest.approx(3, abs=0.01)
 
 
 @pytest.mark.parametrize("make", [trained, rounded, solver, heads, nobody])
