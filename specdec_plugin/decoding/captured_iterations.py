@@ -331,9 +331,7 @@ class _Run:
         drafted, kept, new = ([row[column] for row in last] for column in _COUNTED)
         ended = [sum(each) for each in zip(*map(_ended, self._counts))]
         if ended == [1]:
-            self._iterations.ratio.see(
-                last[0][LENGTH], self._iterations.verifier.source_length
-            )
+            self._iterations.ratio.see(last[0][LENGTH], self._iterations.verifier.source_length)
         outcome = Outcome(drafted, kept, new, ended, idle=self._idle)
         return Repeated([_living(table) for table in self._counts], outcome)
 

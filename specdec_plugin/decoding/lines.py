@@ -1,5 +1,7 @@
 """Tokens of rows in tensors that stay where they are, which a device adds to by itself."""
 
+from typing import Dict
+
 import torch
 from torch import Tensor
 
@@ -39,21 +41,21 @@ class Lines:
         self.held = lengths.new_zeros(rows)
         self.table = lengths.new_zeros(rows, 5)
         self.host = Tables(self.table, AHEAD + 1)
+        self._constants: Dict[int, Tensor] = {}
 
     def read(self, rows: Rows) -> None:
         """Continue with rows."""
         while len(self.host) > 0:  # of a run that was interrupted
             self.host.pop()
         count, chosen = rows.size, rows.longest
-        for own, theirs, width in (
-            (self.inputs, rows.inputs, chosen + 1),
-            (self.scores, rows.scores, chosen),
-        ):
-            own[:count, :width].copy_(theirs[:, :width])
+        self.inputs[:count, : chosen + 1].copy_(rows.inputs[:, : chosen + 1])
+        if chosen > 0:
+            self.scores[:count, :chosen].copy_(rows.scores[:, :chosen])
         self.lengths[:count].copy_(rows.lengths)
         self.alive[:count].fill_(1)
-        self.lengths[count:].zero_()
-        self.alive[count:].zero_()
+        if count < self.lengths.size(0):
+            self.lengths[count:].zero_()
+            self.alive[count:].zero_()
 
     def write(self, rows: Rows, longest: int) -> None:
         """Let the rows have what was chosen; the longest one has so many tokens."""
@@ -68,7 +70,17 @@ class Lines:
 
     def empty_draft(self) -> Draft:
         """A draft of no tokens: (rows, 0)."""
-        return Draft(self.inputs[:, :0], torch.zeros_like(self.lengths))
+        return Draft(self.inputs[:, :0], self.all(0))
+
+    def all(self, number: int) -> Tensor:
+        """(rows,) long, a number for each row; not to be changed.
+
+        It is made outside of captures, which may read it.
+        """
+        if number not in self._constants:
+            with torch.inference_mode(False):
+                self._constants[number] = torch.full_like(self.lengths, number)
+        return self._constants[number]
 
     def append(self, emission: Emission, drafted: Tensor, steps: Tensor) -> None:
         """Add what is emitted to the rows that have not ended, and note it in the table.

@@ -281,7 +281,7 @@ class CachedDecoder(Packed):
 
     def embed_block(
         self, inputs: Tensor, held: Tensor, lengths: Tensor, masks: Tensor, new: int
-    ) -> Optional[Tuple[Tensor, Tensor]]:
+    ) -> Optional[Tuple[Tensor, Tensor, Tensor]]:
         """New tokens of each row, and masks behind them, within :meth:`reach`.
 
         Args:
@@ -292,14 +292,19 @@ class CachedDecoder(Packed):
             new: tokens of a row, at most.
 
         Returns:
-            (rows, new + k, dim), and (rows, new + k) long how many slots each vector sees: tokens
-            see those before, masks see all. None where the kernels do not run.
+            (rows, new + k, dim); (rows, new + k) long, how many slots each vector sees: tokens see
+            those before, masks see all; and (rows, k, 1) long, the index of each mask in its row.
+            None where the kernels do not run.
         """
         if self._fused_embedding is None:
             return None
         table = self._position_vectors()
-        found, limits = self._fused_embedding.of_block(inputs, held, lengths, masks, new, table)
-        return found if self._embedding_norm is None else self._embedding_norm(found), limits
+        found, limits, where = self._fused_embedding.of_block(
+            inputs, held, lengths, masks, new, table
+        )
+        if self._embedding_norm is not None:
+            found = self._embedding_norm(found)
+        return found, limits, where
 
     def _position_vectors(self) -> Optional[Tensor]:
         """(positions, dim) all vectors that there are."""

@@ -57,9 +57,10 @@ def embed_draft(
 @triton.jit(do_not_specialize=["stride", "width", "positions", "count"])
 def embed_block(
     inputs: tl.tensor, held: tl.tensor, lengths: tl.tensor, masks: tl.tensor, limits: tl.tensor,
-    embedding: tl.tensor, table: tl.tensor, outputs: tl.tensor, stride: tl.tensor,
-    width: tl.tensor, positions: tl.tensor, count: tl.tensor, scale: tl.tensor,
-    dim: tl.constexpr, has_positions: tl.constexpr, span: tl.constexpr, early: tl.constexpr,
+    where: tl.tensor, embedding: tl.tensor, table: tl.tensor, outputs: tl.tensor,
+    stride: tl.tensor, width: tl.tensor, positions: tl.tensor, count: tl.tensor,
+    scale: tl.tensor, dim: tl.constexpr, has_positions: tl.constexpr, span: tl.constexpr,
+    early: tl.constexpr,
 ) -> None:  # fmt: skip
     """New tokens of each row, which see those before, and masks, which see all.
 
@@ -71,8 +72,9 @@ def embed_block(
         lengths: (rows,) long, the index of the newest one.
         masks: (count, dim), what is fed behind it.
         limits: (rows, width) long, is written: how many slots each vector sees.
-        embedding, table, outputs, scale, span, early: as for :func:`embed_draft`. Behind the masks of a
-            row, outputs are vectors of positions.
+        where: (rows, count) long, is written: the index of each mask in its row.
+        embedding, table, outputs, scale, span, early: as for :func:`embed_draft`. Behind the masks
+            of a row, outputs are vectors of positions.
         stride, width, positions, count, dim: sizes.
     """
     row, number = tl.program_id(0), tl.program_id(1)
@@ -85,9 +87,10 @@ def embed_block(
     token = tl.load(inputs + row * stride + at, mask=is_token, other=0)
     vector = tl.load(embedding + token * dim + unit, mask=within & is_token, other=0.0)
     vector = vector.to(tl.float32) * scale
-    is_mask = within & (mask >= 0) & (mask < count)
-    vector += tl.load(masks + mask * dim + unit, mask=is_mask, other=0.0).to(tl.float32)
+    is_mask = (mask >= 0) & (mask < count)
+    vector += tl.load(masks + mask * dim + unit, mask=within & is_mask, other=0.0).to(tl.float32)
     _write(
         vector, table, at, positions, outputs, row * width + number, dim, has_positions, span
     )  # fmt: skip
     tl.store(limits + row * width + number, tl.where(is_token, at + 1, newest + 1 + count))
+    tl.store(where + row * count + mask, number.to(tl.int64), mask=is_mask)

@@ -45,7 +45,8 @@ class CapturedBlock:
         held = self._state.lengths
         self._rows = lines.held.size(0)
         lines.held[: held.size(0)].copy_(held)
-        lines.held[held.size(0) :].zero_()
+        if held.size(0) < self._rows:
+            lines.held[held.size(0) :].zero_()
 
     def prepare(self, longest: int) -> Hashable:
         """See :class:`.CapturedDraft`."""
@@ -64,7 +65,7 @@ class CapturedBlock:
         states = run_new(drafter.engine, tensors, block.embedded, lines.held, visible, block.limits)
         states = block.at_masks(states)
         draft = self._chosen(states, lines)
-        lines.held.copy_(lines.lengths + 1)
+        torch.add(lines.lengths, 1, out=lines.held)
         return draft
 
     def _chosen(self, states: Tensor, lines: Lines) -> Draft:
@@ -72,7 +73,7 @@ class CapturedBlock:
         drafter, last = self._drafter, lines.newest().squeeze(1)
         if drafter.chain is not None and drafter.confidence <= 0:
             tokens = drafter.chain.best(states, last)
-            return Draft(tokens, torch.full_like(last, self.tokens))
+            return Draft(tokens, lines.all(self.tokens))
         if drafter.chain is not None:
             tokens, scores = drafter.chain.choose(states, last, self._pad)
         else:

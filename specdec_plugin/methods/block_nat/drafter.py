@@ -215,7 +215,8 @@ class NATDrafter(Drafter):
             return None
         last = found.outcome.added
         fed = [length - added + 1 for length, added in zip(rows.host_lengths, last)]
-        self._state.keep(rows.lengths - rows.lengths.new_tensor(last) + 1, max(fed))
+        if not all(found.outcome.ended):
+            self._state.keep(rows.lengths - rows.lengths.new_tensor(last) + 1, max(fed))
         self._fed = dict(zip(rows.order, fed))
         blocks = sum(len(counted) for _, _, counted in found.counts)
         self.statistics.drafter_tokens += sum(fed) - sum(before)
@@ -318,13 +319,13 @@ class NATDrafter(Drafter):
             held: (rows,) tokens that the decoder has been fed.
             new: tokens of the row that has most new ones; no row has more.
         """
-        k = self.length
-        counts = (lengths + 1 - held).unsqueeze(1)  # (rows, 1) new tokens
         fed = None
         if self.causal:
             fed = self.engine.embed_block(inputs, held, lengths, self._masks()[0], new)
         if fed is not None:
-            return Arranged(*fed, (counts + torch.arange(k, device=counts.device)).unsqueeze(2))
+            return Arranged(*fed)
+        k = self.length
+        counts = (lengths + 1 - held).unsqueeze(1)  # (rows, 1) new tokens
         # The widest row decides; behind their masks, others feed undefined values.
         slot = torch.arange(new + k, device=counts.device)
         source = (held.unsqueeze(1) + slot[:new]).clamp(max=inputs.size(1) - 1)
