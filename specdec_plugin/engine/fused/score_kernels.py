@@ -24,6 +24,35 @@ def _weights(
     return matrix, biases
 
 
+@triton.jit
+def _joined(
+    matrix: tl.tensor, biases: tl.tensor, hidden: tl.tensor, symbol: tl.tensor,
+    vocabulary: tl.tensor, factor: tl.tensor, suppressed_id: tl.tensor, top: tl.tensor,
+    total: tl.tensor, best: tl.tensor, choice: tl.tensor,
+) -> tl.tensor:  # fmt: skip
+    """What is known of the scores of some symbols and of more of them.
+
+    Args:
+        matrix, biases: of :func:`_weights`.
+        hidden: (together, 1, block) float32.
+        symbol: (1, lines, 1) more symbols.
+        vocabulary, factor, suppressed_id: see :func:`score_lines`.
+        top, total, best, choice: (together, 1, 1) what is known of those before; see there.
+    """
+    scores = tl.sum(matrix.to(tl.float32) * hidden, 2, keep_dims=True) + biases
+    # PyTorch's products are of the weights' type, and ties are frequent in half precision.
+    scores = scores.to(matrix.dtype).to(tl.float32) * factor
+    scores = tl.where(symbol < vocabulary, scores, float("-inf"))
+    allowed = tl.where(symbol == suppressed_id, float("-inf"), scores)
+    greatest = tl.max(allowed, 1, keep_dims=True)
+    first = tl.min(tl.where(allowed == greatest, symbol, 2**31 - 1), 1, keep_dims=True)
+    choice = tl.where(greatest > best, first, choice)
+    highest = tl.maximum(top, tl.max(scores, 1, keep_dims=True))
+    exponentials = tl.sum(tl.exp(scores - highest), 1, keep_dims=True)
+    total = total * tl.exp(top - highest) + exponentials
+    return highest, total, tl.maximum(best, greatest), choice
+
+
 @triton.jit(do_not_specialize=["vectors", "vocabulary", "parts"])
 def score_lines(
     inputs: tl.tensor, weight: tl.tensor, bias: tl.tensor, tops: tl.tensor, totals: tl.tensor,
@@ -67,23 +96,16 @@ def score_lines(
     total = tl.zeros((together, 1, 1), tl.float32)
     best = tl.full((together, 1, 1), float("-inf"), tl.float32)
     choice = tl.full((together, 1, 1), 2**31 - 1, tl.int32)
-    for group in tl.static_range(groups):
-        if group > 0:
-            symbol += lines
-            matrix, biases = _weights(weight, bias, symbol, column, vocabulary, inner, has_bias)
-        scores = tl.sum(matrix.to(tl.float32) * hidden, 2, keep_dims=True) + biases
-        # PyTorch's products are of the weights' type, and ties are frequent in half precision.
-        scores = scores.to(matrix.dtype).to(tl.float32) * factor
-        scores = tl.where(symbol < vocabulary, scores, float("-inf"))
-        allowed = tl.where(symbol == suppressed_id, float("-inf"), scores)
-        greatest = tl.max(allowed, 1, keep_dims=True)
-        first = tl.min(tl.where(allowed == greatest, symbol, 2**31 - 1), 1, keep_dims=True)
-        choice = tl.where(greatest > best, first, choice)
-        best = tl.maximum(best, greatest)
-        highest = tl.maximum(top, tl.max(scores, 1, keep_dims=True))
-        exponentials = tl.sum(tl.exp(scores - highest), 1, keep_dims=True)
-        total = total * tl.exp(top - highest) + exponentials
-        top = highest
+    top, total, best, choice = _joined(
+        matrix, biases, hidden, symbol, vocabulary, factor, suppressed_id, top, total, best, choice
+    )  # fmt: skip
+    for group in range(1, groups):
+        more = (part * groups + group) * lines + tl.arange(0, lines)[None, :, None]
+        matrix, biases = _weights(weight, bias, more, column, vocabulary, inner, has_bias)
+        top, total, best, choice = _joined(
+            matrix, biases, hidden, more, vocabulary, factor, suppressed_id, top, total, best,
+            choice,
+        )  # fmt: skip
     at = row * parts + part
     tl.store(tops + at, top, mask=there)
     tl.store(totals + at, total, mask=there)
