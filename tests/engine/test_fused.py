@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from specdec_plugin.engine import CachedDecoder, GraphBackend, TorchBackend
 from specdec_plugin.engine.fused.layers import VECTORS, most_vectors
 from specdec_plugin.engine.fused.projection import FusedProjection
-from tests.support.architectures import VOCABULARY, build_model, encode
+from tests.support.architectures import VOCABULARY, build_model, encode, moved
 from tests.support.kernels import run_kernels
 
 pytestmark = pytest.mark.usefixtures("seeded")
@@ -21,14 +21,6 @@ CLOSE = {"atol": 1e-4, "rtol": 1e-4}
 def device(monkeypatch):
     """Where the kernels run."""
     return run_kernels(monkeypatch)
-
-
-def moved(encoded, device):
-    """An encoder's output on a device."""
-    return {
-        key: [each.to(device) for each in value] if isinstance(value, list) else value
-        for key, value in encoded.items()
-    }
 
 
 @pytest.fixture(params=["post-norm", "pre-norm", "embedded"])

@@ -72,6 +72,14 @@ def random_tokens(rows: int, length: int) -> torch.Tensor:
     return tokens
 
 
+def moved(encoded: Any, device: torch.device) -> Any:
+    """An encoder's output on a device."""
+    return {
+        key: [each.to(device) for each in value] if isinstance(value, list) else value
+        for key, value in encoded.items()
+    }
+
+
 def encode(model: Any, lengths: Any = (7, 5, 4)) -> Any:
     """The encoder's output for random left-padded sources; LSTMs want the longest first."""
     source = torch.randint(4, VOCABULARY, (len(lengths), max(lengths)))

@@ -1,6 +1,6 @@
 """The layers of a decoder that is fed few vectors, in eight kernels each, for CUDA devices."""
 
-from typing import Any, NamedTuple, Optional, Sequence, Union
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
 
 import torch
 from torch import Tensor
@@ -106,6 +106,7 @@ class FusedLayers:
 
         self._kernels: Any = layer_kernels
         self._layers, self._final = layers, final
+        self._options = launch_options(layers[0].own_in.weight.device)
         _, together = _TOGETHER
         self.most = min(
             most_vectors(each.weight, together)
@@ -146,7 +147,7 @@ class FusedLayers:
         """
         shape = hidden.shape[:2]
         limits = None if limits is None else limits.contiguous()
-        flow = _Flow(self._kernels, hidden.flatten(0, 1).contiguous())
+        flow = _Flow(self._kernels, self._options, hidden.flatten(0, 1).contiguous())
         with torch.cuda.device_of(hidden):  # Triton launches on the current device.
             for index, layer in enumerate(self._layers):
                 flow.enter(layer.own_in, layer.own_norm, layer.norm_first)
@@ -186,12 +187,12 @@ class _Flow:
 
     Args:
         kernels: the module of them.
+        options: of their launches.
         hidden: (vectors, dim); not changed.
     """
 
-    def __init__(self, kernels: Any, hidden: Tensor) -> None:
-        self._kernels, self._hidden = kernels, hidden
-        self._options = launch_options(hidden.device)
+    def __init__(self, kernels: Any, options: Mapping[str, Any], hidden: Tensor) -> None:
+        self._kernels, self._options, self._hidden = kernels, options, hidden
         self._inner = hidden
         self._pending: Optional[Norm] = None  # of what ``_hidden`` is before it
         self._next: Optional[Norm] = None

@@ -59,6 +59,7 @@ class FusedProjection:
 
         self._kernels: Any = score_kernels
         self._weight, self._bias = weight.contiguous(), bias
+        self._options = launch_options(weight.device)
         self.most = most_vectors(weight, _TOGETHER, _READ)
 
     def best(self, states: Tensor, temperature: float, suppressed_id: int) -> Tuple[Tensor, Tensor]:
@@ -99,7 +100,7 @@ class FusedProjection:
                 together,
                 block,
                 num_warps=max(1, block // _LONGEST),
-                **launch_options(states.device),
+                **self._options,
             )
         return combined(tops, totals, bests, choices, vocabulary)[:2]
 
