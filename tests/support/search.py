@@ -12,11 +12,13 @@ from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import TorchBackend, build_engine
 
 from . import tiny
+from .known import once
 
 SYMBOLS = tiny.dictionary()
 MODELS = [tiny.model(seed) for seed in range(3)]
 
 
+@once
 def reference(models, sample, prefix=None, **options):
     """fairseq's hypotheses with beam 1."""
     generator = SequenceGenerator(models, SYMBOLS, beam_size=1, **options)
