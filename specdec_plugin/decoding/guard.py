@@ -43,6 +43,10 @@ _HELD_UP = 8.0
 _CLEARLY = 0.95
 #: Iterations between two looks where a question makes the host wait for a device.
 _PATIENT = 64
+#: Iterations until a trial is looked at first and until it is looked at again, at least, where the
+#: host has to wait. The wait counts, too: a single iteration would tell nothing of many, and the
+#: first look can tell only whether drafts are out of the question.
+_FIRST, _SECOND = 2, 16
 #: Stands for the longest draft; see :meth:`Gate.way`.
 LONGEST = 1 << 30
 
@@ -404,27 +408,29 @@ class Guard:
     def _settled_for(self, bucket: _Bucket) -> int:
         """Iterations of the settled way until it is looked at again."""
         if not self._warm:
-            return 1
-        if bucket.ways[bucket.settled].iterations < _LEAST:
-            return _LEAST
-        return _PATIENT if self._patient else _LONG
+            return _FIRST if self._patient else 1
+        if self._patient:
+            return _PATIENT
+        return _LEAST if bucket.ways[bucket.settled].iterations < _LEAST else _LONG
 
     def _until_look(self, bucket: _Bucket, trial: _Trial) -> int:
         """Iterations of a trial until it is looked at again: no more than it can afford."""
-        if bucket.number > 0:
+        if bucket.number > 0 and not self._patient:
             return 1
+        least = 1
+        if self._patient:
+            least = _SECOND if trial.iterations > 0 else _FIRST
         settled, tried = bucket.ways[bucket.settled], bucket.ways[trial.way]
         if self._patient and tried.iterations >= _LEAST:
             most, each = _PATIENT, _loss(tried, settled) / tried.iterations
         elif trial.iterations > 0:
-            most = max(1, min(_TRIED, trial.iterations, bucket.burst - trial.iterations))
+            most = min(_TRIED, trial.iterations, bucket.burst - trial.iterations)
             each = trial.loss(settled) / trial.iterations
         else:
-            return 1
-        if each <= 0:
-            return most
-        affordable = (self._allowance(bucket) - trial.loss(settled)) / each
-        return max(1, min(most, int(affordable)))
+            return least
+        if each > 0:
+            most = min(most, int((self._allowance(bucket) - trial.loss(settled)) / each))
+        return max(least, most)
 
     def _find(self, rows: int) -> _Bucket:
         number = (rows - 1).bit_length()

@@ -21,9 +21,11 @@ class World:
     Args:
         cost: seconds of an iteration, by way.
         brings: tokens a row that it adds, by way.
+        dear: seconds of a question, where one iteration follows and where more do.
     """
 
-    def __init__(self, cost, brings=(1, 1), lengths=1, promising=1, patient=False):
+    def __init__(self, cost, brings=(1, 1), lengths=1, promising=1, patient=False, dear=(0.0, 0.0)):
+        self.dear = dear
         self.cost, self.brings = list(cost), list(brings)
         self.now, self.tokens, self.lost = 0.0, 0, 0.0
         self.ways, self.held_up = [], None
@@ -48,6 +50,7 @@ class World:
                 self.questions += 1
                 way = min(self.guard.way(rows, self.tokens), len(self.cost) - 1)
                 unasked = self.guard.ahead() if ahead else 0
+                self.now += self.dear[unasked > 0]
             self.ways.append(way)
             self.now += self.cost[way] + 1000 * (len(self.ways) == self.held_up)
             added = min(self.brings[way], length - done)
@@ -98,6 +101,19 @@ def test_patient_trials_lose_little(cost, brings, length):
     unsettled = max(world.pace(0) - world.pace(1), 0) * 4 * length  # before the first trial
     cut = cost * len(world.ways) * brings / length if world.pace(1) < world.pace(0) else 0
     assert world.lost <= SHARE * busy + GRACE + 64 + max(cost, 1) * 3 + unsettled + cut
+
+
+@pytest.mark.parametrize("rows", [1, 32])
+@pytest.mark.parametrize("cost, brings", [(15.8, 13), (2.4, 5), (2.4, 1), (0.7, 1)])
+def test_a_device_that_works_ahead_is_measured_while_it_does(rows, cost, brings):
+    """A single iteration waits for it, and takes many times as long. Costs are those of a GPU."""
+    world = World((1.0, cost), (1, brings), promising=64, patient=True, dear=(5.0, 3.0))
+    for _ in range(100):
+        world.decode(40, rows, ahead=True)
+    faster = int(cost < brings)
+    assert world.share(faster, 500) > 0.9
+    alone = (40 + 3.0) * 100 if not faster else (40 * cost / brings + 3.0) * 100
+    assert world.now - 100 < 1.05 * alone
 
 
 @pytest.mark.parametrize("rows", [1, 40])
