@@ -15,7 +15,9 @@ def test_the_readme_has_the_present_table():
     assert readme_results.with_table(readme) == readme
 
 
-@pytest.mark.parametrize(("page", "tables"), zip(readme_results.PAGES, (1, 8, 1, 3), strict=True))
+@pytest.mark.parametrize(
+    ("page", "tables"), list(zip(readme_results.PAGES, (1, 8, 1, 3), strict=True))
+)
 def test_the_pages_have_the_present_tables(page, tables):
     text = page.read_text("utf-8")
     assert readme_results.with_made_tables(text) == text
