@@ -254,8 +254,9 @@ class _Run:
                     queued += 1
                     continue
             self._look()
-        while len(host) > 0:
+        while len(host) > 0 and self._left > 0:
             self._look()
+        host.clear()  # iterations after the end of the last row
         return self._finish()
 
     def _likely(self) -> bool:
@@ -320,16 +321,18 @@ class _Run:
             self._idle[number] += row[ADDED] == 0
 
     def _finish(self) -> Repeated:
-        """Let the rows have what was done. The host waits once more for all iterations."""
+        """Let the rows have what was done."""
         rows = self._rows
         # Of each row its last iteration before it ended.
         last = [next(row for row in reversed(each) if row[ADDED]) for each in zip(*self._counts)]
+        ended = [sum(each) for each in zip(*map(_ended, self._counts))]
         self._lines.write(rows, self._longest)
-        begun, tokens = rows.host_lengths, rows.inputs.tolist()
-        added = [line[begin + 1 :] for line, begin in zip(tokens, begun)]
+        added: Sequence[Sequence[int]] = ()
+        if not all(ended):  # Drafters may ask for the tokens. The host waits for all iterations.
+            begun, tokens = rows.host_lengths, rows.inputs.tolist()
+            added = [line[begin + 1 :] for line, begin in zip(tokens, begun)]
         rows.sync_lengths([row[LENGTH] for row in last], added, len(self._counts))
         drafted, kept, new = ([row[column] for row in last] for column in _COUNTED)
-        ended = [sum(each) for each in zip(*map(_ended, self._counts))]
         if ended == [1]:
             self._iterations.ratio.see(last[0][LENGTH], self._iterations.verifier.source_length)
         outcome = Outcome(drafted, kept, new, ended, idle=self._idle)

@@ -45,8 +45,7 @@ class Lines:
 
     def read(self, rows: Rows) -> None:
         """Continue with rows."""
-        while len(self.host) > 0:  # of a run that was interrupted
-            self.host.pop()
+        self.host.clear()  # of a run that was interrupted
         count, chosen = rows.size, rows.longest
         self.inputs[:count, : chosen + 1].copy_(rows.inputs[:, : chosen + 1])
         if chosen > 0:

@@ -11,6 +11,7 @@ from specdec_plugin.decoding import captured_iterations, native_verification
 from specdec_plugin.decoding.acceptance import MinBlock, TopBeta
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.guard import FixedGate
+from specdec_plugin.decoding.lines import ADDED
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.sampling import Settings
 from specdec_plugin.decoding.statistics import Statistics
@@ -205,17 +206,23 @@ def test_an_interrupted_run_leaves_nothing_unread(monkeypatch):
 )
 def test_what_follows_an_end_is_rarely_computed(monkeypatch, make, share, least, most):
     """A step too many costs little, and a draft too many only follows a long row."""
-    runs, finish = [], captured_iterations._Run._finish
+    queued, used, begin = [], [], captured_iterations._Run._queue
+    finish = captured_iterations._Run._finish
 
-    def noted(self):
-        runs.append(self)
+    def begun(self):
+        queued.append(1)
+        begin(self)
+
+    def finished(self):
+        used.extend(table[0][ADDED] > 0 for table in self._counts)
         return finish(self)
 
-    monkeypatch.setattr(captured_iterations._Run, "_finish", noted)
+    monkeypatch.setattr(captured_iterations._Run, "_queue", begun)
+    monkeypatch.setattr(captured_iterations._Run, "_finish", finished)
     monkeypatch.setattr(captured_iterations, "_UNENDED", share)
     samples = [tiny.sample([40], seed) for seed in range(4)]
     decode(make, 63, samples, max_len=60, backend=GraphBackend())
-    assert least <= sum(sum(run._idle) for run in runs) <= most
+    assert least <= len(queued) - sum(used) <= most
 
 
 def test_how_long_a_row_will_be_is_learned():

@@ -36,6 +36,10 @@ class Tables:
         """How many copies are unread."""
         return len(self._unread)
 
+    def clear(self) -> None:
+        """Forget the copies that are unread; nobody waits for them."""
+        self._unread.clear()
+
     def push(self, table: Tensor) -> None:
         """Enqueue a copy on the current stream, which nobody waits for.
 

@@ -31,6 +31,16 @@ def test_too_many_and_too_few():
         tables.pop()
 
 
+def test_what_is_unread_can_be_forgotten():
+    tables = Tables(torch.zeros(1), 2)
+    for number in (1.0, 2.0):
+        tables.push(torch.tensor([number]))
+    tables.clear()
+    assert len(tables) == 0
+    tables.push(torch.tensor([3.0]))
+    assert tables.pop().item() == 3
+
+
 class Event:
     """Stands for an event of CUDA; notes who waited."""
 
