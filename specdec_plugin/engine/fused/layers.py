@@ -23,8 +23,10 @@ _DIM, _INNER = 1024, 4096
 _ALONE, _TOGETHER = (2, 1), (4, 2)
 #: The most numbers of the weights that a warp reads.
 _NUMBERS = 4096
-#: Numbers of keys that are read at a time, and the warps that read them: of a cache, of a source.
-_CACHED, _SOURCE = (2048, 1), (4096, 2)
+#: Numbers of keys that are read at a time: of a cache, of a source.
+_CACHED, _SOURCE = 2048, 4096
+#: The most numbers of keys of a warp. Of more, the compiler reads some after others.
+_KEYS = 2560
 
 
 class Split(NamedTuple):
@@ -274,8 +276,9 @@ class _Flow:
         outputs = self._inner.new_empty(rows * new, heads * size)
         held, limits, mask, capacity, source, beams = None, None, None, 0, 0, 1
         own = isinstance(seen, _Own)
-        numbers, warps = _CACHED if own else _SOURCE
-        span = power(size)
+        span, fresh = power(size), power(new) if own else 1
+        block = max(1, (_CACHED if own else _SOURCE) // span)
+        keys = (block + fresh if own else block) * span
         if isinstance(seen, _Own):
             held, limits, pair = seen
             capacity = pair.size(2)
@@ -300,9 +303,9 @@ class _Flow:
             own,
             limits is not None,
             span,
-            max(1, numbers // span),
-            power(new) if own else 1,
-            num_warps=warps,
+            block,
+            fresh,
+            num_warps=power(-(-keys // _KEYS)),
             **self._options,
         )
         self._inner = outputs
