@@ -2,7 +2,7 @@
 
 import functools
 import logging
-from typing import Any, Dict
+from typing import Any, Dict, List
 
 import torch
 
@@ -12,8 +12,8 @@ logger = logging.getLogger(__name__)
 
 #: The first devices that can: Hopper's.
 _CAPABILITY = (9, 0)
-#: Kernels of the trial.
-_TRIED = 3
+#: Graphs of trials: one that is freed while another thread captures would end that capture.
+_KEPT: List[Any] = []
 
 
 @functools.cache
@@ -36,17 +36,29 @@ def launch_options(device: torch.device) -> Dict[str, Any]:
     return {"early": False}
 
 
+@torch.inference_mode(False)
+@torch.no_grad()
 def _works(device: torch.device) -> bool:
-    """Whether early launches work in a graph, too."""
+    """Whether early launches work in a graph, beside PyTorch's kernels and copies."""
     from .early_kernels import add_one
 
-    number, graphs = torch.zeros(1, device=device), Graphs(device)
+    graphs = Graphs(device)
+    number, copied = (torch.zeros(1, device=device) for _ in range(2))
+
+    def add(*numbers: torch.Tensor) -> None:
+        with torch.cuda.device(device):  # Triton launches on the current device.
+            for each in numbers:
+                add_one[(1,)](each, early=True, launch_pdl=True, num_warps=1)
 
     def work() -> None:
-        with torch.cuda.device(device):
-            for _ in range(_TRIED):
-                add_one[(1,)](number, early=True, launch_pdl=True, num_warps=1)
+        add(number, number, number)
+        copied.copy_(number)
+        add(copied)
+        copied.mul_(2)
+        add(copied)
 
     graphs.run(work)
-    graphs.replay(graphs.record(work))
-    return int(number) == 2 * _TRIED
+    graph = graphs.record(work)
+    graphs.replay(graph)
+    _KEPT.append((graphs, graph))
+    return [float(number), float(copied)] == [6.0, 15.0]
