@@ -14,7 +14,7 @@ from torch import Tensor
 from ..engine import CachedDecoder
 from ..engine.graphs.capture import Replayed
 from ..engine.graphs.layers import run_new
-from ..engine.graphs.tensors import GRAIN, StaticTensors, rounded
+from ..engine.graphs.tensors import StaticTensors, rounded
 from .acceptance import Emission, Rule, judge, judge_best
 from .constraints import Constraints
 from .judge_cuda import judge_on
@@ -29,6 +29,9 @@ _UNENDED = 0.95
 #: How much each sentence outweighs the one before it in a :class:`_Ratio`, and what that begins
 #: with.
 _FADING, _BEGIN = 0.95, 20.0
+#: An iteration is prepared for rows of so many more tokens than they may have, so that it serves
+#: those behind it. With more, attention would look at many slots without entries.
+_FURTHER = 32
 _COUNTED = DRAFTED, KEPT, ADDED
 
 
@@ -287,7 +290,7 @@ class _Run:
         if ready is not None and bound <= ready.bound and early == ready.early:
             return
         iterations, lines, drafter = self._iterations, self._lines, self._drafter
-        bound = min(limit, -(-bound // GRAIN) * GRAIN)
+        bound = min(limit, bound + _FURTHER)
         tensors, visible = self._with_room(bound)
         depends: Hashable = None if drafter is None else drafter.prepare(bound)
         vectors = lines.lengths.size(0) * self._width
