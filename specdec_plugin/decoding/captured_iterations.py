@@ -14,7 +14,7 @@ from torch import Tensor
 from ..engine import CachedDecoder
 from ..engine.graphs.capture import Replayed
 from ..engine.graphs.layers import run_new
-from ..engine.graphs.tensors import StaticTensors, rounded
+from ..engine.graphs.tensors import GRAIN, StaticTensors, rounded
 from .acceptance import Emission, Rule, judge, judge_best
 from .constraints import Constraints
 from .judge_cuda import judge_on
@@ -23,15 +23,12 @@ from .native_verification import Repeated
 from .state import Draft, Outcome, Rows
 from .verifier import Verifier
 
-#: A row is likely to end when it has this share of the tokens that its source lets expect. The
-#: share was chosen on 300 sentences, by what waits and iterations too many would cost on a GPU.
+#: A row is taken not to have ended while it has at most this share of the tokens that its source
+#: lets expect. The share was chosen on 300 sentences, by what waits and iterations too many would
+#: cost on a GPU.
 _UNENDED = 0.95
-#: How much each sentence outweighs the one before it in a :class:`_Ratio`, and what that begins
-#: with.
+#: What a sentence counts in a :class:`_Ratio` beside the next one, and what that begins with.
 _FADING, _BEGIN = 0.95, 20.0
-#: An iteration is prepared for rows of so many more tokens than they may have, so that it serves
-#: those behind it. With more, attention would look at many slots without entries.
-_FURTHER = 32
 _COUNTED = DRAFTED, KEPT, ADDED
 
 
@@ -61,10 +58,10 @@ class CapturedDraft(Protocol):
 
 
 class _Ratio:
-    """Tokens for each symbol of their sources, in the sentences before.
+    """How many tokens a sentence has for each symbol of its source, by those before.
 
     Attributes:
-        value: the same.
+        value: the ratio.
     """
 
     def __init__(self) -> None:
@@ -88,7 +85,7 @@ class CapturedIterations:
     Attributes:
         verifier: the same.
         engine: its decoder.
-        ratio: tokens for each symbol of their sources.
+        ratio: see :class:`_Ratio`.
     """
 
     def __init__(self, verifier: Verifier, rule: Rule) -> None:
@@ -96,6 +93,10 @@ class CapturedIterations:
         assert isinstance(engine, CachedDecoder)
         self.verifier, self.engine, self._rule = verifier, engine, rule
         self._judge = judge_on(engine.device)
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget the sentences before."""
         self.ratio = _Ratio()
 
     def fits(self, rows: Rows) -> bool:
@@ -290,7 +291,8 @@ class _Run:
         if ready is not None and bound <= ready.bound and early == ready.early:
             return
         iterations, lines, drafter = self._iterations, self._lines, self._drafter
-        bound = min(limit, bound + _FURTHER)
+        # Those behind it, which look at no more slots, need nothing else.
+        bound = min(limit, rounded(bound + self._width, GRAIN) - self._width)
         tensors, visible = self._with_room(bound)
         depends: Hashable = None if drafter is None else drafter.prepare(bound)
         vectors = lines.lengths.size(0) * self._width
@@ -336,8 +338,9 @@ class _Run:
             added = [line[begin + 1 :] for line, begin in zip(tokens, begun)]
         rows.sync_lengths([row[LENGTH] for row in last], added, len(self._counts))
         drafted, kept, new = ([row[column] for row in last] for column in _COUNTED)
-        if ended == [1]:
-            self._iterations.ratio.see(last[0][LENGTH], self._iterations.verifier.source_length)
+        verifier = self._iterations.verifier
+        if ended == [1] and verifier.sentences == 1:  # else the source may be another one's
+            self._iterations.ratio.see(last[0][LENGTH], verifier.source_length)
         outcome = Outcome(drafted, kept, new, ended, idle=self._idle)
         return Repeated([_living(table) for table in self._counts], outcome)
 

@@ -245,7 +245,8 @@ class Guard:
 
     A change of the way waits for a batch, for another number of rows, or for 32 iterations (64 of a
     patient guard), because a drafter has to read the source before it drafts. The first trial of
-    drafts waits for two iterations only. Drafts that lose end when they are looked at.
+    drafts waits for two iterations only, or with a patient guard for a sentence. Drafts that lose
+    end when they are looked at.
 
     Args:
         promising: rows up to which drafts are tried at once. Beyond it, the first trial waits until

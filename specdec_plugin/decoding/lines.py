@@ -35,6 +35,7 @@ class Lines:
 
     def __init__(self, tensors: StaticTensors, rows: int) -> None:
         lengths, width = tensors.lengths, tensors.sizes.capacity + 1
+        self._graphs = tensors.graphs
         self.inputs = lengths.new_zeros(rows, width)
         self.scores = torch.zeros(rows, width, device=lengths.device)
         self.lengths, self.alive = lengths.new_zeros(rows), lengths.new_zeros(rows)
@@ -46,6 +47,7 @@ class Lines:
     def read(self, rows: Rows) -> None:
         """Continue with rows."""
         self.host.clear()  # of a run that was interrupted
+        self._graphs.follow()
         count, chosen = rows.size, rows.longest
         self.inputs[:count, : chosen + 1].copy_(rows.inputs[:, : chosen + 1])
         if chosen > 0:

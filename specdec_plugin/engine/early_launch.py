@@ -10,8 +10,10 @@ from .graphs.capture import Graphs
 
 logger = logging.getLogger(__name__)
 
-#: The first devices that can: Hopper's.
-_CAPABILITY = (9, 0)
+#: Generations of devices that can, also in graphs: Hopper's, and its successors' for servers.
+_MAJORS = (9, 10)
+#: The first version of CUDA whose driver captures such launches.
+_DRIVER = 12030
 #: Graphs of trials: one that is freed while another thread captures would end that capture.
 _KEPT: List[Any] = []
 
@@ -28,9 +30,13 @@ def launch_options(device: torch.device) -> Dict[str, Any]:
     if device.type != "cuda" or torch.version.hip is not None:
         return {"early": False}
     try:
-        capable = torch.cuda.get_device_capability(device) >= _CAPABILITY
-        if capable and _works(device):
-            return {"early": True, "launch_pdl": True}
+        major, _ = torch.cuda.get_device_capability(device)
+        # A capture that fails leaves PyTorch's memory in disorder, so it is not tried in vain.
+        driver = vars(torch._C)["_cuda_getDriverVersion"]  # PyTorch for CPUs has none.
+        if major in _MAJORS and driver() >= _DRIVER:
+            if _works(device):
+                return {"early": True, "launch_pdl": True}
+            logger.debug("Kernels that are launched early give wrong results")
     except Exception as error:  # an older Triton, CUDA or driver
         logger.debug("Kernels are launched one after another, because %s", error)
     return {"early": False}
@@ -43,6 +49,7 @@ def _works(device: torch.device) -> bool:
     from .early_kernels import add_one
 
     graphs = Graphs(device)
+    _KEPT.append(graphs)
     number, copied = (torch.zeros(1, device=device) for _ in range(2))
 
     def add(*numbers: torch.Tensor) -> None:
@@ -59,6 +66,6 @@ def _works(device: torch.device) -> bool:
 
     graphs.run(work)
     graph = graphs.record(work)
+    _KEPT.append(graph)
     graphs.replay(graph)
-    _KEPT.append((graphs, graph))
     return [float(number), float(copied)] == [6.0, 15.0]

@@ -233,6 +233,22 @@ def test_how_long_a_row_will_be_is_learned():
     assert ratio.value == pytest.approx(3, abs=0.01)
 
 
+def test_a_ratio_is_of_sentences_alone_and_can_be_forgotten():
+    statistics = Statistics()
+    engine = build_engine(MODELS[0], backend=GraphBackend())
+    step = VerifiedStep(Verifier([engine], statistics), TopBeta())
+    loop = DecodingLoop(None, step, statistics)
+    lengths = Lengths(max_len_b=60, max_positions=61)
+    generator = ParallelGenerator([MODELS[0]], SYMBOLS, loop, statistics, lengths)
+    generator.generate([MODELS[0]], tiny.sample([5, 3], 1))
+    assert step._captured.ratio.value == 1
+    for seed in range(6):
+        generator.generate([MODELS[0]], tiny.sample([5], seed))
+    assert step._captured.ratio.value != 1
+    generator.forget()
+    assert step._captured.ratio.value == 1
+
+
 @pytest.mark.parametrize("make", [trained, rounded, solver, heads, nobody])
 def test_samples_are_the_same(make):
     """Noise belongs to positions, which rise within a call."""

@@ -1,5 +1,9 @@
 """When kernels are launched early. What the launches do needs a GPU: tests/gpu."""
 
+import importlib
+import sys
+import types
+
 import pytest
 import torch
 
@@ -10,37 +14,65 @@ LATE, EARLY = {"early": False}, {"early": True, "launch_pdl": True}
 options = early_launch.launch_options.__wrapped__
 
 
-def test_nothing_is_launched_early_on_a_cpu():
+@pytest.fixture
+def hopper(monkeypatch):
+    """A device that can launch kernels early, with a driver that can capture such launches."""
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 12030, raising=False)
+    monkeypatch.setattr(early_launch, "_works", lambda device: True)
+    return monkeypatch
+
+
+def test_nothing_is_launched_early_on_a_cpu(hopper):
     assert options(torch.device("cpu")) == LATE
 
 
-@pytest.mark.parametrize(
-    "capability, works, expected",
-    [((9, 0), True, EARLY), ((12, 0), True, EARLY), ((8, 9), True, LATE), ((9, 0), False, LATE)],
-)
-def test_a_trial_decides(monkeypatch, capability, works, expected):
-    monkeypatch.setattr(torch.version, "hip", None)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-    monkeypatch.setattr(early_launch, "_works", lambda device: works)
-    assert options(GPU) == expected
+def test_a_trial_decides(hopper):
+    assert options(GPU) == EARLY
+    hopper.setattr(early_launch, "_works", lambda device: False)
+    assert options(GPU) == LATE
 
 
-def test_other_makers_devices_look_alike(monkeypatch):
+@pytest.mark.parametrize("capability", [(8, 9), (12, 0)])
+def test_older_devices_and_those_that_capture_none_are_not_tried(hopper, capability):
+    hopper.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    assert options(GPU) == LATE
+
+
+def test_older_drivers_are_not_tried(hopper):
+    hopper.setattr(torch._C, "_cuda_getDriverVersion", lambda: 12020)
+    assert options(GPU) == LATE
+
+
+def test_pytorch_for_cpus_asks_no_driver(hopper):
+    hopper.delattr(torch._C, "_cuda_getDriverVersion")
+    assert options(GPU) == LATE
+
+
+def test_other_makers_devices_look_alike(hopper):
     """PyTorch calls those of AMD cuda, too."""
-    monkeypatch.setattr(torch.version, "hip", "7.0")
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 4))
-    monkeypatch.setattr(early_launch, "_works", lambda device: True)
+    hopper.setattr(torch.version, "hip", "7.0")
     assert options(GPU) == LATE
 
 
 @pytest.mark.parametrize("error", [ImportError, RuntimeError, TypeError])
-def test_an_error_is_no_crash(monkeypatch, error):
+def test_an_error_is_no_crash(hopper, error):
     """An older Triton, CUDA or driver."""
 
     def broken(device):
         raise error("no such launch")
 
-    monkeypatch.setattr(torch.version, "hip", None)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr(early_launch, "_works", broken)
+    hopper.setattr(early_launch, "_works", broken)
     assert options(GPU) == LATE
+
+
+def test_kernels_compile_with_an_older_triton(monkeypatch):
+    """Which knows no such launches, and looks at all names of a kernel."""
+    pytest.importorskip("triton", reason="Triton is not installed")
+    name = "specdec_plugin.engine.early_kernels"
+    monkeypatch.setitem(sys.modules, "triton.language.extra.cuda", types.ModuleType("cuda"))
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    found = importlib.import_module(name)
+    monkeypatch.delitem(sys.modules, name)
+    assert found.gdc_wait.fn.__module__ == name

@@ -81,6 +81,17 @@ def test_queries_see_what_they_may(both, device):
 
 
 @torch.no_grad()
+def test_what_is_not_seen_may_be_infinite(both, device):
+    """As drafted tokens in half precision may be."""
+    ours, state = both[0]
+    vectors = torch.randn(3, 5, 24, device=device)
+    expected = ours.forward(state, vectors).clone()
+    vectors[:, 3:] = torch.inf
+    found = ours.forward(state, vectors)
+    torch.testing.assert_close(found[:, :3], expected[:, :3], **CLOSE)
+
+
+@torch.no_grad()
 def test_beams_share_the_source(both, device):
     for _, state in both[1:]:
         state.fork(torch.tensor([0, 0, 1, 1, 2, 2], device=device), torch.arange(6, device=device))

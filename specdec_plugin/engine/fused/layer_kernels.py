@@ -205,7 +205,11 @@ def attend(
         new_values = tl.load(where + 2 * width, mask=read, other=0.0)
         own_key = tl.load(begin + vector * stride + width, mask=part, other=0.0)
         own_value = tl.load(begin + vector * stride + 2 * width, mask=part, other=0.0)
-        unseen = tl.where(number < limit - end, 0.0, float("-inf"))
+        visible = (number < limit - end) & (number < new)
+        # What is not to be seen may be infinite, so that no weight makes it 0.
+        new_keys = tl.where(visible[:, None], new_keys, 0.0)
+        new_values = tl.where(visible[:, None], new_values, 0.0)
+        unseen = tl.where(visible, 0.0, float("-inf"))
         at = ((row * capacity + slot) * heads + head) * size + unit
         end = tl.minimum(end, limit)
         origin, step = row * capacity * width + head * size, width

@@ -81,10 +81,17 @@ def fused_layers(layers: Sequence[DecoderLayer], final: Optional[Norm]) -> "Opti
 
 
 def _fits(layer: DecoderLayer) -> bool:
-    """Whether a layer has the kernels' activation, and is not too wide."""
+    """Whether a layer has the kernels' activation, is not too wide, and needs no copies.
+
+    Kernels read weights before they wait for others, so that no copy may be made for them. The
+    weights of an interpreter on a CPU may be transposed.
+    """
     feed = layer.feed_forward
     dim, inner = feed.outer.weight.shape
-    return feed.activation is torch.relu_ and dim <= _DIM and inner <= _INNER
+    within = feed.activation is torch.relu_ and dim <= _DIM and inner <= _INNER
+    linears = (layer.own_in, layer.own_out, layer.source_in, layer.source_out)
+    weights = [each.weight for each in (*linears, feed.inner, feed.outer)]
+    return within and all(each.is_contiguous() or each.device.type == "cpu" for each in weights)
 
 
 class FusedLayers:
@@ -117,12 +124,15 @@ class FusedLayers:
         )
 
     def attempt(self) -> None:
-        """Run each kernel once, with a single vector and with more of them."""
+        """Run each kernel once, with a single vector and with more of them, and with most."""
         layer = self._layers[0]
         weight = layer.own_in.weight
         shape = Shape(len(self._layers), layer.heads, layer.head_dim, weight.dtype, weight.device)
         tensors = StaticTensors(Sizes.of(2, 1, GRAIN, GRAIN), shape, Graphs.of(weight.device))
-        for rows, new, limited in ((1, 1, False), (2, 1, False), (2, 2, True)):
+        trials = [(1, 1, False), (2, 1, False), (2, 2, True)]
+        if weight.device.type == "cuda":  # An interpreter takes half a minute for so many.
+            trials += [(1, self.most, limited) for limited in (False, True)]
+        for rows, new, limited in trials:
             held = tensors.lengths[:rows]
             limits = held.unsqueeze(1) + tensors.slots[:new] + 1 if limited else None
             self.run(weight.new_zeros(rows, new, weight.size(1)), held, limits, tensors)

@@ -63,11 +63,20 @@ class Graphs:
     def replay(self, graph: Any) -> None:
         """Replay a graph on the current stream, behind other graphs: they share memory."""
         with self._order:
-            current = torch.cuda.current_stream(self.device)
-            if self._last is not None and current != self._last:
-                current.wait_stream(self._last)
+            self._follow()
             graph.replay()
-            self._last = current
+            self._last = torch.cuda.current_stream(self.device)
+
+    def follow(self) -> None:
+        """Let the current stream wait for all replays: what comes next changes what they read."""
+        with self._order:
+            self._follow()
+
+    def _follow(self) -> None:
+        if self._last is not None:
+            current = torch.cuda.current_stream(self.device)
+            if current != self._last:
+                current.wait_stream(self._last)
 
     def record(self, work: Callable[[], None]) -> Any:
         """The graph of ``work``, which :meth:`run` has run before. Nothing is computed.

@@ -44,6 +44,7 @@ class StaticSource:
             padding: (rows, src), true where padded; None: nowhere.
         """
         rows, source, _ = encoded.shape
+        tensors.graphs.follow()
         self._encoded[:rows, :source].copy_(encoded)
         self._padded.fill_(True)
         mine = self._padded[:rows, :source]
