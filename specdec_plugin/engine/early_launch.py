@@ -31,7 +31,7 @@ def launch_options(device: torch.device) -> Dict[str, Any]:
         return {"early": False}
     try:
         major, _ = torch.cuda.get_device_capability(device)
-        # A capture that fails leaves PyTorch's memory in disorder, so it is not tried in vain.
+        # A failed capture leaves PyTorch's allocator inconsistent: older drivers are not tried.
         driver = vars(torch._C)["_cuda_getDriverVersion"]  # PyTorch for CPUs has none.
         if major in _MAJORS and driver() >= _DRIVER:
             if _works(device):
