@@ -2,6 +2,7 @@
 
 from typing import Optional, Tuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -171,7 +172,14 @@ class KVCache:
         shape = list(self.store.shape)
         shape[3] = max(needed, 2 * self.capacity)
         grown = self._make(shape, dtype=self.store.dtype, device=self.store.device)
-        grown.narrow(3, 0, self.capacity).copy_(self.store)
+        valid = min(self.longest, self.capacity)
+        kept, into = (each.narrow(3, 0, valid) for each in (self.store, grown))
+        if self.for_kernels:
+            # PyTorch would share a large copy between threads of its own. Such a thread keeps a
+            # processor busy for milliseconds, and the kernels' threads wait for it.
+            np.copyto(into.numpy(), kept.numpy())
+        else:
+            into.copy_(kept)
         self.store = grown
         if self.ancestors is not None:
             own = torch.arange(shape[2]) if self.row_index is None else self.row_index
