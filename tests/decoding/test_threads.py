@@ -37,10 +37,10 @@ def threads_again():
     torch.set_num_threads(before)
 
 
-def decoder(way, sample=SAMPLE, **arguments):
+def decoder(way, sample=SAMPLE, options=None, **arguments):
     """Decodes a sample: tokens by sentence."""
     model = methods.verifier(way, **arguments)
-    ours = methods.generator(way, model, NativeBackend())
+    ours = methods.generator(way, model, NativeBackend(), options)
 
     def decode():
         return [rows[0]["tokens"].tolist() for rows in ours.generate([model], sample)]
@@ -119,6 +119,20 @@ def test_large_batch_after_a_fork(way):
     torch.ones(300, 300) @ torch.ones(300, 300)
     decode = decoder(way, sample=tiny.sample(lengths), encoder_embed_dim=96, decoder_embed_dim=96)
     expected = decode()
+    assert in_a_fork(lambda: decode() == expected)
+
+
+@forks
+@pytest.mark.parametrize("way", WAYS)
+def test_long_output_after_a_fork(way):
+    """The cache grows behind 256 tokens: no thread of PyTorch may copy it."""
+    torch.set_num_threads(2)
+    torch.ones(300, 300) @ torch.ones(300, 300)
+    options = {"min_len": 300, "max_len_b": 300}
+    wide = {"encoder_embed_dim": 64, "decoder_embed_dim": 64, "max_target_positions": 512}
+    decode = decoder(way, tiny.sample([9]), options, **wide)
+    expected = decode()
+    assert len(expected[0]) == 301
     assert in_a_fork(lambda: decode() == expected)
 
 
