@@ -25,7 +25,7 @@ MATRIX_TESTS ?= tests/engine tests/decoding tests/vocab tests/methods tests/fair
                 tests/conformance tests/tasks
 # The tests that `make sanitize-threads` runs.
 THREADED ?= tests/decoding/test_threads.py tests/decoding/test_queue.py tests/decoding/test_iterations.py \
-        tests/methods/block_nat/test_chain.py
+        tests/decoding/test_clusters.py tests/methods/block_nat/test_chain.py
 # How long `make fuzz` runs, and how often `make kill` kills each program.
 MINUTES ?= 60
 KILLS ?= 100

@@ -311,11 +311,6 @@ class NativeVerification:
         call.temperature, call.beta = self._verifier.temperature, 1
         return self._describe_scores(constraints, call)
 
-    @property
-    def shares_scratch(self) -> bool:
-        """Whether only one thread or team may score at a time."""
-        return self._engine.projection.gather is not None
-
     def count(self, call: VerifyCall, seconds: float) -> None:
         """Count the time of a call, and what it scored."""
         self._verifier.spent(seconds, call.scoring_seconds)

@@ -93,8 +93,7 @@ class Queue:
         """
         verification, size = self._verification, batch.size
         width, threads = batch.constraints.max_len + 1, torch.get_num_threads()
-        most = 1 if verification.shares_scratch else self._workers or threads
-        workers = Workers.of(size, most)
+        workers = Workers.of(size, self._workers or threads)
         order = longest_first(batch)
         tokens = torch.empty(size, width, dtype=torch.long)
         scores, lengths = torch.empty(size, width), torch.empty(size, dtype=torch.long)

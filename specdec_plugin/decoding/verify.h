@@ -51,6 +51,7 @@ class Verification {
 
   Pass pass_;
   LateNormalisers late_;
+  GatherScratch gathered_;
   const Linear* exact_;  // scores symbols that a prefilter leaves
   int width_, vocabulary_, dim_;
   bool prefilters_;
@@ -88,7 +89,7 @@ class Verification {
     hidden_.resize(size_t(inputs()) * dim_);
     values_.resize(size_t(inputs()) * vocabulary_);
     if (call.gather) {
-      call.gather->prepare(inputs());
+      call.gather->prepare(inputs(), gathered_);
     } else {
       scratch_.resize(first->scratch_size(inputs()));
     }
@@ -115,7 +116,7 @@ class Verification {
       team.wait();
       if (team.index == 0) layers_done = Clock::now();
       if (call.gather) {
-        call.gather->run(team, hidden_.data(), count, values_.data());
+        call.gather->run(team, hidden_.data(), count, values_.data(), gathered_);
       } else {
         first->run(team, hidden_.data(), dim_, count, scratch_.data(),
                    {values_.data(), size_t(vocabulary_), nullptr, Activation::none});
@@ -162,7 +163,7 @@ class Verification {
     }
     cool(values, vocabulary_, call.temperature);
     normalisers_[input] = late(call)    ? 0
-                          : call.gather ? call.gather->normaliser(input, values)
+                          : call.gather ? call.gather->normaliser(input, values, gathered_)
                                         : log_sum_exp(values, vocabulary_);
     values[call.unk] -= call.unk_penalty;
     values[call.suppressed_id] = NOTHING;

@@ -89,6 +89,11 @@ class OutputProjection(Packed):
         return linear if isinstance(linear, NativeLinear) and self._first_head is None else None
 
     @property
+    def symbols(self) -> int:
+        """How many are scored."""
+        return int(self._source.out_features)
+
+    @property
     def gather(self) -> Optional[int]:
         """The kernels' handle, where they score a part of the symbols; here they score all."""
         return None

@@ -10,22 +10,20 @@
 
 namespace native {
 
-// The products of one vector with N others. Each product is one chain of sums, so that it does not
-// depend on N; the other chains keep the processor busy.
+// The products of one vector with N others, N ≤ 4. Each product is one chain of sums, so that it
+// does not depend on N; the other chains keep the processor busy. out: 4 numbers, N of which count.
 template <int N>
 static inline void products(const float* one, const float* const* others, int width, float* out) {
-  Vec sums[N] = {};
+  Vec sums[4] = {};
   int i = 0;
   for (; i + LANES <= width; i += LANES) {
     Vec value = load(one + i);
     hold(value);
     for (int n = 0; n < N; ++n) sums[n] += value * load(others[n] + i);
   }
-  for (int n = 0; n < N; ++n) {
-    float rest = 0;
-    for (int k = i; k < width; ++k) rest += one[k] * others[n][k];
-    out[n] = sum(sums[n]) + rest;
-  }
+  store_sums(out, sums);
+  for (int n = 0; n < N; ++n)
+    for (int k = i; k < width; ++k) out[n] += one[k] * others[n][k];
 }
 
 // A matrix whose rows are read one by one, in memory of few large pages.
@@ -64,16 +62,12 @@ class Centroids {
       largest_ = std::max(largest_, size(cluster));
   }
 
-  // To be called before the threads call `measure`.
-  void prepare(int rows) { distances_.resize(size_t(rows) * centroids_.rows); }
-
-  // |C|² - 2 h·C of this thread's share of the centroids. in: (rows, width). The caller waits
-  // before it calls `nearest`.
-  void measure(const Team& team, const float* in, int rows) {
+  // |C|² - 2 h·C of this thread's share of the centroids. in: (rows, width). distances: (rows,
+  // count()) result; the caller waits before it calls `nearest`.
+  void measure(const Team& team, const float* in, int rows, float* distances) const {
     const int clusters = centroids_.rows, end = team.end(clusters);
-    for (int row = 0; row < rows; ++row) {
+    for (int row = 0; row < rows; ++row, distances += clusters) {
       const float* state = in + size_t(row) * centroids_.width;
-      float* distances = &distances_[size_t(row) * clusters];
       for (int c = team.begin(clusters); c < end;) {
         float found[AT_ONCE];
         const int count = std::min(AT_ONCE, end - c);
@@ -85,10 +79,10 @@ class Centroids {
     }
   }
 
-  // The cluster of a row.
-  int nearest(int row) const {
-    const float* distances = &distances_[size_t(row) * centroids_.rows];
-    return int(std::min_element(distances, distances + centroids_.rows) - distances);
+  // The cluster of a row. distances: those of all rows.
+  int nearest(const float* distances, int row) const {
+    const float* own = distances + size_t(row) * count();
+    return int(std::min_element(own, own + count()) - own);
   }
 
   // The active tokens of a cluster: [begin, end).
@@ -105,8 +99,7 @@ class Centroids {
   Aligned<float> norms_;
   const int64_t* offsets_;
   const int32_t* tokens_;
-  int largest_ = 0;           // the most active tokens of a cluster
-  Aligned<float> distances_;  // (rows, clusters)
+  int largest_ = 0;  // the most active tokens of a cluster
 };
 
 // A projection whose weights are read row by row, at the active tokens of clusters.
@@ -130,7 +123,7 @@ class Clustered {
   static constexpr int AT_ONCE = 4;  // products that are computed at once
 
   const Weights weights_;
-  Centroids centroids_;
+  const Centroids centroids_;
   Aligned<float> bias_;
 };
 

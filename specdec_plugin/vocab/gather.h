@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "engine/native/linear.h"
@@ -11,40 +12,50 @@
 
 namespace native {
 
+// What a team notes of its rows while it scores them.
+struct GatherScratch {
+  std::vector<int> own;      // (rows) the cluster of each row
+  bool all = false;          // whether all scores were computed, and then masked
+  Aligned<float> distances;  // (rows, clusters)
+  Aligned<uint32_t> wanted;  // (vocabulary) the rows of a block that need a token's score
+};
+
+// Several teams may score at a time, each with its scratch.
 class Gather : public Clustered<RowTable> {
  public:
   using Clustered::Clustered;
 
-  // To be called before the threads call `run`.
-  void prepare(int rows) {
-    own_.resize(rows);
-    centroids_.prepare(rows);
-    if (rows > 1) wanted_.resize(vocabulary());
-    if (!full_ && mostly_active(int64_t(rows) * centroids_.largest(), rows)) {
-      full_.reset(new Linear(weights_[0], bias_.data(), vocabulary(), width(), Format::float32, 1));
-      pack_active();
-    }
+  // To be called before the threads of a team call `run`.
+  void prepare(int rows, GatherScratch& scratch) {
+    scratch.own.resize(rows);
+    scratch.distances.resize(size_t(rows) * centroids_.count());
+    if (rows > 1) scratch.wanted.resize(vocabulary());
+    const double most = double(centroids_.largest()) / vocabulary();
+    const int clusters = std::min(rows, centroids_.count());
+    if (mostly_active(rows, 1 - std::pow(1 - most, clusters), rows * most)) pack_full();
   }
 
   // in: (rows, width); out: (rows, vocabulary), -inf at tokens that are not active. The caller
   // waits before it reads `out` or calls `normaliser`.
-  void run(const Team& team, const float* in, int rows, float* out) {
+  void run(const Team& team, const float* in, int rows, float* out, GatherScratch& scratch) const {
     const int begin = team.begin(vocabulary()), end = team.end(vocabulary());
     if (rows == 1) std::fill(out + begin, out + end, NOTHING);
-    centroids_.measure(team, in, rows);
+    centroids_.measure(team, in, rows, scratch.distances.data());
     team.wait();
     // Every thread finds all clusters by itself, which takes less time than to wait for another.
     static thread_local std::vector<int> own;
     own.resize(rows);
-    int64_t active = 0;
+    double absent = 1, active = 0;
     for (int row = 0; row < rows; ++row) {
-      own[row] = centroids_.nearest(row);
-      active += centroids_.size(own[row]);
+      own[row] = centroids_.nearest(scratch.distances.data(), row);
+      const double share = double(centroids_.size(own[row])) / vocabulary();
+      active += share;
+      if (first_of(own.data(), row)) absent *= 1 - share;
     }
-    const bool all = mostly_active(active, rows);
+    const bool all = mostly_active(rows, 1 - absent, active);
     if (team.index == 0) {
-      own_ = own;
-      all_ = all;
+      scratch.own = own;
+      scratch.all = all;
     }
     if (rows == 1) {
       gather(team, in, own[0], out);
@@ -56,15 +67,15 @@ class Gather : public Clustered<RowTable> {
     } else {
       for (int first = 0; first < rows; first += BLOCK)
         spread(team, in + size_t(first) * width(), std::min(BLOCK, rows - first), &own[first],
-               out + size_t(first) * vocabulary());
+               scratch.wanted.data(), out + size_t(first) * vocabulary());
     }
   }
 
   // log Σ exp of a row's active scores. scores: (vocabulary).
-  float normaliser(int row, const float* scores) const {
-    if (all_) return log_sum_exp(scores, vocabulary());
+  float normaliser(int row, const float* scores, const GatherScratch& scratch) const {
+    if (scratch.all) return log_sum_exp(scores, vocabulary());
     Aligned<float> active;
-    const int own = own_[row];
+    const int own = scratch.own[row];
     active.reserve(centroids_.size(own));
     for (const int32_t* token = centroids_.begin(own); token < centroids_.end(own); ++token)
       active.push_back(scores[*token]);
@@ -74,22 +85,32 @@ class Gather : public Clustered<RowTable> {
  private:
   // Rows that are computed together, a bit each. A weight is read once for all of them.
   static constexpr int BLOCK = 32;
+  static constexpr int AHEAD = 8;  // rows of weights that are prefetched
 
-  std::vector<int> own_;          // (rows) the cluster of each row
-  bool all_ = false;              // whether all scores were computed, and then masked
-  std::unique_ptr<Linear> full_;  // computes them
+  std::mutex packing_;
+  std::unique_ptr<Linear> full_;  // computes all scores
   Aligned<uint32_t> active_;      // (clusters, words of a bit for each symbol) masks them
-  Aligned<uint32_t> wanted_;      // (vocabulary) the rows of a block that need a token's score
 
-  // Whether all scores of some rows take less time than the active ones. All scores are computed in
-  // tiles, five times as fast each; and up to nine rows take as long as the reading of the weights.
-  bool mostly_active(int64_t active, int rows) const {
-    return rows > 1 && 9 * active > int64_t(vocabulary()) * 2 * std::max(9, rows);
+  // Whether all scores of some rows take less time than the active ones. wanted: the part of the
+  // symbols that are active for any of the rows, estimated as if clusters had nothing to do with
+  // each other. active: the same for each row, added up. The unit is the time of all scores of few
+  // rows, for which the weights are read in their order. The numbers were fitted to 2 to 28 rows.
+  static bool mostly_active(int rows, double wanted, double active) {
+    const int blocks = (rows + BLOCK - 1) / BLOCK;
+    return rows > 1 && 2 * blocks * wanted + active / 3 > std::max(1.0, 0.15 * rows);
+  }
+
+  // Whether no earlier row has the cluster of this one.
+  static bool first_of(const int* own, int row) {
+    return std::find(own, own + row, own[row]) == own + row;
   }
 
   int words() const { return (vocabulary() + 31) / 32; }
 
-  void pack_active() {
+  void pack_full() {
+    const std::lock_guard<std::mutex> lock(packing_);
+    if (full_) return;
+    full_.reset(new Linear(weights_[0], bias_.data(), vocabulary(), width(), Format::float32, 1));
     active_.assign(size_t(centroids_.count()) * words(), 0u);
     for (int cluster = 0; cluster < centroids_.count(); ++cluster)
       for (const int32_t* token = centroids_.begin(cluster); token < centroids_.end(cluster);
@@ -129,31 +150,51 @@ class Gather : public Clustered<RowTable> {
   }
 
   // The scores of several states: this thread's share of the vocabulary.
-  void spread(const Team& team, const float* in, int rows, const int* own, float* out) {
+  void spread(const Team& team, const float* in, int rows, const int* own, uint32_t* wanted,
+              float* out) const {
     const int vocabulary = this->vocabulary();
     const int begin = team.begin(vocabulary), end = team.end(vocabulary);
-    std::fill(wanted_.begin() + begin, wanted_.begin() + end, 0u);
+    std::fill(wanted + begin, wanted + end, 0u);
     for (int row = 0; row < rows; ++row) {
       float* scores = out + size_t(row) * vocabulary;
       std::fill(scores + begin, scores + end, NOTHING);
+      if (!first_of(own, row)) continue;
+      uint32_t those = 0;
+      for (int other = row; other < rows; ++other)
+        those |= uint32_t(own[other] == own[row]) << other;
       const int32_t* last = centroids_.end(own[row]);
       const int32_t* token = std::lower_bound(centroids_.begin(own[row]), last, begin);
-      for (; token < last && *token < end; ++token) wanted_[*token] |= 1u << row;
+      for (; token < last && *token < end; ++token) wanted[*token] |= those;
     }
-    for (int token = begin; token < end; ++token) {
-      if (!wanted_[token]) continue;
-      int indices[BLOCK], count = 0;
-      for (uint32_t left = wanted_[token]; left; left &= left - 1)
-        indices[count++] = __builtin_ctz(left);
-      for (int i = 0; i < count; i += AT_ONCE) {
-        const float* others[AT_ONCE];
-        float found[AT_ONCE];
-        for (int n = 0; n < AT_ONCE; ++n)
-          others[n] = in + size_t(indices[std::min(i + n, count - 1)]) * weights_.width;
-        products<AT_ONCE>(weights_[token], others, weights_.width, found);
-        for (int n = 0; n < AT_ONCE && i + n < count; ++n)
-          out[size_t(indices[i + n]) * vocabulary + token] = found[n] + bias_[token];
+    static thread_local std::vector<int> tokens;
+    tokens.clear();
+    for (int token = begin; token < end; ++token)
+      if (wanted[token]) tokens.push_back(token);
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      if (i + AHEAD < tokens.size()) weights_.prefetch(tokens[i + AHEAD]);
+      score_token(in, tokens[i], wanted[tokens[i]], out);
+    }
+  }
+
+  // The scores of one token after the states that want it.
+  void score_token(const float* in, int token, uint32_t those, float* out) const {
+    while (those) {
+      int rows[AT_ONCE], count = 0;
+      const float* states[AT_ONCE];
+      for (; those && count < AT_ONCE; those &= those - 1, ++count) {
+        rows[count] = __builtin_ctz(those);
+        states[count] = in + size_t(rows[count]) * weights_.width;
       }
+      float found[AT_ONCE];
+      const float* weights = weights_[token];
+      switch (count) {
+        case 1: products<1>(weights, states, weights_.width, found); break;
+        case 2: products<2>(weights, states, weights_.width, found); break;
+        case 3: products<3>(weights, states, weights_.width, found); break;
+        default: products<4>(weights, states, weights_.width, found);
+      }
+      for (int n = 0; n < count; ++n)
+        out[size_t(rows[n]) * vocabulary() + token] = found[n] + bias_[token];
     }
   }
 };
@@ -162,13 +203,14 @@ class Gather : public Clustered<RowTable> {
 // the score of `suppressed_id` is -inf, unless `suppressed_id` is negative.
 extern "C" void gather_run(Gather* gather, const float* in, int rows, int suppressed_id, float* out,
                            float* normalisers, int threads) {
-  gather->prepare(rows);
+  GatherScratch scratch;
+  gather->prepare(rows, scratch);
   parallel(threads, [&](const Team& team) {
-    gather->run(team, in, rows, out);
+    gather->run(team, in, rows, out, scratch);
     team.wait();
     for (int row = team.begin(rows); row < team.end(rows); ++row) {
       float* scores = out + size_t(row) * gather->vocabulary();
-      normalisers[row] = gather->normaliser(row, scores);
+      normalisers[row] = gather->normaliser(row, scores, scratch);
       if (suppressed_id >= 0) scores[suppressed_id] = NOTHING;
     }
   });

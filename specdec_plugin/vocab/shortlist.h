@@ -58,17 +58,20 @@ class Shortlist : public Clustered<RoundedRows> {
  public:
   using Clustered::Clustered;
 
-  void prepare(int rows) { centroids_.prepare(rows); }
+  void prepare(int rows) { distances_.resize(size_t(rows) * centroids_.count()); }
 
   // To be called before `best`; the caller waits in between.
-  void measure(const Team& team, const float* in, int rows) { centroids_.measure(team, in, rows); }
+  void measure(const Team& team, const float* in, int rows) {
+    centroids_.measure(team, in, rows, distances_.data());
+  }
 
   // The best of this thread's share of the active tokens after a state, two symbols excluded.
   // adjust(symbols, scores, count) may change scores before they are compared.
   template <class Adjust>
   Best best(const Team& team, const float* state, int row, int64_t excluded, int64_t also_excluded,
             const Adjust& adjust) const {
-    const int cluster = centroids_.nearest(row), size = centroids_.size(cluster);
+    const int cluster = centroids_.nearest(distances_.data(), row);
+    const int size = centroids_.size(cluster);
     const int32_t* tokens = centroids_.begin(cluster);
     static thread_local Aligned<uint32_t> input;
     const Rounding rounding = weights_.pack(state, input);
@@ -95,6 +98,8 @@ class Shortlist : public Clustered<RoundedRows> {
 
  private:
   static constexpr int AHEAD = 16;  // rows that are prefetched
+
+  Aligned<float> distances_;  // (rows, clusters)
 };
 
 }  // namespace native

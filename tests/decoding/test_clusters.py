@@ -307,6 +307,53 @@ def test_fairseqs_beam_search(drawn, beam, sources, seed):
     assert tokens_of(row[0] for row in full.generate([model], sample)) == before
 
 
+@settings(max_examples=40, deadline=None)
+@given(
+    drawn=clusters,
+    beam=st.integers(2, 4),
+    sources=st.lists(st.integers(0, 7), min_size=1, max_size=20),
+    number=st.integers(0, 2),
+    workers=st.integers(0, 3),
+    seed=st.integers(0, 10**6),
+)
+def test_beam_is_fairseqs_search_over_the_active_tokens(
+    folder, drawn, beam, sources, number, workers, seed
+):
+    model, sample, clusters = MODELS[number], tiny.sample(sources, seed), clusters_of(drawn)
+    theirs = SequenceGenerator([model], SYMBOLS, beam_size=beam, max_len_b=9)
+    with naively(model, clusters), torch.no_grad():
+        expected = theirs.generate([model], sample)
+    task = tiny.task(SYMBOLS)
+    task.cfg = DecodingConfig(
+        decoding="beam",
+        vocab_clusters=written(folder, clusters, model),
+        decoding_workers=workers,
+    )
+    ours = build.build_generator(task, [model], Namespace(beam=beam, nbest=beam, max_len_b=9))
+    for mine, found in zip(ours.generate([model], sample), expected):
+        # Where few tokens are active, fairseq pads its list with impossible hypotheses.
+        assert_same(mine, [each for each in found if math.isfinite(each["score"])])
+
+
+@pytest.mark.skipif(native.library() is None, reason="needs the kernels")
+@pytest.mark.parametrize("beam", [1, 3])
+def test_the_kernels_decode_with_clusters(folder, beam):
+    """In one call for a batch, whose workers score at the same time."""
+    model, sample = MODELS[0], tiny.sample([4] * 40, 3)
+    clusters = clusters_of({"count": 8, "share": 0.5, "seed": 1})
+    task = tiny.task(SYMBOLS)
+    path = written(folder, clusters, model)
+
+    def decoded(workers):
+        name = "greedy" if beam == 1 else "beam"
+        task.cfg = DecodingConfig(decoding=name, vocab_clusters=path, decoding_workers=workers)
+        generator = build.build_generator(task, [model], Namespace(beam=beam, max_len_b=12))
+        with mock.patch.object(Verifier, "scores", side_effect=AssertionError("on PyTorch")):
+            return [tokens_of(rows) for rows in generator.generate([model], sample)]
+
+    assert decoded(1) == decoded(3)
+
+
 def test_new_weights_are_noticed_by_fairseqs_search():
     model, sample = tiny.model(7), tiny.sample([4, 2], 1)
     clusters = made.random_clusters(4, 16, VOCABULARY, 0.5, 3, [2, 3], [1])

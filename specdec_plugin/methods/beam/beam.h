@@ -11,6 +11,7 @@
 #include "engine/native/source_rows.h"
 #include "engine/native/stack.h"
 #include "vocab/best.h"
+#include "vocab/gather.h"
 
 namespace native {
 
@@ -30,6 +31,9 @@ static inline bool operator<(const Continuation& a, const Continuation& b) {
 struct Scorer {
   const Stack* stack;
   const Linear* projection;
+  Gather* gather;  // scores a part of the symbols instead of the projection; or null
+
+  int vocabulary() const { return gather ? gather->vocabulary() : projection->outputs; }
 };
 
 // The sentences that one thread or team searches. When one is done, a waiting one takes its place.
@@ -87,6 +91,7 @@ class BeamWorker {
   std::vector<int64_t> rows_, sources_, fed_, starts_, lines_, inherited_;
   Aligned<float> hidden_, values_;
   Aligned<uint32_t> scratch_;
+  GatherScratch gathered_;
   std::vector<std::vector<Continuation>> best_;  // by input, up to 2 B each
   std::vector<Continuation> merged_, next_;
   std::vector<int64_t> drafted_lines_;  // (steps, B, room_) the ancestors before each step
@@ -99,7 +104,7 @@ class BeamWorker {
     passes = drafted_steps = plain_steps = 0;
     drafted_seconds = plain_seconds = scoring_seconds = 0;
     beams_ = call.beams;
-    vocabulary_ = model.projection->outputs;
+    vocabulary_ = model.vocabulary();
     dim_ = model.stack->dim;
     room_ = int(call.max_len) + 2;
     fed_call_ = call.stack;
@@ -175,7 +180,8 @@ class BeamWorker {
   // The best continuations of each input.
   void score(const Scorer& model, const BeamCall& call, int threads) {
     const int count = int(inputs_.size());
-    threads = model.stack->useful_threads(model.projection, count, threads);
+    threads =
+        model.stack->useful_threads(model.gather ? nullptr : model.projection, count, threads);
     for (auto* each : {&rows_, &sources_, &fed_, &starts_}) each->resize(count);
     for (int i = 0; i < count; ++i) {
       rows_[i] = inputs_[i].cache_row;
@@ -186,7 +192,11 @@ class BeamWorker {
     hidden_.resize(size_t(count) * dim_);
     values_.resize(size_t(count) * vocabulary_);
     best_.resize(count);
-    scratch_.resize(model.projection->scratch_size(count));
+    if (model.gather) {
+      model.gather->prepare(count, gathered_);
+    } else {
+      scratch_.resize(model.projection->scratch_size(count));
+    }
     StackCall& fed = fed_call_;
     fed.rows = count;
     fed.width = fed.token_stride = 1;
@@ -202,21 +212,27 @@ class BeamWorker {
       pass_.run(team, fed);
       team.wait();
       if (team.index == 0) layers_done = std::chrono::steady_clock::now();
-      model.projection->run(team, hidden_.data(), dim_, count, scratch_.data(),
-                            {values_.data(), size_t(vocabulary_), nullptr, Activation::none});
+      if (model.gather) {
+        model.gather->run(team, hidden_.data(), count, values_.data(), gathered_);
+      } else {
+        model.projection->run(team, hidden_.data(), dim_, count, scratch_.data(),
+                              {values_.data(), size_t(vocabulary_), nullptr, Activation::none});
+      }
       team.wait();
-      for (int input = team.begin(count); input < team.end(count); ++input) rank(call, input);
+      for (int input = team.begin(count); input < team.end(count); ++input)
+        rank(model, call, input);
     });
     scoring_seconds += seconds_since(layers_done);
   }
 
   // The best continuations of an input, by fairseq's rules: unknown, limit, prefix or minimum,
   // n-grams. Their totals are log-probabilities of the one token.
-  void rank(const BeamCall& call, int index) {
+  void rank(const Scorer& model, const BeamCall& call, int index) {
     float* values = &values_[size_t(index) * vocabulary_];
     const Input& input = inputs_[index];
     const int64_t only = forced(call, input);
-    const float normaliser = log_sum_exp(values, vocabulary_);
+    const float normaliser = model.gather ? model.gather->normaliser(index, values, gathered_)
+                                          : log_sum_exp(values, vocabulary_);
     values[call.suppressed_id] = NOTHING;
     values[call.unk] -= call.unk_penalty;
     if (input.step < call.min_len && !in_prefix(call, input.step)) values[call.eos] = NOTHING;
@@ -460,11 +476,13 @@ class BeamSearch {
   Workers<BeamWorker> workers_;
 };
 
-// drafter: null for none. source_in: makes keys and values of the source.
+// projection: null where a part of the symbols is scored. drafter: null for none. source_in: makes
+// keys and values of the source.
 extern "C" void beam_search_run(BeamSearch* search, Stack* stack, const Linear* projection,
                                 Stack* drafter, const Linear* drafter_projection,
                                 const Linear* source_in, BeamCall* call, int threads) {
-  search->run({stack, projection}, {drafter, drafter_projection}, *source_in, *call, threads);
+  search->run({stack, projection, call->gather}, {drafter, drafter_projection, nullptr}, *source_in,
+              *call, threads);
 }
 
 }  // namespace native

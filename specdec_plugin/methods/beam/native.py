@@ -28,6 +28,7 @@ class BeamCall(ctypes.Structure):
     stack = field("StackCall", "of the verifier's decoder: positions")
     source = field("SourceKvCall", "the sentences' sources, without a result")
     watch = field("WatchCall", "who is told what is done")
+    gather = field("Gather*", "scores a part of the symbols, instead of the projection; or null")
     sentences = field("int", "of the batch")
     beams = field("int", "B")
     suppressed_id = field("int", "a symbol that is not chosen")
@@ -108,10 +109,10 @@ class NativeBeamSearch:
             return f"--temperature is {verifier.temperature}"
         if batch.constraints.source_lengths is not None:
             return "--match-source-len is given"
-        projection = engine.projection.native
-        if engine.on_torch is not None or projection is None:
+        projection = engine.projection
+        if engine.on_torch is not None or (projection.native or projection.gather) is None:
             return engine.on_torch or "the projection is not a plain one"
-        return "the vocabulary is too small" if projection.outputs <= 2 * beams else None
+        return "the vocabulary is too small" if projection.symbols <= 2 * beams else None
 
     def run(self, batch: Batch) -> List[List[Dict[str, Any]]]:
         """The finished hypotheses of each sentence, in the order in which they ended.
@@ -126,7 +127,9 @@ class NativeBeamSearch:
         tables = Tables(batch, self._beams, workers)
         call = tables.call
         models = [*_handles(engine), None, None]
-        drafted = self._drafter is not None and call.workers == 1
+        call.gather = engine.projection.gather
+        # A draft of symbols that are not active would end at once.
+        drafted = self._drafter is not None and call.workers == 1 and call.gather is None
         call.drafts = self.guard.drafts() if drafted else 0
         if self._drafter is not None and call.drafts > 0:
             self._drafter.engine.follow()
@@ -159,9 +162,9 @@ class _Scratch:
 
 
 def _handles(engine: CachedDecoder) -> List[Optional[int]]:
-    """The kernels' handles of a decoder's layers and projection."""
-    assert engine.projection.native is not None
-    return [engine.stack, engine.projection.native.handle]
+    """The kernels' handles of a decoder's layers and projection, if they score all symbols."""
+    whole = engine.projection.native
+    return [engine.stack, None if whole is None else whole.handle]
 
 
 class Tables:
