@@ -67,6 +67,19 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("--train", metavar="PREFIX", help="training text")
     parser.add_argument("--valid", "--dev", metavar="PREFIX", help="validation text")
     parser.add_argument("--test", metavar="PREFIX", help="test text")
+    _add_subwords(parser)
+    parser.add_argument(
+        "--dictionary", metavar="FILE", help="use this fairseq dictionary, build none"
+    )
+    parser.add_argument(
+        "--target-dictionary", metavar="FILE", help="where the target side has another"
+    )
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="default 1")
+    return parser
+
+
+def _add_subwords(parser: argparse.ArgumentParser) -> None:
+    """How words become pieces."""
     parser.add_argument(
         "--subwords",
         choices=("sentencepiece", "subword-nmt"),
@@ -98,14 +111,6 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--subword-model", metavar="FILE", help="use this one (model or codes), learn none"
     )
-    parser.add_argument(
-        "--dictionary", metavar="FILE", help="use this fairseq dictionary, build none"
-    )
-    parser.add_argument(
-        "--target-dictionary", metavar="FILE", help="where the target side has another"
-    )
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="default 1")
-    return parser
 
 
 class Preparation:

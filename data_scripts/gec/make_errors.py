@@ -77,6 +77,22 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument("input", metavar="TEXT", help="clean text, plain or .gz; - for stdin")
     parser.add_argument("--output", required=True, metavar="PREFIX", help="of the two files")
     add_suffixes(parser, "errors and without")
+    _add_errors(parser)
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="default 1")
+    parser.add_argument("--workers", type=int, default=1, metavar="N", help="default 1")
+    parser.add_argument(
+        "--copies",
+        type=int,
+        default=1,
+        metavar="N",
+        help="go over the text so many times, with other errors each time (default 1)",
+    )
+    _add_vocabulary(parser)
+    return parser
+
+
+def _add_errors(parser: argparse.ArgumentParser) -> None:
+    """Which errors are made, and how many."""
     parser.add_argument(
         "--error-rate",
         type=float,
@@ -100,15 +116,10 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--language", choices=LANGUAGES, default="en", help="of the text (default en)"
     )
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="default 1")
-    parser.add_argument("--workers", type=int, default=1, metavar="N", help="default 1")
-    parser.add_argument(
-        "--copies",
-        type=int,
-        default=1,
-        metavar="N",
-        help="go over the text so many times, with other errors each time (default 1)",
-    )
+
+
+def _add_vocabulary(parser: argparse.ArgumentParser) -> None:
+    """Where the words come from that others are taken for."""
     words = parser.add_argument_group("vocabulary, from which confusion sets are made")
     words.add_argument(
         "--vocabulary",
@@ -132,7 +143,6 @@ def get_parser() -> argparse.ArgumentParser:
         metavar="N",
         help="a word that occurs less often may be an error itself (default 3)",
     )
-    return parser
 
 
 def parse_mix(text: str, language: str = "en") -> Dict[str, float]:

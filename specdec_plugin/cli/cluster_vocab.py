@@ -59,6 +59,14 @@ def get_parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     parser.add_argument("--output", required=True, metavar="FILE", help="the clusters")
+    _add_states(parser)
+    _add_clusters(parser)
+    parser.add_argument("--note", help="what to call the states; default: languages and split")
+    return parser
+
+
+def _add_states(parser: argparse.ArgumentParser) -> None:
+    """Which states are clustered."""
     parser.add_argument(
         "--input",
         metavar="TEXT",
@@ -71,6 +79,27 @@ def get_parser() -> argparse.ArgumentParser:
         help="let the model decode the targets greedily, though the split has some. By default "
         "the split's targets are fed to the model, which is faster. --input is always decoded",
     )
+    parser.add_argument(
+        "--states", type=int, default=1_000_000, metavar="N", help="at most (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--states-dir",
+        metavar="FOLDER",
+        help="where the states are recorded, some 2 bytes for each of their numbers "
+        "(default: --output with .states)",
+    )
+    parser.add_argument(
+        "--more-states",
+        nargs="+",
+        default=[],
+        metavar="FOLDER",
+        help="also cluster the states in these --states-dir, such as those of other source "
+        "languages into the same target language",
+    )
+
+
+def _add_clusters(parser: argparse.ArgumentParser) -> None:
+    """How they are clustered."""
     parser.add_argument(
         "--clusters", type=int, default=500, metavar="N", help="how many (default: %(default)s)"
     )
@@ -91,25 +120,6 @@ def get_parser() -> argparse.ArgumentParser:
         "the same number of active tokens, this keeps more of the output than fewer clusters or a "
         "larger K (default: %(default)s)",
     )
-    parser.add_argument(
-        "--states", type=int, default=1_000_000, metavar="N", help="at most (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--states-dir",
-        metavar="FOLDER",
-        help="where the states are recorded, some 2 bytes for each of their numbers "
-        "(default: --output with .states)",
-    )
-    parser.add_argument(
-        "--more-states",
-        nargs="+",
-        default=[],
-        metavar="FOLDER",
-        help="also cluster the states in these --states-dir, such as those of other source "
-        "languages into the same target language",
-    )
-    parser.add_argument("--note", help="what to call the states; default: languages and split")
-    return parser
 
 
 class Session(api.Session):

@@ -72,6 +72,7 @@ class CudaClusters:
         self._tokens = clusters.tokens.to(device).contiguous()
         self._vocabulary, self._width = clusters.vocabulary, weight.size(1)
         self._clusters, self._largest = clusters.size, clusters.largest
+        self._sizes = self._width, self._clusters, self._vocabulary
         self._block = min(32, max(2, _WEIGHTS // power(self._width)))
         self._candidates = -(-self._clusters // _CENTROIDS)
 
@@ -96,56 +97,84 @@ class CudaClusters:
             suppressed_id: a token that is ruled out, or -1.
         """
         inputs = inputs.contiguous()
-        rows, parts = inputs.size(0), self._parts(inputs.size(0))
+        with torch.cuda.device_of(inputs):  # Triton launches on the current device.
+            nearest = self._nearest(inputs, out)
+            found = self._scored(inputs, nearest, out, 1.0 / temperature, suppressed_id)
+        return combined(*found, self._vocabulary)
+
+    def _nearest(self, inputs: Tensor, out: Optional[Tensor]) -> Tuple[Tensor, Tensor]:
+        """The nearest centroid of each part, and its distance, (rows, parts) each.
+
+        Args:
+            inputs: (rows, dim).
+            out: (rows, vocabulary), which is filled with -inf, or None.
+        """
+        rows = inputs.size(0)
         distances = self._new(inputs, rows, self._candidates)
         owners = torch.empty_like(distances, dtype=torch.int32)
+        group = 1 if rows < _GROUPED_FROM else _GROUP
+        self._kernels.nearest_of_parts[-(-rows // group), self._candidates](
+            inputs,
+            self._centroids,
+            self._norms,
+            distances,
+            owners,
+            out,
+            rows,
+            group,
+            *self._sizes,
+            self._chunk_of(self._centroids),
+            _CENTROIDS,
+            0 if out is None else _FILL,
+            num_warps=1,
+        )
+        return distances, owners
+
+    def _scored(
+        self,
+        inputs: Tensor,
+        nearest: Tuple[Tensor, Tensor],
+        out: Optional[Tensor],
+        scale: float,
+        suppressed_id: int,
+    ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+        """What :func:`.combined` takes of the active tokens of each row, by parts.
+
+        Args:
+            inputs: (rows, dim).
+            nearest: see :meth:`_nearest`.
+            out: (rows, vocabulary), which scores are written to, or None.
+            scale: multiplies the scores.
+            suppressed_id: a token that is ruled out, or -1.
+        """
+        rows, parts = inputs.size(0), self._parts(inputs.size(0))
         # Each has a tensor of its own: what Triton compiles depends on where a tensor begins.
         tops, totals, bests = (self._new(inputs, rows, parts) for _ in range(3))
         choices = torch.empty_like(tops, dtype=torch.int32)
-        sizes = self._width, self._clusters, self._vocabulary
-        group = 1 if rows < _GROUPED_FROM else _GROUP
-        kernels = self._kernels
-        with torch.cuda.device_of(inputs):  # Triton launches on the current device.
-            kernels.nearest_of_parts[-(-rows // group), self._candidates](
-                inputs,
-                self._centroids,
-                self._norms,
-                distances,
-                owners,
-                out,
-                rows,
-                group,
-                *sizes,
-                self._chunk_of(self._centroids),
-                _CENTROIDS,
-                0 if out is None else _FILL,
-                num_warps=1,
-            )
-            kernels.score_parts[rows, parts](
-                inputs,
-                self._weight,
-                self._bias,
-                self._offsets,
-                self._tokens,
-                distances,
-                owners,
-                out,
-                tops,
-                totals,
-                bests,
-                choices,
-                1.0 / temperature,
-                suppressed_id,
-                *sizes,
-                self._chunk_of(self._weight),
-                self._block,
-                self._candidates,
-                power(self._candidates),
-                self._bias is not None,
-                out is not None,
-                num_warps=1,
-            )
-        return combined(tops, totals, bests, choices, self._vocabulary)
+        self._kernels.score_parts[rows, parts](
+            inputs,
+            self._weight,
+            self._bias,
+            self._offsets,
+            self._tokens,
+            *nearest,
+            out,
+            tops,
+            totals,
+            bests,
+            choices,
+            scale,
+            suppressed_id,
+            *self._sizes,
+            self._chunk_of(self._weight),
+            self._block,
+            self._candidates,
+            power(self._candidates),
+            self._bias is not None,
+            out is not None,
+            num_warps=1,
+        )
+        return tops, totals, bests, choices
 
     def _parts(self, rows: int) -> int:
         """Programs that share the tokens of a row."""
