@@ -215,9 +215,7 @@ class NativeVerification:
     @property
     def ready(self) -> bool:
         """Whether the weights are where the kernels can read them."""
-        projection = self._engine.projection
-        kernels = projection.native is not None or projection.gather is not None
-        return self._engine.on_torch is None and kernels
+        return self._engine.on_torch is None and self._engine.projection.by_kernels
 
     def take(self, rows: Rows, draft: Draft) -> Outcome:
         """Append to each row the accepted tokens of its draft and the verifier's next token."""

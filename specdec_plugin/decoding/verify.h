@@ -46,8 +46,7 @@ class Verification {
   }
 
  private:
-  static constexpr int CHUNK = 128;             // scores that are compared with a bound at once
-  static constexpr float FORCED_SCORE = -1e9f;  // the least; as in constraints.py
+  static constexpr int CHUNK = 128;  // scores that are compared with a bound at once
 
   Pass pass_;
   LateNormalisers late_;

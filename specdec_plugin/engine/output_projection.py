@@ -91,7 +91,12 @@ class OutputProjection(Packed):
     @property
     def symbols(self) -> int:
         """How many are scored."""
-        return int(self._source.out_features)
+        return int(self._source.weight.size(0))
+
+    @property
+    def by_kernels(self) -> bool:
+        """Whether the kernels run this projection, of all symbols or of a part."""
+        return self.native is not None or self.gather is not None
 
     @property
     def gather(self) -> Optional[int]:

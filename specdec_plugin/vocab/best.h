@@ -8,6 +8,8 @@
 namespace native {
 
 static constexpr float NOTHING = -std::numeric_limits<float>::infinity();
+// The least of a symbol that a prefix wants; as in constraints.py.
+static constexpr float FORCED_SCORE = -1e9f;
 
 // What one thread finds in its share of the symbols.
 struct Best {

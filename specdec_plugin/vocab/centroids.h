@@ -10,10 +10,12 @@
 
 namespace native {
 
-// The products of one vector with N others, N ≤ 4. Each product is one chain of sums, so that it
-// does not depend on N; the other chains keep the processor busy. out: 4 numbers, N of which count.
+// The products of one vector with N others. Each product is one chain of sums, so that it does not
+// depend on N; the other chains keep the processor busy. out: its first N numbers count.
 template <int N>
-static inline void products(const float* one, const float* const* others, int width, float* out) {
+static inline void products(const float* one, const float* const* others, int width,
+                            float (&out)[4]) {
+  static_assert(N <= 4);
   Vec sums[4] = {};
   int i = 0;
   for (; i + LANES <= width; i += LANES) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <vector>
@@ -15,7 +16,8 @@ namespace native {
 // What a team notes of its rows while it scores them.
 struct GatherScratch {
   std::vector<int> own;      // (rows) the cluster of each row
-  bool all = false;          // whether all scores were computed, and then masked
+  bool packed = false;       // whether all scores may be computed
+  bool all = false;          // whether they were, and then masked
   Aligned<float> distances;  // (rows, clusters)
   Aligned<uint32_t> wanted;  // (vocabulary) the rows of a block that need a token's score
 };
@@ -30,9 +32,8 @@ class Gather : public Clustered<RowTable> {
     scratch.own.resize(rows);
     scratch.distances.resize(size_t(rows) * centroids_.count());
     if (rows > 1) scratch.wanted.resize(vocabulary());
-    const double most = double(centroids_.largest()) / vocabulary();
-    const int clusters = std::min(rows, centroids_.count());
-    if (mostly_active(rows, 1 - std::pow(1 - most, clusters), rows * most)) pack_full();
+    scratch.packed = wanted_once_.load(std::memory_order_relaxed);
+    if (scratch.packed) std::call_once(packing_, [this] { pack_full(); });
   }
 
   // in: (rows, width); out: (rows, vocabulary), -inf at tokens that are not active. The caller
@@ -45,17 +46,13 @@ class Gather : public Clustered<RowTable> {
     // Every thread finds all clusters by itself, which takes less time than to wait for another.
     static thread_local std::vector<int> own;
     own.resize(rows);
-    double absent = 1, active = 0;
-    for (int row = 0; row < rows; ++row) {
+    for (int row = 0; row < rows; ++row)
       own[row] = centroids_.nearest(scratch.distances.data(), row);
-      const double share = double(centroids_.size(own[row])) / vocabulary();
-      active += share;
-      if (first_of(own.data(), row)) absent *= 1 - share;
-    }
-    const bool all = mostly_active(rows, 1 - absent, active);
+    const bool wanted = mostly_active(own), all = wanted && scratch.packed;
     if (team.index == 0) {
       scratch.own = own;
       scratch.all = all;
+      if (wanted) wanted_once_.store(true, std::memory_order_relaxed);
     }
     if (rows == 1) {
       gather(team, in, own[0], out);
@@ -87,17 +84,26 @@ class Gather : public Clustered<RowTable> {
   static constexpr int BLOCK = 32;
   static constexpr int AHEAD = 8;  // rows of weights that are prefetched
 
-  std::mutex packing_;
+  // All scores take as much memory again as the weights, so they are packed after they would have
+  // been faster once.
+  mutable std::atomic<bool> wanted_once_{false};
+  std::once_flag packing_;
   std::unique_ptr<Linear> full_;  // computes all scores
-  Aligned<uint32_t> active_;      // (clusters, words of a bit for each symbol) masks them
+  Aligned<uint32_t> masks_;       // (clusters, words of a bit for each symbol) the active ones
 
-  // Whether all scores of some rows take less time than the active ones. wanted: the part of the
-  // symbols that are active for any of the rows, estimated as if clusters had nothing to do with
-  // each other. active: the same for each row, added up. The unit is the time of all scores of few
-  // rows, for which the weights are read in their order. The numbers were fitted to 2 to 28 rows.
-  static bool mostly_active(int rows, double wanted, double active) {
-    const int blocks = (rows + BLOCK - 1) / BLOCK;
-    return rows > 1 && 2 * blocks * wanted + active / 3 > std::max(1.0, 0.15 * rows);
+  // Whether all scores of some rows take less time than the active ones. own: (rows) clusters. The
+  // unit is the time of all scores of few rows, for which the weights are read in their order. The
+  // numbers were fitted to times of 2 to 28 rows with 32,408 symbols of 256 numbers.
+  bool mostly_active(const std::vector<int>& own) const {
+    const int rows = int(own.size()), blocks = (rows + BLOCK - 1) / BLOCK;
+    double absent = 1;  // the part of the symbols that no row wants, were clusters independent
+    double shares = 0;  // the parts that the rows want, added up
+    for (int row = 0; row < rows; ++row) {
+      const double share = double(centroids_.size(own[row])) / vocabulary();
+      shares += share;
+      if (first_of(own.data(), row)) absent *= 1 - share;
+    }
+    return rows > 1 && 2 * blocks * (1 - absent) + shares / 3 > std::max(1.0, 0.15 * rows);
   }
 
   // Whether no earlier row has the cluster of this one.
@@ -107,22 +113,21 @@ class Gather : public Clustered<RowTable> {
 
   int words() const { return (vocabulary() + 31) / 32; }
 
+  // Packs the weights for all scores, and the masks of each cluster.
   void pack_full() {
-    const std::lock_guard<std::mutex> lock(packing_);
-    if (full_) return;
     full_.reset(new Linear(weights_[0], bias_.data(), vocabulary(), width(), Format::float32, 1));
-    active_.assign(size_t(centroids_.count()) * words(), 0u);
+    masks_.assign(size_t(centroids_.count()) * words(), 0u);
     for (int cluster = 0; cluster < centroids_.count(); ++cluster)
       for (const int32_t* token = centroids_.begin(cluster); token < centroids_.end(cluster);
            ++token)
-        active_[size_t(cluster) * words() + *token / 32] |= 1u << *token % 32;
+        masks_[size_t(cluster) * words() + *token / 32] |= 1u << *token % 32;
   }
 
   // Masks the scores of tokens in [begin, end) that are not active. begin: a multiple of LANES.
   void mask(int cluster, float* scores, int begin, int end) const {
     Ints lanes;
     for (int lane = 0; lane < LANES; ++lane) lanes[lane] = 1 << lane;
-    const uint32_t* words_of = &active_[size_t(cluster) * words()];
+    const uint32_t* words_of = &masks_[size_t(cluster) * words()];
     int symbol = begin;
     for (; symbol + LANES <= end; symbol += LANES) {
       const Ints bits = Ints{} + int32_t(words_of[symbol / 32] >> symbol % 32);
@@ -159,7 +164,7 @@ class Gather : public Clustered<RowTable> {
       float* scores = out + size_t(row) * vocabulary;
       std::fill(scores + begin, scores + end, NOTHING);
       if (!first_of(own, row)) continue;
-      uint32_t those = 0;
+      uint32_t those = 0;  // rows of the same cluster, a bit each
       for (int other = row; other < rows; ++other)
         those |= uint32_t(own[other] == own[row]) << other;
       const int32_t* last = centroids_.end(own[row]);

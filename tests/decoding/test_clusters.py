@@ -314,13 +314,22 @@ def test_fairseqs_beam_search(drawn, beam, sources, seed):
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=20),
     number=st.integers(0, 2),
     workers=st.integers(0, 3),
+    min_len=st.integers(1, 3),
+    unkpen=st.sampled_from([0, 1.5]),
     seed=st.integers(0, 10**6),
 )
 def test_beam_is_fairseqs_search_over_the_active_tokens(
-    folder, drawn, beam, sources, number, workers, seed
+    folder, drawn, beam, sources, number, workers, min_len, unkpen, seed
 ):
     model, sample, clusters = MODELS[number], tiny.sample(sources, seed), clusters_of(drawn)
-    theirs = SequenceGenerator([model], SYMBOLS, beam_size=beam, max_len_b=9)
+    theirs = SequenceGenerator(
+        [model],
+        SYMBOLS,
+        beam_size=beam,
+        max_len_b=9,
+        min_len=min_len,
+        unk_penalty=unkpen,
+    )
     with naively(model, clusters), torch.no_grad():
         expected = theirs.generate([model], sample)
     task = tiny.task(SYMBOLS)
@@ -329,10 +338,27 @@ def test_beam_is_fairseqs_search_over_the_active_tokens(
         vocab_clusters=written(folder, clusters, model),
         decoding_workers=workers,
     )
-    ours = build.build_generator(task, [model], Namespace(beam=beam, nbest=beam, max_len_b=9))
+    options = Namespace(beam=beam, nbest=beam, max_len_b=9, min_len=min_len, unkpen=unkpen)
+    ours = build.build_generator(task, [model], options)
     for mine, found in zip(ours.generate([model], sample), expected):
         # Where few tokens are active, fairseq pads its list with impossible hypotheses.
         assert_same(mine, [each for each in found if math.isfinite(each["score"])])
+
+
+@pytest.mark.parametrize("beam", [1, 3])
+def test_a_prefix_may_leave_the_active_tokens(folder, beam):
+    """fairseq chooses it whatever its score is."""
+    model, sample = MODELS[0], tiny.sample([4, 2], 3)
+    clusters = clusters_of({"count": 3, "share": 0.2, "seed": 5})
+    absent = set(range(4, VOCABULARY)).difference(*made.sets_of(clusters))
+    prefix = torch.tensor([[min(absent)], [max(absent)]])
+    task = tiny.task(SYMBOLS)
+    task.cfg = DecodingConfig(
+        decoding="greedy" if beam == 1 else "beam", vocab_clusters=written(folder, clusters, model)
+    )
+    ours = build.build_generator(task, [model], Namespace(beam=beam, max_len_b=9))
+    found = ours.generate([model], sample, prefix_tokens=prefix)
+    assert [int(rows[0]["tokens"][0]) for rows in found] == prefix.flatten().tolist()
 
 
 @pytest.mark.skipif(native.library() is None, reason="needs the kernels")

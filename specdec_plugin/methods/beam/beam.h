@@ -236,6 +236,9 @@ class BeamWorker {
     values[call.suppressed_id] = NOTHING;
     values[call.unk] -= call.unk_penalty;
     if (input.step < call.min_len && !in_prefix(call, input.step)) values[call.eos] = NOTHING;
+    // Clusters may have left the symbol out.
+    if (only >= 0 && in_prefix(call, input.step))
+      values[only] = std::max(values[only], FORCED_SCORE);
     if (call.ngram > 1) block_ngrams(call, input, values);
     std::vector<Continuation>& best = best_[index];
     best.clear();
@@ -250,7 +253,8 @@ class BeamWorker {
     }
   }
 
-  // The `count` greatest values. Those of the chunks with the greatest maxima are enough.
+  // The `count` greatest values, or all that are possible. Those of the chunks with the greatest
+  // maxima are enough.
   void find_best(const float* values, int count, std::vector<Continuation>& best) const {
     static thread_local Aligned<float> greatest, sorted;
     const int chunks = (vocabulary_ + CHUNK - 1) / CHUNK;
@@ -267,7 +271,8 @@ class BeamWorker {
     for (int i = 0; i < chunks; ++i) {
       if (greatest[i] < bound) continue;
       for (int token = i * CHUNK; token < std::min(vocabulary_, (i + 1) * CHUNK); ++token)
-        if (values[token] >= bound) best.push_back({values[token], token, 0});
+        if (values[token] >= bound && values[token] > NOTHING)
+          best.push_back({values[token], token, 0});
     }
     if (int(best.size()) > count) {
       std::partial_sort(best.begin(), best.begin() + count, best.end());

@@ -110,7 +110,7 @@ class NativeBeamSearch:
         if batch.constraints.source_lengths is not None:
             return "--match-source-len is given"
         projection = engine.projection
-        if engine.on_torch is not None or (projection.native or projection.gather) is None:
+        if engine.on_torch is not None or not projection.by_kernels:
             return engine.on_torch or "the projection is not a plain one"
         return "the vocabulary is too small" if projection.symbols <= 2 * beams else None
 
@@ -128,8 +128,7 @@ class NativeBeamSearch:
         call = tables.call
         models = [*_handles(engine), None, None]
         call.gather = engine.projection.gather
-        # A draft of symbols that are not active would end at once.
-        drafted = self._drafter is not None and call.workers == 1 and call.gather is None
+        drafted = self._drafter is not None and call.workers == 1
         call.drafts = self.guard.drafts() if drafted else 0
         if self._drafter is not None and call.drafts > 0:
             self._drafter.engine.follow()
@@ -162,7 +161,7 @@ class _Scratch:
 
 
 def _handles(engine: CachedDecoder) -> List[Optional[int]]:
-    """The kernels' handles of a decoder's layers and projection, if they score all symbols."""
+    """The kernels' handles of a decoder's layers and projection; None where it scores a part."""
     whole = engine.projection.native
     return [engine.stack, None if whole is None else whole.handle]
 

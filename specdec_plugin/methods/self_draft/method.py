@@ -125,6 +125,8 @@ class SelfDraft(Method):
         cfg = setup.cfg
         if not has_beams(setup.generation):
             return super().loop(setup)
+        if cfg.vocab_clusters is not None:  # drafts of all symbols would mostly be refused
+            return build_search(setup)
         assert setup.verifier is not None
         drafter = SelfDrafter(setup.verifier, dtype=setup.drafter_dtype or torch.int8)
         return build_search(setup, StepDrafter(drafter.copy, cfg.block_size or BEAM_BLOCK_SIZE))
