@@ -146,13 +146,14 @@ def _keep_every_pair(
             f"line {lines_before + line + 1}: the source has {sizes[line]:,} tokens and the model "
             f"takes {max_source:,}; the rest is cut off. Split the line to translate all of it."
         )
-    room = max_source if max_tokens is None else min(max_source, max_tokens)
+    room = np.iinfo(np.int32).max if max_tokens is None else max_tokens
     references = dataset.tgt_sizes is not None
     target_sizes = np.asarray(dataset.tgt_sizes) if references else np.zeros_like(sizes)
-    if not bool((np.maximum(sizes, target_sizes) > room).any()):
+    if too_long.size == 0 and not bool((np.maximum(sizes, target_sizes) > room).any()):
         return dataset
     # Sizes only decide order and batching; a longer sentence counts as one that fits a batch.
-    source_sizes, target_sizes = np.minimum(sizes, room), np.minimum(target_sizes, room)
+    source_sizes = np.minimum(sizes, min(max_source, room))
+    target_sizes = np.minimum(target_sizes, room)
     return _changed(
         dataset,
         src=CutSentences(dataset.src, max_source, ending) if too_long.size > 0 else dataset.src,

@@ -1,11 +1,13 @@
 """No line is lost in generation, of whatever subset; training and validation stay fairseq's."""
 
+import copy
 import gc
 import logging
 import re
 import weakref
 from argparse import Namespace
 
+import numpy as np
 import pytest
 import torch
 
@@ -100,6 +102,19 @@ def test_batches_of_training_are_made_once(task):
     task._measures_loss = True
     iterators = [task.get_batch_iterator(task.dataset("train"), max_sentences=5) for _ in range(2)]
     assert iterators[0] is iterators[1]
+
+
+def test_longer_references_keep_fairseqs_order(task):
+    """The model's limit is one of sources; ``--max-tokens`` is one of both sides."""
+    dataset = copy.copy(task.dataset("test"))
+    most = int(dataset.src_sizes.max())
+    dataset.tgt_sizes = dataset.tgt_sizes + np.int32(most)
+    dataset.sizes = np.stack([dataset.src_sizes, dataset.tgt_sizes], 1)
+    for max_tokens in (None, int(dataset.tgt_sizes.max())):
+        assert keep_every_line(dataset, most, max_tokens) is dataset
+    cut = keep_every_line(dataset, most - 1, None)
+    assert cut.src_sizes.max() == most - 1
+    assert np.array_equal(cut.tgt_sizes, dataset.tgt_sizes)
 
 
 class TestLineNumbers:
