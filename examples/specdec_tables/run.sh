@@ -217,7 +217,7 @@ pair_of() {  # NAME LABELS: what to collect of it, as ${pair[@]}
 origin=(--command "$(command_line "examples/specdec_tables/run.sh CORPUS OUTPUT${given:+ TEACHER}" \
     TABLES FORMS VERIFIER DISTILLED ROUND GAIN MOST EQUAL LR WARMUP HOLD DECAY HOLD_OURS \
     DECAY_OURS PROCESSES MAX_TOKENS \
-    UPDATES_DEEP UPDATES_HEADS)"
+    UPDATES_DEEP UPDATES_HEADS OTHERS CLUSTERS STATES UPDATES_MANY)"
     --setting "k=$k" --setting "seed=1" --setting "threads=$threads" --setting "equal=$equal"
     --setting "updates in a round=$round" --setting "gain in %=$gain"
     --setting "sentences=${sentences:-all}" --setting "repeats=$repeats"
