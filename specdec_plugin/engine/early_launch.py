@@ -1,5 +1,6 @@
 """Whether kernels of Triton can be launched before those in front of them are done."""
 
+import ctypes
 import functools
 import logging
 from typing import Any, Dict, List
@@ -32,14 +33,24 @@ def launch_options(device: torch.device) -> Dict[str, Any]:
     try:
         major, _ = torch.cuda.get_device_capability(device)
         # A failed capture leaves PyTorch's allocator inconsistent: older drivers are not tried.
-        driver = vars(torch._C)["_cuda_getDriverVersion"]  # PyTorch for CPUs has none.
-        if major in _MAJORS and driver() >= _DRIVER:
+        if major in _MAJORS and _driver_version() >= _DRIVER:
             if _works(device):
                 return {"early": True, "launch_pdl": True}
             logger.debug("Kernels that are launched early give wrong results")
     except Exception as error:  # an older Triton, CUDA or driver
         logger.debug("Kernels are launched one after another, because %s", error)
     return {"early": False}
+
+
+def _driver_version() -> int:
+    """The version of CUDA that the driver knows: 12030 for 12.3.
+
+    Raises:
+        OSError: there is no driver.
+    """
+    version = ctypes.c_int()
+    ctypes.CDLL("libcuda.so.1").cuDriverGetVersion(ctypes.byref(version))
+    return version.value
 
 
 @torch.inference_mode(False)

@@ -1,5 +1,6 @@
 """When kernels are launched early. What the launches do needs a GPU: tests/gpu."""
 
+import ctypes
 import importlib
 import sys
 import types
@@ -19,7 +20,7 @@ def hopper(monkeypatch):
     """A device that can launch kernels early, with a driver that can capture such launches."""
     monkeypatch.setattr(torch.version, "hip", None)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    monkeypatch.setattr(torch._C, "_cuda_getDriverVersion", lambda: 12030, raising=False)
+    monkeypatch.setattr(early_launch, "_driver_version", lambda: 12030)
     monkeypatch.setattr(early_launch, "_works", lambda device: True)
     return monkeypatch
 
@@ -41,12 +42,32 @@ def test_older_devices_and_those_that_capture_none_are_not_tried(hopper, capabil
 
 
 def test_older_drivers_are_not_tried(hopper):
-    hopper.setattr(torch._C, "_cuda_getDriverVersion", lambda: 12020)
+    hopper.setattr(early_launch, "_driver_version", lambda: 12020)
     assert options(GPU) == LATE
 
 
-def test_pytorch_for_cpus_asks_no_driver(hopper):
-    hopper.delattr(torch._C, "_cuda_getDriverVersion")
+def test_a_driver_is_asked(monkeypatch):
+    """Through CUDA's own library: PyTorch does not tell its version."""
+    asked = []
+
+    class Library:
+        def __init__(self, name):
+            asked.append(name)
+
+        def cuDriverGetVersion(self, version):  # noqa: N802
+            version._obj.value = 13000
+            return 0
+
+    monkeypatch.setattr(ctypes, "CDLL", Library)
+    assert early_launch._driver_version() == 13000
+    assert asked == ["libcuda.so.1"]
+
+
+def test_no_driver_is_no_crash(hopper):
+    def missing():
+        raise OSError("libcuda.so.1: cannot open shared object file")
+
+    hopper.setattr(early_launch, "_driver_version", missing)
     assert options(GPU) == LATE
 
 
