@@ -5,13 +5,13 @@ next one, and reads how the one before turned out. A row that has ended adds not
 host takes it out.
 """
 
-import math
 import time
 from typing import Callable, Hashable, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from torch import Tensor
 
 from ..engine import CachedDecoder
+from ..engine.barred import Barred
 from ..engine.graphs.capture import Replayed
 from ..engine.graphs.layers import run_new
 from ..engine.graphs.tensors import GRAIN, StaticTensors, rounded
@@ -157,29 +157,36 @@ class CapturedIterations:
         engine, lengths = self.engine, lines.lengths
         embedded = engine.embed_draft(lines.inputs, draft.tokens, lengths)
         states = run_new(engine, tensors, embedded, lengths, visible)
-        exact = self._rule.exact and not early
+        exact = self._rule.exact
+
+        def steps() -> Tensor:
+            return lengths.unsqueeze(1) + tensors.slots[: embedded.size(1)]
+
+        barred = Barred(rules.eos, steps(), rules.min_len) if early else None
         if exact and self._judge is not None:
-            best, scored = self._best_of(states, rules)
+            best, scored = self._best_of(states, rules, barred)
             self._judge.append(lines, best, scored, draft, rules.eos)
             return
-        steps = lengths.unsqueeze(1) + tensors.slots[: embedded.size(1)]
         if exact:
-            emission = judge_best(*self._best_of(states, rules), draft, rules.eos)
+            emission = judge_best(*self._best_of(states, rules, barred), draft, rules.eos)
         else:
-            emission = self._judged(states, draft, rules, steps if early else None)
-        lines.append(emission, draft.lengths, steps)
+            emission = self._judged(states, draft, rules, barred)
+        lines.append(emission, draft.lengths, steps())
 
-    def _best_of(self, states: Tensor, rules: Constraints) -> Tuple[Tensor, Tensor]:
+    def _best_of(
+        self, states: Tensor, rules: Constraints, barred: Optional[Barred]
+    ) -> Tuple[Tensor, Tensor]:
         """The best tokens, and their log-probabilities."""
-        return self.engine.projection.best_of(states, self.verifier.temperature, rules.pad)
+        projection = self.engine.projection
+        return projection.best_of(states, self.verifier.temperature, rules.pad, barred)
 
     def _judged(
-        self, states: Tensor, draft: Draft, rules: Constraints, early: Optional[Tensor]
+        self, states: Tensor, draft: Draft, rules: Constraints, barred: Optional[Barred]
     ) -> Emission:
-        """What states make of drafts; ``early``: the steps, where some are below the minimum."""
+        """What states make of drafts."""
         scores = self.engine.projection.scores(states, self.verifier.temperature, rules.pad)
-        if early is not None:
-            scores.values[..., rules.eos].masked_fill_(early < rules.min_len, -math.inf)
+        if barred is not None:
+            barred.bar(scores.values)
         return judge(scores, draft, self._rule, rules.eos)
 
 

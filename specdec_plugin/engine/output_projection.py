@@ -10,6 +10,7 @@ from torch import Tensor
 from ..fairseq_compat.mapping import forget_pages, views_file
 from . import native
 from .backend import Backend, choose_backend
+from .barred import Barred
 from .fused.projection import FusedProjection, fused_projection
 from .linear import Linear, NativeLinear, parameters_of
 from .weights import Packed
@@ -148,7 +149,11 @@ class OutputProjection(Packed):
         return values.argmax(1)
 
     def best_of(
-        self, hidden: Tensor, temperature: float = 1.0, suppressed_id: int = -1
+        self,
+        hidden: Tensor,
+        temperature: float = 1.0,
+        suppressed_id: int = -1,
+        barred: Optional[Barred] = None,
     ) -> Tuple[Tensor, Tensor]:
         """The most probable symbols and their log-probabilities, (…) each.
 
@@ -159,20 +164,26 @@ class OutputProjection(Packed):
             hidden: (…, dim).
             temperature: divides the scores.
             suppressed_id: a symbol that is ruled out after normalisers are computed, or -1.
+            barred: another one, at some steps of (…).
         """
         if not isinstance(self._linear, Linear):
             scores = self.scores(hidden, temperature, suppressed_id)
+            if barred is not None:
+                barred.bar(scores.values)
             tokens = scores.values.argmax(-1)
             return tokens, scores.of(tokens)
         flat = self.entering(hidden.flatten(0, -2))
+        barred = None if barred is None else barred.flat()
         if self._fused is not None and flat.size(0) <= self._fused.most:
-            tokens, best = self._fused.best(flat, temperature, suppressed_id)
+            tokens, best = self._fused.best(flat, temperature, suppressed_id, barred)
             return tokens.view(hidden.shape[:-1]), best.view(hidden.shape[:-1])
         # Two operators after the product, where :meth:`scores` and what follows need ten.
         values = self._linear(flat).float()
         values = (values if temperature == 1.0 else values / temperature).log_softmax(-1)
         if suppressed_id >= 0:
             values[:, suppressed_id] = -math.inf
+        if barred is not None:
+            barred.bar(values)
         best, tokens = values.max(-1)
         return tokens.view(hidden.shape[:-1]), best.view(hidden.shape[:-1])
 

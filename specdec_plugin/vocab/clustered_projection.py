@@ -5,6 +5,7 @@ from typing import Any, Callable, Optional, Tuple
 
 from torch import Tensor
 
+from ..engine.barred import Barred
 from ..engine.output_projection import OutputProjection
 from ..engine.weights import NativeObject, packing
 from .clustered_linear import ClusteredLinear, native_clusters
@@ -43,9 +44,18 @@ class ClusteredProjection(OutputProjection):
         return self.best_of(hidden, 1.0, suppressed_id)[0]
 
     def best_of(
-        self, hidden: Tensor, temperature: float = 1.0, suppressed_id: int = -1
+        self,
+        hidden: Tensor,
+        temperature: float = 1.0,
+        suppressed_id: int = -1,
+        barred: Optional[Barred] = None,
     ) -> Tuple[Tensor, Tensor]:
-        """See :class:`OutputProjection`; on a GPU nothing has the vocabulary's size."""
+        """See :class:`OutputProjection`; on a GPU nothing has the vocabulary's size.
+
+        At the few steps at which a symbol is barred, scores have it.
+        """
+        if barred is not None:
+            return super().best_of(hidden, temperature, suppressed_id, barred)
         flat, shape = self.entering(hidden.flatten(0, -2)), hidden.shape[:-1]
         tokens, log_probabilities = self._linear.best(flat, temperature, suppressed_id)
         return tokens.view(shape), log_probabilities.view(shape)

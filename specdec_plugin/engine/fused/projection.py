@@ -5,6 +5,7 @@ from typing import Any, Optional, Tuple
 import torch
 from torch import Tensor
 
+from ..barred import Barred
 from ..early_launch import launch_options
 from ..triton_kernels import power, supports, tried
 from .layers import most_vectors
@@ -32,7 +33,10 @@ def fused_projection(weight: Tensor, bias: Optional[Tensor]) -> "Optional[FusedP
     def make() -> FusedProjection:
         found = FusedProjection(weight, bias)
         for vectors in (1, 2, found.most):
-            found.best(weight.new_zeros(vectors, weight.size(1)), 1.0, -1)
+            states = weight.new_zeros(vectors, weight.size(1))
+            steps = torch.zeros(vectors, dtype=torch.long, device=weight.device)
+            for barred in (None, Barred(0, steps, 1)):
+                found.best(states, 1.0, -1, barred)
         return found
 
     return tried("The output projection", make)
@@ -62,13 +66,20 @@ class FusedProjection:
         self._options = launch_options(weight.device)
         self.most = most_vectors(weight, _TOGETHER, _READ)
 
-    def best(self, states: Tensor, temperature: float, suppressed_id: int) -> Tuple[Tensor, Tensor]:
+    def best(
+        self,
+        states: Tensor,
+        temperature: float,
+        suppressed_id: int,
+        barred: Optional[Barred] = None,
+    ) -> Tuple[Tensor, Tensor]:
         """The most probable symbols, and their log-probabilities: (vectors,) each.
 
         Args:
             states: (vectors, dim), at most :attr:`most`.
             temperature: divides the scores.
             suppressed_id: a symbol that is ruled out after normalisers are computed, or -1.
+            barred: another one, at some steps of (vectors,).
         """
         states = states.contiguous()
         (vectors, inner), vocabulary = states.shape, self._weight.size(0)
@@ -84,6 +95,7 @@ class FusedProjection:
                 states,
                 self._weight,
                 self._bias,
+                None if barred is None else barred.steps.contiguous(),
                 tops,
                 totals,
                 bests,
@@ -93,8 +105,11 @@ class FusedProjection:
                 parts,
                 1.0 / temperature,
                 suppressed_id,
+                -1 if barred is None else barred.symbol,
+                0 if barred is None else barred.least,
                 inner,
                 self._bias is not None,
+                barred is not None,
                 lines,
                 groups,
                 together,

@@ -27,8 +27,8 @@ def _weights(
 @triton.jit
 def _joined(
     matrix: tl.tensor, biases: tl.tensor, hidden: tl.tensor, symbol: tl.tensor,
-    vocabulary: tl.tensor, factor: tl.tensor, suppressed_id: tl.tensor, top: tl.tensor,
-    total: tl.tensor, best: tl.tensor, choice: tl.tensor,
+    vocabulary: tl.tensor, factor: tl.tensor, suppressed_id: tl.tensor, barred: tl.tensor,
+    top: tl.tensor, total: tl.tensor, best: tl.tensor, choice: tl.tensor,
 ) -> tl.tensor:  # fmt: skip
     """What is known of the scores of some symbols and of more of them.
 
@@ -37,13 +37,14 @@ def _joined(
         hidden: (together, 1, block) float32.
         symbol: (1, lines, 1) more symbols.
         vocabulary, factor, suppressed_id: see :func:`score_lines`.
+        barred: (together, 1, 1) a symbol that is not allowed for each vector, or -1.
         top, total, best, choice: (together, 1, 1) what is known of those before; see there.
     """
     scores = tl.sum(matrix.to(tl.float32) * hidden, 2, keep_dims=True) + biases
     # PyTorch's products are of the weights' type, and ties are frequent in half precision.
     scores = scores.to(matrix.dtype).to(tl.float32) * factor
     scores = tl.where(symbol < vocabulary, scores, float("-inf"))
-    allowed = tl.where(symbol == suppressed_id, float("-inf"), scores)
+    allowed = tl.where((symbol == suppressed_id) | (symbol == barred), float("-inf"), scores)
     greatest = tl.max(allowed, 1, keep_dims=True)
     first = tl.min(tl.where(allowed == greatest, symbol, 2**31 - 1), 1, keep_dims=True)
     choice = tl.where(greatest > best, first, choice)
@@ -53,12 +54,13 @@ def _joined(
     return highest, total, tl.maximum(best, greatest), choice
 
 
-@triton.jit(do_not_specialize=["vectors", "vocabulary", "parts"])
+@triton.jit(do_not_specialize=["vectors", "vocabulary", "parts", "late", "least"])
 def score_lines(
-    inputs: tl.tensor, weight: tl.tensor, bias: tl.tensor, tops: tl.tensor, totals: tl.tensor,
-    bests: tl.tensor, choices: tl.tensor, vectors: tl.tensor, vocabulary: tl.tensor,
-    parts: tl.tensor, factor: tl.tensor, suppressed_id: tl.tensor, inner: tl.constexpr,
-    has_bias: tl.constexpr, lines: tl.constexpr, groups: tl.constexpr, together: tl.constexpr,
+    inputs: tl.tensor, weight: tl.tensor, bias: tl.tensor, steps: tl.tensor, tops: tl.tensor,
+    totals: tl.tensor, bests: tl.tensor, choices: tl.tensor, vectors: tl.tensor,
+    vocabulary: tl.tensor, parts: tl.tensor, factor: tl.tensor, suppressed_id: tl.tensor,
+    late: tl.tensor, least: tl.tensor, inner: tl.constexpr, has_bias: tl.constexpr,
+    bars: tl.constexpr, lines: tl.constexpr, groups: tl.constexpr, together: tl.constexpr,
     block: tl.constexpr, early: tl.constexpr,
 ) -> None:  # fmt: skip
     """Scores parts of the vocabulary, of ``groups * lines`` symbols each.
@@ -69,6 +71,8 @@ def score_lines(
         inputs: (vectors, inner).
         weight: (vocabulary, inner).
         bias: (vocabulary,), if ``has_bias``.
+        steps: (vectors,) long, if ``bars``: a vector with a step before ``least`` may not choose
+            the symbol ``late``.
         tops: (vectors, parts) float32, is written: the greatest score of each part.
         totals: (vectors, parts) float32, is written: the sum of exponentials of scores - top.
         bests: (vectors, parts) float32, is written: the greatest score of symbols that are
@@ -77,6 +81,7 @@ def score_lines(
         vectors, vocabulary, parts, inner: sizes.
         factor: of the scores.
         suppressed_id: a symbol that is not allowed, or -1.
+        late, least: see ``steps``.
         lines: symbols at a time, a power of 2.
         groups: how often.
         together: vectors of a program.
@@ -96,15 +101,20 @@ def score_lines(
     total = tl.zeros((together, 1, 1), tl.float32)
     best = tl.full((together, 1, 1), float("-inf"), tl.float32)
     choice = tl.full((together, 1, 1), 2**31 - 1, tl.int32)
+    barred = tl.full((together, 1, 1), -1, tl.int32)
+    if bars:
+        step = tl.load(steps + row, mask=there, other=0)
+        barred = tl.where(step < least, late, -1)
     top, total, best, choice = _joined(
-        matrix, biases, hidden, symbol, vocabulary, factor, suppressed_id, top, total, best, choice
+        matrix, biases, hidden, symbol, vocabulary, factor, suppressed_id, barred, top, total,
+        best, choice,
     )  # fmt: skip
     for group in range(1, groups):
         more = (part * groups + group) * lines + tl.arange(0, lines)[None, :, None]
         matrix, biases = _weights(weight, bias, more, column, vocabulary, inner, has_bias)
         top, total, best, choice = _joined(
-            matrix, biases, hidden, more, vocabulary, factor, suppressed_id, top, total, best,
-            choice,
+            matrix, biases, hidden, more, vocabulary, factor, suppressed_id, barred, top, total,
+            best, choice,
         )  # fmt: skip
     at = row * parts + part
     tl.store(tops + at, top, mask=there)
