@@ -7,9 +7,11 @@ them, and never keep them across a batch.
 
 import contextlib
 import functools
+import operator
 import weakref
 from abc import ABC, abstractmethod
-from typing import Any, Iterator, List, Sequence, Tuple
+from itertools import chain
+from typing import Any, Iterator, List, Sequence
 
 import torch
 from torch import nn
@@ -17,6 +19,9 @@ from torch import nn
 from ..errors import PluginError
 from ..fairseq_compat.mapping import views_file
 from . import native
+
+#: The parameters of a table; how often one was changed in place.
+_PARTS, _VERSION = dict.values, operator.attrgetter("_version")
 
 
 class NotFiniteError(ValueError):
@@ -53,7 +58,9 @@ class Weights:
         }
         self._kind = type(module).__name__
         self._checked = -1
-        self._seen: List[Tuple[int, int]] = []
+        self._objects: List[int] = []
+        self._parameters: List[nn.Parameter] = []
+        self._seen: List[Any] = []
         # While a storage is held, its address cannot be used again for other weights.
         self._storages: List[torch.UntypedStorage] = []
         self._trained = self._released = False
@@ -78,15 +85,21 @@ class Weights:
         """Compare the weights with those that were last seen."""
         if self._released:
             return
-        # It is looked at for every batch, so that generators would cost too much.
-        tables = self._tables.values()
-        parameters = [each for table in tables for each in table.values() if each is not None]
-        # Those of a model that was made in inference mode are not counted.
-        now = [(each.data_ptr(), each.is_inference() or each._version) for each in parameters]
+        # It is looked at for every batch, so that Python's loops would cost too much.
+        objects = [*map(id, chain.from_iterable(map(_PARTS, self._tables.values())))]
+        if objects != self._objects:
+            tables, self._objects = self._tables.values(), objects
+            each = (one for table in tables for one in table.values() if one is not None)
+            self._parameters = [*each]  # While they are held, no others have their numbers.
+        now: List[Any] = [*map(torch.Tensor.data_ptr, self._parameters)]
+        try:
+            now += [*map(_VERSION, self._parameters)]
+        except RuntimeError:  # Those that were made in inference mode are not counted.
+            now += [each.is_inference() or each._version for each in self._parameters]
         if self._trained or now != self._seen:
             self.version += 1
             self._seen, self._trained = now, False
-            self._storages = [each.untyped_storage() for each in parameters]
+            self._storages = [each.untyped_storage() for each in self._parameters]
 
     def share(self, form: Any, packed: Any) -> None:
         """Let others find what was packed of this version.
