@@ -192,18 +192,17 @@ class CachedDecoder(Packed):
         Returns:
             the state for :meth:`forward`.
         """
+        if self._pool is not None:
+            return StaticState(self._pool, encoder_out, self._project_source, capacity, beams)
         padding: Optional[Tensor]
         lengths: Optional[Tensor] = None
         if isinstance(encoder_out, RaggedEncoding) and self._native is not None:
             encoded, padding, lengths = encoder_out.at_front()
         else:
             encoded = encoder_out["encoder_out"][0].detach().transpose(0, 1)
-            padding = _padding_of(encoder_out, look=self._pool is None)
+            padding = _padding_of(encoder_out)
             if padding is not None and self._native is not None:
                 encoded, padding, lengths = _moved_to_front(encoded, padding)
-        if self._pool is not None:
-            project = self._project_source
-            return StaticState(self._pool, encoded, padding, project, capacity, beams)
         source_kv = self._project_source(encoded)
         mask = None if padding is None else self._source_mask(padding)
         cache = KVCache(
@@ -596,10 +595,10 @@ class CachedDecoder(Packed):
             self._ordinals = torch.arange(1, size + 1, device=self.device)
 
 
-def _padding_of(encoder_out: EncoderOut, look: bool = True) -> Optional[Tensor]:
+def _padding_of(encoder_out: EncoderOut) -> Optional[Tensor]:
     """(rows, src) true where padded; ``None`` if nothing is, for which a GPU is waited for."""
     padding = encoder_out["encoder_padding_mask"]
-    return padding[0] if padding and (not look or bool(padding[0].any())) else None
+    return padding[0] if padding and bool(padding[0].any()) else None
 
 
 def _moved_to_front(encoded: Tensor, padding: Tensor) -> Tuple[Tensor, Tensor, Tensor]:

@@ -7,6 +7,7 @@ from fairseq.models.transformer import TransformerEncoder
 from specdec_plugin.engine import GraphBackend
 from specdec_plugin.engine.encoder import FastEncoder, build_encoder
 from specdec_plugin.engine.graphs import encoder
+from specdec_plugin.engine.graphs.encoding import StaticEncoding
 from specdec_plugin.errors import PluginError
 from tests.support.architectures import VOCABULARY, build_model
 
@@ -130,11 +131,36 @@ def test_outputs_of_large_batches_are_not_kept(monkeypatch):
     model = build_model()
     encode = build_encoder(model, backend=GraphBackend())
     kept = []
-    run = encode._run
-    encode._run = lambda *told: kept.append(1) or run(*told)
     for lengths in ([9], [9, 7, 3]):
         batch = net_input(lengths)
         with torch.no_grad():
             found = encode(batch)
         assert_equals_fairseqs(model, batch, found)
-    assert len(kept) == 1
+        kept.append(isinstance(found, StaticEncoding))
+    assert kept == [True, False]
+
+
+def test_what_is_held_outlives_the_next_batch(monkeypatch):
+    """The next batch of about this size overwrites the tensors."""
+    model = build_model()
+    encode = build_encoder(model, backend=GraphBackend())
+    first, shorter = net_input([9, 7]), net_input([4])
+    with torch.no_grad():
+        found = encode(first)
+        assert found.fresh
+        others = [encode(batch) for batch in (net_input([8, 9]), shorter, net_input([3]))]
+    assert not found.fresh
+    assert_equals_fairseqs(model, first, found)
+    assert_equals_fairseqs(model, shorter, others[1])
+
+
+def test_positions_of_a_longer_batch_are_padding_again():
+    model = build_model()
+    encode = build_encoder(model, backend=GraphBackend())
+    for lengths in ([16, 9], [11, 12], [16, 16], [9, 9]):
+        batch = net_input(lengths)
+        with torch.no_grad():
+            found = encode(batch)
+        assert_equals_fairseqs(model, batch, found)
+        padding = found.tensors.padded.sum()
+        assert padding == found.tensors.padded.numel() - sum(lengths)

@@ -1,16 +1,16 @@
 """A fairseq Transformer encoder on a GPU: one CUDA graph for sources of about one length."""
 
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Optional
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..decoder_layer import FeedForward, Norm, attend, every_layer, linear_of
 from ..positions import PositionTable
 from ..weights import Packed
-from .rows_function import RowsFunction
-from .tensors import rounded
+from .capture import Graphs
+from .encoding import EncoderTensors
+from .tensors import Calls, rounded
 
 #: Source positions are multiples of this.
 _GRAIN = 8
@@ -76,7 +76,7 @@ class CapturedEncoder(Packed):
         norms = encoder.layernorm_embedding, encoder.layer_norm
         self._first, self._last = (each and Norm(each, dtype) for each in norms)
         self._layers = [EncoderLayer(layer, dtype) for layer in every_layer(encoder)]
-        self._run = RowsFunction(weight.device)
+        self._graphs, self._calls = Graphs.of(weight.device), Calls()
 
     def __call__(self, net_input: Dict[str, Any]) -> Mapping[str, List[Tensor]]:
         """Encode a batch.
@@ -92,33 +92,28 @@ class CapturedEncoder(Packed):
         """
         self.refresh()
         tokens = net_input["src_tokens"]
-        length = tokens.size(1)
+        rows, length = tokens.shape
         table: Optional[Tensor] = None
         if self._positions is not None:
             table = self._positions.reach(0, length)
         if tokens.numel() > _MOST:
-            (encoded,) = self._encoded(tokens, table)
-        else:
-            wider = F.pad(tokens, (0, rounded(length, _GRAIN) - length), value=self._pad)
-            # What was captured reads the table that there was.
-            (encoded,) = self._run(
-                None if table is None else table.size(0),
-                lambda padded: self._encoded(padded, table),
-                wider,
-            )
-            encoded = encoded[:, :length].clone()
-        return {
-            "encoder_out": [encoded.transpose(0, 1)],
-            "encoder_padding_mask": [tokens.eq(self._pad)],
-            "encoder_embedding": [],
-            "encoder_states": [],
-            "fc_results": [],
-            "src_tokens": [],
-            "src_lengths": [net_input["src_lengths"].view(-1, 1).int()],
-        }
+            return {
+                "encoder_out": [self._encoded(tokens, table).transpose(0, 1)],
+                "encoder_padding_mask": [tokens.eq(self._pad)],
+                "encoder_embedding": [],
+                "encoder_states": [],
+                "fc_results": [],
+                "src_tokens": [],
+                "src_lengths": [net_input["src_lengths"].view(-1, 1).int()],
+            }
+        sizes = rounded(rows), rounded(length, _GRAIN)
+        tensors: EncoderTensors = self._calls.get(
+            (*sizes, table), lambda: EncoderTensors(*sizes, self._pad, self._graphs)
+        )
+        return tensors.encode(net_input, lambda padded: self._encoded(padded, table))
 
-    def _encoded(self, tokens: Tensor, table: Optional[Tensor]) -> Sequence[Tensor]:
-        """((rows, src, dim),) of (rows, src) tokens, and (positions, dim) or None."""
+    def _encoded(self, tokens: Tensor, table: Optional[Tensor]) -> Tensor:
+        """(rows, src, dim) of (rows, src) tokens, and (positions, dim) or None."""
         real = tokens.ne(self._pad)
         hidden = self._scale * torch.embedding(self._embedding, tokens)
         if table is not None:
@@ -133,4 +128,4 @@ class CapturedEncoder(Packed):
             hidden = layer(hidden, shape[0], mask)
         if self._last is not None:
             hidden = self._last(hidden)
-        return (hidden.view(shape),)
+        return hidden.view(shape)

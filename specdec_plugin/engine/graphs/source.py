@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from .capture import Replayed
+from .encoding import StaticEncoding
 from .tensors import StaticTensors
 
 #: Source symbols of a batch, padding among them, up to which a graph pays: see :mod:`.encoder`.
@@ -14,14 +15,86 @@ _MOST = 2048
 Project = Callable[[Tensor], Tensor]
 
 
-class StaticSource:
-    """Begins batches: one after another, on the same tensors.
-
-    It holds neither the decoder nor the tensors, which hold it.
+def begin(
+    tensors: StaticTensors, project: Project, encoded: Tensor, padding: Optional[Tensor]
+) -> None:
+    """Forget the batch before, and take the source of another one.
 
     Args:
-        tensors: of the batches.
+        tensors: of the batch; all but lengths are written.
+        project: the same in each call.
+        encoded: (rows, src, dim).
+        padding: (rows, src), true where padded; None: nowhere.
+    """
+    key = "source", encoded.size(2), encoded.dtype
+    copied: _Copied = tensors.calls.get(key, lambda: _Copied(tensors, encoded))
+    copied.take(tensors, encoded, padding)
+    copied.source.begin(tensors, project)
+
+
+def begin_in_place(tensors: StaticTensors, project: Project, encoding: StaticEncoding) -> None:
+    """The same for what an encoder's graph has given, which is read where it is."""
+    given = encoding.tensors
+    assert given.encoded is not None
+    whole = given.encoded
+    key = "source", given
+    source: _Source = tensors.calls.get(key, lambda: _Source(tensors, whole, given.padded))
+    source.begin(tensors, project)
+
+
+class _Source:
+    """Begins batches: one after another, on the same tensors.
+
+    It holds neither the decoder nor its tensors, which hold it.
+
+    Args:
+        tensors: of the decoder's batches.
+        encoded: (rows, src, dim), anything where padded; no more positions than the decoder has.
+        padded: (rows, src), true where padded.
+    """
+
+    def __init__(self, tensors: StaticTensors, encoded: Tensor, padded: Tensor) -> None:
+        self._encoded, self._padded = encoded, padded
+        self._replayed = Replayed(tensors.graphs)
+
+    def begin(self, tensors: StaticTensors, project: Project) -> None:
+        """Take what the tensors hold now.
+
+        Args:
+            tensors: as above; all but lengths are written.
+            project: the same in each call.
+        """
+        tensors.graphs.follow()
+        if self._padded.numel() > _MOST:
+            self._work(tensors, project)
+        else:
+            self._replayed(lambda: self._work(tensors, project))
+
+    def _work(self, tensors: StaticTensors, project: Project) -> None:
+        tensors.store.zero_()  # a NaN in the batch before would spoil this one's
+        padded, (_, source, _) = self._padded, self._encoded.shape
+        real = self._encoded.masked_fill(padded.unsqueeze(2), 0)
+        if padded.size(0) > 1:  # Rows that are too many look at a zero.
+            unseen = padded.clone()
+            unseen[:, 0] &= ~padded.all(1)
+            padded = unseen
+        mask = torch.where(padded, float("-inf"), 0.0).to(tensors.source_mask.dtype)
+        tensors.source_kv[:, :, :, :source].copy_(project(real))
+        tensors.source_mask[..., :source].copy_(mask[:, None, None, :])
+        if source < tensors.source_mask.size(3):  # No number that was there may be a NaN.
+            tensors.source_kv[:, :, :, source:].zero_()
+            tensors.source_mask[..., source:].fill_(float("-inf"))
+
+
+class _Copied:
+    """Sources that are copied into tensors of their own.
+
+    Args:
+        tensors: of the decoder's batches.
         like: (rows, src, dim) what an encoder gives.
+
+    Attributes:
+        source: begins batches with them.
     """
 
     def __init__(self, tensors: StaticTensors, like: Tensor) -> None:
@@ -30,36 +103,13 @@ class StaticSource:
         self._padded = torch.ones(
             sizes.sentences, sizes.source, dtype=torch.bool, device=like.device
         )
-        self._replayed = Replayed(tensors.graphs)
+        self.source = _Source(tensors, self._encoded, self._padded)
 
-    def begin(
-        self, tensors: StaticTensors, project: Project, encoded: Tensor, padding: Optional[Tensor]
-    ) -> None:
-        """Forget the batch before, and take the source of another one.
-
-        Args:
-            tensors: as above; all but lengths are written.
-            project: the same in each call.
-            encoded: (rows, src, dim).
-            padding: (rows, src), true where padded; None: nowhere.
-        """
+    def take(self, tensors: StaticTensors, encoded: Tensor, padding: Optional[Tensor]) -> None:
+        """Take (rows, src, dim), and (rows, src), true where padded, or None."""
         rows, source, _ = encoded.shape
         tensors.graphs.follow()
         self._encoded[:rows, :source].copy_(encoded)
         self._padded.fill_(True)
         mine = self._padded[:rows, :source]
         mine.zero_() if padding is None else mine.copy_(padding)
-        if rows < self._padded.size(0):  # Rows that are too many look at a zero.
-            self._encoded[rows:, 0].zero_()
-            self._padded[rows:, 0].zero_()
-        if self._padded.numel() > _MOST:
-            self._work(tensors, project)
-        else:
-            self._replayed(lambda: self._work(tensors, project))
-
-    def _work(self, tensors: StaticTensors, project: Project) -> None:
-        tensors.store.zero_()  # a NaN in the batch before would spoil this one's
-        real = self._encoded.masked_fill(self._padded.unsqueeze(2), 0)
-        tensors.source_kv.copy_(project(real))
-        mask = torch.where(self._padded, float("-inf"), 0.0).to(tensors.source_mask.dtype)
-        tensors.source_mask.copy_(mask[:, None, None, :])

@@ -4,14 +4,15 @@ Sizes are rounded up, so that few graphs serve many batches: rows, new tokens, s
 positions that are too many are computed, and nobody reads what they give.
 """
 
-from typing import Any, Optional, Tuple
+from typing import Any, Mapping, Optional, Tuple
 
 from torch import Tensor
 
 from ..decoder_state import DecoderState
 from .cache import StaticCache
+from .encoding import StaticEncoding
 from .layers import StaticLayers
-from .source import Project, StaticSource
+from .source import Project, begin, begin_in_place
 from .steps import StaticSteps
 from .tensors import GRAIN, Lease, Pool, Sizes, StaticTensors, rounded
 
@@ -21,8 +22,7 @@ class StaticState(DecoderState):
 
     Args:
         pool: lends the tensors.
-        encoded: (sentences, src, dim) of the encoder.
-        padding: (sentences, src), true where padded; None: nothing is.
+        encoder_out: what the encoder gave; see :meth:`.CachedDecoder.start`.
         project: makes keys and values of what is encoded. It is the same for all states of a pool.
         capacity: target tokens to make room for; more are made room for when needed.
         beams: rows that each sentence may have.
@@ -31,20 +31,25 @@ class StaticState(DecoderState):
     def __init__(
         self,
         pool: Pool,
-        encoded: Tensor,
-        padding: Optional[Tensor],
+        encoder_out: Mapping[str, Any],
         project: Project,
         capacity: int,
         beams: int,
     ) -> None:
-        sentences, source, _ = encoded.shape
         # Drafts reach behind the limit of a row.
-        sizes = Sizes.of(sentences, beams, source, capacity + GRAIN)
-        self._lease = Lease(pool, sizes)
+        capacity += GRAIN
+        if isinstance(encoder_out, StaticEncoding) and encoder_out.fresh:
+            sentences = encoder_out.shape[0]
+            source = encoder_out.tensors.tokens.size(1)
+            self._lease = Lease(pool, Sizes.of(sentences, beams, source, capacity))
+            begin_in_place(self._lease.tensors, project, encoder_out)
+        else:
+            encoded = encoder_out["encoder_out"][0].detach().transpose(0, 1)
+            sentences, source, _ = encoded.shape
+            self._lease = Lease(pool, Sizes.of(sentences, beams, source, capacity))
+            padding = next(iter(encoder_out["encoder_padding_mask"]), None)
+            begin(self._lease.tensors, project, encoded, padding)
         tensors = self._lease.tensors
-        key = "source", encoded.size(2), encoded.dtype
-        sources: StaticSource = tensors.calls.get(key, lambda: StaticSource(tensors, encoded))
-        sources.begin(tensors, project, encoded, padding)
         self.cache: StaticCache
         super().__init__(
             StaticCache(tensors, sentences),

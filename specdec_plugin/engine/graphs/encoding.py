@@ -1,0 +1,119 @@
+"""What an encoder's graph gives, in the graph's own tensors for as long as nobody overwrites it."""
+
+import weakref
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+from .capture import Graphs, Replayed
+
+#: (rows, src) tokens to (rows, src, dim).
+Encode = Callable[[Tensor], Tensor]
+
+
+class EncoderTensors:
+    """The tensors of sources of about one length, and the graph that encodes them.
+
+    Args:
+        rows: sentences.
+        source: source positions; rounded up, as the rows are.
+        pad: what tokens are padded with.
+        graphs: of the device.
+
+    Attributes:
+        tokens: (rows, source) long.
+        encoded: (rows, source, dim), anything where padded; None before the first run.
+        padded: (rows, source), true where padded.
+    """
+
+    def __init__(self, rows: int, source: int, pad: int, graphs: Graphs) -> None:
+        self._graphs, self._pad, device = graphs, pad, graphs.device
+        self.tokens = torch.full((rows, source), pad, dtype=torch.long, device=device)
+        self.padded = torch.ones(rows, source, dtype=torch.bool, device=device)
+        self.encoded: Optional[Tensor] = None
+        self._written = 0, 0  # rows and positions that may hold no padding
+        self._replayed = Replayed(graphs)
+        self._last: Callable[[], Optional[StaticEncoding]] = lambda: None
+
+    def encode(self, net_input: Dict[str, Any], encode: Encode) -> "StaticEncoding":
+        """Encode a batch.
+
+        Args:
+            net_input: fairseq's, with at most so many rows and positions.
+            encode: the same in each call.
+        """
+        before, given = self._last(), net_input["src_tokens"]
+        if before is not None:
+            before.keep()
+        rows, length = given.shape
+        self._graphs.follow()
+        if rows < self._written[0] or length < self._written[1]:
+            self.tokens.fill_(self._pad)
+        self._written = rows, length
+        self.tokens[:rows, :length].copy_(given)
+        self._replayed(lambda: self._work(encode))
+        found = StaticEncoding(self, (rows, length), net_input["src_lengths"])
+        self._last = weakref.ref(found)
+        return found
+
+    def holds(self, encoding: "StaticEncoding") -> bool:
+        """Whether nothing was encoded since."""
+        return self._last() is encoding
+
+    def _work(self, encode: Encode) -> None:
+        found = encode(self.tokens)
+        if self.encoded is None:
+            with torch.inference_mode(False):
+                self.encoded = torch.empty_like(found)
+        self.encoded.copy_(found)
+        self.padded.copy_(self.tokens.eq(self._pad))
+
+
+class StaticEncoding(Mapping[str, List[Tensor]]):
+    """A batch's encoding in fairseq's form, which is copied when it is first read.
+
+    Who knows the tensors reads them, while :attr:`fresh`.
+
+    Args:
+        tensors: what it is in.
+        shape: rows, and source positions.
+        lengths: (rows,) fairseq's ``src_lengths``.
+    """
+
+    def __init__(self, tensors: EncoderTensors, shape: Tuple[int, int], lengths: Tensor) -> None:
+        self.tensors, self.shape, self._lengths = tensors, shape, lengths
+        self._copy: Dict[str, List[Tensor]] = {}
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the tensors still hold it."""
+        return self.tensors.holds(self)
+
+    def keep(self) -> None:
+        """Copy it, before the tensors get another one."""
+        if self._copy:
+            return
+        (rows, length), encoded = self.shape, self.tensors.encoded
+        assert encoded is not None
+        self._copy = {
+            "encoder_out": [encoded[:rows, :length].clone().transpose(0, 1)],
+            "encoder_padding_mask": [self.tensors.padded[:rows, :length].clone()],
+            "encoder_embedding": [],
+            "encoder_states": [],
+            "fc_results": [],
+            "src_tokens": [],
+            "src_lengths": [self._lengths.view(-1, 1).int()],
+        }
+
+    def __getitem__(self, name: str) -> List[Tensor]:
+        self.keep()
+        return self._copy[name]
+
+    def __iter__(self) -> Iterator[str]:
+        self.keep()
+        return iter(self._copy)
+
+    def __len__(self) -> int:
+        self.keep()
+        return len(self._copy)
