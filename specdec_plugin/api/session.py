@@ -27,6 +27,7 @@ import torch
 from fairseq import utils
 from torch import Tensor
 
+from ..decoding.generator import ParallelGenerator
 from ..decoding.statistics import Statistics
 from ..errors import PluginError
 from ..fairseq_compat.options import task_options, with_own_options
@@ -271,7 +272,8 @@ class Session:
         self, generator: Any, batch: Any, prefix: Optional[Tensor]
     ) -> List[List[Dict[str, Any]]]:
         device = self.device
-        batch = utils.move_to_cuda(batch, device) if device.type == "cuda" else batch
+        if device.type == "cuda":
+            batch = _moved(batch, device, isinstance(generator, ParallelGenerator))
         for model in self._have_beams:
             model.set_beam_size(getattr(generator, "beam_size", 1))
         prefix = self._prefix(batch) if prefix is None else prefix.to(device)
@@ -483,6 +485,15 @@ class Translator:
             for each in hypotheses[:nbest]
         ]
         return made[0] if nbest == 1 else made[0]._replace(nbest=tuple(made))
+
+
+def _moved(batch: Dict[str, Any], device: torch.device, ours: bool) -> Dict[str, Any]:
+    """fairseq's batch on a GPU. Each tensor takes 10 us: our generators get what they read."""
+    unread = {"prev_output_tokens", "id"} if ours else set()
+    inputs = {name: each for name, each in batch["net_input"].items() if name not in unread}
+    rest = {name: each for name, each in batch.items() if name not in unread}
+    moved: Dict[str, Any] = utils.move_to_cuda({**rest, "net_input": inputs}, device)
+    return moved if "id" not in batch else {**moved, "id": moved.get("id", batch["id"])}
 
 
 @contextmanager

@@ -29,6 +29,7 @@ class Lines:
         lengths: (rows,) long, how many tokens are chosen.
         alive: (rows,) long, 0 where a row has ended, or is one too many.
         held: (rows,) long, tokens in the cache of a drafter that has one of its own.
+        fresh: whether no row had a token when they were read.
         table: (rows, 5) long, how the last iteration turned out.
         host: copies of it.
     """
@@ -38,25 +39,36 @@ class Lines:
         self._graphs = tensors.graphs
         self.inputs = lengths.new_zeros(rows, width)
         self.scores = torch.zeros(rows, width, device=lengths.device)
-        self.lengths, self.alive = lengths.new_zeros(rows), lengths.new_zeros(rows)
-        self.held = lengths.new_zeros(rows)
+        self._counts = _columns(lengths, rows)
+        self.lengths, self.alive, self.held = self._counts[:, :rows]
+        self.fresh = False
         self.table = lengths.new_zeros(rows, 5)
         self.host = Tables(self.table, AHEAD + 1)
         self._constants: Dict[int, Tensor] = {}
+        self._begun: Dict[int, Tensor] = {}
 
     def read(self, rows: Rows) -> None:
-        """Continue with rows."""
+        """Continue with rows. A drafter's cache is taken to have no tokens."""
         self.host.clear()  # of a run that was interrupted
         self._graphs.follow()
         count, chosen = rows.size, rows.longest
+        self.fresh = chosen == 0
+        self._counts.copy_(self._begin(count))  # one operator for all of them
+        if self.fresh:
+            self.inputs[:, 0] = rows.bos
+            return
         self.inputs[:count, : chosen + 1].copy_(rows.inputs[:, : chosen + 1])
-        if chosen > 0:
-            self.scores[:count, :chosen].copy_(rows.scores[:, :chosen])
+        self.scores[:count, :chosen].copy_(rows.scores[:, :chosen])
         self.lengths[:count].copy_(rows.lengths)
-        self.alive[:count].fill_(1)
-        if count < self.lengths.size(0):
-            self.lengths[count:].zero_()
-            self.alive[count:].zero_()
+
+    def _begin(self, count: int) -> Tensor:
+        """What the counts of so many rows begin with."""
+        if count not in self._begun:
+            with torch.inference_mode(False):
+                begun = torch.zeros_like(self._counts)
+                begun[1, :count] = 1
+                self._begun[count] = begun
+        return self._begun[count]
 
     def write(self, rows: Rows, longest: int) -> None:
         """Let the rows have what was chosen; the longest one has so many tokens."""
@@ -100,3 +112,11 @@ class Lines:
         self.alive -= facts[:, ENDED - 1]
         self.table[:, :1].copy_(self.lengths.unsqueeze(1))
         self.table[:, 1:].copy_(facts)
+
+
+def _columns(like: Tensor, rows: int) -> Tensor:
+    """(3, rows or one more) zeros, each line of which begins at 16 bytes.
+
+    What Triton compiles depends on where a tensor begins.
+    """
+    return like.new_zeros(3, rows + rows % 2)

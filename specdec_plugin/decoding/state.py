@@ -1,5 +1,6 @@
 """The rows of a batch that are still being decoded."""
 
+from functools import cached_property
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
 import torch
@@ -101,24 +102,36 @@ class Rows:
         scores: (rows, …) log-probabilities of the chosen tokens.
         lengths: (rows,) how many tokens are chosen.
         host_lengths: the same on the host.
+        bos: the symbol that the decoder is fed first.
         constraints: what may not be chosen.
         sampler: draws the tokens; None: the most probable ones are chosen.
         steps: iterations so far.
     """
 
     def __init__(self, batch: Batch) -> None:
-        size, device = batch.size, batch.device
+        size, self._device = batch.size, batch.device
         self.order = list(range(size))
-        self.inputs = torch.full((size, ROOM), batch.bos, device=device)
-        self.scores = torch.empty(size, ROOM, device=device)
-        self.lengths = torch.zeros(size, dtype=torch.long, device=device)
+        self.bos = batch.bos
         self.host_lengths = [0] * size
         self.constraints = batch.constraints
         self.sampler = batch.sampler
         self.steps = 0
         # Elsewhere than on a CPU, tokens are kept on the host too, so that no one waits for them.
-        self._lines = None if device.type == "cpu" else [[batch.bos] for _ in range(size)]
+        self._lines = None if self._device.type == "cpu" else [[batch.bos] for _ in range(size)]
         self._empty: Optional[Draft] = None
+
+    # On a GPU, rows of one run never need these before they are written.
+    @cached_property
+    def inputs(self) -> Tensor:
+        return torch.full((self.size, ROOM), self.bos, device=self._device)
+
+    @cached_property
+    def scores(self) -> Tensor:
+        return torch.empty(self.size, ROOM, device=self._device)
+
+    @cached_property
+    def lengths(self) -> Tensor:
+        return torch.zeros(self.size, dtype=torch.long, device=self._device)
 
     @property
     def size(self) -> int:
@@ -228,7 +241,7 @@ class Rows:
         self.order = [self.order[row] for row in rows]
         if not rows:
             return None
-        kept = torch.tensor(rows, dtype=torch.long, device=self.inputs.device)
+        kept = torch.tensor(rows, dtype=torch.long, device=self._device)
         self.inputs = self.inputs[kept]
         self.scores = self.scores[kept]
         if self._lines is not None:

@@ -44,9 +44,8 @@ class CapturedBlock:
         """See :class:`.CapturedDraft`."""
         held = self._state.lengths
         self._rows = lines.held.size(0)
-        lines.held[: held.size(0)].copy_(held)
-        if held.size(0) < self._rows:
-            lines.held[held.size(0) :].zero_()
+        if not lines.fresh:
+            lines.held[: held.size(0)].copy_(held)
 
     def prepare(self, longest: int) -> Hashable:
         """See :class:`.CapturedDraft`."""
