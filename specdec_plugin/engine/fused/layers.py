@@ -21,8 +21,10 @@ _READ = 1 << 24
 _DIM, _INNER = 1024, 4096
 #: Outputs and vectors of a program, where there is a single vector, and where there are more.
 _ALONE, _TOGETHER = (2, 1), (4, 2)
-#: The most numbers of the weights that a warp reads.
-_NUMBERS = 4096
+#: The same for many short vectors: from how many on, and up to which length.
+_MANY, _SHORT, _TOGETHER_OF_MANY = 16, 256, (4, 4)
+#: The most numbers of weights and vectors that a warp reads.
+_NUMBERS = 3072
 #: Numbers of keys that are read at a time: of a cache, of a source.
 _CACHED, _SOURCE = 2048, 4096
 #: The most numbers of keys of a warp. Of more, the compiler reads some after others.
@@ -47,7 +49,10 @@ class Split(NamedTuple):
         """That of so many vectors of a length."""
         block = power(inner)
         lines, together = _ALONE if vectors == 1 else _TOGETHER
-        return cls(lines, together, block, max(1, lines * block // _NUMBERS))
+        if vectors > _MANY and block <= _SHORT:
+            lines, together = _TOGETHER_OF_MANY
+        warps = -(-(lines + together) * block // _NUMBERS)
+        return cls(lines, together, block, power(warps))
 
 
 def most_vectors(weight: Tensor, together: int, read: int = _READ) -> int:

@@ -143,7 +143,7 @@ def build_drafter(
         setup.statistics,
         setup.drafter_clusters(model),
         setup.backend,
-        _SHORTER if verified and block_size == 0 else (),
+        _SHORTER if verified and block_size == 0 and setup.on_cpu else (),
     )
     drafter.release()
     if dtype is not None and not dtype.is_floating_point and drafter.engine.weight_type != dtype:
