@@ -33,7 +33,7 @@ class Aligner:
 
     def align(self, batch: Batch, hypotheses: Sequence[Dict[str, Any]]) -> None:
         """Set ``alignment`` of each sentence's hypothesis, which has ``tokens`` (length,)."""
-        tokens = [each["tokens"] for each in hypotheses]
+        tokens = [each["tokens"].to(batch.device) for each in hypotheses]
         previous = collate_tokens(tokens, self.pad, batch.bos, move_eos_to_beginning=True)
         targets = collate_tokens(tokens, self.pad).cpu()
         sources = batch.net_input["src_tokens"].cpu()

@@ -18,17 +18,11 @@ from ..engine.graphs.tensors import GRAIN, StaticTensors, rounded
 from .acceptance import Emission, Rule, judge, judge_best
 from .constraints import Constraints
 from .judge_cuda import judge_on
-from .lines import ADDED, AHEAD, DRAFTED, ENDED, KEPT, LENGTH, Lines
+from .lines import ADDED, AHEAD, DRAFTED, ENDED, KEPT, LENGTH, Lines, Table
 from .native_verification import Repeated
 from .state import Draft, Outcome, Rows
 from .verifier import Verifier
 
-#: A row is taken not to have ended while it has at most this share of the tokens that its source
-#: lets expect. The share was chosen on 300 sentences, by what waits and iterations too many would
-#: cost on a GPU.
-_UNENDED = 0.95
-#: What a sentence counts in a :class:`_Ratio` beside the next one, and what that begins with.
-_FADING, _BEGIN = 0.95, 20.0
 _COUNTED = DRAFTED, KEPT, ADDED
 
 
@@ -57,24 +51,6 @@ class CapturedDraft(Protocol):
         """Drafts of k tokens a row, as operators that may be captured."""
 
 
-class _Ratio:
-    """How many tokens a sentence has for each symbol of its source, by those before.
-
-    Attributes:
-        value: the ratio.
-    """
-
-    def __init__(self) -> None:
-        self._tokens = self._symbols = _BEGIN
-        self.value = 1.0
-
-    def see(self, tokens: int, symbols: int) -> None:
-        """Take a sentence into account."""
-        self._tokens = _FADING * self._tokens + tokens
-        self._symbols = _FADING * self._symbols + symbols
-        self.value = self._tokens / self._symbols
-
-
 class CapturedIterations:
     """Verifies, and appends what stands, again and again.
 
@@ -85,7 +61,6 @@ class CapturedIterations:
     Attributes:
         verifier: the same.
         engine: its decoder.
-        ratio: see :class:`_Ratio`.
     """
 
     def __init__(self, verifier: Verifier, rule: Rule) -> None:
@@ -93,11 +68,6 @@ class CapturedIterations:
         assert isinstance(engine, CachedDecoder)
         self.verifier, self.engine, self._rule = verifier, engine, rule
         self._judge = judge_on(engine.device)
-        self.forget()
-
-    def forget(self) -> None:
-        """Forget the sentences before."""
-        self.ratio = _Ratio()
 
     def fits(self, rows: Rows) -> bool:
         """Whether nothing is drawn or forced. A minimum length may bind."""
@@ -224,8 +194,9 @@ class _Run:
         self._lines: Lines = self._tensors.calls.get(
             ("lines", count), lambda: Lines(self._tensors, count)
         )
+        self._outcomes = self._lines.outcomes(self._width)
         self._shortest, self._longest = rows.shortest, rows.longest
-        self._counts: List[List[List[int]]] = []  # the table of each iteration
+        self._counts: List[Table] = []  # of each iteration
         self._left, self._idle = rows.size, [0] * rows.size
         self._ready: Optional[_Ready] = None
 
@@ -251,7 +222,7 @@ class _Run:
         self._lines.read(self._rows)
         if self._drafter is not None:
             self._drafter.begin(self._lines)
-        host, queued = self._lines.host, 0
+        host, queued = self._outcomes.host, 0
         limit = min(self._most_tokens(), self._tensors.sizes.capacity - self._width)
         while queued < most and 2 * self._left > self._rows.size:
             # Nobody knows yet what is unread: each iteration adds `width` tokens at most.
@@ -260,29 +231,15 @@ class _Run:
                 break
             if bound <= limit:
                 self._prepare(bound, limit)  # while the device works on what is queued
-                if len(host) == 0 or (len(host) <= AHEAD and self._likely()):
+                if len(host) <= AHEAD:
                     self._queue()
                     queued += 1
                     continue
             self._look()
         while len(host) > 0 and self._left > 0:
             self._look()
-        host.clear()  # iterations after the end of the last row
+        host.clear()  # An iteration after the end of the last row: nobody waits for it.
         return self._finish()
-
-    def _likely(self) -> bool:
-        """Whether a row is likely to have no end in what is unread.
-
-        An iteration after the end of a single row is wasted. Without a draft, that costs little
-        more than a wait for the outcome before. With one, it costs several times as much.
-        """
-        if self._drafter is None or self._rows.size > 1:
-            return True
-        iterations, looked = self._iterations, len(self._counts)
-        added = sum(table[0][ADDED] for table in self._counts)
-        mean = (added + self._width) / (looked + 2)  # two more, of half a draft
-        expected = iterations.ratio.value * iterations.verifier.source_length
-        return self._longest + len(self._lines.host) * mean <= _UNENDED * expected
 
     def _prepare(self, bound: int, limit: int) -> None:
         """Get ready for an iteration of rows with at most ``bound`` tokens, or with a few more.
@@ -321,11 +278,11 @@ class _Run:
         assert self._ready is not None
         self._shortest += 1
         self._ready.begin()
-        self._lines.host.push(self._lines.table)
+        self._outcomes.host.push(self._outcomes.table)
 
     def _look(self) -> None:
         """Read how the oldest unread iteration turned out: an iteration's one wait."""
-        table = self._lines.host.pop()[: self._rows.size].tolist()
+        table: Table = self._outcomes.host.pop()[: self._rows.size].tolist()
         self._counts.append(table)
         self._longest = max(row[LENGTH] for row in table)
         self._left -= sum(row[ENDED] for row in table)
@@ -338,16 +295,12 @@ class _Run:
         # Of each row its last iteration before it ended.
         last = [next(row for row in reversed(each) if row[ADDED]) for each in zip(*self._counts)]
         ended = [sum(each) for each in zip(*map(_ended, self._counts))]
-        self._lines.write(rows, self._longest)
-        added: Sequence[Sequence[int]] = ()
-        if not all(ended):  # Drafters may ask for the tokens. The host waits for all iterations.
-            begun, tokens = rows.host_lengths, rows.inputs.tolist()
-            added = [line[begin + 1 :] for line, begin in zip(tokens, begun)]
-        rows.sync_lengths([row[LENGTH] for row in last], added, len(self._counts))
+        told = [self._outcomes.told(row, self._counts) for row in range(rows.size)]
+        if not all(ended) or not rows.on_host:
+            self._lines.write(rows, self._longest)
+        lengths, added = [row[LENGTH] for row in last], [each.tokens for each in told]
+        rows.sync_lengths(lengths, added, len(self._counts), told)
         drafted, kept, new = ([row[column] for row in last] for column in _COUNTED)
-        verifier = self._iterations.verifier
-        if ended == [1] and verifier.sentences == 1:  # else the source may be another one's
-            self._iterations.ratio.see(last[0][LENGTH], verifier.source_length)
         outcome = Outcome(drafted, kept, new, ended, idle=self._idle)
         return Repeated([_living(table) for table in self._counts], outcome)
 

@@ -49,7 +49,8 @@ class CudaJudge:
             draft: m tokens a row.
             eos: the symbol that ends a sentence.
         """
-        state = lines.inputs, lines.scores, lines.lengths, lines.alive, lines.table
+        table = lines.outcomes(best.size(1)).table
+        state = lines.inputs, lines.scores, lines.lengths, lines.alive, table
         self._run(best, scored, draft, eos, *state)
 
     def attempt(self, width: int, device: torch.device) -> None:
@@ -58,7 +59,7 @@ class CudaJudge:
         scores = torch.zeros(1, width, device=device)
         counts = torch.zeros(1, dtype=torch.long, device=device)
         state = torch.zeros_like(tokens), torch.zeros_like(scores)
-        table = torch.zeros(1, 5, dtype=torch.long, device=device)
+        table = torch.zeros(1, 5 + 2 * width, dtype=torch.long, device=device)
         draft = Draft(tokens[:, 1:], counts)
         self._run(tokens, scores, draft, 2, *state, counts.clone(), counts.clone(), table)
 

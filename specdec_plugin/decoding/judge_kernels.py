@@ -21,7 +21,7 @@ def append(
         drafted: (rows,) long, tokens that each row drafted.
         inputs, scores: (rows, stride), of :class:`.Lines`; what is added is written.
         lengths, alive: (rows,) long, the same; are changed.
-        table: (rows, 5) long, the same; is written.
+        table: (rows, 5 + 2 * width) long, of :class:`.Outcomes`; is written.
         stride, width: sizes.
         eos: the symbol that ends a sentence.
         span: a power of 2 that is not less than ``width``.
@@ -51,8 +51,11 @@ def append(
     new_length = length + added * live
     tl.store(lengths + row, new_length)
     tl.store(alive + row, live - ended * live)
-    tl.store(table + row * 5, new_length)
-    tl.store(table + row * 5 + 1, count * live)
-    tl.store(table + row * 5 + 2, kept * live)
-    tl.store(table + row * 5 + 3, added * live)
-    tl.store(table + row * 5 + 4, ended * live)
+    line = table + row * (5 + 2 * width)
+    tl.store(line, new_length)
+    tl.store(line + 1, count * live)
+    tl.store(line + 2, kept * live)
+    tl.store(line + 3, added * live)
+    tl.store(line + 4, ended * live)
+    tl.store(line + 5 + number, tokens, mask=real)
+    tl.store(line + 5 + width + number, found.to(tl.int32, bitcast=True).to(tl.int64), mask=real)

@@ -1,6 +1,6 @@
 """Tokens of rows in tensors that stay where they are, which a device adds to by itself."""
 
-from typing import Dict
+from typing import Dict, List, NamedTuple, Sequence
 
 import torch
 from torch import Tensor
@@ -8,12 +8,39 @@ from torch import Tensor
 from ..engine.graphs.tables import Tables
 from ..engine.graphs.tensors import StaticTensors
 from .acceptance import Emission
-from .state import Draft, Rows
+from .state import Draft, Rows, Told
 
 #: Iterations that are queued before the host reads the oldest one's outcome.
 AHEAD = 1
-#: Columns of an outcome.
-LENGTH, DRAFTED, KEPT, ADDED, ENDED = range(5)
+#: The first columns of an outcome. Behind them are the tokens, and the bits of their scores.
+LENGTH, DRAFTED, KEPT, ADDED, ENDED, TOKENS = range(6)
+#: An outcome on the host, by row.
+Table = List[List[int]]
+
+
+class Outcomes(NamedTuple):
+    """How iterations of some width turn out.
+
+    Attributes:
+        table: (rows, 5 + 2 * width) long, of the last iteration.
+        host: copies of it.
+        width: tokens that an iteration adds at most.
+    """
+
+    table: Tensor
+    host: Tables
+    width: int
+
+    def told(self, row: int, tables: Sequence[Table]) -> Told:
+        """What these iterations added to a row."""
+        tokens: List[int] = []
+        scores: List[int] = []
+        for table in tables:
+            line = table[row]
+            end = TOKENS + line[ADDED]
+            tokens += line[TOKENS:end]
+            scores += line[TOKENS + self.width : end + self.width]
+        return Told(tokens, scores)
 
 
 class Lines:
@@ -30,8 +57,6 @@ class Lines:
         alive: (rows,) long, 0 where a row has ended, or is one too many.
         held: (rows,) long, tokens in the cache of a drafter that has one of its own.
         fresh: whether no row had a token when they were read.
-        table: (rows, 5) long, how the last iteration turned out.
-        host: copies of it.
     """
 
     def __init__(self, tensors: StaticTensors, rows: int) -> None:
@@ -41,19 +66,33 @@ class Lines:
         self.scores = torch.zeros(rows, width, device=lengths.device)
         self._counts = _columns(lengths, rows)
         self.lengths, self.alive, self.held = self._counts[:, :rows]
-        self.fresh = False
-        self.table = lengths.new_zeros(rows, 5)
-        self.host = Tables(self.table, AHEAD + 1)
+        self.fresh, self._bos = False, -1
+        self._outcomes: Dict[int, Outcomes] = {}
         self._constants: Dict[int, Tensor] = {}
         self._begun: Dict[int, Tensor] = {}
 
+    def outcomes(self, width: int) -> Outcomes:
+        """Those of iterations that add so many tokens at most.
+
+        They are made outside of captures, which write into them.
+        """
+        if width not in self._outcomes:
+            with torch.inference_mode(False):
+                table = self.lengths.new_zeros(self.lengths.size(0), TOKENS + 2 * width)
+                self._outcomes[width] = Outcomes(table, Tables(table, AHEAD + 1), width)
+        return self._outcomes[width]
+
     def read(self, rows: Rows) -> None:
         """Continue with rows. A drafter's cache is taken to have no tokens."""
-        self.host.clear()  # of a run that was interrupted
+        for each in self._outcomes.values():
+            each.host.clear()  # of a run that was interrupted
         self._graphs.follow()
         count, chosen = rows.size, rows.longest
         self.fresh = chosen == 0
         self._counts.copy_(self._begin(count))  # one operator for all of them
+        if self.fresh and self._bos == rows.bos:  # It stands there since an earlier batch.
+            return
+        self._bos = rows.bos
         if self.fresh:
             self.inputs[:, 0] = rows.bos
             return
@@ -110,8 +149,15 @@ class Lines:
         facts *= self.alive.unsqueeze(1)
         self.lengths += facts[:, ADDED - 1]
         self.alive -= facts[:, ENDED - 1]
-        self.table[:, :1].copy_(self.lengths.unsqueeze(1))
-        self.table[:, 1:].copy_(facts)
+        table = self.outcomes(emission.tokens.size(1)).table
+        bits = emission.scores.float().view(torch.int32)
+        for begin, part in (
+            (LENGTH, self.lengths.unsqueeze(1)),
+            (DRAFTED, facts),
+            (TOKENS, emission.tokens),
+            (TOKENS + emission.tokens.size(1), bits),
+        ):
+            table[:, begin : begin + part.size(1)].copy_(part)
 
 
 def _columns(like: Tensor, rows: int) -> Tensor:

@@ -80,11 +80,6 @@ class VerifiedStep:
         if self._native is not None:
             self._native.inform(needs)
 
-    def forget(self) -> None:
-        """Forget the batches before; only speed depends on them."""
-        if self._captured is not None:
-            self._captured.forget()
-
     def refresh(self) -> None:
         """Pack weights again where they have changed."""
         self.verifier.refresh()
@@ -183,9 +178,6 @@ class UnverifiedStep:
 
     def inform(self, needs: FrozenSet[str]) -> None:
         """There is no verifier that could tell anything."""
-
-    def forget(self) -> None:
-        """Nothing is remembered."""
 
     def refresh(self) -> None:
         """There are no weights."""
@@ -355,7 +347,6 @@ class DecodingLoop:
         """Forget what was learned from the batches before."""
         if self.drafter is not None:
             self.drafter.forget()
-        self.step.forget()
         self.measured.forget()
 
     def _next(self, size: int, left: int) -> int:

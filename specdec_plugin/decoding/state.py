@@ -3,6 +3,7 @@
 from functools import cached_property
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -59,12 +60,15 @@ class Batch(NamedTuple):
 
     def select(self, rows: Union[Tensor, slice]) -> "Batch":
         """The batch of these rows: (rows,) indices, which may repeat, or a range of them."""
+        target = self.target
+        if target is not None:  # which may have stayed on the host
+            target = target[rows.to(target.device) if isinstance(rows, Tensor) else rows]
         return self._replace(
             net_input={name: self.net_input[name][rows] for name in ("src_tokens", "src_lengths")},
             encoder_outs=EncodedRows(self.encoder_outs, rows),
             constraints=self.constraints.select(rows),
             sampler=None if self.sampler is None else self.sampler.select(rows),
-            target=None if self.target is None else self.target[rows],
+            target=target,
         )
 
 
@@ -90,6 +94,23 @@ class EncodedRows(Sequence[Any]):
             "encoder_out": [each[:, self._rows] for each in out["encoder_out"]],
             "encoder_padding_mask": [each[self._rows] for each in out["encoder_padding_mask"]],
         }
+
+
+class Told(NamedTuple):
+    """What was added to a row, as the host knows it.
+
+    Attributes:
+        tokens: the chosen tokens.
+        scores: the bits of their log-probabilities, as numbers of 32 bits.
+    """
+
+    tokens: List[int]
+    scores: List[int]
+
+    def hypothesis(self) -> Dict[str, Tensor]:
+        """See :meth:`Rows.hypothesis`; on the CPU."""
+        scores = np.array(self.scores, np.int32).view(np.float32)
+        return {"tokens": torch.tensor(self.tokens), "positional_scores": torch.from_numpy(scores)}
 
 
 class Rows:
@@ -118,6 +139,7 @@ class Rows:
         self.steps = 0
         # Elsewhere than on a CPU, tokens are kept on the host too, so that no one waits for them.
         self._lines = None if self._device.type == "cpu" else [[batch.bos] for _ in range(size)]
+        self._told: Optional[List[Told]] = None
         self._empty: Optional[Draft] = None
 
     # On a GPU, rows of one run never need these before they are written.
@@ -201,8 +223,17 @@ class Rows:
         self.inputs.scatter_(1, position + 1, tokens)
         self.lengths = self.lengths + counts
 
+    @property
+    def on_host(self) -> bool:
+        """Whether the host was told all tokens and scores so far."""
+        return self.steps == 0 or self._told is not None
+
     def sync_lengths(
-        self, lengths: List[int], added: Sequence[Sequence[int]] = (), iterations: int = 1
+        self,
+        lengths: List[int],
+        added: Sequence[Sequence[int]] = (),
+        iterations: int = 1,
+        told: Optional[Sequence[Told]] = None,
     ) -> None:
         """Tell the host the outcome of an iteration, or of several.
 
@@ -211,7 +242,16 @@ class Rows:
             added: by row, tokens that begin with those that were added; read elsewhere than on a
                 CPU.
             iterations: how many.
+            told: by row, what was added, where the host is told all of it.
         """
+        if told is None or not self.on_host:
+            self._told = None
+        elif self._told is None:
+            self._told = [*told]
+        else:
+            for known, new in zip(self._told, told):
+                known.tokens.extend(new.tokens)
+                known.scores.extend(new.scores)
         if self._lines is not None:
             for line, tokens, end, begin in zip(self._lines, added, lengths, self.host_lengths):
                 line.extend(tokens[: end - begin])
@@ -228,8 +268,11 @@ class Rows:
     def hypothesis(self, row: int) -> Dict[str, Tensor]:
         """The tokens of a row and their log-probabilities, (length,) each.
 
-        They are views: what is written from now on belongs to other rows.
+        They are views: what is written from now on belongs to other rows. They are on the CPU if
+        the host was told them, so that nobody waits for a GPU.
         """
+        if self._told is not None:
+            return self._told[row].hypothesis()
         length = self.host_lengths[row]
         return {
             "tokens": self.inputs[row, 1 : length + 1],
@@ -238,15 +281,17 @@ class Rows:
 
     def select(self, rows: List[int]) -> Optional[Tensor]:
         """Continue with these rows; their indices as a tensor, (rows,), or None for no row."""
-        self.order = [self.order[row] for row in rows]
+        left = [self.order[row] for row in rows]
         if not rows:
+            self.order = left
             return None
         kept = torch.tensor(rows, dtype=torch.long, device=self._device)
-        self.inputs = self.inputs[kept]
-        self.scores = self.scores[kept]
+        self.inputs, self.scores = self.inputs[kept], self.scores[kept]
         if self._lines is not None:
             self._lines = [self._lines[row] for row in rows]
-        self.lengths = self.lengths[kept]
+        if self._told is not None:
+            self._told = [self._told[row] for row in rows]
+        self.lengths, self.order = self.lengths[kept], left
         self.constraints = self.constraints.select(kept)
         if self.sampler is not None:
             self.sampler = self.sampler.select(kept)

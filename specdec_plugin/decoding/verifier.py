@@ -25,8 +25,6 @@ class Verifier:
 
     Attributes:
         states: of each engine, for the batch in progress.
-        sentences: of the batch, or samples of them.
-        source_length: symbols of the longest source of the batch, its end included.
         hidden: (rows, width, dim) what the first model's decoder gave for the tokens that were
             last fed, before it is projected; None where the engine does not tell.
     """
@@ -45,7 +43,6 @@ class Verifier:
         self.certified = certified
         self.approximate_scores = approximate_scores
         self.states: Sequence[Any] = ()
-        self.sentences = self.source_length = 0
         self.hidden: Optional[Tensor] = None
 
     def refresh(self) -> None:
@@ -62,7 +59,6 @@ class Verifier:
             beams: the most rows that a sentence will have.
         """
         self.end()  # what the batch before had may serve this one
-        self.sentences, self.source_length = batch.net_input["src_tokens"].shape[:2]
         capacity = min(batch.constraints.max_len + 1, 256)
         with self.statistics.timed("verifier"):
             self.states = [

@@ -48,6 +48,7 @@ class KVCache:
         device: torch.device,
         for_kernels: bool = False,
         store: Optional[Tensor] = None,
+        lengths: Optional[Tensor] = None,
     ) -> None:
         self.for_kernels = for_kernels
         self.row_index: Optional[Tensor] = None
@@ -56,9 +57,9 @@ class KVCache:
         # Slots before heads: what one call writes for a single row is then one piece of memory.
         shape = layers, 2, rows, max(capacity, 1), heads, head_dim
         self.store = self._make(shape, dtype=dtype, device=device) if store is None else store
-        self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
-        self.longest = 0
-        self._numbers = torch.empty(0, dtype=torch.long, device=device)
+        none = torch.zeros(rows, dtype=torch.long, device=device) if lengths is None else lengths
+        self.lengths, self.longest = none, 0
+        self._numbers: Optional[Tensor] = None
         self._targets: Tuple[Tensor, ...] = ()
         self._slots: Optional[Tensor] = None
         self._visible: Tuple[Tensor, ...] = ()
@@ -164,7 +165,7 @@ class KVCache:
         self.ancestors, self.row_index = ancestors, row_index
 
     def _numbers_to(self, end: int) -> Tensor:
-        if end > self._numbers.size(0):
+        if self._numbers is None or end > self._numbers.size(0):
             self._numbers = torch.arange(end, device=self.store.device)
         return self._numbers[:end]
 

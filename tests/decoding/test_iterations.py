@@ -11,9 +11,9 @@ from specdec_plugin.decoding import captured_iterations, native_verification
 from specdec_plugin.decoding.acceptance import MinBlock, TopBeta
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.guard import FixedGate
-from specdec_plugin.decoding.lines import ADDED
 from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
 from specdec_plugin.decoding.sampling import Settings
+from specdec_plugin.decoding.state import Rows
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.symbols import Symbols
 from specdec_plugin.decoding.verifier import Verifier
@@ -200,53 +200,30 @@ def test_an_interrupted_run_leaves_nothing_unread(monkeypatch):
         assert_same(generator.generate([MODELS[0]], sample)[0], theirs)
 
 
-@pytest.mark.parametrize(
-    "make, share, least, most",
-    [(nobody, 0.95, 1, 4), (trained, 0.0, 0, 0), (trained, 0.95, 0, 4), (trained, 9.0, 1, 4)],
-)
-def test_what_follows_an_end_is_rarely_computed(monkeypatch, make, share, least, most):
-    """A step too many costs little, and a draft too many only follows a long row."""
-    queued, used, begin = [], [], captured_iterations._Run._queue
-    finish = captured_iterations._Run._finish
-
-    def begun(self):
-        queued.append(1)
-        begin(self)
-
-    def finished(self):
-        used.extend(table[0][ADDED] > 0 for table in self._counts)
-        return finish(self)
-
-    monkeypatch.setattr(captured_iterations._Run, "_queue", begun)
-    monkeypatch.setattr(captured_iterations._Run, "_finish", finished)
-    monkeypatch.setattr(captured_iterations, "_UNENDED", share)
+@pytest.mark.parametrize("make", [nobody, trained])
+def test_nobody_waits_behind_an_end(monkeypatch, make):
+    """An iteration too many is queued, and its outcome is not read."""
+    queued, looked = [], []
+    for name, calls in (("_queue", queued), ("_look", looked)):
+        method = getattr(captured_iterations._Run, name)
+        counted = lambda self, method=method, calls=calls: (calls.append(1), method(self))  # noqa: E731
+        monkeypatch.setattr(captured_iterations._Run, name, counted)
     samples = [tiny.sample([40], seed) for seed in range(4)]
     decode(make, 63, samples, max_len=60, backend=GraphBackend())
-    assert least <= len(queued) - sum(used) <= most
+    assert 1 <= len(queued) - len(looked) <= 4
 
 
-def test_how_long_a_row_will_be_is_learned():
-    ratio = captured_iterations._Ratio()
-    assert ratio.value == 1
-    for _ in range(100):
-        ratio.see(60, 20)
-    assert ratio.value == pytest.approx(3, abs=0.01)
-
-
-def test_a_ratio_is_of_sentences_alone_and_can_be_forgotten():
-    statistics = Statistics()
-    engine = build_engine(MODELS[0], backend=GraphBackend())
-    step = VerifiedStep(Verifier([engine], statistics), TopBeta())
-    loop = DecodingLoop(None, step, statistics)
-    lengths = Lengths(max_len_b=60, max_positions=61)
-    generator = ParallelGenerator([MODELS[0]], SYMBOLS, loop, statistics, lengths)
-    generator.generate([MODELS[0]], tiny.sample([5, 3], 1))
-    assert step._captured.ratio.value == 1
-    for seed in range(6):
-        generator.generate([MODELS[0]], tiny.sample([5], seed))
-    assert step._captured.ratio.value != 1
-    generator.forget()
-    assert step._captured.ratio.value == 1
+@pytest.mark.parametrize("lengths", [[5], [3, 6, 2, 9]])
+def test_what_the_host_was_told_is_what_the_device_has(monkeypatch, lengths):
+    """Tokens and scores come with the outcomes; rows that end need nothing of the device."""
+    samples = [tiny.sample(lengths, seed) for seed in range(6)]
+    told, _, _ = decode(trained, 3, samples, max_len=60, backend=GraphBackend())
+    monkeypatch.setattr(Rows, "on_host", property(lambda self: False))
+    read, _, _ = decode(trained, 3, samples, max_len=60, backend=GraphBackend())
+    for one, other in zip(told, read, strict=True):
+        assert torch.equal(one["tokens"], other["tokens"])
+        assert torch.equal(one["positional_scores"], other["positional_scores"])
+        assert one["tokens"].dtype == other["tokens"].dtype
 
 
 @pytest.mark.parametrize("make", [trained, rounded, solver, heads, nobody])

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from ..kv_cache import KVCache
-from .tensors import StaticTensors
+from .tensors import StaticTensors, leading
 
 
 class StaticCache(KVCache):
@@ -22,8 +22,9 @@ class StaticCache(KVCache):
         layers, _, _, capacity, heads, head_dim = tensors.store.shape
         dtype, device = tensors.store.dtype, tensors.store.device
         super().__init__(
-            layers, rows, heads, head_dim, capacity, dtype, device, store=tensors.store
-        )
+            layers, rows, heads, head_dim, capacity, dtype, device,
+            store=tensors.store, lengths=leading(tensors.nothing, rows),
+        )  # fmt: skip
         self.written = 0
 
     def look(self, lengths: Tensor, new: int, slots: Tensor) -> None:

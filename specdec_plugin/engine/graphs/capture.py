@@ -1,6 +1,7 @@
 """Work on tensors that stay where they are: captured once as a CUDA graph, and replayed."""
 
 import contextlib
+import functools
 import gc
 import logging
 import threading
@@ -17,6 +18,21 @@ CAPTURED_AT = 2
 _ONE_AT_A_TIME = threading.RLock()
 #: Of each thread, the number of :func:`unusual_runs`.
 _UNUSUAL = threading.local()
+
+
+def current_stream(device: torch.device) -> Any:
+    """PyTorch's current stream of a CUDA device, the same object for the same stream.
+
+    PyTorch makes an object for each question, which takes longer than a kernel does.
+    """
+    index = torch.cuda.current_device() if device.index is None else device.index
+    return _stream(index, torch._C._cuda_getCurrentRawStream(index))
+
+
+@functools.lru_cache(maxsize=16)
+def _stream(index: int, address: int) -> Any:
+    """The current stream of a device, which has this address."""
+    return torch.cuda.current_stream(index)
 
 
 class Graphs:
@@ -65,7 +81,7 @@ class Graphs:
         with self._order:
             self._follow()
             graph.replay()
-            self._last = torch.cuda.current_stream(self.device)
+            self._last = current_stream(self.device)
 
     def follow(self) -> None:
         """Let the current stream wait for all replays: what comes next changes what they read."""
@@ -74,7 +90,7 @@ class Graphs:
 
     def _follow(self) -> None:
         if self._last is not None:
-            current = torch.cuda.current_stream(self.device)
+            current = current_stream(self.device)
             if current != self._last:
                 current.wait_stream(self._last)
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from .capture import Graphs, Replayed
+from .tensors import leading
 
 #: (rows, src) tokens to (rows, src, dim).
 Encode = Callable[[Tensor], Tensor]
@@ -51,7 +52,7 @@ class EncoderTensors:
         if rows < self._written[0] or length < self._written[1]:
             self.tokens.fill_(self._pad)
         self._written = rows, length
-        self.tokens[:rows, :length].copy_(given)
+        leading(leading(self.tokens, rows), length, 1).copy_(given)
         self._replayed(lambda: self._work(encode))
         found = StaticEncoding(self, (rows, length), net_input["src_lengths"])
         self._last = weakref.ref(found)

@@ -14,7 +14,7 @@ from .encoding import StaticEncoding
 from .layers import StaticLayers
 from .source import Project, begin, begin_in_place
 from .steps import StaticSteps
-from .tensors import GRAIN, Lease, Pool, Sizes, StaticTensors, rounded
+from .tensors import GRAIN, Lease, Pool, Sizes, StaticTensors, leading, rounded
 
 
 class StaticState(DecoderState):
@@ -53,8 +53,8 @@ class StaticState(DecoderState):
         self.cache: StaticCache
         super().__init__(
             StaticCache(tensors, sentences),
-            tensors.source_kv[:, :sentences],
-            tensors.source_mask[:sentences],
+            leading(tensors.source_kv, sentences, 1),
+            leading(tensors.source_mask, sentences),
             None,
             beams,
         )

@@ -6,6 +6,8 @@ from typing import Any, Deque, Optional, Tuple
 import torch
 from torch import Tensor
 
+from .capture import current_stream
+
 #: A copy on its way: the tensor that it goes to, and what tells that it is there.
 _Copy = Tuple[Tensor, Optional[Any]]
 
@@ -57,7 +59,7 @@ class Tables:
         buffer, event = self._ring[self._pushed % self._count]
         assert event is not None
         buffer.copy_(table, non_blocking=True)
-        event.record(torch.cuda.current_stream(table.device))
+        event.record(current_stream(table.device))
         self._unread.append((buffer, event))
         self._pushed += 1
 

@@ -27,6 +27,11 @@ def rounded(size: int, grain: int = 1) -> int:
     return -(-size // step) * step
 
 
+def leading(tensor: Tensor, count: int, dim: int = 0) -> Tensor:
+    """The first of a dimension: the tensor itself, where those are all."""
+    return tensor if tensor.size(dim) == count else tensor.narrow(dim, 0, count)
+
+
 class Sizes(NamedTuple):
     """How large the tensors of a batch are.
 
@@ -106,6 +111,7 @@ class StaticTensors:
         source_kv: (2 * layers, sentences, heads, source, head_dim).
         source_mask: (sentences, 1, 1, source), 0 or -inf.
         lengths: (sentences * beams,) long, what each row has in the cache.
+        nothing: (sentences * beams,) long: 0, not to be changed.
         slots: (capacity,) long: 0, 1, …
         calls: what works on them.
         serial: a number that no others have, to name them where they shall not be kept.
@@ -127,6 +133,7 @@ class StaticTensors:
                 sizes.sentences, 1, 1, sizes.source, dtype=dtype, device=device
             )
             self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
+            self.nothing = torch.zeros_like(self.lengths)
             self.slots = torch.arange(sizes.capacity, device=device)
         self.calls = Calls()
 

@@ -8,7 +8,7 @@ guesses, and, beyond the paper, what followed the same symbols elsewhere.
 
 import sys
 from collections import deque
-from typing import Any, Deque, Optional
+from typing import Any, Deque, List, Optional
 
 import torch
 import torch.nn.functional as F
@@ -118,8 +118,8 @@ class JacobiDrafter(Drafter):
         if not self._waiting:
             return
         lengths = [len(tokens) for tokens in self._waiting]
-        # All sentences in one copy, which is all that a GPU is waited for.
-        lines = F.pad(pad_sequence([*self._waiting], batch_first=True), (1, 0), value=bos).cpu()
+        waiting = _on_host([*self._waiting])
+        lines = F.pad(pad_sequence(waiting, batch_first=True), (1, 0), value=bos)
         self._waiting.clear()
         backend = self._backend or choose_backend(torch.device("cpu"))
         if backend.supports() is None:
@@ -139,6 +139,15 @@ class JacobiDrafter(Drafter):
             self._limit = min(self._limit, int(self._lengths.max()))
 
 
+def _on_host(lines: List[Tensor]) -> List[Tensor]:
+    """Lines of tokens, (length,) each, on the CPU: one copy, for which a GPU is waited for."""
+    far = [line for line in lines if line.device.type != "cpu"]
+    if not far:
+        return lines
+    near = iter(pad_sequence(far, batch_first=True).cpu())
+    return [line if line.device.type == "cpu" else next(near)[: len(line)] for line in lines]
+
+
 def _target_lengths(batch: Batch) -> Tensor:
     """(rows,) what is taken for the lengths of the outputs."""
     if batch.target is None:
@@ -146,4 +155,4 @@ def _target_lengths(batch: Batch) -> Tensor:
             "--jacobi-known-length reads the lengths of the data's targets, and here are none: "
             "decode a split with targets, or leave it out."
         )
-    return batch.target.ne(batch.constraints.pad).sum(1)
+    return batch.target.to(batch.device).ne(batch.constraints.pad).sum(1)

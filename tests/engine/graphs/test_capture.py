@@ -155,10 +155,24 @@ def test_replays_on_two_streams_follow_one_another(monkeypatch):
     graphs = Graphs(torch.device("cpu"))
     for number in (0, 0, 1, 0):
         monkeypatch.setattr(
-            capture.torch.cuda, "current_stream", lambda device, number=number: streams[number]
+            capture, "current_stream", lambda device, number=number: streams[number]
         )
         graphs.replay(Graph(lambda: None))
     assert waited == [(streams[1], streams[0]), (streams[0], streams[1])]
+
+
+def test_a_stream_is_asked_for_once(monkeypatch):
+    """By its address, which is had in less time."""
+    addresses, asked = iter([7, 8, 7, 7]), []
+    monkeypatch.setattr(
+        torch._C, "_cuda_getCurrentRawStream", lambda index: next(addresses), raising=False
+    )
+    fake = lambda index: asked.append(index) or f"stream {len(asked)}"  # noqa: E731
+    monkeypatch.setattr(capture.torch.cuda, "current_stream", fake)
+    capture._stream.cache_clear()
+    found = [capture.current_stream(torch.device("cuda", 3)) for _ in range(4)]
+    capture._stream.cache_clear()
+    assert found == ["stream 1", "stream 2", "stream 1", "stream 1"] and asked == [3, 3]
 
 
 def test_unusual_runs_are_counted_by_each_thread():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from specdec_plugin.engine.graphs import tables
 from specdec_plugin.engine.graphs.tables import Tables
 
 
@@ -58,7 +59,7 @@ def test_a_ring_of_buffers(monkeypatch):
     """What a GPU's tables do, on stand-ins for its events and its memory."""
     empty_like = torch.empty_like
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: "stream")
+    monkeypatch.setattr(tables, "current_stream", lambda device: "stream")
     monkeypatch.setattr(
         torch, "empty_like", lambda like, device, pin_memory: empty_like(torch.zeros(2))
     )
@@ -66,9 +67,9 @@ def test_a_ring_of_buffers(monkeypatch):
     class Like:
         device = torch.device("cuda")
 
-    tables, seen = Tables(Like(), 2), []
+    ring, seen = Tables(Like(), 2), []
     for number in range(6):
-        tables.push(torch.full((2,), float(number)))
-        seen.append(tables.pop())
+        ring.push(torch.full((2,), float(number)))
+        seen.append(ring.pop())
         assert seen[-1].tolist() == [number, number] and Event.waited == number + 1
     assert seen[0] is seen[2] is seen[4] and seen[1] is seen[3] is not seen[0]
