@@ -38,8 +38,8 @@ _UNKNOWN_COST = 8.0
 #: Between two measurements, other work of the machine may hold iterations up. It counts no more
 #: than the time of so many.
 _HELD_UP = 8.0
-#: Another draft length is settled on if it takes at most this share of the time. Two measurements
-#: of the same length differ by some percent, too.
+#: Another draft length is settled on if it takes at most this share of the time, and so are drafts
+#: on a device. Two measurements of the same length differ by some percent, too.
 _CLEARLY = 0.95
 #: Iterations between two looks where a question makes the host wait for a device.
 _PATIENT = 64
@@ -455,7 +455,9 @@ class Guard:
             return
         bucket.trial = None
         tried.resume = bucket.spent + _PAUSE * trial.seconds
-        share = _CLEARLY if trial.way > 0 and bucket.settled > 0 else 1.0
+        # What a device does between sentences, such as reading a source, is in no measurement.
+        alike = bucket.settled > 0 or self._patient
+        share = _CLEARLY if trial.way > 0 and alike else 1.0
         if loss <= 0 and tried.pace < share * settled.pace:
             settled.resume, tried.failures = tried.resume, 0
             bucket.settled = trial.way
