@@ -23,11 +23,14 @@ class Drafter(ABC):
             fields of :class:`.state.Outcome`.
         lengths: the draft lengths that the loop may choose among, rising; () for no choice.
         length: the one that it chose.
+        promising: rows up to which drafts are likely to pay, so that they are tried at once; None
+            where nothing is known.
     """
 
     needs: FrozenSet[str] = frozenset()
     lengths: Sequence[int] = ()
     length: int = 0
+    promising: Optional[int] = None
 
     def start(self, batch: Batch) -> None:  # noqa: B027 - some prepare nothing
         """Begin with these rows, which may have tokens already, and forget those before."""

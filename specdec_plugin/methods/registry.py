@@ -171,6 +171,8 @@ class Method(ABC):
         if drafter is None or not measured:
             return FixedGate(rows)
         promising = _PROMISING if rows is None else rows
+        if drafter.promising is not None:
+            promising = min(promising, drafter.promising)
         return Guard(
             promising, len(drafter.lengths) or 1, unusual=unusual_runs, patient=step.captured
         )

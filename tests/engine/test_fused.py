@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from specdec_plugin.engine import CachedDecoder, GraphBackend, TorchBackend
+from specdec_plugin.engine.barred import Barred
 from specdec_plugin.engine.fused.layers import VECTORS, most_vectors
 from specdec_plugin.engine.fused.projection import FusedProjection
 from tests.support.architectures import VOCABULARY, build_model, encode, moved
@@ -124,6 +125,20 @@ def test_the_best_symbols_are_those_of_pytorch(
     best, tokens = expected.max(-1)
     assert torch.equal(found, tokens)
     torch.testing.assert_close(scored, best, **CLOSE)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("vectors", [1, 5])
+def test_a_symbol_is_barred_at_the_first_steps(vectors, device):
+    """It counts in the normaliser all the same, as for fairseq."""
+    weight, states = torch.zeros(300, 16, device=device), torch.ones(vectors, 16, device=device)
+    weight[7], weight[130] = 0.5, 0.25
+    steps = torch.arange(vectors, device=device)
+    found, scored = FusedProjection(weight, None).best(states, 1.0, -1, Barred(7, steps, 3))
+    expected = F.linear(states, weight).log_softmax(-1)
+    chosen = torch.where(steps < 3, 130, 7)
+    assert torch.equal(found, chosen)
+    torch.testing.assert_close(scored, expected.gather(1, chosen.unsqueeze(1))[:, 0], **CLOSE)
 
 
 @torch.no_grad()

@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from specdec_plugin.engine.barred import Barred
 from specdec_plugin.engine.output_projection import OutputProjection
 from tests.support.architectures import VOCABULARY, build_model
 
@@ -48,3 +49,21 @@ def test_notices_changed_weights(backend):
     torch.testing.assert_close(
         projection.scores(hidden).values, decoder.output_layer(hidden).detach()
     )
+
+
+@pytest.mark.parametrize("suppressed", [-1, 5])
+def test_a_symbol_that_is_barred_at_the_first_steps(suppressed, backend):
+    """The best of the others, with the same normaliser."""
+    decoder = build_model().decoder
+    projection = OutputProjection(decoder, backend=backend)
+    hidden = torch.randn(4, 3, 16)
+    expected = decoder.output_layer(hidden).detach().log_softmax(-1)
+    if suppressed >= 0:
+        expected[..., suppressed] = -torch.inf
+    symbol = int(expected[2, 1].argmax())
+    steps = torch.tensor([0, 1, 2, 3]).unsqueeze(1) + torch.arange(3)
+    expected[..., symbol][steps < 4] = -torch.inf
+    best, tokens = expected.max(-1)
+    found, scored = projection.best_of(hidden, 1.0, suppressed, Barred(symbol, steps, 4))
+    assert torch.equal(found, tokens) and not found[steps < 4].eq(symbol).any()
+    torch.testing.assert_close(scored, best)

@@ -38,3 +38,37 @@ def test_freed_weights_stay_as_they_are_packed(module):
 def test_one_version_for_a_module(module):
     assert Weights.of(module) is Weights.of(module)
     assert Weights.of(nn.Linear(64, 64)) is not Weights.of(module)
+
+
+def changed(weights, change):
+    """Whether a change is seen, once."""
+    version = weights.version
+    change()
+    weights.look()
+    found = weights.version
+    weights.look()
+    assert weights.version == found <= version + 1
+    return found > version
+
+
+def test_each_change_counts():
+    """In place, another parameter, other data, and none where there was one."""
+    module = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+    weights = Weights.of(module)
+    assert not changed(weights, lambda: None)
+    with torch.no_grad():
+        assert changed(weights, lambda: module[0].weight.add_(1))
+    assert changed(weights, lambda: setattr(module[1], "weight", nn.Parameter(torch.rand(4, 4))))
+    assert changed(weights, lambda: setattr(module[1].bias, "data", torch.rand(4)))
+    assert changed(weights, lambda: setattr(module[1], "bias", None))
+
+
+def test_weights_that_were_made_in_inference_mode():
+    """PyTorch counts no change of them, but others in their place are seen."""
+    with torch.inference_mode():
+        module = nn.Linear(4, 4)
+    weights = Weights.of(module)
+    assert not changed(weights, lambda: None)
+    assert changed(weights, lambda: setattr(module, "weight", nn.Parameter(torch.rand(4, 4))))
+    with torch.no_grad():
+        assert changed(weights, lambda: module.weight.add_(1))

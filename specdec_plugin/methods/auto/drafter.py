@@ -35,6 +35,7 @@ class OneOfDrafters(Drafter):
         ]
         self.lengths = range(len(self._ways))
         self.length = self.lengths[-1]
+        self.promising = drafters[-1].promising
         self._batch: Any = None
         self._order: Optional[Tensor] = None
         self._active: Optional[int] = None

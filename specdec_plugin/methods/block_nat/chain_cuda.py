@@ -21,8 +21,8 @@ _TABLES = torch.float16
 _CHUNK = 256
 #: The most numbers of a program, and the most lines: 130 programs for 8,000 symbols.
 _NUMBERS, _LINES = 1 << 15, 64
-#: Warps of a program. That of one row is alone on its multiprocessor.
-_WARPS_ALONE, _WARPS = 16, 8
+#: Warps of a program. With more of them, the next position's program has no room beside it.
+_WARPS = 8
 
 
 def kernels_of(
@@ -141,7 +141,7 @@ class CudaChain:
                     parts,
                     power(parts),
                     position == 0,
-                    num_warps=_WARPS_ALONE if rows == 1 else _WARPS,
+                    num_warps=_WARPS,
                     **self._options,
                 )
             self._kernels.tokens_of[rows, length](

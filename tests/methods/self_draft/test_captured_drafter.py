@@ -15,6 +15,7 @@ from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
 from specdec_plugin.methods.auto.method import Auto
 from specdec_plugin.methods.registry import config_class
+from specdec_plugin.methods.self_draft import captured_drafter
 from specdec_plugin.methods.self_draft.captured_drafter import BLOCK_SIZE, SHORT, CapturedDrafter
 from specdec_plugin.methods.self_draft.method import SelfDraft
 from tests.support import tiny
@@ -126,6 +127,15 @@ class TestFlags:
         drafter = self.built(block_size=5, drafter_dtype="bfloat16").loop.drafter
         assert drafter.copy.dtype == torch.bfloat16 and drafter.lengths == (5,)
         assert self.built(top_beta=3).loop.drafter.lengths == (BLOCK_SIZE,)
+
+    @pytest.mark.parametrize("decoding", ["specdec", "auto"])
+    def test_few_weights_promise_nothing(self, decoding, monkeypatch):
+        """A GPU reads them in less time than it launches a step in."""
+        loop = self.built(decoding=decoding).loop
+        assert loop.drafter.promising == loop.gate.promising == 0
+        monkeypatch.setattr(captured_drafter, "_MANY_BYTES", 1)
+        loop = self.built(decoding=decoding).loop
+        assert loop.drafter.promising is None and loop.gate.promising > 0
 
     def test_auto_drafts_by_it_last(self):
         assert isinstance(self.built(decoding="auto").loop.drafter.drafters[-1], CapturedDrafter)
