@@ -5,9 +5,10 @@ import itertools
 import json
 import shutil
 import statistics
+from collections import Counter
 from functools import partial
 from pathlib import Path
-from typing import Dict, List
+from typing import Any, Dict, List
 
 import pytest
 
@@ -75,22 +76,69 @@ def test_the_published_checks_found_no_difference() -> None:
         assert all(row[2:6] == [sentences, sentences, "0", "0"] for row in rows)
 
 
-@pytest.mark.parametrize("name, table", [("latency", 0), ("batches-of-32", 1)])
-def test_the_published_times_are_those_of_the_journals(name: str, table: int) -> None:
+def records_of(name: str) -> List[Any]:
+    """The lines of a file of results."""
     with gzip.open(PUBLISHED / "results" / f"{name}.jsonl.gz", "rt") as lines:
-        records = [json.loads(line) for line in lines][1:]
+        return [json.loads(line) for line in lines]
+
+
+def test_the_published_later_check_found_no_difference() -> None:
+    compared: Counter[str] = Counter()
+    for each in records_of("identity-again"):
+        assert each["differences"] == [] and each["score_difference"] < 1e-5
+        compared[each["method"]] += each["sentences"]
+    text = " ".join((PUBLISHED / "README.md").read_text("utf-8").split())
+    for method, sentences in compared.items():
+        assert f"{sentences:,} sentences of `{method}`" in text or (
+            f"{sentences:,} of `{method}`" in text
+        )
+
+
+def test_the_published_turns_are_those_of_the_run() -> None:
+    """Medians of the third pass, before and after."""
+    with gzip.open(PUBLISHED / "results" / "turns.json.gz", "rt") as file:
+        found = json.load(file)
+    columns = []
+    for state in ("before", "after"):
+        seconds = {
+            method: {sentence: taken for turn, sentence, taken, *_ in rows if turn == 2}
+            for method, rows in found[state]["times"].items()
+        }
+        base = seconds["greedy"]
+        columns += [
+            [f"{1e3 * statistics.median(own.values()):.2f}" for own in seconds.values()],
+            [
+                f"{statistics.median(base[each] / own[each] for each in own):.2f}"
+                for own in seconds.values()
+            ],
+        ]
+    table = rows_of((PUBLISHED / "README.md").read_text("utf-8"), "| method | before, ms |")
+    assert [row[1:] for row in table] == [list(row) for row in zip(*columns)]
+
+
+@pytest.mark.parametrize(
+    "name, table, bases",
+    [
+        ("latency", 0, ["fairseq beam 5", "fairseq beam 1", "greedy"]),
+        ("batches-of-32", 1, ["fairseq beam 5", "fairseq beam 1", "greedy"]),
+        ("large", 2, ["fairseq beam 1", "greedy"]),
+    ],
+)
+def test_the_published_times_are_those_of_the_journals(
+    name: str, table: int, bases: List[str]
+) -> None:
+    records = records_of(name)[1:]
     seconds: Dict[str, Dict[int, float]] = {}
     for each in records:
         seconds.setdefault(each["method"], {})[each["batch"]] = each["seconds"]
     (turns,) = {tuple(sorted(each)) for each in seconds.values()}
     third = turns[-len(turns) // 3 :]
     text = (PUBLISHED / "README.md").read_text("utf-8").split("| method | ms |", table + 1)[-1]
-    bases = [("fairseq beam 5", turns), ("fairseq beam 1", turns), ("greedy", turns)]
     expected = [
         [f"{1e3 * statistics.median(own.values()):.1f}"]
         + [
             f"{statistics.median(seconds[base][turn] / own[turn] for turn in each):.2f}"
-            for base, each in [*bases, ("greedy", third)]
+            for base, each in [*((base, turns) for base in bases), ("greedy", third)]
         ]
         for own in seconds.values()
     ]
