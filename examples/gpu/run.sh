@@ -53,9 +53,12 @@ plugin=$root/specdec_plugin models=${MODELS:-$root/checkpoints/pydocs-en-es}
 import sys, torch
 torch.zeros(1, device=sys.argv[1])
 END
-# Other programs that are timed beside ours, where they are installed.
+# Other programs that are timed beside ours, where they are installed, and find their libraries.
 peers=()
-! "$python" -c 'import ctranslate2' 2>/dev/null || peers=(--peer ctranslate2)
+! "$python" - "$device" 2>/dev/null <<'END' || peers=(--peer ctranslate2)
+import ctypes, sys, ctranslate2
+sys.argv[1].startswith("cpu") or ctypes.CDLL("libcublas.so.12")
+END
 mkdir -p "$output/large" "$output/big"
 
 # --- what is measured -------------------------------------------------------------------

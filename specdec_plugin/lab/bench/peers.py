@@ -52,6 +52,20 @@ class CTranslate2Generator:
         self._offset = generation.get("max_len_b", 200)
         self._positions = session.models[0].max_decoder_positions()
 
+    def attempt(self) -> None:
+        """Translate a word: libraries of the device are loaded when they are first needed.
+
+        Raises:
+            PluginError: one is missing, say.
+        """
+        try:
+            self.translator.translate_batch([self._words[-1:]], max_decoding_length=1)
+        except RuntimeError as error:
+            raise PluginError(
+                f"--peer ctranslate2 cannot decode here: {error}. Install what is missing, or "
+                "leave --peer out."
+            ) from None
+
     def generate(
         self, models: Any, sample: Dict[str, Any], **rest: Any
     ) -> List[List[Dict[str, Any]]]:
@@ -118,11 +132,13 @@ def _build_ctranslate2(session: Session, generation: Dict[str, Any], beam: int) 
             inter_threads=1,
             intra_threads=torch.get_num_threads(),
         )
+    peer = CTranslate2Generator(translator, session, generation, beam)
+    peer.attempt()
     sampling = "sampling" in generation
     library.set_random_seed(generation.get("seed", 0))
     return Method(
         "ctranslate2",
-        CTranslate2Generator(translator, session, generation, beam),
+        peer,
         None,
         equal_to=() if sampling else equals_of(beam),
     )

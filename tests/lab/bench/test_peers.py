@@ -68,6 +68,19 @@ def test_ctranslate2_is_asked_for_the_same_search(session, generation, beam, opt
     assert peer.beam_size == beam
 
 
+def test_a_missing_library_is_told(session):
+    """CTranslate2 looks for those of CUDA when it decodes first."""
+
+    class Translator:
+        def translate_batch(self, lines, **options):
+            raise RuntimeError("Library libcublas.so.12 is not found or cannot be loaded")
+
+    peer = CTranslate2Generator(Translator(), session, {"max_len_b": 20})
+    words = r"cannot decode here: Library libcublas.so.12 is not found.* leave --peer out"
+    with pytest.raises(PluginError, match=words):
+        peer.attempt()
+
+
 def test_a_missing_package_is_told(session, monkeypatch):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)  # as if it were not installed
     with pytest.raises(ImportError):
