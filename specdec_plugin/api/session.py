@@ -255,7 +255,10 @@ class Session:
     def decode(
         self, generator: Any, batch: Any, prefix: Optional[Tensor] = None
     ) -> List[List[Dict[str, Any]]]:
-        """fairseq's hypotheses of a batch, when the device has finished it.
+        """fairseq's hypotheses of a batch, when they are complete.
+
+        Those of our methods are on the CPU if they came there with the outcomes of iterations. A
+        GPU may then still run an iteration behind the last end, for which nobody waits.
 
         Args:
             generator: has fairseq's ``generate``.

@@ -282,7 +282,8 @@ class _Decoded:
         first = self._generator.eos if bos_token is None else bos_token
         rows = [row[0]["tokens"] for row in found]
         fed = [torch.cat([row.new_tensor([first]), row[:-1]]) for row in rows]
-        self._fed = collate_tokens(fed, self._session.dictionary.pad())
+        device = sample["net_input"]["src_tokens"].device  # Hypotheses may be on the CPU.
+        self._fed = collate_tokens(fed, self._session.dictionary.pad()).to(device)
         return found
 
 

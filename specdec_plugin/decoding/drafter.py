@@ -79,7 +79,8 @@ class Drafter(ABC):
         """Learn from a sentence that has ended, whether drafts were wanted or not.
 
         Args:
-            tokens: (length,) what was chosen, a view that later sentences overwrite.
+            tokens: (length,) what was chosen, a view that later sentences overwrite. It is on the
+                device or on the CPU, now one and then the other.
         """
 
     def select(self, rows: Tensor) -> None:  # noqa: B027 - some hold nothing of the rows

@@ -95,7 +95,8 @@ class ParallelGenerator:
         Returns:
             for each sentence its hypotheses, the best first: ``tokens`` and
             ``positional_scores`` (length,), ``score``, ``steps`` (iterations),
-            ``history``, ``alignment`` where asked for, and empty ``attention``.
+            ``history``, ``alignment`` where asked for, and empty ``attention``. Tensors are on the
+            CPU where a GPU has told them already, and else on the device of the batch.
         """
         if constraints is not None:
             raise PluginError("Constraints cannot be kept with --decoding; leave one of them out.")

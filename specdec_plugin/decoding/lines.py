@@ -90,11 +90,9 @@ class Lines:
         count, chosen = rows.size, rows.longest
         self.fresh = chosen == 0
         self._counts.copy_(self._begin(count))  # one operator for all of them
-        if self.fresh and self._bos == rows.bos:  # It stands there since an earlier batch.
-            return
-        self._bos = rows.bos
+        if self._bos != rows.bos:  # else it stands in all rows since an earlier batch
+            self.inputs[:, 0] = self._bos = rows.bos
         if self.fresh:
-            self.inputs[:, 0] = rows.bos
             return
         self.inputs[:count, : chosen + 1].copy_(rows.inputs[:, : chosen + 1])
         self.scores[:count, :chosen].copy_(rows.scores[:, :chosen])

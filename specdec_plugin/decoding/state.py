@@ -26,7 +26,8 @@ class Batch(NamedTuple):
         constraints: what may not be chosen.
         sampler: draws the tokens of each row; None: the most probable ones are chosen.
         shown: whether a bar shows how far a long batch is.
-        target: (rows, length) the data's targets, padded; None for data without targets.
+        target: (rows, length) the data's targets, padded, on the device or on the CPU; None for
+            data without targets.
     """
 
     net_input: Dict[str, Any]
@@ -268,8 +269,8 @@ class Rows:
     def hypothesis(self, row: int) -> Dict[str, Tensor]:
         """The tokens of a row and their log-probabilities, (length,) each.
 
-        They are views: what is written from now on belongs to other rows. They are on the CPU if
-        the host was told them, so that nobody waits for a GPU.
+        They are on the CPU if the host was told them, so that nobody waits for a GPU. Else they
+        are views: what is written from now on belongs to other rows.
         """
         if self._told is not None:
             return self._told[row].hypothesis()

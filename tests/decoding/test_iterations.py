@@ -6,6 +6,7 @@ from unittest import mock
 
 import pytest
 import torch
+from fairseq.sequence_generator import SequenceGenerator
 
 from specdec_plugin.decoding import captured_iterations, native_verification
 from specdec_plugin.decoding.acceptance import MinBlock, TopBeta
@@ -184,20 +185,24 @@ def test_other_rules_without_the_host(make, rule):
     assert_repeated(make, 63, samples, rule=rule, backend=GraphBackend())
 
 
+def generator(models, max_len_b=15, **lengths):
+    """Greedy decoding as on a GPU."""
+    statistics = Statistics()
+    verifier = Verifier([build_engine(models[0], backend=GraphBackend())], statistics)
+    loop = DecodingLoop(None, VerifiedStep(verifier, TopBeta()), statistics)
+    limits = Lengths(max_len_b=max_len_b, max_positions=max_len_b + 1, **lengths)
+    return ParallelGenerator(models, SYMBOLS, loop, statistics, limits)
+
+
 def test_an_interrupted_run_leaves_nothing_unread(monkeypatch):
     samples = [tiny.sample([5], seed) for seed in range(4)]
-    engine = build_engine(MODELS[0], backend=GraphBackend())
-    statistics = Statistics()
-    step = VerifiedStep(Verifier([engine], statistics), TopBeta())
-    loop = DecodingLoop(None, step, statistics)
-    lengths = Lengths(max_len_b=15, max_positions=16)
-    generator = ParallelGenerator([MODELS[0]], SYMBOLS, loop, statistics, lengths)
-    expected = [generator.generate([MODELS[0]], each)[0] for each in samples]
+    ours = generator(MODELS[:1])
+    expected = [ours.generate([MODELS[0]], each)[0] for each in samples]
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Tables, "pop", mock.Mock(side_effect=KeyboardInterrupt))
-        generator.generate([MODELS[0]], samples[0])
+        ours.generate([MODELS[0]], samples[0])
     for sample, theirs in zip(samples, expected):
-        assert_same(generator.generate([MODELS[0]], sample)[0], theirs)
+        assert_same(ours.generate([MODELS[0]], sample)[0], theirs)
 
 
 @pytest.mark.parametrize("make", [nobody, trained])
@@ -211,6 +216,19 @@ def test_nobody_waits_behind_an_end(monkeypatch, make):
     samples = [tiny.sample([40], seed) for seed in range(4)]
     decode(make, 63, samples, max_len=60, backend=GraphBackend())
     assert 1 <= len(queued) - len(looked) <= 4
+
+
+@pytest.mark.parametrize("bos", [None, 5])
+def test_more_rows_begin_where_fewer_continued(bos):
+    """In tensors for six rows: five with a prefix, and then six, which may begin otherwise."""
+    models, options = MODELS[:1], {"max_len_b": 15, "min_len": 6}
+    ours = generator(models, **options)
+    ours.generate(models, tiny.sample([5] * 5, 1), prefix_tokens=torch.full((5, 1), 7))
+    for seed in range(5):
+        sample = tiny.sample([5] * 6, seed)
+        found = [row[0] for row in ours.generate(models, sample, bos_token=bos)]
+        theirs = SequenceGenerator(models, SYMBOLS, beam_size=1, **options)
+        assert_same(found, [row[0] for row in theirs.generate(models, sample, bos_token=bos)])
 
 
 @pytest.mark.parametrize("lengths", [[5], [3, 6, 2, 9]])

@@ -1,5 +1,7 @@
 """The encoder on the kernels against fairseq's own."""
 
+from unittest import mock
+
 import pytest
 import torch
 from fairseq.models.transformer import TransformerEncoder
@@ -152,6 +154,20 @@ def test_what_is_held_outlives_the_next_batch(monkeypatch):
     assert not found.fresh
     assert_equals_fairseqs(model, first, found)
     assert_equals_fairseqs(model, shorter, others[1])
+
+
+def test_after_a_failure_nothing_is_held(monkeypatch):
+    """What the tensors have then belongs to nobody."""
+    model = build_model()
+    encode = build_encoder(model, backend=GraphBackend())
+    batch = net_input([9, 7])
+    with torch.no_grad():
+        found = encode(batch)
+        with monkeypatch.context() as patch, pytest.raises(MemoryError):
+            patch.setattr(encode, "_encoded", mock.Mock(side_effect=MemoryError))
+            encode(net_input([9, 8]))
+    assert not found.fresh
+    assert_equals_fairseqs(model, batch, found)
 
 
 def test_positions_of_a_longer_batch_are_padding_again():

@@ -47,6 +47,7 @@ class EncoderTensors:
         before, given = self._last(), net_input["src_tokens"]
         if before is not None:
             before.keep()
+        self._last = lambda: None  # Nothing is held if this fails.
         rows, length = given.shape
         self._graphs.follow()
         if rows < self._written[0] or length < self._written[1]:
@@ -57,6 +58,10 @@ class EncoderTensors:
         found = StaticEncoding(self, (rows, length), net_input["src_lengths"])
         self._last = weakref.ref(found)
         return found
+
+    def follow(self) -> None:
+        """Let the current stream wait until what was encoded is there."""
+        self._graphs.follow()
 
     def holds(self, encoding: "StaticEncoding") -> bool:
         """Whether nothing was encoded since."""
@@ -97,6 +102,7 @@ class StaticEncoding(Mapping[str, List[Tensor]]):
             return
         (rows, length), encoded = self.shape, self.tensors.encoded
         assert encoded is not None
+        self.tensors.follow()
         self._copy = {
             "encoder_out": [encoded[:rows, :length].clone().transpose(0, 1)],
             "encoder_padding_mask": [self.tensors.padded[:rows, :length].clone()],

@@ -1,12 +1,13 @@
 """What the decoder looks at of a source: keys and values of all layers, in one CUDA graph."""
 
 from typing import Callable, Optional
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from .capture import Replayed
-from .encoding import StaticEncoding
+from .encoding import EncoderTensors, StaticEncoding
 from .tensors import StaticTensors
 
 #: Source symbols of a batch, padding among them, up to which a graph pays: see :mod:`.encoder`.
@@ -36,9 +37,13 @@ def begin_in_place(tensors: StaticTensors, project: Project, encoding: StaticEnc
     """The same for what an encoder's graph has given, which is read where it is."""
     given = encoding.tensors
     assert given.encoded is not None
-    whole = given.encoded
-    key = "source", given
-    source: _Source = tensors.calls.get(key, lambda: _Source(tensors, whole, given.padded))
+    # They go with the encoder's tensors, which it may let go of.
+    known: WeakKeyDictionary[EncoderTensors, _Source] = tensors.calls.get(
+        "sources in place", WeakKeyDictionary
+    )
+    source = known.get(given)
+    if source is None:
+        source = known[given] = _Source(tensors, given.encoded, given.padded)
     source.begin(tensors, project)
 
 

@@ -65,4 +65,4 @@ def record(verifier: Verifier, batch: Batch, output: Tensor) -> Recording:
 
 def observe(verifier: Verifier, batch: Batch, hypothesis: Dict[str, Any]) -> Recording:
     """:func:`record`, as an observer of greedy decoding."""
-    return record(verifier, batch, hypothesis["tokens"])
+    return record(verifier, batch, hypothesis["tokens"].to(batch.device))

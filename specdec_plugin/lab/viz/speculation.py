@@ -112,7 +112,7 @@ def observe(verifier: Verifier, batch: Batch, hypothesis: Dict[str, Any]) -> Lis
         hypothesis: ``tokens`` (m,), and ``history``: the draft and the added tokens of each
             iteration in turn, (drafted,) and (added,) long.
     """
-    scores = predict(verifier, batch, hypothesis["tokens"])
+    scores = predict(verifier, batch, hypothesis["tokens"].to(batch.device))
     best = scores.values.argmax(1).tolist()
     probabilities = (scores.values - scores.normalisers.unsqueeze(1)).exp().cpu()
     iterations: List[Iteration] = []
