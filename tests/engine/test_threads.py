@@ -1,5 +1,6 @@
 """Threads in a container whose control group limits its processors' time."""
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -107,3 +108,43 @@ def test_a_program_that_measures_has_the_users_threads_or_two(
     if given is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", given)
     assert threads.measured_threads() == wanted
+
+
+@pytest.fixture
+def two_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
+def test_operators_of_pytorch_on_one_thread():
+    """But for what is in :func:`.all_threads`, and whatever happens."""
+    if threads._set_threads() is None:
+        pytest.skip("PyTorch's OpenMP is not found on this system")
+    seen = []
+    with pytest.raises(KeyError), threads.one_thread():
+        seen.append(torch.get_num_threads())
+        with threads.one_thread(), threads.all_threads():
+            seen.append(torch.get_num_threads())
+        seen.append(torch.get_num_threads())
+        with ThreadPoolExecutor(1) as others:  # which begins meanwhile
+            seen.append(others.submit(torch.get_num_threads).result())
+        raise KeyError
+    with threads.one_thread(False), threads.all_threads():
+        seen.append(torch.get_num_threads())
+    assert seen == [1, 2, 1, 2, 2] and torch.get_num_threads() == 2
+
+
+@pytest.mark.usefixtures("two_threads")
+@pytest.mark.parametrize("libraries", [None, "7f00-7f01 r-xp 00000000 08:01 7 /no/libgomp.so.1\n"])
+def test_without_openmp_nothing_changes(monkeypatch, tmp_path, libraries):
+    """Where no system tells of libraries, and where one has gone."""
+    if libraries is not None:
+        (tmp_path / "maps").write_text(libraries, "utf-8")
+    monkeypatch.setattr(threads, "MAPS", str(tmp_path / "maps"))
+    threads._set_threads.cache_clear()
+    with threads.one_thread(), threads.all_threads():
+        assert torch.get_num_threads() == 2
+    threads._set_threads.cache_clear()

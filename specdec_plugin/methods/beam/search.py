@@ -126,12 +126,13 @@ class TorchBeamSearch:
         """The finished hypotheses of each sentence, in the order in which they ended."""
         beams = self.beams
         for step in range(self.constraints.max_len + 1):
-            found = self._candidates(self._log_probabilities(step), step)
-            ended = beams.finish(found, self.source_lengths)
-            rows = [row for row, each in enumerate(beams.order) if beams.open(each)]
-            if step == self.constraints.max_len or not rows:
-                break
-            self._continue(found, ended, rows, step)
+            with self.verifier.on_one_thread(len(self.sentences) * self._width):
+                found = self._candidates(self._log_probabilities(step), step)
+                ended = beams.finish(found, self.source_lengths)
+                rows = [row for row, each in enumerate(beams.order) if beams.open(each)]
+                if step == self.constraints.max_len or not rows:
+                    break
+                self._continue(found, ended, rows, step)
         return beams.finished
 
     def _log_probabilities(self, step: int) -> Tensor:

@@ -1,0 +1,80 @@
+"""How many threads compute where PyTorch's operators and the kernels take turns."""
+
+import pytest
+import torch
+
+from specdec_plugin.decoding import verifier
+from specdec_plugin.decoding.acceptance import TopBeta
+from specdec_plugin.decoding.constraints import Constraints
+from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
+from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
+from specdec_plugin.decoding.statistics import Statistics
+from specdec_plugin.engine import CachedDecoder, NativeBackend, TorchBackend, build_engine, threads
+from specdec_plugin.methods.beam.search import BeamSearch
+from tests.support import tiny
+from tests.support.search import MODELS, SYMBOLS, assert_same, reference
+
+SAMPLE = tiny.sample([5, 3, 4], 1)
+#: Threads of the kernels, and of PyTorch's operators.
+ALONE, TOGETHER = (2, 1), (2, 2)
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """Threads that the kernels and that PyTorch's operators have."""
+    if threads._set_threads() is None:
+        pytest.skip("PyTorch's OpenMP is not found on this system")
+    before, found = torch.get_num_threads(), []
+    torch.set_num_threads(2)
+
+    def noted(owner, name, place):
+        method = getattr(owner, name)
+
+        def noting(*given, **named):
+            found.append((place, torch.get_num_threads()))
+            return method(*given, **named)
+
+        monkeypatch.setattr(owner, name, noting)
+
+    noted(CachedDecoder, "feed", 0)
+    noted(torch, "logsumexp", 1)
+    noted(Constraints, "apply", 1)
+    yield lambda: tuple({count for place, count in found if place == each} for each in (0, 1))
+    torch.set_num_threads(before)
+
+
+def decode(models, backend, search=False):
+    """Greedy decoding of an ensemble, or a search with one beam."""
+    statistics, lengths = Statistics(), Lengths(max_len_b=12, max_positions=13)
+    engines = [build_engine(each, backend=backend) for each in models]
+    verifying = verifier.Verifier(engines, statistics)
+    if search:
+        loop = BeamSearch(verifying, statistics, lengths, 1)
+    else:
+        loop = DecodingLoop(None, VerifiedStep(verifying, TopBeta()), statistics)
+    ours = ParallelGenerator(models, SYMBOLS, loop, statistics, lengths)
+    return [row[0] for row in ours.generate(models, SAMPLE)]
+
+
+@pytest.mark.parametrize("search", [False, True], ids=["greedy", "beam"])
+@pytest.mark.parametrize(
+    "backend, few, expected",
+    [
+        (NativeBackend(), 1 << 20, ALONE),
+        (NativeBackend(), 0, TOGETHER),
+        (TorchBackend(), 1 << 20, TOGETHER),
+    ],
+    ids=["few scores", "many scores", "no kernels"],
+)
+def test_an_ensembles_operators_leave_the_processors_to_the_kernels(
+    seen, monkeypatch, backend, few, expected, search
+):
+    if isinstance(backend, NativeBackend) and backend.supports() is not None:
+        pytest.skip("there are no kernels")
+    monkeypatch.setattr(verifier, "_FEW_SCORES", few)
+    found = decode(MODELS[:2], backend, search)
+    kernels, operators = seen()
+    assert kernels == {expected[0]}
+    assert expected[1] in operators and (few == 0 or operators == {expected[1]})
+    assert torch.get_num_threads() == 2
+    assert_same(found, reference(MODELS[:2], SAMPLE, max_len_b=12))
