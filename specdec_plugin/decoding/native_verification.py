@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..engine import Backend, CachedDecoder, native
 from ..engine.native.interface import Header, field, structure
+from ..engine.threads import kernel_threads
 from ..vocab.prefilter import Prefilter
 from .acceptance import Rule
 from .constraints import Constraints
@@ -215,7 +216,7 @@ class NativeVerification:
     @property
     def ready(self) -> bool:
         """Whether the weights are where the kernels can read them."""
-        return self._engine.on_torch is None and self._engine.projection.by_kernels
+        return self._engine.by_kernels
 
     def take(self, rows: Rows, draft: Draft) -> Outcome:
         """Append to each row the accepted tokens of its draft and the verifier's next token."""
@@ -224,7 +225,7 @@ class NativeVerification:
         draft = draft._replace(tokens=draft.tokens.contiguous(), lengths=draft.lengths.contiguous())
         handles = self._prepare(rows, draft)
         self._describe_preference(rows, draft)
-        self._library.verification_run(*handles, torch.get_num_threads())
+        self._library.verification_run(*handles, kernel_threads())
         outcome = self._outcome(rows)
         self.count(call, time.perf_counter() - begin)
         return outcome
@@ -292,7 +293,7 @@ class NativeVerification:
         """:meth:`repeat` without drafts."""
 
         def run(*told: Any) -> None:
-            self._library.verification_iterate(*told, torch.get_num_threads())
+            self._library.verification_iterate(*told, kernel_threads())
 
         return self.repeat(rows, rows.empty_draft(), most, run)
 

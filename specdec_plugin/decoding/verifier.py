@@ -8,21 +8,9 @@ from torch import Tensor
 
 from ..engine import CachedDecoder, Engine
 from ..engine.output_projection import Scores
-from ..engine.threads import all_threads, one_thread
+from ..engine.threads import one_thread
 from .state import Batch, Rows
 from .statistics import Statistics
-
-#: Scores times threads up to which one thread alone computes with them. On 2 processors of an AMD
-#: EPYC (Zen 4), an ensemble of two models with 8,000 symbols gained up to 160 rows, and lost with
-#: 640.
-_FEW_SCORES = 3 << 20
-
-
-def _by_kernels(engine: Engine) -> bool:
-    """Whether an engine and its projection run on the kernels."""
-    if not isinstance(engine, CachedDecoder):
-        return False
-    return engine.on_torch is None and engine.projection.by_kernels
 
 
 class Verifier:
@@ -95,15 +83,14 @@ class Verifier:
             return engine.describe_queue(batch.encoder_outs[0], longest, call, source)
 
     def on_one_thread(self, vectors: int) -> ContextManager[None]:
-        """Where PyTorch's operators work on scores, in turns with the kernels.
-
-        One thread computes them, if they are few; see :func:`.one_thread`.
+        """Where PyTorch's operators work on scores, in turns with the kernels; see there.
 
         Args:
             vectors: how many are scored.
         """
-        few = vectors * self._symbols * torch.get_num_threads() <= _FEW_SCORES
-        return one_thread(few and all(map(_by_kernels, self.engines)))
+        engines = self.engines
+        by_kernels = all(isinstance(each, CachedDecoder) and each.by_kernels for each in engines)
+        return one_thread(vectors * self._symbols if by_kernels else None)
 
     def scores(self, fed: Tensor, suppressed_id: int) -> Scores:
         """Scores of what follows each fed token.
@@ -133,14 +120,13 @@ class Verifier:
                 normalisers = torch.logsumexp(values, dim=-1)
                 values[..., suppressed_id] = -math.inf
                 return Scores(values, normalisers)
-        with all_threads():
-            if engine is self.engines[0]:
-                features = self.read(fed)
-            else:
-                with self.statistics.timed("verifier"):
-                    features = engine.feed(state, fed)
-            with self.statistics.timed("projection"):
-                return engine.projection.scores(features, self.temperature, suppressed_id)
+        if engine is self.engines[0]:
+            features = self.read(fed)
+        else:
+            with self.statistics.timed("verifier"):
+                features = engine.feed(state, fed)
+        with self.statistics.timed("projection"):
+            return engine.projection.scores(features, self.temperature, suppressed_id)
 
     def read(self, fed: Tensor) -> Tensor:
         """(rows, width, dim), :attr:`hidden`: what the first model's decoder gives for tokens.

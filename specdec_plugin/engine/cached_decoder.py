@@ -177,6 +177,11 @@ class CachedDecoder(Packed):
             head_dim = layers[0].self_attn.head_dim
             self._pool = Pool(Shape(len(layers), self._heads, head_dim, dtype, self.device))
 
+    @property
+    def by_kernels(self) -> bool:
+        """Whether the kernels run it, and its projection."""
+        return self.on_torch is None and self.projection.by_kernels
+
     def start(self, encoder_out: EncoderOut, capacity: int, beams: int = 1) -> DecoderState:
         """Begin a batch: project its source once for all layers, with nothing accepted yet.
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from . import native
 from .packed_files import Place
 from .spans import Spans
+from .threads import kernel_threads
 from .weights import NotFiniteError, is_finite
 
 # In elements, for float32.  Below SMALL the plain layout is as fast and saves the copy; from
@@ -147,7 +148,7 @@ class NativeLinear:
         """The handle of what the kernels pack in this form: outputs, inputs and type."""
         handle: int
         if exact is not None:
-            handle = self._library.linear_rounded(exact.handle, form[2], torch.get_num_threads())
+            handle = self._library.linear_rounded(exact.handle, form[2], kernel_threads())
             return handle
         weight = native.float_weight(_joined(weights, torch.float32))
         if not is_finite(weight):
@@ -156,7 +157,7 @@ class NativeLinear:
         if biases is not None:
             bias = native.float_weight(_joined(biases, torch.float32))
         handle = self._library.linear_new(
-            native.pointer(weight), native.pointer(bias), *form, torch.get_num_threads()
+            native.pointer(weight), native.pointer(bias), *form, kernel_threads()
         )
         return handle
 
@@ -171,7 +172,7 @@ class NativeLinear:
         inputs = inputs.float().contiguous()
         out = inputs.new_empty(inputs.size(0), self.outputs)
         self._library.linear_run(
-            self.handle, inputs.data_ptr(), out.size(0), out.data_ptr(), torch.get_num_threads()
+            self.handle, inputs.data_ptr(), out.size(0), out.data_ptr(), kernel_threads()
         )
         return out
 
@@ -192,7 +193,7 @@ class NativeLinear:
         inputs = self.describe(inputs, inputs.size(1), spans, count, heads, call)
         out = inputs.new_empty(count, spans.total * (self.outputs // count))
         call.out = out.data_ptr()
-        self._library.linear_source_kv(self.handle, ctypes.byref(call), torch.get_num_threads())
+        self._library.linear_source_kv(self.handle, ctypes.byref(call), kernel_threads())
         return out
 
     def describe(
@@ -258,6 +259,6 @@ def scores_by(
         suppressed_id,
         out.data_ptr(),
         normalisers.data_ptr(),
-        torch.get_num_threads(),
+        kernel_threads(),
     )
     return out, normalisers

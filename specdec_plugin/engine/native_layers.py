@@ -13,6 +13,7 @@ from . import native
 from .backend import Backend
 from .linear import NativeLinear, parameters_of
 from .spans import Spans
+from .threads import kernel_threads
 
 
 class NativeLayers:
@@ -102,7 +103,7 @@ class NativeLayers:
             out=out.data_ptr(),
             self_mask=native.pointer(mask),
         )
-        self._library.stack_run(self.handle, ctypes.byref(call), torch.get_num_threads())
+        self._library.stack_run(self.handle, ctypes.byref(call), kernel_threads())
         return out
 
     def encode_rows(self, tokens: Tensor, spans: Spans, positions: Optional[Tensor]) -> Tensor:
@@ -131,7 +132,7 @@ class NativeLayers:
             position_limit=0 if positions is None else positions.size(0),
             out=out.data_ptr(),
         )
-        self._library.encode_run(self.handle, ctypes.byref(call), torch.get_num_threads())
+        self._library.encode_run(self.handle, ctypes.byref(call), kernel_threads())
         return out
 
     def embed_with(
@@ -200,7 +201,7 @@ class NativeLayers:
         call.starts, call.limits = starts.data_ptr(), native.pointer(limits)
         call.counts, call.block = native.pointer(counts), block
         call.from_starts = int(counts is not None)
-        self._library.stack_run(self.handle, ctypes.byref(call), torch.get_num_threads())
+        self._library.stack_run(self.handle, ctypes.byref(call), kernel_threads())
         return out
 
 

@@ -8,6 +8,7 @@ from ..engine import native
 from ..engine.linear import NativeLinear
 from ..engine.native.interface import Header, field, structure
 from ..engine.output_projection import OutputProjection
+from ..engine.threads import kernel_threads
 
 
 @structure
@@ -43,5 +44,5 @@ class Prefilter:
         self.weights = projection.rows()
         self.error_bound = ErrorBound()
         native.library().error_bound_of(
-            exact.handle, ctypes.byref(self.error_bound), torch.get_num_threads()
+            exact.handle, ctypes.byref(self.error_bound), kernel_threads()
         )

@@ -120,21 +120,23 @@ def two_threads():
 
 @pytest.mark.usefixtures("two_threads")
 def test_operators_of_pytorch_on_one_thread():
-    """But for what is in :func:`.all_threads`, and whatever happens."""
+    """Kernels have all, and so have threads that begin meanwhile."""
     if threads._set_threads() is None:
         pytest.skip("PyTorch's OpenMP is not found on this system")
     seen = []
     with pytest.raises(KeyError), threads.one_thread():
-        seen.append(torch.get_num_threads())
-        with threads.one_thread(), threads.all_threads():
+        with threads.one_thread():
             seen.append(torch.get_num_threads())
         seen.append(torch.get_num_threads())
+        seen.append(threads.kernel_threads())
         with ThreadPoolExecutor(1) as others:  # which begins meanwhile
             seen.append(others.submit(torch.get_num_threads).result())
         raise KeyError
-    with threads.one_thread(False), threads.all_threads():
-        seen.append(torch.get_num_threads())
-    assert seen == [1, 2, 1, 2, 2] and torch.get_num_threads() == 2
+    for numbers in (None, threads._FEW):
+        with threads.one_thread(numbers):
+            seen.append(torch.get_num_threads())
+    assert seen == [1, 1, 2, 2, 2, 2]
+    assert torch.get_num_threads() == threads.kernel_threads() == 2
 
 
 @pytest.mark.usefixtures("two_threads")
@@ -145,6 +147,6 @@ def test_without_openmp_nothing_changes(monkeypatch, tmp_path, libraries):
         (tmp_path / "maps").write_text(libraries, "utf-8")
     monkeypatch.setattr(threads, "MAPS", str(tmp_path / "maps"))
     threads._set_threads.cache_clear()
-    with threads.one_thread(), threads.all_threads():
-        assert torch.get_num_threads() == 2
+    with threads.one_thread():
+        assert torch.get_num_threads() == threads.kernel_threads() == 2
     threads._set_threads.cache_clear()

@@ -110,7 +110,7 @@ class NativeBeamSearch:
         if batch.constraints.source_lengths is not None:
             return "--match-source-len is given"
         projection = engine.projection
-        if engine.on_torch is not None or not projection.by_kernels:
+        if not engine.by_kernels:
             return engine.on_torch or "the projection is not a plain one"
         return "the vocabulary is too small" if projection.symbols <= 2 * beams else None
 

@@ -14,6 +14,7 @@ from ...engine import native as kernels
 from ...engine.graphs.rows_function import RowsFunction
 from ...engine.linear import NativeLinear
 from ...engine.native.interface import Header, constants, field, structure
+from ...engine.threads import kernel_threads
 from ...engine.weights import NativeObject, Packed
 from ...models.chain_head import ChainHead
 from .chain_cuda import ROWS, CudaChain, kernels_of
@@ -147,7 +148,7 @@ class Chain(Packed):
         )
         if rows is not None:
             describe_sampling(rows, links.sampling)
-        kernels.library().chain_run(self.native, ctypes.byref(links), torch.get_num_threads())
+        kernels.library().chain_run(self.native, ctypes.byref(links), kernel_threads())
         return tokens, lengths
 
     def _chosen(

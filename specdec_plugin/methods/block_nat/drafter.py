@@ -15,6 +15,7 @@ from ...decoding.state import Batch, Draft, Rows
 from ...decoding.statistics import Statistics
 from ...engine import Backend, CachedDecoder, native
 from ...engine.encoder import build_encoder
+from ...engine.threads import kernel_threads, one_thread
 from ...models.block_nat import BlockNATModel
 from ...vocab.clustered_projection import projection_by
 from ...vocab.clusters import Clusters
@@ -181,7 +182,7 @@ class NATDrafter(Drafter):
 
         def run(*told: Any) -> None:
             own = self._describe(rows, new)
-            native.library().block_draft_iterate(*own, *told, torch.get_num_threads())
+            native.library().block_draft_iterate(*own, *told, kernel_threads())
 
         buffer = self._buffers[self.length]
         buffer.fit(1, self._call)
@@ -230,7 +231,7 @@ class NATDrafter(Drafter):
 
     def _draft_natively(self, rows: Rows, new: int) -> Draft:
         """Feed at most ``new`` tokens a row and k masks; the next draft overwrites this one."""
-        native.library().block_draft_run(*self._describe(rows, new), torch.get_num_threads())
+        native.library().block_draft_run(*self._describe(rows, new), kernel_threads())
         self._note_fed(rows, self._state.lengths)
         return self._buffers[self.length].draft
 
@@ -277,7 +278,9 @@ class NATDrafter(Drafter):
                 values, rows.lengths + position, rows.shortest + position, rows.longest + position
             )
 
-        tokens, scores = self.chain.choose(hidden, last, rows.constraints.pad, rules)
+        numbers = rows.size * self.engine.embedding.size(0)
+        with one_thread(numbers if self.engine.by_kernels else None):
+            tokens, scores = self.chain.choose(hidden, last, rows.constraints.pad, rules)
         return Draft(tokens, confident(scores, self.confidence), scores)
 
     def _feed(self, rows: Rows, new: int) -> Tensor:

@@ -18,6 +18,7 @@ from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.statistics import Statistics
 from ...decoding.verifier import Verifier
 from ...engine import native
+from ...engine.threads import kernel_threads
 from ..block_nat.chain import confident
 from .native import HeadsCall
 from .proposals import Proposals
@@ -72,7 +73,7 @@ class BlockwiseDrafter(Drafter):
         self.statistics.drafter_blocks += rows.size
         if self.proposals.native is None:
             return self._propose(self._hidden, rows)
-        native.library().heads_run(*self._describe(rows, self._hidden), torch.get_num_threads())
+        native.library().heads_run(*self._describe(rows, self._hidden), kernel_threads())
         return self._buffer.draft
 
     def iterate(
@@ -85,7 +86,7 @@ class BlockwiseDrafter(Drafter):
 
         def run(*told: Any) -> None:
             own = self._describe(rows, hidden)
-            native.library().heads_iterate(*own, *told, torch.get_num_threads())
+            native.library().heads_iterate(*own, *told, kernel_threads())
 
         self._buffer.fit(rows.size, self._call)
         found = verification.repeat(rows, self._buffer.draft, most, run)

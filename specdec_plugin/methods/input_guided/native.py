@@ -11,6 +11,7 @@ from ...decoding.native_verification import NativeVerification, Repeated
 from ...decoding.state import Draft, Rows
 from ...engine import native
 from ...engine.native.interface import Header, field, structure
+from ...engine.threads import kernel_threads
 from .source_copy import NEAR, start_matches
 
 Header(__file__, "source_copy.h")
@@ -111,7 +112,7 @@ class NativeSourceCopy(NativeSourceMatches):
 
         def run(*told: Any) -> None:
             own = self._describe_rows(rows)
-            self._library.source_copy_iterate(own, *told, torch.get_num_threads())
+            self._library.source_copy_iterate(own, *told, kernel_threads())
 
         return verification.repeat(rows, self._buffer.draft, most, run)
 

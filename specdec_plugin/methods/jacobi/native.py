@@ -12,6 +12,7 @@ from ...decoding.state import Draft, Outcome, Rows
 from ...engine import native
 from ...engine.native import pointer
 from ...engine.native.interface import Header, field, structure
+from ...engine.threads import kernel_threads
 from .ngram_lookup import Record, Window
 
 Header(__file__, "ngram_lookup.h", "NgramLookup ngram_lookup()")
@@ -118,7 +119,7 @@ class NativeNgramLookup:
         def run(*told: Any) -> None:
             self._describe(rows)
             own = [self._scratch, ctypes.byref(self._call)]
-            self._library.ngram_lookup_iterate(*own, *told, torch.get_num_threads())
+            self._library.ngram_lookup_iterate(*own, *told, kernel_threads())
 
         self._call.until = until
         return verification.repeat(rows, self._buffer.draft, most, run)

@@ -12,6 +12,7 @@ from ...decoding.state import Batch, Draft, Rows
 from ...decoding.verifier import Verifier
 from ...engine import CachedDecoder, native
 from ...engine.native import WEIGHT_TYPES
+from ...engine.threads import kernel_threads
 from ...errors import PluginError
 from ...vocab.clustered_projection import projection_by
 from ...vocab.clusters import Clusters
@@ -110,7 +111,7 @@ class SelfDrafter(Drafter):
 
     def propose(self, rows: Rows) -> Draft:
         """What the rounded decoder predicts, up to k tokens a row; the next draft overwrites it."""
-        self._library.self_draft_run(*self._describe(rows), torch.get_num_threads())
+        self._library.self_draft_run(*self._describe(rows), kernel_threads())
         return self._buffers[self.length].draft
 
     def iterate(
@@ -120,7 +121,7 @@ class SelfDrafter(Drafter):
 
         def run(*told: Any) -> None:
             own = self._describe(rows)
-            self._library.self_draft_iterate(*own, *told, torch.get_num_threads())
+            self._library.self_draft_iterate(*own, *told, kernel_threads())
 
         buffer = self._buffers[self.length]
         buffer.fit(rows.size, self._call)
