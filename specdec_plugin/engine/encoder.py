@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..errors import PluginError
 from .backend import Backend, choose_backend
 from .decoder_layer import every_layer, unusual_attention, unusual_linear
+from .encoder_form import encoder_form
 from .graphs.encoder import CapturedEncoder
 from .native_layers import NativeLayers
 from .positions import POSITIONS, PositionTable
@@ -96,15 +97,7 @@ class FastEncoder(Packed):
                 places = spans.starts[:-1]
                 return RaggedEncoding(encoded, places, spans.begins, spans.lengths, tokens.size(1))
             encoded = encoded.view(*tokens.shape, -1)
-        return {
-            "encoder_out": [encoded.transpose(0, 1)],
-            "encoder_padding_mask": [] if padding is None else [padding],
-            "encoder_embedding": [],
-            "encoder_states": [],
-            "fc_results": [],
-            "src_tokens": [],
-            "src_lengths": [net_input["src_lengths"].view(-1, 1).int()],
-        }
+        return encoder_form(encoded, padding, net_input["src_lengths"])
 
     def _pack(self) -> None:
         encoder, self._layers = self.encoder, None

@@ -8,6 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from .encoder_form import encoder_form
 from .spans import Spans
 
 
@@ -60,15 +61,8 @@ class RaggedEncoding(Mapping[str, List[Tensor]]):
     def _padded(self) -> Dict[str, List[Tensor]]:
         """fairseq's form: ``encoder_out`` [(src, rows, dim)], zero where it is padded."""
         out, padding = self._filled(self._begins.numpy(), self._width)
-        return {
-            "encoder_out": [torch.from_numpy(out).transpose(0, 1)],
-            "encoder_padding_mask": [torch.from_numpy(padding)] if padding.any() else [],
-            "encoder_embedding": [],
-            "encoder_states": [],
-            "fc_results": [],
-            "src_tokens": [],
-            "src_lengths": [self._lengths.view(-1, 1).int()],
-        }
+        found = torch.from_numpy(padding) if padding.any() else None
+        return encoder_form(torch.from_numpy(out), found, self._lengths)
 
     def _filled(
         self, begins: npt.NDArray[np.int64], width: int

@@ -1,5 +1,7 @@
 """How many threads compute where PyTorch's operators and the kernels take turns."""
 
+import sys
+
 import pytest
 import torch
 
@@ -28,8 +30,8 @@ ALONE, TOGETHER = (2, 1), (2, 2)
 @pytest.fixture
 def seen(monkeypatch):
     """Threads that the kernels and that PyTorch's operators have."""
-    if threads._set_threads() is None:
-        pytest.skip("PyTorch's OpenMP is not found on this system")
+    if not sys.platform.startswith("linux"):
+        pytest.skip("only Linux tells which libraries a process has")
     before, found = torch.get_num_threads(), []
     torch.set_num_threads(2)
 
@@ -77,7 +79,7 @@ def test_an_ensembles_operators_leave_the_processors_to_the_kernels(
     seen, monkeypatch, backend, few, expected, search
 ):
     if isinstance(backend, NativeBackend) and backend.supports() is not None:
-        pytest.skip("there are no kernels")
+        pytest.skip("there is no compiler for the kernels")
     monkeypatch.setattr(threads, "_FEW", few)
     found = decode(MODELS[:2], backend, search)
     kernels, operators = seen()

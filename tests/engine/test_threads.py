@@ -1,5 +1,6 @@
 """Threads in a container whose control group limits its processors' time."""
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -121,8 +122,8 @@ def two_threads():
 @pytest.mark.usefixtures("two_threads")
 def test_operators_of_pytorch_on_one_thread():
     """Kernels have all, and so have threads that begin meanwhile."""
-    if threads._set_threads() is None:
-        pytest.skip("PyTorch's OpenMP is not found on this system")
+    if not sys.platform.startswith("linux"):
+        pytest.skip("only Linux tells which libraries a process has")
     seen = []
     with pytest.raises(KeyError), threads.one_thread():
         with threads.one_thread():

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..decoder_layer import FeedForward, Norm, attend, every_layer, linear_of
+from ..encoder_form import encoder_form
 from ..positions import PositionTable
 from ..weights import Packed
 from .capture import Graphs
@@ -97,15 +98,8 @@ class CapturedEncoder(Packed):
         if self._positions is not None:
             table = self._positions.reach(0, length)
         if tokens.numel() > _MOST:
-            return {
-                "encoder_out": [self._encoded(tokens, table).transpose(0, 1)],
-                "encoder_padding_mask": [tokens.eq(self._pad)],
-                "encoder_embedding": [],
-                "encoder_states": [],
-                "fc_results": [],
-                "src_tokens": [],
-                "src_lengths": [net_input["src_lengths"].view(-1, 1).int()],
-            }
+            encoded, padding = self._encoded(tokens, table), tokens.eq(self._pad)
+            return encoder_form(encoded, padding, net_input["src_lengths"])
         sizes = rounded(rows), rounded(length, _GRAIN)
         tensors: EncoderTensors = self._calls.get(
             (*sizes, table), lambda: EncoderTensors(*sizes, self._pad, self._graphs)

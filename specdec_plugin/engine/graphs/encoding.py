@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 import torch
 from torch import Tensor
 
+from ..encoder_form import encoder_form
 from .capture import Graphs, Replayed
 from .tensors import leading
 
@@ -103,15 +104,9 @@ class StaticEncoding(Mapping[str, List[Tensor]]):
         (rows, length), encoded = self.shape, self.tensors.encoded
         assert encoded is not None
         self.tensors.follow()
-        self._copy = {
-            "encoder_out": [encoded[:rows, :length].clone().transpose(0, 1)],
-            "encoder_padding_mask": [self.tensors.padded[:rows, :length].clone()],
-            "encoder_embedding": [],
-            "encoder_states": [],
-            "fc_results": [],
-            "src_tokens": [],
-            "src_lengths": [self._lengths.view(-1, 1).int()],
-        }
+        both = encoded, self.tensors.padded
+        mine, padding = (each[:rows, :length].clone() for each in both)
+        self._copy = encoder_form(mine, padding, self._lengths)
 
     def __getitem__(self, name: str) -> List[Tensor]:
         self.keep()
