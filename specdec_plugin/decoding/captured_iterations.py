@@ -15,6 +15,7 @@ from ..engine.barred import Barred
 from ..engine.graphs.capture import Replayed
 from ..engine.graphs.layers import run_new
 from ..engine.graphs.tensors import GRAIN, StaticTensors, rounded
+from ..engine.weights import look_now
 from .acceptance import Emission, Rule, judge, judge_best
 from .constraints import Constraints
 from .judge_cuda import judge_on
@@ -234,6 +235,8 @@ class _Run:
                 if len(host) <= AHEAD:
                     self._queue()
                     queued += 1
+                    if queued == 1:
+                        look_now()  # The device has something to do.
                     continue
             self._look()
         while len(host) > 0 and self._left > 0:

@@ -2,7 +2,7 @@
 
 import logging
 import weakref
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -10,8 +10,9 @@ from torch import Tensor
 from ..engine import Backend
 from ..engine.encoder import build_encoder
 from ..engine.free_memory import HEAP, LARGE
+from ..engine.graphs.encoder import CapturedEncoder
 from ..engine.ragged_encoding import RaggedEncoding
-from ..engine.weights import is_finite
+from ..engine.weights import is_finite, putting_off
 from ..errors import PluginError
 from .alignment import Aligner
 from .constraints import Constraints
@@ -24,6 +25,8 @@ from .statistics import Statistics
 logger = logging.getLogger(__name__)
 
 _NOTHING = torch.empty(0)
+#: For each sentence its hypotheses.
+Found = List[List[Dict[str, Any]]]
 
 
 class ParallelGenerator:
@@ -62,6 +65,8 @@ class ParallelGenerator:
     ) -> None:
         self.models = models
         self._encoders = [build_encoder(model, backend) for model in models]
+        # On a CPU, or where operators are called one by one, nothing waits for a look at weights.
+        self._looks_late = all(isinstance(each, CapturedEncoder) for each in self._encoders)
         self.pad, self.unk = dictionary.pad(), dictionary.unk()
         self.eos = dictionary.eos() if eos is None else eos
         self.loop = loop
@@ -107,16 +112,37 @@ class ParallelGenerator:
                 "would mean nothing. Make the features again."
             )
         with self.statistics.timed("total"):
-            batch = self._batch(sample, prefix_tokens, bos_token)
-            if self.sampling is not None:
-                batch = self._repeated(batch, self.sampling, sample.get("id"))
-            found = self.loop.decode(batch)
+            batch, found = self._decoded(sample, prefix_tokens, bos_token)
         hypotheses = [[self._finished(each) for each in sentence] for sentence in found]
         if self._aligner is not None:
             self._aligner.align(batch, [best for best, *_ in hypotheses])
         del batch  # the encoders' outputs, 20 MB for 512 sentences
         HEAP.give_back(now=len(found) >= LARGE)
         return hypotheses if self.sampling is None else _by_sentence(hypotheses, self.sampling)
+
+    def _decoded(self, *told: Any) -> Tuple[Batch, Found]:
+        """See :meth:`_decode`; with looks at weights while the device works, where it is a GPU."""
+        if not self._looks_late:
+            return self._decode(*told)
+        with putting_off() as looks:
+            try:
+                found = self._decode(*told)
+            except Exception:  # stale weights may have another type, or be on another device
+                if not looks.moved():
+                    raise
+            else:
+                if not looks.moved():
+                    return found
+        return self._decode(*told)
+
+    def _decode(
+        self, sample: Dict[str, Any], prefix: Optional[Tensor], bos: Optional[int]
+    ) -> Tuple[Batch, Found]:
+        """The batch, and what the loop makes of it."""
+        batch = self._batch(sample, prefix, bos)
+        if self.sampling is not None:
+            batch = self._repeated(batch, self.sampling, sample.get("id"))
+        return batch, self.loop.decode(batch)
 
     def forget(self) -> None:
         """Decode as if nothing had been decoded before; only speed depends on it."""

@@ -19,6 +19,7 @@ from torch import Tensor
 from ..engine import Backend
 from ..engine.free_memory import HEAP, LARGE
 from ..engine.output_projection import Scores
+from ..engine.weights import look_now
 from .acceptance import Emission, Rule, judge
 from .captured_iterations import CapturedIterations
 from .captured_judge import CapturedJudge
@@ -413,6 +414,7 @@ class DecodingLoop:
 
     def _take(self, rows: Rows, draft: Draft) -> Outcome:
         """Let a draft be judged, and tell what became of it."""
+        look_now()
         outcome: Outcome = self.step.take(rows, draft)
         self.statistics.count(outcome.drafted, outcome.kept, outcome.added)
         if self.drafter is not None and self._started:

@@ -8,10 +8,11 @@ them, and never keep them across a batch.
 import contextlib
 import functools
 import operator
+import threading
 import weakref
 from abc import ABC, abstractmethod
 from itertools import chain
-from typing import Any, Iterator, List, Sequence
+from typing import Any, Iterator, List, Optional, Sequence
 
 import torch
 from torch import nn
@@ -152,6 +153,68 @@ def _note_training(weights: "weakref.ref[Weights]", module: nn.Module, inputs: A
         found._trained = True
 
 
+class StaleWeightsError(Exception):
+    """Weights have changed since they were packed, which a look that was put off has found."""
+
+
+class PutOff:
+    """Looks at weights that are put off, because a GPU waits for the host meanwhile.
+
+    What is computed before them may be of weights that are no more, and has to be computed again.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: List[Weights] = []
+        self._moved = False
+
+    def add(self, weights: Weights) -> None:
+        """Put a look off."""
+        self._waiting.append(weights)
+
+    def moved(self) -> bool:
+        """Look now; whether this look or an earlier one has found other weights."""
+        waiting, self._waiting = self._waiting, []
+        for each in waiting:
+            version = each.version
+            each.look()
+            self._moved |= each.version != version
+        return self._moved
+
+
+#: Of each thread, the looks that it puts off, or None.
+_PUT_OFF = threading.local()
+
+
+@contextlib.contextmanager
+def putting_off() -> Iterator[PutOff]:
+    """Put off all looks that :meth:`Packed.refresh` would take, in this thread.
+
+    Who uses it has to ask :meth:`PutOff.moved` at the end, also if there was an error, and in that
+    case to compute everything again.
+    """
+    _PUT_OFF.looks = found = PutOff()
+    try:
+        yield found
+    finally:
+        _PUT_OFF.looks = None
+
+
+def _put_off() -> Optional[PutOff]:
+    found: Optional[PutOff] = getattr(_PUT_OFF, "looks", None)
+    return found
+
+
+def look_now() -> None:
+    """Take the looks that this thread has put off; a good time is when a GPU has work to do.
+
+    Raises:
+        StaleWeightsError: what was computed has to be computed again.
+    """
+    looks = _put_off()
+    if looks is not None and looks.moved():
+        raise StaleWeightsError
+
+
 class Packed(ABC):
     """Owns what was packed of a module's weights.
 
@@ -168,8 +231,12 @@ class Packed(ABC):
         self.version = -1
 
     def refresh(self) -> None:
-        """Pack the weights again if they changed."""
-        self.weights.look()
+        """Pack the weights again if they changed; see also :func:`putting_off`."""
+        looks = _put_off()
+        if looks is None:
+            self.weights.look()
+        else:
+            looks.add(self.weights)
         self.follow()
 
     def follow(self) -> None:

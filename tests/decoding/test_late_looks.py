@@ -1,0 +1,138 @@
+"""Looks at weights that are put off until a GPU has work; on a CPU, by the same code."""
+
+import pytest
+import torch
+
+from specdec_plugin.decoding import captured_iterations
+from specdec_plugin.decoding.captured_iterations import CapturedIterations
+from specdec_plugin.engine import GraphBackend, NativeBackend, native
+from specdec_plugin.engine.weights import PutOff, StaleWeightsError, Weights, look_now, putting_off
+from specdec_plugin.methods.beam.search import BeamSearch
+from tests.support import methods as ways
+from tests.support import tiny
+from tests.support.search import assert_same, reference
+
+#: A method that decodes without the host, one with a drafter, one that returns, and a search.
+WAYS = ["greedy", "chain", "lookup", "beam"]
+
+
+def generator(method, model):
+    """A generator as on a GPU."""
+    options = {"beam": 3 if method == "beam" else 1, "max_len_b": 20}
+    return ways.generator(method, model, GraphBackend(), options)
+
+
+def change(model, factor=0.3):
+    """Other weights, in place."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(weight + factor * torch.randn_like(weight))
+
+
+def first(ours, model, sample):
+    return [row[0] for row in ours.generate([model], sample)]
+
+
+@pytest.mark.parametrize("method", WAYS)
+def test_new_weights_are_read_and_counted_once(method):
+    model, sample = tiny.model(7), tiny.sample([4, 2], 1)
+    ours, tokens = generator(method, model), 0
+    for turn in range(1, 4):
+        found = first(ours, model, sample)
+        if method != "beam":
+            assert_same(found, reference([model], sample, max_len_b=20))
+        assert_same(found, first(generator(method, model), model, sample))
+        tokens += sum(len(each["tokens"]) for each in found)
+        counted = ours.statistics
+        assert (counted.sentences, counted.batches, counted.tokens) == (2 * turn, turn, tokens)
+        change(model)
+
+
+@pytest.mark.parametrize("swap", [lambda model: model.double(), lambda model: model.bfloat16()])
+def test_weights_of_another_type(swap):
+    """Stale weights may fail with new ones, which is no failure of the new ones."""
+    model, sample = tiny.model(7), tiny.sample([4, 2], 1)
+    ours = generator("greedy", model)
+    first(ours, model, sample)
+    swap(model)
+    assert_same(first(ours, model, sample), first(generator("greedy", model), model, sample))
+
+
+def test_the_device_works_before_the_host_looks(monkeypatch):
+    """Weights that did not change are looked at behind the first iteration, each of them once."""
+    model, sample = tiny.model(7), tiny.sample([4], 1)
+    ours = generator("chain", model)
+    for _ in range(3):  # until nothing is built any more
+        expected = first(ours, model, sample)
+    events = []
+    run = captured_iterations._Run
+    monkeypatch.setattr(run, "_queue", noting(events, "queued", run._queue))
+    monkeypatch.setattr(Weights, "look", noting(events, "looked", Weights.look))
+    assert_same(first(ours, model, sample), expected)
+    assert events[0] == "queued" and "looked" in events
+    looks = events.count("looked")
+    assert looks == 4  # encoder and decoder of the model, and of the drafter
+    assert events[1 : 1 + looks] == ["looked"] * looks
+
+
+def noting(events, name, work):
+    def noted(self, *given):
+        events.append(name)
+        return work(self, *given)
+
+    return noted
+
+
+def test_other_errors_pass(monkeypatch):
+    model, sample = tiny.model(7), tiny.sample([4], 1)
+    ours = generator("greedy", model)
+    calls = []
+
+    def fails(*_):
+        calls.append(1)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(CapturedIterations, "repeat", fails)
+    with pytest.raises(ZeroDivisionError):
+        first(ours, model, sample)
+    assert len(calls) == 1
+
+
+def test_what_moved_is_told_again():
+    """Whoever asks at the end knows what an earlier question found."""
+    module = torch.nn.Linear(2, 2)
+    weights = Weights.of(module)
+    with putting_off() as looks:
+        looks.add(weights)
+        look_now()
+        with torch.no_grad():
+            module.weight.add_(1)
+        looks.add(weights)
+        with pytest.raises(StaleWeightsError):
+            look_now()
+        assert looks.moved()
+    look_now()  # Nothing is put off any more.
+    assert not PutOff().moved()
+
+
+@pytest.mark.skipif(native.library() is None, reason="the kernels are not compiled")
+def test_on_a_cpu_weights_are_looked_at_first():
+    model, sample = tiny.model(7), tiny.sample([4], 1)
+    ours = ways.generator("greedy", model, NativeBackend(), {"max_len_b": 20})
+    assert_same(first(ours, model, sample), reference([model], sample, max_len_b=20))
+    assert not ours._looks_late
+
+
+def test_a_search_is_decoded_again(monkeypatch):
+    """It notices before its first step."""
+    model, sample = tiny.model(7), tiny.sample([4], 1)
+    ours = generator("beam", model)
+    first(ours, model, sample)
+    runs = []
+    decode = BeamSearch.decode
+    monkeypatch.setattr(BeamSearch, "decode", noting(runs, "decoded", decode))
+    first(ours, model, sample)
+    assert len(runs) == 1
+    change(model)
+    first(ours, model, sample)
+    assert len(runs) == 3
