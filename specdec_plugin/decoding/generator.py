@@ -14,6 +14,7 @@ from ..engine.graphs.encoder import CapturedEncoder
 from ..engine.ragged_encoding import RaggedEncoding
 from ..engine.weights import is_finite, putting_off
 from ..errors import PluginError
+from ..fairseq_compat.reordering import reordered
 from .alignment import Aligner
 from .constraints import Constraints
 from .guard import Measured
@@ -189,7 +190,7 @@ class ParallelGenerator:
             outs = [
                 out.select(rows)
                 if isinstance(out, RaggedEncoding)
-                else model.encoder.reorder_encoder_out(out, rows)
+                else reordered(model.encoder, out, rows)
                 for model, out in zip(self.models, batch.encoder_outs)
             ]
             batch = batch.select(rows)._replace(encoder_outs=outs)

@@ -4,7 +4,10 @@ from typing import Any, Mapping, Optional
 
 import torch
 from fairseq.models import BaseFairseqModel, FairseqEncoder
+from fairseq.modules.dynamic_convolution import DynamicConv1dTBC, DynamicConv_scripatable
 from torch import Tensor
+
+from ..fairseq_compat.reordering import reordered
 
 
 class TokenState:
@@ -43,7 +46,7 @@ class TokenState:
         """
         # Some encoders write the new order into the dictionary that they are given.
         old = dict(self.encoder_out) if isinstance(self.encoder_out, Mapping) else self.encoder_out
-        self.encoder_out = self._encoder.reorder_encoder_out(old, rows)
+        self.encoder_out = reordered(self._encoder, old, rows)
         if self.tokens.size(0):
             self.tokens = self.tokens.index_select(0, rows)
             self.lengths = self.lengths.index_select(0, rows)
@@ -52,18 +55,19 @@ class TokenState:
         """Continue with copies of these rows; see :meth:`.DecoderState.fork`."""
         self.select(parents)
 
-    def feed(self, new_tokens: Tensor, pad: int) -> Tensor:
+    def feed(self, new_tokens: Tensor, pad: int, least: int = 0) -> Tensor:
         """Put tokens behind the accepted ones.
 
         Args:
             new_tokens: (rows, new) long.
             pad: fills each row to the right.
+            least: columns that the input has at least.
 
         Returns:
-            (rows, longest + new) long, the input of a whole forward pass.
+            (rows, longest + new or ``least``) long, the input of a whole forward pass.
         """
         rows, new = new_tokens.shape
-        end = self.longest + new
+        end = max(self.longest + new, least)
         if not self.tokens.size(0):
             self.tokens = new_tokens.new_empty(rows, 0)
             self.lengths = new_tokens.new_zeros(rows)
@@ -90,6 +94,11 @@ class UncachedDecoder:
 
     def __init__(self, model: BaseFairseqModel) -> None:
         self.model = model
+        # Of a shorter input, fairseq's dynamic convolutions normalise only a part of their filters,
+        # unlike in its own search.
+        dynamic = DynamicConv1dTBC, DynamicConv_scripatable
+        filters = (each for each in model.decoder.modules() if isinstance(each, dynamic))
+        self._least = max((each.kernel_size for each in filters), default=0)
 
     def start(self, encoder_out: Any, capacity: int, beams: int = 1) -> TokenState:
         """Begin a batch, with nothing accepted yet.
@@ -117,7 +126,7 @@ class UncachedDecoder:
         Returns:
             (rows, new, vocabulary) float32.
         """
-        fed = state.feed(tokens, self.model.decoder.dictionary.pad())
+        fed = state.feed(tokens, self.model.decoder.dictionary.pad(), self._least)
         # Behind the longest row, the drafts of shorter ones are given columns that no model has.
         limit = int(self.model.decoder.max_positions())
         fed = fed[:, :limit]

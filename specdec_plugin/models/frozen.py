@@ -8,6 +8,7 @@ from fairseq.models.transformer import TransformerModel
 from torch import Tensor, nn
 
 from ..errors import PluginError
+from ..fairseq_compat.reordering import reordered
 
 
 class Attached(nn.Module):
@@ -66,7 +67,7 @@ class FrozenEncoder(Attached, FairseqEncoder):
         return self.attached(src_tokens, src_lengths=src_lengths, **kwargs)
 
     def reorder_encoder_out(self, encoder_out: Any, new_order: Tensor) -> Any:
-        return self.attached.reorder_encoder_out(encoder_out, new_order)
+        return reordered(self.attached, encoder_out, new_order)
 
 
 class SharingModel(TransformerModel):

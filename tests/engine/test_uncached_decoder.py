@@ -13,6 +13,8 @@ KINDS = [
     ("lstm", {"decoder_attention": "False", "encoder_bidirectional": False}),
     ("lstm", {"adaptive_softmax_cutoff": "8,16", "criterion": "adaptive_loss"}),
     ("fconv", {}),
+    ("lightconv", {"decoder_conv_type": "lightweight"}),
+    ("lightconv", {"decoder_conv_type": "dynamic"}),
     ("transformer", {"adaptive_softmax_cutoff": "8,16"}),
     ("transformer", {"cross_self_attention": True}),
     ("transformer", {"scale_fc": True, "scale_heads": True}),
@@ -33,6 +35,23 @@ def test_equals_fairseq(arch, options, backend):
     encoder_out, tokens = encode(model), random_tokens(3, 9)
     found = feed_in_steps(engine, engine.start(encoder_out, 4), tokens, [1, 3, 1, 4])
     torch.testing.assert_close(found, log_probs(model, tokens, encoder_out), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kernels", [[3, 7], [31, 40]])
+@pytest.mark.parametrize("kind", ["dynamic", "lightweight"])
+def test_convolutions_equal_fairseqs_search(kind, kernels):
+    """Which feeds one token after another."""
+    model = build_model("lightconv", decoder_conv_type=kind, decoder_kernel_size_list=kernels)
+    encoder_out, tokens, state = encode(model), random_tokens(3, 9), {}
+    with torch.no_grad():
+        each = [
+            model.decoder(tokens[:, :end], encoder_out=encoder_out, incremental_state=state)[0]
+            for end in range(1, 10)
+        ]
+    expected = torch.cat(each, 1).log_softmax(-1)
+    engine = UncachedDecoder(model)
+    found = feed_in_steps(engine, engine.start(encoder_out, 4), tokens, [1, 3, 1, 4])
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("arch", ["lstm", "fconv"])

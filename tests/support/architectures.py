@@ -46,6 +46,24 @@ TINY = {
         "max_source_positions": 40,
         "max_target_positions": 40,
     },
+    "lightconv": {
+        "encoder_embed_dim": 16,
+        "encoder_conv_dim": 16,
+        "encoder_ffn_embed_dim": 24,
+        "encoder_layers": 1,
+        "encoder_attention_heads": 2,
+        "encoder_conv_type": "dynamic",
+        "encoder_kernel_size_list": [3],
+        "weight_softmax": True,
+        "decoder_embed_dim": 16,
+        "decoder_conv_dim": 16,
+        "decoder_ffn_embed_dim": 24,
+        "decoder_layers": 2,
+        "decoder_attention_heads": 2,
+        "decoder_kernel_size_list": [3, 7],
+        "max_source_positions": 40,
+        "max_target_positions": 40,
+    },
 }
 
 
