@@ -12,6 +12,7 @@ from specdec_plugin.engine.graphs import encoder
 from specdec_plugin.engine.graphs.encoding import StaticEncoding
 from specdec_plugin.errors import PluginError
 from tests.support.architectures import VOCABULARY, build_model
+from tests.support.sources import assert_equals_fairseqs, net_input
 
 KINDS = {
     "post-norm": {},
@@ -27,25 +28,6 @@ KINDS = {
     "heads of four vectors": {"encoder_embed_dim": 64, "encoder_attention_heads": 1},
     "heads of eight vectors": {"encoder_embed_dim": 128, "encoder_attention_heads": 1},
 }
-
-
-def net_input(lengths, left=True):
-    tokens = torch.randint(4, VOCABULARY, (len(lengths), max(lengths)))
-    for row, length in enumerate(lengths):
-        pads = slice(0, max(lengths) - length) if left else slice(length, None)
-        tokens[row, pads] = 1
-    return {"src_tokens": tokens, "src_lengths": torch.tensor(lengths)}
-
-
-def assert_equals_fairseqs(model, batch, found):
-    """The same vectors as fairseq's own encoder gives where nothing is padded; its output."""
-    with torch.no_grad():
-        expected = model.encoder.forward_torchscript(batch)
-    real = batch["src_tokens"].ne(1).t()
-    torch.testing.assert_close(
-        found["encoder_out"][0][real], expected["encoder_out"][0][real], atol=1e-5, rtol=1e-5
-    )
-    return expected
 
 
 @pytest.mark.parametrize("make", [FastEncoder, encoder.CapturedEncoder])

@@ -1,4 +1,4 @@
-"""A decoder's fused kernels against PyTorch's operators.
+"""The fused kernels of a decoder and an encoder against PyTorch's operators.
 
 Without a GPU they are interpreted, if TRITON_INTERPRET=1 was set before PyTorch was imported.
 """
@@ -9,10 +9,12 @@ import torch.nn.functional as F
 
 from specdec_plugin.engine import CachedDecoder, GraphBackend, TorchBackend
 from specdec_plugin.engine.barred import Barred
-from specdec_plugin.engine.fused.layers import VECTORS, most_vectors
+from specdec_plugin.engine.encoder import build_encoder
+from specdec_plugin.engine.fused.flow import VECTORS, most_vectors
 from specdec_plugin.engine.fused.projection import FusedProjection
 from tests.support.architectures import VOCABULARY, build_model, encode, moved
 from tests.support.kernels import run_kernels
+from tests.support.sources import assert_equals_fairseqs, net_input
 
 pytestmark = pytest.mark.usefixtures("seeded")
 CLOSE = {"atol": 1e-4, "rtol": 1e-4}
@@ -180,3 +182,40 @@ def test_scores_in_half_precision_are_rounded_as_by_pytorch(vectors, device):
     assert FusedProjection(weight, None).best(states, 1.0, -1)[0].tolist() == [40] * vectors
     exact = FusedProjection(weight.float(), None).best(states.float(), 1.0, -1)[0]
     assert exact.tolist() == [200] * vectors
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("lengths", [[1], [9], [7, 5, 1]])
+@pytest.mark.parametrize("left", [True, False])
+def test_sources_are_encoded_as_by_fairseq(model, lengths, left, device):
+    """Twice: CUDA captures the second time, and the third replays it."""
+    model.to(device)
+    encode = build_encoder(model, GraphBackend())
+    assert encode._fused is not None
+    for turn in range(3):
+        torch.manual_seed(turn)
+        batch = {name: each.to(device) for name, each in net_input(lengths, left).items()}
+        assert_equals_fairseqs(model, batch, encode(batch))
+
+
+@torch.no_grad()
+def test_long_sources_are_encoded_by_pytorch(device):
+    model = build_model().to(device)
+    encode = build_encoder(model, GraphBackend())
+    most = encode._fused.most
+    batch = {name: each.to(device) for name, each in net_input([most + 1]).items()}
+    run, calls = encode._fused.run, []
+    encode._fused.run = lambda *given: calls.append(1) or run(*given)
+    assert_equals_fairseqs(model, batch, encode(batch))
+    assert not calls
+
+
+@torch.no_grad()
+def test_a_symbol_that_is_in_no_dictionary_is_not_looked_up(device):
+    if device.type == "cuda":
+        pytest.skip("no other test could use the GPU afterwards")
+    encode, batch = build_encoder(build_model(), GraphBackend()), net_input([3])
+    assert encode._fused is not None
+    batch["src_tokens"][0, 1] = VOCABULARY
+    with pytest.raises(IndexError, match="out of range"):
+        encode(batch)

@@ -9,7 +9,7 @@ import torch
 #: Modules that ask whether kernels run where a weight is.
 ASKING = [
     "specdec_plugin.engine.fused.embedding",
-    "specdec_plugin.engine.fused.layers",
+    "specdec_plugin.engine.fused.flow",
     "specdec_plugin.engine.fused.projection",
     "specdec_plugin.decoding.judge_cuda",
 ]

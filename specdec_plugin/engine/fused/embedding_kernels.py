@@ -94,3 +94,37 @@ def embed_block(
     )  # fmt: skip
     tl.store(limits + row * width + number, tl.where(is_token, at + 1, newest + 1 + count))
     tl.store(where + row * count + mask, number.to(tl.int64), mask=is_mask)
+
+
+@triton.jit(do_not_specialize=["source", "positions"])
+def embed_source(
+    tokens: tl.tensor, vectors: tl.tensor, table: tl.tensor, mask: tl.tensor, outputs: tl.tensor,
+    source: tl.tensor, positions: tl.tensor, scale: tl.tensor, pad: tl.constexpr,
+    dim: tl.constexpr, has_positions: tl.constexpr, span: tl.constexpr, length: tl.constexpr,
+    early: tl.constexpr,
+) -> None:  # fmt: skip
+    """Vectors of sources, whose positions fairseq counts without padding.
+
+    The grid is (rows * source,).
+
+    Args:
+        tokens: (rows, source) long.
+        vectors: (rows, source, dim), of the tokens.
+        table, scale, span, early: as for :func:`embed_draft`.
+        mask: (rows, source), is written: -inf where padded, else 0.
+        outputs: (rows, source, dim), is written.
+        source, positions, dim: sizes.
+        pad: the symbol of padding.
+        length: a power of 2 that is not less than ``source``.
+    """
+    where = tl.program_id(0)
+    number, others = where % source, tl.arange(0, length)
+    unit = tl.arange(0, span)
+    wait_for_others(early)
+    token = tl.load(tokens + where)
+    seen = tl.load(tokens + where - number + others, mask=others <= number, other=pad)
+    vector = tl.load(vectors + where * dim + unit, mask=unit < dim, other=0.0)
+    at = tl.maximum(tl.sum((seen != pad).to(tl.int32), 0) - 1, 0)
+    vector = vector.to(tl.float32) * scale
+    _write(vector, table, at, positions, outputs, where, dim, has_positions, span)
+    tl.store(mask + where, tl.where(token == pad, float("-inf"), 0.0))

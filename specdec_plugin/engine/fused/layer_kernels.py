@@ -1,4 +1,4 @@
-"""Triton kernels of a decoder layer over few vectors. Importing this needs Triton.
+"""Triton kernels of a Transformer's layer over few vectors. Importing this needs Triton.
 
 With few vectors, each kernel of a layer takes about as long as its launch and one read of the
 device's memory. So fewer kernels are faster, and each reads all it can before it computes. Sums
@@ -153,21 +153,21 @@ def attend(
     inputs: tl.tensor, held: tl.tensor, limits: tl.tensor, keys: tl.tensor, values: tl.tensor,
     mask: tl.tensor, outputs: tl.tensor, capacity: tl.tensor, new: tl.tensor, source: tl.tensor,
     beams: tl.tensor, factor: tl.tensor, heads: tl.constexpr, size: tl.constexpr,
-    own: tl.constexpr, limited: tl.constexpr, span: tl.constexpr, block: tl.constexpr,
-    fresh: tl.constexpr, early: tl.constexpr,
+    own: tl.constexpr, among: tl.constexpr, limited: tl.constexpr, span: tl.constexpr,
+    block: tl.constexpr, fresh: tl.constexpr, early: tl.constexpr,
 ) -> None:  # fmt: skip
     """Attention of a row's new vectors, to its cache and to each other, or to its source.
 
     The grid is (rows * new, heads).
 
     Args:
-        inputs: (rows * new, 3 * heads * size) queries, keys and values if ``own``; else
-            (rows * new, heads * size) queries.
+        inputs: (rows * new, 3 * heads * size) queries, keys and values if ``own`` or ``among``;
+            else (rows * new, heads * size) queries.
         held: (rows,) long, entries of each row in its cache, if ``own``.
         limits: (rows, new) long, slots that each query sees, if ``limited``; else it sees those
             up to its own.
-        keys: (rows, capacity, heads, size) if ``own``, and new ones are written; else
-            (sentences, heads, source, size).
+        keys: (rows, capacity, heads, size) if ``own``, and new ones are written; those of
+            ``inputs`` if ``among``; else (sentences, heads, source, size).
         values: the same.
         mask: (sentences, source), what is added to scores, if not ``own``.
         outputs: (rows * new, heads * size), is written.
@@ -175,7 +175,8 @@ def attend(
         beams: rows of each sentence.
         factor: of the scores.
         heads, size: of the attention.
-        own: whether it is self-attention.
+        own: whether it is a decoder's self-attention.
+        among: whether it is an encoder's: the vectors of a row are its source.
         limited: see above.
         span: a power of 2 that is not less than ``size``.
         block: entries of the cache or source that are read at a time, a power of 2.
@@ -187,7 +188,7 @@ def attend(
     unit, entry = tl.arange(0, span), tl.arange(0, block)
     part = unit < size
     width: tl.constexpr = heads * size
-    stride: tl.constexpr = 3 * width if own else width
+    stride: tl.constexpr = 3 * width if own or among else width
     begin = inputs + head * size + unit
     top, total = _LOWEST, 0.0
     found = tl.zeros((span,), tl.float32)
@@ -216,7 +217,10 @@ def attend(
         added = mask
     else:
         end, sentence = source, row // beams
-        origin, step = (sentence * heads + head) * source * size, size
+        if among:
+            origin, step = sentence * source * stride + head * size, stride
+        else:
+            origin, step = (sentence * heads + head) * source * size, size
         added = mask + sentence * source
     places = origin + entry[:, None] * step + unit[None, :]
     old_keys, old_values, hidden = _entries(

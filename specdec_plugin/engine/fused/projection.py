@@ -8,7 +8,7 @@ from torch import Tensor
 from ..barred import Barred
 from ..early_launch import launch_options
 from ..triton_kernels import power, supports, tried
-from .layers import most_vectors
+from .flow import most_vectors
 
 #: Numbers of the weights that a program reads at a time for a single vector, and for more of them.
 _ALONE, _NUMBERS = 1024, 2048

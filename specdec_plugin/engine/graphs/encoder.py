@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..decoder_layer import FeedForward, Norm, attend, every_layer, linear_of
 from ..encoder_form import encoder_form
+from ..fused.encoder import fused_encoder
 from ..positions import PositionTable
 from ..weights import Packed
 from .capture import Graphs
@@ -30,11 +31,11 @@ class EncoderLayer:
 
     def __init__(self, layer: Any, dtype: torch.dtype) -> None:
         own = layer.self_attn
-        self._heads, self._norm_first = own.num_heads, layer.normalize_before
-        self._in = linear_of(dtype, own.q_proj, own.k_proj, own.v_proj)
-        self._out = linear_of(dtype, own.out_proj)
-        self._norm = Norm(layer.self_attn_layer_norm, dtype)
-        self._feed_forward = FeedForward(layer, dtype)
+        self.heads, self.norm_first = own.num_heads, layer.normalize_before
+        self.own_in = linear_of(dtype, own.q_proj, own.k_proj, own.v_proj)
+        self.own_out = linear_of(dtype, own.out_proj)
+        self.own_norm = Norm(layer.self_attn_layer_norm, dtype)
+        self.feed_forward = FeedForward(layer, dtype)
 
     def __call__(self, hidden: Tensor, rows: int, mask: Tensor) -> Tensor:
         """Compute the layer.
@@ -47,11 +48,11 @@ class EncoderLayer:
         Returns:
             (rows * src, dim).
         """
-        before = self._norm(hidden) if self._norm_first else hidden
-        parts = self._in(before).view(rows, mask.size(3), 3, self._heads, -1)
+        before = self.own_norm(hidden) if self.norm_first else hidden
+        parts = self.own_in(before).view(rows, mask.size(3), 3, self.heads, -1)
         queries, keys, values = parts.permute(2, 0, 3, 1, 4).unbind(0)
-        after = attend(queries, keys, values, mask, self._out).add_(hidden)
-        return self._feed_forward(after if self._norm_first else self._norm(after))
+        after = attend(queries, keys, values, mask, self.own_out).add_(hidden)
+        return self.feed_forward(after if self.norm_first else self.own_norm(after))
 
 
 class CapturedEncoder(Packed):
@@ -77,6 +78,9 @@ class CapturedEncoder(Packed):
         norms = encoder.layernorm_embedding, encoder.layer_norm
         self._first, self._last = (each and Norm(each, dtype) for each in norms)
         self._layers = [EncoderLayer(layer, dtype) for layer in every_layer(encoder)]
+        self._fused = fused_encoder(
+            self._layers, self._last, self._embedding, self._scale, self._pad
+        )
         self._graphs, self._calls = Graphs.of(weight.device), Calls()
 
     def __call__(self, net_input: Dict[str, Any]) -> Mapping[str, List[Tensor]]:
@@ -108,6 +112,8 @@ class CapturedEncoder(Packed):
 
     def _encoded(self, tokens: Tensor, table: Optional[Tensor]) -> Tensor:
         """(rows, src, dim) of (rows, src) tokens, and (positions, dim) or None."""
+        if self._fused is not None and tokens.numel() <= self._fused.most:
+            return self._fused.run(tokens, table, self._first)
         real = tokens.ne(self._pad)
         hidden = self._scale * torch.embedding(self._embedding, tokens)
         if table is not None:

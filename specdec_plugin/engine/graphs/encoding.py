@@ -74,7 +74,7 @@ class EncoderTensors:
             with torch.inference_mode(False):
                 self.encoded = torch.empty_like(found)
         self.encoded.copy_(found)
-        self.padded.copy_(self.tokens.eq(self._pad))
+        torch.eq(self.tokens, self._pad, out=self.padded)
 
 
 class StaticEncoding(Mapping[str, List[Tensor]]):

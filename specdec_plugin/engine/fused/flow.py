@@ -1,0 +1,250 @@
+"""Vectors on their way through the layers of a Transformer, few at a time, for CUDA devices."""
+
+from typing import Any, Mapping, NamedTuple, Optional, Sequence, Union
+
+import torch
+from torch import Tensor
+
+from ..decoder_layer import FeedForward, Norm
+from ..linear import Linear
+from ..triton_kernels import power, supports
+
+#: The most vectors at a time.
+VECTORS = 32
+#: The most bytes of a matrix that programs read all together. Each program reads its weights anew
+#: for its vectors, from the second level's cache. PyTorch's products read them once for all.
+_READ = 1 << 24
+#: The widest layers, and the widest inner layers, that the kernels are for.
+_DIM, _INNER = 1024, 4096
+#: Outputs and vectors of a program, where there is a single vector, where there are more, and where
+#: there are more than :data:`VECTORS`, or many short ones.
+_ALONE, TOGETHER, TOGETHER_OF_MANY = (2, 1), (4, 2), (4, 4)
+#: How many short vectors are many, and up to which length they are short.
+_MANY, _SHORT = 16, 256
+#: The most numbers of weights and vectors that a warp reads.
+_NUMBERS = 3072
+#: Numbers of keys that are read at a time: of a cache, of a source.
+_CACHED, _SOURCE = 2048, 4096
+#: The most numbers of keys of a warp. Of more, the compiler reads some after others.
+_KEYS = 2560
+
+
+class Split(NamedTuple):
+    """How a product of few vectors is divided among programs.
+
+    Attributes:
+        lines, together, block: see :func:`.layer_kernels.linear`.
+        warps: of a program.
+    """
+
+    lines: int
+    together: int
+    block: int
+    warps: int
+
+    @classmethod
+    def of(cls, vectors: int, inner: int) -> "Split":
+        """That of so many vectors of a length."""
+        block = power(inner)
+        lines, together = _ALONE if vectors == 1 else TOGETHER
+        if vectors > VECTORS or (vectors > _MANY and block <= _SHORT):
+            lines, together = TOGETHER_OF_MANY
+        warps = -(-(lines + together) * block // _NUMBERS)
+        return cls(lines, together, block, power(warps))
+
+
+def most_vectors(weight: Tensor, together: int, read: int = _READ, limit: int = VECTORS) -> int:
+    """How many vectors at a time are faster multiplied by kernels than by PyTorch's operators.
+
+    Args:
+        weight: the matrix.
+        together: vectors of a program.
+        read: bytes that all programs may read.
+        limit: of what is found.
+    """
+    size = weight.numel() * weight.element_size()
+    return min(limit, together * max(1, read // size))
+
+
+def fits(feed: FeedForward, *linears: Linear) -> bool:
+    """Whether a layer has the kernels' activation, is not too wide, and needs no copies.
+
+    Kernels read weights before they wait for others, so that no copy may be made for them. The
+    weights of an interpreter on a CPU may be transposed.
+
+    Args:
+        feed: its last part.
+        linears: the linear maps of its attention.
+    """
+    dim, inner = feed.outer.weight.shape
+    within = feed.activation is torch.relu_ and dim <= _DIM and inner <= _INNER
+    weights = [each.weight for each in (*linears, feed.inner, feed.outer)]
+    usable = all(each.is_contiguous() or each.device.type == "cpu" for each in weights)
+    return within and usable and supports(weights[0])
+
+
+class Own(NamedTuple):
+    """What a decoder's self-attention looks at: see :meth:`.FusedLayers.run`."""
+
+    held: Tensor
+    limits: Optional[Tensor]
+    cache: Tensor  # (2, rows, capacity, heads, head_dim)
+
+
+class Among(NamedTuple):
+    """What an encoder's self-attention looks at: the vectors of a row."""
+
+    mask: Tensor  # (rows, src), 0 or -inf
+
+
+class Source(NamedTuple):
+    """What attention to the source looks at."""
+
+    keys_values: Tensor  # (2, sentences, heads, source, head_dim)
+    mask: Tensor  # (sentences, 1, 1, source)
+    beams: int
+
+
+class Flow:
+    """Vectors on their way through a stack of layers.
+
+    Each sublayer is entered by a product, and left by another one, to which the vectors as they
+    were are added. A layer normalisation is applied by the product that reads what it gives.
+
+    Args:
+        kernels: the module of them.
+        options: of their launches.
+        hidden: (vectors, dim); not changed.
+    """
+
+    def __init__(self, kernels: Any, options: Mapping[str, Any], hidden: Tensor) -> None:
+        self._kernels, self._options, self._hidden = kernels, options, hidden
+        self._inner = hidden
+        self._pending: Optional[Norm] = None  # of what ``_hidden`` is before it
+        self._next: Optional[Norm] = None
+
+    def enter(self, linear: Linear, norm: Norm, norm_first: bool, relu: bool = False) -> None:
+        """Enter a sublayer, whose norm stands at its begin or at its end."""
+        first = norm if norm_first else self._pending
+        normed = self._hidden
+        if first is not None and not norm_first:
+            normed = torch.empty_like(self._hidden)
+        self._inner = self._product(self._hidden, linear, first, normed, relu=relu)
+        self._hidden, self._next = normed, None if norm_first else norm
+
+    def leave(self, linear: Linear) -> None:
+        """Leave it."""
+        self._hidden = self._product(self._inner, linear, added=self._hidden)
+        self._pending = self._next
+
+    def feed_forward(self, feed: FeedForward) -> None:
+        """Enter and leave the last sublayer of a layer."""
+        self.enter(feed.inner, feed.norm, feed.norm_first, relu=True)
+        self.leave(feed.outer)
+
+    def end(self, final: Optional[Norm]) -> Tensor:
+        """The vectors, behind the last layer and what follows it."""
+        for norm in (self._pending, final):
+            if norm is not None:
+                self._hidden = self._normalised(self._hidden, norm)
+        return self._hidden
+
+    def _normalised(self, inputs: Tensor, norm: Norm) -> Tensor:
+        """See :func:`.layer_kernels.normalise`."""
+        (vectors, inner), outputs = inputs.shape, torch.empty_like(inputs)
+        self._kernels.normalise[(vectors,)](
+            inputs, norm.weight, norm.bias, norm.epsilon, outputs, inner, power(inner),
+            num_warps=1, **self._options,
+        )  # fmt: skip
+        return outputs
+
+    def _product(
+        self,
+        inputs: Tensor,
+        linear: Linear,
+        norm: Optional[Norm] = None,
+        normed: Optional[Tensor] = None,
+        relu: bool = False,
+        added: Optional[Tensor] = None,
+    ) -> Tensor:
+        """See :func:`.layer_kernels.linear`; normalised inputs go to ``normed``, if it is new."""
+        (vectors, inner), outer = inputs.shape, linear.weight.size(0)
+        split = Split.of(vectors, inner)
+        outputs = inputs.new_empty(vectors, outer)
+        self._kernels.linear[-(-outer // split.lines), -(-vectors // split.together)](
+            inputs,
+            None if norm is None else norm.weight,
+            None if norm is None else norm.bias,
+            0.0 if norm is None else norm.epsilon,
+            normed,
+            linear.weight.contiguous(),  # A CPU, which interprets this, may have it transposed.
+            linear.bias,
+            added,
+            outputs,
+            vectors,
+            outer,
+            inner,
+            norm is not None,
+            norm is not None and normed is not inputs,
+            linear.bias is not None,
+            relu,
+            added is not None,
+            split.lines,
+            split.together,
+            split.block,
+            num_warps=split.warps,
+            **self._options,
+        )
+        return outputs
+
+    def attend(self, heads: int, shape: Sequence[int], seen: Union[Own, Among, Source]) -> None:
+        """Let the queries, and in self-attention keys and values, become what they found.
+
+        Args:
+            heads: of the attention.
+            shape: rows, and vectors of each.
+            seen: what they look at.
+        """
+        (rows, new), width = shape, self._hidden.size(1)
+        size = width // heads
+        held, limits, mask, capacity, source, beams = None, None, None, 0, 0, 1
+        own, among = isinstance(seen, Own), isinstance(seen, Among)
+        span, fresh = power(size), power(new) if own else 1
+        block = max(1, (_CACHED if own else _SOURCE) // span)
+        entries = (block + fresh if own else block) * span
+        keys: Tensor
+        if isinstance(seen, Own):
+            held, limits, (keys, values) = seen
+            capacity = keys.size(1)
+        elif isinstance(seen, Among):
+            keys, values, mask = self._inner[:, width:], self._inner[:, 2 * width :], seen.mask
+            source = new
+        else:
+            (keys, values), mask, beams = seen
+            source = keys.size(2)
+        outputs = self._inner.new_empty(rows * new, width)
+        self._kernels.attend[rows * new, heads](
+            self._inner,
+            held,
+            limits,
+            keys,
+            values,
+            mask,
+            outputs,
+            capacity,
+            new,
+            source,
+            beams,
+            size**-0.5,
+            heads,
+            size,
+            own,
+            among,
+            limits is not None,
+            span,
+            block,
+            fresh,
+            num_warps=power(-(-entries // _KEYS)),
+            **self._options,
+        )
+        self._inner = outputs
