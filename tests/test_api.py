@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import specdec_plugin
-from specdec_plugin.api.session import _without_notes
+from specdec_plugin.api.session import _is_long, _moved, _without_notes
 from specdec_plugin.errors import PluginError
 from tests.support.command_lines import generate_args, hypotheses, run_cli
 
@@ -199,3 +199,23 @@ def test_files_and_lines_that_are_refused(session, corpus, tiny_verifier, tmp_pa
         session.translator().translate_pieces("one")
     with pytest.raises(PluginError, match="batch_size 0"):
         session.translator().translate_pieces(["one"], batch_size=0)
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"src_tokens": torch.arange(12).view(3, 4), "src_lengths": torch.tensor([4, 2, 1])},
+        {"src_tokens": torch.rand(2, 5, 3), "src_lengths": torch.tensor([5, 2])},
+        {"src_tokens": torch.rand(2, 5, 3), "more": [torch.tensor([7])], "none": None},
+    ],
+)
+def test_what_a_generator_reads_moves_in_few_copies(inputs):
+    """Numbers move together; our generators read no inputs of a decoder in training."""
+    batch = {"id": torch.tensor([3]), "net_input": {**inputs, "prev_output_tokens": torch.ones(1)}}
+    moved = _moved(batch, torch.device("cpu"), ours=True)
+    found = moved["net_input"]
+    assert moved["id"] is batch["id"] and "prev_output_tokens" not in found
+    assert found.keys() == inputs.keys() and "prev_output_tokens" in batch["net_input"]
+    torch.testing.assert_close(found, inputs)
+    storages = {each.untyped_storage().data_ptr() for each in found.values() if _is_long(each)}
+    assert len(storages) <= 1

@@ -494,13 +494,24 @@ class Translator:
 def _moved(batch: Dict[str, Any], device: torch.device, ours: bool) -> Dict[str, Any]:
     """fairseq's batch on a GPU.
 
-    A copy takes longer than a step of decoding does: our generators get what they read.
+    A copy takes longer than a step of decoding does: our generators get what they read, and in as
+    few copies as there are types.
     """
     if not ours:
         return dict(utils.move_to_cuda(batch, device))
     inputs = {**batch["net_input"]}
     inputs.pop("prev_output_tokens", None)
+    numbers = {name: each for name, each in inputs.items() if _is_long(each)}
+    if len(numbers) > 1:
+        moved = torch.cat([each.flatten() for each in numbers.values()]).to(device)
+        parts = moved.split([each.numel() for each in numbers.values()])
+        for (name, each), part in zip(numbers.items(), parts):
+            inputs[name] = part.view(each.shape)
     return {**batch, "net_input": utils.move_to_cuda(inputs, device)}
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dtype == torch.long
 
 
 @contextmanager
