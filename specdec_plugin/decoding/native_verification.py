@@ -1,7 +1,7 @@
 """An iteration's verification as one native step.
 
 None of PyTorch's operators runs in it: at the sizes of translation models they would take as
-long as the arithmetic. The kernels compute what :class:`.loop.VerifiedStep` computes.
+long as the arithmetic. The kernels compute what :class:`.steps.VerifiedStep` computes.
 """
 
 import ctypes

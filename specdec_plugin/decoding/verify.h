@@ -1,5 +1,5 @@
 // Verification of a draft: feeds it, scores it and accepts a prefix. The reference on PyTorch's
-// operators is `VerifiedStep` in loop.py.
+// operators is `VerifiedStep` in steps.py.
 #pragma once
 
 #include <algorithm>

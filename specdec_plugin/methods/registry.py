@@ -35,9 +35,10 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from ..decoding.acceptance import Rule, TopBeta
 from ..decoding.drafter import Drafter
 from ..decoding.guard import FixedGate, Gate, Guard
-from ..decoding.loop import DecodingLoop, UnverifiedStep, VerifiedStep
+from ..decoding.loop import DecodingLoop
 from ..decoding.operations import Work
 from ..decoding.preference import Preference
+from ..decoding.steps import UnverifiedStep, VerifiedStep
 from ..engine.graphs.capture import unusual_runs
 from ..errors import PluginError
 from ..fairseq_compat.options import flag_of, task_options

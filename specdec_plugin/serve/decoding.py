@@ -3,8 +3,9 @@
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 
 from ..api import FAIRSEQ, Hypothesis, Session, Translator
-from ..decoding.loop import DecodingLoop, VerifiedStep
+from ..decoding.loop import DecodingLoop
 from ..decoding.state import Draft, Outcome, Rows
+from ..decoding.steps import VerifiedStep
 from ..folder import Folder
 from ..lab.viz import speculation
 from ..lab.viz.chart import Reader, speculation_chart

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from specdec_plugin.decoding import native_verification
 from specdec_plugin.decoding.acceptance import Distance, MinBlock, TopBeta
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
-from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
+from specdec_plugin.decoding.loop import DecodingLoop
 from specdec_plugin.decoding.native_verification import NativeVerification
 from specdec_plugin.decoding.statistics import Statistics
+from specdec_plugin.decoding.steps import VerifiedStep
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import TorchBackend, build_engine, native
 from specdec_plugin.methods.build import build_generator

@@ -12,10 +12,11 @@ from specdec_plugin.decoding import captured_iterations, native_verification
 from specdec_plugin.decoding.acceptance import MinBlock, TopBeta
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.guard import FixedGate
-from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
+from specdec_plugin.decoding.loop import DecodingLoop
 from specdec_plugin.decoding.sampling import Settings
 from specdec_plugin.decoding.state import Rows
 from specdec_plugin.decoding.statistics import Statistics
+from specdec_plugin.decoding.steps import VerifiedStep
 from specdec_plugin.decoding.symbols import Symbols
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import GraphBackend, NativeBackend, build_engine

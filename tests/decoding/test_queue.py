@@ -5,7 +5,7 @@ import random
 import pytest
 import torch
 
-from specdec_plugin.decoding import loop, queue
+from specdec_plugin.decoding import loop, queue, steps
 from specdec_plugin.decoding.guard import FixedGate
 from specdec_plugin.decoding.queue import LEAST, ROWS, Workers
 from specdec_plugin.methods.beam import native as beam
@@ -94,14 +94,14 @@ def test_a_prefix_is_kept_whatever_row_a_sentence_takes(way, rows, monkeypatch):
     real = torch.arange(len(LENGTHS)).unsqueeze(1) % (width + 1)
     prefix = prefix.masked_fill(torch.arange(width) >= real, pad)
     prefix[7, 1] = pad
-    queue_of = loop.VerifiedStep.queue
+    queue_of = steps.VerifiedStep.queue
     monkeypatch.setattr(
-        loop.VerifiedStep, "queue", lambda *args: queued.append(1) or queue_of(*args)
+        steps.VerifiedStep, "queue", lambda *args: queued.append(1) or queue_of(*args)
     )
     monkeypatch.setattr(queue, "ROWS", rows)
     found = behind(way, prefix)
     assert queued == [1]
-    monkeypatch.setattr(loop.VerifiedStep, "queues", lambda self: False)
+    monkeypatch.setattr(steps.VerifiedStep, "queues", lambda self: False)
     assert found == behind(way, prefix) and queued == [1]
     for tokens, forced in zip(found, prefix.tolist()):
         # At the length limit a sentence ends, whatever is forced.

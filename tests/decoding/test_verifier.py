@@ -9,8 +9,9 @@ from specdec_plugin.decoding import verifier
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.constraints import Constraints
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
-from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
+from specdec_plugin.decoding.loop import DecodingLoop
 from specdec_plugin.decoding.statistics import Statistics
+from specdec_plugin.decoding.steps import VerifiedStep
 from specdec_plugin.engine import (
     NativeBackend,
     TorchBackend,

@@ -9,8 +9,9 @@ import torch
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.generator import ParallelGenerator
 from specdec_plugin.decoding.lengths import Lengths
-from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
+from specdec_plugin.decoding.loop import DecodingLoop
 from specdec_plugin.decoding.statistics import Statistics
+from specdec_plugin.decoding.steps import VerifiedStep
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine, native, packed_files
 from specdec_plugin.engine.linear import NativeLinear

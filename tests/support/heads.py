@@ -7,8 +7,9 @@ from fairseq.data import Dictionary
 
 from specdec_plugin.decoding.acceptance import Distance, MinBlock, TopBeta
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
-from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
+from specdec_plugin.decoding.loop import DecodingLoop
 from specdec_plugin.decoding.statistics import Statistics
+from specdec_plugin.decoding.steps import VerifiedStep
 from specdec_plugin.decoding.symbols import numbers_of
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine

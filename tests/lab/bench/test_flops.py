@@ -10,9 +10,10 @@ from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 from specdec_plugin.api import Session
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
-from specdec_plugin.decoding.loop import DecodingLoop, UnverifiedStep, VerifiedStep
+from specdec_plugin.decoding.loop import DecodingLoop
 from specdec_plugin.decoding.operations import Work, decoder_of, layers_of
 from specdec_plugin.decoding.statistics import PARTS, Statistics
+from specdec_plugin.decoding.steps import UnverifiedStep, VerifiedStep
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import TorchBackend, build_engine
 from specdec_plugin.lab.bench import flops

@@ -8,9 +8,10 @@ from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.constraints import Constraints
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.guard import FixedGate
-from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
+from specdec_plugin.decoding.loop import DecodingLoop
 from specdec_plugin.decoding.state import Batch, Rows
 from specdec_plugin.decoding.statistics import Statistics
+from specdec_plugin.decoding.steps import VerifiedStep
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine
 from specdec_plugin.methods.block_nat.drafter import NATDrafter

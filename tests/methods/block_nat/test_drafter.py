@@ -7,9 +7,10 @@ from fairseq.sequence_generator import SequenceGenerator
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.constraints import Constraints
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
-from specdec_plugin.decoding.loop import DecodingLoop, UnverifiedStep, VerifiedStep
+from specdec_plugin.decoding.loop import DecodingLoop
 from specdec_plugin.decoding.state import Batch, Rows
 from specdec_plugin.decoding.statistics import Statistics
+from specdec_plugin.decoding.steps import UnverifiedStep, VerifiedStep
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import UncachedDecoder, build_engine
 from specdec_plugin.methods.block_nat.drafter import NATDrafter

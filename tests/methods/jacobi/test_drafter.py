@@ -15,9 +15,10 @@ from specdec_plugin.decoding.constraints import Constraints
 from specdec_plugin.decoding.generator import ParallelGenerator
 from specdec_plugin.decoding.guard import Guard
 from specdec_plugin.decoding.lengths import Lengths
-from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
+from specdec_plugin.decoding.loop import DecodingLoop
 from specdec_plugin.decoding.state import Batch, Outcome, Rows
 from specdec_plugin.decoding.statistics import Statistics
+from specdec_plugin.decoding.steps import VerifiedStep
 from specdec_plugin.decoding.symbols import Symbols
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import NativeBackend, TorchBackend, build_engine, native

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
-from specdec_plugin.decoding.loop import DecodingLoop, VerifiedStep
+from specdec_plugin.decoding.loop import DecodingLoop
 from specdec_plugin.decoding.statistics import Statistics
+from specdec_plugin.decoding.steps import VerifiedStep
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import NativeBackend, TorchBackend, build_engine
 from specdec_plugin.errors import PluginError
