@@ -17,7 +17,7 @@ from ..errors import PluginError
 from ..fairseq_compat.reordering import reordered
 from .alignment import Aligner
 from .constraints import Constraints
-from .guard import Measured
+from .gate import Measured
 from .lengths import Lengths
 from .sampling import Settings
 from .state import Batch

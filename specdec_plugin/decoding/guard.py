@@ -8,7 +8,9 @@ another way. What such trials lose is measured, too, and kept to a small share o
 
 import math
 import time
-from typing import Callable, List, NamedTuple, Optional, Protocol
+from typing import Callable, List, Optional
+
+from .gate import Paces
 
 #: How many iterations of a way count; older ones fade.
 MEMORY = 128
@@ -47,60 +49,6 @@ _PATIENT = 64
 #: host has to wait. The wait counts, too: a single iteration would tell nothing of many, and the
 #: first look can tell only whether drafts are out of the question.
 _FIRST, _SECOND = 2, 16
-#: Stands for the longest draft; see :meth:`Gate.way`.
-LONGEST = 1 << 30
-
-
-class Measured(Protocol):
-    """Knows whether drafts paid."""
-
-    def see(self, length: int) -> None:
-        """Notice how long the sources of a batch are, before anything is asked about it."""
-
-    def paces(self) -> Optional["Paces"]:
-        """What was measured, where most time was spent; None if nothing was compared."""
-
-
-class Gate(Measured, Protocol):
-    """Decides in each iteration whether to draft."""
-
-    def begin(self) -> None:
-        """Begin a batch."""
-
-    def way(self, rows: int, tokens: int) -> int:
-        """What to do in this iteration: 0 to draft nothing, else which length counted from 1.
-
-        A number beyond the lengths means the longest one.
-
-        Args:
-            rows: how many are left.
-            tokens: that were added before this iteration, since any fixed moment.
-        """
-
-    def ahead(self) -> int:
-        """How many more iterations need no other answer, while no row ends."""
-
-    def skip(self, iterations: int) -> None:
-        """So many iterations took place without a question."""
-
-    def end(self, tokens: int) -> None:
-        """End a batch; see :meth:`way`."""
-
-    def rests(self, rows: int) -> bool:
-        """Whether no draft is wanted while a batch of so many rows is decoded."""
-
-    def undrafted(self, rows: int, tokens: int, seconds: float) -> None:
-        """Note a batch that was decoded without asking."""
-
-    def forget(self) -> None:
-        """Forget what was measured."""
-
-
-class Paces(NamedTuple):
-    """Tokens a second without and with drafts."""
-
-    without: float
-    drafted: float
 
 
 class SourceLengths:
@@ -119,51 +67,6 @@ class SourceLengths:
             return False
         known, self._longest = self._longest > 0, length
         return known
-
-
-class FixedGate:
-    """Drafts while at most so many rows are left.
-
-    Args:
-        max_rows: None: always.
-    """
-
-    def __init__(self, max_rows: Optional[int] = None) -> None:
-        self.max_rows = max_rows
-
-    def see(self, length: int) -> None:
-        """Nothing is measured."""
-
-    def begin(self) -> None:
-        """Nothing is measured."""
-
-    def way(self, rows: int, tokens: int) -> int:
-        """See :class:`Gate`."""
-        return LONGEST if self.max_rows is None or rows <= self.max_rows else 0
-
-    def ahead(self) -> int:
-        """See :class:`Gate`."""
-        return LONGEST
-
-    def skip(self, iterations: int) -> None:
-        """Nothing is measured."""
-
-    def end(self, tokens: int) -> None:
-        """Nothing is measured."""
-
-    def rests(self, rows: int) -> bool:
-        """See :class:`Gate`."""
-        return False
-
-    def undrafted(self, rows: int, tokens: int, seconds: float) -> None:
-        """Nothing is measured."""
-
-    def forget(self) -> None:
-        """Nothing is measured."""
-
-    def paces(self) -> Optional[Paces]:
-        """Nothing is measured."""
-        return None
 
 
 class _Way:
@@ -272,7 +175,7 @@ class Guard:
         self.forget()
 
     def forget(self) -> None:
-        """See :class:`Gate`."""
+        """See :class:`.Gate`."""
         self._buckets: List[_Bucket] = []
         self.spent, self.lost = 0.0, 0.0
         self._warm = False
@@ -290,7 +193,7 @@ class Guard:
             bucket.trial = None  # what it measured is forgotten, too
 
     def begin(self) -> None:
-        """See :class:`Gate`."""
+        """See :class:`.Gate`."""
         self._bucket: Optional[_Bucket] = None
         self._low, self._high, self._check = 1, 0, 0  # rows of the bucket; when to look again
         self._way = 0
@@ -298,7 +201,7 @@ class Guard:
         self._seen = 0  # unusual events
 
     def way(self, rows: int, tokens: int) -> int:
-        """See :class:`Gate`."""
+        """See :class:`.Gate`."""
         if self._iterations < self._check and self._low <= rows <= self._high:
             self._iterations += 1
             return self._way
@@ -308,20 +211,20 @@ class Guard:
         return self._way
 
     def ahead(self) -> int:
-        """See :class:`Gate`."""
+        """See :class:`.Gate`."""
         return max(0, self._check - self._iterations)
 
     def skip(self, iterations: int) -> None:
-        """See :class:`Gate`."""
+        """See :class:`.Gate`."""
         self._iterations += iterations
 
     def end(self, tokens: int) -> None:
-        """See :class:`Gate`."""
+        """See :class:`.Gate`."""
         self._measure(tokens)
         self.begin()
 
     def rests(self, rows: int) -> bool:
-        """See :class:`Gate`."""
+        """See :class:`.Gate`."""
         for number in range((rows - 1).bit_length() + 1):
             bucket = self._find(1 << number)
             if bucket.settled or bucket.trial or bucket.ways[0].iterations < _LEAST:
@@ -331,7 +234,7 @@ class Guard:
         return True
 
     def undrafted(self, rows: int, tokens: int, seconds: float) -> None:
-        """See :class:`Gate`. Of several rows, nobody knows how many were left when.
+        """See :class:`.Gate`. Of several rows, nobody knows how many were left when.
 
         So each number of rows is taken to have had the same share of the time.
         """
@@ -343,7 +246,7 @@ class Guard:
             self._find(1).ways[0].add(seconds, tokens, tokens)
 
     def paces(self) -> Optional[Paces]:
-        """See :class:`Gate`."""
+        """See :class:`.Gate`."""
         compared = [
             (each.spent, each.ways[0].pace, min(way.pace for way in each.ways[1:] if way.tokens))
             for each in self._buckets

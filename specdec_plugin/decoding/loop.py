@@ -19,7 +19,7 @@ from ..engine.free_memory import LARGE
 from ..engine.weights import look_now
 from .captured_iterations import CapturedIterations
 from .drafter import Drafter
-from .guard import FixedGate, Gate
+from .gate import FixedGate, Gate
 from .native_verification import Repeated
 from .schedule import Schedule
 from .state import Batch, Draft, Outcome, Rows

@@ -10,7 +10,8 @@ from collections import deque
 from statistics import median_low
 from typing import Deque, Dict, NamedTuple, Optional
 
-from .guard import RARER, SHARE, Gate, Paces, SourceLengths
+from .gate import Gate, Paces
+from .guard import RARER, SHARE, SourceLengths
 
 #: Sentences that are drafted for together.
 SLICES = (1, 8)

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Dict, List, Optional, Sequence
 
-from .guard import FixedGate, Measured
+from .gate import FixedGate, Measured
 
 #: The share of iterations without drafts, from which on a run reports it.
 _HARDLY = 0.75

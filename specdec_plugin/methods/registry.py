@@ -34,7 +34,8 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 
 from ..decoding.acceptance import Rule, TopBeta
 from ..decoding.drafter import Drafter
-from ..decoding.guard import FixedGate, Gate, Guard
+from ..decoding.gate import FixedGate, Gate
+from ..decoding.guard import Guard
 from ..decoding.loop import DecodingLoop
 from ..decoding.operations import Work
 from ..decoding.preference import Preference

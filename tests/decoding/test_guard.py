@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_plugin.decoding import guard as guard_module
-from specdec_plugin.decoding.guard import GRACE, SHARE, FixedGate, Guard
+from specdec_plugin.decoding.gate import FixedGate
+from specdec_plugin.decoding.guard import GRACE, SHARE, Guard
 
 #: Costs and gains of three ways, and the lengths of sentences.
 any_world = given(

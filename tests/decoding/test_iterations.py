@@ -10,8 +10,8 @@ from fairseq.sequence_generator import SequenceGenerator
 
 from specdec_plugin.decoding import captured_iterations, native_verification
 from specdec_plugin.decoding.acceptance import MinBlock, TopBeta
+from specdec_plugin.decoding.gate import FixedGate
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
-from specdec_plugin.decoding.guard import FixedGate
 from specdec_plugin.decoding.loop import DecodingLoop
 from specdec_plugin.decoding.sampling import Settings
 from specdec_plugin.decoding.state import Rows

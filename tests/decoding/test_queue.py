@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from specdec_plugin.decoding import loop, queue, steps
-from specdec_plugin.decoding.guard import FixedGate
+from specdec_plugin.decoding.gate import FixedGate
 from specdec_plugin.decoding.queue import LEAST, ROWS, Workers
 from specdec_plugin.methods.beam import native as beam
 from tests.support import methods, tiny

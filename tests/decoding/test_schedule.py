@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.decoding.guard import SHARE, FixedGate, Guard
+from specdec_plugin.decoding.gate import FixedGate
+from specdec_plugin.decoding.guard import SHARE, Guard
 from specdec_plugin.decoding.schedule import GRACE, SLICES, Schedule
 
 TOKENS = 20

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from specdec_plugin.decoding.guard import Paces
+from specdec_plugin.decoding.gate import Paces
 from specdec_plugin.methods import registry
 from specdec_plugin.methods.build import build_generator
 from specdec_plugin.methods.registry import config_class

@@ -8,7 +8,7 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence
 
 from ...api import Session
-from ...decoding.guard import FixedGate
+from ...decoding.gate import FixedGate
 from ..history import Step, steps_of
 from .edits import indices_by_bin
 from .methods import Method

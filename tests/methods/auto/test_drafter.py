@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from specdec_plugin.decoding.guard import FixedGate
+from specdec_plugin.decoding.gate import FixedGate
 from specdec_plugin.decoding.symbols import Symbols
 from specdec_plugin.engine import GraphBackend, native
 from specdec_plugin.methods.auto.drafter import OneOfDrafters

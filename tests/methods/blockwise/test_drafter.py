@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_plugin.decoding.acceptance import Distance, MinBlock, TopBeta
+from specdec_plugin.decoding.gate import FixedGate
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
-from specdec_plugin.decoding.guard import FixedGate
 from specdec_plugin.decoding.loop import DecodingLoop
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.steps import VerifiedStep

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.decoding.guard import FixedGate
+from specdec_plugin.decoding.gate import FixedGate
 from specdec_plugin.decoding.operations import Work
 from specdec_plugin.engine import GraphBackend
 from specdec_plugin.errors import PluginError
