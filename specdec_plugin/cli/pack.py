@@ -13,7 +13,8 @@ from ..api import open_folder
 from ..errors import PluginError
 from ..fairseq_compat.tasks import add_task_options, given_task_options
 from ..folder import NAME, Folder
-from ..methods.registry import names, typed
+from ..methods.checks import typed
+from ..methods.registry import names
 
 EXAMPLE = """examples:
   specdec-pack --path runs/model.pt --data data-bin -s en -t es --sentencepiece spm.model \\

@@ -17,7 +17,8 @@ from ..fairseq_compat.common_options import seed_of, shows_progress
 from ..fairseq_compat.generation import check_generation
 from ..vocab.clustered_projection import projection_by
 from ..vocab.flags import verifier_clusters
-from .registry import check_method_flags, check_read, check_sampling, decoding_config, method_of
+from .checks import check_method_flags, check_read, check_sampling
+from .registry import decoding_config, method_of
 from .setup import Setup, dtype_of
 
 logger = logging.getLogger(__name__)

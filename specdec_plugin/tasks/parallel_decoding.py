@@ -19,14 +19,8 @@ from ..fairseq_compat.sentence_numbers import SentenceNumbersMixin
 from ..fairseq_compat.shards import ShardConfig, shard_of
 from ..fairseq_compat.splits import SplitMixin
 from ..methods.build import build_generator
-from ..methods.registry import (
-    check_method_flags,
-    check_sampling,
-    config_class,
-    decoding_config,
-    method_of,
-    when_registered,
-)
+from ..methods.checks import check_method_flags, check_sampling
+from ..methods.registry import config_class, decoding_config, method_of, when_registered
 from ..vocab.flags import cluster_search, verifier_clusters
 
 logger = logging.getLogger(__name__)

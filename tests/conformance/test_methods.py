@@ -18,7 +18,8 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from specdec_plugin.decoding.acceptance import Rule, TopBeta
 from specdec_plugin.errors import PluginError
-from specdec_plugin.methods.registry import check_method_flags, flags_of, method_of, methods
+from specdec_plugin.methods.checks import check_method_flags
+from specdec_plugin.methods.registry import flags_of, method_of, methods
 from tests.support import methods as ways
 from tests.support import tiny
 from tests.support.conformance import LENGTHS, PLAIN, SETTINGS, model_of

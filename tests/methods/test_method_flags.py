@@ -6,7 +6,8 @@ from dataclasses import fields
 import pytest
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.methods.registry import check_method_flags, config_class, names, readers
+from specdec_plugin.methods.checks import check_method_flags
+from specdec_plugin.methods.registry import config_class, names, readers
 
 READERS = readers()
 DecodingConfig = config_class()

@@ -5,7 +5,8 @@ from typing import Any, Dict, List
 
 from ...errors import PluginError
 from ...fairseq_compat.tasks import add_task_options
-from ...methods.registry import all_flags, readers, typed
+from ...methods.checks import typed
+from ...methods.registry import all_flags, readers
 from ..flags import add_flag
 
 EXAMPLE = """examples:

@@ -11,10 +11,11 @@ from specdec_plugin.decoding.state import Draft
 from specdec_plugin.decoding.symbols import Symbols
 from specdec_plugin.engine import TorchBackend, native
 from specdec_plugin.errors import PluginError
+from specdec_plugin.methods.checks import check_method_flags, check_sampling
 from specdec_plugin.methods.input_guided.copy_bias import CopyBias
 from specdec_plugin.methods.input_guided.native import NativeSourceNext
 from specdec_plugin.methods.input_guided.source_copy import SourceNext
-from specdec_plugin.methods.registry import check_method_flags, check_sampling, config_class
+from specdec_plugin.methods.registry import config_class
 from tests.support import tiny
 from tests.support.hostile import HostileDrafter
 from tests.support.search import MODELS, SYMBOLS, VERIFYING, assert_same, ours, reference

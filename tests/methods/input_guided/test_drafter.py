@@ -15,10 +15,11 @@ from specdec_plugin.decoding.symbols import Symbols
 from specdec_plugin.engine import TorchBackend, native
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
+from specdec_plugin.methods.checks import check_method_flags
 from specdec_plugin.methods.input_guided.drafter import InputGuidedDrafter
 from specdec_plugin.methods.input_guided.native import NativeSourceCopy
 from specdec_plugin.methods.input_guided.source_copy import NEAR, SourceCopy
-from specdec_plugin.methods.registry import check_method_flags, config_class
+from specdec_plugin.methods.registry import config_class
 from tests.support import tiny
 from tests.support.hostile import HostileDrafter
 from tests.support.search import MODELS, SYMBOLS, VERIFYING, assert_same, ours, reference

@@ -24,6 +24,7 @@ from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import NativeBackend, TorchBackend, build_engine, native
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
+from specdec_plugin.methods.checks import check_method_flags
 from specdec_plugin.methods.jacobi.drafter import JacobiDrafter
 from specdec_plugin.methods.jacobi.native import NativeNgramLookup
 from specdec_plugin.methods.jacobi.ngram_lookup import (
@@ -39,7 +40,7 @@ from specdec_plugin.methods.jacobi.ngram_lookup import (
     Window,
     initial_guesses,
 )
-from specdec_plugin.methods.registry import check_method_flags, config_class
+from specdec_plugin.methods.registry import config_class
 from tests.support import tiny
 from tests.support.search import MODELS, SYMBOLS, VERIFYING, assert_same, ours, reference
 
