@@ -19,9 +19,9 @@ from ..engine.weights import look_now
 from .acceptance import Emission, Rule, judge, judge_best
 from .constraints import Constraints
 from .judge_cuda import judge_on
-from .lines import ADDED, AHEAD, DRAFTED, ENDED, KEPT, LENGTH, Lines, Table
 from .native_verification import Repeated
 from .state import Draft, Outcome, Rows
+from .static_rows import ADDED, AHEAD, DRAFTED, ENDED, KEPT, LENGTH, StaticRows, Table
 from .verifier import Verifier
 
 _COUNTED = DRAFTED, KEPT, ADDED
@@ -38,8 +38,8 @@ class CapturedDraft(Protocol):
     tokens: int
     longest: Optional[int]
 
-    def begin(self, lines: Lines) -> None:
-        """Begin with the rows of ``lines``, some of whose last rows may be too many."""
+    def begin(self, rows: StaticRows) -> None:
+        """Begin with these rows, the last of which may be too many."""
 
     def prepare(self, longest: int) -> Hashable:
         """Get ready for rows of at most so many tokens.
@@ -48,7 +48,7 @@ class CapturedDraft(Protocol):
             what the work depends on, with the serial numbers of tensors that it reads.
         """
 
-    def draft(self, lines: Lines) -> Draft:
+    def draft(self, rows: StaticRows) -> Draft:
         """Drafts of k tokens a row, as operators that may be captured."""
 
 
@@ -109,7 +109,7 @@ class CapturedIterations:
     def work(
         self,
         tensors: StaticTensors,
-        lines: Lines,
+        rows: StaticRows,
         visible: int,
         rules: Constraints,
         early: bool,
@@ -119,14 +119,14 @@ class CapturedIterations:
 
         Args:
             tensors: the verifier's batch.
-            lines: the rows' tokens, which are changed.
+            rows: whose tokens are changed.
             visible: slots of the cache that are looked at.
             rules: of the batch.
             early: whether a row may have fewer tokens than it must.
             draft: m tokens a row.
         """
-        engine, lengths = self.engine, lines.lengths
-        embedded = engine.embed_draft(lines.inputs, draft.tokens, lengths)
+        engine, lengths = self.engine, rows.lengths
+        embedded = engine.embed_draft(rows.inputs, draft.tokens, lengths)
         states = run_new(engine, tensors, embedded, lengths, visible)
         exact = self._rule.exact
 
@@ -136,13 +136,13 @@ class CapturedIterations:
         barred = Barred(rules.eos, steps(), rules.min_len) if early else None
         if exact and self._judge is not None:
             best, scored = self._best_of(states, rules, barred)
-            self._judge.append(lines, best, scored, draft, rules.eos)
+            self._judge.append(rows, best, scored, draft, rules.eos)
             return
         if exact:
             emission = judge_best(*self._best_of(states, rules, barred), draft, rules.eos)
         else:
             emission = self._judged(states, draft, rules, barred)
-        lines.append(emission, draft.lengths, steps())
+        rows.append(emission, draft.lengths, steps())
 
     def _best_of(
         self, states: Tensor, rules: Constraints, barred: Optional[Barred]
@@ -192,10 +192,10 @@ class _Run:
         self._state = iterations.verifier.states[0]
         self._tensors, _ = self._with_room(rows.longest)
         count = rounded(rows.size)
-        self._lines: Lines = self._tensors.calls.get(
-            ("lines", count), lambda: Lines(self._tensors, count)
+        self._static: StaticRows = self._tensors.calls.get(
+            ("static rows", count), lambda: StaticRows(self._tensors, count)
         )
-        self._outcomes = self._lines.outcomes(self._width)
+        self._outcomes = self._static.outcomes(self._width)
         self._shortest, self._longest = rows.shortest, rows.longest
         self._counts: List[Table] = []  # of each iteration
         self._left, self._idle = rows.size, [0] * rows.size
@@ -220,9 +220,9 @@ class _Run:
 
     def iterate(self, most: int) -> Repeated:
         """So many iterations at most."""
-        self._lines.read(self._rows)
+        self._static.read(self._rows)
         if self._drafter is not None:
-            self._drafter.begin(self._lines)
+            self._drafter.begin(self._static)
         host, queued = self._outcomes.host, 0
         limit = min(self._most_tokens(), self._tensors.sizes.capacity - self._width)
         while queued < most and 2 * self._left > self._rows.size:
@@ -257,22 +257,22 @@ class _Run:
         ready = self._ready
         if ready is not None and bound <= ready.bound and early == ready.early:
             return
-        iterations, lines, drafter = self._iterations, self._lines, self._drafter
+        iterations, static, drafter = self._iterations, self._static, self._drafter
         # Those behind it, which look at no more slots, need nothing else.
         bound = min(limit, rounded(bound + self._width, GRAIN) - self._width)
         tensors, visible = self._with_room(bound)
         depends: Hashable = None if drafter is None else drafter.prepare(bound)
-        vectors = lines.lengths.size(0) * self._width
+        vectors = static.lengths.size(0) * self._width
         visible = iterations.engine.slots_seen(vectors, tensors, visible)
         table = iterations.engine.reach(bound, self._width)
-        fixed = iterations.key(rules), lines, visible, self._width, table, early
+        fixed = iterations.key(rules), static, visible, self._width, table, early
         replayed = tensors.calls.get(
             ("iteration", *fixed, depends), lambda: Replayed(tensors.graphs)
         )
 
         def work() -> None:
-            draft = lines.empty_draft() if drafter is None else drafter.draft(lines)
-            iterations.work(tensors, lines, visible, rules, early, draft)
+            draft = static.empty_draft() if drafter is None else drafter.draft(static)
+            iterations.work(tensors, static, visible, rules, early, draft)
 
         self._ready = _Ready(bound, early, lambda: replayed(work))
 
@@ -300,7 +300,7 @@ class _Run:
         ended = [sum(each) for each in zip(*map(_ended, self._counts))]
         told = [self._outcomes.told(row, self._counts) for row in range(rows.size)]
         if not all(ended) or not rows.on_host:
-            self._lines.write(rows, self._longest)
+            self._static.write(rows, self._longest)
         lengths, added = [row[LENGTH] for row in last], [each.tokens for each in told]
         rows.sync_lengths(lengths, added, len(self._counts), told)
         drafted, kept, new = ([row[column] for row in last] for column in _COUNTED)

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from ..engine.early_launch import launch_options
 from ..engine.triton_kernels import power, supports, tried
-from .lines import Lines
 from .state import Draft
+from .static_rows import StaticRows
 
 
 @functools.cache
@@ -28,7 +28,7 @@ def judge_on(device: torch.device) -> "Optional[CudaJudge]":
 
 
 class CudaJudge:
-    """Does what :func:`.judge_best` and :meth:`.Lines.append` do.
+    """Does what :func:`.judge_best` and :meth:`.StaticRows.append` do.
 
     Raises:
         ImportError: Triton is not installed.
@@ -39,18 +39,20 @@ class CudaJudge:
 
         self._kernels: Any = judge_kernels
 
-    def append(self, lines: Lines, best: Tensor, scored: Tensor, draft: Draft, eos: int) -> None:
+    def append(
+        self, rows: StaticRows, best: Tensor, scored: Tensor, draft: Draft, eos: int
+    ) -> None:
         """Add what stands to the rows that have not ended, and note it in the table.
 
         Args:
-            lines: the rows.
+            rows: whose tokens, lengths and table are changed.
             best: (rows, m + 1) the verifier's choices.
             scored: (rows, m + 1) their log-probabilities.
             draft: m tokens a row.
             eos: the symbol that ends a sentence.
         """
-        table = lines.outcomes(best.size(1)).table
-        state = lines.inputs, lines.scores, lines.lengths, lines.alive, table
+        table = rows.outcomes(best.size(1)).table
+        state = rows.inputs, rows.scores, rows.lengths, rows.alive, table
         self._run(best, scored, draft, eos, *state)
 
     def attempt(self, width: int, device: torch.device) -> None:

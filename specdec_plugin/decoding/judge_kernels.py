@@ -12,14 +12,14 @@ def append(
     scores: tl.tensor, lengths: tl.tensor, alive: tl.tensor, table: tl.tensor, stride: tl.tensor,
     width: tl.tensor, eos: tl.tensor, span: tl.constexpr, early: tl.constexpr,
 ) -> None:  # fmt: skip
-    """What :func:`.judge_best` and :meth:`.Lines.append` do. The grid is (rows,).
+    """What :func:`.judge_best` and :meth:`.StaticRows.append` do. The grid is (rows,).
 
     Args:
         best: (rows, width) long, the verifier's choices.
         scored: (rows, width) float32, their log-probabilities.
         draft: (rows, width - 1) long.
         drafted: (rows,) long, tokens that each row drafted.
-        inputs, scores: (rows, stride), of :class:`.Lines`; what is added is written.
+        inputs, scores: (rows, stride), of :class:`.StaticRows`; what is added is written.
         lengths, alive: (rows,) long, the same; are changed.
         table: (rows, 5 + 2 * width) long, of :class:`.Outcomes`; is written.
         stride, width: sizes.

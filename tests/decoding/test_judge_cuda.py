@@ -8,8 +8,8 @@ import torch
 
 from specdec_plugin.decoding.acceptance import judge_best
 from specdec_plugin.decoding.judge_cuda import judge_on
-from specdec_plugin.decoding.lines import Lines
 from specdec_plugin.decoding.state import Draft
+from specdec_plugin.decoding.static_rows import StaticRows
 from specdec_plugin.engine.graphs.capture import Graphs
 from specdec_plugin.engine.graphs.tensors import Shape, Sizes, StaticTensors
 from tests.support.kernels import run_kernels
@@ -28,7 +28,7 @@ def test_what_stands_is_what_pytorch_lets_stand(rows, drafted, monkeypatch):
     assert judge is not None
     shape = Shape(1, 1, 4, torch.float32, device)
     tensors = StaticTensors(Sizes.of(rows, 1, 4, 64), shape, Graphs.of(device))
-    mine, theirs = Lines(tensors, rows), Lines(tensors, rows)
+    mine, theirs = StaticRows(tensors, rows), StaticRows(tensors, rows)
     for turn in range(30):
         best = torch.randint(EOS, 5, (rows, drafted + 1), device=device)
         scored = torch.randn(rows, drafted + 1, device=device)
@@ -36,9 +36,9 @@ def test_what_stands_is_what_pytorch_lets_stand(rows, drafted, monkeypatch):
         draft = Draft(tokens, torch.randint(drafted + 1, (rows,), device=device))
         lengths = torch.randint(40, (rows,), device=device)
         alive = torch.randint(2, (rows,), device=device)
-        for lines in (mine, theirs):
-            lines.lengths.copy_(lengths)
-            lines.alive.copy_(alive)
+        for each in (mine, theirs):
+            each.lengths.copy_(lengths)
+            each.alive.copy_(alive)
         judge.append(mine, best, scored, draft, EOS)
         steps = lengths.unsqueeze(1) + torch.arange(drafted + 1, device=device)
         theirs.append(judge_best(best, scored, draft, EOS), draft.lengths, steps)

@@ -5,8 +5,8 @@ from typing import Any, Hashable, Optional
 import torch
 from torch import Tensor
 
-from ...decoding.lines import Lines
 from ...decoding.state import Draft, Rows
+from ...decoding.static_rows import StaticRows
 from ...engine.graphs.layers import run_new
 from ...engine.graphs.state import StaticState
 from .chain import confident
@@ -40,12 +40,12 @@ class CapturedBlock:
         fits = drafter.positions is None or drafter.length < drafter.positions
         return fits and drafter.causal and not drafter.with_scores and rows.sampler is None
 
-    def begin(self, lines: Lines) -> None:
+    def begin(self, rows: StaticRows) -> None:
         """See :class:`.CapturedDraft`."""
         held = self._state.lengths
-        self._rows = lines.held.size(0)
-        if not lines.fresh:
-            lines.held[: held.size(0)].copy_(held)
+        self._rows = rows.held.size(0)
+        if not rows.fresh:
+            rows.held[: held.size(0)].copy_(held)
 
     def prepare(self, longest: int) -> Hashable:
         """See :class:`.CapturedDraft`."""
@@ -57,22 +57,22 @@ class CapturedBlock:
         self._room = tensors, visible
         return tensors.serial, visible, table, k, self._drafter.confidence
 
-    def draft(self, lines: Lines) -> Draft:
+    def draft(self, rows: StaticRows) -> Draft:
         """See :class:`.CapturedDraft`."""
         drafter, (tensors, visible) = self._drafter, self._room
-        block = drafter.arranged(lines.inputs, lines.lengths, lines.held, self.tokens + 1)
-        states = run_new(drafter.engine, tensors, block.embedded, lines.held, visible, block.limits)
+        block = drafter.arranged(rows.inputs, rows.lengths, rows.held, self.tokens + 1)
+        states = run_new(drafter.engine, tensors, block.embedded, rows.held, visible, block.limits)
         states = block.at_masks(states)
-        draft = self._chosen(states, lines)
-        torch.add(lines.lengths, 1, out=lines.held)
+        draft = self._chosen(states, rows)
+        torch.add(rows.lengths, 1, out=rows.held)
         return draft
 
-    def _chosen(self, states: Tensor, lines: Lines) -> Draft:
+    def _chosen(self, states: Tensor, rows: StaticRows) -> Draft:
         """The drafts of (rows, k, dim) states."""
-        drafter, last = self._drafter, lines.newest().squeeze(1)
+        drafter, last = self._drafter, rows.newest().squeeze(1)
         if drafter.chain is not None and drafter.confidence <= 0:
             tokens = drafter.chain.best(states, last)
-            return Draft(tokens, lines.all(self.tokens))
+            return Draft(tokens, rows.all(self.tokens))
         if drafter.chain is not None:
             tokens, scores = drafter.chain.choose(states, last, self._pad)
         else:

@@ -6,9 +6,9 @@ import torch
 
 from ...decoding.captured_iterations import CapturedIterations
 from ...decoding.drafter import Drafter
-from ...decoding.lines import Lines
 from ...decoding.native_verification import Repeated
 from ...decoding.state import Batch, Draft, Outcome, Rows
+from ...decoding.static_rows import StaticRows
 from ...decoding.verifier import Verifier
 from ...engine import CachedDecoder
 from ...engine.graphs.state import StaticState
@@ -47,8 +47,8 @@ class CapturedSteps:
         self.tokens = tokens
         self.longest: Optional[int] = None  # the verifier has no more positions
 
-    def begin(self, lines: Lines) -> None:
-        """The cache is that of the lines."""
+    def begin(self, rows: StaticRows) -> None:
+        """The cache is that of the rows."""
 
     def prepare(self, longest: int) -> Hashable:
         """See :class:`.CapturedDraft`."""
@@ -57,11 +57,11 @@ class CapturedSteps:
         table = self._copy.reach(longest, new)
         return tensors.serial, visible, table, self.tokens, self._pad
 
-    def draft(self, lines: Lines) -> Draft:
+    def draft(self, rows: StaticRows) -> Draft:
         """See :class:`.CapturedDraft`."""
-        (tensors, visible), lengths = self._room, lines.lengths
+        (tensors, visible), lengths = self._room, rows.lengths
         tokens = greedy(
-            self._copy, tensors, lines.newest(), lengths, self.tokens, visible, self._pad
+            self._copy, tensors, rows.newest(), lengths, self.tokens, visible, self._pad
         )
         return Draft(tokens, torch.full_like(lengths, self.tokens))
 

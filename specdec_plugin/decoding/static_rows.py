@@ -43,7 +43,7 @@ class Outcomes(NamedTuple):
         return Told(tokens, scores)
 
 
-class Lines:
+class StaticRows:
     """The tokens of some rows, in tensors that stay where they are.
 
     Args:
