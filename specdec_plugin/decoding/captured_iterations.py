@@ -298,13 +298,13 @@ class _Run:
         # Of each row its last iteration before it ended.
         last = [next(row for row in reversed(each) if row[ADDED]) for each in zip(*self._counts)]
         ended = [sum(each) for each in zip(*map(_ended, self._counts))]
-        told = [self._outcomes.told(row, self._counts) for row in range(rows.size)]
+        new = [self._outcomes.added(row, self._counts) for row in range(rows.size)]
         if not all(ended) or not rows.on_host:
             self._static.write(rows, self._longest)
-        lengths, added = [row[LENGTH] for row in last], [each.tokens for each in told]
-        rows.sync_lengths(lengths, added, len(self._counts), told)
-        drafted, kept, new = ([row[column] for row in last] for column in _COUNTED)
-        outcome = Outcome(drafted, kept, new, ended, idle=self._idle)
+        lengths, added = [row[LENGTH] for row in last], [each.tokens for each in new]
+        rows.sync_lengths(lengths, added, len(self._counts), new)
+        drafted, kept, counts = ([row[column] for row in last] for column in _COUNTED)
+        outcome = Outcome(drafted, kept, counts, ended, idle=self._idle)
         return Repeated([_living(table) for table in self._counts], outcome)
 
 

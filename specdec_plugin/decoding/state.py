@@ -97,7 +97,7 @@ class EncodedRows(Sequence[Any]):
         }
 
 
-class Told(NamedTuple):
+class HostTokens(NamedTuple):
     """What was added to a row, as the host knows it.
 
     Attributes:
@@ -140,7 +140,7 @@ class Rows:
         self.steps = 0
         # Elsewhere than on a CPU, tokens are kept on the host too, so that no one waits for them.
         self._lines = None if self._device.type == "cpu" else [[batch.bos] for _ in range(size)]
-        self._told: Optional[List[Told]] = None
+        self._host_tokens: Optional[List[HostTokens]] = None
         self._empty: Optional[Draft] = None
 
     # On a GPU, rows of one run never need these before they are written.
@@ -226,15 +226,15 @@ class Rows:
 
     @property
     def on_host(self) -> bool:
-        """Whether the host was told all tokens and scores so far."""
-        return self.steps == 0 or self._told is not None
+        """Whether the host has all tokens and scores so far."""
+        return self.steps == 0 or self._host_tokens is not None
 
     def sync_lengths(
         self,
         lengths: List[int],
         added: Sequence[Sequence[int]] = (),
         iterations: int = 1,
-        told: Optional[Sequence[Told]] = None,
+        new: Optional[Sequence[HostTokens]] = None,
     ) -> None:
         """Tell the host the outcome of an iteration, or of several.
 
@@ -243,16 +243,16 @@ class Rows:
             added: by row, tokens that begin with those that were added; read elsewhere than on a
                 CPU.
             iterations: how many.
-            told: by row, what was added, where the host is told all of it.
+            new: by row, what was added, where the host has all of it.
         """
-        if told is None or not self.on_host:
-            self._told = None
-        elif self._told is None:
-            self._told = [*told]
+        if new is None or not self.on_host:
+            self._host_tokens = None
+        elif self._host_tokens is None:
+            self._host_tokens = [*new]
         else:
-            for known, new in zip(self._told, told):
-                known.tokens.extend(new.tokens)
-                known.scores.extend(new.scores)
+            for known, more in zip(self._host_tokens, new):
+                known.tokens.extend(more.tokens)
+                known.scores.extend(more.scores)
         if self._lines is not None:
             for line, tokens, end, begin in zip(self._lines, added, lengths, self.host_lengths):
                 line.extend(tokens[: end - begin])
@@ -269,11 +269,11 @@ class Rows:
     def hypothesis(self, row: int) -> Dict[str, Tensor]:
         """The tokens of a row and their log-probabilities, (length,) each.
 
-        They are on the CPU if the host was told them, so that nobody waits for a GPU. Else they
+        They are on the CPU if the host has them, so that nobody waits for a GPU. Else they
         are views: what is written from now on belongs to other rows.
         """
-        if self._told is not None:
-            return self._told[row].hypothesis()
+        if self._host_tokens is not None:
+            return self._host_tokens[row].hypothesis()
         length = self.host_lengths[row]
         return {
             "tokens": self.inputs[row, 1 : length + 1],
@@ -290,8 +290,8 @@ class Rows:
         self.inputs, self.scores = self.inputs[kept], self.scores[kept]
         if self._lines is not None:
             self._lines = [self._lines[row] for row in rows]
-        if self._told is not None:
-            self._told = [self._told[row] for row in rows]
+        if self._host_tokens is not None:
+            self._host_tokens = [self._host_tokens[row] for row in rows]
         self.lengths, self.order = self.lengths[kept], left
         self.constraints = self.constraints.select(kept)
         if self.sampler is not None:

@@ -8,7 +8,7 @@ from torch import Tensor
 from ..engine.graphs.tables import Tables
 from ..engine.graphs.tensors import StaticTensors
 from .acceptance import Emission
-from .state import Draft, Rows, Told
+from .state import Draft, HostTokens, Rows
 
 #: Iterations that are queued before the host reads the oldest one's outcome.
 AHEAD = 1
@@ -31,7 +31,7 @@ class Outcomes(NamedTuple):
     host: Tables
     width: int
 
-    def told(self, row: int, tables: Sequence[Table]) -> Told:
+    def added(self, row: int, tables: Sequence[Table]) -> HostTokens:
         """What these iterations added to a row."""
         tokens: List[int] = []
         scores: List[int] = []
@@ -40,7 +40,7 @@ class Outcomes(NamedTuple):
             end = TOKENS + line[ADDED]
             tokens += line[TOKENS:end]
             scores += line[TOKENS + self.width : end + self.width]
-        return Told(tokens, scores)
+        return HostTokens(tokens, scores)
 
 
 class StaticRows:
