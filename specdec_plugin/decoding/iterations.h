@@ -24,7 +24,7 @@ struct VerificationRun {
   // Whether one more draft fits into the tokens, the cache and the positions. None is longer than
   // the shortest row has room for up to the length limit.
   bool has_room() const {
-    const Rows& rows = call->rows;
+    const RowsCall& rows = call->rows;
     const auto [shortest, longest] = std::minmax_element(rows.lengths, rows.lengths + rows.count);
     const int64_t drafted = std::min<int64_t>(call->block, call->max_len - *shortest);
     const int64_t end = *longest + 1 + drafted;

@@ -26,7 +26,7 @@ class LateNormalisers {
   bool many() const { return scores_.size() >= MANY; }
 
   // Subtracts the normalisers from the scores of the rows. projection: of all symbols, in float32.
-  void subtract(const Linear& projection, const Rows& rows, float temperature, int threads) {
+  void subtract(const Linear& projection, const RowsCall& rows, float temperature, int threads) {
     const int count = int(scores_.size());
     if (count == 0) return;
     const size_t vocabulary = projection.outputs;

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from ..engine.native.interface import field, structure
-from . import sampling, state
-from .state import Draft
+from .sampling import Sampling
+from .state import Draft, Rows
 
 
 @structure
-class Rows(ctypes.Structure):
+class RowsCall(ctypes.Structure):
     """The rows of a batch that are being decoded; see :class:`.state.Rows`."""
 
     count = field("int")
@@ -39,8 +39,8 @@ class DraftBuffer:
         target.draft_lengths = self.draft.lengths.data_ptr()
 
 
-def describe_rows(rows: state.Rows, target: Any) -> None:
-    """Point ``target``, a :class:`Rows`, to the tensors of ``rows``."""
+def describe_rows(rows: Rows, target: Any) -> None:
+    """Point ``target``, a :class:`RowsCall`, to the tensors of ``rows``."""
     inputs: Tensor = rows.inputs
     target.count, target.capacity = inputs.shape
     target.tokens = inputs.data_ptr()
@@ -49,7 +49,7 @@ def describe_rows(rows: state.Rows, target: Any) -> None:
     describe_sampling(rows, target.sampling)
 
 
-def describe_sampling(rows: state.Rows, target: sampling.Sampling) -> None:
+def describe_sampling(rows: Rows, target: Sampling) -> None:
     """Point ``target`` to what draws for ``rows``; it stays as it is where nothing is drawn."""
     if rows.sampler is not None:
         rows.sampler.describe(rows.lengths, target)

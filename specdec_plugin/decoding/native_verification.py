@@ -41,7 +41,7 @@ _ANY = (1 << 31) - 1
 class VerifyCall(ctypes.Structure):
     """Verification of a draft."""
 
-    rows = field("Rows")
+    rows = field("RowsCall")
     stack = field("StackCall", "of the verifier's decoder: positions, cache and source")
     block = field("int", "the most tokens that a row may have drafted")
     draft = field("const int64_t*", "(count, block)")

@@ -74,7 +74,7 @@ class Verification {
 
   // The newest token of each row, and its draft.
   void feed(const VerifyCall& call) {
-    const Rows& rows = call.rows;
+    const RowsCall& rows = call.rows;
     for (int row = 0; row < rows.count; ++row) {
       int64_t* inputs_of = &fed_[size_t(row) * width_];
       inputs_of[0] = rows.tokens[size_t(row) * rows.capacity + rows.lengths[row]];
@@ -269,7 +269,7 @@ class Verification {
 
   // Appends the accepted tokens and the verifier's own, up to an end of the sentence.
   void append(VerifyCall& call, int row) {
-    const Rows& rows = call.rows;
+    const RowsCall& rows = call.rows;
     const int first = row * width_;
     const size_t end = size_t(row) * rows.capacity + rows.lengths[row];
     if (call.argmax) {

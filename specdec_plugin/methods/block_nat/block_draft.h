@@ -12,7 +12,7 @@ namespace native {
 class BlockDraft {
  public:
   void run(const Stack& stack, Chain& chain, const BlockDraftCall& call, int threads) {
-    const Rows& rows = call.rows;
+    const RowsCall& rows = call.rows;
     counts_.resize(rows.count);
     last_.resize(rows.count);
     int most = 0;

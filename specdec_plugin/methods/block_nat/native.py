@@ -11,7 +11,7 @@ Header(__file__, "block_draft.h", "BlockDraft block_draft()")
 class BlockDraftCall(ctypes.Structure):
     """A draft of the block-NAT model."""
 
-    rows = field("Rows")
+    rows = field("RowsCall")
     stack = field("StackCall", "of the drafter's decoder: positions, cache and source")
     block = field("int", "tokens of a draft")
     suppressed_id = field("int", "a symbol that is not drafted")

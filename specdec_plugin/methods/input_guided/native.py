@@ -37,7 +37,7 @@ class SourceMatchesCall(ctypes.Structure):
 class SourceCopyCall(ctypes.Structure):
     """A draft that copies the source."""
 
-    rows = field("Rows")
+    rows = field("RowsCall")
     source = field("SourceMatchesCall")
     block = field("int", "the most tokens of a draft")
     follow_nearest = field("int", "1: of several matches the nearest counts, and none is needed")
@@ -50,7 +50,7 @@ class SourceCopyCall(ctypes.Structure):
 class SourceNextCall(ctypes.Structure):
     """The tokens with which the source continues."""
 
-    rows = field("Rows")
+    rows = field("RowsCall")
     source = field("SourceMatchesCall")
     block = field("int", "tokens that each row of the draft has room for")
     draft = field("const int64_t*", "(count, block)")

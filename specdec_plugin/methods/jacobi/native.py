@@ -22,7 +22,7 @@ Header(__file__, "ngram_lookup.h", "NgramLookup ngram_lookup()")
 class NgramLookupCall(ctypes.Structure):
     """A draft of a Jacobi solver, and what is learned from the last one."""
 
-    rows = field("Rows")
+    rows = field("RowsCall")
     block = field("int", "the most tokens of a draft")
     window = field("int", "drafts end where a window of so many positions ends; 0: no windows")
     confidence = field("double", "drafts end before they are all right with less probability")

@@ -60,7 +60,7 @@ class NgramLookup {
 
   // Learns how the last draft turned out, which symbols follow which, and the argmax.
   void accept(const NgramLookupCall& call) const {
-    const Rows& rows = call.rows;
+    const RowsCall& rows = call.rows;
     for (int row = 0; row < rows.count; ++row) {
       judge(call, row);
       learn(call, row, call.judged[row]);
@@ -91,7 +91,7 @@ class NgramLookup {
   std::vector<int64_t> line_;  // the symbols of a row, then its draft
 
   void draft(const NgramLookupCall& call, int row) {
-    const Rows& rows = call.rows;
+    const RowsCall& rows = call.rows;
     const int64_t length = rows.lengths[row], most = length + call.block + 1;
     const int64_t end = call.window > 0 ? (length / call.window + 1) * call.window : most;
     const int64_t wanted = std::min({end, most, call.until}) - length - 1;
@@ -143,7 +143,7 @@ class NgramLookup {
   // The symbol behind the longest match of the line's end in the source or the output; of several
   // the last one in the output, else in the source.
   Offer longest_match(const NgramLookupCall& call, int row) const {
-    const Rows& rows = call.rows;
+    const RowsCall& rows = call.rows;
     int64_t token = -1;
     int longest = 1;
     auto search = [&](const int64_t* text, int size) {
@@ -163,7 +163,7 @@ class NgramLookup {
 
   // Counts drafted tokens up to the first wrong one, on which the later ones rest.
   void judge(const NgramLookupCall& call, int row) const {
-    const Rows& rows = call.rows;
+    const RowsCall& rows = call.rows;
     const int64_t* tokens = rows.tokens + size_t(row) * rows.capacity + call.judged[row] + 1;
     const int64_t added = rows.lengths[row] - call.judged[row];
     for (int position = 0; position < call.draft_lengths[row] && position < added; ++position) {

@@ -11,7 +11,7 @@ Header(__file__, "self_draft.h", "SelfDraft self_draft()")
 class SelfDraftCall(ctypes.Structure):
     """A draft of the verifier with rounded weights."""
 
-    rows = field("Rows")
+    rows = field("RowsCall")
     stack = field("StackCall", "of the verifier's decoder: positions, cache and source")
     block = field("int", "the most tokens of a draft")
     suppressed_id = field("int", "a symbol that is not drafted")

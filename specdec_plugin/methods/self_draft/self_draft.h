@@ -16,7 +16,7 @@ class SelfDraft {
  public:
   // projection: scores all symbols; not used with a shortlist.
   void run(const Stack& stack, const Linear* projection, const SelfDraftCall& call, int threads) {
-    const Rows& rows = call.rows;
+    const RowsCall& rows = call.rows;
     const int count = rows.count;
     threads = stack.useful_threads(call.shortlist ? nullptr : projection, count, threads);
     tokens_.resize(count);
