@@ -70,6 +70,11 @@ class CapturedIterations:
         self.verifier, self.engine, self._rule = verifier, engine, rule
         self._judge = judge_on(engine.device)
 
+    @property
+    def writes_outcomes(self) -> bool:
+        """Whether a kernel writes where the host reads; else a table is copied."""
+        return self._rule.exact and self._judge is not None
+
     def fits(self, rows: Rows) -> bool:
         """Whether nothing is drawn or forced. A minimum length may bind."""
         rules = rows.constraints
@@ -128,17 +133,16 @@ class CapturedIterations:
         engine, lengths = self.engine, rows.lengths
         embedded = engine.embed_draft(rows.inputs, draft.tokens, lengths)
         states = run_new(engine, tensors, embedded, lengths, visible)
-        exact = self._rule.exact
 
         def steps() -> Tensor:
             return lengths.unsqueeze(1) + tensors.slots[: embedded.size(1)]
 
         barred = Barred(rules.eos, steps(), rules.min_len) if early else None
-        if exact and self._judge is not None:
+        if self._judge is not None and self._rule.exact:
             best, scored = self._best_of(states, rules, barred)
             self._judge.append(rows, best, scored, draft, rules.eos)
             return
-        if exact:
+        if self._rule.exact:
             emission = judge_best(*self._best_of(states, rules, barred), draft, rules.eos)
         else:
             emission = self._judged(states, draft, rules, barred)
@@ -281,7 +285,8 @@ class _Run:
         assert self._ready is not None
         self._shortest += 1
         self._ready.begin()
-        self._outcomes.host.push(self._outcomes.table)
+        outcomes = self._outcomes
+        outcomes.host.push(None if self._iterations.writes_outcomes else outcomes.table)
 
     def _look(self) -> None:
         """Read how the oldest unread iteration turned out: an iteration's one wait."""

@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from ..engine.early_launch import launch_options
+from ..engine.graphs.tables import Tables
 from ..engine.triton_kernels import power, supports, tried
 from .state import Draft
-from .static_rows import StaticRows
+from .static_rows import TOKENS, StaticRows
 
 
 @functools.cache
@@ -42,18 +43,18 @@ class CudaJudge:
     def append(
         self, rows: StaticRows, best: Tensor, scored: Tensor, draft: Draft, eos: int
     ) -> None:
-        """Add what stands to the rows that have not ended, and note it in the table.
+        """Add what stands to the rows that have not ended, and let the host know.
 
         Args:
-            rows: whose tokens, lengths and table are changed.
+            rows: whose tokens, lengths and outcomes are changed.
             best: (rows, m + 1) the verifier's choices.
             scored: (rows, m + 1) their log-probabilities.
             draft: m tokens a row.
             eos: the symbol that ends a sentence.
         """
-        table = rows.outcomes(best.size(1)).table
-        state = rows.inputs, rows.scores, rows.lengths, rows.alive, table
-        self._run(best, scored, draft, eos, *state)
+        ring = rows.outcomes(best.size(1)).host.ring
+        state = rows.inputs, rows.scores, rows.lengths, rows.alive, rows.held, rows.runs
+        self._run(best, scored, draft, eos, ring, *state)
 
     def attempt(self, width: int, device: torch.device) -> None:
         """Run the kernel once, over one row of so many choices."""
@@ -61,14 +62,17 @@ class CudaJudge:
         scores = torch.zeros(1, width, device=device)
         counts = torch.zeros(1, dtype=torch.long, device=device)
         state = torch.zeros_like(tokens), torch.zeros_like(scores)
-        table = torch.zeros(1, 5 + 2 * width, dtype=torch.long, device=device)
-        draft = Draft(tokens[:, 1:], counts)
-        self._run(tokens, scores, draft, 2, *state, counts.clone(), counts.clone(), table)
+        ring = Tables(counts.new_zeros(1, TOKENS + 2 * width), 2).ring
+        draft, others = Draft(tokens[:, 1:], counts), (counts.clone() for _ in range(4))
+        self._run(tokens, scores, draft, 2, ring, *state, *others)
 
-    def _run(self, best: Tensor, scored: Tensor, draft: Draft, eos: int, *state: Tensor) -> None:
+    def _run(
+        self, best: Tensor, scored: Tensor, draft: Draft, eos: int, ring: Tensor, *state: Tensor
+    ) -> None:
         rows, width = best.shape
         with torch.cuda.device_of(best):  # Triton launches on the current device.
             self._kernels.append[(rows,)](
                 best.contiguous(), scored.contiguous(), draft.tokens.contiguous(), draft.lengths,
-                *state, state[0].stride(0), width, eos, power(width), **launch_options(best.device),
+                *state, ring, state[0].stride(0), width, eos, ring.size(0), power(width),
+                **launch_options(best.device),
             )  # fmt: skip

@@ -9,8 +9,9 @@ from ..engine.early_kernels import wait_for_others
 @triton.jit(do_not_specialize=["stride", "width"])
 def append(
     best: tl.tensor, scored: tl.tensor, draft: tl.tensor, drafted: tl.tensor, inputs: tl.tensor,
-    scores: tl.tensor, lengths: tl.tensor, alive: tl.tensor, table: tl.tensor, stride: tl.tensor,
-    width: tl.tensor, eos: tl.tensor, span: tl.constexpr, early: tl.constexpr,
+    scores: tl.tensor, lengths: tl.tensor, alive: tl.tensor, held: tl.tensor, runs: tl.tensor,
+    ring: tl.tensor, stride: tl.tensor, width: tl.tensor, eos: tl.tensor, count: tl.constexpr,
+    span: tl.constexpr, early: tl.constexpr,
 ) -> None:  # fmt: skip
     """What :func:`.judge_best` and :meth:`.StaticRows.append` do. The grid is (rows,).
 
@@ -20,9 +21,10 @@ def append(
         draft: (rows, width - 1) long.
         drafted: (rows,) long, tokens that each row drafted.
         inputs, scores: (rows, stride), of :class:`.StaticRows`; what is added is written.
-        lengths, alive: (rows,) long, the same; are changed.
-        table: (rows, 5 + 2 * width) long, of :class:`.Outcomes`; is written.
-        stride, width: sizes.
+        lengths, alive, held: (rows,) long, the same; are changed.
+        runs: (rows,) long, how often the kernel ran; is changed.
+        ring: (count, rows, 5 + 2 * width) long, of :class:`.Tables`; one table is written.
+        stride, width, count: sizes.
         eos: the symbol that ends a sentence.
         span: a power of 2 that is not less than ``width``.
         early: see :mod:`..engine.early_kernels`.
@@ -34,8 +36,8 @@ def append(
     tokens = tl.load(best + row * width + number, mask=real, other=0)
     found = tl.load(scored + row * width + number, mask=real, other=0.0)
     length, live = tl.load(lengths + row), tl.load(alive + row)
-    count = tl.load(drafted + row)
-    possible = (number < width - 1) & (number < count)
+    proposals, run = tl.load(drafted + row), tl.load(runs + row)
+    possible = (number < width - 1) & (number < proposals)
     proposed = tl.load(draft + row * (width - 1) + number, mask=possible, other=-1)
     stands = possible & (proposed == tokens)
     kept = tl.min(tl.where(stands, span, number), 0)
@@ -50,10 +52,12 @@ def append(
     tl.store(inputs + at + 1, tokens, mask=real & (length + number + 1 < stride))
     new_length = length + added * live
     tl.store(lengths + row, new_length)
+    tl.store(held + row, length + 1)
     tl.store(alive + row, live - ended * live)
-    line = table + row * (5 + 2 * width)
+    tl.store(runs + row, run + 1)
+    line = ring + ((run % count) * tl.num_programs(0) + row) * (5 + 2 * width)
     tl.store(line, new_length)
-    tl.store(line + 1, count * live)
+    tl.store(line + 1, proposals * live)
     tl.store(line + 2, kept * live)
     tl.store(line + 3, added * live)
     tl.store(line + 4, ended * live)

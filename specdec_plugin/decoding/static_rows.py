@@ -22,8 +22,9 @@ class Outcomes(NamedTuple):
     """How iterations of some width turn out.
 
     Attributes:
-        table: (rows, 5 + 2 * width) long, of the last iteration.
-        host: copies of it.
+        table: (rows, 5 + 2 * width) long, of the last iteration, where :meth:`StaticRows.append`
+            writes it.
+        host: what the host reads.
         width: tokens that an iteration adds at most.
     """
 
@@ -55,7 +56,9 @@ class StaticRows:
         scores: (rows, capacity + 1) log-probabilities of the chosen tokens.
         lengths: (rows,) long, how many tokens are chosen.
         alive: (rows,) long, 0 where a row has ended, or is one too many.
-        held: (rows,) long, tokens in the cache of a drafter that has one of its own.
+        held: (rows,) long, tokens in the cache of a drafter that has one of its own, and is fed all
+            chosen tokens in each iteration.
+        runs: (rows,) long, iterations since the rows were read, where a kernel counts them.
         fresh: whether no row had a token when they were read.
     """
 
@@ -65,7 +68,7 @@ class StaticRows:
         self.inputs = lengths.new_zeros(rows, width)
         self.scores = torch.zeros(rows, width, device=lengths.device)
         self._counts = _columns(lengths, rows)
-        self.lengths, self.alive, self.held = self._counts[:, :rows]
+        self.lengths, self.alive, self.held, self.runs = self._counts[:, :rows]
         self.fresh, self._bos = False, -1
         self._outcomes: Dict[int, Outcomes] = {}
         self._constants: Dict[int, Tensor] = {}
@@ -85,7 +88,7 @@ class StaticRows:
     def read(self, rows: Rows) -> None:
         """Continue with rows. A drafter's cache is taken to have no tokens."""
         for each in self._outcomes.values():
-            each.host.clear()  # of a run that was interrupted
+            each.host.clear()  # of a run that was interrupted; and the device's runs begin at 0
         self._graphs.follow()
         count, chosen = rows.size, rows.longest
         self.fresh = chosen == 0
@@ -142,6 +145,7 @@ class StaticRows:
         """
         # Behind its last token, a row may have any.
         self.scores.scatter_(1, steps, emission.scores)
+        torch.add(self.lengths, 1, out=self.held)
         self.inputs.scatter_(1, steps + 1, emission.tokens)
         facts = torch.stack([drafted, emission.kept, emission.counts, emission.ended], 1)
         facts *= self.alive.unsqueeze(1)
@@ -159,8 +163,8 @@ class StaticRows:
 
 
 def _columns(like: Tensor, rows: int) -> Tensor:
-    """(3, rows or one more) zeros, each line of which begins at 16 bytes.
+    """(4, rows or one more) zeros, each line of which begins at 16 bytes.
 
     What Triton compiles depends on where a tensor begins.
     """
-    return like.new_zeros(3, rows + rows % 2)
+    return like.new_zeros(4, rows + rows % 2)

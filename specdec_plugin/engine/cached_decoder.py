@@ -285,7 +285,7 @@ class CachedDecoder(Packed):
 
     def embed_block(
         self, inputs: Tensor, held: Tensor, lengths: Tensor, masks: Tensor, new: int
-    ) -> Optional[Tuple[Tensor, Tensor, Tensor]]:
+    ) -> Optional[Tuple[Tensor, Tensor, Tensor, Tensor]]:
         """New tokens of each row, and masks behind them, within :meth:`reach`.
 
         Args:
@@ -297,18 +297,17 @@ class CachedDecoder(Packed):
 
         Returns:
             (rows, new + k, dim); (rows, new + k) long, how many slots each vector sees: tokens see
-            those before, masks see all; and (rows, k, 1) long, the index of each mask in its row.
-            None where the kernels do not run.
+            those before, masks see all; (rows, k, 1) long, the index of each mask in its row; and
+            (rows,) long, the newest tokens. None where the kernels do not run.
         """
         if self._fused_embedding is None:
             return None
         table = self._position_vectors()
-        found, limits, where = self._fused_embedding.of_block(
-            inputs, held, lengths, masks, new, table
-        )
+        found, *others = self._fused_embedding.of_block(inputs, held, lengths, masks, new, table)
         if self._embedding_norm is not None:
             found = self._embedding_norm(found)
-        return found, limits, where
+        limits, where, newest = others
+        return found, limits, where, newest
 
     def _position_vectors(self) -> Optional[Tensor]:
         """(positions, dim) all vectors that there are."""
@@ -457,10 +456,11 @@ class CachedDecoder(Packed):
         limits: Optional[Tensor],
         tensors: StaticTensors,
         beams: int,
+        wanted: Optional[Tensor] = None,
     ) -> Tensor:
         """The layers in fused kernels, and what follows them; see :meth:`.FusedLayers.run`."""
         assert self._fused is not None
-        hidden = self._fused.run(embedded, held, limits, tensors, beams)
+        hidden = self._fused.run(embedded, held, limits, tensors, beams, wanted)
         return hidden if self._project_out is None else self._project_out(hidden)
 
     def feed(self, state: DecoderState, tokens: Tensor) -> Tensor:

@@ -12,6 +12,8 @@ from specdec_plugin.engine.barred import Barred
 from specdec_plugin.engine.encoder import build_encoder
 from specdec_plugin.engine.fused.flow import VECTORS, most_vectors
 from specdec_plugin.engine.fused.projection import FusedProjection
+from specdec_plugin.engine.graphs.layers import run_new
+from specdec_plugin.engine.graphs.tensors import chosen
 from tests.support.architectures import VOCABULARY, build_model, encode, moved
 from tests.support.kernels import run_kernels
 from tests.support.sources import assert_equals_fairseqs, net_input
@@ -81,6 +83,22 @@ def test_queries_see_what_they_may(both, device):
         torch.testing.assert_close(*outputs, **CLOSE)
         for each, state in both:  # entries that the next turn looks at
             each.feed(state, torch.full((3, 9), 5, device=device))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("normed", [True, False])
+def test_some_outputs_are_wanted(both, normed, device):
+    """Those of the masks of a draft, of vectors in any order."""
+    ours, state = both[0]
+    if not normed:
+        ours._fused._layers, ours._fused._final = ours._fused._layers[:0], None
+    tensors, visible = state.with_room(5)
+    held = torch.zeros(3, dtype=torch.long, device=device)
+    vectors = torch.randn(3, 5, 24, device=device)
+    wanted = torch.tensor([[1, 3], [4, 0], [2, 2]], device=device).unsqueeze(2)
+    every = run_new(ours, tensors, vectors, held, visible)
+    found = run_new(ours, tensors, vectors, held, visible, wanted=wanted)
+    assert torch.equal(found, chosen(every, wanted))
 
 
 @torch.no_grad()

@@ -81,7 +81,7 @@ class FusedEmbedding:
         masks: Tensor,
         new: int,
         table: Optional[Tensor],
-    ) -> Tuple[Tensor, Tensor, Tensor]:
+    ) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
         """New tokens of each row, which see those before, and masks behind, which see all.
 
         Args:
@@ -93,21 +93,21 @@ class FusedEmbedding:
             table: as for :meth:`of_draft`.
 
         Returns:
-            (rows, new + k, dim); (rows, new + k) long, how many slots each vector sees; and
-            (rows, k, 1) long, the index of each mask in its row.
+            (rows, new + k, dim); (rows, new + k) long, how many slots each vector sees;
+            (rows, k, 1) long, the index of each mask in its row; and (rows,) the newest tokens.
         """
         rows, count = lengths.size(0), masks.size(0)
         width = new + count
         outputs, limits = self._new(rows, width), lengths.new_empty(rows, width)
-        where = lengths.new_empty(rows, count, 1)
+        where, last = lengths.new_empty(rows, count, 1), lengths.new_empty(rows)
         positions, *others = self._sizes(table)
         with torch.cuda.device_of(outputs):  # Triton launches on the current device.
             self._kernels.embed_block[rows, width](
-                inputs, held, lengths, masks.contiguous(), limits, where,
+                inputs, held, lengths, masks.contiguous(), limits, where, last,
                 *self._tables(table, outputs),
                 inputs.stride(0), width, positions, count, *others, **self._options,
             )  # fmt: skip
-        return outputs, limits, where
+        return outputs, limits, where, last
 
     def _new(self, rows: int, width: int) -> Tensor:
         return self._embedding.new_empty(rows, width, self._embedding.size(1))

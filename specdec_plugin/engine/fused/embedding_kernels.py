@@ -57,7 +57,7 @@ def embed_draft(
 @triton.jit(do_not_specialize=["stride", "width", "positions", "count"])
 def embed_block(
     inputs: tl.tensor, held: tl.tensor, lengths: tl.tensor, masks: tl.tensor, limits: tl.tensor,
-    where: tl.tensor, embedding: tl.tensor, table: tl.tensor, outputs: tl.tensor,
+    where: tl.tensor, last: tl.tensor, embedding: tl.tensor, table: tl.tensor, outputs: tl.tensor,
     stride: tl.tensor, width: tl.tensor, positions: tl.tensor, count: tl.tensor,
     scale: tl.tensor, dim: tl.constexpr, has_positions: tl.constexpr, span: tl.constexpr,
     early: tl.constexpr,
@@ -73,6 +73,7 @@ def embed_block(
         masks: (count, dim), what is fed behind it.
         limits: (rows, width) long, is written: how many slots each vector sees.
         where: (rows, count) long, is written: the index of each mask in its row.
+        last: (rows,) long, is written: the newest token.
         embedding, table, outputs, scale, span, early: as for :func:`embed_draft`. Behind the masks
             of a row, outputs are vectors of positions.
         stride, width, positions, count, dim: sizes.
@@ -94,6 +95,9 @@ def embed_block(
     )  # fmt: skip
     tl.store(limits + row * width + number, tl.where(is_token, at + 1, newest + 1 + count))
     tl.store(where + row * count + mask, number.to(tl.int64), mask=is_mask)
+    # A row that has ended is fed no token.
+    final = tl.load(inputs + row * stride + newest, mask=number == 0, other=0)
+    tl.store(last + row, final, mask=number == 0)
 
 
 @triton.jit(do_not_specialize=["source", "positions"])

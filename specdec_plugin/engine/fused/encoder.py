@@ -129,4 +129,4 @@ class FusedEncoder:
                 flow.attend(layer.heads, (rows, source), Among(mask))
                 flow.leave(layer.own_out)
                 flow.feed_forward(layer.feed_forward)
-            return flow.end(self._final).view(rows, source, dim)
+            return flow.end(self._final, (rows, source)).view(rows, source, dim)

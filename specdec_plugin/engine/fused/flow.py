@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from ..decoder_layer import FeedForward, Norm
+from ..graphs.tensors import chosen
 from ..linear import Linear
 from ..triton_kernels import power, supports
 
@@ -142,19 +143,34 @@ class Flow:
         self.enter(feed.inner, feed.norm, feed.norm_first, relu=True)
         self.leave(feed.outer)
 
-    def end(self, final: Optional[Norm]) -> Tensor:
-        """The vectors, behind the last layer and what follows it."""
-        for norm in (self._pending, final):
-            if norm is not None:
-                self._hidden = self._normalised(self._hidden, norm)
+    def end(
+        self, final: Optional[Norm], shape: Sequence[int], wanted: Optional[Tensor] = None
+    ) -> Tensor:
+        """The vectors, behind the last layer and what follows it.
+
+        Args:
+            final: what follows it.
+            shape: rows, and vectors of each.
+            wanted: (rows, some, 1) long, the indices of those that are wanted; None: all.
+
+        Returns:
+            (rows * new, dim), or (rows * some, dim).
+        """
+        norms = [norm for norm in (self._pending, final) if norm is not None]
+        if not norms and wanted is not None:
+            return chosen(self._hidden.view(*shape, -1), wanted).flatten(0, 1)
+        for norm in norms:
+            self._hidden, wanted = self._normalised(norm, shape, wanted), None
         return self._hidden
 
-    def _normalised(self, inputs: Tensor, norm: Norm) -> Tensor:
+    def _normalised(self, norm: Norm, shape: Sequence[int], wanted: Optional[Tensor]) -> Tensor:
         """See :func:`.layer_kernels.normalise`."""
-        (vectors, inner), outputs = inputs.shape, torch.empty_like(inputs)
-        self._kernels.normalise[(vectors,)](
-            inputs, norm.weight, norm.bias, norm.epsilon, outputs, inner, power(inner),
-            num_warps=1, **self._options,
+        (rows, new), inner = shape, self._hidden.size(1)
+        each = new if wanted is None else wanted.size(1)
+        outputs = self._hidden.new_empty(rows * each, inner)
+        self._kernels.normalise[rows, each](
+            self._hidden, norm.weight, norm.bias, norm.epsilon, wanted, outputs, new, inner,
+            wanted is not None, power(inner), num_warps=1, **self._options,
         )  # fmt: skip
         return outputs
 

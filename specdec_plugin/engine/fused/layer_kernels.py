@@ -28,19 +28,34 @@ def _normalised(
     return scaled * gains.to(tl.float32) + shifts.to(tl.float32)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["new"])
 def normalise(
-    inputs: tl.tensor, gain: tl.tensor, shift: tl.tensor, epsilon: tl.tensor, outputs: tl.tensor,
-    inner: tl.constexpr, block: tl.constexpr, early: tl.constexpr,
+    inputs: tl.tensor, gain: tl.tensor, shift: tl.tensor, epsilon: tl.tensor, wanted: tl.tensor,
+    outputs: tl.tensor, new: tl.tensor, inner: tl.constexpr, some: tl.constexpr,
+    block: tl.constexpr, early: tl.constexpr,
 ) -> None:  # fmt: skip
-    """Layer normalisation. The grid is (vectors,); see :func:`linear` for the arguments."""
+    """Layer normalisation. The grid is (rows, outputs of each).
+
+    Args:
+        inputs: (rows, new, inner).
+        gain, shift, epsilon: of the layer normalisation.
+        wanted: (rows, outputs of each) long, which vectors are normalised, if ``some``; else all.
+        outputs: (rows, outputs of each, inner), is written.
+        new, inner: sizes.
+        some: see above.
+        block, early: as for :func:`linear`.
+    """
+    row, number, each = tl.program_id(0), tl.program_id(1), tl.num_programs(1)
     column = tl.arange(0, block)[None, None, :]
-    at, within = tl.program_id(0) * inner + column, column < inner
+    within = column < inner
     gains = tl.load(gain + column, mask=within, other=0.0)
     shifts = tl.load(shift + column, mask=within, other=0.0)
     wait_for_others(early)
+    which = tl.load(wanted + row * each + number) if some else number
+    at = (row * new + which) * inner + column
     vector = tl.load(inputs + at, mask=within, other=0.0).to(tl.float32)
-    tl.store(outputs + at, _normalised(vector, within, gains, shifts, epsilon, inner), mask=within)
+    found = _normalised(vector, within, gains, shifts, epsilon, inner)
+    tl.store(outputs + (row * each + number) * inner + column, found, mask=within)
 
 
 @triton.jit(do_not_specialize=["vectors", "outer"])

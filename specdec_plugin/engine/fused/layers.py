@@ -86,6 +86,7 @@ class FusedLayers:
         limits: Optional[Tensor],
         tensors: StaticTensors,
         beams: int = 1,
+        wanted: Optional[Tensor] = None,
     ) -> Tensor:
         """Run the layers over new vectors of the first rows of a batch.
 
@@ -95,9 +96,11 @@ class FusedLayers:
             limits: (rows, new) long, how many slots each query sees; None: those up to its own.
             tensors: the batch, whose cache gets the keys and values.
             beams: rows of each sentence.
+            wanted: (rows, some, 1) long, indices of the vectors whose outputs are wanted; None:
+                all.
 
         Returns:
-            (rows * new, dim).
+            (rows * new, dim), or (rows * some, dim).
         """
         shape = hidden.shape[:2]
         limits = None if limits is None else limits.contiguous()
@@ -112,4 +115,4 @@ class FusedLayers:
                 flow.attend(layer.heads, shape, Source(source, tensors.source_mask, beams))
                 flow.leave(layer.source_out)
                 flow.feed_forward(layer.feed_forward)
-            return flow.end(self._final)
+            return flow.end(self._final, shape, wanted)

@@ -7,12 +7,12 @@ from torch import Tensor
 
 from .cache import StaticCache
 from .capture import Replayed
-from .tensors import StaticTensors
+from .tensors import StaticTensors, chosen
 
 
 def run_new(
     decoder: Any, tensors: StaticTensors, embedded: Tensor, held: Tensor, visible: int,
-    limits: Optional[Tensor] = None, beams: int = 1,
+    limits: Optional[Tensor] = None, beams: int = 1, wanted: Optional[Tensor] = None,
 ) -> Tensor:  # fmt: skip
     """Run the layers over new vectors of the first rows, as operators that may be captured.
 
@@ -24,15 +24,16 @@ def run_new(
         visible: slots that a query may see, rounded up.
         limits: (rows, new) long, how many slots each query sees; None: those up to its own.
         beams: rows of each sentence.
+        wanted: (rows, some, 1) long, indices of the vectors whose outputs are wanted; None: all.
 
     Returns:
-        (rows, new, output dim).
+        (rows, new or some, output dim).
     """
     rows, new, _ = embedded.shape
     found: Tensor
     if decoder.runs_fused(rows * new):
-        found = decoder.run_fused(embedded, held, limits, tensors, beams)
-        return found.view(rows, new, -1)
+        found = decoder.run_fused(embedded, held, limits, tensors, beams, wanted)
+        return found.view(rows, new if wanted is None else wanted.size(1), -1)
     slots, sentences = tensors.slots[:visible], rows // beams
     if limits is None:
         limits = held.unsqueeze(1) + tensors.slots[:new] + 1
@@ -45,8 +46,8 @@ def run_new(
         tensors.mask(slots < limits.unsqueeze(2)),
         tensors.source_kv[:, :sentences],
         tensors.source_mask[:sentences],
-    )
-    return found.view(rows, new, -1)
+    ).view(rows, new, -1)
+    return found if wanted is None else chosen(found, wanted)
 
 
 class StaticLayers:

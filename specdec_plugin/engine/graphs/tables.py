@@ -1,78 +1,77 @@
-"""What a device found, copied to the host while the device works on."""
+"""What a device found, on the host while the device works on."""
 
 from collections import deque
-from typing import Any, Deque, Optional, Tuple
+from typing import Any, Deque, List, Optional
 
 import torch
 from torch import Tensor
 
 from .capture import current_stream
 
-#: A copy on its way: the tensor that it goes to, and what tells that it is there.
-_Copy = Tuple[Tensor, Optional[Any]]
-
 
 class Tables:
-    """Copies of a small tensor on the host, read some replays later.
+    """Small tensors that a device hands over to the host, read some replays later.
 
-    A copy from a GPU goes to pinned memory, behind the work that was enqueued before. Elsewhere it
-    is made at once.
+    Either they are copied, or a kernel writes them: the host's memory is pinned, so that a GPU
+    reaches it. A kernel's n-th run since :meth:`clear` writes to ``ring[n % count]``.
 
     Args:
-        like: a tensor of the shape, type and device of all that is copied.
-        count: copies that may be unread at a time.
+        like: a tensor of the shape, type and device of all that is handed over.
+        count: tables that may be unread at a time.
+
+    Attributes:
+        ring: (count, …) on the CPU, where they are read.
     """
 
     def __init__(self, like: Tensor, count: int = 3) -> None:
         self._count, self._pushed = count, 0
-        self._unread: Deque[_Copy] = deque()
-        self._ring: Tuple[_Copy, ...] = ()
-        if like.device.type == "cuda":
-            with torch.inference_mode(False):
-                self._ring = tuple(
-                    (torch.empty_like(like, device="cpu", pin_memory=True), torch.cuda.Event())
-                    for _ in range(count)
-                )
+        self._unread: Deque[int] = deque()
+        on_gpu, self._device = like.device.type == "cuda", like.device
+        with torch.inference_mode(False):
+            self.ring = torch.zeros(
+                count, *like.shape, dtype=like.dtype, device="cpu", pin_memory=on_gpu
+            )
+        self._events: List[Any] = [torch.cuda.Event() for _ in range(count if on_gpu else 0)]
 
     def __len__(self) -> int:
-        """How many copies are unread."""
+        """How many tables are unread."""
         return len(self._unread)
 
     def clear(self) -> None:
-        """Forget the copies that are unread; nobody waits for them."""
+        """Forget the tables that are unread, for which nobody waits, and begin with the first."""
         self._unread.clear()
+        self._pushed = 0
 
-    def push(self, table: Tensor) -> None:
-        """Enqueue a copy on the current stream, which nobody waits for.
+    def push(self, table: Optional[Tensor] = None) -> None:
+        """Note that the current stream hands a table over; nobody waits for it.
 
         Args:
-            table: a tensor like that of the constructor.
+            table: a tensor like that of the constructor, which is copied; None: a kernel that is
+                queued writes it.
 
         Raises:
-            RuntimeError: there are ``count`` unread copies.
+            RuntimeError: there are ``count`` unread tables.
         """
         if len(self._unread) >= self._count:
             raise RuntimeError(f"{self._count} tables were not read")
-        if not self._ring:
-            self._unread.append((table.clone(), None))
-            return
-        buffer, event = self._ring[self._pushed % self._count]
-        assert event is not None
-        buffer.copy_(table, non_blocking=True)
-        event.record(current_stream(table.device))
-        self._unread.append((buffer, event))
+        slot = self._pushed % self._count
+        if table is not None:
+            self.ring[slot].copy_(table, non_blocking=True)
+        if self._events:
+            self._events[slot].record(current_stream(self._device))
+        self._unread.append(slot)
         self._pushed += 1
 
     def pop(self) -> Tensor:
-        """The oldest unread copy, for which it waits.
+        """The oldest unread table, for which it waits.
 
         Returns:
-            a tensor on the CPU; the ``count``-th push behind that of this copy overwrites it.
+            a tensor on the CPU; the ``count``-th push behind that of this table overwrites it.
 
         Raises:
-            IndexError: all copies were read.
+            IndexError: all tables were read.
         """
-        buffer, event = self._unread.popleft()
-        if event is not None:
-            event.synchronize()
-        return buffer
+        slot = self._unread.popleft()
+        if self._events:
+            self._events[slot].synchronize()
+        return self.ring[slot]

@@ -32,6 +32,11 @@ def leading(tensor: Tensor, count: int, dim: int = 0) -> Tensor:
     return tensor if tensor.size(dim) == count else tensor.narrow(dim, 0, count)
 
 
+def chosen(vectors: Tensor, which: Tensor) -> Tensor:
+    """(rows, some, dim) of (rows, any, dim), and their indices (rows, some, 1) long."""
+    return vectors.gather(1, which.expand(-1, -1, vectors.size(2)))
+
+
 class Sizes(NamedTuple):
     """How large the tensors of a batch are.
 

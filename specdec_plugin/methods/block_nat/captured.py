@@ -2,7 +2,6 @@
 
 from typing import Any, Hashable, Optional
 
-import torch
 from torch import Tensor
 
 from ...decoding.state import Draft, Rows
@@ -61,15 +60,16 @@ class CapturedBlock:
         """See :class:`.CapturedDraft`."""
         drafter, (tensors, visible) = self._drafter, self._room
         block = drafter.arranged(rows.inputs, rows.lengths, rows.held, self.tokens + 1)
-        states = run_new(drafter.engine, tensors, block.embedded, rows.held, visible, block.limits)
-        states = block.at_masks(states)
-        draft = self._chosen(states, rows)
-        torch.add(rows.lengths, 1, out=rows.held)
-        return draft
+        states = run_new(
+            drafter.engine, tensors, block.embedded, rows.held, visible, block.limits,
+            wanted=block.where,
+        )  # fmt: skip
+        last = rows.newest().squeeze(1) if block.newest is None else block.newest
+        return self._chosen(states, last, rows)
 
-    def _chosen(self, states: Tensor, rows: StaticRows) -> Draft:
-        """The drafts of (rows, k, dim) states."""
-        drafter, last = self._drafter, rows.newest().squeeze(1)
+    def _chosen(self, states: Tensor, last: Tensor, rows: StaticRows) -> Draft:
+        """The drafts of (rows, k, dim) states behind the (rows,) newest tokens."""
+        drafter = self._drafter
         if drafter.chain is not None and drafter.confidence <= 0:
             tokens = drafter.chain.best(states, last)
             return Draft(tokens, rows.all(self.tokens))

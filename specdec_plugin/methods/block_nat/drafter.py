@@ -15,6 +15,7 @@ from ...decoding.state import Batch, Draft, Rows
 from ...decoding.statistics import Statistics
 from ...engine import Backend, CachedDecoder, native
 from ...engine.encoder import build_encoder
+from ...engine.graphs.tensors import chosen
 from ...engine.threads import kernel_threads, one_thread
 from ...models.block_nat import BlockNATModel
 from ...vocab.clustered_projection import projection_by
@@ -361,15 +362,17 @@ class Arranged(NamedTuple):
         embedded: (rows, new + k, dim).
         limits: (rows, new + k) long, slots that each of them sees.
         where: (rows, k, 1) long, the index of each mask in its row.
+        newest: (rows,) long, the last token of each row, where a kernel has read it.
     """
 
     embedded: Tensor
     limits: Tensor
     where: Tensor
+    newest: Optional[Tensor] = None
 
     def at_masks(self, states: Tensor) -> Tensor:
         """(rows, k, any) of states (rows, new + k, any)."""
-        return states.gather(1, self.where.expand(-1, -1, states.size(2)))
+        return chosen(states, self.where)
 
 
 def learned_positions(decoder: Any) -> Optional[int]:

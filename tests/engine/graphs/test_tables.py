@@ -55,21 +55,32 @@ class Event:
         Event.waited += 1
 
 
-def test_a_ring_of_buffers(monkeypatch):
+def test_events_are_waited_for(monkeypatch):
     """What a GPU's tables do, on stand-ins for its events and its memory."""
-    empty_like = torch.empty_like
+    zeros = torch.zeros
     monkeypatch.setattr(torch.cuda, "Event", Event)
     monkeypatch.setattr(tables, "current_stream", lambda device: "stream")
-    monkeypatch.setattr(
-        torch, "empty_like", lambda like, device, pin_memory: empty_like(torch.zeros(2))
-    )
+    monkeypatch.setattr(torch, "zeros", lambda *shape, pin_memory, **more: zeros(*shape, **more))
 
     class Like:
-        device = torch.device("cuda")
+        device, shape, dtype = torch.device("cuda"), (2,), torch.float32
 
     ring, seen = Tables(Like(), 2), []
     for number in range(6):
         ring.push(torch.full((2,), float(number)))
         seen.append(ring.pop())
         assert seen[-1].tolist() == [number, number] and Event.waited == number + 1
-    assert seen[0] is seen[2] is seen[4] and seen[1] is seen[3] is not seen[0]
+    addresses = [each.data_ptr() for each in seen]
+    assert addresses[0] == addresses[2] == addresses[4] != addresses[1] == addresses[3]
+
+
+def test_a_kernel_may_write_them():
+    """To the places in turn, beginning with the first when all is forgotten."""
+    tables = Tables(torch.zeros(1), 2)
+    for _ in range(2):
+        for run in range(5):
+            tables.ring[run % 2] = run
+            tables.push()
+            if run > 0:
+                assert tables.pop().item() == run - 1
+        tables.clear()
