@@ -8,6 +8,7 @@ from fairseq.utils import extract_hard_alignment, extract_soft_alignment
 from torch import Tensor
 
 from ..errors import PluginError
+from ..fairseq_compat.beams_of_models import one_beam, told_beams
 from .state import Batch
 
 
@@ -47,11 +48,12 @@ class Aligner:
         """(rows, length, source) the mean over models of what each output token attended to."""
         found: List[Tensor] = []
         for model, encoder_out in zip(self.models, batch.encoder_outs):
-            if self._full_context:
-                source = (batch.net_input[name] for name in ("src_tokens", "src_lengths"))
-                _, extra = model(*source, previous)
-            else:
-                _, extra = model.decoder(previous, encoder_out=encoder_out)
+            with one_beam(told_beams(model)):
+                if self._full_context:
+                    source = (batch.net_input[name] for name in ("src_tokens", "src_lengths"))
+                    _, extra = model(*source, previous)
+                else:
+                    _, extra = model.decoder(previous, encoder_out=encoder_out)
             found.append(_weights(extra))
         return torch.stack(found).mean(0) if len(found) > 1 else found[0]
 

@@ -14,7 +14,7 @@ from ..engine.graphs.encoder import CapturedEncoder
 from ..engine.ragged_encoding import RaggedEncoding
 from ..engine.weights import is_finite, putting_off
 from ..errors import PluginError
-from ..fairseq_compat.reordering import reordered
+from ..fairseq_compat.beams_of_models import reordered
 from .alignment import Aligner
 from .constraints import Constraints
 from .gate import Measured

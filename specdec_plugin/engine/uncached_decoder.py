@@ -7,7 +7,7 @@ from fairseq.models import BaseFairseqModel, FairseqEncoder
 from fairseq.modules.dynamic_convolution import DynamicConv1dTBC, DynamicConv_scripatable
 from torch import Tensor
 
-from ..fairseq_compat.reordering import reordered
+from ..fairseq_compat.beams_of_models import one_beam, reordered, told_beams
 
 
 class TokenState:
@@ -94,6 +94,7 @@ class UncachedDecoder:
 
     def __init__(self, model: BaseFairseqModel) -> None:
         self.model = model
+        self._told_beams = told_beams(model.decoder)
         # Of a shorter input, fairseq's dynamic convolutions normalise only a part of their filters,
         # unlike in its own search.
         dynamic = DynamicConv1dTBC, DynamicConv_scripatable
@@ -130,7 +131,7 @@ class UncachedDecoder:
         # Behind the longest row, the drafts of shorter ones are given columns that no model has.
         limit = int(self.model.decoder.max_positions())
         fed = fed[:, :limit]
-        with torch.no_grad():
+        with torch.no_grad(), one_beam(self._told_beams):
             output = self.model.decoder(fed, encoder_out=state.encoder_out)
             new = torch.arange(tokens.size(1), device=tokens.device)
             rows = torch.arange(tokens.size(0), device=tokens.device)

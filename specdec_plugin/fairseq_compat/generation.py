@@ -18,7 +18,7 @@ _LANGUAGE_MODEL = "a language model is not verified in parallel; leave it out"
 _DROPOUT = "with dropout no two passes agree; leave it out"
 _SAMPLING = f"the method draws no samples; {_LEAVE}, or use --decoding greedy"
 _CUT = "it tells which symbols --sampling draws from; add --sampling, or leave it out"
-_DIVERSE = f"diverse search needs a beam; {_LEAVE}"
+_DIVERSE = f"no method searches diversely; {_LEAVE}"
 _SPEECH = "it belongs to speech translation; leave it out"
 _ITERATIVE = "it belongs to fairseq's iterative refinement; leave it out"
 

@@ -8,7 +8,7 @@ from fairseq.models.transformer import TransformerModel
 from torch import Tensor, nn
 
 from ..errors import PluginError
-from ..fairseq_compat.reordering import reordered
+from ..fairseq_compat.beams_of_models import reordered
 
 
 class Attached(nn.Module):
