@@ -11,6 +11,7 @@ import time
 from typing import Callable, List, Optional
 
 from .gate import Paces
+from .trials import CLEARLY, Explorer, SourceLengths, pause
 
 #: How many iterations of a way count; older ones fade.
 MEMORY = 128
@@ -23,50 +24,26 @@ BURST, BURST_OF_MANY = 32, 8
 _LEAST = 2
 #: Iterations after which another way may be tried before the number of rows changes.
 _LONG = 32
-#: The share of the time that trials may lose.
-SHARE = 0.005
-#: The iterations that they may lose beyond it, of one row, and of many. A sentence alone has most
-#: iterations. With fewer, a trial ends before it can tell faster drafts from an unlucky sentence.
+#: The iterations that trials may lose beyond their share, of one row, and of many. A sentence alone
+#: has most iterations. With fewer, a trial ends before it can tell faster drafts from an unlucky
+#: sentence.
 GRACE, GRACE_OF_MANY = 20.0, 3.0
 #: The most iterations of a single row's trial between two looks at it. The kernels do them in one
 #: call, as they do those of the settled way, so that both are measured alike.
 _TRIED = 8
 #: After a trial, none of the same way for so many times its duration.
 _PAUSE = 16.0
-#: A trial that lost is repeated half as often as the one before, so many times.
-RARER = 3
 #: What is assumed of the first draft if nothing is known: the iterations that it costs.
 _UNKNOWN_COST = 8.0
 #: Between two measurements, other work of the machine may hold iterations up. It counts no more
 #: than the time of so many.
 _HELD_UP = 8.0
-#: Another draft length is settled on if it takes at most this share of the time, and so are drafts
-#: on a device. Two measurements of the same length differ by some percent, too.
-_CLEARLY = 0.95
 #: Iterations between two looks where a question makes the host wait for a device.
 _PATIENT = 64
 #: Iterations until a trial is looked at first and until it is looked at again, at least, where the
 #: host has to wait. The wait counts, too: a single iteration would tell nothing of many, and the
 #: first look can tell only whether drafts are out of the question.
 _FIRST, _SECOND = 2, 16
-
-
-class SourceLengths:
-    """Notices when sources are far longer than all before.
-
-    Text is often sorted by length. What drafts cost in the shortest sentences tells little about
-    longer ones, where a drafter that has read the source drafts many times.
-    """
-
-    def __init__(self) -> None:
-        self._longest = 0
-
-    def far_longer(self, length: int) -> bool:
-        """Whether these sources are twice as long as all that this was true of before."""
-        if length < 2 * self._longest:
-            return False
-        known, self._longest = self._longest > 0, length
-        return known
 
 
 class _Way:
@@ -143,7 +120,7 @@ class _Bucket:
         self.trial: Optional[_Trial] = None
 
 
-class Guard:
+class Guard(Explorer):
     """Drafts where that is faster.
 
     A change of the way waits for a batch, for another number of rows, or for 32 iterations (64 of a
@@ -176,8 +153,8 @@ class Guard:
 
     def forget(self) -> None:
         """See :class:`.Gate`."""
+        super().forget()
         self._buckets: List[_Bucket] = []
-        self.spent, self.lost = 0.0, 0.0
         self._warm = False
         self._lengths = SourceLengths()
         self.begin()
@@ -186,7 +163,7 @@ class Guard:
         """Forget with far longer sentences which ways were slower, so that they are tried again."""
         if not self._lengths.far_longer(length):
             return
-        self.lost = min(self.lost, SHARE * self.spent)
+        self.forgive()
         for bucket in self._buckets:
             settled = bucket.ways[bucket.settled]
             bucket.ways = [each if each is settled else _Way() for each in bucket.ways]
@@ -347,7 +324,7 @@ class Guard:
         without = bucket.ways[0]
         iterations = max(GRACE_OF_MANY, GRACE / (1 << bucket.number))
         grace = iterations * without.seconds / without.iterations if without.iterations else 0.0
-        return grace + SHARE * self.spent - self.lost
+        return self.budget(grace)
 
     def _judge(self, bucket: _Bucket, trial: _Trial, free: bool) -> None:
         """End a trial that has told enough, or lost too much."""
@@ -360,15 +337,14 @@ class Guard:
         tried.resume = bucket.spent + _PAUSE * trial.seconds
         # What a device does between sentences, such as reading a source, is in no measurement.
         alike = bucket.settled > 0 or self._patient
-        share = _CLEARLY if trial.way > 0 and alike else 1.0
+        share = CLEARLY if trial.way > 0 and alike else 1.0
         if loss <= 0 and tried.pace < share * settled.pace:
             settled.resume, tried.failures = tried.resume, 0
             bucket.settled = trial.way
             return
-        rarer = 2.0 ** min(tried.failures, RARER)
+        tried.resume = max(tried.resume, bucket.spent + pause(loss, tried.failures))
         tried.failures += loss > 0
-        tried.resume = max(tried.resume, bucket.spent + rarer * loss / SHARE)
-        self.lost += max(0.0, loss)
+        self.lose(loss)
 
     def _try(self, bucket: _Bucket) -> None:
         """Begin the trial of another way, if one is due."""

@@ -11,7 +11,7 @@ from statistics import median_low
 from typing import Deque, Dict, NamedTuple, Optional
 
 from .gate import Gate, Paces
-from .guard import RARER, SHARE, SourceLengths
+from .trials import Explorer, SourceLengths, pause
 
 #: Sentences that are drafted for together.
 SLICES = (1, 8)
@@ -107,7 +107,7 @@ class _Way:
             self.seconds *= factor
 
 
-class Schedule:
+class Schedule(Explorer):
     """Chooses the faster way, and tries the others now and then.
 
     Args:
@@ -127,10 +127,10 @@ class Schedule:
         self._begin()
 
     def _begin(self) -> None:
+        super().forget()
         self._queues: Dict[int, _Way] = {}  # by the number of bits of the rows of a batch
         self._slices = {size: _Way() for size in SLICES}
         self._lengths = SourceLengths()
-        self.spent = self.lost = 0.0
         self._rests, self._rested, self._rest = 0, 0, (0, 0)
         self.measures = True
 
@@ -209,13 +209,13 @@ class Schedule:
             patience: seconds.
             sentence: seconds of a sentence without drafts.
         """
-        self.lost += max(0.0, loss)
+        self.lose(loss)
         way.debt = max(0.0, way.debt + loss)
         if way.debt == 0.0:
             way.failures = 0
         elif way.hopeless or (way.judged and way.debt > patience):
-            pause = 2.0 ** min(way.failures, RARER) * way.debt / SHARE
-            way.resume = self.spent + (pause if way.failures else min(pause, _AGAIN * sentence))
+            rest = pause(way.debt, way.failures)
+            way.resume = self.spent + (rest if way.failures else min(rest, _AGAIN * sentence))
             way.failures += 1
             way.debt, way.tried = 0.0, False
 
@@ -254,7 +254,7 @@ class Schedule:
         if self.spent < way.resume:
             return False
         queue, sentence = self._queue(size), self._sentence(size)
-        allowed = SHARE * self.spent - self.lost
+        allowed = self.budget()
         # Eight sentences of a batch lose more than one alone: only a first trial may, or one that
         # other work held up. A queue is tried soon, because sentences have often become longer.
         if size == 1 or slice_ == 0 or way.tokens == 0 or way.held_up:

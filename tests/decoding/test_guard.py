@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from specdec_plugin.decoding import guard as guard_module
 from specdec_plugin.decoding.gate import FixedGate
-from specdec_plugin.decoding.guard import GRACE, SHARE, Guard
+from specdec_plugin.decoding.guard import GRACE, Guard
+from specdec_plugin.decoding.trials import SHARE
 
 #: Costs and gains of three ways, and the lengths of sentences.
 any_world = given(

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_plugin.decoding.gate import FixedGate
-from specdec_plugin.decoding.guard import SHARE, Guard
+from specdec_plugin.decoding.guard import Guard
 from specdec_plugin.decoding.schedule import GRACE, SLICES, Schedule
+from specdec_plugin.decoding.trials import SHARE
 
 TOKENS = 20
 
@@ -94,7 +95,8 @@ def test_it_notices_that_the_text_has_changed():
 @settings(max_examples=60, deadline=None)
 def test_what_trials_lose_is_bounded(size, alone, few, sentences):
     run = Run(size, 1.0, {1: alone, 8: few}).go(sentences // size)
-    best = min([1.0, *(cost for cost, slice_ in zip((alone, few), SLICES) if slice_ <= size)])
+    costs = zip(SLICES, (alone, few), strict=True)
+    best = min([1.0, *(cost for slice_, cost in costs if slice_ <= size)])
     if best < 1.0:
         return  # how soon a faster way is found is another question
     # A trial may lose more than was expected of it, once for each way.

@@ -2,7 +2,7 @@
 
 from typing import List
 
-from ...decoding.guard import SHARE
+from ...decoding.trials import CLEARLY, Explorer
 
 #: Batches of each kind that are measured first, and the share of later ones that try the other.
 _FIRST, _TRIES = 2, 32
@@ -10,15 +10,13 @@ _FIRST, _TRIES = 2, 32
 TRIAL = 4
 #: The steps without drafts whose time trials may lose beyond their share of the time.
 _GRACE = 32
-#: Drafts have to take at most this share of the time: two measurements of one way differ, too.
-_CLEARLY = 0.95
 #: How much of the measured past counts after another batch.
 _MEMORY = 0.8
 #: Stands for any number of drafts.
 ALL = (1 << 31) - 1
 
 
-class BatchGuard:
+class BatchGuard(Explorer):
     """Chooses the faster of two ways to search, which find the same.
 
     The cost of a step depends on the model, the machine and its other work, so it is measured all
@@ -31,16 +29,16 @@ class BatchGuard:
 
     def forget(self) -> None:
         """Forget what was measured."""
+        super().forget()
         self._batches, self._tried = 0, False
         # Each without and with drafts.
         self._seconds, self._steps, self._expected = [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
-        self._spent = self._lost = 0.0
         self._way = 0
 
     def drafts(self) -> int:
         """How many drafts the next batch may have: none, those of a trial, or all."""
         drafted_before = self._steps[1] > 0
-        faster = int(drafted_before and self._pace(1) < _CLEARLY * self._pace(0))
+        faster = int(drafted_before and self._pace(1) < CLEARLY * self._pace(0))
         if self._batches < 2 * _FIRST:
             due = self._batches % 2 == 1
         else:
@@ -58,16 +56,15 @@ class BatchGuard:
             if steps[kind] > 0:
                 self._seconds[kind] = _MEMORY * self._seconds[kind] + seconds[kind]
                 self._steps[kind] = _MEMORY * self._steps[kind] + steps[kind]
-                self._spent += seconds[kind]
+                self.spent += seconds[kind]
         way, other = self._way, 1 - self._way
         if self._tried and steps[way] > 0 and self._steps[other] > 0:
             self._expected[way] = max(0.0, seconds[way] - steps[way] * self._pace(other))
-            self._lost += self._expected[way]
+            self.lose(self._expected[way])
 
     def _affords(self, kind: int) -> bool:
         """Whether trials may lose what the last batch of a kind has lost."""
-        allowed = _GRACE * self._pace(0) + SHARE * self._spent - self._lost
-        return self._expected[kind] <= allowed
+        return self._expected[kind] <= self.budget(_GRACE * self._pace(0))
 
     def _pace(self, kind: int) -> float:
         """Seconds a step; 0 if unknown."""
