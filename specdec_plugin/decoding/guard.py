@@ -338,7 +338,8 @@ class Guard(Explorer):
         # What a device does between sentences, such as reading a source, is in no measurement.
         alike = bucket.settled > 0 or self._patient
         share = CLEARLY if trial.way > 0 and alike else 1.0
-        if loss <= 0 and tried.pace < share * settled.pace:
+        measured = tried.tokens > 0  # Else all of the trial was unusual, or it has not begun.
+        if measured and loss <= 0 and tried.pace < share * settled.pace:
             settled.resume, tried.failures = tried.resume, 0
             bucket.settled = trial.way
             return

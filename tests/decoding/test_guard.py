@@ -341,6 +341,25 @@ def test_each_number_of_rows_is_measured_for_itself():
     assert world.share(1, 20) > 0.9
 
 
+def test_a_trial_that_was_never_measured_ends_with_the_budget():
+    """Its only iteration was unusual. Then drafts for more rows lose all that trials may lose."""
+    world = World(cost=(1, 1), brings=(1, 2), promising=None)
+    world.guard.begin()
+    while world.guard.way(1, world.tokens) == 0:
+        world.now, world.tokens = world.now + 1, world.tokens + 1
+    world.now, world.tokens, world.unusual = world.now + 9, world.tokens + 2, 1
+    world.guard.end(world.tokens)
+    world.cost = [50, 5000]
+    world.decode(60, rows=64)
+    assert world.guard.lost > SHARE * world.guard.spent + GRACE
+    world.cost = [1, 1]
+    world.decode(60)
+    assert world.share(0, 60) == 1
+    for _ in range(4000):
+        world.decode(60)
+    assert world.share(1, 60) == 1
+
+
 def test_what_was_measured_can_be_forgotten():
     world = World(cost=(1, 2), brings=(1, 4))
     for _ in range(50):
