@@ -18,7 +18,7 @@ A killed run resumes when the same command is run again.
   -o DIR      output: shards/, distilled/, filtered/, bin/
   -v PIECES   prefix of validation pieces, binarised as they are
   -e PIECES   prefix of test pieces, binarised as they are
-  -n, --shards N   number of shards (default 8)
+  -n, --shards N   number of shards (default 8); to resume, the same number
   -j, --jobs N     shards decoded at a time (default 1, in Slurm all)
   --launcher NAME  submitit: the shards are a job array of Slurm; local: jobs of
                    submitit on this machine. Without it, they are plain processes
@@ -79,6 +79,7 @@ for name in data teacher train source target output; do
 done
 case $shards$jobs in *[!0-9]*) fail "-n and -j take whole numbers." ;; esac
 [ "${jobs:-1}" -gt 0 ] || fail "-j takes 1 or more."
+[ "$shards" -gt 0 ] || fail "-n takes 1 or more."
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=${PYTHON:-python}
@@ -87,7 +88,7 @@ python=${PYTHON:-python}
 
 decode=("$data" --path "$teacher" -s "$source" -t "$target" --source "$train.$source"
     --output-dir "$output/shards" --shards "$shards")
-again="a shard failed (see above); run the same command again to resume."
+again="a shard failed (see above). Mend what it names; the same command resumes."
 if [ -n "$launcher" ]; then
     echo "== decoding $shards shards, as jobs of submitit"
     "$python" "$here/launch_shards.py" --launcher "$launcher" ${jobs:+--jobs "$jobs"} \

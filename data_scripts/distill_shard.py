@@ -15,7 +15,7 @@ from fairseq.data import Dictionary
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli.generate import get_symbols_to_strip_from_output
 from omegaconf import OmegaConf
-from shardfile import Manifest, open_shard, shard_bounds, shard_path
+from shardfile import Manifest, check_count, open_shard, shard_bounds, shard_path
 from textfiles import line_ranges, read_piece_lines, sha256, sha256_of_file
 
 from specdec_plugin.errors import PluginError
@@ -430,6 +430,7 @@ def main(argv: Optional[List[str]] = None) -> None:
                 f"--shard {shard} --shards {args.shards} names no shard. Shards count from 0 to "
                 "one less than --shards."
             )
+    check_count(args.output_dir, args.shards)
     config = fairseq_config(rest)
     freeze_imports()
     lines = read_piece_lines(args.source)

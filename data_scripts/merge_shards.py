@@ -1,11 +1,9 @@
 """Sequence-level knowledge distillation, step 2: prove that every line is there, and join them."""
 
 import argparse
-import glob
-import os
 from typing import Dict, List, Optional
 
-from shardfile import ShardContent, differences, read_shard
+from shardfile import ShardContent, differences, paths_by_count, read_shard
 from textfiles import line_ranges, read_piece_lines, sha256, write_lines
 
 from specdec_plugin.errors import PluginError
@@ -44,11 +42,18 @@ def get_parser() -> argparse.ArgumentParser:
 
 def read_shards(folder: str) -> List[ShardContent]:
     """All shards of a folder, by line range."""
-    paths = sorted(glob.glob(os.path.join(glob.escape(folder), "shard-*-of-*.txt")))
-    if not paths:
+    by_count = paths_by_count(folder)
+    if not by_count:
         raise PluginError(
             f"No shard was found in {folder}. Name the --output-dir of distill_shard.py."
         )
+    if len(by_count) > 1:
+        counts = " and ".join(str(count) for count in sorted(by_count))
+        names = " or ".join(f"shard-*-of-{count:04d}.txt" for count in sorted(by_count))
+        raise PluginError(
+            f"{folder} holds files of runs with {counts} shards. Keep one run: remove {names}."
+        )
+    (paths,) = by_count.values()
     shards = [read_shard(path) for path in Progress(paths, unit="shard")]
     return sorted(shards, key=lambda shard: (shard.manifest.first, shard.manifest.end))
 

@@ -13,8 +13,10 @@ line at the end, which is cut off when the shard is resumed.
 
 import contextlib
 import fcntl
+import glob
 import json
 import os
+import re
 import zlib
 from dataclasses import dataclass
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -65,6 +67,30 @@ def shard_bounds(lines: int, shard: int, shards: int) -> Tuple[int, int]:
 def shard_path(folder: str, shard: int, shards: int) -> str:
     """The file of shard ``shard`` (from 0) of ``shards``."""
     return os.path.join(folder, f"shard-{shard:04d}-of-{shards:04d}.txt")
+
+
+def paths_by_count(folder: str) -> Dict[int, List[str]]:
+    """The files of shards in a folder, by the number of shards that the source was cut into."""
+    found: Dict[int, List[str]] = {}
+    for path in sorted(glob.glob(os.path.join(glob.escape(folder), "shard-*-of-*.txt"))):
+        count = re.fullmatch(r"shard-\d+-of-(\d+)\.txt", os.path.basename(path))
+        if count:
+            found.setdefault(int(count[1]), []).append(path)
+    return found
+
+
+def check_count(folder: str, shards: int) -> None:
+    """Refuse to decode in a folder where another number of shards was begun.
+
+    Raises:
+        PluginError: it holds such shards, which a merge would find beside these.
+    """
+    others = sorted({*paths_by_count(folder)} - {shards})
+    if others:
+        raise PluginError(
+            f"{folder} was begun with --shards {others[0]}, but now it is {shards}. Give "
+            f"--shards {others[0]} to resume it, or remove it, or choose another folder."
+        )
 
 
 @dataclass

@@ -237,6 +237,7 @@ def test_ensemble_and_own_length_limits(
         (["--beam", 4], r"begun with other settings: generation.beam 5 there, 4 here\. Remove"),
         (["--lenpen", 0.6], r"generation.lenpen 1\S* there, 0.6 here"),
         (["--shard", 3, "--shards", 3], "names no shard"),
+        (["--shards", 3], r"begun with --shards 1, but now it is 3\. Give --shards 1 to resume"),
         (["--path", "/nowhere/t.pt"], r"not found: /nowhere/t.pt"),
         (["--source", "/nowhere/s.en"], r"not found: /nowhere/s.en"),
         (["--prefix-size", 1], "--prefix-size cannot be used in distillation"),
@@ -278,6 +279,7 @@ def test_foreign_dictionary_is_told(
         (["--slurm=mem=3GB"], "--slurm needs --launcher."),
         (["--launcher"], "--launcher needs a value"),
         (["--shards", "many"], "-n and -j take whole numbers"),
+        (["-n", "0"], "-n takes 1 or more."),
         (["--launch", "local"], "unknown option"),
     ],
 )
@@ -403,7 +405,10 @@ def test_merge_refuses_what_is_not_whole(tmp_path: Path) -> None:
 
     second.write_bytes(content)
     fake_shard(tmp_path, TEN, 0, 5, {"beam": 5})
-    refused(r"Lines 1-2 of .* are there more than once")
+    refused(
+        r"runs with 3 and 5 shards\. Keep one run: remove shard-\*-of-0003.txt or "
+        r"shard-\*-of-0005.txt\."
+    )
     Path(shard_path(str(tmp_path), 0, 5)).unlink()
     second.unlink()
     fake_shard(tmp_path, TEN, 1, 3, {"beam": 4})
