@@ -61,8 +61,11 @@ def get_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("-s", "--source-lang", required=True, metavar="LANG")
-    parser.add_argument("-t", "--target-lang", required=True, metavar="LANG")
+    for side in ("source", "target"):
+        about = f"{side} language: the ending of its files"
+        parser.add_argument(
+            f"-{side[0]}", f"--{side}-lang", required=True, metavar="LANG", help=about
+        )
     parser.add_argument("--output", required=True, metavar="DIR", help="a folder of its own")
     parser.add_argument("--train", metavar="PREFIX", help="training text")
     parser.add_argument("--valid", "--dev", metavar="PREFIX", help="validation text")
@@ -129,6 +132,15 @@ class Preparation:
         """A path in the output folder."""
         return os.path.join(self.args.output, *parts)
 
+    def check_text(self) -> None:
+        """Stop where the text has to be mended, before anything of it is in the output folder."""
+        for split, prefix in self.splits.items():
+            paths = [find_text(f"{prefix}.{language}") for language in self.languages]
+            counts = [len(read_lines(path)) for path in paths]
+            check_parallel(paths[0], paths[1], counts[0], counts[1])
+            if not counts[0]:
+                raise PluginError(f"{paths[0]} holds no line. Name another text for --{split}.")
+
     def check_settings(self) -> None:
         """Stop where the output folder is that of other input or options."""
         args = self.args
@@ -173,11 +185,7 @@ class Preparation:
                 if not os.path.exists(path):
                     make(path, split, language)
                 counts.append(len(read_lines(path)))
-            if step == "raw":  # tell of the user's files, not of their copies
-                paths = [find_text(f"{self.splits[split]}.{lang}") for lang in self.languages]
             check_parallel(paths[0], paths[1], counts[0], counts[1])
-            if not counts[0]:
-                raise PluginError(f"{self.splits[split]} holds no line. Leave --{split} out.")
             print(f"{step}/{split}: {counts[0]:,} lines on both sides.")
 
     def clean_raw(self, path: str, split: str, language: str) -> None:
@@ -309,6 +317,7 @@ class Preparation:
 
     def run(self) -> None:
         """All steps."""
+        self.check_text()
         self.check_settings()
         self.each_side("raw", self.clean_raw)
         self.learn()

@@ -162,6 +162,10 @@ def test_mistakes_are_told_in_a_sentence(raw: Path, tmp_path: Path) -> None:
             prepare_subwords.main(
                 arguments(raw, tmp_path / split, "--valid", raw / split, "--size", 60)
             )
+        assert not (tmp_path / split).exists()  # the text can be mended, and the command repeated
+    for language in ("en", "es"):
+        (raw / f"empty.{language}").write_bytes(b"")
+    refused(r"empty.en holds no line\. Name another text for --test", "--test", raw / "empty")
     (raw / "train.es.gz").write_bytes((raw / "train.es.gz").read_bytes()[:-20])
     with pytest.raises(PluginError, match=r"train.es.gz is truncated"):
         prepare_subwords.main(arguments(raw, tmp_path / "y", "--size", 60))
