@@ -30,8 +30,8 @@ def get_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("output", metavar="FILE")
-    parser.add_argument("--figure", required=True, metavar="PNG")
+    parser.add_argument("output", metavar="FILE", help="of results, to write")
+    parser.add_argument("--figure", required=True, metavar="PNG", help="to draw")
     add_origin(parser)
     parser.add_argument("files", nargs="+", metavar="TEXT=CLUSTERS", help="what is known, a file")
     return parser

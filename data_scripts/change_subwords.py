@@ -36,11 +36,11 @@ def get_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("model", metavar="CHECKPOINT")
+    parser.add_argument("model", metavar="CHECKPOINT", help="the model to start from")
     parser.add_argument("--subword-model", required=True, metavar="FILE", help="its SentencePiece")
     parser.add_argument("--dictionary", required=True, metavar="FILE", help="its dictionary")
     parser.add_argument("--new-dictionary", required=True, metavar="FILE", help="the wanted one")
-    parser.add_argument("--output", required=True, metavar="CHECKPOINT")
+    parser.add_argument("--output", required=True, metavar="CHECKPOINT", help="to write")
     return parser
 
 

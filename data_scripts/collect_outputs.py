@@ -37,9 +37,9 @@ def get_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("output", metavar="FILE")
+    parser.add_argument("output", metavar="FILE", help="of results, to write")
     add_origin(parser)
-    parser.add_argument("outputs", nargs="+", metavar="OUTPUT")
+    parser.add_argument("outputs", nargs="+", metavar="OUTPUT", help="as described above")
     return parser
 
 

@@ -53,9 +53,9 @@ def get_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("output", metavar="FILE")
+    parser.add_argument("output", metavar="FILE", help="of results, to write")
     add_origin(parser)
-    parser.add_argument("runs", nargs="+", metavar="RUN")
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="as described above")
     return parser
 
 

@@ -100,7 +100,7 @@ def get_parser() -> argparse.ArgumentParser:
     )
     commands = parser.add_subparsers(dest="task", required=True)
     collect = commands.add_parser("collect", help="write a file of results")
-    collect.add_argument("output", metavar="FILE")
+    collect.add_argument("output", metavar="FILE", help="of results, to write")
     add_origin(collect)
     collect.add_argument("rows", nargs="+", metavar="SYSTEM=SCORES", help="a row of the table")
     tables = commands.add_parser("tables", help="write the tables of READMEs")

@@ -36,14 +36,25 @@ def get_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("source", metavar="SOURCE", help="source pieces (or .gz)")
     parser.add_argument("target", metavar="TARGET", help="target pieces (or .gz)")
-    parser.add_argument("--output-source", required=True, metavar="FILE")
-    parser.add_argument("--output-target", required=True, metavar="FILE")
+    for side in ("source", "target"):
+        about = f"where {side} pieces of the pairs that are kept are written"
+        parser.add_argument(f"--output-{side}", required=True, metavar="FILE", help=about)
     parser.add_argument(
         "--max-pieces", type=int, default=290, metavar="N", help="of one side (default 290)"
     )
-    parser.add_argument("--max-ratio", type=float, default=2.5, metavar="RATIO", help="default 2.5")
     parser.add_argument(
-        "--ratio-slack", type=float, default=10.0, metavar="SLACK", help="default 10"
+        "--max-ratio",
+        type=float,
+        default=2.5,
+        metavar="RATIO",
+        help="of the longer side to the shorter one (default 2.5)",
+    )
+    parser.add_argument(
+        "--ratio-slack",
+        type=float,
+        default=10.0,
+        metavar="SLACK",
+        help="pieces that the longer side may have besides (default 10)",
     )
     return parser
 

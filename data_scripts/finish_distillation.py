@@ -32,8 +32,8 @@ def get_parser() -> argparse.ArgumentParser:
     add("--train", required=True, metavar="PIECES", help="prefix of the training pieces")
     add("--valid", metavar="PIECES", help="prefix of validation pieces, binarised as they are")
     add("--test", metavar="PIECES", help="prefix of test pieces, binarised as they are")
-    add("-s", "--source-lang", required=True, metavar="LANG")
-    add("-t", "--target-lang", required=True, metavar="LANG")
+    add("-s", "--source-lang", required=True, metavar="LANG", help="of the teacher")
+    add("-t", "--target-lang", required=True, metavar="LANG", help="of the teacher")
     add("--output", required=True, metavar="DIR", help="shards/ is in it; the rest is written")
     add("--decoded", metavar="FILE", help="a line of pieces for each pair (or .gz), for no shards/")
     return parser

@@ -44,11 +44,11 @@ def get_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("model", metavar="CHECKPOINT", help="a Transformer with shared embeddings")
-    add("--width", type=int, default=1, help="times as many units and heads (%(default)s)")
+    add("--width", type=int, default=1, help="times as many units and heads (default 1)")
     add("--layers", type=int, help="of the encoder and of the decoder (default: as many)")
     add("--symbols", type=int, help="of the vocabulary; new ones resemble rare ones (as many)")
     add("--noise", type=float, default=0.0, help="relative to each weight (default: %(default)s)")
-    add("--output", required=True, metavar="CHECKPOINT")
+    add("--output", required=True, metavar="CHECKPOINT", help="to write")
     return parser
 
 

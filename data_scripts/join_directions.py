@@ -34,10 +34,10 @@ def get_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("corpus", metavar="CORPUS")
-    parser.add_argument("--source", required=True, metavar="LANG")
-    parser.add_argument("--targets", required=True, nargs="+", metavar="LANG")
-    parser.add_argument("--output", required=True, metavar="DIR")
+    parser.add_argument("corpus", metavar="CORPUS", help="folder with a folder for each direction")
+    parser.add_argument("--source", required=True, metavar="LANG", help="of all directions")
+    parser.add_argument("--targets", required=True, nargs="+", metavar="LANG", help="one for each")
+    parser.add_argument("--output", required=True, metavar="DIR", help="folder to write")
     return parser
 
 

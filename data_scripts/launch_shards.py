@@ -52,7 +52,12 @@ def get_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.add_argument("--launcher", required=True, choices=["submitit", "local"])
+    parser.add_argument(
+        "--launcher",
+        required=True,
+        choices=["submitit", "local"],
+        help="submitit: a job array of Slurm; local: jobs on this machine",
+    )
     parser.add_argument("--shards", type=int, required=True, metavar="N", help="how many")
     parser.add_argument("--output-dir", required=True, metavar="DIR", help="where their files are")
     parser.add_argument(

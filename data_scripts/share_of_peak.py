@@ -49,8 +49,8 @@ def get_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("data", help="folder of fairseq-preprocess")
-    add("-s", "--source-lang", required=True)
-    add("-t", "--target-lang", required=True)
+    add("-s", "--source-lang", required=True, help="of the data")
+    add("-t", "--target-lang", required=True, help="of the data")
     add("--path", required=True, help="checkpoint of the model")
     add("--subset", default="test", help="split of the data (default: %(default)s)")
     add("--batch-size", type=int, default=512, help="sentences (default: %(default)s)")

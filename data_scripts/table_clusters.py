@@ -104,7 +104,9 @@ def get_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--model", required=True, help="the checkpoint, for its size")
-    parser.add_argument("--output", required=True, metavar="DIR")
+    parser.add_argument(
+        "--output", required=True, metavar="DIR", help="folder for results and figures"
+    )
     add_origin(parser)
     parser.add_argument(
         "--directions", required=True, nargs="+", metavar="NAME=FOLDER=CLUSTERS", help="for tables"

@@ -57,15 +57,23 @@ def get_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    help_of = "default: %(default)s"
-    parser.add_argument("--symbols", type=int, nargs="+", default=[128_000, 250_000], help=help_of)
-    parser.add_argument("--dim", type=int, nargs="+", default=[512, 1024], help=help_of)
+    usual = "(default: %(default)s)"
+    parser.add_argument(
+        "--symbols",
+        type=int,
+        nargs="+",
+        default=[128_000, 250_000],
+        help=f"of the vocabulary {usual}",
+    )
+    parser.add_argument(
+        "--dim", type=int, nargs="+", default=[512, 1024], help=f"widths of states {usual}"
+    )
     parser.add_argument(
         "--active", type=float, default=0.16, help="share of the vocabulary (default: %(default)s)"
     )
-    parser.add_argument("--clusters", type=int, default=2000, help=help_of)
+    parser.add_argument("--clusters", type=int, default=2000, help=f"of states {usual}")
     parser.add_argument("--rows", type=int, default=1, help="states a call (default: %(default)s)")
-    parser.add_argument("--repeats", type=int, default=41, help=help_of)
+    parser.add_argument("--repeats", type=int, default=41, help=f"timed calls {usual}")
     parser.add_argument("--output", metavar="FILE", help="for the figures, as JSON")
     return parser
 

@@ -37,7 +37,7 @@ def get_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("checkpoint", metavar="FILE")
+    parser.add_argument("checkpoint", metavar="FILE", help="of fairseq-train")
     return parser
 
 

@@ -27,10 +27,10 @@ def get_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("output", metavar="RESULTS")
+    parser.add_argument("output", metavar="RESULTS", help="the file to write")
     add_origin(parser)
     parser.add_argument("--figure", required=True, metavar="NAME", help="what the last number is")
-    parser.add_argument("rounds", metavar="FILE")
+    parser.add_argument("rounds", metavar="FILE", help="a line for each round")
     return parser
 
 

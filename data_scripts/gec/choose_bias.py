@@ -52,7 +52,9 @@ def get_parser() -> argparse.ArgumentParser:
         "model", metavar="FOLDER", help="with model.pt, spm.model and both dictionaries"
     )
     parser.add_argument("--source", required=True, metavar="FILE", help="sentences of learners")
-    parser.add_argument("--references", required=True, nargs="+", metavar="FILE")
+    parser.add_argument(
+        "--references", required=True, nargs="+", metavar="FILE", help="their corrections"
+    )
     parser.add_argument("--clean", metavar="FILE", help="sentences without errors")
     parser.add_argument(
         "--biases",
@@ -63,7 +65,10 @@ def get_parser() -> argparse.ArgumentParser:
         help="values of --copy-bias (default 0 0.5 1 1.5 2)",
     )
     parser.add_argument(
-        "--lines", choices=LINES, default="all", help="of the learners, counted from 0"
+        "--lines",
+        choices=LINES,
+        default="all",
+        help="of the learners, counted from 0 (default all)",
     )
     parser.add_argument("--samples", type=int, default=1000, help="for intervals (default 1000)")
     return parser

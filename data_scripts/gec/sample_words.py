@@ -33,10 +33,14 @@ def get_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("vocabulary", metavar="WORDS", help="a word and its count a line")
-    parser.add_argument("--output", required=True, metavar="FILE")
-    parser.add_argument("--lines", type=int, default=30_000, metavar="N", help="default 30000")
-    parser.add_argument("--width", type=int, default=8, metavar="N", help="words (default 8)")
-    parser.add_argument("--seed", type=int, default=1, metavar="N", help="default 1")
+    parser.add_argument("--output", required=True, metavar="FILE", help="to write")
+    parser.add_argument(
+        "--lines", type=int, default=30_000, metavar="N", help="to write (default 30000)"
+    )
+    parser.add_argument(
+        "--width", type=int, default=8, metavar="N", help="words a line (default 8)"
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the draws (default 1)")
     return parser
 
 

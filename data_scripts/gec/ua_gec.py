@@ -50,7 +50,7 @@ def get_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("corpus", metavar="CORPUS")
+    parser.add_argument("corpus", metavar="CORPUS", help="the folder of UA-GEC")
     parser.add_argument("--output", required=True, metavar="OUTPUT", help="folder to write")
     return parser
 

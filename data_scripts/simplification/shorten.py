@@ -29,13 +29,13 @@ def get_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("sentences", metavar="SENTENCES")
-    parser.add_argument("--drop", choices=("last", "rarest"), required=True)
+    parser.add_argument("sentences", metavar="SENTENCES", help="a file with one a line")
+    parser.add_argument("--drop", choices=("last", "rarest"), required=True, help="which words")
     parser.add_argument(
         "--share", type=float, default=0.2, metavar="SHARE", help="of the words (default 0.2)"
     )
     parser.add_argument("--text", metavar="FILE", help="whose words are counted, for rarest")
-    parser.add_argument("--output", required=True, metavar="FILE")
+    parser.add_argument("--output", required=True, metavar="FILE", help="to write")
     return parser
 
 

@@ -37,11 +37,11 @@ def get_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("output", metavar="FILE")
+    parser.add_argument("output", metavar="FILE", help="of results, to write")
     parser.add_argument("--truth", required=True, metavar="FILE", help="the right patches")
     parser.add_argument("--low", required=True, metavar="FILE", help="the small patches")
     add_origin(parser)
-    parser.add_argument("cells", nargs="+", metavar="CELL")
+    parser.add_argument("cells", nargs="+", metavar="CELL", help="as described above")
     return parser
 
 

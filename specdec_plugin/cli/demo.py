@@ -65,7 +65,9 @@ def build_parser() -> argparse.ArgumentParser:
         "(default: %(default)s)",
     )
     parser.add_argument("--input", help="a text file, or - for standard input (default: built in)")
-    parser.add_argument("--repeats", type=int, default=3, help="times each sentence is timed")
+    parser.add_argument(
+        "--repeats", type=int, default=3, help="times each sentence is timed (default: %(default)s)"
+    )
     parser.add_argument(
         "--threads",
         type=int,

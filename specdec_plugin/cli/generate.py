@@ -3,7 +3,7 @@
 import argparse
 import sys
 import textwrap
-from dataclasses import make_dataclass
+from dataclasses import Field, make_dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from fairseq.dataclass import FairseqDataclass
@@ -14,7 +14,7 @@ from ..fairseq_compat.options import flag_of
 from ..fairseq_compat.user_dir import FOLDER, import_user_dir
 from ..methods.options import option
 from ..methods.registry import all_flags, methods, names, readers
-from .options import methods_of
+from .options import methods_of, shown_default
 
 DESCRIPTION = """\
 Translate a binarised split. Every option of fairseq-generate is taken (see fairseq-generate
@@ -67,14 +67,20 @@ def _summary(name: str, own: Sequence[str]) -> str:
 
 
 def _add(group: Any, flags: Sequence[str], note: str = "") -> None:
-    """Add options with fairseq's own translation of dataclasses, and a note behind their help."""
+    """Add options with fairseq's own translation of dataclasses, and a note after their help."""
     known = all_flags()
     declared: List[Any] = [
-        (flag, known[flag].type, option(known[flag].default, known[flag].metadata["help"] + note))
+        (flag, known[flag].type, option(known[flag].default, _help_of(known[flag]) + note))
         for flag in flags
     ]
     made: Any = make_dataclass("Options", declared, bases=(FairseqDataclass,))
     gen_parser_from_dataclass(group, made())
+
+
+def _help_of(declared: "Field[Any]") -> str:
+    """The help of an option, with its default where the text names none."""
+    text, default = str(declared.metadata["help"]), shown_default(declared.default)
+    return text if not default or "default" in text.lower() else f"{text} (default: {default})"
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:

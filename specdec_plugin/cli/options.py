@@ -13,6 +13,7 @@ from ..fairseq_compat.user_dir import import_user_dir
 from ..methods.options import choices_of
 from ..methods.registry import all_flags, names, readers
 
+NO_LIMIT = "no limit"
 INTRODUCTION = """\
 `--decoding METHOD` names the method. Without it, fairseq's own beam search decodes.
 [Choosing a method](choosing.md) describes each one. The options below belong to methods, and are
@@ -23,11 +24,13 @@ def options_table() -> str:
     """A line for each decoding option: the methods that read it, its meaning, its default."""
     lines = ["| option | methods | meaning | default |", "|---|---|---|---|"]
     for name, declared in all_flags().items():
+        default = shown_default(declared.default)
         choices = ", ".join(f"`{each}`" for each in choices_of(declared))
         option = f"`{flag_of(name)}`" + (f": {choices}" if choices else "")
         text = declared.metadata["help"].replace("|", "\\|")
-        default = _shown(declared.default)
-        lines.append(f"| {option} | {methods_of(name)} | {text} | {default} |")
+        plain = default and default != NO_LIMIT
+        shown = f"`{default}`" if plain else default
+        lines.append(f"| {option} | {methods_of(name)} | {text} | {shown} |")
     return "\n".join(lines)
 
 
@@ -40,11 +43,11 @@ def methods_of(flag: str) -> str:
     return f"all but {', '.join(others)}" if len(others) < len(among) else ", ".join(among)
 
 
-def _shown(default: Any) -> str:
-    """A default for the table; nothing where the meaning contains it."""
+def shown_default(default: Any) -> str:
+    """A default in words; nothing where the meaning contains it."""
     if default is None or default is False:
         return ""
-    return "no limit" if default == math.inf else f"`{default}`"
+    return NO_LIMIT if default == math.inf else str(default)
 
 
 def main(argv: Optional[Sequence[str]] = None) -> None:

@@ -47,8 +47,8 @@ class BlockNATConfig(FairseqDataclass):
     chain_units: int = option(
         0,
         "units of a recurrent layer after the decoder, which conditions each token of "
-        "a block on the tokens before it; 0: predict all tokens independently, as Xia et al. "
-        "2023 do",
+        "a block on the tokens before it; 0 (default): predict all tokens independently, as Xia "
+        "et al. 2023 do",
     )
 
 

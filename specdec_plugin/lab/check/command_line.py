@@ -102,7 +102,13 @@ def _add_check(group: Any) -> None:
         help="results, and fairseq's output for later checks of the same text; a check that was "
         "interrupted resumes there (default: %(default)s)",
     )
-    group.add_argument("--shards", type=int, default=1, metavar="N", help="parts of the text")
+    group.add_argument(
+        "--shards",
+        type=int,
+        default=1,
+        metavar="N",
+        help="parts of the text (default: %(default)s)",
+    )
     group.add_argument(
         "--shard",
         type=int,
