@@ -29,24 +29,6 @@ def settling_iterations(right: Tensor) -> List[int]:
     return [count + 1 for count in wrong_after.sum(0).tolist()]
 
 
-def dependencies(settled: Sequence[int]) -> List[Edge]:
-    """All edges: token j depends on each token i < j that settled in an earlier iteration.
-
-    Args:
-        settled: the settling iteration of each token.
-
-    Returns:
-        (i, j) sorted by j, then i. Tokens of iteration 1 have none: they depend on the
-        source alone.
-    """
-    return [
-        (earlier, position)
-        for position, when in enumerate(settled)
-        for earlier in range(position)
-        if settled[earlier] < when
-    ]
-
-
 def drawn_edges(settled: Sequence[int]) -> List[Edge]:
     """The edges that are drawn: those that no path of other edges implies.
 
@@ -59,7 +41,8 @@ def drawn_edges(settled: Sequence[int]) -> List[Edge]:
         settled: the settling iteration of each token.
 
     Returns:
-        (i, j) sorted by j, then i: the transitive reduction of :func:`dependencies`.
+        (i, j) sorted by j, then i: the transitive reduction of all edges. Tokens of iteration 1
+        have none to the left: they depend on the source alone.
     """
     edges: List[Edge] = []
     for position, when in enumerate(settled):
