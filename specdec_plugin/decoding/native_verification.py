@@ -178,7 +178,7 @@ class NativeVerification:
     def supports(verifier: Verifier, backend: Optional[Backend] = None) -> Optional[str]:
         """Why the kernels cannot verify for this verifier, in a few words; None if they can.
 
-        Its weights may still move to where they cannot; see :meth:`fits`.
+        Its weights may still move to where they cannot; see :attr:`ready`.
 
         Args:
             verifier: the verifier.

@@ -89,7 +89,7 @@ class Queue:
         """Decode a batch: ``tokens`` and ``positional_scores`` (length,) of each sentence.
 
         Args:
-            batch: one that the verification :meth:`takes <.NativeVerification.takes>`.
+            batch: one for which the verification is :attr:`.NativeVerification.ready`.
         """
         verification, size = self._verification, batch.size
         width, threads = batch.constraints.max_len + 1, torch.get_num_threads()
