@@ -143,7 +143,8 @@ class Rows:
         self._host_tokens: Optional[List[HostTokens]] = None
         self._empty: Optional[Draft] = None
 
-    # On a GPU, rows of one run never need these before they are written.
+    # The next three are made when they are first read, because rows of one run on a GPU never need
+    # them before they are written.
     @cached_property
     def inputs(self) -> Tensor:
         return torch.full((self.size, ROOM), self.bos, device=self._device)

@@ -26,8 +26,10 @@ class KVCache:
             kernels find rows by :attr:`row_index` and read no slot that is not valid.  Others
             mask such slots, which contributes exactly nothing unless they hold NaN.
         store: where entries are kept, of at least as many rows; ``None``: the cache allocates.
+        lengths: (rows,) long, entries that are valid to begin with; ``None``: none are.
 
     Attributes:
+        rows: sentences that are left.
         store: (layers, 2, rows, capacity, heads, head_dim) keys, then values.
         row_index: (rows,) long, the index of each row in :attr:`store`; None: in their order.
         ancestors: (rows, capacity) long, where rows share slots (see :meth:`fork`): the row of

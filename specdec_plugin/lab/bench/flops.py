@@ -1,12 +1,15 @@
 """Floating point operations a sentence, by a formula.
 
-Only matrix products are counted; see :mod:`...decoding.operations`. With
+Only matrix products are counted; see :mod:`...decoding.operations`. The symbols are these:
 
-- W, the weights of a stack of layers without those for keys and values of the source, and D, four
-  times the sum of the layers' widths (scores and sums of attention, for each position attended to),
-- R, the weights for keys and values of the source, and P, those of the projection,
+- W: the weights of a stack of layers, without those for keys and values of the source.
+- D: four times the sum of the layers' widths. It stands for scores and sums of attention, for each
+  position that is attended to.
+- R: the weights for keys and values of the source.
+- P: the weights of the projection.
+- S: the source tokens of a sentence, its end included.
 
-a sentence of S source tokens, its end included, costs
+A sentence costs
 
 - *encoder*: S (2 W + D S), of the encoder's layers;
 - *verifier*: 2 R S + F (2 W + D (A + S)), of the decoder's layers, for F tokens that it is fed: one

@@ -66,10 +66,11 @@ def summarise(
         bleu_tokenize: sacreBLEU's tokenizer; None for its own choice.
 
     Returns:
-        for each method its latencies in milliseconds a batch, the speed-up against
-        each of :data:`AGAINST` (of all time, and the median over batches), iterations,
-        accepted tokens, seconds by part, BLEU, percent of repeated tokens, memory in
-        MB, operations, and how many hypotheses equal those of ``Method.equal_to``.
+        a row for each method. It has latencies in milliseconds a batch, and the speed-up against
+        each of :data:`AGAINST`, of all time and as the median over batches. Then come
+        iterations, accepted tokens and seconds by part. BLEU, percent of repeated tokens, memory
+        in MB and operations follow where they are known. The last figure is how many hypotheses
+        equal those of ``Method.equal_to``.
     """
     rows = []
     for method in methods:
