@@ -3,7 +3,9 @@
 From Python, :func:`load` decodes with them.
 """
 
-import logging
+from .fairseq_compat import quiet  # before any import of fairseq
+
+# isort: split
 
 from .api import load, load_session
 from .criterions import blockwise_cross_entropy, glancing_block_loss, projected_cross_entropy
@@ -27,6 +29,3 @@ __path__ = PluginPath(__path__)  # so that fairseq takes any copy for the one lo
 install_safe_loading()
 install_whole_copies()
 respect_quota()
-# fairseq lets every logger speak: hydra would tell its variables, and matplotlib its fonts.
-logging.getLogger("hydra").setLevel(logging.WARNING)
-logging.getLogger("matplotlib").setLevel(logging.WARNING)

@@ -135,3 +135,9 @@ def test_libraries_are_quiet_where_fairseq_lets_every_logger_speak(library: str)
     )
     done = run_cli(["python", "-c", code], fresh=True)
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_no_program_starts_with_a_notice_about_speech() -> None:
+    other = "import logging; logging.getLogger('fairseq.tasks.text_to_speech').info('another')"
+    done = run_cli(["python", "-c", f"import specdec_plugin; {other}"], fresh=True)
+    assert "tensorboardX" not in done.stderr and "another" in done.stderr

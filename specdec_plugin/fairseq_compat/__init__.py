@@ -18,7 +18,9 @@ Importing the plugin changes, for the whole process:
 - The options of ``specdec_translation`` are registered anew whenever another decoding method is
   (:mod:`.options`).
 - PyTorch's number of threads is at most the CPU quota of a container (:mod:`..engine.threads`).
-- The logger of matplotlib is set to warnings, because fairseq lets every logger speak.
+- The loggers of hydra and matplotlib are set to warnings, because fairseq lets every logger speak.
+  The logger of fairseq's ``text_to_speech`` drops its notice that tensorboardX is missing
+  (:mod:`.quiet`).
 
 Two objects of fairseq are changed:
 

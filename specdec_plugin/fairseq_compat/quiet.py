@@ -1,0 +1,20 @@
+"""Keeps libraries quiet that would log on every start.
+
+fairseq lets every logger speak. Then hydra would name its variables, and matplotlib its fonts. A
+task of fairseq, which makes speech, asks for tensorboardX, which the plugin has no use for.
+It asks while fairseq is imported, so this module is imported before.
+"""
+
+import logging
+
+#: What nobody needs, by the logger that says it.
+_NOTICE, _SAID_BY = "Please install tensorboardX", "fairseq.tasks.text_to_speech"
+
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    return not record.getMessage().startswith(_NOTICE)
+
+
+logging.getLogger("hydra").setLevel(logging.WARNING)
+logging.getLogger("matplotlib").setLevel(logging.WARNING)
+logging.getLogger(_SAID_BY).addFilter(_is_wanted)
