@@ -100,5 +100,5 @@ def choose_backend(device: torch.device) -> Backend:
         reason = f"the model is on {device.type} and not on a CPU"
         return GraphBackend(reason) if device.type == "cuda" else TorchBackend(reason)
     if native.library() is None:
-        return TorchBackend("the native kernels are not compiled (a C++ compiler is needed)")
+        return TorchBackend(native.why_missing())
     return NativeBackend()

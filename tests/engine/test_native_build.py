@@ -10,8 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
-from specdec_plugin.engine import CachedDecoder, native
+from specdec_plugin.engine import CachedDecoder, choose_backend, native
 from specdec_plugin.engine.native import build, interface
 from specdec_plugin.errors import PluginError
 from tests.support.architectures import (
@@ -141,6 +142,7 @@ def test_a_library_that_cannot_be_loaded(tmp_path, folder, monkeypatch, caplog):
     finally:
         native._loaded.cache_clear()
     assert "cannot be loaded from" in caplog.text and "SPECDEC_CACHE" in caplog.text
+    assert native.why_missing().startswith("the native kernels could not be compiled or loaded")
 
 
 def test_a_compiler_may_be_called_by_another_program(tmp_path, monkeypatch):
@@ -211,6 +213,7 @@ def test_a_warning_says_that_there_are_no_kernels_and_what_to_do(folder, monkeyp
         native._loaded.cache_clear()
     (record,) = [each for each in caplog.records if each.levelno == logging.WARNING]
     assert "no native kernels" in record.message and "Install a C++ compiler" in record.message
+    assert "a C++ compiler is needed" in native.why_missing()
 
 
 @pytest.mark.parametrize(
@@ -237,6 +240,7 @@ def test_turned_off(monkeypatch):
     native._loaded.cache_clear()
     try:
         assert native.library() is None
+        assert choose_backend(torch.device("cpu")).supports().startswith("SPECDEC_NATIVE=0")
         model = build_model()
         engine, encoder_out, tokens = (
             CachedDecoder(model.decoder),

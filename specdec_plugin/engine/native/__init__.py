@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from . import levels, prebuilt
-from .build import compiled
+from .build import compiled, find_compiler
 from .interface import bind
 from .kernels import ACTIVATIONS, WEIGHT_TYPES, EncodeCall, SourceKvCall, StackCall
 
@@ -35,6 +35,7 @@ __all__ = [
     "library",
     "own",
     "pointer",
+    "why_missing",
 ]
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,19 @@ def library() -> Any:
     return None if loaded is None else loaded.functions
 
 
+def why_missing() -> str:
+    """Why :func:`library` is None, in a few words."""
+    if _turned_off():
+        return "SPECDEC_NATIVE=0 turns the native kernels off"
+    if find_compiler() is None:
+        return "the native kernels are not compiled (a C++ compiler is needed)"
+    return "the native kernels could not be compiled or loaded (the log has the reason)"
+
+
+def _turned_off() -> bool:
+    return os.environ.get("SPECDEC_NATIVE", "1") == "0"
+
+
 def identity() -> Optional[str]:
     """Differs between libraries that :func:`library` may be; None where there is none."""
     loaded = _loaded()
@@ -71,7 +85,7 @@ def identity() -> Optional[str]:
 
 @functools.cache
 def _loaded() -> Optional[_Loaded]:
-    if os.environ.get("SPECDEC_NATIVE", "1") == "0":
+    if _turned_off():
         return None
     loaded = _load()
     if loaded is None:

@@ -150,7 +150,10 @@ def cache_folder() -> Path:
 
 
 def fingerprint(compiler: str) -> str:
-    """Differs with sources, flags, compiler and processor: a home may serve several machines."""
+    """Differs with sources, flags, compiler and processor: a home may serve several machines.
+
+    A compiler is known by its command and its paths, because its version would take a process.
+    """
     programs = [shutil.which(each) for each in _programs(compiler)]
     given = repr((_flags(), variants(), compiler, programs, _processor()))
     return hashlib.sha256((source_digest() + given).encode()).hexdigest()[:16]
