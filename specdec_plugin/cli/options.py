@@ -10,8 +10,16 @@ from typing import Any, Optional, Sequence
 
 from ..fairseq_compat.options import flag_of
 from ..fairseq_compat.user_dir import import_user_dir
+from ..methods.block_nat.method import SHORTER
+from ..methods.input_guided.method import BLOCK_ON_CPU
+from ..methods.jacobi.method import ADAPTIVE_BLOCKS, BLOCK
 from ..methods.options import choices_of
 from ..methods.registry import all_flags, names, readers
+from ..methods.self_draft import captured_drafter
+from ..methods.self_draft.drafter import BEAM_BLOCK_SIZE as OF_BEAMS
+from ..methods.self_draft.drafter import BLOCK_SIZE as LONG
+from ..methods.self_draft.drafter import RELAXED_BLOCK_SIZE as RELAXED
+from ..methods.self_draft.drafter import SHORT
 
 NO_LIMIT = "no limit"
 INTRODUCTION = """\
@@ -32,6 +40,25 @@ def options_table() -> str:
         shown = f"`{default}`" if plain else default
         lines.append(f"| {option} | {methods_of(name)} | {text} | {shown} |")
     return "\n".join(lines)
+
+
+def block_sizes() -> str:
+    """A line for each default of ``--block-size``: on a CPU, and elsewhere."""
+    own, gpu = "as the drafter was trained", captured_drafter
+    rows = [
+        ("specdec, auto, with `--drafter-path`", f"{own}, or {SHORTER[0]}, as measured", own),
+        ("specdec, auto", f"{SHORT} or {LONG}, as measured", f"{gpu.SHORT} or {gpu.BLOCK_SIZE}, as "
+         "measured"),
+        ("specdec with `--top-beta` above 1", RELAXED, gpu.BLOCK_SIZE),
+        ("specdec, auto, with `--beam` above 1", f"{OF_BEAMS} steps", "nothing is drafted"),
+        ("nat", own, own),
+        ("blockwise", *["as the heads were trained"] * 2),
+        ("input-guided", BLOCK_ON_CPU, "all of the source"),
+        ("gs-jacobi, hybrid-jacobi", *ADAPTIVE_BLOCKS),
+        ("the same with `--jacobi-window` `block` or `sliding`", BLOCK, BLOCK),
+    ]  # fmt: skip
+    lines = ["| method | on a CPU | elsewhere |", "|---|---|---|"]
+    return "\n".join([*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows)])
 
 
 def methods_of(flag: str) -> str:
@@ -61,6 +88,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     parser.parse_args(argv)
     import_user_dir(argv)
     print(f"# Decoding options\n\n{INTRODUCTION}\n\n{options_table()}")
+    print(f"\n## Defaults of `--block-size`\n\n{block_sizes()}")
 
 
 if __name__ == "__main__":

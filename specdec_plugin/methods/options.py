@@ -112,10 +112,11 @@ class DrafterPathOptions:
 
     drafter_path: Optional[str] = option(
         None,
-        "checkpoint of the drafter (specdec, nat, input-guided with --fallback nat), or of "
-        "proposal heads that were trained for the model (blockwise). Without it, specdec drafts "
-        "with the model itself, its weights rounded to 8 bits, or to 4 bits with --top-beta above"
-        " 1; this needs a CPU with the native kernels",
+        "checkpoint of the drafter (specdec, nat, auto, input-guided with --fallback nat), or of "
+        "proposal heads that were trained for the model (blockwise, auto). Without it, specdec and "
+        "auto draft with the model itself. On a CPU, which needs the native kernels, its weights "
+        "are rounded to 8 bits, or to 4 bits with --top-beta above 1; on a GPU they are in half "
+        "precision",
     )
 
 
@@ -125,12 +126,9 @@ class BlockSizeOptions:
 
     block_size: int = option(
         0,
-        "k: tokens that are drafted in an iteration. Default (0): what the drafter was trained "
-        "with, or 4, as measured; without --drafter-path 8 or 32, as measured, 64 with --top-beta"
-        " above 1, and 4 steps with --beam above 1; input-guided: 8 on a CPU, and elsewhere all "
-        "of the source. For blockwise, k includes the model's own next token. For gs-jacobi and "
-        "hybrid-jacobi with --jacobi-window block, it is b, the length of a block (default: 3); "
-        "with --jacobi-window adaptive the default is 2 on a CPU and 8 elsewhere",
+        "k: tokens that are drafted in an iteration, at most. For blockwise, k includes the "
+        "model's own next token. For gs-jacobi and hybrid-jacobi it is b, the length of a block. "
+        "Default (0): depends on the method; python -m specdec_plugin.cli.options lists it",
         Range(0, "give 1 or more, or leave it out"),
     )
 

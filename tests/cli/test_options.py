@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from specdec_plugin.cli.options import main, options_table
+from specdec_plugin.cli.options import block_sizes, main, options_table
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods.registry import all_flags, names, readers
 from tests.support.command_lines import run_cli
@@ -15,6 +15,12 @@ def cells():
     _, _, *lines = options_table().splitlines()
     found = [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
     return {option.split("`")[1]: [option, *rest] for option, *rest in found}
+
+
+def test_block_sizes_have_a_line_for_each_method_that_reads_them():
+    lines = block_sizes().splitlines()
+    assert all(line.count("|") == 4 for line in lines)
+    assert all(any(name in line for line in lines) for name in readers()["block_size"])
 
 
 def test_every_option_has_a_line():

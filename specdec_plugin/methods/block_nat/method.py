@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 #: Where a draft ends on a CPU: of 0 to 0.35, this and 0.1 were the fastest.
 _CONFIDENCE = 0.2
 #: Drafts that the loop may choose where no length is given, beside those of the trained k tokens.
-_SHORTER = (4,)
+SHORTER = (4,)
 
 
 @dataclass
@@ -143,7 +143,7 @@ def build_drafter(
         setup.statistics,
         setup.drafter_clusters(model),
         setup.backend,
-        _SHORTER if verified and block_size == 0 and setup.on_cpu else (),
+        SHORTER if verified and block_size == 0 and setup.on_cpu else (),
     )
     drafter.release()
     if dtype is not None and not dtype.is_floating_point and drafter.engine.weight_type != dtype:

@@ -26,14 +26,14 @@ WINDOW_CHOICES = ChoiceEnum(["block", "sliding", "adaptive"])
 #: b where none is given: the best one of Santilli et al. (2023); and of an adaptive window, the
 #: most drafted positions on a CPU, where each makes an iteration a tenth longer, and elsewhere.
 #: They pay while the chance that they are right is above a tenth (3+3 layers, d=256, 2 cores).
-_BLOCK, _ADAPTIVE_BLOCKS, _MIN_CHANCE = 3, (2, 8), 0.1
+BLOCK, ADAPTIVE_BLOCKS, _MIN_CHANCE = 3, (2, 8), 0.1
 #: N-grams of each order that are remembered.
 ENTRIES = 65536
 
 
 def adaptive_window(on_cpu: bool, block_size: int = 0, floor: float = _MIN_CHANCE) -> Window:
     """Up to ``block_size`` positions (0: the default), while they are probably right."""
-    return Window(block=block_size or _ADAPTIVE_BLOCKS[0 if on_cpu else 1], floor=floor)
+    return Window(block=block_size or ADAPTIVE_BLOCKS[0 if on_cpu else 1], floor=floor)
 
 
 @dataclass
@@ -139,7 +139,7 @@ class GaussSeidelJacobi(Jacobi):
         if kind == "adaptive":
             floor = cfg.draft_confidence or _MIN_CHANCE
             return adaptive_window(setup.on_cpu, cfg.block_size, floor)
-        size = cfg.block_size or _BLOCK
+        size = cfg.block_size or BLOCK
         return Window(size - 1, size) if kind == "block" else Window(size)
 
 
