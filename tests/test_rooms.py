@@ -47,6 +47,14 @@ def test_the_documented_order_is_this():
         assert any(rooms <= set(level) for level in levels), f"{rooms} stand elsewhere."
 
 
+def test_the_documented_packages_are_these():
+    text = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text("utf-8")
+    table = text.split("\n\n")[3]
+    cells = re.findall(r"^\| (`[^|]*)", table, re.MULTILINE)
+    named = {name for cell in cells for name in re.findall(r"`(\w+)(?:/|\.py)`", cell)}
+    assert named == {room for level in LEVELS for room in level} - {"__init__", "__main__"}
+
+
 @pytest.fixture
 def package(tmp_path):
     """Writes a package whose files have these texts, and tells its folder."""
