@@ -16,7 +16,7 @@ DESCRIPTION = """\
 Collect what fairseq-generate made with several settings. An output is given as
   LABELS|NAME|REFERENCE|TOKENIZER
 such as "direction=en-es;setting=certified|out/certified|raw/test.tgt|13a". NAME.hyp has a
-hypothesis a line, and NAME.log, if there is one, what fairseq-generate printed. A file named behind
+hypothesis a line, and NAME.log, if there is one, what fairseq-generate printed. A file named after
 that, |BASE, is compared line by line. The tokenizer is sacreBLEU's. The file of results has a row
 for each: its labels, BLEU, how many hypotheses differ from those of BASE, and seconds."""
 

@@ -79,7 +79,7 @@ def get_parser() -> argparse.ArgumentParser:
     add("--lines", type=int, required=True, metavar="N", help="so many in all")
     add("--every", type=int, metavar="N", help="lines between two figures (default: the text's)")
     add("--output", required=True, metavar="FILE", help="file for all figures, as JSON")
-    add("options", nargs="+", help="of fairseq-interactive, behind --")
+    add("options", nargs="+", help="of fairseq-interactive, after --")
     return parser
 
 

@@ -17,7 +17,7 @@ Write the sentences of an M2 file (plain or .gz) and their corrections as two
 line-aligned files, PREFIX.err and PREFIX.cor, in the tokens of the M2 file.
 
 Of edits that overlap, the one that begins first is applied; an edit beyond the
-end of its sentence is left out. Both are told of."""
+end of its sentence is left out. Both are reported."""
 
 EXAMPLE = """\
 examples:

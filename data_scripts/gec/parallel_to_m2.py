@@ -22,7 +22,7 @@ those that touch are one. Their types are M (missing), U (unnecessary) and
 R (replace).
 
 M2 cannot express a correction that holds "||", ends in "|", or is "-NONE-": such
-edits are left out, and told of."""
+edits are left out, and reported."""
 
 EXAMPLE = """\
 example:

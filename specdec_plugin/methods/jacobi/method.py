@@ -59,7 +59,7 @@ class KnownLengthOptions:
 
     jacobi_known_length: bool = option(
         False,
-        "jacobi, gs-jacobi: guess nothing behind the length of the data's target, as if the length "
+        "jacobi, gs-jacobi: guess nothing after the length of the data's target, as if the length "
         "of the output were known (as in the paper). For measurements: a translator does not know "
         "it. The output stays the same. Give data whose targets are the model's greedy output",
     )
