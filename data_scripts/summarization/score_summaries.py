@@ -68,7 +68,7 @@ def rouge(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Rou
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError:
         raise PluginError(
-            "ROUGE needs the package rouge-score. Install it: pip install '.[rouge]'."
+            "ROUGE needs the package rouge-score. Install it: pip install 'specdec-plugin[rouge]'."
         ) from None
     scorer = RougeScorer(list(NAMES), use_stemmer=True)
     rows = []
