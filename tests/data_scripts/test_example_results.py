@@ -29,6 +29,7 @@ MADE = re.compile(r"<!-- (table of|results).*?<!-- end of (table|results) -->", 
 #: Pages with tables of numbers that are no results, or that a test of their own compares.
 OTHERS = {
     "checkpoints/gec-en/README.md": "settings of training",
+    "docs/options.md": "defaults, which the code prints",
     "docs/benchmarks.md": "numbers of sentences, beside reports",
     "docs/serving.md": "numbers of errors",
     "examples/gpu/README.md": "compared by test_gpu_example.py",
