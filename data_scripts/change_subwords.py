@@ -10,6 +10,7 @@ from fairseq.data import Dictionary
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights, save_whole
 from specdec_plugin.fairseq_compat.dictionaries import read_dictionary
+from specdec_plugin.outputs import check_output
 
 DESCRIPTION = """\
 Write a checkpoint whose vocabulary is another dictionary, to train on from
@@ -71,6 +72,7 @@ def rows_of(
 def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
     args = get_parser().parse_args(argv)
+    check_output(args.output)
     old, new = read_dictionary(args.dictionary), read_dictionary(args.new_dictionary)
     subwords = sentencepiece.SentencePieceProcessor(model_file=args.subword_model)
     state = load_weights(args.model)

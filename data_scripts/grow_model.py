@@ -13,6 +13,7 @@ from torch import Tensor
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights, save_whole
+from specdec_plugin.outputs import check_output
 
 DESCRIPTION = """\
 Write a wider and deeper Transformer with the outputs of a small one (Chen, Goodfellow and Shlens,
@@ -55,6 +56,7 @@ def get_parser() -> argparse.ArgumentParser:
 def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
     args = get_parser().parse_args(argv)
+    check_output(args.output)
     state = load_weights(args.model)
     options = options_of(args.model, state)
     check(args, options)

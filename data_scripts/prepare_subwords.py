@@ -24,6 +24,7 @@ from textfiles import (
 )
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.outputs import written_whole
 from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
@@ -203,9 +204,8 @@ class Preparation:
             content = self._learn_sentencepiece()
         else:
             content = self._learn_codes()
-        with open(self.model + ".tmp", "wb") as handle:
+        with written_whole(self.model) as unfinished, open(unfinished, "wb") as handle:
             handle.write(content)
-        os.replace(self.model + ".tmp", self.model)
 
     def _training_text(self) -> Iterator[str]:
         for language in self.languages:

@@ -14,6 +14,7 @@ from typing import IO, Iterable, Iterator, List, Tuple
 
 from specdec_plugin import textfiles
 from specdec_plugin.errors import PluginError
+from specdec_plugin.outputs import written_whole
 
 
 def find_text(path: str) -> str:
@@ -88,18 +89,14 @@ def sha256_of_file(path: str) -> str:
 def atomic_writer(path: str) -> Iterator[IO[str]]:
     r"""A text file that appears under its name only when it is whole.
 
-    It is written under ``path.tmp`` and renamed at the end; after an error or a
-    kill, what stood at ``path`` before still does.
+    See :func:`specdec_plugin.outputs.written_whole`.
     """
-    temporary = path + ".tmp"
-    folder = os.path.dirname(path)
-    if folder:
-        os.makedirs(folder, exist_ok=True)
-    with open(temporary, "w", encoding="utf-8", newline="\n") as handle:
+    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    with (
+        written_whole(path) as unfinished,
+        open(unfinished, "w", encoding="utf-8", newline="\n") as handle,
+    ):
         yield handle
-        handle.flush()
-        os.fsync(handle.fileno())
-    os.replace(temporary, path)
 
 
 def write_lines(path: str, lines: Iterable[str]) -> int:

@@ -22,7 +22,7 @@ LEVELS = [
     ["engine"],
     ["models"],
     ["data", "fairseq_compat"],
-    ["textfiles", "progress", "folder", "subwords", "checksum"],
+    ["outputs", "textfiles", "progress", "folder", "subwords", "checksum"],
     ["errors"],
 ]
 

@@ -14,6 +14,7 @@ import torch
 
 from ..errors import PluginError
 from ..fairseq_compat.checkpoints import load_weights, save_whole
+from ..outputs import check_output
 from ..progress import Progress
 
 DESCRIPTION = """\
@@ -45,7 +46,12 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--inputs", nargs="+", required=True, metavar="PATH", help="checkpoints, or one folder"
     )
-    parser.add_argument("--output", required=True, metavar="FILE", help="the averaged checkpoint")
+    parser.add_argument(
+        "--output",
+        required=True,
+        metavar="FILE",
+        help="the averaged checkpoint; its folder is made where there is none",
+    )
     last = parser.add_mutually_exclusive_group()
     last.add_argument(
         "--num-epoch-checkpoints", type=int, metavar="N", help="of a folder: the last N epochs"
@@ -195,6 +201,7 @@ def main(argv: Optional[List[str]] = None) -> None:
         raise PluginError(
             "--inputs names a folder. Add --num-epoch-checkpoints or --num-update-checkpoints."
         )
+    check_output(args.output)
     save_whole(average(paths, args.half), args.output)
     print(f"{args.output}: the mean of {len(paths)} checkpoints: " + " ".join(paths))
 

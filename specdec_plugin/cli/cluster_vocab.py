@@ -17,6 +17,7 @@ from .. import api
 from ..checksum import checksum
 from ..errors import PluginError
 from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
+from ..outputs import check_output
 from ..progress import Progress
 from ..textfiles import opened, read_lines
 from ..vocab.active import build_clusters
@@ -122,7 +123,7 @@ def _add_clusters(parser: argparse.ArgumentParser) -> None:
     )
 
 
-class Session(api.Session):
+class RecordingSession(api.Session):
     """Task, its target dictionary, one model, and the options of fairseq-generate."""
 
     def __init__(self, cfg: Any, task: Any, model: Any) -> None:
@@ -143,8 +144,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         raise PluginError(f"--top-k {own.top_k}: give 1 to {RECORDED}.")
     if own.neighbours < 1:
         raise PluginError(f"--neighbours {own.neighbours}: give 1 or more.")
-    session = open_session(rest, decodes=own.decode or own.input is not None)
     folder = own.states_dir or own.output + ".states"
+    check_output(own.output)
+    check_output(folder, folder=True, option="--states-dir")
+    session = open_session(rest, decodes=own.decode or own.input is not None)
     recorded = record(session, own, folder)
     states = States([folder, *own.more_states])
     hidden = session.cfg.common.no_progress_bar
@@ -170,7 +173,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     )
 
 
-def open_session(rest: List[str], decodes: bool) -> Session:
+def open_session(rest: List[str], decodes: bool) -> RecordingSession:
     """Task and model as fairseq-generate loads them from its options ``rest``.
 
     Args:
@@ -192,10 +195,10 @@ def open_session(rest: List[str], decodes: bool) -> Session:
     model.float().eval().prepare_for_inference_(cfg)
     if torch.cuda.is_available() and not cfg.common.cpu:
         model.cuda()
-    return Session(cfg, task, model)
+    return RecordingSession(cfg, task, model)
 
 
-def always_active(session: Session) -> List[int]:
+def always_active(session: RecordingSession) -> List[int]:
     """End of sentence, unknown, and symbols such as languages that a task may force."""
     dictionary = session.dictionary
     language = getattr(session.cfg.task, "target_lang", None)
@@ -204,7 +207,7 @@ def always_active(session: Session) -> List[int]:
     return sorted({dictionary.eos(), dictionary.unk(), *forced})
 
 
-def record(session: Session, own: argparse.Namespace, folder: str) -> str:
+def record(session: RecordingSession, own: argparse.Namespace, folder: str) -> str:
     """Record states until there are enough or the data end.
 
     Returns:
@@ -265,7 +268,7 @@ def _fed(batch: Batch) -> Tensor:
 class _Decoded:
     """The decoder's inputs in greedy decoding. For the task it is a generator of fairseq."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: RecordingSession) -> None:
         self._session = session
         self._generator = session.task.build_generator([session.model], session.cfg.generation)
         self._fed = torch.empty(0)
@@ -287,7 +290,7 @@ class _Decoded:
         return found
 
 
-def _checksum(session: Session, path: Optional[str]) -> str:
+def _checksum(session: RecordingSession, path: Optional[str]) -> str:
     """Tells texts apart: that of a file, or the loaded split by the lengths of its sentences."""
     if path == "-":
         return "standard input"  # which can be read only once
@@ -299,13 +302,13 @@ def _checksum(session: Session, path: Optional[str]) -> str:
     return checksum([repr(lengths).encode()])
 
 
-def _of_split(session: Session) -> Iterator[Batch]:
+def _of_split(session: RecordingSession) -> Iterator[Batch]:
     """Batches of the loaded split in random order, so that the first ones are a sample of all."""
     dataset = session.task.dataset(session.cfg.dataset.gen_subset)
     yield from session.batches_of(dataset, True)
 
 
-def _of_text(session: Session, path: str) -> Iterator[Batch]:
+def _of_text(session: RecordingSession, path: str) -> Iterator[Batch]:
     """Batches of some lines of a text, then of the next."""
     task, lines = session.task, read_lines(path)
     while some := list(itertools.islice(lines, LINES)):

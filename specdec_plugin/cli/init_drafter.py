@@ -15,6 +15,7 @@ from ..fairseq_compat.tasks import add_task_options, given_task_options, set_up_
 from ..models.block_nat import BlockNATConfig, BlockNATModel, block_nat
 from ..models.frozen import FrozenEncoder
 from ..models.shape import SIZES, SWITCHES, arguments_of
+from ..outputs import check_output
 
 EXAMPLE = """example:
   specdec-init-drafter data-bin --source-lang en --target-lang es \\
@@ -40,7 +41,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("data", help="binarised data folder (for its dictionaries)")
     add_task_options(parser)
     parser.add_argument("--verifier", required=True, help="the verifier's checkpoint")
-    parser.add_argument("--output", required=True, help="where the drafter's checkpoint goes")
+    parser.add_argument(
+        "--output",
+        required=True,
+        help="the drafter's checkpoint; its folder is made where there is none",
+    )
     parser.add_argument("--decoder-layers", type=int, help="default: as many as the verifier")
     gen_parser_from_dataclass(parser, BlockNATConfig())
     return parser
@@ -49,6 +54,7 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     options = build_parser().parse_args(argv)
+    check_output(options.output)
     task = set_up_task(options.task, options.data, given_task_options(options))
     verifier = load_model(options.verifier, task.source_dictionary, task.target_dictionary)
     arguments = drafter_arguments(verifier, options)

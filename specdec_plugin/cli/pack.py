@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import contextlib
 import os
 import shutil
 from argparse import Namespace
@@ -15,6 +16,7 @@ from ..fairseq_compat.tasks import add_task_options, given_task_options
 from ..folder import NAME, Folder
 from ..methods.checks import typed
 from ..methods.registry import names
+from ..outputs import check_output, told_if_unwritable
 
 EXAMPLE = """examples:
   specdec-pack --path runs/model.pt --data data-bin -s en -t es --sentencepiece spm.model \\
@@ -99,6 +101,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     options = build_parser().parse_args(argv)
     _check_subwords(options)
+    check_output(options.output, folder=True)
     path = os.path.join(options.output, NAME)
     if os.path.lexists(path):
         raise PluginError(f"{path} exists already. Remove it, or name another folder.")
@@ -144,16 +147,14 @@ class Packed:
         self._made: List[str] = []
         self._new = not os.path.exists(folder)
         self.bytes = 0
-        try:
+        with told_if_unwritable(folder):
             os.makedirs(folder, exist_ok=True)
-        except FileExistsError:
-            raise PluginError(f"--output {folder} is a file. Name a folder.") from None
 
     def add(self, path: str) -> str:
         """Bring a file into the folder, and give its name there.
 
         Raises:
-            PluginError: it is missing, or the folder has another of this name.
+            PluginError: it is missing, or the folder has another of this name, or has no room.
         """
         if not os.path.isfile(path):
             raise PluginError(f"File not found: {path}. Check the path.")
@@ -168,10 +169,11 @@ class Packed:
                 "or name another folder."
             )
         self._made.append(target)
-        if self._link:
-            os.symlink(os.path.abspath(path), target)
-        else:
-            shutil.copyfile(path, target)
+        with told_if_unwritable(target):
+            if self._link:
+                os.symlink(os.path.abspath(path), target)
+            else:
+                shutil.copyfile(path, target)
         return name
 
     def add_all(self, paths: Iterable[str]) -> List[str]:
@@ -179,12 +181,13 @@ class Packed:
         return [self.add(path) for path in paths]
 
     def undo(self) -> None:
-        """Remove what was brought."""
+        """Remove what was brought, and then the folder if it was made and nothing else is in it."""
         for path in self._made:
             if os.path.lexists(path):
                 os.remove(path)
         if self._new:
-            os.rmdir(self._folder)
+            with contextlib.suppress(OSError):
+                os.rmdir(self._folder)
 
 
 def folder_of(options: Namespace, packed: Packed) -> Folder:

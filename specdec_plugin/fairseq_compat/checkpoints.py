@@ -38,6 +38,7 @@ from fairseq.distributed import utils as distributed_utils
 from hydra.errors import HydraException
 
 from ..errors import PluginError
+from ..outputs import told_if_unwritable, written_whole
 from .hub import keep_task_overrides
 from .mapping import mapped_models, serves_plugin
 
@@ -106,13 +107,15 @@ def _check_weights(path: str, weights: Any) -> None:
 
 
 def save_whole(state: Dict[str, Any], path: str) -> None:
-    """Write a file that appears under its name only when it is whole."""
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with open(path + ".tmp", "wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())  # or else the name could survive a loss of power, and the rest not
-    os.replace(path + ".tmp", path)
+    """Write a file that appears under its name only when it is whole; its folder is made.
+
+    Raises:
+        PluginError: it cannot be written.
+    """
+    with told_if_unwritable(path):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        with written_whole(path) as unfinished, open(unfinished, "wb") as file:
+            torch.save(state, file)
 
 
 def _check_options(path: str, state: Dict[str, Any]) -> None:

@@ -6,11 +6,12 @@ meanwhile leaves half a file, and training could not be resumed.
 """
 
 import functools
-import os
 import shutil
 from typing import Any
 
 from fairseq.file_io import PathManager
+
+from ..outputs import written_whole
 
 
 def install_whole_copies() -> None:
@@ -23,10 +24,8 @@ def install_whole_copies() -> None:
     def copy_whole(src_path: str, dst_path: str, overwrite: bool = False) -> Any:
         if "://" in dst_path:  # of a storage that fairseq knows by its package iopath
             return copy(src_path, dst_path, overwrite)
-        shutil.copyfile(src_path, f"{dst_path}.tmp")
-        with open(f"{dst_path}.tmp", "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(f"{dst_path}.tmp", dst_path)
+        with written_whole(dst_path) as unfinished:
+            shutil.copyfile(src_path, unfinished)
         return dst_path
 
     PathManager.copy = staticmethod(copy_whole)

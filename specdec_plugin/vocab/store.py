@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import PluginError
+from ..outputs import told_if_unwritable
 
 #: States that are handed out at once.
 CHUNK = 16384
@@ -32,11 +33,12 @@ class StateStore:
         batches: the batches that they came from.
 
     Raises:
-        PluginError: the folder was begun with another identity.
+        PluginError: the folder was begun with another identity, or cannot be made.
     """
 
     def __init__(self, folder: str, identity: Dict[str, Any], dim: int, top_k: int) -> None:
-        os.makedirs(folder, exist_ok=True)
+        with told_if_unwritable(folder):
+            os.makedirs(folder, exist_ok=True)
         self._folder = folder
         self._identity = {**identity, "dim": dim, "top_k": top_k}
         self.dim, self.top_k = dim, top_k

@@ -185,7 +185,7 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), textfiles.atomic_writer(str(path)) as handle:
         handle.write("new\n")
         raise KeyboardInterrupt
-    assert read(path) == ["old"]
+    assert read(path) == ["old"] and [*tmp_path.iterdir()] == [path]
 
 
 @pytest.mark.parametrize("module", [textfiles, shardfile, filter_pairs])

@@ -6,6 +6,7 @@ import shutil
 import pytest
 from fairseq.file_io import PathManager
 
+from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import save_whole
 from specdec_plugin.fairseq_compat.saving import install_whole_copies
 
@@ -30,6 +31,7 @@ def test_a_copy_that_ends_early_leaves_what_was_there(tmp_path, monkeypatch, err
     with pytest.raises(type(error)):
         PathManager.copy(str(tmp_path / "new"), str(tmp_path / "last"), overwrite=True)
     assert (tmp_path / "last").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["last", "new"]
 
 
 def test_installed_once():
@@ -47,6 +49,6 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left")
 
     monkeypatch.setattr("os.fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(PluginError, match=r"file\.pt cannot be written \(No space left\)"):
         save_whole({"a": 2}, str(path))
-    assert path.read_bytes() == before
+    assert path.read_bytes() == before and [*tmp_path.iterdir()] == [path]

@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterator, Optional, Sequence
 
 from ...errors import PluginError
 from ...fairseq_compat.checkpoints import save_whole
+from ...outputs import check_output, told_if_unwritable
 from .symbols import SUBWORDS, Symbols, has_target_vocabulary, read_json, read_symbols
 from .weights import Checkpoint, convert, read_kind, read_tensors, start_id, table_size
 
@@ -39,9 +40,8 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     options = build_parser().parse_args(argv)
-    if os.path.exists(options.output) and (
-        not os.path.isdir(options.output) or os.listdir(options.output)
-    ):
+    check_output(options.output, folder=True)
+    if os.path.exists(options.output) and os.listdir(options.output):
         raise PluginError(f"--output {options.output} is not an empty folder. Name a new one.")
     if options.source_lang == options.target_lang:
         raise PluginError(f"-s and -t are both {options.source_lang}: give each its own name.")
@@ -86,7 +86,8 @@ def _explained(folder: str) -> Iterator[None]:
 
 def write(folder: str, output: str, checkpoint: Checkpoint, languages: Dict[str, Symbols]) -> None:
     """Write a checkpoint, a dictionary for each language, and copies of subword models."""
-    os.makedirs(output, exist_ok=True)
+    with told_if_unwritable(output):
+        os.makedirs(output, exist_ok=True)
     for language, symbols in languages.items():
         symbols.dictionary.save(os.path.join(output, f"dict.{language}.txt"))
     for name in SUBWORDS:

@@ -14,6 +14,7 @@ from ...fairseq_compat.interrupts import end_in_a_line
 from ...fairseq_compat.options import flag_of, task_options
 from ...fairseq_compat.tasks import given_task_options, set_up_task
 from ...fairseq_compat.user_dir import import_user_dir
+from ...outputs import check_output, told_if_unwritable
 from ...textfiles import read_lines
 from ..records import code_state, file_state
 from .command_line import build_parser, check_options, method_names, tokenizer_of
@@ -36,6 +37,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     import_user_dir(argv)
     options = build_parser().parse_args(argv)
     check_options(options)
+    if options.output is not None:
+        check_output(options.output, folder=True)
     names = method_names(options)
     torch.set_num_threads(options.threads[0])
     seed_everything(options.seed)
@@ -140,7 +143,8 @@ def open_journal(
     """Where batches finished under these conditions are stored; None without ``--output``."""
     if options.output is None:
         return None
-    os.makedirs(options.output, exist_ok=True)
+    with told_if_unwritable(options.output):
+        os.makedirs(options.output, exist_ok=True)
     known = {flag_of(name): value for name, value in vars(options).items()}
     for name in ("--output", "--resume", "--edit-ratio", "--examples"):  # no time depends on them
         del known[name]

@@ -8,6 +8,7 @@ from ...fairseq_compat.collector import freeze_imports
 from ...fairseq_compat.interrupts import end_in_a_line
 from ...fairseq_compat.tasks import given_task_options
 from ...fairseq_compat.user_dir import import_user_dir
+from ...outputs import check_output
 from ..bench.report import table
 from .command_line import build_parser, check_options, method_names
 from .explain import is_tie, told
@@ -25,6 +26,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     options = build_parser().parse_args(argv)
     names = method_names(options)
     check_options(options, names)
+    check_output(options.output, folder=True)
     session = load_session(
         options.path,
         options.data,

@@ -9,7 +9,7 @@ import fairseq
 import torch
 
 from ...api import Session, Translator
-from ...errors import PluginError
+from ...outputs import told_if_unwritable
 from ...progress import Progress
 from ..records import Records, code_state, file_state
 from .explain import Explainer
@@ -65,10 +65,8 @@ class Folder:
             **{path: file_state(path) for path in options.path.split(os.pathsep)},
         }
         self._code = code_state(options.user_dir)
-        try:
+        with told_if_unwritable(self._folder):
             os.makedirs(self._folder, exist_ok=True)
-        except FileExistsError:
-            raise PluginError(f"--output {self._folder} is a file. Name a folder.") from None
 
     def records(self, program: Program, shard: int) -> Records:
         """The file of a program and a shard; PluginError if it depends on something else."""

@@ -5,8 +5,8 @@ import os
 from typing import Any, List, Optional, Sequence
 
 from ...api import Session, Translator, load_session
-from ...errors import PluginError
 from ...fairseq_compat.tasks import given_task_options
+from ...outputs import check_output, told_if_unwritable
 from ...progress import Progress
 from . import record, speculation
 from .chart import Chart, Reader, jacobi_chart, speculation_chart
@@ -21,6 +21,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     options = build_parser().parse_args(argv)
     check_options(options)
+    check_output(options.output, folder=True)
     flags = decoding_flags(options)
     session = load_session(
         options.path,
@@ -33,10 +34,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     )
     sentences = read_sentences(session, options)
     translator = build(session, options, flags)
-    try:
+    with told_if_unwritable(options.output):
         os.makedirs(options.output, exist_ok=True)
-    except FileExistsError:
-        raise PluginError(f"--output {options.output} is a file. Name a folder.") from None
     generator = translator.generator
     reader = Reader(
         session.task.source_dictionary,

@@ -1,0 +1,67 @@
+"""Files and folders that programs write: checked before the work, and whole or absent after it."""
+
+import contextlib
+import errno
+import os
+from typing import Iterator
+
+from .errors import PluginError
+
+
+@contextlib.contextmanager
+def written_whole(path: str) -> Iterator[str]:
+    """Let a file appear under its name only when it is whole.
+
+    After an error or a kill, what stood at ``path`` before still does.
+
+    Yields:
+        the name under which to write it, ``path.tmp``. After an error that file is removed.
+    """
+    unfinished = path + ".tmp"
+    try:
+        yield unfinished
+        with open(unfinished, "rb") as file:
+            # Or else the name could survive a loss of power, and the rest not.
+            os.fsync(file.fileno())
+        os.replace(unfinished, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.remove(unfinished)
+        raise
+
+
+@contextlib.contextmanager
+def told_if_unwritable(path: str) -> Iterator[None]:
+    """Turn the system's errors while ``path`` is written into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise _unwritable(path, error.strerror or str(error)) from error
+
+
+def check_output(path: str, folder: bool = False, option: str = "--output") -> None:
+    """Refuse what could not be written, before anything is computed for it. Nothing is made.
+
+    Args:
+        path: what will be written; missing folders above it will be made.
+        folder: whether it is a folder.
+        option: that names it.
+
+    Raises:
+        PluginError: it is of the other kind, is below a file, or may not be written.
+    """
+    if os.path.isdir(path) and not folder:
+        raise PluginError(f"{option} {path} is a folder. Name a file.")
+    if os.path.exists(path) and folder and not os.path.isdir(path):
+        raise PluginError(f"{option} {path} is a file. Name a folder.")
+    above = os.path.abspath(path if folder else os.path.dirname(path) or ".")
+    while not os.path.exists(above):
+        above = os.path.dirname(above)
+    if not os.path.isdir(above):
+        raise _unwritable(f"{option} {path}", os.strerror(errno.ENOTDIR))
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise _unwritable(f"{option} {path}", os.strerror(errno.EACCES))
+
+
+def _unwritable(what: str, reason: str) -> PluginError:
+    return PluginError(f"{what} cannot be written ({reason}). Choose another place.")

@@ -1,0 +1,64 @@
+"""Files that programs write are whole or absent; a sentence tells what cannot be written."""
+
+import os
+import sys
+
+import pytest
+
+from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.checkpoints import save_whole
+from specdec_plugin.outputs import check_output, written_whole
+
+
+@pytest.mark.parametrize("error", [OSError("full"), KeyboardInterrupt()])
+def test_an_error_leaves_what_was_there(tmp_path, error):
+    path = tmp_path / "file"
+    path.write_text("old")
+    with pytest.raises(type(error)), written_whole(str(path)) as unfinished:
+        with open(unfinished, "w") as file:
+            file.write("ne")
+        raise error
+    assert path.read_text() == "old" and os.listdir(tmp_path) == ["file"]
+    with written_whole(str(path)) as unfinished, open(unfinished, "w") as file:
+        file.write("new")
+    assert path.read_text() == "new" and os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("name", ["folder", "file/x"])
+def test_a_checkpoint_that_cannot_be_written(tmp_path, name):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    with pytest.raises(PluginError, match=f"{name} cannot be written"):
+        save_whole({}, str(tmp_path / name))
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+
+
+def test_outputs_that_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    for good, folder in (("file", False), ("new", False), ("a/b/new", False), ("folder", True),
+                         ("folder/a/b", True)):  # fmt: skip
+        check_output(good, folder)
+    for bad, folder, words in (
+        ("folder", False, "--output folder is a folder. Name a file."),
+        ("file", True, "--output file is a file. Name a folder."),
+        ("file/a/b", True, "--output file/a/b cannot be written (Not a directory). Choose another"),
+        ("file/a", False, "--output file/a cannot be written (Not a directory). Choose another"),
+    ):
+        with pytest.raises(PluginError) as caught:
+            check_output(bad, folder)
+        assert str(caught.value).startswith(words)
+    assert sorted(os.listdir(tmp_path)) == ["file", "folder"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc, where nothing can be made")
+def test_a_place_where_nothing_can_be_made():
+    with pytest.raises(PluginError, match=r"^/proc/none/x cannot be written"):
+        save_whole({}, "/proc/none/x")
+
+
+def test_a_place_without_permission(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
+    with pytest.raises(PluginError, match=r"cannot be written \(Permission denied\)"):
+        check_output(str(tmp_path / "x"), option="--states-dir")
