@@ -1,5 +1,10 @@
 """The one exception that a user is meant to read."""
 
+from contextvars import ContextVar
+
+#: Whether a command line runs, whose messages name options as they are typed.
+FLAGS_ARE_TYPED: ContextVar[bool] = ContextVar("FLAGS_ARE_TYPED", default=False)
+
 
 class PluginError(SystemExit, ValueError):
     """A mistake that the user can mend, told in one sentence: the cause, then the cure.

@@ -14,6 +14,7 @@ import torch
 
 from ..errors import PluginError
 from ..fairseq_compat.checkpoints import load_weights, save_whole
+from ..fairseq_compat.interrupts import console_program
 from ..outputs import check_output
 from ..progress import Progress
 
@@ -179,6 +180,7 @@ def without_folders(options: Any) -> Any:
     return options
 
 
+@console_program
 def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
     args = get_parser().parse_args(argv)

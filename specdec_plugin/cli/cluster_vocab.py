@@ -16,6 +16,7 @@ from torch import Tensor
 from .. import api
 from ..checksum import checksum
 from ..errors import PluginError
+from ..fairseq_compat.interrupts import console_program
 from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
 from ..outputs import check_output
 from ..progress import Progress
@@ -137,6 +138,7 @@ class RecordingSession(api.Session):
         return iter(iterator.next_epoch_itr(shuffle=shuffle))
 
 
+@console_program
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     own, rest = get_parser().parse_known_args(argv)

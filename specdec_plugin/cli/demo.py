@@ -12,6 +12,7 @@ import torch
 from ..api import Session, Translator, load_session
 from ..engine.threads import measured_threads
 from ..errors import PluginError
+from ..fairseq_compat.interrupts import console_program
 from ..methods.options import DRAFTER_DTYPES
 from ..progress import Progress
 from ..textfiles import read_lines
@@ -77,6 +78,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+@console_program
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     options = build_parser().parse_args(argv)

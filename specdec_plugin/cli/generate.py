@@ -10,6 +10,7 @@ from fairseq.dataclass import FairseqDataclass
 from fairseq.dataclass.utils import gen_parser_from_dataclass
 from fairseq_cli import generate
 
+from ..fairseq_compat.interrupts import console_program
 from ..fairseq_compat.options import flag_of
 from ..fairseq_compat.user_dir import FOLDER, import_user_dir
 from ..methods.options import option
@@ -83,6 +84,7 @@ def _help_of(declared: "Field[Any]") -> str:
     return text if not default or "default" in text.lower() else f"{text} (default: {default})"
 
 
+@console_program
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     argv = sys.argv[1:] if argv is None else argv

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..errors import PluginError
 from ..fairseq_compat.checkpoints import save_whole
+from ..fairseq_compat.interrupts import console_program
 from ..fairseq_compat.options import flag_of
 from ..fairseq_compat.pairing import load_model
 from ..fairseq_compat.tasks import add_task_options, given_task_options, set_up_task
@@ -51,6 +52,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+@console_program
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     options = build_parser().parse_args(argv)

@@ -12,6 +12,7 @@ from fairseq import utils
 
 from ..api import open_folder
 from ..errors import PluginError
+from ..fairseq_compat.interrupts import console_program
 from ..fairseq_compat.tasks import add_task_options, given_task_options
 from ..folder import NAME, Folder
 from ..methods.checks import typed
@@ -97,6 +98,7 @@ def _name(text: str) -> Any:
 _option.__name__ = _name.__name__ = "NAME=VALUE"
 
 
+@console_program
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     options = build_parser().parse_args(argv)

@@ -25,6 +25,8 @@ _SWITCHES = {
     "lang_tok_replacing_bos_eos": "multilingual: these symbols replace those of begin and end",
     "prepend_bos": "mBART: sentences begin with <s>",
 }
+#: All of them, by name.
+TASK_OPTIONS = ("source_lang", "target_lang", *_VALUES, *_SWITCHES)
 
 
 def add_task_options(parser: Any) -> None:
@@ -42,8 +44,7 @@ def add_task_options(parser: Any) -> None:
 
 def given_task_options(options: Any) -> Dict[str, Any]:
     """Those of :func:`add_task_options` that were given, but for the task's name."""
-    names = ("source_lang", "target_lang", *_VALUES, *_SWITCHES)
-    values = {name: getattr(options, name) for name in names}
+    values = {name: getattr(options, name) for name in TASK_OPTIONS}
     return {name: value for name, value in values.items() if value}
 
 

@@ -7,6 +7,7 @@ from typing import Optional, Sequence
 
 from ..api import open_folder
 from ..errors import PluginError
+from ..fairseq_compat.interrupts import console_program
 from ..folder import read_folder
 from .command_line import build_parser, check_folder, default_decoders, limits_of
 
@@ -14,6 +15,7 @@ from .command_line import build_parser, check_folder, default_decoders, limits_o
 BACKLOG = 2048
 
 
+@console_program
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     options = build_parser().parse_args(argv)

@@ -1,4 +1,4 @@
-"""Ctrl-C in fairseq-generate: one line, status 130, and no half line in the output."""
+"""Ctrl-C: one line, status 130, no half line in the output. A reader that has gone: nothing."""
 
 import os
 import shutil
@@ -79,3 +79,63 @@ def _wait_for(path: Path, words, running):
     while words not in path.read_text("utf-8"):
         assert running.poll() is None
         time.sleep(0.05)
+
+
+#: A program that prints, and then may end otherwise.
+PRINTING = """\
+import sys
+from specdec_plugin.fairseq_compat.interrupts import console_program
+
+@console_program
+def main(argv):
+    sys.stdin.read()  # until nobody reads the output any more
+    for number in range({lines}):
+        print(number)
+    {end}
+
+main()
+"""
+
+
+def unread(command, input=b""):
+    """A program whose output nobody reads: its status, and what it told."""
+    with subprocess.Popen(
+        command,
+        env={**ENVIRONMENT, "PYTHONUNBUFFERED": ""},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as running:
+        running.stdout.close()
+        running.stdout = None
+        _, told = running.communicate(input, timeout=240)
+    return running.returncode, told.decode()
+
+
+@pytest.mark.parametrize(
+    "lines, end, status, told",
+    [
+        (100_000, "", 141, ""),
+        (1, "", 0, ""),  # all of it is in a buffer until the program ends
+        (0, "raise BrokenPipeError('another pipe')", 141, ""),
+        (1, "raise SystemExit('A sentence.')", 1, "A sentence.\n"),
+    ],
+)
+def test_a_reader_that_has_gone(lines, end, status, told):
+    found = unread([sys.executable, "-c", PRINTING.format(lines=lines, end=end)])
+    assert found[0] == status and found[1].endswith(told)
+    assert TRACEBACK not in found[1] and "BrokenPipeError" not in found[1]
+
+
+def test_another_pipe_that_is_broken():
+    program = PRINTING.format(lines=1, end="raise BrokenPipeError('another pipe')")
+    found = run_cli(["python", "-c", program], check=False)
+    assert found.returncode == 1 and "BrokenPipeError: another pipe" in found.stderr
+
+
+def test_fairseqs_programs_without_a_reader(corpus, tiny_verifier):
+    program, *args = generate_args(corpus.data_dir, tiny_verifier)
+    found = shutil.which("fairseq-interactive", path=os.path.dirname(sys.executable))
+    text = "\n".join(corpus.lines("train", "en"))
+    status, told = unread([found, *args], text.encode())
+    assert status == 141 and TRACEBACK not in told and "BrokenPipeError" not in told

@@ -8,6 +8,7 @@ from typing import Any, Dict, Iterator, Optional, Sequence
 
 from ...errors import PluginError
 from ...fairseq_compat.checkpoints import save_whole
+from ...fairseq_compat.interrupts import console_program
 from ...outputs import check_output, told_if_unwritable
 from .symbols import SUBWORDS, Symbols, has_target_vocabulary, read_json, read_symbols
 from .weights import Checkpoint, convert, read_kind, read_tensors, start_id, table_size
@@ -37,6 +38,7 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+@console_program
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     options = build_parser().parse_args(argv)

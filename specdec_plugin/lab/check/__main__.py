@@ -5,7 +5,7 @@ from typing import List, Optional, Sequence
 
 from ...api import load_session
 from ...fairseq_compat.collector import freeze_imports
-from ...fairseq_compat.interrupts import end_in_a_line
+from ...fairseq_compat.interrupts import console_program
 from ...fairseq_compat.tasks import given_task_options
 from ...fairseq_compat.user_dir import import_user_dir
 from ...outputs import check_output
@@ -17,9 +17,9 @@ from .text import read_text
 from .work import Outcome, check
 
 
+@console_program
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program; the exit status is 1 where a difference is no tie."""
-    end_in_a_line()
     freeze_imports()
     argv = sys.argv[1:] if argv is None else argv
     import_user_dir(argv)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from ...errors import PluginError
+from ...fairseq_compat.interrupts import console_program
 from ...progress import Progress
 from ...textfiles import read_lines
 from .annotators import EditCounts
@@ -288,6 +289,7 @@ def as_json(estimates: Dict[str, Estimate], options: argparse.Namespace, sentenc
     return json.dumps(found, indent=2)
 
 
+@console_program
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     options = build_parser().parse_args(argv)

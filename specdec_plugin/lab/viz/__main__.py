@@ -5,6 +5,7 @@ import os
 from typing import Any, List, Optional, Sequence
 
 from ...api import Session, Translator, load_session
+from ...fairseq_compat.interrupts import console_program
 from ...fairseq_compat.tasks import given_task_options
 from ...outputs import check_output, told_if_unwritable
 from ...progress import Progress
@@ -17,6 +18,7 @@ from .page import page
 from .sentences import Sentence, read_sentences
 
 
+@console_program
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     options = build_parser().parse_args(argv)
