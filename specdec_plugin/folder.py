@@ -137,16 +137,28 @@ def read_folder(path: str) -> Folder:
     """Read the ``specdec.json`` of a folder.
 
     Raises:
-        PluginError: it is missing or damaged, or names files that are missing.
+        PluginError: it is missing, cannot be read or is damaged, or names files that are missing.
     """
     name = os.path.join(path, NAME)
     try:
         with open(name, encoding="utf-8") as file:
             content = json.load(file)
     except FileNotFoundError:
+        if not os.path.exists(path):
+            raise PluginError(f"There is no folder {path}. Check the path.") from None
         raise PluginError(
-            f"The folder {path} has no {NAME}. Write it with specdec-pack, or name a checkpoint."
+            f"The folder {path} has no {NAME}. Write it with specdec-pack, or load its checkpoint "
+            "from Python."
         ) from None
+    except NotADirectoryError:
+        raise PluginError(
+            f"{path} is a file. Name a folder with a {NAME}, which specdec-pack writes."
+        ) from None
+    except OSError as error:
+        raise PluginError(
+            f"{name} cannot be read ({error.strerror}). Check the permissions of the file and its "
+            "folder."
+        ) from error
     except ValueError as error:
         raise PluginError(f"{name} is not JSON ({error}). Write it with specdec-pack.") from error
     folder = _folder(path, name, content)
@@ -206,9 +218,12 @@ def _check_parts(name: str, content: Mapping[str, Any]) -> None:
         raise _damaged(name, "languages", "needs source, target and names")
     if not {*content.get("clusters", {})} <= {*CLUSTERS}:
         raise _damaged(name, "clusters", f"has other keys than {' and '.join(CLUSTERS)}")
+    if not isinstance(content.get("options", {}).get("drafter_path"), (str, type(None))):
+        raise _damaged(name, "options", "has a drafter_path that is not a text")
     if subwords is not None and (
         not {*subwords} <= {*_SUBWORDS}
-        or subwords.get("kind") not in FILES_OF
+        or not isinstance(subwords.get("kind"), str)
+        or subwords["kind"] not in FILES_OF
         or isinstance(subwords.get("file"), str) != FILES_OF[subwords["kind"]]
     ):
         raise _damaged(

@@ -10,6 +10,7 @@ import torch
 import specdec_plugin
 from specdec_plugin.api.session import _is_long, _moved, _without_notes
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.interrupts import console_program
 from tests.support.command_lines import generate_args, hypotheses, run_cli
 
 LANGUAGES = {"source_lang": "en", "target_lang": "es"}
@@ -168,7 +169,14 @@ def test_a_long_line_is_cut_with_a_warning(session, caplog):
         ({"decoding": "specdec", "drafter_dtype": "int2"}, "drafter_dtype='int2': choose"),
         ({"bloc_size": 3}, "no option bloc_size"),
         ({"prefix_size": 3}, "no option prefix_size"),
-        ({"top_beta": 3}, "--top-beta 3 would have no effect"),
+        ({"top_beta": 3}, "top_beta 3 would have no effect with decoding greedy: leave it out"),
+        ({"approximate_scores": True}, "approximate_scores would have no effect"),
+        ({"block_size": 0.5, "decoding": "specdec"}, "block_size=0.5: give a whole number"),
+        ({"keep_packed_weights": 1}, "keep_packed_weights=1: give True or False"),
+        ({"beam": "5", "decoding": "beam"}, "beam='5': give a whole number"),
+        ({"beam": True, "decoding": "beam"}, "beam=True: give a whole number"),
+        ({"max_len_b": None}, "max_len_b=None: give a whole number"),
+        ({"lenpen": "1"}, "lenpen='1': give a number"),
         ({"beam": 5}, "beam"),
         ({"decoding": "nat"}, "drafter"),
     ],
@@ -183,8 +191,13 @@ def test_files_and_lines_that_are_refused(session, corpus, tiny_verifier, tmp_pa
     def load(path=tiny_verifier, data=corpus.data_dir, languages=LANGUAGES, **more):
         specdec_plugin.load_session(path, data, **languages, **more)
 
-    with pytest.raises(PluginError, match=r"none\.pt"):
-        load(path=str(tmp_path / "none.pt"))
+    for path in ("none", str(tmp_path / "none.pt"), f"{tiny_verifier}:none.pt"):
+        with pytest.raises(
+            PluginError, match=r"^There is no folder or checkpoint .*none[.pt]*\. C"
+        ):
+            load(path=path, data=None, languages={})
+    with pytest.raises(PluginError, match=r"Give source_lang and target_lang"):
+        load(data=str(tmp_path), languages={})
     with pytest.raises(PluginError, match=r"dict\.de\.txt.* Name a folder"):
         load(languages={"source_lang": "de", "target_lang": "es"})
     with pytest.raises(PluginError, match=r"none\.model is not a file"):
@@ -195,6 +208,9 @@ def test_files_and_lines_that_are_refused(session, corpus, tiny_verifier, tmp_pa
         session.split("nowhere")
     with pytest.raises(PluginError, match="needs a subword model"):
         session.translator().translate(["one"])
+    for lines in ([1, 2], [b"one"]):
+        with pytest.raises(PluginError, match="is no line of text"):
+            session.translator().translate_pieces(lines)
     with pytest.raises(PluginError, match="Give a list of lines"):
         session.translator().translate_pieces("one")
     with pytest.raises(PluginError, match="batch_size 0"):
@@ -219,3 +235,45 @@ def test_what_a_generator_reads_moves_in_few_copies(inputs):
     torch.testing.assert_close(found, inputs)
     storages = {each.untyped_storage().data_ptr() for each in found.values() if _is_long(each)}
     assert len(storages) <= 1
+
+
+@pytest.mark.parametrize(
+    "device, words",
+    [
+        ("foo", "There is no device foo. Give cpu, cuda"),
+        ("cuda:77", "The device cuda:77 cannot be"),
+    ],
+)
+def test_devices_that_are_refused(corpus, tiny_verifier, device, words):
+    for path in (tiny_verifier, "none.pt"):  # before anything is loaded
+        with pytest.raises(PluginError, match=words) as caught:
+            specdec_plugin.load(path, corpus.data_dir, **LANGUAGES, device=device)
+        assert str(caught.value).endswith(".")
+
+
+def test_messages_name_options_as_they_were_given(session):
+    """Those of a command line are flags; see :mod:`tests.cli.test_refused_places` for these."""
+    with pytest.raises(PluginError) as caught:
+        session.translator(min_len=300).translate_pieces(["one"])
+    assert str(caught.value) == (
+        "min_len 300 is more than the length limit 200. Lower it, or raise max_len_a or max_len_b."
+    )
+    assert caught.value.code == caught.value.args[0] == str(caught.value)
+
+    @console_program
+    def main(argv):
+        session.translator(top_beta=3)
+
+    with pytest.raises(PluginError, match=r"^--top-beta 3 .* with --decoding greedy"):
+        main()
+    with pytest.raises(PluginError, match=r"^top_beta 3 .* with decoding greedy"):
+        session.translator(top_beta=3)
+
+
+def test_flags_of_programs_are_named_as_they_are(session, monkeypatch):
+    def refuse(*told):
+        raise PluginError("Write it with specdec-pack --subword-nmt, or give --max-len-b 3.")
+
+    monkeypatch.setattr(session, "_build", refuse)
+    with pytest.raises(PluginError, match="specdec-pack --subword-nmt, or give max_len_b 3"):
+        session.translator()

@@ -170,6 +170,31 @@ def test_a_stream_shows_its_progress(translator, capsys):
         next(translator.translate_iter("one"))
     with pytest.raises(PluginError, match="batch_size 0"):
         next(translator.translate_iter(["one"], batch_size=0))
+    with pytest.raises(PluginError, match="ahead -1: give 0 or more"):
+        next(translator.translate_iter(["one"], ahead=-1))
+    with pytest.raises(PluginError, match=r"b'one\\n' is no line of text\. .*decode bytes"):
+        next(translator.translate_iter([b"one\n"]))
+
+
+@pytest.mark.parametrize(
+    "lines, words",
+    [([1, 2], "^1 is no line of text"), (["one", None], "^None is no line of text"),
+     (["bad \udcff"], r"'bad \\udcff' has half of a surrogate pair")],
+)  # fmt: skip
+def test_what_is_no_text(translator, lines, words):
+    for call in (translator.translate, lambda lines: list(translator.translate_iter(lines))):
+        with pytest.raises(PluginError, match=words):
+            call(lines)
+
+
+def test_an_option_of_another_type_in_a_folder(packed, tmp_path):
+    for path in packed.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    content = json.loads((packed / "specdec.json").read_text("utf-8"))
+    (tmp_path / "specdec.json").unlink()
+    (tmp_path / "specdec.json").write_text(json.dumps({**content, "options": {"max_len_b": "9"}}))
+    with pytest.raises(PluginError, match="max_len_b='9': give a whole number"):
+        specdec_plugin.load(str(tmp_path))
 
 
 def test_threads_share_a_translator(session, translator, corpus):

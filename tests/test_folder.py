@@ -67,6 +67,16 @@ def test_who_gets_which_files(write):
 def test_a_folder_without_one(tmp_path):
     with pytest.raises(PluginError, match=r"has no specdec\.json\. Write it with specdec-pack"):
         read_folder(str(tmp_path))
+    with pytest.raises(PluginError, match=r"^There is no folder .*none\. Check the path\.$"):
+        read_folder(str(tmp_path / "none"))
+    (tmp_path / "model.pt").touch()
+    with pytest.raises(
+        PluginError, match=r"model\.pt is a file\. Name a folder with a specdec\.json"
+    ):
+        read_folder(str(tmp_path / "model.pt"))
+    (tmp_path / NAME).mkdir()
+    with pytest.raises(PluginError, match=r"specdec\.json cannot be read \(Is a directory\)"):
+        read_folder(str(tmp_path))
 
 
 @pytest.mark.parametrize(
@@ -86,6 +96,8 @@ def test_a_folder_without_one(tmp_path):
         ({"languages": {"names": {"en": 3}}}, "languages needs source, target and names"),
         ({"subwords": {"kind": "wordpiece"}}, "subwords needs a kind, one of sentencepiece"),
         ({"subwords": {"kind": "sentencepiece"}}, "subwords needs a kind"),
+        ({"subwords": {"kind": ["x"]}}, "subwords needs a kind"),
+        ({"options": {"drafter_path": 5}}, "options has a drafter_path that is not a text"),
         ({"subwords": {"kind": "moses", "file": "x"}}, "subwords needs a kind"),
         ({"model": ["none.pt"]}, r"names none\.pt, and the folder has no such file"),
         ({"model": ["../model.pt"]}, r"names \.\./model\.pt, which is not inside the folder"),

@@ -30,7 +30,7 @@ Several threads may share a session. One batch is decoded at a time, and calls t
 """
 
 from .hypothesis import Hypothesis
-from .loading import load, load_models, load_session, open_folder
+from .loading import check_device, load, load_models, load_session, open_folder
 from .session import FAIRSEQ, SEARCH_OPTIONS, Session, Translator
 
 __all__ = [
@@ -39,6 +39,7 @@ __all__ = [
     "Hypothesis",
     "Session",
     "Translator",
+    "check_device",
     "load",
     "load_models",
     "load_session",

@@ -13,6 +13,7 @@ from ..fairseq_compat.mapping import mapped_models
 from ..fairseq_compat.tasks import TASK, set_up_task
 from ..folder import Folder, read_folder
 from ..subwords import load_sentencepiece, load_subwords
+from .naming import named_as_given
 from .session import DEFAULT, Session, Translator
 
 
@@ -53,6 +54,7 @@ def load(
     return session.translator(decoding, **flags)
 
 
+@named_as_given()
 def load_session(
     path: str,
     data: Optional[str] = None,
@@ -83,8 +85,9 @@ def load_session(
         prefix_size: as for :class:`Session`.
 
     Raises:
-        PluginError: a file is missing or is not what it should be.
+        PluginError: a file or the device is missing, or a file is not what it should be.
     """
+    check_device(device)
     if os.path.isdir(path):
         given = [data, source_lang, target_lang, subwords, task_options]
         if task != TASK or any(each is not None for each in given):
@@ -93,6 +96,9 @@ def load_session(
                 "task: leave them out, or name its checkpoint."
             )
         return open_folder(read_folder(path), device, prefix_size)
+    for each in utils.split_paths(path):
+        if "://" not in each and not os.path.exists(each):
+            raise PluginError(f"There is no folder or checkpoint {each}. Check the path.")
     folder = os.path.dirname(utils.split_paths(path)[0]) or "." if data is None else data
     pieces = None if subwords is None else load_sentencepiece(subwords)
     languages = {"source_lang": source_lang, "target_lang": target_lang}
@@ -100,6 +106,7 @@ def load_session(
     return Session(built, load_models(path, built, device), pieces, prefix_size)
 
 
+@named_as_given()
 def load_models(path: str, task: Any, device: Optional[str] = None) -> List[Any]:
     """Load models for decoding.
 
@@ -108,8 +115,9 @@ def load_models(path: str, task: Any, device: Optional[str] = None) -> List[Any]
         task: fairseq's task, which has the dictionaries.
 
     Raises:
-        PluginError: a file is missing or is not what it should be.
+        PluginError: a file or the device is missing, or a file is not what it should be.
     """
+    check_device(device)
     with mapped_models():
         models, _ = load_model_ensemble(utils.split_paths(path), task=task)
     for model in models:
@@ -120,8 +128,37 @@ def load_models(path: str, task: Any, device: Optional[str] = None) -> List[Any]
     return list(models)
 
 
+def check_device(device: Optional[str]) -> None:
+    """Refuse a device that does not exist, before anything is loaded for it.
+
+    Args:
+        device: such as ``"cuda"``; None: the CPU.
+
+    Raises:
+        PluginError: there is no such device, or not on this machine.
+    """
+    if device is None:
+        return
+    try:
+        found = torch.device(device)
+    except RuntimeError:  # which lists twenty
+        raise PluginError(
+            f"There is no device {device}. Give cpu, cuda, or cuda:1 for the second GPU."
+        ) from None
+    try:
+        torch.empty(0, device=found)
+    except (AssertionError, NotImplementedError, RuntimeError) as error:
+        raise PluginError(
+            f"The device {device} cannot be used: PyTorch {torch.__version__} finds "
+            f"{torch.cuda.device_count():,} GPUs here. Install PyTorch for this machine's GPU, or "
+            "leave the device out."
+        ) from error
+
+
+@named_as_given()
 def open_folder(folder: Folder, device: Optional[str] = None, prefix_size: int = 0) -> Session:
     """Load what a folder's ``specdec.json`` describes; see :func:`load_session`."""
+    check_device(device)
     languages = {"source_lang": folder.source_lang, "target_lang": folder.target_lang}
     task = set_up_task(folder.task, folder.data, {**languages, **folder.task_options})
     described = folder.described_subwords

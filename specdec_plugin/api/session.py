@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+import os
 import threading
 import time
 from argparse import Namespace
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import Field, fields
+from dataclasses import fields
 from itertools import islice
 from typing import (
     Any,
@@ -25,6 +26,7 @@ from typing import (
 
 import torch
 from fairseq import utils
+from fairseq.dataclass.configs import CommonConfig, GenerationConfig
 from torch import Tensor
 
 from ..decoding.generator import ParallelGenerator
@@ -32,11 +34,12 @@ from ..decoding.statistics import Statistics
 from ..errors import PluginError
 from ..fairseq_compat.options import task_options, with_own_options
 from ..folder import Folder
-from ..methods.options import choices_of
+from ..methods.options import check_value
 from ..methods.registry import Method, decoding_config, method_of, suited
 from ..progress import Progress
 from ..subwords import Subwords
 from .hypothesis import Hypothesis
+from .naming import named_as_given
 
 #: fairseq's options that a search reads.
 SEARCH_OPTIONS = (
@@ -45,6 +48,11 @@ SEARCH_OPTIONS = (
     "diverse_beam_groups", "diverse_beam_strength", "diversity_rate", "retain_iter_history",
     "seed",
 )  # fmt: skip
+#: Those whose types fairseq declares; ``seed`` is of another class.
+_SEARCHED = {
+    item.name: item for item in (*fields(GenerationConfig), *fields(CommonConfig))
+    if item.name in SEARCH_OPTIONS
+}  # fmt: skip
 #: ``decoding`` where none is given: that of the folder; without a folder, ``greedy``.
 DEFAULT = "default"
 #: What ``method`` calls fairseq's own search.
@@ -90,6 +98,7 @@ class Session:
         """The device of the models."""
         return next(self.models[0].parameters()).device
 
+    @named_as_given()
     def translator(self, decoding: Optional[str] = DEFAULT, **flags: Any) -> "Translator":
         """Build a translator that shares the session's models.
 
@@ -121,8 +130,10 @@ class Session:
         searching = {name: value for name, value in flags.items() if name not in known}
         for name, value in {"decoding": decoding, **flags}.items():
             if name in known:
-                _check_choice(known[name], value)
+                check_value(known[name], value)
                 setattr(options, name, value)
+            elif name in _SEARCHED:
+                check_value(_SEARCHED[name], value)
         unknown = {*searching} - {*SEARCH_OPTIONS}
         if unknown:
             raise PluginError(
@@ -143,6 +154,8 @@ class Session:
             first: lines before them, which warnings count.
         """
         _check_lines(lines)
+        for line in lines:
+            _check_type(line, str, os.PathLike)
         tokens, lengths = self.task.get_interactive_tokens_and_lengths(lines, str)
         dataset = self.task.build_dataset_for_inference(tokens, lengths)
         dataset.lines_before = first  # of this call, where the task counts those of all calls
@@ -211,9 +224,11 @@ class Session:
         """Raw lines as subword pieces with spaces between them.
 
         Raises:
-            PluginError: the session has no subword model.
+            PluginError: the session has no subword model, or a line is no text.
         """
         _check_lines(lines)
+        for line in lines:
+            _check_text(line)
         if self.subwords is None:
             raise PluginError(
                 "Raw text needs a subword model: give subwords='spm.model' when loading, or "
@@ -252,6 +267,7 @@ class Session:
         tokens, score = found["tokens"].to("cpu", copy=True), float(found["score"])
         return Hypothesis(tokens, score, scores, found.get("steps"), pieces, text)
 
+    @named_as_given()
     def decode(
         self, generator: Any, batch: Any, prefix: Optional[Tensor] = None
     ) -> List[List[Dict[str, Any]]]:
@@ -398,9 +414,11 @@ class Translator:
         """
         _check_lines(lines)
         _check_counts(batch_size, nbest)
+        if ahead < 0:
+            raise PluginError(f"ahead {ahead}: give 0 or more.")
         size = ahead or AHEAD * batch_size
         total = len(lines) if isinstance(lines, Sized) else None
-        left = (line.removesuffix("\n").removesuffix("\r") for line in lines)
+        left = map(_without_end, lines)
         first = 0
         with Progress(total=total, unit="sentence", disable=not progress) as bar:
             while chunk := list(islice(left, size)):
@@ -540,14 +558,32 @@ def _check_lines(lines: Any) -> None:
         raise PluginError("Give a list of lines, such as ['The file is closed.'], not a text.")
 
 
+def _check_text(line: Any) -> None:
+    """Refuse what is no line of text, and half characters, which no subword model reads."""
+    _check_type(line, str)
+    try:
+        line.encode("utf-8")
+    except UnicodeEncodeError:
+        raise PluginError(
+            f"The line {line[:40]!r} has half of a surrogate pair, as what was not UTF-8 may leave "
+            "behind. Read the text with its own encoding, or with errors='replace'."
+        ) from None
+
+
+def _check_type(line: Any, *types: type) -> None:
+    if not isinstance(line, types):
+        raise PluginError(
+            f"{repr(line)[:60]} is no line of text. Give lines such as 'The file is closed.'; "
+            "decode bytes first."
+        )
+
+
+def _without_end(line: Any) -> str:
+    _check_text(line)
+    return str(line).removesuffix("\n").removesuffix("\r")
+
+
 def _check_counts(batch_size: int, nbest: int) -> None:
     for name, value in (("batch_size", batch_size), ("nbest", nbest)):
         if value < 1:
             raise PluginError(f"{name} {value}: give at least 1.")
-
-
-def _check_choice(option: "Field[Any]", value: Any) -> None:
-    """Refuse a value that the command line would not take."""
-    choices = choices_of(option)
-    if choices and value is not None and str(value) not in choices:
-        raise PluginError(f"{option.name}={value!r}: choose one of {', '.join(choices)}.")

@@ -1,11 +1,14 @@
 """Options that several methods share; an option of one method stands in its own folder."""
 
 import math
+import os
 from dataclasses import Field, dataclass
-from typing import Any, List, NamedTuple, Optional, get_args
+from numbers import Integral, Real
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, get_args
 
 from fairseq.dataclass import ChoiceEnum
 
+from ..errors import PluginError
 from ..fairseq_compat.options import option
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -43,6 +46,31 @@ def choices_of(declared: "Field[Any]") -> List[str]:
     """The values of an option that is a choice; else none."""
     members: Any = getattr(kind_of(declared), "__members__", {})
     return [str(each.value) for each in members.values()]
+
+
+#: What Python's values of a type are, and the cure for others.
+_TYPES: Dict[Any, Tuple[Any, str]] = {
+    bool: (bool, "give True or False"),
+    int: (Integral, "give a whole number"),
+    float: (Real, "give a number"),
+    str: ((str, os.PathLike), "give a text"),
+}
+
+
+def check_value(declared: "Field[Any]", value: Any) -> None:
+    """Refuse a value that a command line would not take for an option.
+
+    Raises:
+        PluginError: it is none of the option's choices, or of another type.
+    """
+    if value is None and (declared.default is None or type(None) in get_args(declared.type)):
+        return
+    choices = choices_of(declared)
+    if choices and str(value) not in choices:
+        raise PluginError(f"{declared.name}={value!r}: choose one of {', '.join(choices)}.")
+    types, cure = _TYPES.get(kind_of(declared), (object, ""))
+    if not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
+        raise PluginError(f"{declared.name}={value!r}: {cure}.")
 
 
 @dataclass

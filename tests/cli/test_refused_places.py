@@ -1,4 +1,4 @@
-"""Outputs that cannot be written: each program says so in a sentence, before it loads anything."""
+"""Outputs and devices that are not there: programs say so in a sentence, and load nothing first."""
 
 import pytest
 
@@ -41,3 +41,28 @@ def test_a_folder_of_states_that_cannot_be_made(tmp_path):
     more = ["clusters.pt", "--states-dir", "file/x"]
     found = run_cli(["specdec-cluster-vocab", *arguments.split(), *more], check=False, cwd=tmp_path)
     assert found.stderr.splitlines()[-1].startswith("--states-dir file/x cannot be written (")
+
+
+@pytest.mark.parametrize("program", ["specdec-ddgviz", "specdec-check", "specdec-bench"])
+@pytest.mark.parametrize("device", ["nowhere", "cuda:77"])
+def test_a_device_that_is_not_there(program, device, tmp_path):
+    arguments, _ = PROGRAMS[program]
+    command = [program, *arguments.split(), "out", "--device", device]
+    found = run_cli(command, check=False, cwd=tmp_path)
+    assert found.returncode == 1 and TRACEBACK not in found.stderr
+    assert f"device {device}" in found.stderr.splitlines()[-1]
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_server_without_its_device(packed):
+    found = run_cli(["specdec-serve", packed, "--port", 0, "--device", "cuda:77"], check=False)
+    assert found.returncode == 1 and TRACEBACK not in found.stderr
+    assert found.stderr.splitlines()[-1].startswith("The device cuda:77 cannot be used: PyTorch ")
+
+
+def test_messages_name_flags(corpus, tiny_verifier):
+    args = [corpus.data_dir, *DATA.split()[1:], "--path", tiny_verifier, "--min-len", 300]
+    found = run_cli(["specdec-generate", *args, "--cpu", "--decoding", "greedy"], check=False)
+    assert "--min-len 300 is more than the length limit 200." in found.stderr
+    found = run_cli(["specdec-check", "none", "--path", tiny_verifier], check=False)
+    assert "There is no data folder none." in found.stderr

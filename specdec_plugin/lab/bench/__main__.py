@@ -7,10 +7,10 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 
 import torch
 
-from ...api import Session, load_models
+from ...api import Session, check_device, load_models
 from ...checksum import checksum
 from ...errors import PluginError
-from ...fairseq_compat.interrupts import end_in_a_line
+from ...fairseq_compat.interrupts import console_program
 from ...fairseq_compat.options import flag_of, task_options
 from ...fairseq_compat.tasks import given_task_options, set_up_task
 from ...fairseq_compat.user_dir import import_user_dir
@@ -30,13 +30,14 @@ from .sweeps import Conditions, Direction, conditions, directions
 from .timing import Timing, batches_by_size, run_interleaved, seed_everything
 
 
+@console_program
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
-    end_in_a_line()
     argv = sys.argv[1:] if argv is None else argv
     import_user_dir(argv)
     options = build_parser().parse_args(argv)
     check_options(options)
+    check_device(options.device)
     if options.output is not None:
         check_output(options.output, folder=True)
     names = method_names(options)
