@@ -69,7 +69,8 @@ def check_value(declared: "Field[Any]", value: Any) -> None:
     if choices and str(value) not in choices:
         raise PluginError(f"{declared.name}={value!r}: choose one of {', '.join(choices)}.")
     types, cure = _TYPES.get(kind_of(declared), (object, ""))
-    if not isinstance(value, types) or (isinstance(value, bool) and types is not bool):
+    a_switch = isinstance(value, bool) and types in (Integral, Real)
+    if a_switch or not isinstance(value, types):
         raise PluginError(f"{declared.name}={value!r}: {cure}.")
 
 

@@ -40,6 +40,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
             count = default_decoders(folder, options.device)
         decoders = [Decoder(open_folder(folder, options.device)) for _ in range(count)]
         methods = offered(folder, options.methods)
+        for name in options.methods or []:
+            decoders[0].check(name)
         for decoder in decoders:
             decoder.warm_up(methods[0].name)
         app = Server(decoders, methods, limits, options.batch_size).app()

@@ -15,6 +15,7 @@ from typing import Any, Callable, Deque, Iterator, List, Protocol, Sequence, Uni
 
 import torch
 
+from ..errors import PluginError
 from .refusal import RefusalError
 
 logger = logging.getLogger(__name__)
@@ -180,7 +181,10 @@ class Batcher:
                 for each in batch:
                     self._do([each], decoder)
                 return
-            if not isinstance(error, RefusalError):
+            if isinstance(error, PluginError):
+                logger.warning(error)
+                error = RefusalError(400, str(error))
+            elif not isinstance(error, RefusalError):
                 logger.exception("decoding failed")
                 error = RefusalError(500, FAILED)
             batch[0].future.set_exception(error)

@@ -39,7 +39,11 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--port", type=int, default=5000, help="0: any (default: %(default)s)")
     parser.add_argument("--device", help="for example cuda (default: the CPU)")
     parser.add_argument(
-        "--methods", type=_names, help="that clients may ask for, such as auto,beam (default: all)"
+        "--methods",
+        type=_names,
+        help="that clients may ask for, such as auto,beam; the first is "
+        "taken where they name none, and beam finds their alternatives (default: all, the folder's "
+        "own first)",
     )
     parser.add_argument(
         "--batch-size", type=int, default=32, help="the most sentences that are decoded together "

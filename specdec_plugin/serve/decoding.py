@@ -6,6 +6,7 @@ from ..api import FAIRSEQ, Hypothesis, Session, Translator
 from ..decoding.loop import DecodingLoop
 from ..decoding.state import Draft, Outcome, Rows
 from ..decoding.steps import VerifiedStep
+from ..errors import PluginError
 from ..folder import Folder
 from ..lab.viz import speculation
 from ..lab.viz.chart import Reader, speculation_chart
@@ -19,6 +20,8 @@ FIRST = "."
 
 #: The least beam that finds several translations: that of ``beam`` by default.
 LEAST_BEAM = 5
+#: By method: the file of a folder that it needs.
+_NEEDS = {"nat": "drafter", "blockwise": "heads"}
 
 
 class Key(NamedTuple):
@@ -59,6 +62,19 @@ class Decoder:
         """Decode something, so that kernels are compiled and weights packed."""
         self.decode(Key(method), [FIRST])
 
+    def check(self, method: str) -> None:
+        """Refuse a method that the folder has not the files for; PluginError names the cure."""
+        try:
+            self.session.translator(method)
+        except PluginError as error:
+            folder, file = self.session.folder, _NEEDS.get(method, "")
+            if folder is not None and file and getattr(folder, file) is None:
+                raise PluginError(
+                    f"--methods {method} needs {file}, which {folder.path} has not: write the "
+                    f"folder again with specdec-pack --{file}."
+                ) from error
+            raise PluginError(f"--methods {method} cannot be offered. {error}") from error
+
     def decode(self, key: Key, pieces: Sequence[str]) -> List[Hypothesis]:
         """A hypothesis for each line of subword pieces."""
         flags = {} if key.nbest == 1 else {"beam": max(LEAST_BEAM, key.nbest)}
@@ -87,7 +103,11 @@ class Decoder:
         loop = getattr(translator.generator, "loop", None)
         if isinstance(loop, DecodingLoop):
             loop.watcher = self._watcher(tell)
-        (found,) = self._translated(translator, [pieces])
+        try:
+            (found,) = self._translated(translator, [pieces])
+        finally:
+            if isinstance(loop, DecodingLoop):
+                loop.watcher = None  # it would keep the client's events
         self.done([found])
         return {
             "text": found.text,
@@ -177,13 +197,16 @@ def offered(folder: Folder, wanted: Optional[Sequence[str]] = None) -> List[Offe
 
     Args:
         folder: whose drafter and heads some methods need.
-        wanted: their names; None: all that the folder's files are enough for.
+        wanted: their names; None: all that the folder's files are enough for, the folder's own
+            first.
     """
-    default = folder.decoding or FAIRSEQ
-    needs = {"nat": folder.drafter, "blockwise": folder.heads}
-    found = [name for name in names() if needs.get(name, "") is not None] + [FAIRSEQ]
-    found = found if wanted is None else [*wanted]
-    ordered = dict.fromkeys([default, *found])
+    if wanted is None:
+        found = [
+            name for name in names()
+            if name not in _NEEDS or getattr(folder, _NEEDS[name]) is not None
+        ]  # fmt: skip
+        wanted = [folder.decoding or FAIRSEQ, *found, FAIRSEQ]
+    ordered = dict.fromkeys(wanted)
     summaries = {each.name: each.summary for each in reversed(methods()) if each.summary}
     summaries[FAIRSEQ] = "fairseq's own beam search"
     return [Offered(name, summaries[name]) for name in ordered]

@@ -204,7 +204,20 @@ def _key(given: Mapping[str, Any], offer: Offer) -> Key:
             f"alternatives is {_short(given['alternatives'])}. Give a number from 0 to "
             f"{MOST_ALTERNATIVES}.",
         )
-    return Key(method) if number == 0 else Key("beam", number + 1)
+    if number == 0:
+        return Key(method)
+    if given.get("method", "beam") != "beam":
+        raise RefusalError(
+            400,
+            f"alternatives are found by the method beam, and method is {method}. Leave one of the "
+            "two out.",
+        )
+    if "beam" not in offer.methods:
+        raise RefusalError(
+            400,
+            "alternatives need the method beam, which the server does not offer. Leave them out.",
+        )
+    return Key("beam", number + 1)
 
 
 def method_of(given: Mapping[str, Any], offer: Offer) -> str:

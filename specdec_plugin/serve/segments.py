@@ -99,8 +99,9 @@ class _Markup(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         self._keep(self._end_tag or f"</{tag}>")
-        if self._code and self._code[-1] == tag:
-            self._code.pop()
+        if tag in self._code:  # elements inside of it that were not closed end with it
+            last = len(self._code) - 1 - self._code[::-1].index(tag)
+            del self._code[last:]
 
     def handle_data(self, data: str) -> None:
         self._text += data

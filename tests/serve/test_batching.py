@@ -85,9 +85,10 @@ def test_one_that_fails_spoils_no_other(held, batcher, caplog):
     batcher.add([*work, other])
     held.let.set()
     assert results([work[0], other]) == ["P", "Q"]
-    for failed in work[1:]:
+    told = [(500, FAILED), (400, "This ends Python.")]
+    for failed, expected in zip(work[1:], told, strict=True):
         error = failed.future.exception(60)
-        assert isinstance(error, RefusalError) and (error.status, str(error)) == (500, FAILED)
+        assert isinstance(error, RefusalError) and (error.status, str(error)) == expected
     assert "ValueError: bad" in caplog.text and "This ends Python." in caplog.text
 
 

@@ -11,8 +11,9 @@ import pytest
 
 import specdec_plugin
 from specdec_plugin.errors import PluginError
+from specdec_plugin.folder import read_folder
 from specdec_plugin.serve.__main__ import main
-from specdec_plugin.serve.decoding import Decoder, Offered
+from specdec_plugin.serve.decoding import Decoder, Key, Offered, offered
 from specdec_plugin.serve.questions import Limits
 from tests.support.servers import Process, at_once, in_a_thread, until
 
@@ -190,12 +191,35 @@ def test_a_killed_server_leaves_no_request_without_an_answer_or_an_error(packed,
         (["--max-waiting", "0"], "--max-waiting 0: give at least 1"),
         (["--max-requests", "-1"], "--max-requests -1: give 0 or more"),
         (["--methods", "fast"], "--methods fast is unknown"),
+        (
+            ["--methods", "greedy,blockwise"],
+            "blockwise needs heads, which .* specdec-pack --heads",
+        ),
+        (["--methods", "nat"], "--methods nat needs drafter, which .* specdec-pack --drafter"),
         (["--port", "99999"], "--port 99999: .* Give another address or port"),
     ],
 )
 def test_options_that_are_refused(packed, flags, words):
     with pytest.raises(PluginError, match=words):
         main([str(packed), *flags])
+
+
+def test_the_methods_that_are_named_are_all_that_is_offered(packed):
+    folder = read_folder(str(packed))
+    assert [each.name for each in offered(folder, ["greedy"])] == ["greedy"]
+    assert [each.name for each in offered(folder, ["beam", "auto"])] == ["beam", "auto"]
+    assert offered(folder)[0].name == "auto"
+
+
+def test_a_stream_keeps_nothing_of_its_client(session):
+    decoder, told = Decoder(session), []
+    (pieces,) = session.pieces(["one two"])
+    assert decoder.stream("greedy", pieces, told.append)["iterations"] == len(told) > 0
+    translator = decoder._translator(("stream", "greedy"), "greedy")
+    assert translator.generator.loop.watcher is None
+    before = len(told)
+    decoder.decode(Key("greedy"), [pieces])
+    assert len(told) == before
 
 
 def test_an_address_that_is_taken(packed):
@@ -208,6 +232,10 @@ def test_an_address_that_is_taken(packed):
 def test_folders_that_are_refused(packed, tmp_path):
     with pytest.raises(PluginError, match=r"has no specdec\.json"):
         main([str(tmp_path)])
+    with pytest.raises(PluginError, match=r"^There is no folder .*none\."):
+        main([str(tmp_path / "none")])
+    with pytest.raises(PluginError, match=r"dict\.en\.txt is a file\. Name a folder with"):
+        main([str(packed / "dict.en.txt")])
     content = json.loads((packed / "specdec.json").read_text("utf-8"))
     for path in packed.iterdir():
         (tmp_path / path.name).symlink_to(path)

@@ -87,6 +87,7 @@ def test_bodies():
         (400, "alternatives is true", {"alternatives": True}),
         (400, "alternatives is 1.5", {"alternatives": 1.5}),
         (400, "alternatives is many", {"alternatives": "many"}),
+        (400, "by the method beam, and method is auto", {"alternatives": 1, "method": "auto"}),
         (413, "has 60 characters, and the server takes 50", {"q": ["a" * 30, "b" * 30]}),
         (413, "has 5 texts or lines, and the server takes 4", {"q": "a\nb\nc\nd\ne"}),
         (413, "has 5 texts or lines", {"q": [""] * 5}),
@@ -98,9 +99,23 @@ def test_what_is_refused(status, words, change):
     assert caught.value.status == status and str(caught.value).endswith(".")
 
 
+def test_alternatives_where_no_beam_is_offered():
+    given = {**GOOD, "alternatives": 1}
+    with pytest.raises(RefusalError, match="alternatives need the method beam, which the server"):
+        question(given, Offer("en", "es", ["auto"]), LIMITS)
+    assert asked(alternatives=1, method="beam").key == Key("beam", 2)
+    assert asked(alternatives=0, method="auto").key == Key("auto")
+
+
 @pytest.mark.parametrize(
     "status, words, body, kind",
     [
+        (
+            415,
+            "does not read multipart/form-data. Send application/json, or application/x-www",
+            b"--x",
+            "multipart/form-data; boundary=x",
+        ),
         (415, "does not read text/xml", b"<q/>", "text/xml"),
         (400, "not UTF-8", b"\xff", JSON),
         (400, "not JSON", b"{", JSON),

@@ -36,6 +36,8 @@ def test_lines_are_sentences():
         ("<!DOCTYPE html><!-- no --><br/>One<br>", ["One"]),
         ("<script>if (a < b) one();</script>two", ["two"]),
         ("<pre>one\n  two &lt;</pre> three", ["three"]),
+        ("<pre><code>x</pre> three <b>four</b>", ["three", "four"]),
+        ("<pre><code>x</code> y</samp> z</pre> three", ["three"]),
         ("one &lt; two &eacute;", ["one < two é"]),
         ("<![CDATA[a > b]]>one<![if !IE]>two<![endif]></DIV>", ["one", "two"]),
         ("x <![y[z]]> w", ["x", "w"]),
