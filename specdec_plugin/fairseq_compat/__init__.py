@@ -22,13 +22,16 @@ Importing the plugin changes, for the whole process:
   The logger of fairseq's ``text_to_speech`` drops its notice that tensorboardX is missing
   (:mod:`.quiet`).
 
-Two objects of fairseq are changed:
+Three objects of fairseq are changed:
 
 - The parser of a command line checks generation options when it has parsed them, and takes the
   method's beam where none is typed; fairseq would load data and models first (:mod:`.generation`).
   Without ``--num-workers`` no other process reads data where threads need all processors.
-  It also lets Ctrl-C end the process with a line (:mod:`.interrupts`), and keeps Python's garbage
-  collector away from what was imported (:mod:`.collector`).
+  It also lets Ctrl-C end the process with a line, and a closed pipe without a word
+  (:mod:`.interrupts`). It keeps Python's garbage collector away from what was imported
+  (:mod:`.collector`).
+- ``buffered_read`` of fairseq-interactive reads every line, also where its bytes are not UTF-8
+  (:mod:`.input_lines`).
 - ``generate`` of fairseq's own search with ``--vocab-clusters`` puts another projection in the
   model's place while it runs (:mod:`.search`).
 

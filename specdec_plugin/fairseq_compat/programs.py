@@ -13,6 +13,8 @@ from fairseq.data.data_utils import post_process
 from omegaconf import MISSING
 
 from ..errors import PluginError
+from ..subwords import load_sentencepiece
+from .input_lines import read_every_line
 from .options import flag_of
 
 #: By option and value: the package that it needs, and what pip installs.
@@ -46,6 +48,7 @@ def check_program(options: Any) -> None:
     _check_texts(options)
     if interactive:
         _check_interactive(options)
+        read_every_line()
     elif options.results_path is not None:
         _check_results(options)
 
@@ -70,10 +73,14 @@ def _check_files(options: Any) -> None:
                 f"--bpe {options.bpe} needs {flag_of(name)}: name the file that the data were "
                 "split with."
             )
-        if not urlparse(path).scheme and not os.path.isfile(path):
+        if urlparse(path).scheme:
+            continue
+        if not os.path.isfile(path):
             raise PluginError(
                 f"{flag_of(name)} {path} is not a file. Name the one that the data were split with."
             )
+        if name.startswith("sentencepiece"):
+            load_sentencepiece(path)
 
 
 def _check_texts(options: Any) -> None:

@@ -52,10 +52,15 @@ def test_packages(monkeypatch, flag, value, package, told):
         ("hf_byte_bpe", "--bpe-vocab"),
     ],
 )
-def test_files_of_subwords(kind, flag, interactive):
+def test_files_of_subwords(kind, flag, interactive, sentencepieces):
     more = ["--bpe-merges", __file__] if kind == "hf_byte_bpe" else []
-    for path in (__file__, "https://example.org/a"):
+    reads_pieces = flag.startswith("--sentencepiece")
+    good = str(sentencepieces / "spm.model") if reads_pieces else __file__
+    for path in (good, "https://example.org/a"):
         parse("--bpe", kind, flag, path, *more, interactive=interactive)
+    if reads_pieces:
+        with pytest.raises(PluginError, match=r"test_programs\.py is not a SentencePiece model\. "):
+            parse("--bpe", kind, flag, __file__, *more, interactive=interactive)
     with pytest.raises(PluginError, match=f"^--bpe {kind} needs {flag}: name the file that"):
         parse("--bpe", kind, *more, interactive=interactive)
     with pytest.raises(PluginError, match=f"^{flag} nowhere is not a file"):
