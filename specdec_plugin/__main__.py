@@ -9,11 +9,13 @@ import sys
 
 from .cli.generate import build_parser
 from .errors import PluginError
+from .fairseq_compat.interrupts import end_in_a_line
 from .fairseq_compat.user_dir import FOLDER
 
 
 def main() -> None:
     """Print the folder, alone on its line, or the options."""
+    end_in_a_line()
     arguments = sys.argv[1:]
     if not arguments:
         sys.stdout.write(FOLDER + "\n")
