@@ -291,7 +291,12 @@ def _naming_what_is_wrong(load: Callable[..., Any]) -> Callable[..., Any]:
         except PluginError:
             raise
         except _ODD_VALUES as error:
-            raise _undescribed(" or ".join(filenames), error) from error
+            if "requires a joined dictionary" not in str(error):
+                raise _undescribed(" or ".join(filenames), error) from error
+            sentence = (
+                f"{' or '.join(filenames)} has one dictionary for both languages, and those of the "
+                "data differ. Use the data folder (dictionaries) that the model was trained with."
+            )
         except RuntimeError as error:
             sizes = _EMBEDDING_SIZES.search(str(error))
             other = _OTHER_WEIGHTS.search(str(error))

@@ -16,6 +16,7 @@ import torch
 from fairseq import checkpoint_utils, options
 from fairseq.models.transformer import TransformerModel
 
+import specdec_plugin
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import explained, load_weights
 from tests.support.command_lines import (
@@ -370,3 +371,11 @@ def test_command_lines_say_one_sentence(
         assert path in last and SENTENCES[name] in last
         assert done.stderr.count(SENTENCES[name]) == 1
         assert not damaged.marker.exists()
+
+
+def test_dictionaries_that_should_be_one(corpus, tiny_verifier, tmp_path):
+    lines = (Path(corpus.data_dir) / "dict.en.txt").read_text("utf-8").splitlines(keepends=True)
+    (tmp_path / "dict.en.txt").write_text("".join(lines), "utf-8")
+    (tmp_path / "dict.es.txt").write_text("".join(lines[::-1]), "utf-8")
+    with pytest.raises(PluginError, match="has one dictionary for both languages, and those of"):
+        specdec_plugin.load(tiny_verifier, str(tmp_path), source_lang="en", target_lang="es")
