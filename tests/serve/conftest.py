@@ -1,8 +1,19 @@
 """One server for the tests that only ask it."""
 
+import logging
+
 import pytest
 
 from tests.support.servers import Process
+
+
+@pytest.fixture(autouse=True)
+def levels_of_logs():
+    """A server that was refused in this process leaves no logger quieter than it was."""
+    before = {name: logging.getLogger(name).level for name in ("fairseq", "asyncio")}
+    yield
+    for name, level in before.items():
+        logging.getLogger(name).setLevel(level)
 
 
 @pytest.fixture(scope="session")

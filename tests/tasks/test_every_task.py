@@ -179,15 +179,19 @@ def test_python(corpus, name, setting, verifier):
     "task, options, words",
     [
         ("multi_simple_epoch", {"lang_pairs": "en-es", "langs": "en,fr"}, "not in the language"),
-        ("multi_simple_epoch", {}, "--lang-pairs is required"),
+        ("multi_simple_epoch", {}, "lang_pairs is required"),
         ("multi_simple_epoch", {"lang_pairs": "en-es", "encoder_langtok": "no"}, "invalid choice"),
-        ("multi_simple_epoch", {"lang_pairs": "en-es", "source_lang": None}, "give --source-lang"),
-        ("from_pretrained_bart", {}, "--langs is missing"),
-        ("from_pretrained_bart", {"langs": "en,es", "decoder_langtok": True}, "--decoder-langtok"),
+        ("multi_simple_epoch", {"lang_pairs": "en-es", "source_lang": None}, "give source_lang"),
+        ("from_pretrained_bart", {}, "langs is missing"),
+        (
+            "from_pretrained_bart",
+            {"langs": "en,es", "decoder_langtok": True},
+            "option decoder_langtok",
+        ),
         (
             "from_pretrained_bart",
             {"langs": "en,es", "lang_pairs": "en-es"},
-            "no option --lang-pairs",
+            "no option lang_pairs",
         ),
         ("of_the_moon", {}, "no task specdec_translation_of_the_moon"),
     ],
@@ -197,6 +201,6 @@ def test_options_of_tasks_that_are_refused(corpus, task, options, words):
     languages = {name: options.pop(name) for name in ("source_lang", "target_lang")}
     with pytest.raises(PluginError, match=words):
         specdec_plugin.load_session(
-            "none.pt", corpus.data_dir, **languages, task=f"specdec_translation_{task}",
+            __file__, corpus.data_dir, **languages, task=f"specdec_translation_{task}",
             task_options=options,
         )  # fmt: skip
