@@ -12,6 +12,7 @@ from specdec_plugin.api.session import _is_long, _moved, _without_notes
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.interrupts import console_program
 from tests.support.command_lines import generate_args, hypotheses, run_cli
+from tests.support.files import some
 
 LANGUAGES = {"source_lang": "en", "target_lang": "es"}
 
@@ -56,7 +57,7 @@ def test_a_drafter_changes_nothing_but_the_iterations(session, corpus, tiny_draf
     lines = corpus.lines("test", "en")
     greedy = session.translator("greedy", max_len_b=20)
     drafted = session.translator("specdec", drafter_path=tiny_drafter, draft_rows=0, max_len_b=20)
-    pairs = list(zip(greedy.translate_pieces(lines), drafted.translate_pieces(lines)))
+    pairs = list(zip(greedy.translate_pieces(lines), drafted.translate_pieces(lines), strict=True))
     assert len(pairs) == len(lines)
     for one, other in pairs:
         assert torch.equal(one.tokens, other.tokens)
@@ -91,7 +92,7 @@ def test_a_batch_gives_fairseqs_hypotheses(session, corpus):
     dataset = session.split("test")
     batch = dataset.collater([dataset[number] for number in (3, 1)])
     rows = translator.decode(batch)
-    for number, (best,) in zip(batch["id"].tolist(), rows):
+    for number, (best,) in zip(batch["id"].tolist(), rows, strict=True):
         assert torch.equal(best["tokens"], found[number].tokens)
         assert session.hypothesis(best).pieces == found[number].pieces
 
@@ -104,7 +105,7 @@ def test_references_begin_hypotheses(corpus, tiny_verifier):
     said = []
     for translator in (session.translator(None, beam=1), session.translator("greedy")):
         for batch in session.batches(session.split("test"), 5):
-            for (best, *_), wanted in zip(translator.decode(batch), batch["target"]):
+            for (best, *_), wanted in zip(translator.decode(batch), batch["target"], strict=True):
                 assert torch.equal(best["tokens"][:2], wanted[:2])
                 said.append(best["tokens"].tolist())
     assert len(said) == 42 and said[:21] == said[21:]
@@ -136,8 +137,8 @@ def test_raw_text(session, sentencepieces, corpus, tiny_verifier):
 
 
 def test_the_dictionaries_are_beside_the_checkpoint(corpus, tiny_verifier, tmp_path):
-    for path in (tiny_verifier, *map(str, Path(corpus.data_dir).glob("dict.*"))):
-        (tmp_path / Path(path).name).symlink_to(path)
+    for path in (Path(tiny_verifier), *some(Path(corpus.data_dir).glob("dict.*"))):
+        (tmp_path / path.name).symlink_to(path)
     path = str(tmp_path / Path(tiny_verifier).name)
     found = specdec_plugin.load(path, **LANGUAGES, max_len_b=20).translate_pieces(["one two"])
     assert len(found) == 1

@@ -89,7 +89,7 @@ def test_lists_of_the_best(session, corpus):
     lines = corpus.lines("test", "en")[:5]
     found = translator.translate(lines, batch_size=2, nbest=3)
     generator = translator.generator
-    for line, best in zip(lines, found):
+    for line, best in zip(lines, found, strict=True):
         (decoded,) = translator.decode(session.batch(session.pieces([line])))
         assert len(best.nbest) == 3 and best.nbest[0].text == best.text
         scores = [each.score for each in best.nbest]

@@ -29,13 +29,13 @@ def run(corpus, tiny_verifier, tmp_path, capsys):
 
 
 def stored(states):
-    return tuple(np.concatenate(parts) for parts in zip(*states.chunks()))
+    return tuple(np.concatenate(parts) for parts in zip(*states.chunks(), strict=True))
 
 
 def naive(model, dictionary, sources, targets):
     """States and the 5 likeliest tokens, a sentence at a time, by fairseq's own forward pass."""
     states, likely = [], []
-    for source, target in zip(sources, targets):
+    for source, target in zip(sources, targets, strict=True):
         fed = torch.cat([torch.tensor([dictionary.eos()]), target[:-1]]).unsqueeze(0)
         with torch.no_grad():
             encoded = model.encoder(source.unsqueeze(0), torch.tensor([len(source)]))
@@ -67,7 +67,7 @@ def test_states_and_clusters_of_a_split(run, corpus, tiny_verifier):
     centroids = file.clusters.centroids.float().numpy()
     distances = ((found[:, None] - centroids) ** 2).sum(2)
     sets = sets_of(file.clusters)
-    for own, best in zip(distances.argmin(1), tokens[:, :2]):
+    for own, best in zip(distances.argmin(1), tokens[:, :2], strict=True):
         assert set(best) <= set(sets[own])
     assert all({dictionary.eos(), dictionary.unk()} <= set(each) for each in sets)
     assert all(dictionary.pad() not in each for each in sets)
@@ -78,7 +78,7 @@ def test_states_and_clusters_of_a_split(run, corpus, tiny_verifier):
 def test_neighbours_have_more(run):
     one, _, _ = run("--gen-subset", "valid", "--top-k", 1, "--neighbours", 1)
     more, _, _ = run("--gen-subset", "valid", "--top-k", 1, "--neighbours", 3)
-    sets = list(zip(sets_of(one.clusters), sets_of(more.clusters)))
+    sets = list(zip(sets_of(one.clusters), sets_of(more.clusters), strict=True))
     assert all(set(few) <= set(many) for few, many in sets)
     assert sum(len(many) - len(few) for few, many in sets) > 0 and more.neighbours == 3
 
@@ -97,7 +97,7 @@ def test_killed_and_gone_on_with(run, monkeypatch):
         run("--gen-subset", "test", "--max-tokens", 40)
     monkeypatch.setattr(store.StateStore, "append", append)
     again, resumed, _ = run("--gen-subset", "test", "--max-tokens", 40)
-    for one, other in zip(stored(states), stored(resumed)):
+    for one, other in zip(stored(states), stored(resumed), strict=True):
         assert np.array_equal(one, other)
     assert sets_of(again.clusters) == sets_of(whole.clusters)
     with pytest.raises(PluginError, match=r"recorded with data test, fed, and now it is valid"):

@@ -34,7 +34,7 @@ class Wondering(Method):
 def sections(printed):
     """The help by heading."""
     parts = re.split(r"^(\S.*):$", printed, flags=re.MULTILINE)
-    return dict(zip(parts[1::2], parts[2::2]))
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
 def test_help_lists_every_option_once_beside_the_methods_that_read_it():

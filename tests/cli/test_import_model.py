@@ -223,7 +223,7 @@ def test_greedy_output_is_that_of_transformers(pair, greedy, decoding):
         hypotheses = pair.session.task.inference_step(
             translator.generator, pair.session.models, batch, prefix_tokens=prefix
         )
-        for number, (best, *_) in zip(batch["id"].tolist(), hypotheses):
+        for number, (best, *_) in zip(batch["id"].tolist(), hypotheses, strict=True):
             found[number] = best["tokens"].tolist()
     assert len({tuple(row) for row in greedy}) > 2  # not one output for all
     assert [found[number] for number in range(50)] == greedy

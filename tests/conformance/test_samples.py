@@ -47,11 +47,11 @@ def test_samples_are_fairseqs(backend, way, cut):
     found = made.generate([model], sample)
     expected = draws.reference([model], SYMBOLS, sample, wanted, **lengths)
     assert len({tuple(each["tokens"].tolist()) for row in found for each in row}) > 8
-    for mine, theirs in zip(found, map(draws.best_first, expected)):
+    for mine, theirs in zip(found, map(draws.best_first, expected), strict=True):
         assert [each["tokens"].tolist() for each in mine] == [
             each["tokens"].tolist() for each in theirs
         ]
-        for one, other in zip(mine, theirs):
+        for one, other in zip(mine, theirs, strict=True):
             assert abs(float(one["score"]) - float(other["score"])) < 1e-4
 
 

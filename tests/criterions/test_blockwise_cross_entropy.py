@@ -126,7 +126,7 @@ def test_a_decay_counts_near_heads_more():
     one = criterion(head_decay=0.5)
     assert one.shares(heads) == pytest.approx([weight / sum(weights) for weight in weights])
     drawn = [one.heads_of(heads, update)[0] for update in range(4000)]
-    for head, share in zip(heads, one.shares(heads)):
+    for head, share in zip(heads, one.shares(heads), strict=True):
         assert abs(drawn.count(head) / 4000 - share) < 0.03
 
 

@@ -50,7 +50,9 @@ def a_few_rows(monkeypatch):
 @pytest.mark.parametrize("count", [0, 1, 4, 9])
 def test_without_a_teacher(count, smoothing):
     given = (*random_input(count), smoothing)
-    for found, wanted in zip(results(distilled_loss, *given), results(at_once, *given)):
+    for found, wanted in zip(
+        results(distilled_loss, *given), results(at_once, *given), strict=True
+    ):
         torch.testing.assert_close(found, wanted)
 
 
@@ -59,14 +61,18 @@ def test_without_a_teacher(count, smoothing):
 @pytest.mark.parametrize("count", [0, 1, 9])
 def test_with_a_teacher(count, share, temperature):
     given = (*random_input(count), 0.1, random_teacher(count, share, temperature))
-    for found, wanted in zip(results(distilled_loss, *given), results(at_once, *given)):
+    for found, wanted in zip(
+        results(distilled_loss, *given), results(at_once, *given), strict=True
+    ):
         torch.testing.assert_close(found, wanted)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 2.5])
 def test_large_logits_do_not_overflow(temperature):
     given = (*random_input(9, scale=300.0), 0.1, random_teacher(9, temperature=temperature))
-    for found, wanted in zip(results(distilled_loss, *given), results(at_once, *given)):
+    for found, wanted in zip(
+        results(distilled_loss, *given), results(at_once, *given), strict=True
+    ):
         assert torch.isfinite(found).all()
         torch.testing.assert_close(found, wanted)
 
@@ -76,7 +82,7 @@ def test_losses_of_half_precision_are_summed_in_float32(dtype):
     given = (*random_input(9, dtype), 0.1, random_teacher(9, dtype=dtype))
     found, wanted = results(distilled_loss, *given), results(at_once, *given)
     assert found[0].dtype == torch.float32 and found[2].dtype == dtype
-    for one, other in zip(found, wanted):
+    for one, other in zip(found, wanted, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-2)
     torch.testing.assert_close(found[:2], wanted[:2])
 

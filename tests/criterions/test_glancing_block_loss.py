@@ -41,7 +41,7 @@ def test_validation_loss_is_the_sum_over_hidden_tokens(form, rate, decay):
             chosen = sample["target"][row, :start].tolist()
             said = one_by_one_unmasked(model, encoder_out, row, chosen)
             hidden += 1
-            for mine, true in zip(said, truth):
+            for mine, true in zip(said, truth, strict=True):
                 if mine != true:
                     break
                 leading += 1

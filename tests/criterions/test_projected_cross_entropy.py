@@ -33,7 +33,7 @@ def test_it_is_fairseqs(shared, training, sentence_avg, prefix):
         assert size == (3 if sentence_avg else 15)
         assert log["sample_size"] == size and log["ntokens"] == 15 and log["nsentences"] == 3
         found[-1] += (log["nll_loss"],)
-    for mine, theirs in zip(*found):
+    for mine, theirs in zip(*found, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
 
 

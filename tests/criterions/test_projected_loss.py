@@ -36,7 +36,7 @@ def test_loss_and_gradients_are_fairseqs(monkeypatch, count, smoothing):
     monkeypatch.setattr(module, "CHUNK", 4)
     given = random_input(count)
     expected = gradients(whole, *given, smoothing)
-    for found, wanted in zip(gradients(projected_loss, *given, smoothing), expected):
+    for found, wanted in zip(gradients(projected_loss, *given, smoothing), expected, strict=True):
         torch.testing.assert_close(found, wanted)
 
 
@@ -47,6 +47,7 @@ def test_large_logits_do_not_overflow():
     for found, wanted in zip(
         gradients(projected_loss, states, weight, targets, 0.1),
         gradients(whole, states, weight, targets, 0.1),
+        strict=True,
     ):
         assert torch.isfinite(found).all()
         torch.testing.assert_close(found, wanted)
@@ -99,7 +100,7 @@ def test_autocast_multiplies_in_bfloat16_and_adds_in_float32():
         found = gradients(projected_loss, states, weight, targets, 0.1)
     low = [given.detach().bfloat16().float().requires_grad_() for given in (states, weight)]
     expected = gradients(whole, *low, targets, 0.1)
-    for got, wanted in zip(found, expected):
+    for got, wanted in zip(found, expected, strict=True):
         assert got.dtype == torch.float32
         torch.testing.assert_close(got, wanted, rtol=0.02, atol=0.02 * float(wanted.abs().max()))
 

@@ -222,7 +222,9 @@ def test_ensemble_and_own_length_limits(
     source = write(tmp_path / "source", lines)
     relative = ["--max-len-a", 1, "--max-len-b", 0]  # at most as many pieces as the source
     single = distilled(shard_args, source, tmp_path / "single", *relative)
-    assert all(len(out.split()) <= len(line.split()) + 1 for out, line in zip(single, lines))
+    assert all(
+        len(out.split()) <= len(line.split()) + 1 for out, line in zip(single, lines, strict=True)
+    )
     ensemble = ["--path", f"{tiny_verifier}:{tiny_verifier}"]
     assert distilled(shard_args, source, tmp_path / "twice", *relative, *ensemble) == single
     manifests = [
@@ -488,7 +490,7 @@ def test_filter_counts_and_keeps_sides_parallel(
         capsys.readouterr().out
     )
     kept = [[len(line.split()) for line in read(tmp_path / f"out.{side}")] for side in (0, 1)]
-    assert list(zip(*kept)) == [(3, 3), (290, 290), (4, 20)]
+    assert list(zip(*kept, strict=True)) == [(3, 3), (290, 290), (4, 20)]
 
     write(sides[1], ["x"])
     with pytest.raises(PluginError, match="not the two sides of one corpus"):

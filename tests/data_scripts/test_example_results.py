@@ -10,6 +10,7 @@ import pytest
 from example_results import readmes, with_tables
 
 from specdec_plugin.errors import PluginError
+from tests.support.files import some
 
 
 def page_name(path: Path) -> str:
@@ -45,7 +46,7 @@ def test_every_table_of_figures_is_made(page: Path) -> None:
 
 
 def test_every_result_names_its_origin() -> None:
-    for path in (example_results.ROOT / "examples").glob("*/results/*.json"):
+    for path in some((example_results.ROOT / "examples").glob("*/results/*.json")):
         assert {"machine", "command", "date", "rows"} <= json.loads(path.read_text("utf-8")).keys()
 
 

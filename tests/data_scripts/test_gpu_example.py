@@ -113,7 +113,7 @@ def test_the_published_turns_are_those_of_the_run() -> None:
             ],
         ]
     table = rows_of((PUBLISHED / "README.md").read_text("utf-8"), "| method | before, ms |")
-    assert [row[1:] for row in table] == [list(row) for row in zip(*columns)]
+    assert [row[1:] for row in table] == [list(row) for row in zip(*columns, strict=True)]
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 import readme_results
 
 from specdec_plugin.errors import PluginError
+from tests.support.files import some
 
 
 def test_the_readme_has_the_present_table():
@@ -62,7 +63,7 @@ def test_the_figure_is_written_the_same_again(tmp_path):
 
 
 def test_every_result_names_its_machine_command_and_date():
-    for path in readme_results.RESULTS.glob("*.json"):
+    for path in some(readme_results.RESULTS.glob("*.json")):
         result = json.loads(path.read_text("utf-8"))
         assert {"machine", "command", "date", "rows"} <= result.keys()
 

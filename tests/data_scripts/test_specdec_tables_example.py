@@ -192,7 +192,7 @@ def check_others(rows: Dict[str, List[Dict[str, Any]]]) -> None:
         *((2, f"both, {name}") for name in ("top-2", "top-3", "ℓ = 2")),
     }
     assert len({*found}) == len(found)
-    by_place = dict(zip(found, rows["blockwise"]))
+    by_place = dict(zip(found, rows["blockwise"], strict=True))
     for name in [*settings, "fine-tuned", "both"]:  # exact acceptance changes nothing
         assert by_place[2, name]["equal to greedy"] == by_place[2, name]["sentences"]
     for name in settings:  # a frozen model says what it said

@@ -54,7 +54,7 @@ def test_alignments_are_fairseqs(name, kind, lengths, decoding):
     flags = {"draft_rows": 0} if decoding == "jacobi" else {}
     found = hypotheses(models, sample, kind, decoding, **flags)
     expected = [row[0] for row in theirs.generate(models, sample)]
-    for mine, other in zip(found, expected):
+    for mine, other in zip(found, expected, strict=True):
         assert mine["tokens"].tolist() == other["tokens"].tolist()
         if kind == "hard":
             assert mine["alignment"] == other["alignment"] != []
@@ -71,7 +71,7 @@ def test_other_architectures(arch):
     sample = tiny.sample([7, 4, 2], 5)
     theirs = SequenceGeneratorWithAlignment(models, MORE_SYMBOLS, beam_size=1, **LENGTHS)
     found = hypotheses(models, sample, "hard", "greedy", MORE_SYMBOLS)
-    for mine, (other,) in zip(found, theirs.generate(models, sample)):
+    for mine, (other,) in zip(found, theirs.generate(models, sample), strict=True):
         assert mine["alignment"] == other["alignment"]
 
 

@@ -116,7 +116,7 @@ def test_the_output_is_fairseqs(
 
 def assert_scores(found, expected, apart):
     """Each position's log-probability is the expected one."""
-    for mine, theirs in zip(found, expected):
+    for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(
             mine["positional_scores"], theirs["positional_scores"], atol=apart, rtol=0
         )

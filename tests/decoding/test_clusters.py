@@ -275,7 +275,7 @@ def test_a_copy_drafts_the_best_of_the_active_tokens(
     encoded = model.encoder.forward_torchscript(sample["net_input"])
     for index, (row,) in enumerate(found):
         said, alone = [], model.encoder.reorder_encoder_out(encoded, torch.tensor([index]))
-        for draft, verified in zip(row["history"][::2], row["history"][1::2]):
+        for draft, verified in zip(row["history"][::2], row["history"][1::2], strict=True):
             tokens = draft["tokens"].tolist()
             fed = torch.tensor([[2, *said, *tokens[:-1]]])
             with torch.no_grad():
@@ -341,7 +341,7 @@ def test_beam_is_fairseqs_search_over_the_active_tokens(
     )
     options = Namespace(beam=beam, nbest=beam, max_len_b=9, min_len=min_len, unkpen=unkpen)
     ours = build.build_generator(task, [model], options)
-    for mine, found in zip(ours.generate([model], sample), expected):
+    for mine, found in zip(ours.generate([model], sample), expected, strict=True):
         # Where few tokens are active, fairseq pads its list with impossible hypotheses.
         assert_same(mine, [each for each in found if math.isfinite(each["score"])])
 

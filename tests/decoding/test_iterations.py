@@ -202,7 +202,7 @@ def test_an_interrupted_run_leaves_nothing_unread(monkeypatch):
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(Tables, "pop", mock.Mock(side_effect=KeyboardInterrupt))
         ours.generate([MODELS[0]], samples[0])
-    for sample, theirs in zip(samples, expected):
+    for sample, theirs in zip(samples, expected, strict=True):
         assert_same(ours.generate([MODELS[0]], sample)[0], theirs)
 
 
@@ -293,7 +293,7 @@ def test_long_rows_make_room_in_tokens_caches_and_positions(make, backend):
     repeated, gate = assert_repeated(make, 63, samples, **options)
     assert gate.skipped > 0
     assert all(len(one["tokens"]) > 600 for one in repeated)
-    for sample, one in zip(samples, repeated):
+    for sample, one in zip(samples, repeated, strict=True):
         assert_same([one], reference([verifier], sample, max_len_b=650, min_len=600))
 
 

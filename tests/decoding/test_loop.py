@@ -98,7 +98,7 @@ def test_the_native_step_is_the_loop_on_operators(sources, beta, tolerance, min_
         both.append(ours(MODELS[:1], sample, drafter, rule, verifying=verifying, **lengths))
     (expected, counted), (found, counts) = both
     assert_same(found, expected)
-    for mine, theirs in zip(found, expected):
+    for mine, theirs in zip(found, expected, strict=True):
         assert mine["steps"] == theirs["steps"]
         histories = [[step["tokens"].tolist() for step in row["history"]] for row in (mine, theirs)]
         assert histories[0] == histories[1]

@@ -45,9 +45,9 @@ def test_workers_and_rows_change_nothing(way, threads, rows, least, monkeypatch)
     monkeypatch.setattr(queue, "ROWS", rows)
     monkeypatch.setattr(queue, "LEAST", least)
     found = decoded(way, threads)
-    for ours, theirs in zip(found, expected):
+    for ours, theirs in zip(found, expected, strict=True):
         assert [tokens for tokens, _ in ours] == [tokens for tokens, _ in theirs]
-        for (_, score), (_, wanted) in zip(ours, theirs):
+        for (_, score), (_, wanted) in zip(ours, theirs, strict=True):
             assert float(score) == pytest.approx(float(wanted), abs=1e-4)
 
 
@@ -103,9 +103,10 @@ def test_a_prefix_is_kept_whatever_row_a_sentence_takes(way, rows, monkeypatch):
     assert queued == [1]
     monkeypatch.setattr(steps.VerifiedStep, "queues", lambda self: False)
     assert found == behind(way, prefix) and queued == [1]
-    for tokens, forced in zip(found, prefix.tolist()):
+    for tokens, forced in zip(found, prefix.tolist(), strict=True):
         # At the length limit a sentence ends, whatever is forced.
-        pairs = list(zip(tokens[:-1], forced))
+        begin = tokens[:-1][:width]
+        pairs = zip(begin, forced[: len(begin)], strict=True)
         assert all(token == wanted or wanted == pad for token, wanted in pairs)
 
 
@@ -139,5 +140,5 @@ def test_sentences_may_begin_in_any_order(way, monkeypatch):
         )
     monkeypatch.setattr(queue, "ROWS", 7)
     found = decoded(way, 2)
-    for ours, theirs in zip(found, expected):
+    for ours, theirs in zip(found, expected, strict=True):
         assert [tokens for tokens, _ in ours] == [tokens for tokens, _ in theirs]

@@ -81,7 +81,7 @@ def test_samples_are_those_of_fairseqs_search_with_the_same_noise(
     )
     expected = [draws.best_first(each) for each in expected]
     assert tokens_of(found) == tokens_of(expected)
-    for mine, theirs in zip(itertools.chain(*found), itertools.chain(*expected)):
+    for mine, theirs in zip(itertools.chain(*found), itertools.chain(*expected), strict=True):
         scores = mine["positional_scores"], theirs["positional_scores"]
         torch.testing.assert_close(*scores, atol=1e-4, rtol=0)
         assert abs(float(mine["score"]) - float(theirs["score"])) < 1e-4

@@ -36,16 +36,18 @@ def tensors_of(batch: Batch) -> Sequence[Tensor]:
 
 def test_a_range_is_what_its_indices_are(batch: Batch) -> None:
     part, same = batch.left(range(2, 5)), batch.left([2, 3, 4])
-    for one, other, all_rows in zip(tensors_of(part), tensors_of(same), tensors_of(batch)):
+    for one, other, all_rows in zip(
+        tensors_of(part), tensors_of(same), tensors_of(batch), strict=True
+    ):
         assert torch.equal(one, other) and torch.equal(one, all_rows[2:5])
         assert one.untyped_storage().data_ptr() == all_rows.untyped_storage().data_ptr()
     inner = batch.left(range(1, 5)).left(range(1, 3)).left([1])
-    for one, all_rows in zip(tensors_of(inner), tensors_of(batch)):
+    for one, all_rows in zip(tensors_of(inner), tensors_of(batch), strict=True):
         assert torch.equal(one, all_rows[3:4])
 
 
 def test_all_rows_are_the_batch(batch: Batch) -> None:
     assert batch.left(range(ROWS)) is batch and batch.left([*range(ROWS)]) is batch
     every_second = tensors_of(batch.left(range(0, ROWS, 2)))
-    for one, all_rows in zip(every_second, tensors_of(batch)):
+    for one, all_rows in zip(every_second, tensors_of(batch), strict=True):
         assert torch.equal(one, all_rows[::2])

@@ -105,7 +105,7 @@ def test_several_maps_side_by_side():
     weights, biases = [torch.randn(6, 8), torch.randn(3, 8)], [torch.randn(6), torch.randn(3)]
     vectors = torch.randn(4, 8)
     found = NativeLinear(weights, biases, torch.float32)(vectors)
-    each = [F.linear(vectors, *both) for both in zip(weights, biases)]
+    each = [F.linear(vectors, *both) for both in zip(weights, biases, strict=True)]
     torch.testing.assert_close(found, torch.cat(each, dim=1))
 
 
@@ -138,7 +138,10 @@ def test_rows_of_a_source_have_their_outputs_by_vector_and_part(lengths, dtype):
     padded = torch.randn(inputs, len(lengths), max(lengths) + 2).permute(1, 2, 0)
     at, begin = torch.arange(max(lengths) + 2), begins.unsqueeze(1)
     padding = (at < begin) | (at >= begin + torch.tensor(lengths).unsqueeze(1))
-    real = [padded[row, begin : begin + n] for row, (begin, n) in enumerate(zip(begins, lengths))]
+    real = [
+        padded[row, begin : begin + n]
+        for row, (begin, n) in enumerate(zip(begins, lengths, strict=True))
+    ]
     flat = linear(torch.cat(real)).view(-1, count, heads, size)
     spans = Spans.of(*padding.shape, padding)
     assert spans.lengths.tolist() == lengths

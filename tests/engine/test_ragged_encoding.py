@@ -15,7 +15,7 @@ def encoded(left):
     """The output for a batch, and fairseq's padded one."""
     model = build_model()
     tokens = torch.ones(len(LENGTHS), max(LENGTHS), dtype=torch.long)
-    for row, length in zip(tokens, LENGTHS):
+    for row, length in zip(tokens, LENGTHS, strict=True):
         real = torch.randint(4, VOCABULARY, (length,))
         (row[-length:] if left else row[:length]).copy_(real)
     batch = {"src_tokens": tokens, "src_lengths": torch.tensor(LENGTHS)}
@@ -56,7 +56,7 @@ def test_spans_find_the_vectors_of_chosen_rows(left):
     spans = chosen.spans
     assert spans.lengths.tolist() == [5, 7, 5] and spans.starts.tolist() == [0, 5, 12, 17]
     real = ~expected["encoder_padding_mask"][0]
-    for row, begin in zip((2, 0, 2), spans.begins.tolist()):
+    for row, begin in zip((2, 0, 2), spans.begins.tolist(), strict=True):
         own = found.vectors[begin : begin + LENGTHS[row]]
         torch.testing.assert_close(
             own, expected["encoder_out"][0][real[row], row], atol=1e-5, rtol=1e-5

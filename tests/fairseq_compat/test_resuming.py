@@ -13,6 +13,7 @@ from specdec_plugin.models.block_nat import BlockNATModel
 from tests.support import tiny
 from tests.support.command_lines import drafter_train_args, run_cli, train_args
 from tests.support.drafters import drafter_model
+from tests.support.files import some
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +31,7 @@ def other_data(corpus, tmp_path_factory):
     """A data folder whose dictionaries have the same symbols in another order."""
     folder = tmp_path_factory.mktemp("other") / "bin"
     shutil.copytree(corpus.data_dir, folder)
-    for dictionary in folder.glob("dict.*.txt"):
+    for dictionary in some(folder.glob("dict.*.txt")):
         lines = dictionary.read_text("utf-8").splitlines()
         dictionary.write_text("\n".join([lines[1], lines[0], *lines[2:]]) + "\n", "utf-8")
     return str(folder)

@@ -41,6 +41,6 @@ def test_kernels_and_operators_agree(
         assert torch.equal(direct, captured)
         seen.append((states, last, direct, plain.best(states, last)))
     tolerance = 0.2 if dtype == torch.float16 else 0.05
-    chains.assert_follows(head, decoder, *map(torch.cat, zip(*seen)), tolerance)
+    chains.assert_follows(head, decoder, *map(torch.cat, zip(*seen, strict=True)), tolerance)
     # The graph is captured once, and replayed without a call.
     assert len(calls) == (0 if chain.on_cuda is None else 14)

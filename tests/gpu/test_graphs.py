@@ -39,6 +39,6 @@ def test_graphs_are_replayed(device, monkeypatch, caplog):
         if device.type == "cuda":
             assert captured and None not in captured, (way, caplog.text)
         model = placed(way, SETTING, torch.device("cpu"))
-        for size, mine, theirs in zip((1, 3, 8, 3, 1) * 2, found, expected):
+        for size, mine, theirs in zip((1, 3, 8, 3, 1) * 2, found, expected, strict=True):
             sample = batch(size, SETTING.words, torch.device("cpu"))
             assert_same_but_for_ties(model, sample, mine, theirs, **SETTING.limits())

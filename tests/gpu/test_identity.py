@@ -111,6 +111,6 @@ def test_samples_are_those_of_the_cpu(way, device):
         max_len_b=14,
         min_len=2,
     )
-    for mine, theirs in zip(found, map(draws.best_first, expected)):
+    for mine, theirs in zip(found, map(draws.best_first, expected), strict=True):
         drawn = [[each["tokens"].tolist() for each in some] for some in (mine, theirs)]
         assert drawn[0] == drawn[1]

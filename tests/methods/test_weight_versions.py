@@ -139,7 +139,7 @@ def test_what_is_decoded_is_what_the_weights_are(method, backend, tmp_path):
             continue
         expected = reference([model], SAMPLE, max_len_b=12)
         if method == "certified":  # its scores are rounded
-            for row, other in zip(expected, found):
+            for row, other in zip(expected, found, strict=True):
                 row.update({name: other[name] for name in ("positional_scores", "score")})
         assert_same(found, expected)
 

@@ -24,7 +24,7 @@ def naive(built, state, head):
         return state
     units = [
         max(0.0, float(bias) + sum(float(weight[i] * state[i]) for i in range(DIM)))
-        for weight, bias in zip(built.inner.weight, built.inner.bias)
+        for weight, bias in zip(built.inner.weight, built.inner.bias, strict=True)
     ]
     place = head - built.first
     if not built.joint:
@@ -33,7 +33,7 @@ def naive(built, state, head):
     for i in range(DIM):
         row = built.outer.weight[place * DIM + i]
         assert len(row) == len(units)
-        change = sum(float(weight) * unit for weight, unit in zip(row, units))
+        change = sum(float(weight) * unit for weight, unit in zip(row, units, strict=True))
         found.append(float(state[i]) + float(built.outer.bias[place * DIM + i]) + change)
     return torch.tensor(found)
 
@@ -46,7 +46,7 @@ def test_the_formula(joint, learned_first):
     with torch.no_grad():
         found = built(states, range(1, K + 1))
     assert len(found) == K
-    for head, state in zip(range(1, K + 1), found):
+    for head, state in zip(range(1, K + 1), found, strict=True):
         for row in range(2):
             for place in range(3):
                 wanted = naive(built, states[row, place], head)
@@ -59,7 +59,7 @@ def test_some_heads_are_those_of_all(joint):
     built, states = heads(joint), torch.randn(5, DIM)
     every = built(states, range(1, K + 1))
     for some in ([3], [1], [4, 2], []):
-        for head, state in zip(some, built(states, some)):
+        for head, state in zip(some, built(states, some), strict=True):
             assert torch.allclose(state, every[head - 1])
 
 
@@ -133,7 +133,7 @@ def test_heads_that_read_the_source_start_from_more_of_them():
     fewer.start_as(more)
     states, source = torch.randn(2, 3, DIM), random_source()
     ours, theirs = (each(states, range(1, K), source) for each in (fewer, more))
-    for one, two in zip(ours, theirs):
+    for one, two in zip(ours, theirs, strict=True):
         torch.testing.assert_close(one, two)
     with pytest.raises(ValueError, match=r"source-reading heads .* cannot become .* separate"):
         ProposalHeads(DIM, HIDDEN, K, joint=False).start_as(more)
@@ -147,7 +147,9 @@ def test_starting_from_more_heads():
     more, fewer = heads(False, seed=1), ProposalHeads(DIM, HIDDEN, K - 1, False)
     fewer.start_as(more)
     states = torch.randn(5, DIM)
-    for ours, theirs in zip(fewer.eval()(states, range(1, K)), more(states, range(1, K))):
+    for ours, theirs in zip(
+        fewer.eval()(states, range(1, K)), more(states, range(1, K)), strict=True
+    ):
         torch.testing.assert_close(ours, theirs)
     with torch.no_grad():
         fewer.inner.weight.zero_()

@@ -51,7 +51,7 @@ def results(work):
 
 
 def test_those_that_wait_are_decoded_together(held, batcher):
-    work = [Sentence(key, text) for key, text in zip("aabaaa", "pqrstu")]
+    work = [Sentence(key, text) for key, text in zip("aabaaa", "pqrstu", strict=True)]
     batcher.add(work[:4])
     batcher.add(work[4:])
     assert batcher.waiting == 6

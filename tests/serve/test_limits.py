@@ -152,7 +152,7 @@ def test_sigterm_loses_no_accepted_request(packed, corpus):
     *answers, _ = at_once([*calls, stop])
     assert stopped == [(0, "Stopped: all accepted requests are answered.\n")], process.errors
     translator = specdec_plugin.load(str(packed), decoding="fairseq")
-    for text, answer in zip(texts[:2], answers):
+    for text, answer in zip(texts[:2], answers[:2], strict=True):
         lines = [each.text for each in translator.translate(text.splitlines(), batch_size=8)]
         assert answer.json() == {"translatedText": "\n".join(lines)}
     assert [each.status for each in answers] == [200] * len(texts)

@@ -21,7 +21,7 @@ def lines(corpus):
 def wanted(packed, lines):
     """What a batch of all lines gives."""
     found = specdec_plugin.load(str(packed)).translate(lines, batch_size=len(lines))
-    return dict(zip(lines, (each.text for each in found)))
+    return dict(zip(lines, (each.text for each in found), strict=True))
 
 
 def test_a_text_and_a_list(server, lines, wanted):
@@ -124,7 +124,7 @@ def test_metrics(server, packed, lines):
     text = answer.body.decode()
     assert text.endswith("\n") and "# TYPE specdec_request_seconds histogram" in text
     after = [server.metric(f"specdec_{name}_total") for name in ("tokens", "iterations")]
-    assert [b - a for a, b in zip(before, after)] == [2 * len(greedy.tokens)] * 2
+    assert [b - a for a, b in zip(before, after, strict=True)] == [2 * len(greedy.tokens)] * 2
     assert server.metric("specdec_waiting") == 0
     assert server.metric("specdec_open_requests") == 1  # the one that asks
     assert server.metric('specdec_request_seconds_count{path="/translate"}') > 0

@@ -37,7 +37,7 @@ def jacobi(words, source=("▁one",), name="sentence-0"):
     settled = [1 + (place + 1) // 2 for place in range(len(output))]
     tokens = [
         [token if when <= t else output[place - 1]
-         for place, (token, when) in enumerate(zip(output, settled))]
+         for place, (token, when) in enumerate(zip(output, settled, strict=True))]
         for t in range(1, max(settled) + 1)
     ]  # fmt: skip
     chances = torch.linspace(0.05, 1, len(tokens) * len(output)).view(len(tokens), -1)

@@ -51,7 +51,7 @@ def reference(models, symbols, sample, settings, prefix=None, **options):
             models, symbols, beam_size=1, search_strategy=search, **options
         )
         found.append([row[0] for row in generator.generate(models, sample, prefix_tokens=prefix)])
-    return [list(samples) for samples in zip(*found)]
+    return [list(samples) for samples in zip(*found, strict=True)]
 
 
 def best_first(samples):

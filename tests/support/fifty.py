@@ -85,7 +85,9 @@ def main() -> None:
         for begin in range(0, len(dataset), BATCH):
             end = min(begin + BATCH, len(dataset))
             batch = dataset.collater([dataset[number] for number in range(begin, end)])
-            for number, (best, *_) in zip(batch["id"].tolist(), translator.decode(batch)):
+            for number, (best, *_) in zip(
+                batch["id"].tolist(), translator.decode(batch), strict=True
+            ):
                 found[number] = best["tokens"].tolist()
     accepted = translator.statistics.accepted_tokens
     kernels = native.instructions(native.library())

@@ -153,7 +153,7 @@ def _become(request: Dict[str, Any]) -> None:
     """Run the program of the request in this process."""
     written = os.O_WRONLY | os.O_APPEND
     modes = (os.O_RDONLY, written, written)
-    for number, (path, mode) in enumerate(zip(request["files"], modes)):
+    for number, (path, mode) in enumerate(zip(request["files"], modes, strict=True)):
         os.dup2(os.open(path, mode | os.O_CREAT, 0o600), number)
     os.environ.clear()
     os.environ.update(request["environment"])

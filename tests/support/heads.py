@@ -66,7 +66,7 @@ FORMS = [
 SEEDS = [21, 0, 21, 0, 0]
 BLOCKWISE = {
     form: blockwise_model(seed, form[0], learned_first_head=form[1])
-    for seed, form in zip(SEEDS, FORMS)
+    for seed, form in zip(SEEDS, FORMS, strict=True)
 }
 RULES = {
     "exact": TopBeta(),

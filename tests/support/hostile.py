@@ -92,7 +92,10 @@ class Interrupted(Drafter):
     def propose(self, rows: Rows) -> Draft:
         if self.drafter is not None and self.random.random() < 0.5:
             return self.drafter.propose(rows)
-        left = [self.truth[row][begin:] for row, begin in zip(rows.order, rows.host_lengths)]
+        left = [
+            self.truth[row][begin:]
+            for row, begin in zip(rows.order, rows.host_lengths, strict=True)
+        ]
         return Draft.of([self.make(true, self.random) for true in left], rows.lengths.device)
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:

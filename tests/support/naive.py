@@ -8,6 +8,7 @@ from specdec_plugin.decoding.acceptance import MinBlock, TopBeta
 
 from .heads import NUMBERS
 from .observed import EOS, full_pass
+from .prefixes import common_prefix
 
 #: Scores that are nearer than this may be ordered either way.
 TIE = 1e-4
@@ -83,7 +84,7 @@ def assert_follows(model, sample, hypothesis, rule, min_len, max_len):
     torch.testing.assert_close(hypothesis["positional_scores"], chosen, atol=1e-4, rtol=0)
     history = [step["tokens"].tolist() for step in hypothesis["history"]]
     begin = 0
-    for draft, added in zip(history[::2], history[1::2]):
+    for draft, added in zip(history[::2], history[1::2], strict=True):
         assert judged(draft, masked[begin:], rule) == added, (draft, tokens[:begin])
         begin += len(added)
     assert begin == len(tokens) and EOS not in tokens[:-1] and tokens[-1] == EOS
@@ -105,13 +106,13 @@ def assert_same_but_for_ties(
         max_len: tokens after which a sentence ends.
     """
     assert len(found) == len(expected)
-    for row, (mine, theirs) in enumerate(zip(found, expected)):
+    for row, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
         tokens, wanted = mine["tokens"].tolist(), theirs["tokens"].tolist()
         if tokens == wanted:
             for name in ("positional_scores", "score"):
                 torch.testing.assert_close(mine[name], theirs[name], atol=within, rtol=0)
             continue
-        place = next(at for at, pair in enumerate(zip(tokens, wanted)) if pair[0] != pair[1])
+        place = common_prefix(tokens, wanted)
         _, masked = full_pass([model], alone(sample, row), wanted, min_len, max_len)
         scores = float(masked[place, wanted[place]]), float(masked[place, tokens[place]])
         told = f"row {row}, token {place}: {wanted[place]} has {scores[0]} in fairseq, and"

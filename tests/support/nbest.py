@@ -66,9 +66,9 @@ def totals(hypotheses):
 def assert_same_lists(found, expected):
     """The same hypotheses in the same order, but for ties."""
     assert len(found) == len(expected)
-    for mine, theirs in zip(found, expected):
+    for mine, theirs in zip(found, expected, strict=True):
         assert len(mine) == len(theirs)
-        for one, other in zip(mine, theirs):
+        for one, other in zip(mine, theirs, strict=True):
             close = abs(float(one["score"]) - float(other["score"])) < TIE
             assert close or float(one["score"]) == float(other["score"])  # both -inf
             if one["tokens"].tolist() != other["tokens"].tolist():

@@ -18,6 +18,7 @@ from fairseq_cli import generate, interactive
 
 from specdec_plugin.errors import PluginError
 from tests.support.command_lines import hypotheses, run_cli, scored
+from tests.support.files import some
 from tests.support.multilingual import SETTINGS, trained
 
 pytestmark = [
@@ -131,7 +132,7 @@ class TestSameAsFairseq:
                     task.inference_step(each, models, sample, prefix_tokens=prefix)
                     for each in (ours, theirs)
                 )
-                for (own,), (wanted,) in zip(mine, expected):
+                for (own,), (wanted,) in zip(mine, expected, strict=True):
                     said.append(tuple(own["tokens"].tolist()))
                     assert said[-1] == tuple(wanted["tokens"].tolist())
                     for scores in ("positional_scores", "score"):
@@ -187,7 +188,7 @@ class TestEveryLine:
         args = setting.generate(corpus, "none.pt")
         if not references:
             shutil.copytree(corpus.data_dir, tmp_path / "bin")
-            for file in (tmp_path / "bin").glob("test.en-es.es.*"):
+            for file in some((tmp_path / "bin").glob("test.en-es.es.*")):
                 file.unlink()
             args[1] = str(tmp_path / "bin")
         task = set_up(args)

@@ -46,7 +46,7 @@ def test_scores_are_those_of_pytorch(vocabulary, dim, share, rows, with_bias, dt
     kernels, plain = both(device, dtype, with_bias, clusters, dim)
     inputs = torch.randn(rows, dim, device=device).to(dtype)
     found, expected = kernels.scores(inputs, 3), plain.scores(inputs.float(), 3)
-    for mine, theirs in zip(found, expected):
+    for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(mine, theirs, atol=1e-4, rtol=1e-5)
 
 

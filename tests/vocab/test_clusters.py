@@ -29,7 +29,7 @@ def path(file, tmp_path):
 
 def test_everything_survives(file, path):
     found = load_clusters(path)
-    for mine, theirs in zip(found.clusters, file.clusters):
+    for mine, theirs in zip(found.clusters, file.clusters, strict=True):
         assert torch.equal(torch.as_tensor(mine), torch.as_tensor(theirs))
     assert (found.top_k, found.neighbours, found.note) == (3, 4, "en-es, 70 states")
     assert os.listdir(os.path.dirname(path)) == ["clusters.pt"]

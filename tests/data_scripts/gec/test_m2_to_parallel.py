@@ -52,7 +52,7 @@ def test_one_annotator(m2: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_all_annotators(m2: Path) -> None:
     twice = [line for line in SOURCES for _ in range(2)]
-    both = [line for pair in zip(FIRST, THIRD) for line in pair]
+    both = [line for pair in zip(FIRST, THIRD, strict=True) for line in pair]
     assert converted(m2, "--annotator", "all") == (twice, both)
     # Nobody is named below the second sentence: one line.
     del twice[2], both[2]

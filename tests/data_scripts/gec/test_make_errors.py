@@ -26,6 +26,7 @@ from noise import Noise
 from specdec_plugin.errors import PluginError
 from tests.support.clean_text import sentences
 from tests.support.command_lines import SCRIPTS, run_cli
+from tests.support.prefixes import common_prefix
 
 LEXICON = confusion.make_lexicon(confusion.count_words(sentences(500), 2, 1000))
 MIX = english.ENGLISH.mix
@@ -131,7 +132,7 @@ def one_error(kind: str, number: int) -> Tuple[List[str], List[str]]:
 def replaced(wrong: List[str], right: List[str]) -> Iterator[Tuple[str, str]]:
     """Words that stand for others, in sentences of equal length, lower case, bare."""
     assert len(wrong) == len(right)
-    for new, old in zip(wrong, right):
+    for new, old in zip(wrong, right, strict=True):
         if new != old:
             yield new.strip(".,").lower(), old.strip(".,").lower()
 
@@ -160,10 +161,8 @@ def test_spelling_and_lists_replace_by_what_they_say(number: int) -> None:
 def test_typo_is_a_slip_at_one_place(number: int) -> None:
     for new, old in replaced(*one_error("typo", number)):
         assert abs(len(new) - len(old)) <= 1
-        same = len(list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(new, old))))
-        tail = len(
-            list(itertools.takewhile(lambda pair: pair[0] == pair[1], zip(new[::-1], old[::-1])))
-        )
+        same = common_prefix(new, old)
+        tail = common_prefix(new[::-1], old[::-1])
         assert same + tail >= len(old) - 2  # all but one or two neighbouring letters
 
 
@@ -330,7 +329,7 @@ def test_one_edit_apart_finds_all_and_no_more(words: Any) -> None:
 def test_confusion_sets_of_likely_words() -> None:
     words = "their there weather whether piece peace file quick quiet quite form from".split()
     sets = confusion.confusion_sets(dict.fromkeys(words, 5))
-    for first, second in zip(words[0:6:2], words[1:6:2]):
+    for first, second in zip(words[0:6:2], words[1:6:2], strict=True):
         assert second in sets[first] and first in sets[second]
     assert set(sets["quiet"]) == {"quite"} and set(sets["form"]) == {"from"}
     assert "file" not in sets

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.command_lines import run_example
+from tests.support.files import some
 
 TINY = dict(
     UPDATES="2", UPDATES_TUNE="2", SIZE="120", DIM="16", LAYERS="1", POSITIONS="32",
@@ -45,7 +46,7 @@ def test_from_articles_to_tables(articles: Path, tmp_path: Path) -> None:
     same = (output / "same.txt").read_text("utf-8").splitlines()
     assert len(same) == 5 and all("4 of 4 lines" in line for line in same)
 
-    times = {path: path.stat().st_mtime_ns for path in output.rglob("*.pt")}
+    times = {path: path.stat().st_mtime_ns for path in some(output.rglob("*.pt"))}
     pieces = output / "pairs-data" / "pieces" / "test.src"
     longest = max(len(line.split()) for line in pieces.read_text("utf-8").split("\n"))
     assert longest > int(TINY["POSITIONS"])  # so that sources are cut

@@ -63,7 +63,7 @@ def test_the_best_of_several_references_counts(tmp_path: Path, capsys) -> None:
     scorer = RougeScorer(["rougeL"], use_stemmer=True)
     theirs = [
         max(scorer.score(wanted, line)["rougeL"].fmeasure for wanted in each)
-        for line, each in zip(["a cat", "nothing"], references)
+        for line, each in zip(["a cat", "nothing"], references, strict=True)
     ]
     gain = scores["ROUGE-L"]["score"] - 50 * sum(theirs)
     assert scores["ROUGE-L gain"]["score"] == pytest.approx(gain)

@@ -48,7 +48,7 @@ def test_pairs(photo: Path, tmp_path: Path) -> None:
     for split in SPLITS:
         low, high = patches(tmp_path, f"{split}.low"), patches(tmp_path, f"{split}.high")
         assert len(low) == len(high) > 20
-        for small, large in zip(low, high):
+        for small, large in zip(low, high, strict=True):
             assert small.shape == (4, 4) and large.shape == (8, 8)
             for y in range(4):
                 for x in range(4):
@@ -67,7 +67,7 @@ def test_coloured_pairs(photo: Path, tmp_path: Path, factor: int) -> None:
     for split in SPLITS:
         low, high = patches(tmp_path, f"{split}.low"), patches(tmp_path, f"{split}.high")
         assert len(low) == len(high) > 20
-        for small, large in zip(low, high):
+        for small, large in zip(low, high, strict=True):
             assert small.shape == (8 // factor, 8 // factor, 3) and large.shape == (8, 8, 3)
             assert split == "train" or large.astype(np.uint8).tobytes() in upright
             for (y, x, channel), level in np.ndenumerate(small):
@@ -113,7 +113,7 @@ def test_blocks_in_random_order(photo: Path, tmp_path: Path) -> None:
     mixed = [patches(tmp_path, f"mixed.{side}") for side in ("low", "high")]
     assert len(mixed[0]) == len(mixed[1]) == 2 * len(plain[0])
     moved = 0
-    for number, (low, high) in enumerate(zip(*plain)):
+    for number, (low, high) in enumerate(zip(*plain, strict=True)):
         assert np.array_equal(mixed[0][2 * number], low)
         assert np.array_equal(mixed[1][2 * number], high)
         other = _blocks(mixed[0][2 * number + 1], mixed[1][2 * number + 1])
@@ -200,7 +200,7 @@ def test_scores(side: int, count: int, data: Any) -> None:
         for _ in range(2)
     )
     found = score_patches.scores(list(truth), list(said))
-    apart = [abs(int(a) - int(b)) for a, b in zip(truth.reshape(-1), said.reshape(-1))]
+    apart = [abs(int(a) - int(b)) for a, b in zip(truth.reshape(-1), said.reshape(-1), strict=True)]
     assert found["MAE"] == pytest.approx(sum(apart) / len(apart))
     square = sum(each**2 for each in apart) / len(apart)
     right = math.inf if square == 0 else 20 * math.log10(255 / math.sqrt(square))

@@ -194,7 +194,7 @@ def test_a_function_of_rows():
     for rows in (9, 10, 3, 9):
         one, other = torch.randn(rows), torch.randn(rows, 4)
         found = run("sum", function, one, other)
-        for mine, theirs in zip(found, function(one, other)):
+        for mine, theirs in zip(found, function(one, other), strict=True):
             torch.testing.assert_close(mine, theirs)
     assert seen == [12, 9, 12, 10, 3, 3, 12, 9]
     tripled = run("other", lambda one, other: (3 * one,), torch.ones(2), torch.ones(2, 4))

@@ -75,11 +75,11 @@ def test_rows_that_advance_and_leave(sources, capacity, seed):
             limits = torch.tensor([[choose.randint(1, each) for _ in range(new)] for each in most])
         expected, found = (
             each.forward(state, each.embed(tokens, state.lengths, state.longest), limits)
-            for each, state in zip(decoders, states)
+            for each, state in zip(decoders, states, strict=True)
         )
         assert_close(found, expected)
         added = [choose.randint(1, new) for _ in lengths]
-        lengths = [length + more for length, more in zip(lengths, added)]
+        lengths = [length + more for length, more in zip(lengths, added, strict=True)]
         rows = [row for row in range(len(lengths)) if choose.random() < 0.8] or [0]
         if len(rows) < len(lengths) and choose.random() < 0.7:
             lengths = [lengths[row] for row in rows]
@@ -99,7 +99,9 @@ def test_beams(beams):
     for length in range(1, 9):
         rows = states[0].lengths.size(0)
         tokens = random_tokens(rows, 1)
-        expected, found = (each.feed(state, tokens) for each, state in zip(decoders, states))
+        expected, found = (
+            each.feed(state, tokens) for each, state in zip(decoders, states, strict=True)
+        )
         assert_close(found, expected)
         each_has = rows // len(order)
         kept = list(range(len(order)))

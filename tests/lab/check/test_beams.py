@@ -75,7 +75,7 @@ def test_steps_are_those_of_fairseqs_search(corpus, tiny_verifier):
         tokens = hypothesis["tokens"].tolist()
         ends = [
             total
-            for total, token, beam in zip(*steps[len(tokens) - 1][1:])
+            for total, token, beam in zip(*steps[len(tokens) - 1][1:], strict=True)
             if token == EOS and steps[len(tokens) - 1].lines[beam] == tokens[:-1]
         ]
         assert ends == [pytest.approx(float(hypothesis["positional_scores"].sum()), abs=1e-4)]

@@ -215,7 +215,9 @@ def test_what_is_no_tie_is_told(check, corpus, monkeypatch, more):
     if more:
         # The noise is that of the samples: the drawn token has the greatest sum.
         sums = re.findall(r"; log-probability with noise (-?\d+\.\d+) in fairseq", printed)
-        assert all(float(theirs) > float(mine) for theirs, mine in zip(sums[::2], sums[1::2]))
+        assert all(
+            float(theirs) > float(mine) for theirs, mine in zip(sums[::2], sums[1::2], strict=True)
+        )
 
 
 def files(folder):

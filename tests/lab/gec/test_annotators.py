@@ -43,7 +43,7 @@ def test_a_corpus_by_hand() -> None:
     annotated = list(read_m2(ANNOTATED.split("\n"), "some.m2"))
     rows = [
         count_sentence(source, hypothesis.split(), annotations)
-        for (source, annotations), hypothesis in zip(annotated, hypotheses)
+        for (source, annotations), hypothesis in zip(annotated, hypotheses, strict=True)
     ]
     assert rows == [[(2, 3, 2)], [(0, 0, 1)], [(2, 2, 3), (0, 1, 1)]]
     precision, recall = 4 / 5, 4 / 6
@@ -79,11 +79,11 @@ def one_after_the_other(rows: List[List[Counts]], sample: List[int]) -> List[int
     for sentence in sample:
         ranked = []
         for place, counts in enumerate(rows[sentence]):
-            matched, proposed, gold = (a + b for a, b in zip(total, counts))
+            matched, proposed, gold = (a + b for a, b in zip(total, counts, strict=True))
             size = proposed + 0.25 * gold
             f_score = 1.25 * matched / size if size else 1.0
             ranked.append((f_score, matched, -size, -place))
-        total = [a + b for a, b in zip(total, rows[sentence][-max(ranked)[3]])]
+        total = [a + b for a, b in zip(total, rows[sentence][-max(ranked)[3]], strict=True)]
     return total
 
 

@@ -41,7 +41,7 @@ def files(tmp_path: Path) -> Dict[str, Path]:
     """The files by name; half of them packed."""
     paths = {name: tmp_path / name for name in ("source", "hypothesis.gz", "r0", "r1.gz", "m2.gz")}
     contents = ["\n".join(lines) + "\n" for lines in (SOURCE, HYPOTHESIS, *REFERENCES)]
-    for path, content in zip(paths.values(), [*contents, M2]):
+    for path, content in zip(paths.values(), [*contents, M2], strict=True):
         data = content.encode("utf-8")
         path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return {name.split(".")[0]: path for name, path in paths.items()}

@@ -43,7 +43,7 @@ def naive(sources: List[str], hypotheses: List[str], references: List[str]) -> f
     logs = 0.0
     for n in (1, 2, 3, 4):
         right = total = 0
-        for source, hypothesis, reference in zip(sources, hypotheses, references):
+        for source, hypothesis, reference in zip(sources, hypotheses, references, strict=True):
             in_source, ours, wanted = (
                 [text[k : k + n] for k in range(len(text) - n + 1)]
                 for text in (source, hypothesis, reference)
@@ -68,7 +68,7 @@ CORPUS = st.lists(st.tuples(TEXT, TEXT, TEXT, TEXT), min_size=1, max_size=5)
 @settings(deadline=None)
 @given(CORPUS, st.data())
 def test_equals_a_naive_implementation(corpus: List[List[str]], data: st.DataObject) -> None:
-    sources, hypotheses, *references = (list(texts) for texts in zip(*corpus))
+    sources, hypotheses, *references = (list(texts) for texts in zip(*corpus, strict=True))
     gleu = Gleu.of(sources, hypotheses, references, iterations=7)
     assert gleu.draws.shape == (7, len(sources))
     number = st.integers(0, len(sources) - 1)

@@ -141,7 +141,7 @@ def lattice_steps(source: str, hypothesis: str) -> Set[Step]:
 def segmentations(path: List[Step]) -> Iterator[List[List[Step]]]:
     for cuts in product((False, True), repeat=max(len(path) - 1, 0)):
         segments = [path[:1]]
-        for cut, step in zip(cuts, path[1:]):
+        for cut, step in zip(cuts, path[1:], strict=True):
             if cut:
                 segments.append([step])
             else:
@@ -182,7 +182,9 @@ def by_brute_force(
             kept = [[unchanged(source, hypothesis, step) for step in each] for each in segments]
             if any(sum(each) > most if not all(each) else len(each) > 1 for each in kept):
                 continue
-            changing = [each for each, same in zip(segments, kept) if each and not all(same)]
+            changing = [
+                each for each, same in zip(segments, kept, strict=True) if each and not all(same)
+            ]
             spans = [
                 (each[0][0][0], each[-1][1][0], hypothesis[each[0][0][1] : each[-1][1][1]])
                 for each in changing

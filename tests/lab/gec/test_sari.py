@@ -14,7 +14,7 @@ from specdec_plugin.lab.gec.sari import Sari
 def scores(sentences: List[List[str]], **options: Any) -> List[float]:
     """SARI, keep, delete, add of sentences given as source, hypothesis, references."""
     sources, hypotheses, *references = [
-        [text.split() for text in texts] for texts in zip(*sentences)
+        [text.split() for text in texts] for texts in zip(*sentences, strict=True)
     ]
     sari = Sari.of(sources, hypotheses, references, **options)
     found = sari.scores(np.arange(len(sentences))[None])
@@ -63,7 +63,7 @@ def test_sentences_and_corpora() -> None:
     sentences = [["a b c", "a c", "a c"], ["a b", "x", "a b"]]
     mean = scores(sentences, average="sentence")
     each = [scores([sentence], average="sentence") for sentence in sentences]
-    assert mean == pytest.approx([sum(pair) / 2 for pair in zip(*each)])
+    assert mean == pytest.approx([sum(pair) / 2 for pair in zip(*each, strict=True)])
     # The corpus: unigrams kept 2 of 2, and 4 to keep; bigrams to keep: 1.
     keep = 2 * (2 / 4) / (1 + 2 / 4) / 4
     # Deleted b (right), and a, b (wrong); ab, bc (right), and ab (wrong); abc (right).

@@ -43,10 +43,10 @@ def test_nothing_of_a_chart_is_lost():
         edges = None if chart.edges is None else [[*edge] for edge in chart.edges]
         assert found["edges"] == edges
         assert len(found["lines"]) == len(chart.lines)
-        for line, shown in zip(chart.lines, found["lines"]):
+        for line, shown in zip(chart.lines, found["lines"], strict=True):
             assert (shown["iteration"], shown["label"]) == (line.iteration, line.label)
             assert len(shown["cells"]) == len(line.cells)
-            for cell, plain in zip(line.cells, shown["cells"]):
+            for cell, plain in zip(line.cells, shown["cells"], strict=True):
                 assert (cell is None) == (plain is None)
                 if cell is not None:
                     assert plain[:2] == [cell.text, cell.kind.value]

@@ -46,7 +46,8 @@ def test_matrix(chosen, source, seed, min_len, max_len):
     chances = torch.tensor([[chance for _, chance in row] for row in expected])
     assert torch.allclose(recording.probabilities, chances, atol=1e-5)
     assert recording.right.tolist() == [
-        [token == final for (token, _), (final, _) in zip(row, expected[-1])] for row in expected
+        [token == final for (token, _), (final, _) in zip(row, expected[-1], strict=True)]
+        for row in expected
     ]
     # Proposition 1: greedy's output, after as many iterations as tokens at most.
     assert recording.tokens[-1].tolist() == output

@@ -11,6 +11,7 @@ from specdec_plugin.lab.viz.speculation import classify, judge, observe
 from tests.support import tiny
 from tests.support.hostile import HostileDrafter
 from tests.support.observed import MODELS, decode, full_pass
+from tests.support.prefixes import common_prefix
 
 A, T, B, D = Kind.ACCEPTED, Kind.TOP_BETA, Kind.BIFURCATION, Kind.DISCARDED
 
@@ -82,8 +83,5 @@ def test_hostile_drafts(source, seed, beta, honesty):
 def kept_by_history(found):
     """Kept tokens of each iteration, counted from the generator's own history."""
     tokens = [step["tokens"].tolist() for step in found["history"]]
-    kept = []
-    for draft, added in zip(tokens[::2], tokens[1::2]):
-        same = [one == other for one, other in zip(draft, added)]
-        kept.append(same.index(False) if False in same else len(same))
-    return kept
+    both = zip(tokens[::2], tokens[1::2], strict=True)
+    return [common_prefix(draft, added) for draft, added in both]

@@ -54,7 +54,7 @@ def test_drafters_may_change_in_each_iteration(seed):
     sample = tiny.sample([3, 9, 5, 1, 7][: 1 + seed % 5], seed)
     greedy = generator("greedy")
     found.loop.gate = Wavering(seed, len(drafter.lengths))
-    for ours, theirs in zip(decoded(found, sample), decoded(greedy, sample)):
+    for ours, theirs in zip(decoded(found, sample), decoded(greedy, sample), strict=True):
         assert ours[0] == theirs[0]
         assert ours[1] == pytest.approx(theirs[1], abs=1e-4)
     assert found.loop.schedule is None

@@ -80,7 +80,7 @@ def test_python_and_hub(corpus, tiny_verifier):
     )
     plain, ours = session.translator(None, beam=3), session.translator("beam", beam=3)
     for batch in session.batches(session.dataset(lines), 2):
-        for mine, theirs in zip(ours.decode(batch), plain.decode(batch)):
+        for mine, theirs in zip(ours.decode(batch), plain.decode(batch), strict=True):
             assert [each["tokens"].tolist() for each in mine] == [
                 each["tokens"].tolist() for each in theirs
             ]

@@ -45,7 +45,7 @@ def test_tokens_are_those_of_pytorch(
     plain = Chain(head, CachedDecoder(decoder, dtype, backend=TorchBackend()))
     states = torch.randn(2 * rows, LENGTH, 16, device=device).to(dtype)
     last = torch.randint(4, vocabulary, (2 * rows,), device=device)
-    found = [chain.best(*each) for each in zip(states.split(rows), last.split(rows))]
+    found = [chain.best(*each) for each in zip(states.split(rows), last.split(rows), strict=True)]
     expected = plain.best(states, last)
     chains.assert_follows(head, decoder, states, last, torch.cat(found), expected, 0.03)
 

@@ -114,7 +114,7 @@ def test_every_iteration_is_the_papers(
         }
         expected = naive(model, alone, RULES[rule], k, floor, min_len, max_len)
         history = [step["tokens"].tolist() for step in hypothesis["history"]]
-        assert list(zip(history[::2], history[1::2])) == expected
+        assert list(zip(history[::2], history[1::2], strict=True)) == expected
         assert hypothesis["tokens"].tolist() == [token for _, added in expected for token in added]
 
 
@@ -209,7 +209,9 @@ def test_new_weights_are_taken_over():
         for weight in model.parameters():
             weight.copy_(weight + 0.3 * torch.randn_like(weight))
     again = generator(model, TopBeta(), max_len_b=20)
-    for mine, fresh in zip(ours.generate([model], sample), again.generate([model], sample)):
+    for mine, fresh in zip(
+        ours.generate([model], sample), again.generate([model], sample), strict=True
+    ):
         assert mine[0]["tokens"].tolist() == fresh[0]["tokens"].tolist()
         assert mine[0]["steps"] == fresh[0]["steps"]
 

@@ -75,7 +75,7 @@ def test_same_as_a_search_token_by_token(
     width = sample["net_input"]["src_tokens"].size(1)
     expected = [
         biased_greedy(model, line[width - length - 1 :].tolist(), bias, max_len)
-        for line, length in zip(sample["net_input"]["src_tokens"], lengths)
+        for line, length in zip(sample["net_input"]["src_tokens"], lengths, strict=True)
     ]
     truth = [tokens for tokens, _ in expected]
     fallback = HostileDrafter(truth, 0.5, 4, seed) if hostile else None
@@ -89,7 +89,7 @@ def test_same_as_a_search_token_by_token(
         preference=CopyBias(Symbols.of(SYMBOLS, SYMBOLS, EOS), bias, backend),
         max_len_b=max_len,
     )
-    for row, (tokens, scores) in zip(found, expected):
+    for row, (tokens, scores) in zip(found, expected, strict=True):
         assert row["tokens"].tolist() == tokens
         torch.testing.assert_close(
             row["positional_scores"], torch.tensor(scores), atol=1e-4, rtol=0
@@ -142,7 +142,7 @@ def test_the_largest_bias_copies_and_none_changes_nothing():
     copied, _ = ours(
         MODELS[:1], sample, drafter(), TopBeta(), preference=CopyBias(symbols, 99.0), **options
     )
-    for row, line in zip(copied, sample["net_input"]["src_tokens"]):
+    for row, line in zip(copied, sample["net_input"]["src_tokens"], strict=True):
         assert row["tokens"].tolist() == [token for token in line.tolist() if token != 1]
     plain, _ = ours(MODELS[:1], sample, drafter(), TopBeta(), **options)
     assert_same(plain, reference(MODELS[:1], sample, **options))

@@ -114,8 +114,8 @@ def test_kernels_guess_what_operators_guess(
         runs = [ours(MODELS[:1], sample, solver, TopBeta(), **options) for sample in samples]
         both.append((runs, solver._record))
     (expected, one), (found, other_record) = both
-    for (mine, _), (theirs, _) in zip(found, expected):
-        for row, other in zip(mine, theirs):
+    for (mine, _), (theirs, _) in zip(found, expected, strict=True):
+        for row, other in zip(mine, theirs, strict=True):
             steps = [[step["tokens"].tolist() for step in each["history"]] for each in (row, other)]
             assert steps[0] == steps[1]
     assert one.tries.tolist() == other_record.tries.tolist()
@@ -192,7 +192,7 @@ def test_hybrid_goes_on_one_by_one():
     (found,), _ = ours(MODELS[:1], sample, solver, TopBeta(), max_len_b=12)
     assert_same([found], reference(MODELS[:1], sample, max_len_b=12))
     length, lengths = 0, []
-    for drafted, added in zip(found["history"][::2], found["history"][1::2]):
+    for drafted, added in zip(found["history"][::2], found["history"][1::2], strict=True):
         lengths.append((length, len(drafted["tokens"])))
         length += len(added["tokens"])
     assert all(drafted == (max(0, 2 - place % 3) if place < 3 else 0) for place, drafted in lengths)
@@ -222,9 +222,9 @@ def test_nothing_is_drafted_behind_a_known_length(sources, window, initial, wron
         MODELS[:1], {**sample, "target": target}, solver, TopBeta(), backend=backend, max_len_b=15
     )
     assert_same(found, expected)
-    for row, length in zip(found, known):
+    for row, length in zip(found, known, strict=True):
         decoded = 0
-        for drafted, added in zip(row["history"][::2], row["history"][1::2]):
+        for drafted, added in zip(row["history"][::2], row["history"][1::2], strict=True):
             assert len(drafted["tokens"]) <= max(0, length - decoded - 1)
             decoded += len(added["tokens"])
 
@@ -291,7 +291,7 @@ def test_the_longest_match_is_continued(sources, outputs, maker):
     initial = padding(len(sources))
     lookup = maker(Window(block=3), record, 99, torch.tensor(sources), initial)
     draft = lookup.draft(rows_of(outputs), 24)
-    for row, (source, output) in enumerate(zip(sources, outputs)):
+    for row, (source, output) in enumerate(zip(sources, outputs, strict=True)):
         line = [EOS, *output]
         for _ in range(3):
             token, length = naive_match(source, output, line)

@@ -115,7 +115,7 @@ def test_a_large_vocabulary_is_screened_where_others_than_the_best_count(seed):
         ours = ParallelGenerator([model], symbols, loop, statistics, Lengths(max_len_b=25))
         both.append((first_of(ours.generate([model], sample)), statistics))
     (expected, counted), (found, counts) = both
-    for mine, theirs in zip(found, expected):
+    for mine, theirs in zip(found, expected, strict=True):
         assert mine["tokens"].tolist() == theirs["tokens"].tolist()
         apart = (mine["positional_scores"] - theirs["positional_scores"]).abs()
         assert 0 < float(apart.max()) < 0.005
