@@ -96,9 +96,12 @@ def _add_sentences(parser: Any) -> None:
     )
     parser.add_argument(
         "--peer",
+        action="append",
+        default=[],
         choices=list(PEERS),
         help="also convert the verifier for this other engine and time it beside the methods, "
-        "with their numbers of beams (pip install 'specdec-plugin[peers]')",
+        "with their numbers of beams; may be repeated (pip install 'specdec-plugin[peers]'; "
+        "default: none)",
     )
     parser.add_argument("--subset", default="test", help="split to decode (default: %(default)s)")
     parser.add_argument(
@@ -389,10 +392,10 @@ def _check_threads(options: argparse.Namespace) -> None:
             f"--threads {','.join(map(str, counts))}: give one number, or add --sweep threads to "
             "decode with one after the other."
         )
-    if several and options.peer is not None:
+    if several and options.peer:
         raise PluginError(
-            f"--peer {options.peer} keeps the number of threads that it was loaded with; leave it "
-            "out, or run without --sweep threads once for each number."
+            f"--peer {options.peer[0]} keeps the number of threads that it was loaded with; leave "
+            "it out, or run without --sweep threads once for each number."
         )
     free = processors()
     if max(counts) > free:

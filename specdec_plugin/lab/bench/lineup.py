@@ -23,7 +23,7 @@ class Built(NamedTuple):
     """What is timed.
 
     Attributes:
-        methods: the settings' methods, then the peer.
+        methods: the settings' methods, then the peers.
         kept: by name: bytes that the method keeps; None where the system hides it.
         swept: by name: what belongs into its row besides figures.
     """
@@ -48,10 +48,10 @@ def build(session: Session, options: argparse.Namespace, names: Sequence[str], b
     settings = sweeps.settings(
         names, flags, options.sweep, options.block_sizes, options.betas, options.tolerances
     )
-    if options.peer is not None:
+    for peer in dict.fromkeys(options.peer):
         for beam in sorted({beam_of(name) for name in names}):
-            label = options.peer if beam == 1 else f"{options.peer} beam {beam}"
-            settings.append(Setting(label, options.peer, {"beam": beam}, {}))
+            label = peer if beam == 1 else f"{peer} beam {beam}"
+            settings.append(Setting(label, peer, {"beam": beam}, {}))
     # What PyTorch allocates once, for all methods, is no method's.
     decode(session, build_method(session, "fairseq beam 1", {}, generation), batch)
     built = Built([], {}, {})

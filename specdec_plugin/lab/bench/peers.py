@@ -1,6 +1,7 @@
 """Other engines that run the same verifier, timed beside the methods (``--peer``)."""
 
 import copy
+import functools
 import importlib
 import tempfile
 from typing import Any, Callable, Dict, List, Optional, Sequence
@@ -113,8 +114,10 @@ def _search_options(generation: Dict[str, Any], beam: int) -> Dict[str, Any]:
     }
 
 
-def _build_ctranslate2(session: Session, generation: Dict[str, Any], beam: int) -> Method:
-    """Convert in float32 and load for the session's device, with PyTorch's number of threads."""
+def _build_ctranslate2(
+    session: Session, generation: Dict[str, Any], beam: int, dtype: str = "float32"
+) -> Method:
+    """Convert and load for the session's device, with PyTorch's number of threads."""
     library = _load("ctranslate2")
     reason = _unsupported(session)
     if reason is not None:
@@ -122,25 +125,25 @@ def _build_ctranslate2(session: Session, generation: Dict[str, Any], beam: int) 
     with tempfile.TemporaryDirectory() as folder:
         specification = _specification(session)
         specification.validate()
-        specification.optimize(quantization="float32")
+        specification.optimize(quantization=dtype)
         specification.save(folder)
         translator = library.Translator(
             folder,
             device=session.device.type,
             device_index=session.device.index or 0,
-            compute_type="float32",
+            compute_type=dtype,
             inter_threads=1,
             intra_threads=torch.get_num_threads(),
         )
     peer = CTranslate2Generator(translator, session, generation, beam)
     peer.attempt()
-    sampling = "sampling" in generation
+    exact = dtype == "float32" and "sampling" not in generation
     library.set_random_seed(generation.get("seed", 0))
     return Method(
         "ctranslate2",
         peer,
         None,
-        equal_to=() if sampling else equals_of(beam),
+        equal_to=equals_of(beam) if exact else (),
     )
 
 
@@ -233,5 +236,6 @@ def _vocabulary(dictionary: Any) -> List[str]:
 
 #: By name: builds the method.
 PEERS: Dict[str, Callable[[Session, Dict[str, Any], int], Method]] = {
-    "ctranslate2": _build_ctranslate2
+    "ctranslate2": _build_ctranslate2,
+    "ctranslate2-int8": functools.partial(_build_ctranslate2, dtype="int8"),
 }

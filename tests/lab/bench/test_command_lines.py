@@ -394,6 +394,17 @@ def test_ctranslate2_beside_us(corpus, tiny_verifier, tmp_path):
     assert greedy["equal to fairseq greedy"] == 21 and beams["equal to fairseq beam 5"] > 15
 
 
+def test_ctranslate2_in_two_types(corpus, tiny_verifier, tmp_path):
+    """Eight bits give other scores, so that nothing has to be equal."""
+    pytest.importorskip("ctranslate2")
+    peers = ["--peer", "ctranslate2-int8", "--peer", "ctranslate2"]
+    args = ["--methods", "fairseq beam 1", "--batch-size", 4, *peers, "--output", tmp_path]
+    bench_here(corpus, tiny_verifier, *args)
+    _, small, exact = rows_of(tmp_path)
+    assert (small["method"], exact["method"]) == ("ctranslate2-int8", "ctranslate2")
+    assert "equal to fairseq greedy" not in small and exact["equal to fairseq greedy"] == 21
+
+
 def test_part_of_a_split(corpus, tiny_verifier, tmp_path):
     run_cli(
         bench(corpus, tiny_verifier, "--methods", "greedy", "--sentences", 7)
