@@ -3,6 +3,7 @@
 import json
 import os
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Dict, List, Mapping, Optional, Sequence
 
 from ..checksum import checksum
@@ -19,6 +20,7 @@ class Records:
         resume: continue the file, if it exists.
         again: how to start again, for errors.
         fields: that each line but the first has.
+        causes: by what lines depend on, what it may have changed with, for errors.
 
     Attributes:
         lines: those that were read from the file, but for the first.
@@ -34,8 +36,9 @@ class Records:
         resume: bool = True,
         again: str = "",
         fields: Sequence[str] = (),
+        causes: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        self.path, self._again = path, again
+        self.path, self._again, self._causes = path, again, causes
         self.lines: List[Dict[str, Any]] = []
         known = json.loads(json.dumps(options))
         lines = self._whole_lines() if resume and os.path.exists(path) else []
@@ -73,7 +76,7 @@ class Records:
             if then.get(name) != now.get(name):
                 raise PluginError(
                     f"The run in {self.path} began with {name} {then.get(name)}, but now it is "
-                    f"{now.get(name)}; keep it, or {self._again}."
+                    f"{now.get(name)}{self._causes.get(name, '')}; keep it, or {self._again}."
                 )
 
     def _whole_lines(self) -> List[Dict[str, Any]]:

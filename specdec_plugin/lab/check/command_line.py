@@ -70,7 +70,8 @@ def _add_text(group: Any) -> None:
         "--sentences",
         type=int,
         metavar="N",
-        help="check only about so many, in full batches that are spread over the text",
+        help="check only about so many: full batches that are spread over the text, such as 56 of "
+        "60 sentences with 8 in a batch",
     )
     group.add_argument(
         "--batch-size",

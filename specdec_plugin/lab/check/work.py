@@ -16,6 +16,8 @@ from .explain import Explainer
 from .programs import Program
 from .text import Text
 
+#: What results depend on, besides options.
+_TEXT = "the text"
 #: What a program did with a batch.
 Line = Dict[str, Any]
 
@@ -57,7 +59,7 @@ class Folder:
     def __init__(self, options: argparse.Namespace, text: Text) -> None:
         self._options, self._folder = options, options.output
         self._shared = {
-            "the text": text.describe(),
+            _TEXT: text.describe(),
             "--batch-size": options.batch_size,
             "--device": options.device,
             "PyTorch": torch.__version__,
@@ -77,7 +79,8 @@ class Folder:
         if program.entry is not None:
             facts["the plugin's code"] = self._code
         path = os.path.join(self._folder, f"{name}.jsonl")
-        return Records(path, facts, again="name another --output", fields=["batch"])
+        causes = {_TEXT: " (--sentences, --gen-subset and --input choose it)"}
+        return Records(path, facts, again="name another --output", fields=["batch"], causes=causes)
 
 
 class Task:

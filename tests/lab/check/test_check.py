@@ -307,7 +307,8 @@ def test_empty_texts_and_unusable_folders(check, tmp_path):
 
 def test_results_of_other_runs_are_refused(check, corpus):
     check("--methods", "greedy", "--sentences", 8)
-    with pytest.raises(PluginError, match="name another --output"):
+    told = r"began with the text of 1 batches, .*--sentences.* choose it\); .* another --output"
+    with pytest.raises(PluginError, match=told):
         check("--methods", "greedy", "--sentences", 16)
     with pytest.raises(PluginError, match="began with --max-len-b 20, but now it is 19"):
         check("--methods", "greedy", "--sentences", 8, "--max-len-b", 19)
