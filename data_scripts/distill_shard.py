@@ -434,6 +434,8 @@ def main(argv: Optional[List[str]] = None) -> None:
     config = fairseq_config(rest)
     freeze_imports()
     lines = read_piece_lines(args.source)
+    if not lines:
+        raise PluginError(f"{args.source} holds no line. Name another --source.")
     teacher = Teacher(config)
     for shard in args.shard:
         manifest = make_manifest(teacher, args.source, lines, shard, args.shards)

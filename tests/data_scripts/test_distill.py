@@ -262,6 +262,14 @@ def test_mistakes_are_told_in_a_sentence(
         distill_shard.main(shard_args(source, tmp_path / "out", *more))
 
 
+def test_an_empty_source_is_refused_before_anything_is_written(
+    shard_args: ShardArgs, tmp_path: Path
+) -> None:
+    with pytest.raises(PluginError, match=r"source holds no line\. Name another --source"):
+        distill_shard.main(shard_args(write(tmp_path / "source", []), tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+
+
 def test_foreign_dictionary_is_told(
     corpus: Corpus, tiny_verifier: str, shard_args: ShardArgs, tmp_path: Path
 ) -> None:
