@@ -2,6 +2,7 @@
 
 import atexit
 import contextlib
+import errno
 import functools
 import multiprocessing
 import os
@@ -34,10 +35,10 @@ def console_program(main: Callable[..., None]) -> Callable[..., None]:
 
 
 def end_in_a_line() -> None:
-    """Let Ctrl-C and a reader that has gone end this process, unless others handle errors.
+    """Let Ctrl-C, a reader that has gone and a full disk end this process without a traceback.
 
     Ctrl-C ends it with a line and :data:`STATUS`. Where nobody reads the output any more, it ends
-    without a word, with :data:`PIPE_STATUS`.
+    without a word, with :data:`PIPE_STATUS`. Nothing changes where others handle errors.
     """
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _end
@@ -46,19 +47,24 @@ def end_in_a_line() -> None:
 
 def _end(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
     """Tell an error that nobody has handled. Files that ``with`` opened are closed by now."""
-    unread = issubclass(kind, BrokenPipeError) and _is_unread()
-    if not unread and not issubclass(kind, KeyboardInterrupt):
+    if issubclass(kind, KeyboardInterrupt):
+        status, told = STATUS, "\nInterrupted: the output is not complete.\n"
+    elif issubclass(kind, BrokenPipeError) and _is_unread():
+        status, told = PIPE_STATUS, ""
+    elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        what = error.filename or "The output"
+        status, told = 1, f"{what} cannot be written ({error.strerror}). Make room on its disk.\n"
+    else:
         sys.__excepthook__(kind, error, trace)
         return
     for child in multiprocessing.active_children():  # they read data
         child.terminate()
-    if unread:
-        os._exit(PIPE_STATUS)
-    with contextlib.suppress(OSError):
-        sys.stdout.flush()
-        print("\nInterrupted: the output is not complete.", file=sys.stderr, flush=True)
+    for stream, text in ((sys.stdout, ""), (sys.stderr, told)):
+        with contextlib.suppress(OSError):
+            stream.write(text)
+            stream.flush()
     # Python would take a second or more to give back the memory of a large model, piece by piece.
-    os._exit(STATUS)
+    os._exit(status)
 
 
 def _is_unread() -> bool:

@@ -133,6 +133,23 @@ def test_another_pipe_that_is_broken():
     assert found.returncode == 1 and "BrokenPipeError: another pipe" in found.stderr
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a disk that is full")
+def test_a_full_disk():
+    program = PRINTING.format(lines=100_000, end="")
+    with open("/dev/full", "w") as full:
+        found = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**ENVIRONMENT, "PYTHONUNBUFFERED": ""},
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+    assert found.returncode == 1 and TRACEBACK not in found.stderr
+    told = "The output cannot be written (No space left on device). Make room on its disk.\n"
+    assert found.stderr.endswith(told)
+
+
 def test_fairseqs_programs_without_a_reader(corpus, tiny_verifier):
     program, *args = generate_args(corpus.data_dir, tiny_verifier)
     found = shutil.which("fairseq-interactive", path=os.path.dirname(sys.executable))
