@@ -521,7 +521,8 @@ def _moved(batch: Dict[str, Any], device: torch.device, ours: bool) -> Dict[str,
     inputs.pop("prev_output_tokens", None)
     numbers = {name: each for name, each in inputs.items() if _is_long(each)}
     if len(numbers) > 1:
-        moved = torch.cat([each.flatten() for each in numbers.values()]).to(device)
+        moved = torch.cat([each.flatten() for each in numbers.values()])
+        moved = moved.to(device, non_blocking=True)
         parts = moved.split([each.numel() for each in numbers.values()])
         for (name, each), part in zip(numbers.items(), parts):
             inputs[name] = part.view(each.shape)

@@ -62,9 +62,11 @@ class CudaJudge:
         scores = torch.zeros(1, width, device=device)
         counts = torch.zeros(1, dtype=torch.long, device=device)
         state = torch.zeros_like(tokens), torch.zeros_like(scores)
-        ring = Tables(counts.new_zeros(1, TOKENS + 2 * width), 2).ring
+        tables = Tables(counts.new_zeros(1, TOKENS + 2 * width), 2)
         draft, others = Draft(tokens[:, 1:], counts), (counts.clone() for _ in range(4))
-        self._run(tokens, scores, draft, 2, ring, *state, *others)
+        self._run(tokens, scores, draft, 2, tables.ring, *state, *others)
+        tables.push()
+        tables.pop()
 
     def _run(
         self, best: Tensor, scored: Tensor, draft: Draft, eos: int, ring: Tensor, *state: Tensor

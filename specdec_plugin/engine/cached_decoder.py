@@ -105,6 +105,9 @@ class CachedDecoder(Packed):
         if self._native is not None:
             self.weights.release(self.decoder.layers)
 
+    def _resized(self) -> bool:
+        return bool(self.decoder.embed_tokens.weight.shape != self.embedding.shape)
+
     def _pack(self) -> None:
         layers = every_layer(self.decoder)
         native = self._choose_types(layers)

@@ -12,7 +12,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from itertools import chain
-from typing import Any, Iterator, List, Optional, Sequence
+from typing import Any, Iterator, List, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -164,18 +164,17 @@ class PutOff:
     """
 
     def __init__(self) -> None:
-        self._waiting: List[Weights] = []
+        self._waiting: List[Tuple[Weights, int]] = []
         self._moved = False
 
     def add(self, weights: Weights) -> None:
-        """Put a look off."""
-        self._waiting.append(weights)
+        """Put a look off. Somebody else, such as another thread, may look earlier."""
+        self._waiting.append((weights, weights.version))
 
     def moved(self) -> bool:
         """Look now; whether this look or an earlier one has found other weights."""
         waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            version = each.version
+        for each, version in waiting:
             each.look()
             self._moved |= each.version != version
         return self._moved
@@ -192,11 +191,12 @@ def putting_off() -> Iterator[PutOff]:
     Who uses it has to ask :meth:`PutOff.moved` at the end, also if there was an error, and in that
     case to compute everything again.
     """
-    _PUT_OFF.looks = found = PutOff()
+    before, found = _put_off(), PutOff()
     try:
+        _PUT_OFF.looks = found
         yield found
     finally:
-        _PUT_OFF.looks = None
+        _PUT_OFF.looks = before
 
 
 def _put_off() -> Optional[PutOff]:
@@ -233,11 +233,18 @@ class Packed(ABC):
     def refresh(self) -> None:
         """Pack the weights again if they changed; see also :func:`putting_off`."""
         looks = _put_off()
-        if looks is None:
+        if looks is None or self._resized():
             self.weights.look()
         else:
             looks.add(self.weights)
         self.follow()
+
+    def _resized(self) -> bool:
+        """Whether a table has other sizes than the packed one, so that a GPU would read beyond it.
+
+        It would then not compute anything any more.
+        """
+        return False
 
     def follow(self) -> None:
         """Pack the weights again if somebody saw that they changed."""

@@ -1,5 +1,7 @@
 """Looks at weights that are put off until a GPU has work; on a CPU, by the same code."""
 
+from unittest import mock
+
 import pytest
 import torch
 
@@ -136,3 +138,45 @@ def test_a_search_is_decoded_again(monkeypatch):
     change(model)
     first(ours, model, sample)
     assert len(runs) == 3
+
+
+def test_a_change_that_somebody_else_saw_first():
+    """Such as another generator of the same model, in another thread."""
+    module = torch.nn.Linear(2, 2)
+    weights = Weights.of(module)
+    with putting_off() as looks:
+        looks.add(weights)
+        with torch.no_grad():
+            module.weight.add_(1)
+        Weights.of(module)
+        assert looks.moved()
+
+
+def test_one_inside_another():
+    with putting_off() as outer:
+        with putting_off() as inner:
+            assert inner is not outer
+        outer.add(Weights.of(torch.nn.Linear(2, 2)))
+        look_now()
+        assert outer._waiting == []
+
+
+def test_a_table_of_other_sizes_is_looked_at_first():
+    """Beyond the end of the one that was packed, a GPU would read what is no vector."""
+    model = tiny.model(7)
+    ours = generator("greedy", model)
+    sample = tiny.sample([4, 2], 1)
+    first(ours, model, sample)
+    for module in (model.encoder, model.decoder):
+        weight = module.embed_tokens.weight
+        more = torch.cat([weight, weight.new_ones(3, weight.size(1))])
+        module.embed_tokens.weight = torch.nn.Parameter(more.detach())
+    sample["net_input"]["src_tokens"][0, 0] = model.encoder.embed_tokens.weight.size(0) - 1
+    with putting_off(), mock.patch.object(PutOff, "add") as put_off:
+        encoded = ours._encoders[0](sample["net_input"])
+        ours.loop.step.verifier.engines[0].refresh()
+    assert not put_off.called
+    with torch.no_grad():
+        expected = model.encoder.forward_torchscript(sample["net_input"])
+    real = sample["net_input"]["src_tokens"].ne(1).t()
+    torch.testing.assert_close(encoded["encoder_out"][0][real], expected["encoder_out"][0][real])

@@ -86,12 +86,14 @@ def test_queries_see_what_they_may(both, device):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("normed", [True, False])
-def test_some_outputs_are_wanted(both, normed, device):
+@pytest.mark.parametrize("norms", [0, 1, 2])
+def test_some_outputs_are_wanted(both, norms, device):
     """Those of the masks of a draft, of vectors in any order."""
     ours, state = both[0]
-    if not normed:
+    if norms == 0:
         ours._fused._layers, ours._fused._final = ours._fused._layers[:0], None
+    if norms == 2:
+        ours._fused._final = ours._layers[0].own_norm
     tensors, visible = state.with_room(5)
     held = torch.zeros(3, dtype=torch.long, device=device)
     vectors = torch.randn(3, 5, 24, device=device)

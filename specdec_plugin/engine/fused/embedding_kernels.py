@@ -86,6 +86,8 @@ def embed_block(
     at = start + number
     is_token, mask = at <= newest, at - newest - 1
     token = tl.load(inputs + row * stride + at, mask=is_token, other=0)
+    # A row that has ended is fed no token.
+    final = tl.load(inputs + row * stride + newest, mask=number == 0, other=0)
     vector = tl.load(embedding + token * dim + unit, mask=within & is_token, other=0.0)
     vector = vector.to(tl.float32) * scale
     is_mask = (mask >= 0) & (mask < count)
@@ -95,8 +97,6 @@ def embed_block(
     )  # fmt: skip
     tl.store(limits + row * width + number, tl.where(is_token, at + 1, newest + 1 + count))
     tl.store(where + row * count + mask, number.to(tl.int64), mask=is_mask)
-    # A row that has ended is fed no token.
-    final = tl.load(inputs + row * stride + newest, mask=number == 0, other=0)
     tl.store(last + row, final, mask=number == 0)
 
 

@@ -160,7 +160,9 @@ class Flow:
         if not norms and wanted is not None:
             return chosen(self._hidden.view(*shape, -1), wanted).flatten(0, 1)
         for norm in norms:
-            self._hidden, wanted = self._normalised(norm, shape, wanted), None
+            self._hidden = self._normalised(norm, shape, wanted)
+            if wanted is not None:
+                shape, wanted = (shape[0], wanted.size(1)), None
         return self._hidden
 
     def _normalised(self, norm: Norm, shape: Sequence[int], wanted: Optional[Tensor]) -> Tensor:

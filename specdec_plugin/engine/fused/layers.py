@@ -77,7 +77,9 @@ class FusedLayers:
         for rows, new, limited in trials:
             held = tensors.lengths[:rows]
             limits = held.unsqueeze(1) + tensors.slots[:new] + 1 if limited else None
-            self.run(weight.new_zeros(rows, new, weight.size(1)), held, limits, tensors)
+            wanted = tensors.nothing[:rows].view(rows, 1, 1) if limited else None
+            vectors = weight.new_zeros(rows, new, weight.size(1))
+            self.run(vectors, held, limits, tensors, wanted=wanted)
 
     def run(
         self,

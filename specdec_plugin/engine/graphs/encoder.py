@@ -110,6 +110,9 @@ class CapturedEncoder(Packed):
         )
         return tensors.encode(net_input, lambda padded: self._encoded(padded, table))
 
+    def _resized(self) -> bool:
+        return bool(self.encoder.embed_tokens.weight.shape != self._embedding.shape)
+
     def _encoded(self, tokens: Tensor, table: Optional[Tensor]) -> Tensor:
         """(rows, src, dim) of (rows, src) tokens, and (positions, dim) or None."""
         if self._fused is not None and tokens.numel() <= self._fused.most:

@@ -1,7 +1,8 @@
 """What a device found, on the host while the device works on."""
 
+import weakref
 from collections import deque
-from typing import Any, Deque, List, Optional
+from typing import Any, Deque, List, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -32,6 +33,7 @@ class Tables:
                 count, *like.shape, dtype=like.dtype, device="cpu", pin_memory=on_gpu
             )
         self._events: List[Any] = [torch.cuda.Event() for _ in range(count if on_gpu else 0)]
+        self._held = False
 
     def __len__(self) -> int:
         """How many tables are unread."""
@@ -57,6 +59,10 @@ class Tables:
         slot = self._pushed % self._count
         if table is not None:
             self.ring[slot].copy_(table, non_blocking=True)
+        elif not self._held:
+            # PyTorch knows of no writer: others might get the memory as soon as nobody holds it.
+            weakref.finalize(self, _wait, self.ring, self._events).atexit = False
+            self._held = True
         if self._events:
             self._events[slot].record(current_stream(self._device))
         self._unread.append(slot)
@@ -75,3 +81,9 @@ class Tables:
         if self._events:
             self._events[slot].synchronize()
         return self.ring[slot]
+
+
+def _wait(ring: Tensor, events: Sequence[Any]) -> None:
+    """Wait for what was queued last, while the memory is held."""
+    for event in events:
+        event.synchronize()

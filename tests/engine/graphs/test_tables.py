@@ -71,6 +71,9 @@ def test_events_are_waited_for(monkeypatch):
         seen.append(ring.pop())
         assert seen[-1].tolist() == [number, number] and Event.waited == number + 1
     addresses = [each.data_ptr() for each in seen]
+    ring.push()
+    del ring  # Whoever gets the memory next must not be written to by a kernel.
+    assert Event.waited == 8
     assert addresses[0] == addresses[2] == addresses[4] != addresses[1] == addresses[3]
 
 
