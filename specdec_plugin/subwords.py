@@ -1,11 +1,15 @@
 """Raw text as subword pieces and back, the way that a model's training data was split."""
 
 import os
-from typing import Any, List, Mapping, Optional, Protocol
+from typing import Any, List, Mapping, Optional, Protocol, Sequence, Set
 
 import sentencepiece
 
 from .errors import PluginError
+
+#: The share of pieces that a dictionary and a subword model of one training share at least. Those
+#: of two projects, of the same language and size, shared 0.43 to 0.65.
+_ALIKE = 0.75
 
 
 class Subwords(Protocol):
@@ -40,6 +44,14 @@ class Chain:
         for step in reversed(self._steps):
             line = step.decode(line)
         return line
+
+    def merged(self) -> Set[str]:
+        """The pieces that subword-nmt merges; none where it does not split."""
+        codes = [step.bpe.bpe_codes for step in self._steps if hasattr(step, "bpe")]
+        joined = ["".join(pair) for pairs in codes for pair in pairs]
+        return {
+            each.removesuffix("</w>") if each.endswith("</w>") else f"{each}@@" for each in joined
+        }
 
 
 def load_sentencepiece(path: str) -> Any:
@@ -83,6 +95,45 @@ def load_subwords(
     if kind == "subword-nmt":
         steps.append(_subword_nmt(file))
     return Chain(*steps)
+
+
+def check_pieces(subwords: Subwords, file: str, symbols: Sequence[str]) -> None:
+    """Refuse subwords of another project, with which most of a text would be unknown symbols.
+
+    A model of several languages has pieces that the dictionary of one lacks. A dictionary may be
+    of a part of a text. So either most pieces have to be in the dictionary, or most symbols of the
+    dictionary have to be pieces. Single characters count as neither: any model may leave some.
+
+    Args:
+        subwords: of :func:`load_subwords` or :func:`load_sentencepiece`.
+        file: where they are from.
+        symbols: of the dictionary of the source.
+
+    Raises:
+        PluginError: neither holds.
+    """
+    pieces = subwords.merged() if isinstance(subwords, Chain) else _pieces_of(subwords)
+    pieces = {piece for piece in pieces if _is_long(piece)}
+    words = {word for word in symbols if _is_long(word)}
+    both = len(pieces & words)
+    if pieces and words and both < _ALIKE * min(len(pieces), len(words)):
+        raise PluginError(
+            f"{file} does not belong to this model: {both:,} of its {len(pieces):,} pieces are "
+            "among the symbols of the source dictionary. Give the file that the data were split "
+            "with."
+        )
+
+
+def _pieces_of(model: Any) -> Set[str]:
+    """All pieces of a SentencePiece model that stand for text."""
+    special = (model.is_control, model.is_unknown, model.is_unused, model.is_byte)
+    numbers = [each for each in range(len(model)) if not any(of(each) for of in special)]
+    return set(model.id_to_piece(numbers))
+
+
+def _is_long(piece: str) -> bool:
+    """Whether a piece is more than one character and its marks."""
+    return len(piece.removeprefix("▁").removesuffix("@@")) > 1
 
 
 def _moses(source_lang: str, target_lang: str) -> Any:

@@ -6,7 +6,7 @@ import pytest
 from subword_nmt.learn_bpe import learn_bpe
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.subwords import load_subwords
+from specdec_plugin.subwords import check_pieces, load_subwords
 
 TEXT = "the lower tower, the newest flower; isn't it?"
 
@@ -32,6 +32,31 @@ def test_subword_nmt(codes):
     assert any(piece.endswith("@@") for piece in pieces) and len(pieces) > len(TEXT.split())
     assert "".join(pieces).replace("@@", "") == TEXT.replace(" ", "")
     assert subwords.decode(pieces) == TEXT
+
+
+def test_codes_and_dictionaries_of_one_project(codes):
+    subwords = load_subwords({"kind": "subword-nmt", "file": str(codes)}, "en", "es")
+    symbols = sorted({*subwords.encode(TEXT)})
+    check_pieces(subwords, "bpe.codes", symbols)
+    check_pieces(subwords, "bpe.codes", [])  # of single characters, for instance
+    with pytest.raises(PluginError, match=r"^bpe\.codes does not belong to this model: 0 of its"):
+        check_pieces(subwords, "bpe.codes", ["otra", "pala@@", "bra"])
+
+
+@pytest.mark.parametrize(
+    "pieces, fits",
+    [("▁one ▁two ▁three", True), ("▁one ▁two ▁three ▁uno ▁dos", True), ("▁one ▁uno ▁dos", False)],
+)
+def test_a_dictionary_may_have_some_pieces_only(sentencepieces, pieces, fits):
+    described = {"kind": "sentencepiece", "file": str(sentencepieces / "spm.model")}
+    subwords = load_subwords(described, "en", "es")
+    symbols = [*pieces.split(), "a", "▁b"]
+    if not fits:
+        symbols += ["▁another", "▁word"]
+        with pytest.raises(PluginError, match="does not belong"):
+            check_pieces(subwords, "spm.model", symbols)
+    else:
+        check_pieces(subwords, "spm.model", symbols)
 
 
 def test_moses(codes):

@@ -12,7 +12,7 @@ from ..errors import PluginError
 from ..fairseq_compat.mapping import mapped_models
 from ..fairseq_compat.tasks import TASK, set_up_task
 from ..folder import Folder, read_folder
-from ..subwords import load_sentencepiece, load_subwords
+from ..subwords import check_pieces, load_sentencepiece, load_subwords
 from .naming import named_as_given
 from .session import DEFAULT, Session, Translator
 
@@ -103,6 +103,8 @@ def load_session(
     pieces = None if subwords is None else load_sentencepiece(subwords)
     languages = {"source_lang": source_lang, "target_lang": target_lang}
     built = set_up_task(task, folder, {**languages, **(task_options or {})})
+    if pieces is not None:
+        check_pieces(pieces, str(subwords), _source_symbols(built))
     return Session(built, load_models(path, built, device), pieces, prefix_size)
 
 
@@ -161,7 +163,15 @@ def open_folder(folder: Folder, device: Optional[str] = None, prefix_size: int =
     check_device(device)
     languages = {"source_lang": folder.source_lang, "target_lang": folder.target_lang}
     task = set_up_task(folder.task, folder.data, {**languages, **folder.task_options})
-    described = folder.described_subwords
-    pieces = None if described is None else load_subwords(described, *languages.values())
+    described, pieces = folder.described_subwords, None
+    if described is not None:
+        pieces = load_subwords(described, *languages.values())
+        check_pieces(pieces, described.get("file", ""), _source_symbols(task))
     models = load_models(os.pathsep.join(map(folder.at, folder.model)), task, device)
     return Session(task, models, pieces, prefix_size, folder)
+
+
+def _source_symbols(task: Any) -> List[str]:
+    """The symbols of the source, but for the dictionary's own; of speech those of the target."""
+    dictionary = task.source_dictionary or task.target_dictionary
+    return list(dictionary.symbols[dictionary.nspecial :])
