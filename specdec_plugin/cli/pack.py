@@ -10,13 +10,13 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence
 
 from fairseq import utils
 
-from ..api import open_folder
+from ..api import Session, open_folder
 from ..errors import PluginError
 from ..fairseq_compat.interrupts import console_program
 from ..fairseq_compat.tasks import add_task_options, given_task_options
 from ..folder import NAME, Folder
 from ..methods.checks import typed
-from ..methods.registry import names
+from ..methods.registry import names, suited
 from ..outputs import check_output, told_if_unwritable
 
 EXAMPLE = """examples:
@@ -113,9 +113,12 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         translator = open_folder(folder).translator()
         for decoding in _decodable(folder):  # a drafter that does not fit is refused here
             translator.session.translator(decoding)
+        _check_effects(folder, translator.session)
         (found,) = translator.translate_pieces(["."])
-    except BaseException:
+    except BaseException as error:
         packed.undo()
+        if isinstance(error, PluginError):
+            raise PluginError(_as_given(str(error), options, packed)) from error
         raise
     with open(path, "x", encoding="utf-8") as file:
         file.write(folder.text())
@@ -123,6 +126,26 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         f"{options.output}: {len(folder.files)} files, {packed.bytes / 2**20:,.1f} MiB. "
         f"They load, and decode by {translator.method} ({len(found.tokens)} tokens of a full stop)."
     )
+
+
+def _check_effects(folder: Folder, session: Session) -> None:
+    """Refuse an option that no method reads that the folder is made for."""
+    flags = folder.flags(folder.decoding)
+    read = {
+        name for decoding in (folder.decoding, *_decodable(folder))
+        for name in suited(flags, decoding)
+    }  # fmt: skip
+    useless = {name: flags[name] for name in folder.options if name not in read}
+    if useless:
+        session.translator(folder.decoding, **useless)
+
+
+def _as_given(message: str, options: Namespace, packed: "Packed") -> str:
+    """A message about the files in the folder, with the names that the user knows them by."""
+    for target, path in packed.brought.items():
+        message = message.replace(target, path)
+    folder = options.data or os.path.dirname(utils.split_paths(options.path)[0])
+    return message.replace(os.path.join(options.output, "dict."), os.path.join(folder, "dict."))
 
 
 def _check_subwords(options: Namespace) -> None:
@@ -142,11 +165,12 @@ class Packed:
 
     Attributes:
         bytes: of all files.
+        brought: where each file that was brought is from, by where it is now.
     """
 
     def __init__(self, folder: str, link: bool) -> None:
         self._folder, self._link = folder, link
-        self._made: List[str] = []
+        self.brought: Dict[str, str] = {}
         self._new = not os.path.exists(folder)
         self.bytes = 0
         with told_if_unwritable(folder):
@@ -156,12 +180,15 @@ class Packed:
         """Bring a file into the folder, and give its name there.
 
         Raises:
-            PluginError: it is missing, or the folder has another of this name, or has no room.
+            PluginError: it is missing, or another one has its name, or the folder has no room.
         """
         if not os.path.isfile(path):
             raise PluginError(f"File not found: {path}. Check the path.")
         name = os.path.basename(path)
         target = os.path.join(self._folder, name)
+        if target in self.brought:
+            self._check_alike(path, self.brought[target])
+            return name
         self.bytes += os.path.getsize(path)
         if os.path.lexists(target):
             if os.path.exists(target) and os.path.samefile(path, target):
@@ -170,7 +197,7 @@ class Packed:
                 f"{target} exists already, and is another file than {path}. Rename one of them, "
                 "or name another folder."
             )
-        self._made.append(target)
+        self.brought[target] = path
         with told_if_unwritable(target):
             if self._link:
                 os.symlink(os.path.abspath(path), target)
@@ -178,13 +205,21 @@ class Packed:
                 shutil.copyfile(path, target)
         return name
 
+    @staticmethod
+    def _check_alike(path: str, other: str) -> None:
+        if not os.path.samefile(path, other):
+            raise PluginError(
+                f"{other} and {path} have one name, but a folder holds one file of a name. Rename "
+                "one of them."
+            )
+
     def add_all(self, paths: Iterable[str]) -> List[str]:
         """:meth:`add` of several."""
         return [self.add(path) for path in paths]
 
     def undo(self) -> None:
         """Remove what was brought, and then the folder if it was made and nothing else is in it."""
-        for path in self._made:
+        for path in self.brought:
             if os.path.lexists(path):
                 os.remove(path)
         if self._new:

@@ -86,15 +86,50 @@ def test_files_that_are_there_stay(args, tmp_path, sentencepieces, tiny_verifier
         (["--decoding", "nat"], "drafter"),
         (["--path", "none.pt"], r"File not found: none\.pt"),
         (["--data", "none"], "The folder none cannot be read"),
-        (["-s", "de"], r"dict\.de\.txt"),
+        (["-s", "de"], r"{data}/dict\.de\.txt"),
+        (["--option", "block_size=3", "--decoding", "greedy"], "--block-size 3 would have no eff"),
+        (["--option", "beam=3", "--decoding", "greedy"], "beam"),
     ],
 )
-def test_what_does_not_load_leaves_nothing(args, tmp_path, tiny_verifier, more, words):
+def test_what_does_not_load_leaves_nothing(
+    args, tmp_path, tiny_verifier, sentencepieces, more, words
+):
     other = tmp_path / "model.pt"
     other.write_bytes(Path(tiny_verifier).read_bytes())
-    with pytest.raises(PluginError, match=words):
+    with pytest.raises(PluginError, match=words.replace("{data}", str(sentencepieces))):
         main(args(*(each.format(verifier=other) for each in more)))
     assert not (tmp_path / "packed").exists()
+
+
+def test_options_of_a_method_that_the_folder_serves_too(args, tmp_path, tiny_drafter, corpus):
+    drafter = tmp_path / "drafter.pt"
+    drafter.symlink_to(tiny_drafter)
+    more = ["--drafter", drafter, "--decoding", "greedy", "--option", "block_size=3"]
+    main(args(*more, data=corpus.data_dir))
+    assert specdec_plugin.load(str(tmp_path / "packed"), decoding="specdec").method == "specdec"
+
+
+def test_subwords_of_another_project(args, tmp_path, sentencepieces, tiny_verifier):
+    other = Path(ROOT) / "checkpoints" / "gec-en" / "spm.model"
+    told = f"^{other} does not belong to this model: .* of its "
+    with pytest.raises(PluginError, match=told):
+        main(args("--sentencepiece", other))
+    assert not (tmp_path / "packed").exists()
+    with pytest.raises(PluginError, match=told):
+        specdec_plugin.load(
+            tiny_verifier, str(sentencepieces), source_lang="en", target_lang="es",
+            subwords=str(other),
+        )  # fmt: skip
+
+
+def test_files_of_one_name(args, tmp_path, tiny_verifier):
+    with pytest.raises(PluginError, match="is not a drafter"):  # though it is the same file
+        main(args("--drafter", tiny_verifier))
+    other = tmp_path / Path(tiny_verifier).name
+    other.write_bytes(Path(tiny_verifier).read_bytes())
+    with pytest.raises(PluginError, match=f"^{tiny_verifier} and {other} have one name") as caught:
+        main(args("--drafter", other))
+    assert "packed" not in str(caught.value)
 
 
 def test_another_file_of_this_name_is_kept(args, tmp_path):
