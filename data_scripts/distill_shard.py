@@ -39,6 +39,9 @@ CHANGING = (
     "sentence_offset",
 )  # fmt: skip
 
+#: Lines of a shard of which most pieces have to be in the dictionary, if they are so many.
+CHECKED_LINES, FEW_PIECES = 1000, 20
+
 #: fairseq-generate's options that have no meaning here, with what to do instead.
 REFUSED = {
     "prefix_size": "there is no reference to take a prefix from",
@@ -324,6 +327,17 @@ def truncated(
         yield ids
 
 
+def check_known(lines: Sequence[str], dictionary: Dictionary, path: str) -> None:
+    """Refuse raw text, or pieces of another subword model, before it is decoded."""
+    pieces = [piece for line in lines for piece in line.split()]
+    unknown = sum(piece not in dictionary for piece in pieces)
+    if len(pieces) >= FEW_PIECES and 2 * unknown > len(pieces):
+        raise PluginError(
+            f"{path} is no text in the teacher's pieces: {unknown:,} of {len(pieces):,} are not in "
+            "its dictionary. Split it with the teacher's subword model (prepare_subwords.py)."
+        )
+
+
 def batches(
     lengths: Sequence[int], max_tokens: int, max_sentences: Optional[int], alike: bool
 ) -> List[List[int]]:
@@ -365,6 +379,7 @@ def decode_shard(
     """
     first, config = manifest.first, teacher.config
     lines = lines[manifest.first : manifest.end]
+    check_known(lines[:CHECKED_LINES], teacher.task.source_dictionary, manifest.about["source"])
     with open_shard(path, manifest, wait) as writer:
         done = {number - first for number, _ in writer.done}
         empty = [index for index, line in enumerate(lines) if not line.split()]
@@ -435,7 +450,7 @@ def main(argv: Optional[List[str]] = None) -> None:
     freeze_imports()
     lines = read_piece_lines(args.source)
     if not lines:
-        raise PluginError(f"{args.source} holds no line. Name another --source.")
+        raise PluginError(f"{args.source} holds no line. Give the pieces of a training text.")
     teacher = Teacher(config)
     for shard in args.shard:
         manifest = make_manifest(teacher, args.source, lines, shard, args.shards)

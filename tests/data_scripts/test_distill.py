@@ -262,11 +262,19 @@ def test_mistakes_are_told_in_a_sentence(
         distill_shard.main(shard_args(source, tmp_path / "out", *more))
 
 
-def test_an_empty_source_is_refused_before_anything_is_written(
-    shard_args: ShardArgs, tmp_path: Path
+@pytest.mark.parametrize(
+    "lines, sentence",
+    [
+        (["one two", *["The cat sat."] * 6], "source is no text in .*: 18 of 20 are not in"),
+        ([], "source holds no line"),
+    ],
+)
+def test_what_is_no_text_of_pieces_is_not_begun(
+    lines: List[str], sentence: str, shard_args: ShardArgs, tmp_path: Path
 ) -> None:
-    with pytest.raises(PluginError, match=r"source holds no line\. Name another --source"):
-        distill_shard.main(shard_args(write(tmp_path / "source", []), tmp_path / "out"))
+    source = write(tmp_path / "source", lines)
+    with pytest.raises(PluginError, match=sentence):
+        distill_shard.main(shard_args(source, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
