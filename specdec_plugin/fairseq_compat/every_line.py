@@ -15,6 +15,9 @@ from .shards import batches_of_shard, shard_of
 
 logger = logging.getLogger(__name__)
 
+#: Symbols of which most have to be unknown for a warning; a name or two may be.
+_FEW = 4
+
 
 class EveryLineMixin(FairseqTask):
     """A translation task, legacy or not, that decodes a hypothesis for every line."""
@@ -23,6 +26,10 @@ class EveryLineMixin(FairseqTask):
     _measures_loss = False
     #: Lines that :meth:`build_dataset_for_inference` was given so far.
     _lines_given = 0
+    #: Symbols of these lines without their ends, and those that are unknown.
+    _symbols_given = _unknown_given = 0
+    #: Whether a warning has told that most are unknown.
+    _told_unknown = False
     #: Tokens at the end of every source, which stay when it is cut.
     _source_ending = 1
 
@@ -42,11 +49,27 @@ class EveryLineMixin(FairseqTask):
         dataset = super().build_dataset_for_inference(src_tokens, src_lengths, *rest, **kwargs)
         pairs = getattr(dataset, "dataset", dataset)
         if hasattr(pairs, "src"):  # or else it is speech, to which nothing is added
+            self._warn_if_unknown(src_tokens)
             sources = (pairs.src[line] for line in range(len(pairs.src)))
             pairs.src_sizes = pairs.sizes = np.array([len(source) for source in sources])
         dataset.lines_before = self._lines_given
         self._lines_given += len(src_tokens)
         return dataset
+
+    def _warn_if_unknown(self, lines: Any) -> None:
+        """Tell once that raw text stands where pieces should."""
+        words = self.source_dictionary
+        for line in lines:
+            self._symbols_given += int((line != words.eos()).sum())
+            self._unknown_given += int((line == words.unk()).sum())
+        most = 2 * self._unknown_given > self._symbols_given >= _FEW
+        if most and not self._told_unknown:
+            self._told_unknown = True
+            logger.warning(
+                f"{self._unknown_given:,} of {self._symbols_given:,} symbols of the source are "
+                "unknown to its dictionary. If the lines are raw text, name the subword model that "
+                "the data were split with (--bpe; in Python subwords=). Else give pieces of it."
+            )
 
     def can_reuse_epoch_itr(self, dataset: Any) -> bool:
         """Whether fairseq keeps the batches of a data set, and with them the data set, for ever.

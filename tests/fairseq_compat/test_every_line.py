@@ -147,3 +147,32 @@ class TestLineNumbers:
         done = run_cli(["fairseq-interactive", *args[1:]], input=text)
         assert len(hypotheses(done.stdout)) == 6
         assert re.findall(r"line (\d+): the source", done.stderr) == ["4", "6"]
+
+
+class TestUnknownSymbols:
+    """Raw text in place of pieces is told once."""
+
+    def told(self, task, caplog, *buffers):
+        """What is told of buffers of lines, each a word for a known symbol or one that is not."""
+        task._symbols_given = task._unknown_given = task._told_unknown = 0
+        words = task.source_dictionary
+        caplog.clear()
+        with caplog.at_level(logging.WARNING):
+            for lines in buffers:
+                tokens = [words.encode_line(line, add_if_not_exist=False) for line in lines]
+                task.build_dataset_for_inference(tokens, [len(each) for each in tokens])
+        return re.findall(r"(\d+ of \d+) symbols of the source are unknown", caplog.text)
+
+    def test_most_of_them(self, task, caplog):
+        raw = "The cat sat."
+        assert self.told(task, caplog, ["one two", raw, raw], [raw], [raw]) == ["6 of 8"]
+        assert self.told(task, caplog, [raw], [raw], [raw]) == ["6 of 6"]
+        assert "--bpe; in Python subwords=" in caplog.text
+
+    def test_few_of_them(self, task, caplog):
+        assert self.told(task, caplog, ["Maya", "", "Noam"], ["one two three"]) == []
+
+    def test_interactive(self, corpus, tiny_verifier):
+        args = generate_args(corpus.data_dir, tiny_verifier, "--decoding", "greedy")
+        done = run_cli(["fairseq-interactive", *args[1:]], input="The cat sat.\n" * 3)
+        assert done.stderr.count("symbols of the source are unknown to its dictionary.") == 1
