@@ -1,10 +1,22 @@
-"""Loading splits of the data, with a sentence where there is none of that name."""
+"""Loading splits of the data, with a sentence where there is none, or a damaged one."""
 
-from typing import Any
+import glob
+import os
+import struct
+from typing import Any, Optional
 
+from fairseq import utils
 from fairseq.tasks import FairseqTask
 
 from ..errors import PluginError
+from .options import task_options
+
+#: With which an index of ``--dataset-impl mmap`` begins, fairseq's default.
+_MAGIC = b"MMIDIDX\x00\x00"
+#: Behind it: the version, a code of the numbers' type, and how many sentences there are.
+_HEADER = struct.Struct("<QBQ")
+#: Bytes of a number by that code; others have 8.
+_BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 8: 2, 9: 4}
 
 
 class SplitMixin(FairseqTask):
@@ -14,12 +26,52 @@ class SplitMixin(FairseqTask):
         """Load a split.
 
         Raises:
-            PluginError: the data folder has none of this name, or of these languages.
+            PluginError: the data folder has none of this name, or of these languages; or a file of
+                it is damaged.
         """
+        for folder in utils.split_paths(task_options(self).data):
+            check_whole(folder, split)
         try:
             super().load_dataset(split, *args, **kwargs)
         except (FileNotFoundError, KeyError) as error:
             raise PluginError(
                 f"The data have no split {split} ({error}). Name a folder that fairseq-preprocess "
-                "wrote, and a split of it (--gen-subset)."
+                "wrote, and a split of it (--gen-subset, --train-subset, --valid-subset)."
             ) from error
+
+
+def check_whole(folder: str, split: str) -> None:
+    """Refuse binarised data that are not as long as they say.
+
+    Raises:
+        PluginError: it names the file.
+    """
+    for index in glob.glob(os.path.join(glob.escape(folder), f"{glob.escape(split)}.*.idx")):
+        data = index.removesuffix("idx") + "bin"
+        with open(index, "rb") as file:
+            start = file.read(len(_MAGIC) + _HEADER.size)
+            if not start.startswith(_MAGIC[: len(start)]):
+                continue  # of another --dataset-impl
+            size = _size_of_data(file, start)
+        if size is None or (os.path.isfile(data) and os.path.getsize(data) < size):
+            raise PluginError(
+                f"{index if size is None else data} is damaged. Copy it again, or binarise the "
+                "text again."
+            )
+
+
+def _size_of_data(file: Any, start: bytes) -> Optional[int]:
+    """The bytes that an index with this start tells of; None where it is cut off itself."""
+    if len(start) < len(_MAGIC) + _HEADER.size:
+        return None
+    _, code, count = _HEADER.unpack(start[len(_MAGIC) :])
+    whole = len(start) + count * 12  # sizes in 4 bytes, addresses in 8
+    if os.fstat(file.fileno()).st_size < whole:
+        return None
+    if count == 0:
+        return 0
+    file.seek(len(start) + 4 * (count - 1))
+    (last,) = struct.unpack("<i", file.read(4))
+    file.seek(whole - 8)
+    (address,) = struct.unpack("<q", file.read(8))
+    return int(address) + int(last) * _BYTES.get(code, 8)
