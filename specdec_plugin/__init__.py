@@ -11,6 +11,7 @@ from .api import load, load_session
 from .criterions import blockwise_cross_entropy, glancing_block_loss, projected_cross_entropy
 from .engine.threads import respect_quota
 from .fairseq_compat.checkpoints import install_safe_loading
+from .fairseq_compat.options import tell_missing_architecture
 from .fairseq_compat.saving import install_whole_copies
 from .fairseq_compat.user_dir import PluginPath
 from .models import block_nat, blockwise_transformer, marian_transformer
@@ -29,3 +30,4 @@ __path__ = PluginPath(__path__)  # so that fairseq takes any copy for the one lo
 install_safe_loading()
 install_whole_copies()
 respect_quota()
+tell_missing_architecture()

@@ -45,7 +45,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--output",
         required=True,
-        help="the drafter's checkpoint; its folder is made where there is none",
+        help="the drafter's checkpoint, which replaces a file of this name; its folder is made "
+        "where there is none",
     )
     parser.add_argument("--decoder-layers", type=int, help="default: as many as the verifier")
     gen_parser_from_dataclass(parser, BlockNATConfig())

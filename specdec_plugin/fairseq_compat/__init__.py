@@ -15,6 +15,8 @@ Importing the plugin changes, for the whole process:
   ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD`` is out of the environment while a checkpoint is read.
 - ``specdec_plugin.__path__`` answers for every copy of the plugin, so that ``--user-dir`` may name
   any of them (:mod:`.user_dir`).
+- The registry of architectures has an entry for a missing ``--arch``, which tells what to give
+  (:mod:`.options`).
 - The options of ``specdec_translation`` are registered anew whenever another decoding method is
   (:mod:`.options`).
 - PyTorch's number of threads is at most the CPU quota of a container (:mod:`..engine.threads`).
@@ -22,7 +24,7 @@ Importing the plugin changes, for the whole process:
   The logger of fairseq's ``text_to_speech`` drops its notice that tensorboardX is missing
   (:mod:`.quiet`).
 
-Three objects of fairseq are changed:
+Four objects of fairseq are changed:
 
 - The parser of a command line checks generation options when it has parsed them, and takes the
   method's beam where none is typed; fairseq would load data and models first (:mod:`.generation`).
@@ -34,6 +36,8 @@ Three objects of fairseq are changed:
   (:mod:`.input_lines`).
 - ``generate`` of fairseq's own search with ``--vocab-clusters`` puts another projection in the
   model's place while it runs (:mod:`.search`).
+- ``load_state_dict`` of the models that our tasks train explains a checkpoint of another shape,
+  which fairseq's trainer would tell in a traceback (:mod:`.pairing`).
 
 Our tasks override methods of fairseq's:
 
@@ -43,6 +47,7 @@ Our tasks override methods of fairseq's:
   (:mod:`.resumed_order`);
 - ``inference_step``, because fairseq-interactive keeps the numbers of sentences to itself
   (:mod:`.sentence_numbers`);
+- ``load_dataset``, because damaged data end in tracebacks (:mod:`.splits`);
 - ``train_step``, because fairseq's mixed precision needs CUDA (:mod:`.autocast`);
 - in :mod:`..tasks`, mBART's ``args``, which fairseq reads and never sets, and
   ``--keep-inference-langtok``, which fairseq looks for where it never is.

@@ -6,8 +6,11 @@ from dataclasses import field
 from typing import Any
 
 from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from hydra.core.config_store import ConfigStore
+
+from ..errors import PluginError
 
 
 def option(default: Any, text: str, valid: Any = None) -> Any:
@@ -69,3 +72,20 @@ def set_task_dataclass(name: str, dataclass: Any) -> None:
 def flag_of(name: str) -> str:
     """The flag of an option, such as ``--max-len-a`` for ``max_len_a``."""
     return "--" + name.replace("_", "-")
+
+
+class NoArchitecture:
+    """What fairseq finds where ``--arch`` is not given; it would raise an error without words."""
+
+    @staticmethod
+    def add_args(parser: Any) -> None:
+        """Raise a PluginError with the cure."""
+        raise PluginError(
+            "--arch is missing. Give the options that specdec-init-drafter printed for a drafter, "
+            "--arch blockwise_transformer for proposal heads, or --arch transformer."
+        )
+
+
+def tell_missing_architecture() -> None:
+    """Let fairseq-train tell in a sentence that ``--arch`` is missing (idempotent)."""
+    ARCH_MODEL_REGISTRY[None] = NoArchitecture

@@ -5,8 +5,9 @@ and give nonsense. Models that the plugin trains carry fingerprints; for others
 the size of the vocabulary is compared.
 """
 
+import functools
 import hashlib
-from typing import Any, Dict, Iterable
+from typing import Any, Callable, Dict, Iterable
 
 import torch
 from fairseq import checkpoint_utils
@@ -98,6 +99,24 @@ def check_resumed(own: Dict[str, Tensor], loaded: Dict[str, Tensor]) -> None:
                 f"would not fit. Give {needed} that it was trained with, or another --save-dir and "
                 "no --finetune-from-model (specdec-init-drafter makes a drafter to start from)."
             )
+
+
+def explain_loading(model: nn.Module) -> None:
+    """Let a model that is trained tell in a sentence that a checkpoint has another shape."""
+    vars(model)["load_state_dict"] = functools.partial(_load, model.load_state_dict)
+
+
+def _load(load: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    try:
+        return load(*args, **kwargs)
+    except RuntimeError as error:
+        faults = str(error).splitlines()[1:] or [str(error)]
+        # No PluginError: fairseq's trainer would bury any Exception in a traceback.
+        raise SystemExit(
+            "The checkpoint to start from is of another shape than the options describe ("
+            f"{faults[0].strip().rstrip('.')}). Give the options that it was made with; those of a "
+            "new drafter are what specdec-init-drafter printed with it."
+        ) from error
 
 
 def fingerprint_of_dictionary(dictionary: Any) -> Tensor:

@@ -11,11 +11,14 @@ from ..errors import PluginError
 from ..fairseq_compat.autocast import AutocastMixin
 from ..fairseq_compat.dictionaries import DictionaryMixin
 from ..fairseq_compat.options import add_legacy_options, task_options
-from ..fairseq_compat.pairing import check_resumed, load_model
+from ..fairseq_compat.pairing import check_resumed, explain_loading, load_model
 from ..fairseq_compat.resumed_order import ResumedOrderMixin
+from ..fairseq_compat.splits import SplitMixin
 
 
-class DrafterTrainingMixin(ResumedOrderMixin, AutocastMixin, DictionaryMixin, FairseqTask):
+class DrafterTrainingMixin(
+    ResumedOrderMixin, AutocastMixin, DictionaryMixin, SplitMixin, FairseqTask
+):
     """A fairseq task, legacy or not, which gives the criterion the number of updates.
 
     Sources and targets are those of the task. So a drafter learns them with the symbols of
@@ -63,7 +66,10 @@ class DrafterTrainingMixin(ResumedOrderMixin, AutocastMixin, DictionaryMixin, Fa
                 "--left-pad-target cannot be kept: blocks are counted from the first token of a "
                 "row. Leave it out."
             )
-        return super().build_model(cfg, from_checkpoint)
+        model = super().build_model(cfg, from_checkpoint)
+        if not from_checkpoint:
+            explain_loading(model)
+        return model
 
     def build_criterion(self, *args: Any, **kwargs: Any) -> Any:
         """Build the criterion.

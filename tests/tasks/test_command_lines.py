@@ -264,6 +264,14 @@ class TestBadInput:
             path.write_bytes(content[: len(content) // 2])
             self.refused(args, str(path), "truncated")
 
+    @pytest.mark.parametrize("name, size", [("bin", 30), ("bin", 0), ("idx", 40), ("idx", 5)])
+    def test_truncated_data(self, corpus, tiny_verifier, tmp_path, name, size):
+        data = tmp_path / "data"
+        shutil.copytree(corpus.data_dir, data)
+        path = data / f"test.en-es.es.{name}"
+        path.write_bytes(path.read_bytes()[:size])
+        self.refused(generate_args(data, tiny_verifier), f"{path} is damaged. Copy it again, or")
+
     def test_hostile_pickle(self, corpus, tiny_verifier, tiny_drafter, tmp_path):
         path, trace = tmp_path / "hostile.pt", tmp_path / "it-ran"
         torch.save({"model": {}, "args": Hostile(str(trace))}, path)
@@ -279,6 +287,30 @@ def test_training_a_shared_drafter_needs_the_verifier(corpus, tmp_path):
     done = run_cli([*args, "--save-dir", tmp_path], check=False)
     assert done.returncode != 0 and TRACEBACK not in done.stderr
     assert "--verifier-path" in done.stderr.strip().splitlines()[-1]
+
+
+def test_training_without_an_architecture(corpus, tmp_path):
+    args = ["fairseq-train", corpus.data_dir, "--user-dir", PLUGIN, "--cpu", "--max-update", 1]
+    args += ["--task", "block_nat_translation", "--save-dir", tmp_path, "--max-tokens", 100]
+    done = run_cli(args, check=False)
+    assert done.returncode == 1 and TRACEBACK not in done.stderr
+    told = "--arch is missing. Give the options that specdec-init-drafter printed"
+    assert done.stderr.strip().splitlines()[-1].startswith(told)
+
+
+def test_training_from_a_checkpoint_of_another_shape(corpus, tiny_verifier, tmp_path):
+    init = tmp_path / "init.pt"
+    run_cli(
+        ["specdec-init-drafter", corpus.data_dir, "-s", "en", "-t", "es", "--share-encoder"]
+        + ["--verifier", tiny_verifier, "--output", init, "--block-size", 6]
+    )
+    more = ["--finetune-from-model", init, "--max-update", 1]
+    args = drafter_train_args(corpus.data_dir, tmp_path, tiny_verifier, *more)
+    done = run_cli(args, check=False)
+    assert done.returncode == 1 and TRACEBACK not in done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("The checkpoint to start from is of another shape than the options")
+    assert "size mismatch for " in last and "specdec-init-drafter printed" in last
 
 
 def test_the_loss_of_drafters_with_another_task(corpus, tmp_path):
