@@ -36,6 +36,9 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         task_options=given_task_options(options),
     )
     text = read_text(session, options)
+    fewer = options.sentences and text.taken(options.sentences, options.batch_size)
+    if fewer:
+        print(fewer + "\n")
     outcomes = check(session, text, options, line_up(options, names))
     if report(outcomes, options.tie) > 0:
         raise SystemExit(1)

@@ -1,7 +1,7 @@
 """The sentences that are checked, in batches."""
 
 import argparse
-from typing import Any, List, NamedTuple, Sequence
+from typing import Any, List, NamedTuple, Optional, Sequence
 
 from ...api import Session
 from ...checksum import checksum
@@ -39,6 +39,18 @@ class Text(NamedTuple):
         sources = (self.items[number]["source"].contiguous() for number in numbers)
         found = checksum(source.numpy().tobytes() for source in sources)
         return f"of {len(self.groups):,} batches, {found}"
+
+    def taken(self, sentences: int, size: int) -> Optional[str]:
+        """Tells that another number of sentences is checked than ``sentences``; else None.
+
+        Args:
+            sentences: that were asked for.
+            size: of a batch.
+        """
+        found = self.size(range(len(self.groups)))
+        if found == min(sentences, len(self.items)):
+            return None
+        return f"{found:,} sentences are checked: --sentences {sentences}, in batches of {size}."
 
 
 def read_text(session: Session, options: argparse.Namespace) -> Text:

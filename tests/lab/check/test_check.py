@@ -71,6 +71,21 @@ def test_any_number_of_beams_and_sentences(check, tmp_path):
     assert kept == {"fairseq-beam-3.jsonl", "beam-with-3-beams.jsonl"}
 
 
+@pytest.mark.parametrize(
+    "sentences, size, told",
+    [
+        (14, 3, "12 sentences are checked: --sentences 14, in batches of 3."),
+        (12, 3, None),
+        (5, 3, None),
+        (99, 3, None),
+    ],
+)
+def test_full_batches_are_told(check, sentences, size, told):
+    printed, rows, _ = check("--methods", "greedy", "--sentences", sentences, "--batch-size", size)
+    assert rows["greedy"][1] == str(12 if told else min(sentences, 21))
+    assert printed.splitlines()[0] == told if told else "in batches of" not in printed
+
+
 def test_samples_are_those_of_greedy_decoding(check):
     printed, rows, status = check("--sampling", "--sampling-topk", 5, "--seed", 3)
     assert status == 0 and LOSSLESS in printed
