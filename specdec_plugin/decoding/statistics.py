@@ -142,8 +142,8 @@ class Statistics:
         return (
             f"Hardly anything was drafted, because drafts did not pay here: {paces.drafted:,.0f} "
             f"tokens a second with them, {paces.without:,.0f} without. The output is the same. "
-            f"Give --decoding greedy, {smaller}a drafter trained for this model, or --draft-rows 0 "
-            "to draft always."
+            "Drafts may not pay on this machine, even those of a drafter trained for the model. "
+            f"Give --decoding greedy, {smaller}another drafter, or --draft-rows 0 to draft always."
         )
 
     def _gated(self, max_rows: int, samples: int) -> str:

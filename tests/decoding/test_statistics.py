@@ -82,13 +82,14 @@ def test_a_run_whose_drafts_did_not_pay_says_so(warned, monkeypatch):
     monkeypatch.setattr(registry, "Guard", lambda *args, **options: Slower())
     _, text = warned(1, "jacobi")
     assert "drafts did not pay here: 1,500 tokens a second with them, 2,000 without." in text
-    assert "Give --decoding greedy, a drafter trained for this model, or --draft-rows 0" in text
+    assert "may not pay on this machine, even those of a drafter trained for the model." in text
+    assert "Give --decoding greedy, another drafter, or --draft-rows 0 to draft always." in text
 
 
 def test_only_batches_of_several_sentences_can_be_smaller(warned, monkeypatch):
     monkeypatch.setattr(registry, "Guard", lambda *args, **options: Slower())
     _, text = warned(2, "jacobi")
-    assert "Give --decoding greedy, smaller batches, a drafter" in text
+    assert "Give --decoding greedy, smaller batches, another drafter" in text
 
 
 def test_auto_chooses_to_draft_nothing_without_a_warning(warned, monkeypatch):
