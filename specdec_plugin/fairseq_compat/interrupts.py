@@ -1,4 +1,4 @@
-"""Ctrl-C in a command line, and a reader that has gone: no traceback, and the status of shells."""
+"""How a command line ends after Ctrl-C, without a reader, on a full disk, and after an error."""
 
 import atexit
 import contextlib
@@ -8,8 +8,9 @@ import multiprocessing
 import os
 import select
 import sys
+import traceback
 from types import TracebackType
-from typing import Callable, Optional, Sequence, Type
+from typing import Callable, Optional, Sequence, Tuple, Type
 
 from ..errors import FLAGS_ARE_TYPED
 
@@ -17,6 +18,8 @@ from ..errors import FLAGS_ARE_TYPED
 STATUS = 130
 #: Of one that SIGPIPE ended, such as by ``| head``, likewise.
 PIPE_STATUS = 141
+#: Errors of a disk, or another device, to which nothing more can be written.
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def console_program(main: Callable[..., None]) -> Callable[..., None]:
@@ -28,6 +31,10 @@ def console_program(main: Callable[..., None]) -> Callable[..., None]:
         token = FLAGS_ARE_TYPED.set(True)
         try:
             main(argv)
+        except (ArithmeticError, LookupError, RuntimeError, ValueError) as error:
+            # What is told when objects go, such as statistics, is told before the error is.
+            traceback.clear_frames(error.__traceback__)
+            raise
         finally:
             FLAGS_ARE_TYPED.reset(token)
 
@@ -38,7 +45,8 @@ def end_in_a_line() -> None:
     """Let Ctrl-C, a reader that has gone and a full disk end this process without a traceback.
 
     Ctrl-C ends it with a line and :data:`STATUS`. Where nobody reads the output any more, it ends
-    without a word, with :data:`PIPE_STATUS`. Nothing changes where others handle errors.
+    without a word, with :data:`PIPE_STATUS`. Where the output has no room, it ends with a line and
+    1. Nothing changes where others handle errors.
     """
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _end
@@ -46,20 +54,32 @@ def end_in_a_line() -> None:
 
 
 def _end(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
-    """Tell an error that nobody has handled. Files that ``with`` opened are closed by now."""
-    if issubclass(kind, KeyboardInterrupt):
-        status, told = STATUS, "\nInterrupted: the output is not complete.\n"
-    elif issubclass(kind, BrokenPipeError) and _is_unread():
-        status, told = PIPE_STATUS, ""
-    elif isinstance(error, OSError) and error.errno == errno.ENOSPC:
-        what = error.filename or "The output"
-        status, told = 1, f"{what} cannot be written ({error.strerror}). Make room on its disk.\n"
-    else:
+    """Report an error that nobody has handled. Files that ``with`` opened are closed by now."""
+    ending = _ending(error)
+    if ending is None:
+        traceback.clear_frames(trace)  # see console_program
         sys.__excepthook__(kind, error, trace)
         return
     for child in multiprocessing.active_children():  # they read data
         child.terminate()
-    for stream, text in ((sys.stdout, ""), (sys.stderr, told)):
+    _leave(*ending)
+
+
+def _ending(error: BaseException) -> Optional[Tuple[int, str]]:
+    """The status and the line with which an error ends the process; None: a traceback."""
+    if isinstance(error, KeyboardInterrupt):
+        return STATUS, "\nInterrupted: the output is not complete.\n"
+    if isinstance(error, BrokenPipeError) and _is_unread():
+        return PIPE_STATUS, ""
+    if isinstance(error, OSError) and error.errno in _FULL:
+        what = "The output" if error.filename is None else error.filename
+        return 1, f"{what} cannot be written ({error.strerror}), and is not complete. Make room.\n"
+    return None
+
+
+def _leave(status: int, line: str) -> None:
+    """End the process with a line on the standard error."""
+    for stream, text in ((sys.stdout, ""), (sys.stderr, line)):
         with contextlib.suppress(OSError):
             stream.write(text)
             stream.flush()
@@ -78,9 +98,11 @@ def _is_unread() -> bool:
 
 
 def _flush() -> None:
-    """Python would tell a broken pipe when it flushes the rest at the end."""
+    """Python would tell a broken pipe or a full disk when it flushes the rest at the end."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        _leave(*(_ending(error) or (1, f"The output cannot be written: {error}.\n")))

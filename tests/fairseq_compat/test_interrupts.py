@@ -6,10 +6,13 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import pytest
 
+from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.interrupts import console_program
 from tests.support.command_lines import (
     ENVIRONMENT,
     TRACEBACK,
@@ -133,26 +136,45 @@ def test_another_pipe_that_is_broken():
     assert found.returncode == 1 and "BrokenPipeError: another pipe" in found.stderr
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a disk that is full")
-def test_a_full_disk():
-    program = PRINTING.format(lines=100_000, end="")
-    with open("/dev/full", "w") as full:
-        found = subprocess.run(
-            [sys.executable, "-c", program],
-            env={**ENVIRONMENT, "PYTHONUNBUFFERED": ""},
-            stdin=subprocess.DEVNULL,
-            stdout=full,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-    assert found.returncode == 1 and TRACEBACK not in found.stderr
-    told = "The output cannot be written (No space left on device). Make room on its disk.\n"
-    assert found.stderr.endswith(told)
-
-
 def test_fairseqs_programs_without_a_reader(corpus, tiny_verifier):
     program, *args = generate_args(corpus.data_dir, tiny_verifier)
     found = shutil.which("fairseq-interactive", path=os.path.dirname(sys.executable))
     text = "\n".join(corpus.lines("train", "en"))
     status, told = unread([found, *args], text.encode())
     assert status == 141 and TRACEBACK not in told and "BrokenPipeError" not in told
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no full device")
+@pytest.mark.parametrize("lines", [1, 100_000])
+def test_an_output_without_room(lines):
+    program = PRINTING.format(lines=lines, end="")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", program], env={**ENVIRONMENT, "PYTHONUNBUFFERED": ""},
+            stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, encoding="utf-8",
+        )  # fmt: skip
+    assert done.returncode == 1 and TRACEBACK not in done.stderr
+    assert done.stderr.splitlines()[-1] == (
+        "The output cannot be written (No space left on device), and is not complete. Make room."
+    )
+
+
+@pytest.mark.parametrize("kind", [PluginError, RuntimeError])
+def test_statistics_are_told_before_an_error(kind):
+    told = []
+
+    class Generator:
+        pass
+
+    @console_program
+    def main(argv):
+        generator = Generator()
+        weakref.finalize(generator, told.append, "statistics")
+        raise kind("A sentence.")
+
+    with pytest.raises(kind, match="A sentence"):
+        try:
+            main([])
+        finally:
+            told.append("error")
+    assert told == ["statistics", "error"]
