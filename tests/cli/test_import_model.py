@@ -249,6 +249,11 @@ class TestFiles:
             symbols = Dictionary.load(str(tmp_path / "out" / f"dict.{language}.txt")).symbols
             assert symbols == CASES["bart"].symbols
 
+    def test_how_targets_begin_is_told(self, given, tmp_path, capsys):
+        run(given, tmp_path / "out")
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert last.startswith("Targets begin freely: no symbol") and "--prefix-size" in last
+
     def test_tied_embeddings_stay_tied(self, given, tmp_path):
         run(given, tmp_path / "out")
         saved = load_weights(str(tmp_path / "out" / "model.pt"))

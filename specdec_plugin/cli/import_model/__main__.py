@@ -123,7 +123,7 @@ def first_words(folder: str, config: Dict[str, Any], target: Symbols) -> str:
             "Each target begins with its language's symbol: write it first, and give "
             "--prefix-size 1."
         )
-    return "Targets begin freely."
+    return "Targets begin freely: no symbol comes before them, and --prefix-size is not needed."
 
 
 if __name__ == "__main__":
