@@ -15,8 +15,9 @@ from .shards import batches_of_shard, shard_of
 
 logger = logging.getLogger(__name__)
 
-#: Symbols of which most have to be unknown for a warning; a name or two may be.
-_FEW = 4
+#: Symbols of which most have to be unknown for a warning, as a name or two may be; and how many are
+#: looked at.
+_FEW, _ENOUGH = 4, 1000
 
 
 class EveryLineMixin(FairseqTask):
@@ -59,7 +60,7 @@ class EveryLineMixin(FairseqTask):
     def _warn_if_unknown(self, lines: Any) -> None:
         """Tell once that raw text stands where pieces should."""
         words = self.source_dictionary
-        for line in lines:
+        for line in lines if self._symbols_given < _ENOUGH else ():
             self._symbols_given += int((line != words.eos()).sum())
             self._unknown_given += int((line == words.unk()).sum())
         most = 2 * self._unknown_given > self._symbols_given >= _FEW
