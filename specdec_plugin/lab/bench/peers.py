@@ -206,9 +206,8 @@ def _specification(session: Session) -> Any:
     """
     specs = importlib.import_module("ctranslate2.specs")
     fill = importlib.import_module("ctranslate2.converters.fairseq")
-    model = session.models[0]
-    if session.device.type != "cpu":
-        model = copy.deepcopy(model).cpu()
+    # CTranslate2 rounds weights to eight bits where they are.
+    model = copy.deepcopy(session.models[0]).cpu()
     cfg = model.encoder.cfg
     specification = specs.TransformerSpec.from_config(
         (len(model.encoder.layers), len(model.decoder.layers)),

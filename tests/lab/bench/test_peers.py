@@ -10,7 +10,7 @@ import torch
 from specdec_plugin.api import Session, load_session
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.bench.methods import build_method
-from specdec_plugin.lab.bench.peers import CTranslate2Generator, build_peer
+from specdec_plugin.lab.bench.peers import PEERS, CTranslate2Generator, build_peer
 from specdec_plugin.lab.bench.timing import batches_by_size, decode
 
 
@@ -36,6 +36,15 @@ def test_ctranslate2_says_what_fairseq_says(session, limits):
     greedy = build_method(session, "fairseq beam 1", {}, limits)
     batches = batches_by_size(session, session.task.dataset("test"), [4])[4]
     assert tokens(session, peer, batches) == tokens(session, greedy, batches)
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_the_sessions_model_stays_as_it_is(session, name):
+    pytest.importorskip("ctranslate2")
+    before = [each.clone() for each in session.models[0].parameters()]
+    build_peer(session, name, {"max_len_b": 20})
+    for mine, each in zip(before, session.models[0].parameters(), strict=True):
+        assert torch.equal(mine, each)
 
 
 SAMPLED = {"sampling": True, "sampling_topk": -1, "sampling_topp": -1.0, "temperature": 0.7}
