@@ -88,17 +88,20 @@ python=${PYTHON:-python}
 
 decode=("$data" --path "$teacher" -s "$source" -t "$target" --source "$train.$source"
     --output-dir "$output/shards" --shards "$shards")
-again="a shard failed (see above). Mend what it names; the same command resumes."
+stopped() {  # by its exit status: 125 of xargs, and more than 128 of a shell, is a kill
+    [ "$1" -lt 125 ] || fail "a shard was killed. Run the same command again to resume."
+    fail "a shard failed for the reason above. Mend it; what was decoded before is kept."
+}
 if [ -n "$launcher" ]; then
     echo "== decoding $shards shards, as jobs of submitit"
     "$python" "$here/launch_shards.py" --launcher "$launcher" ${jobs:+--jobs "$jobs"} \
-        ${launched[@]+"${launched[@]}"} "${decode[@]}" "$@" || fail "$again"
+        ${launched[@]+"${launched[@]}"} "${decode[@]}" "$@" || stopped $?
 else
     echo "== decoding $shards shards, ${jobs:-1} at a time"
     # Each process loads the teacher once and decodes its part of the shards.
     each=$(((shards + ${jobs:-1} - 1) / ${jobs:-1}))
     seq 0 $((shards - 1)) | xargs -P "${jobs:-1}" -n "$each" \
-        "$python" "$here/distill_shard.py" "${decode[@]}" "$@" --shard || fail "$again"
+        "$python" "$here/distill_shard.py" "${decode[@]}" "$@" --shard || stopped $?
 fi
 
 "$python" "$here/finish_distillation.py" "$data" --train "$train" -s "$source" -t "$target" \

@@ -309,6 +309,28 @@ def test_options_of_the_shell_script(given: List[str], sentence: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "end, sentence",
+    [
+        ("exit 1", "a shard failed for the reason above. Mend it;"),
+        ("exit 2", "a shard failed for the reason above. Mend it;"),
+        ("kill -9 $$", "a shard was killed. Run the same command again to resume."),
+    ],
+)
+@pytest.mark.parametrize("how", [[], ["--launcher", "local"]])
+def test_the_shell_script_tells_a_mistake_from_a_kill(
+    end: str, sentence: str, how: List[str], tmp_path: Path
+) -> None:
+    python = write(tmp_path / "python", ["#!/bin/bash", end])
+    python.chmod(0o755)
+    args = "-d data -p t.pt -x train -s en -t es -o out -n 1".split()
+    done = subprocess.run(
+        ["bash", str(SCRIPTS / "distill.sh"), *args, *how],
+        env={**os.environ, "PYTHON": str(python)}, capture_output=True, encoding="utf-8",
+    )  # fmt: skip
+    assert done.returncode == 1 and f"distill.sh: {sentence}" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
     "how, more",
     [
         (["-n", 2, "-j", 2], ["--decoding", "beam", "--beam", 5]),
