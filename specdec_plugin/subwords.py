@@ -97,6 +97,17 @@ def load_subwords(
     return Chain(*steps)
 
 
+def joined(subwords: Subwords, pieces: List[str]) -> str:
+    """The raw text of pieces, also of those that a SentencePiece model lacks.
+
+    Marian has another model for targets. Of pieces that it lacks, SentencePiece keeps the marks.
+    """
+    text = subwords.decode(pieces)
+    if isinstance(subwords, Chain) or "▁" not in text:
+        return text
+    return text.replace("▁", " ").strip()
+
+
 def check_pieces(subwords: Subwords, file: str, symbols: Sequence[str]) -> None:
     """Refuse subwords of another project, with which most of a text would be unknown symbols.
 

@@ -6,7 +6,7 @@ import pytest
 from subword_nmt.learn_bpe import learn_bpe
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.subwords import check_pieces, load_subwords
+from specdec_plugin.subwords import check_pieces, joined, load_subwords
 
 TEXT = "the lower tower, the newest flower; isn't it?"
 
@@ -23,7 +23,8 @@ def test_sentencepiece(sentencepieces):
     described = {"kind": "sentencepiece", "file": str(sentencepieces / "spm.model")}
     subwords = load_subwords(described, "en", "es")
     assert subwords.encode("one  two", out_type=str) == ["▁one", "▁two"]
-    assert subwords.decode(["▁one", "▁two"]) == "one two"
+    assert joined(subwords, ["▁one", "▁two"]) == "one two"
+    assert joined(subwords, ["▁Un", "▁hom", "bre", "▁two"]) == "Un hombre two"  # of another model
 
 
 def test_subword_nmt(codes):

@@ -37,7 +37,7 @@ from ..folder import Folder
 from ..methods.options import check_value
 from ..methods.registry import Method, decoding_config, method_of, suited
 from ..progress import Progress
-from ..subwords import Subwords
+from ..subwords import Subwords, joined
 from .hypothesis import Hypothesis
 from .naming import named_as_given
 
@@ -261,7 +261,7 @@ class Session:
     def hypothesis(self, found: Dict[str, Any], generator: Any = None) -> Hypothesis:
         """One of fairseq's hypotheses, with its text; see :meth:`printed`."""
         pieces = self.printed(generator, found["tokens"])
-        text = pieces if self.subwords is None else self.subwords.decode(pieces.split())
+        text = pieces if self.subwords is None else joined(self.subwords, pieces.split())
         # Copies: they are views of tables of their whole batch, which they would keep.
         scores = found["positional_scores"].to("cpu", copy=True)
         tokens, score = found["tokens"].to("cpu", copy=True), float(found["score"])
