@@ -3,13 +3,14 @@
 import io
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
-import sentencepiece
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.viz.__main__ import main
 from tests.support.command_lines import generate_args, hypotheses, run_cli
+from tests.support.fifty import MODELS
 from tests.support.pages import data_of
 
 
@@ -51,22 +52,21 @@ def test_standard_input_with_an_empty_line(corpus, tiny_verifier, tmp_path, monk
     assert all(len(chart["settled"]) == len(chart["columns"]) for chart in charts)
 
 
-def test_raw_text(corpus, tiny_verifier, tmp_path):
-    """A SentencePiece model of the corpus' words stands for that of the data."""
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(corpus.lines("train", "en")),
-        model_writer=model,
-        model_type="word",
-        vocab_size=14,
-        minloglevel=2,
-    )
-    (tmp_path / "spm.model").write_bytes(model.getvalue())
-    (tmp_path / "in").write_text("one two\n", "utf-8")
-    more = ["--input", tmp_path / "in", "--sentencepiece", tmp_path / "spm.model"]
-    main(arguments(corpus, tiny_verifier, tmp_path / "out", *more))
+def test_raw_text(tmp_path):
+    """The shipped models, whose folder has the dictionaries."""
+    (tmp_path / "in").write_text("The file is closed.\n", "utf-8")
+    folder = SimpleNamespace(data_dir=MODELS)
+    more = ["--input", tmp_path / "in", "--sentencepiece", MODELS / "spm.model"]
+    main(arguments(folder, MODELS / "verifier.pt", tmp_path / "out", *more))
     (chart,) = charts_of(tmp_path / "out")
-    assert chart["source"] == "<unk> <unk>"  # "▁one ▁two", which this dictionary does not know
+    assert chart["source"] == "The file is closed."
+
+
+def test_subwords_of_another_project(corpus, tiny_verifier, tmp_path):
+    (tmp_path / "in").write_text("one two\n", "utf-8")
+    more = ["--input", tmp_path / "in", "--sentencepiece", MODELS / "spm.model"]
+    with pytest.raises(PluginError, match="does not belong to this model"):
+        main(arguments(corpus, tiny_verifier, tmp_path / "out", *more))
 
 
 @pytest.mark.parametrize(
