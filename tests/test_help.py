@@ -47,10 +47,7 @@ def test_programs_are_found():
 
 @pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_arguments_have_help(path, monkeypatch):
-    try:
-        parser = parser_of(path, monkeypatch)
-    except ModuleNotFoundError as error:
-        pytest.skip(f"needs {error.name}")
+    parser = parser_of(path, monkeypatch)
     assert not [each.option_strings or each.dest for each in actions(parser) if not each.help]
     # A switch or a list of nothing needs no default; nor does None, which the help may explain.
     values = [

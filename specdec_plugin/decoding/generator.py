@@ -121,20 +121,20 @@ class ParallelGenerator:
         HEAP.give_back(now=len(found) >= LARGE)
         return hypotheses if self.sampling is None else _by_sentence(hypotheses, self.sampling)
 
-    def _decoded(self, *told: Any) -> Tuple[Batch, Found]:
+    def _decoded(self, *given: Any) -> Tuple[Batch, Found]:
         """See :meth:`_decode`; with looks at weights while the device works, where it is a GPU."""
         if not self._looks_late:
-            return self._decode(*told)
+            return self._decode(*given)
         with putting_off() as looks:
             try:
-                found = self._decode(*told)
+                found = self._decode(*given)
             except Exception:  # stale weights may have another type, or be on another device
                 if not looks.moved():
                     raise
             else:
                 if not looks.moved():
                     return found
-        return self._decode(*told)
+        return self._decode(*given)
 
     def _decode(
         self, sample: Dict[str, Any], prefix: Optional[Tensor], bos: Optional[int]

@@ -7,8 +7,8 @@ It asks while fairseq is imported, so this module is imported before.
 
 import logging
 
-#: What nobody needs, by the logger that says it.
-_NOTICE, _SAID_BY = "Please install tensorboardX", "fairseq.tasks.text_to_speech"
+#: A notice that nobody needs, and its logger.
+_NOTICE, _LOGGER = "Please install tensorboardX", "fairseq.tasks.text_to_speech"
 
 
 def _is_wanted(record: logging.LogRecord) -> bool:
@@ -17,4 +17,4 @@ def _is_wanted(record: logging.LogRecord) -> bool:
 
 logging.getLogger("hydra").setLevel(logging.WARNING)
 logging.getLogger("matplotlib").setLevel(logging.WARNING)
-logging.getLogger(_SAID_BY).addFilter(_is_wanted)
+logging.getLogger(_LOGGER).addFilter(_is_wanted)

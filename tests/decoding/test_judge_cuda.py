@@ -7,6 +7,7 @@ from unittest import mock
 
 import pytest
 import torch
+from fairseq.utils import move_to_cuda
 
 from specdec_plugin.decoding.acceptance import judge_best
 from specdec_plugin.decoding.judge_cuda import judge_on
@@ -65,11 +66,10 @@ def test_what_stands_is_what_pytorch_lets_stand(rows, drafted, device):
 
 def test_the_host_reads_what_the_kernel_wrote(device):
     """Over several batches, one of which is interrupted, and some rows of which end early."""
-    if device.type == "cuda":
-        pytest.skip("tests/gpu does this with larger models")
     model, sample = tiny.model(1), tiny.sample([3, 6, 1], 5)
-    ours = ways.generator("greedy", model, GraphBackend(), {"max_len_b": 9})
     expected = reference([model], sample, max_len_b=9)
+    model, sample = model.to(device), move_to_cuda(sample, device)
+    ours = ways.generator("greedy", model, GraphBackend(), {"max_len_b": 9})
     for turn in range(3):
         if turn == 1:
             with mock.patch.object(Tables, "pop", side_effect=KeyboardInterrupt):
