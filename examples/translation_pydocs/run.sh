@@ -16,6 +16,9 @@ Settings, as variables: SRC=en TGT=es, DEVICE (--cpu by default; empty for a GPU
 UPDATES_TEACHER=3122, UPDATES_VERIFIER=852, UPDATES_DRAFTER=7000, SHARDS=8, JOBS=1,
 PYTHON=python, UNTIL=data or UNTIL=greedy to stop before the first model or the drafter,
 SIZE=8000 subwords, LAYERS=3 of encoder and decoder, DIM=256,
+MORE=FILE[:FILE...] further text in the source language, and VARIANTS=N copies of all of it with
+other words, which the verifier translates for the drafter's training, too,
+DRAFTER=FILE, a drafter of the same shape to start from; PROCESSES=N that share each update,
 DISTILLED=FILE with the teacher's output for each line of train, in pieces of its subwords
 (plain or .gz), which is not decoded then; VERIFIER=folder of a trained verifier (verifier.pt
 and dict.en.txt) of the same subwords, such as checkpoints/pydocs-en-es.
@@ -35,6 +38,12 @@ plugin=$("$python" -m specdec_plugin)
 mkdir -p "$output"
 
 . "$root/examples/steps.sh"
+
+# The lines of RAW/train and of MORE, each once, that are no lines of RAW/valid or RAW/test.
+unseen_text() {  # RAW
+    { cat "$1/train.$src" && { [ -z "${MORE:-}" ] || text_lines "$MORE"; }; } |
+        LC_ALL=C grep -vxFf <(cat "$1/valid.$src" "$1/test.$src") | LC_ALL=C awk '!seen[$0]++'
+}
 
 step "subwords and binary data"
 reuse=()
@@ -78,8 +87,27 @@ else
     train_on_distilled "$data" "$teacher" "$output/verifier" "${UPDATES_VERIFIER:-852}"
 fi
 
+pieces=$output/distilled/filtered/train
+if [ -n "${MORE:-}" ] || [ "${VARIANTS:-0}" != 0 ]; then
+    step "source text for the drafter: $corpus, MORE, and VARIANTS of both, without held-out lines"
+    more=$output/more
+    keep_output "$more/text.$src" unseen_text "$output/data/raw"
+    varied=()
+    if [ "${VARIANTS:-0}" != 0 ]; then
+        varied=("$more/varied.$src")
+        [ -e "${varied[0]}" ] || "$python" "$root/data_scripts/vary_text.py" "$more/text.$src" \
+            --copies "$VARIANTS" --output "${varied[0]}"
+    fi
+    keep_output "$more/all.$src" cat "$more/text.$src" ${varied[@]+"${varied[@]}"}
+    # Of a language with itself: a side is all that there is.
+    "$python" "$root/data_scripts/prepare_subwords.py" -s "$src" -t "$src" --output "$more/data" \
+        --train "$more/all" --subword-model "$output/data/spm.model" \
+        --dictionary "$data/dict.$src.txt"
+    pieces=$more/data/pieces/train
+fi
+
 step "the verifier's own greedy output, which the drafter learns to predict"
-distil "$output/data" "$verifier" "$output/distilled/filtered/train" "$output/greedy" --beam 1
+distil "$output/data" "$verifier" "$pieces" "$output/greedy" --beam 1
 
 [ "${UNTIL:-}" != greedy ] || exit 0
 step "drafter: two decoder layers and a chain head over the verifier's encoder"
@@ -88,7 +116,8 @@ updates=${UPDATES_DRAFTER:-7000}
 [ -e "$drafter" ] || {
     train_our_drafter "$output/greedy/bin" "$verifier" "$output/drafter" \
         --lr-scheduler polynomial_decay --warmup-updates 200 \
-        --total-num-update "$updates" --max-update "$updates"
+        --total-num-update "$updates" --max-update "$updates" \
+        ${DRAFTER:+--finetune-from-model "$DRAFTER"}
     keep_last "$output/drafter"
 }
 

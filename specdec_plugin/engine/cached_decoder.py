@@ -16,6 +16,8 @@ from .decoder_layer import DecoderLayer, Norm, every_layer, linear_of
 from .decoder_state import DecoderState
 from .fused.embedding import FusedEmbedding, fused_embedding
 from .fused.layers import FusedLayers, fused_layers
+from .fused.source import FusedSource, fused_source
+from .graphs.source import Projection
 from .graphs.state import StaticState
 from .graphs.tensors import Pool, Shape, StaticTensors
 from .kv_cache import KVCache
@@ -176,9 +178,11 @@ class CachedDecoder(Packed):
         if self.backend.static and not native:
             self._fused = fused_layers(self._layers, self._final_norm)
         self._pool: Optional[Pool] = None
+        self._fused_source: Optional[FusedSource] = None
         if not native and self.backend.static:
             head_dim = layers[0].self_attn.head_dim
             self._pool = Pool(Shape(len(layers), self._heads, head_dim, dtype, self.device))
+            self._fused_source = fused_source(self._source_in, len(layers), self._heads)
 
     @property
     def by_kernels(self) -> bool:
@@ -201,7 +205,8 @@ class CachedDecoder(Packed):
             the state for :meth:`forward`.
         """
         if self._pool is not None:
-            return StaticState(self._pool, encoder_out, self._project_source, capacity, beams)
+            project = Projection(self._project_source, self._fused_source)
+            return StaticState(self._pool, encoder_out, project, capacity, beams)
         padding: Optional[Tensor]
         lengths: Optional[Tensor] = None
         if isinstance(encoder_out, RaggedEncoding) and self._native is not None:

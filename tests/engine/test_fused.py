@@ -12,8 +12,10 @@ from specdec_plugin.engine.barred import Barred
 from specdec_plugin.engine.encoder import build_encoder
 from specdec_plugin.engine.fused.flow import VECTORS, most_vectors
 from specdec_plugin.engine.fused.projection import FusedProjection
+from specdec_plugin.engine.fused.source import FusedSource, fused_source
 from specdec_plugin.engine.graphs.layers import run_new
 from specdec_plugin.engine.graphs.tensors import chosen
+from specdec_plugin.engine.linear import Linear
 from tests.support.architectures import VOCABULARY, build_model, encode, moved
 from tests.support.kernels import run_kernels
 from tests.support.sources import assert_equals_fairseqs, net_input
@@ -46,6 +48,7 @@ def both(model, device):
     encoded, decoder = moved(encode(model), device), model.decoder.to(device)
     ours, plain = (CachedDecoder(decoder, backend=b()) for b in (GraphBackend, TorchBackend))
     assert ours.runs_fused(VECTORS) and not ours.runs_fused(VECTORS + 1)
+    assert ours._fused_source is not None
     return [(each, each.start(encoded, 8)) for each in (ours, plain)]
 
 
@@ -216,6 +219,37 @@ def test_sources_are_encoded_as_by_fairseq(model, lengths, left, device):
         torch.manual_seed(turn)
         batch = {name: each.to(device) for name, each in net_input(lengths, left).items()}
         assert_equals_fairseqs(model, batch, encode(batch))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("biased", [True, False])
+@pytest.mark.parametrize("lengths, slots", [([3], 4), ([5, 2, 0], 8), ([1, 1], 1)])
+def test_keys_and_values_are_those_of_pytorch(lengths, slots, biased, device):
+    """Padding may hold anything. A row of padding alone sees its first slot."""
+    layers, heads, size = 2, 3, 8
+    rows, source, dim, parts = len(lengths), max(lengths), heads * size, 2 * layers
+    weight = torch.randn(parts * dim, dim, device=device)
+    linear = Linear(weight, torch.randn(parts * dim, device=device) if biased else None)
+    encoded = torch.randn(rows, source, dim, device=device)
+    padded = torch.arange(source, device=device) >= torch.tensor(lengths, device=device)[:, None]
+    real = encoded.masked_fill(padded.unsqueeze(2), 0)
+    encoded[padded] = float("nan")
+    outputs = torch.full((parts, rows, heads, slots, size), float("nan"), device=device)
+    mask = torch.full((rows, 1, 1, slots), float("nan"), device=device)
+    FusedSource(linear, heads).run(encoded, padded, outputs, mask)
+    expected = F.linear(real, weight, linear.bias).view(rows, source, parts, heads, size)
+    torch.testing.assert_close(outputs[:, :, :, :source], expected.permute(2, 0, 3, 1, 4), **CLOSE)
+    assert (outputs[:, :, :, source:] == 0).all()
+    shown = [[slot < max(1, length) for slot in range(slots)] for length in lengths]
+    assert (mask.flatten(1) == 0).tolist() == shown
+    assert mask.isinf().sum() == rows * slots - sum(map(sum, shown))
+
+
+def test_a_source_of_another_width_is_projected_by_pytorch(device):
+    """An encoder may be narrower than its decoder."""
+    weight = torch.zeros(4 * 24, 24, device=device)
+    assert fused_source(Linear(weight), 2, 3) is not None
+    assert fused_source(Linear(weight[:, :16].contiguous()), 2, 3) is None
 
 
 @torch.no_grad()

@@ -11,6 +11,7 @@ ASKING = [
     "specdec_plugin.engine.fused.embedding",
     "specdec_plugin.engine.fused.flow",
     "specdec_plugin.engine.fused.projection",
+    "specdec_plugin.engine.fused.source",
     "specdec_plugin.decoding.judge_cuda",
 ]
 

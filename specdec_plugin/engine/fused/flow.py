@@ -16,7 +16,7 @@ VECTORS = 32
 #: for its vectors, from the second level's cache. PyTorch's products read them once for all.
 _READ = 1 << 24
 #: The widest layers, and the widest inner layers, that the kernels are for.
-_DIM, _INNER = 1024, 4096
+DIM, _INNER = 1024, 4096
 #: Outputs and vectors of a program, where there is a single vector, where there are more, and where
 #: there are more than :data:`VECTORS`, or many short ones.
 _ALONE, TOGETHER, TOGETHER_OF_MANY = (2, 1), (4, 2), (4, 4)
@@ -78,7 +78,7 @@ def fits(feed: FeedForward, *linears: Linear) -> bool:
         linears: the linear maps of its attention.
     """
     dim, inner = feed.outer.weight.shape
-    within = feed.activation is torch.relu_ and dim <= _DIM and inner <= _INNER
+    within = feed.activation is torch.relu_ and dim <= DIM and inner <= _INNER
     weights = [each.weight for each in (*linears, feed.inner, feed.outer)]
     usable = all(each.is_contiguous() or each.device.type == "cpu" for each in weights)
     return within and usable and supports(weights[0])

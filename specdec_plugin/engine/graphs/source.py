@@ -1,23 +1,34 @@
 """What the decoder looks at of a source: keys and values of all layers, in one CUDA graph."""
 
-from typing import Callable, Optional
+from typing import Callable, NamedTuple, Optional
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
+from ..fused.source import FusedSource
 from .capture import Replayed
 from .encoding import EncoderTensors, StaticEncoding
 from .tensors import StaticTensors
 
 #: Source symbols of a batch, padding among them, up to which a graph pays: see :mod:`.encoder`.
 _MOST = 2048
-#: (rows, src, dim) of an encoder to (2 * layers, rows, heads, src, head_dim).
-Project = Callable[[Tensor], Tensor]
+
+
+class Projection(NamedTuple):
+    """Who makes keys and values of what an encoder gave.
+
+    Attributes:
+        whole: (rows, src, dim) to (2 * layers, rows, heads, src, head_dim).
+        fused: does this for short sources, and makes their mask; or None.
+    """
+
+    whole: Callable[[Tensor], Tensor]
+    fused: Optional[FusedSource]
 
 
 def begin(
-    tensors: StaticTensors, project: Project, encoded: Tensor, padding: Optional[Tensor]
+    tensors: StaticTensors, project: Projection, encoded: Tensor, padding: Optional[Tensor]
 ) -> None:
     """Forget the batch before, and take the source of another one.
 
@@ -33,7 +44,7 @@ def begin(
     copied.source.begin(tensors, project)
 
 
-def begin_in_place(tensors: StaticTensors, project: Project, encoding: StaticEncoding) -> None:
+def begin_in_place(tensors: StaticTensors, project: Projection, encoding: StaticEncoding) -> None:
     """The same for what an encoder's graph has given, which is read where it is."""
     given = encoding.tensors
     assert given.encoded is not None
@@ -62,7 +73,7 @@ class _Source:
         self._encoded, self._padded = encoded, padded
         self._replayed = Replayed(tensors.graphs)
 
-    def begin(self, tensors: StaticTensors, project: Project) -> None:
+    def begin(self, tensors: StaticTensors, project: Projection) -> None:
         """Take what the tensors hold now.
 
         Args:
@@ -75,8 +86,15 @@ class _Source:
         else:
             self._replayed(lambda: self._work(tensors, project))
 
-    def _work(self, tensors: StaticTensors, project: Project) -> None:
+    def _work(self, tensors: StaticTensors, project: Projection) -> None:
         tensors.store.zero_()  # a NaN in the batch before would spoil this one's
+        fused, keys_values, mask = project.fused, tensors.source_kv, tensors.source_mask
+        if fused is not None and mask.numel() <= fused.most:
+            fused.run(self._encoded, self._padded, keys_values, mask)
+        else:
+            self._work_unfused(tensors, project)
+
+    def _work_unfused(self, tensors: StaticTensors, project: Projection) -> None:
         padded, (_, source, _) = self._padded, self._encoded.shape
         real = self._encoded.masked_fill(padded.unsqueeze(2), 0)
         if padded.size(0) > 1:  # Rows that are too many look at a zero.
@@ -84,7 +102,7 @@ class _Source:
             unseen[:, 0] &= ~padded.all(1)
             padded = unseen
         mask = torch.where(padded, float("-inf"), 0.0).to(tensors.source_mask.dtype)
-        tensors.source_kv[:, :, :, :source].copy_(project(real))
+        tensors.source_kv[:, :, :, :source].copy_(project.whole(real))
         tensors.source_mask[..., :source].copy_(mask[:, None, None, :])
         if source < tensors.source_mask.size(3):  # No number that was there may be a NaN.
             tensors.source_kv[:, :, :, source:].zero_()

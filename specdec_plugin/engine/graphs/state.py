@@ -12,7 +12,7 @@ from ..decoder_state import DecoderState
 from .cache import StaticCache
 from .encoding import StaticEncoding
 from .layers import StaticLayers
-from .source import Project, begin, begin_in_place
+from .source import Projection, begin, begin_in_place
 from .steps import StaticSteps
 from .tensors import GRAIN, Lease, Pool, Sizes, StaticTensors, leading, rounded
 
@@ -32,7 +32,7 @@ class StaticState(DecoderState):
         self,
         pool: Pool,
         encoder_out: Mapping[str, Any],
-        project: Project,
+        project: Projection,
         capacity: int,
         beams: int,
     ) -> None:
