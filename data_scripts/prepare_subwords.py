@@ -227,9 +227,9 @@ class Preparation:
         except (RuntimeError, ValueError) as error:
             reason = str(error).strip().splitlines()[-1]
             most = re.search(r"value <= (\d+)", reason)
-            told = f", which has {most[1]} at most" if most else f" ({reason})"
+            cause = f", which has {most[1]} at most" if most else f" ({reason})"
             raise PluginError(
-                f"SentencePiece cannot learn {self.args.size} pieces from this text{told}. "
+                f"SentencePiece cannot learn {self.args.size} pieces from this text{cause}. "
                 "Choose another --size."
             ) from None
         return content.getvalue()

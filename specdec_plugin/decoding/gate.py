@@ -5,7 +5,7 @@
 
 from typing import NamedTuple, Optional, Protocol
 
-#: Stands for the longest draft; see :meth:`Gate.way`.
+#: Stands for the longest draft; see :meth:`Gate.choose`.
 LONGEST = 1 << 30
 
 
@@ -32,8 +32,8 @@ class Gate(Measured, Protocol):
     def begin(self) -> None:
         """Begin a batch."""
 
-    def way(self, rows: int, tokens: int) -> int:
-        """What to do in this iteration: 0 to draft nothing, else which length counted from 1.
+    def choose(self, rows: int, tokens: int) -> int:
+        """The arm of this iteration: 0 drafts nothing, and the draft lengths count from 1.
 
         A number beyond the lengths means the longest one.
 
@@ -49,7 +49,7 @@ class Gate(Measured, Protocol):
         """So many iterations took place without a question."""
 
     def end(self, tokens: int) -> None:
-        """End a batch; see :meth:`way`."""
+        """End a batch; see :meth:`choose`."""
 
     def rests(self, rows: int) -> bool:
         """Whether no draft is wanted while a batch of so many rows is decoded."""
@@ -77,7 +77,7 @@ class FixedGate:
     def begin(self) -> None:
         """Nothing is measured."""
 
-    def way(self, rows: int, tokens: int) -> int:
+    def choose(self, rows: int, tokens: int) -> int:
         """See :class:`Gate`."""
         return LONGEST if self.max_rows is None or rows <= self.max_rows else 0
 

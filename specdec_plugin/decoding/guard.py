@@ -1,9 +1,10 @@
 """When to draft: only where it is faster, which is measured while decoding.
 
 What a draft costs depends on the model, the machine and its other work. What it brings depends on
-the text. So the guard measures iterations with drafts and without, for each number of rows, and
-settles on the way that adds a token in less time. Now and then a short burst of iterations tries
-another way. What such trials lose is measured, too, and kept to a small share of the time.
+the text. So the guard measures iterations without drafts, and with drafts of each length: the arms
+of a bandit. For each number of rows it settles on the arm that adds a token in the least time. Now
+and then a short burst of iterations tries another arm. What such trials lose is measured, too, and
+kept to a small share of the time.
 """
 
 import math
@@ -13,25 +14,25 @@ from typing import Callable, List, Optional
 from .gate import Paces
 from .trials import CLEARLY, Explorer, SourceLengths, pause
 
-#: How many iterations of a way count; older ones fade.
+#: How many iterations of an arm count; older ones fade.
 MEMORY = 128
 #: Of an older measurement, the iterations that count beside those of a new trial.
 _RECALLED = 16
 #: Iterations of a trial of one row, and of many. What a draft brings varies so much that with
-#: fewer of them the better way loses often.
+#: fewer of them the better arm loses often.
 BURST, BURST_OF_MANY = 32, 8
 #: Iterations that have to be measured before the first trial.
 _LEAST = 2
-#: Iterations after which another way may be tried before the number of rows changes.
+#: Iterations after which another arm may be tried before the number of rows changes.
 _LONG = 32
 #: The iterations that trials may lose beyond their share, of one row, and of many. A sentence alone
 #: has most iterations. With fewer, a trial ends before it can tell faster drafts from an unlucky
 #: sentence.
 GRACE, GRACE_OF_MANY = 20.0, 3.0
 #: The most iterations of a single row's trial between two looks at it. The kernels do them in one
-#: call, as they do those of the settled way, so that both are measured alike.
+#: call, as they do those of the settled arm, so that both are measured alike.
 _TRIED = 8
-#: After a trial, none of the same way for so many times its duration.
+#: After a trial, none of the same arm for so many times its duration.
 _PAUSE = 16.0
 #: What is assumed of the first draft if nothing is known: the iterations that it costs.
 _UNKNOWN_COST = 8.0
@@ -46,8 +47,8 @@ _PATIENT = 64
 _FIRST, _SECOND = 2, 16
 
 
-class _Way:
-    """What iterations of one way cost and bring, with one number of rows.
+class _Arm:
+    """What iterations of one draft length cost and bring, with one number of rows.
 
     Attributes:
         seconds, tokens, iterations: measured; recent iterations count most.
@@ -85,16 +86,16 @@ class _Way:
 
 
 class _Trial:
-    """A burst of iterations in another way than the settled one."""
+    """A burst of iterations of another arm than the settled one."""
 
-    __slots__ = ("iterations", "seconds", "tokens", "way")
+    __slots__ = ("arm", "iterations", "seconds", "tokens")
 
-    def __init__(self, way: int) -> None:
-        self.way = way
+    def __init__(self, arm: int) -> None:
+        self.arm = arm
         self.seconds, self.tokens, self.iterations = 0.0, 0, 0
 
-    def loss(self, settled: _Way) -> float:
-        """Seconds beyond what the settled way needs for the same tokens."""
+    def loss(self, settled: _Arm) -> float:
+        """Seconds beyond what the settled arm needs for the same tokens."""
         return self.seconds - self.tokens * settled.pace
 
 
@@ -103,19 +104,19 @@ class _Bucket:
 
     Attributes:
         number: from 0 on.
-        ways: without drafts, then one for each draft length.
+        arms: without drafts, then one for each draft length.
         settled: the one that is used.
         trial: of another one.
         burst: iterations of a trial.
         spent: seconds.
     """
 
-    __slots__ = ("burst", "number", "settled", "spent", "trial", "ways")
+    __slots__ = ("arms", "burst", "number", "settled", "spent", "trial")
 
-    def __init__(self, number: int, ways: int) -> None:
+    def __init__(self, number: int, arms: int) -> None:
         self.number = number
         self.burst = BURST if number == 0 else BURST_OF_MANY
-        self.ways = [_Way() for _ in range(ways)]
+        self.arms = [_Arm() for _ in range(arms)]
         self.settled, self.spent = 0, 0.0
         self.trial: Optional[_Trial] = None
 
@@ -123,7 +124,7 @@ class _Bucket:
 class Guard(Explorer):
     """Drafts where that is faster.
 
-    A change of the way waits for a batch, for another number of rows, or for 32 iterations (64 of a
+    A change of the arm waits for a batch, for another number of rows, or for 32 iterations (64 of a
     patient guard), because a drafter has to read the source before it drafts. The first trial of
     drafts waits for two iterations only, or with a patient guard for a sentence. Drafts that lose
     end when they are looked at.
@@ -160,32 +161,32 @@ class Guard(Explorer):
         self.begin()
 
     def see(self, length: int) -> None:
-        """Forget with far longer sentences which ways were slower, so that they are tried again."""
+        """Forget with far longer sentences which arms were slower, so that they are tried again."""
         if not self._lengths.far_longer(length):
             return
         self.forgive()
         for bucket in self._buckets:
-            settled = bucket.ways[bucket.settled]
-            bucket.ways = [each if each is settled else _Way() for each in bucket.ways]
+            settled = bucket.arms[bucket.settled]
+            bucket.arms = [each if each is settled else _Arm() for each in bucket.arms]
             bucket.trial = None  # what it measured is forgotten, too
 
     def begin(self) -> None:
         """See :class:`.Gate`."""
         self._bucket: Optional[_Bucket] = None
         self._low, self._high, self._check = 1, 0, 0  # rows of the bucket; when to look again
-        self._way = 0
+        self._arm = 0
         self._since, self._tokens, self._iterations, self._age = 0.0, 0, 0, 0
         self._seen = 0  # unusual events
 
-    def way(self, rows: int, tokens: int) -> int:
+    def choose(self, rows: int, tokens: int) -> int:
         """See :class:`.Gate`."""
         if self._iterations < self._check and self._low <= rows <= self._high:
             self._iterations += 1
-            return self._way
+            return self._arm
         self._measure(tokens)
         self._decide(rows)
         self._iterations = 1
-        return self._way
+        return self._arm
 
     def ahead(self) -> int:
         """See :class:`.Gate`."""
@@ -204,7 +205,7 @@ class Guard(Explorer):
         """See :class:`.Gate`."""
         for number in range((rows - 1).bit_length() + 1):
             bucket = self._find(1 << number)
-            if bucket.settled or bucket.trial or bucket.ways[0].iterations < _LEAST:
+            if bucket.settled or bucket.trial or bucket.arms[0].iterations < _LEAST:
                 return False
             if self._due(bucket) is not None:
                 return False
@@ -220,14 +221,14 @@ class Guard(Explorer):
         for number in numbers:
             self._find(1 << number).spent += seconds / len(numbers)
         if rows == 1:
-            self._find(1).ways[0].add(seconds, tokens, tokens)
+            self._find(1).arms[0].add(seconds, tokens, tokens)
 
     def paces(self) -> Optional[Paces]:
         """See :class:`.Gate`."""
         compared = [
-            (each.spent, each.ways[0].pace, min(way.pace for way in each.ways[1:] if way.tokens))
+            (each.spent, each.arms[0].pace, min(arm.pace for arm in each.arms[1:] if arm.tokens))
             for each in self._buckets
-            if each.ways[0].tokens and any(way.tokens for way in each.ways[1:])
+            if each.arms[0].tokens and any(arm.tokens for arm in each.arms[1:])
         ]
         if not compared:
             return None
@@ -254,22 +255,22 @@ class Guard(Explorer):
             trial.seconds += seconds
             trial.tokens += added
             trial.iterations += iterations
-        bucket.ways[self._way].add(seconds, added, iterations)
+        bucket.arms[self._arm].add(seconds, added, iterations)
 
     def _usual(self, bucket: _Bucket) -> float:
         """Seconds of an iteration, as far as they are known; of a first draft, of any other."""
-        own = bucket.ways[self._way]
+        own = bucket.arms[self._arm]
         if own.iterations:
             return own.seconds / own.iterations
-        known = (each for each in bucket.ways if each.iterations)
+        known = (each for each in bucket.arms if each.iterations)
         return max((each.seconds / each.iterations for each in known), default=math.inf)
 
     def _decide(self, rows: int) -> None:
-        """Settle the way for the iterations to come."""
+        """Settle the arm for the iterations to come."""
         bucket = self._find(rows)
         free = bucket is not self._bucket or self._age >= _LONG
-        if bucket.trial is None and not free and bucket.ways[bucket.settled].iterations >= _LEAST:
-            free = not any(way.iterations for way in bucket.ways[1:])
+        if bucket.trial is None and not free and bucket.arms[bucket.settled].iterations >= _LEAST:
+            free = not any(arm.iterations for arm in bucket.arms[1:])
         if bucket is not self._bucket:
             self._bucket, self._age = bucket, 0
             self._high = 1 << bucket.number
@@ -281,18 +282,18 @@ class Guard(Explorer):
         if free:
             self._age = 0
         trial = bucket.trial
-        self._way = bucket.settled if trial is None else trial.way
+        self._arm = bucket.settled if trial is None else trial.arm
         self._check = (
             self._settled_for(bucket) if trial is None else self._until_look(bucket, trial)
         )
 
     def _settled_for(self, bucket: _Bucket) -> int:
-        """Iterations of the settled way until it is looked at again."""
+        """Iterations of the settled arm until it is looked at again."""
         if not self._warm:
             return _FIRST if self._patient else 1
         if self._patient:
             return _PATIENT
-        return _LEAST if bucket.ways[bucket.settled].iterations < _LEAST else _LONG
+        return _LEAST if bucket.arms[bucket.settled].iterations < _LEAST else _LONG
 
     def _until_look(self, bucket: _Bucket, trial: _Trial) -> int:
         """Iterations of a trial until it is looked at again: no more than it can afford."""
@@ -301,7 +302,7 @@ class Guard(Explorer):
         least = 1
         if self._patient:
             least = _SECOND if trial.iterations > 0 else _FIRST
-        settled, tried = bucket.ways[bucket.settled], bucket.ways[trial.way]
+        settled, tried = bucket.arms[bucket.settled], bucket.arms[trial.arm]
         if self._patient and tried.iterations >= _LEAST:
             most, each = _PATIENT, _loss(tried, settled) / tried.iterations
         elif trial.iterations > 0:
@@ -321,86 +322,86 @@ class Guard(Explorer):
 
     def _allowance(self, bucket: _Bucket) -> float:
         """Seconds that trials may lose now."""
-        without = bucket.ways[0]
+        without = bucket.arms[0]
         iterations = max(GRACE_OF_MANY, GRACE / (1 << bucket.number))
         grace = iterations * without.seconds / without.iterations if without.iterations else 0.0
         return self.budget(grace)
 
     def _judge(self, bucket: _Bucket, trial: _Trial, free: bool) -> None:
         """End a trial that has told enough, or lost too much."""
-        tried, settled = bucket.ways[trial.way], bucket.ways[bucket.settled]
+        tried, settled = bucket.arms[trial.arm], bucket.arms[bucket.settled]
         loss = trial.loss(settled)
-        enough = trial.iterations >= bucket.burst and (free or trial.way > 0)
+        enough = trial.iterations >= bucket.burst and (free or trial.arm > 0)
         if not enough and loss <= self._allowance(bucket):
             return
         bucket.trial = None
         tried.resume = bucket.spent + _PAUSE * trial.seconds
         # What a device does between sentences, such as reading a source, is in no measurement.
         alike = bucket.settled > 0 or self._patient
-        share = CLEARLY if trial.way > 0 and alike else 1.0
+        share = CLEARLY if trial.arm > 0 and alike else 1.0
         measured = tried.tokens > 0  # Else all of the trial was unusual, or it has not begun.
         if measured and loss <= 0 and tried.pace < share * settled.pace:
             settled.resume, tried.failures = tried.resume, 0
-            bucket.settled = trial.way
+            bucket.settled = trial.arm
             return
         tried.resume = max(tried.resume, bucket.spent + pause(loss, tried.failures))
         tried.failures += loss > 0
         self.lose(loss)
 
     def _try(self, bucket: _Bucket) -> None:
-        """Begin the trial of another way, if one is due."""
+        """Begin the trial of another arm, if one is due."""
         number = self._due(bucket)
         if number is not None:
             bucket.trial = _Trial(number)
-            bucket.ways[number].recall()
+            bucket.arms[number].recall()
 
     def _due(self, bucket: _Bucket) -> Optional[int]:
-        """The way that may be tried now, because the trial can be afforded; None: none."""
-        settled = bucket.ways[bucket.settled]
+        """The arm that may be tried now, because the trial can be afforded; None: none."""
+        settled = bucket.arms[bucket.settled]
         if settled.iterations < _LEAST:
             return None
         for number in self._others(bucket):
-            way = bucket.ways[number]
-            better = way.tokens > 0 and way.pace < settled.pace
-            if bucket.spent < way.resume and not better:
+            arm = bucket.arms[number]
+            better = arm.tokens > 0 and arm.pace < settled.pace
+            if bucket.spent < arm.resume and not better:
                 continue
-            if self._expected(bucket, way) <= self._allowance(bucket):
+            if self._expected(bucket, arm) <= self._allowance(bucket):
                 return number
         return None
 
     def _others(self, bucket: _Bucket) -> List[int]:
-        """The ways that may be tried, in this order.
+        """The arms that may be tried, in this order.
 
         First come those that were never tried: what is most unlike the others, which may be the
         drafts of another drafter. Then come no drafts, and the nearest lengths.
         """
-        ways, settled = bucket.ways, bucket.settled
-        known = [way for way in range(1, self._count) if ways[way].tokens]
+        arms, settled = bucket.arms, bucket.settled
+        known = [arm for arm in range(1, self._count) if arms[arm].tokens]
         if not known:
             return [self._count - 1]
-        best = settled or min(known, key=lambda way: ways[way].pace)
-        new = [way for way in range(1, self._count) if not ways[way].tokens]
-        unlike = sorted(new, key=lambda way: -min(abs(way - each) for each in known))
-        near = sorted(known, key=lambda way: abs(way - best))
-        return [way for way in (*unlike, 0, *near) if way != settled]
+        best = settled or min(known, key=lambda arm: arms[arm].pace)
+        new = [arm for arm in range(1, self._count) if not arms[arm].tokens]
+        unlike = sorted(new, key=lambda arm: -min(abs(arm - each) for each in known))
+        near = sorted(known, key=lambda arm: abs(arm - best))
+        return [arm for arm in (*unlike, 0, *near) if arm != settled]
 
-    def _expected(self, bucket: _Bucket, way: _Way) -> float:
+    def _expected(self, bucket: _Bucket, arm: _Arm) -> float:
         """Seconds that a trial is expected to lose."""
-        settled = bucket.ways[bucket.settled]
-        if way.tokens > 0:
-            return bucket.burst * _loss(way, settled) / way.iterations
+        settled = bucket.arms[bucket.settled]
+        if arm.tokens > 0:
+            return bucket.burst * _loss(arm, settled) / arm.iterations
         if self.promising is None or 1 << bucket.number <= self.promising:
             return 0.0
         return bucket.burst * self._foreseen(bucket, settled)
 
-    def _foreseen(self, bucket: _Bucket, settled: _Way) -> float:
+    def _foreseen(self, bucket: _Bucket, settled: _Arm) -> float:
         """Seconds that an iteration with a first draft may lose, told by the nearest bucket."""
         mine = settled.seconds / settled.iterations
-        known = [each for each in self._buckets if each.ways[-1].tokens and each.ways[0].tokens]
+        known = [each for each in self._buckets if each.arms[-1].tokens and each.arms[0].tokens]
         if not known:
             return _UNKNOWN_COST * mine
         near = min(known, key=lambda each: abs(each.number - bucket.number))
-        without, drafted = near.ways[0], near.ways[-1]
+        without, drafted = near.arms[0], near.arms[-1]
         more = 2.0 ** max(0, bucket.number - near.number)
         scale = more if more > 1 else mine * without.iterations / without.seconds
         cost = scale * drafted.seconds / drafted.iterations
@@ -408,6 +409,6 @@ class Guard(Explorer):
         return cost - brings * mine
 
 
-def _loss(way: _Way, settled: _Way) -> float:
-    """Seconds that a way took beyond what the settled one needs for the same tokens."""
-    return way.seconds - way.tokens * settled.pace
+def _loss(arm: _Arm, settled: _Arm) -> float:
+    """Seconds that an arm took beyond what the settled one needs for the same tokens."""
+    return arm.seconds - arm.tokens * settled.pace

@@ -190,8 +190,8 @@ class DecodingLoop:
 
     def _wants_draft(self, drafter: Drafter, batch: Batch, rows: Rows) -> bool:
         """Ask the gate, and start or stop the drafter."""
-        way = self.gate.way(len(rows.order), self.statistics.tokens)
-        if way == 0:
+        arm = self.gate.choose(len(rows.order), self.statistics.tokens)
+        if arm == 0:
             if self._started:
                 self._stop()
             return False
@@ -202,7 +202,7 @@ class DecodingLoop:
             self.step.inform(drafter.needs)
             self._started = True
         if drafter.lengths:
-            drafter.length = drafter.lengths[min(way, len(drafter.lengths)) - 1]
+            drafter.length = drafter.lengths[min(arm, len(drafter.lengths)) - 1]
         return True
 
     def _repeat(self, drafter: Optional[Drafter], rows: Rows) -> Optional[Outcome]:

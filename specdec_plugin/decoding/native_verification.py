@@ -238,7 +238,7 @@ class NativeVerification:
             draft: of contiguous tensors, which are kept while they are verified.
 
         Returns:
-            what the kernels are told: handles, and the address of a :class:`VerifyCall`.
+            the arguments of the kernels: handles, and the address of a :class:`VerifyCall`.
         """
         call, tokens, lengths = self._call, draft.tokens, draft.lengths
         width = tokens.size(1)
@@ -276,10 +276,10 @@ class NativeVerification:
         if self._preference is not None:
             return None
         begin = time.perf_counter()
-        told = self._prepare(rows, draft)
+        arguments = self._prepare(rows, draft)
         counts = (c_int64 * (3 * rows.size * most))()
         done = Iterations(most=most, seconds=PAUSE, counts=ctypes.addressof(counts))
-        run(*told, ctypes.byref(done))
+        run(*arguments, ctypes.byref(done))
         outcome = self._outcome(rows, done.done)
         parts = [counts[i : i + rows.size] for i in range(0, 3 * rows.size * done.done, rows.size)]
         verifier, drafting = self._verifier, done.draft_seconds
@@ -292,8 +292,8 @@ class NativeVerification:
     def repeat_undrafted(self, rows: Rows, most: int) -> Optional[Repeated]:
         """:meth:`repeat` without drafts."""
 
-        def run(*told: Any) -> None:
-            self._library.verification_iterate(*told, kernel_threads())
+        def run(*arguments: Any) -> None:
+            self._library.verification_iterate(*arguments, kernel_threads())
 
         return self.repeat(rows, rows.empty_draft(), most, run)
 

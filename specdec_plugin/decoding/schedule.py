@@ -17,11 +17,11 @@ from .trials import Explorer, SourceLengths, pause
 SLICES = (1, 8)
 #: The sentences whose time trials may lose beyond their share of it.
 GRACE = 4.0
-#: Sentences of a way that are measured before it is judged, and that count of older ones.
+#: Sentences of an arm that are measured before it is judged, and that count of older ones.
 _JUDGED, _RECALLED, _MEMORY = 4, 2, 64
-#: What an unknown way is assumed to take, relative to a queue of as many rows, at most.
+#: What an unknown arm is assumed to take, relative to a queue of as many rows, at most.
 _UNKNOWN, _WORST = 1.5, 8.0
-#: A way is judged at once where a trial loses more than this share of its time.
+#: An arm is judged at once where a trial loses more than this share of its time.
 _HOPELESS = 0.4
 #: Sentences that take more than so many times as long as usual were held up by other work of the
 #: machine. No more than that counts.
@@ -34,7 +34,7 @@ _PATIENCE = 3.0
 #: The first trial may have met other work of the machine. The second one follows after the time of
 #: so many sentences, if it can be afforded then.
 _AGAIN = 24.0
-#: The settled way is measured about so often, in seconds. A small model decodes a sentence in two
+#: The settled arm is measured about so often, in seconds. A small model decodes a sentence in two
 #: milliseconds, and to measure each one would take a hundredth of them.
 _PERIOD = 0.02
 
@@ -47,8 +47,8 @@ class _Record(NamedTuple):
     seconds: float
 
 
-class _Way:
-    """What a way costs: sentences, tokens and seconds, of which the recent ones count."""
+class _Arm:
+    """What an arm costs: sentences, tokens and seconds, of which the recent ones count."""
 
     def __init__(self) -> None:
         self.sentences = self.tokens = self.seconds = 0.0
@@ -78,7 +78,7 @@ class _Way:
             sentences: how many.
             tokens: of them.
             seconds: that they took.
-            other: the pace of another way, which is usual while only these are known.
+            other: the pace of another arm, which is usual while only these are known.
 
         Returns:
             the seconds that count.
@@ -108,7 +108,9 @@ class _Way:
 
 
 class Schedule(Explorer):
-    """Chooses the faster way, and tries the others now and then.
+    """Chooses the fastest arm, and tries the others now and then.
+
+    Arms are a queue without drafts, and drafts for slices of so many rows.
 
     Args:
         gate: of the iterations that may have drafts.
@@ -128,8 +130,8 @@ class Schedule(Explorer):
 
     def _begin(self) -> None:
         super().forget()
-        self._queues: Dict[int, _Way] = {}  # by the number of bits of the rows of a batch
-        self._slices = {size: _Way() for size in SLICES}
+        self._queues: Dict[int, _Arm] = {}  # by the number of bits of the rows of a batch
+        self._slices = {size: _Arm() for size in SLICES}
         self._lengths = SourceLengths()
         self._rests, self._rested, self._rest = 0, 0, (0, 0)
         self.measures = True
@@ -173,65 +175,65 @@ class Schedule(Explorer):
 
     def record(self, slice_: int, size: int, sentences: int, tokens: int, seconds: float) -> None:
         """Note how long sentences took that were drafted for by ``slice_``, or 0 for a queue."""
-        settled, way = self._settled(size), self._way(slice_, size)
-        trial = (slice_ != settled and way.tokens > 0) or (slice_ > 0 and way.tokens == 0)
-        if way.judged and trial and way.debt == 0.0:
-            way.fade(_RECALLED)
+        settled, arm = self._settled(size), self._arm(slice_, size)
+        trial = (slice_ != settled and arm.tokens > 0) or (slice_ > 0 and arm.tokens == 0)
+        if arm.judged and trial and arm.debt == 0.0:
+            arm.fade(_RECALLED)
         queue = self._queue(size)
         usual = queue.pace if slice_ and queue.tokens else None
-        counted = way.add(sentences, tokens, seconds, usual)
-        way.held_up = counted < seconds or (way.held_up and way.debt > 0)
+        counted = arm.add(sentences, tokens, seconds, usual)
+        arm.held_up = counted < seconds or (arm.held_up and arm.debt > 0)
         self.spent += seconds * (1 + self._rested)
         self._rests = self._rested = 0
-        known = all(way.tokens for each, way in self._slices.items() if each <= size)
+        known = all(arm.tokens for each, arm in self._slices.items() if each <= size)
         if slice_ == settled and slice_ in (0, size) and known and not trial:
             self._rests, self._rest = int(_PERIOD / max(seconds, 1e-6)), (slice_, size)
         if not trial or queue.tokens == 0:
             return
-        best = self._way(settled, size).pace
-        way.hopeless = way.pace - best > _HOPELESS * way.pace
+        best = self._arm(settled, size).pace
+        arm.hopeless = arm.pace - best > _HOPELESS * arm.pace
         sentence = self._sentence(size)
-        self._judge(way, counted - tokens * best, _PATIENCE * sentence if slice_ else 0.0, sentence)
+        self._judge(arm, counted - tokens * best, _PATIENCE * sentence if slice_ else 0.0, sentence)
 
     def _begin_trial(self, slice_: int, settled: int, size: int) -> None:
         """Let the gate forget a first trial that was held up: it would still refuse drafts."""
-        way = self._way(slice_, size)
-        if settled == 0 and not way.tried and way.held_up and way.failures == 1:
+        arm = self._arm(slice_, size)
+        if settled == 0 and not arm.tried and arm.held_up and arm.failures == 1:
             self.gate.forget()
-        way.tried = True
+        arm.tried = True
 
-    def _judge(self, way: _Way, loss: float, patience: float, sentence: float) -> None:
+    def _judge(self, arm: _Arm, loss: float, patience: float, sentence: float) -> None:
         """Continue a trial, or end it where it has lost more than ``patience``.
 
         Args:
-            way: that is tried.
+            arm: that is tried.
             loss: seconds that the last sentences lost; negative if they were faster.
             patience: seconds.
             sentence: seconds of a sentence without drafts.
         """
         self.lose(loss)
-        way.debt = max(0.0, way.debt + loss)
-        if way.debt == 0.0:
-            way.failures = 0
-        elif way.hopeless or (way.judged and way.debt > patience):
-            rest = pause(way.debt, way.failures)
-            way.resume = self.spent + (rest if way.failures else min(rest, _AGAIN * sentence))
-            way.failures += 1
-            way.debt, way.tried = 0.0, False
+        arm.debt = max(0.0, arm.debt + loss)
+        if arm.debt == 0.0:
+            arm.failures = 0
+        elif arm.hopeless or (arm.judged and arm.debt > patience):
+            rest = pause(arm.debt, arm.failures)
+            arm.resume = self.spent + (rest if arm.failures else min(rest, _AGAIN * sentence))
+            arm.failures += 1
+            arm.debt, arm.tried = 0.0, False
 
     def paces(self) -> Optional[Paces]:
         """Tokens a second without and with drafts; None if they were not compared."""
-        drafted = [way.pace for way in self._slices.values() if way.judged]
-        queues = [way for way in self._queues.values() if way.tokens]
+        drafted = [arm.pace for arm in self._slices.values() if arm.judged]
+        queues = [arm for arm in self._queues.values() if arm.tokens]
         if not drafted or not queues:
             return self.gate.paces()
-        most = max(queues, key=lambda way: way.seconds)
+        most = max(queues, key=lambda arm: arm.seconds)
         return Paces(1 / most.pace, 1 / min(drafted))
 
-    def _queue(self, size: int) -> _Way:
-        return self._queues.setdefault(size.bit_length(), _Way())
+    def _queue(self, size: int) -> _Arm:
+        return self._queues.setdefault(size.bit_length(), _Arm())
 
-    def _way(self, slice_: int, size: int) -> _Way:
+    def _arm(self, slice_: int, size: int) -> _Arm:
         return self._slices[slice_] if slice_ else self._queue(size)
 
     def _sentence(self, size: int) -> float:
@@ -240,28 +242,28 @@ class Schedule(Explorer):
         return queue.seconds / queue.sentences
 
     def _settled(self, size: int) -> int:
-        """The fastest way that is known: a slice, or 0 for a queue."""
+        """The fastest arm that is known: a slice, or 0 for a queue."""
         queue = self._queue(size)
         settled, pace = 0, queue.pace if queue.tokens else math.inf
-        for slice_, way in self._slices.items():
-            if slice_ <= size and way.judged and way.pace < pace:
-                settled, pace = slice_, way.pace
+        for slice_, arm in self._slices.items():
+            if slice_ <= size and arm.judged and arm.pace < pace:
+                settled, pace = slice_, arm.pace
         return settled
 
     def _due(self, slice_: int, settled: int, size: int) -> bool:
-        """Whether to try a way now: after a while, where it can be afforded."""
-        way = self._way(slice_, size)
-        if self.spent < way.resume:
+        """Whether to try an arm now: after a while, where it can be afforded."""
+        arm = self._arm(slice_, size)
+        if self.spent < arm.resume:
             return False
         queue, sentence = self._queue(size), self._sentence(size)
         allowed = self.budget()
         # Eight sentences of a batch lose more than one alone: only a first trial may, or one that
         # other work held up. A queue is tried soon, because sentences have often become longer.
-        if size == 1 or slice_ == 0 or way.tokens == 0 or way.held_up:
+        if size == 1 or slice_ == 0 or arm.tokens == 0 or arm.held_up:
             allowed += GRACE * sentence
-        if way.tokens > 0:
+        if arm.tokens > 0:
             # What was measured may have been other sentences, shorter or longer ones.
             tokens = (slice_ or size) * queue.tokens / queue.sentences
-            return tokens * (way.pace - self._way(settled, size).pace) <= allowed
+            return tokens * (arm.pace - self._arm(settled, size).pace) <= allowed
         slower = min(_WORST, _UNKNOWN * size / slice_) if size > slice_ else _UNKNOWN
         return (slower - 1) * slice_ * sentence <= allowed

@@ -1,6 +1,6 @@
-"""What all have in common that use the faster way of several, and try the others now and then.
+"""What all have in common that use the faster of several arms, and try the others now and then.
 
-What a way costs changes with the text and with the other work of the machine. So this is a bandit
+What an arm costs changes with the text and with the other work of the machine. So this is a bandit
 problem whose arms change: a trial explores, and what it loses is regret. As in the conservative
 bandits of Wu et al. (2016, figure 1), the time that is spent adds to a budget. A trial begins only
 where the budget can pay for what it is expected to lose.
@@ -10,8 +10,8 @@ where the budget can pay for what it is expected to lose.
 SHARE = 0.005
 #: A trial that lost is repeated half as often as the one before, so many times.
 RARER = 3
-#: A way that is measured as another one is has to take at most this share of its time. Two
-#: measurements of one way differ by some percent, too.
+#: An arm that is measured as the settled one is has to take at most this share of its time. Two
+#: measurements of one arm differ by some percent, too.
 CLEARLY = 0.95
 
 
@@ -20,7 +20,7 @@ class Explorer:
 
     Attributes:
         spent: seconds that were measured.
-        lost: seconds that trials took beyond what the settled way needs for the same tokens.
+        lost: seconds that trials took beyond what the settled arm needs for the same tokens.
     """
 
     spent: float
@@ -44,11 +44,11 @@ class Explorer:
 
 
 def pause(loss: float, failures: int) -> float:
-    """Seconds until a way is tried again: their share pays for the loss.
+    """Seconds until an arm is tried again: their share pays for the loss.
 
     Args:
         loss: seconds that the trial lost.
-        failures: trials of the way before it that lost, too. Each doubles the pause.
+        failures: trials of the arm before it that lost, too. Each doubles the pause.
     """
     return 2.0 ** min(failures, RARER) * loss / SHARE
 

@@ -335,9 +335,9 @@ _ODD_VALUES = (
 def _undescribed(paths: str, error: Exception) -> PluginError:
     """The sentence for options of which no model can be built. Its cause can be logged."""
     logger.debug(f"options of {paths}", exc_info=error)
-    told = " ".join(f"{type(error).__name__}: {error}".split())[:150]
+    reason = " ".join(f"{type(error).__name__}: {error}".split())[:150]
     return PluginError(
-        f"{paths} cannot be used: its options describe no model ({told}). It is damaged, or needs "
+        f"{paths} cannot be used: its options describe no model ({reason}). It is damaged, or needs "
         "another --user-dir. Copy or train it again."
     )
 

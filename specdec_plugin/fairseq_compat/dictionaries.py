@@ -73,8 +73,8 @@ def read_dictionary(path: str) -> Dictionary:
     except OSError as error:
         raise unreadable(path, error) from error
     except Exception as error:  # of that type itself, where a line is not UTF-8
-        told = " ".join(str(error).split())[:120] or "one of its lines is empty"
+        reason = " ".join(str(error).split())[:120] or "one of its lines is empty"
         raise PluginError(
-            f"{path} is damaged, or is no dictionary of fairseq: {told}. Each line has a symbol "
+            f"{path} is damaged, or is no dictionary of fairseq: {reason}. Each line has a symbol "
             "and a count. Copy it again, or make it with fairseq-preprocess."
         ) from None

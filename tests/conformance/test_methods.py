@@ -186,7 +186,7 @@ class Switching:
     def begin(self):
         pass
 
-    def way(self, rows, tokens):
+    def choose(self, rows, tokens):
         return self._drafts()
 
     def ahead(self):

@@ -1,4 +1,4 @@
-"""The guard finds the faster way, notices changes, and loses little by trying."""
+"""The guard finds the faster arm, notices changes, and loses little by trying."""
 
 import pytest
 from hypothesis import given, settings
@@ -9,7 +9,7 @@ from specdec_plugin.decoding.gate import FixedGate
 from specdec_plugin.decoding.guard import GRACE, Guard
 from specdec_plugin.decoding.trials import SHARE
 
-#: Costs and gains of three ways, and the lengths of sentences.
+#: Costs and gains of three arms, and the lengths of sentences.
 any_world = given(
     cost=st.lists(st.floats(0.5, 5), min_size=3, max_size=3),
     brings=st.lists(st.integers(1, 6), min_size=2, max_size=2),
@@ -21,8 +21,8 @@ class World:
     """A machine and a text: what iterations cost and bring, on a clock of its own.
 
     Args:
-        cost: seconds of an iteration, by way.
-        brings: tokens a row that it adds, by way.
+        cost: seconds of an iteration, by arm.
+        brings: tokens a row that it adds, by arm.
         dear: seconds of a question, where one iteration follows and where more do.
     """
 
@@ -30,15 +30,15 @@ class World:
         self.dear = dear
         self.cost, self.brings = list(cost), list(brings)
         self.now, self.tokens, self.lost = 0.0, 0, 0.0
-        self.ways, self.held_up = [], None
+        self.arms, self.held_up = [], None
         self.unusual = 0
         self.guard = Guard(
             promising, lengths, lambda: self.now, lambda: self.unusual, patient=patient
         )
         self.questions = 0
 
-    def pace(self, way, rows=1):
-        return self.cost[way] / (self.brings[way] * rows)
+    def pace(self, arm, rows=1):
+        return self.cost[arm] / (self.brings[arm] * rows)
 
     def decode(self, length, rows=1, ahead=False):
         """A batch whose rows all have so many tokens; ``ahead``: ask no more than necessary."""
@@ -50,16 +50,16 @@ class World:
                 self.guard.skip(1)
             else:
                 self.questions += 1
-                way = min(self.guard.way(rows, self.tokens), len(self.cost) - 1)
+                arm = min(self.guard.choose(rows, self.tokens), len(self.cost) - 1)
                 unasked = self.guard.ahead() if ahead else 0
                 self.now += self.dear[unasked > 0]
-            self.ways.append(way)
-            self.now += self.cost[way] + 1000 * (len(self.ways) == self.held_up)
-            added = min(self.brings[way], length - done)
+            self.arms.append(arm)
+            self.now += self.cost[arm] + 1000 * (len(self.arms) == self.held_up)
+            added = min(self.brings[arm], length - done)
             done += added
             self.tokens += rows * added
             best = min(self.pace(each, rows) for each in range(len(self.cost)))
-            self.lost += self.cost[way] - rows * added * best
+            self.lost += self.cost[arm] - rows * added * best
         self.guard.end(self.tokens)
         self.now += 1.0  # what others do between batches
 
@@ -71,13 +71,13 @@ class World:
         seconds = length * self.cost[0]
         self.now += seconds
         self.tokens += length
-        self.ways += [0] * length
+        self.arms += [0] * length
         self.guard.undrafted(1, length, seconds)
         return True
 
-    def share(self, way, last):
-        """How much of the last iterations went this way."""
-        return self.ways[-last:].count(way) / last
+    def share(self, arm, last):
+        """How much of the last iterations took this arm."""
+        return self.arms[-last:].count(arm) / last
 
 
 @pytest.mark.parametrize("patient", [False, True])
@@ -95,13 +95,13 @@ def test_an_interval_with_a_compilation_tells_nothing(patient):
 @settings(max_examples=50)
 @given(cost=st.floats(0.5, 5), brings=st.integers(1, 6), length=st.integers(10, 300))
 def test_patient_trials_lose_little(cost, brings, length):
-    """The iterations of grace, and those of one look at a way that turns out slower."""
+    """The iterations of grace, and those of one look at an arm that turns out slower."""
     world = World((1.0, cost), (1, brings), patient=True)
-    while len(world.ways) < 6000:
+    while len(world.arms) < 6000:
         world.decode(length, ahead=True)
-    busy = sum(world.cost[way] for way in world.ways)
+    busy = sum(world.cost[arm] for arm in world.arms)
     unsettled = max(world.pace(0) - world.pace(1), 0) * 4 * length  # before the first trial
-    cut = cost * len(world.ways) * brings / length if world.pace(1) < world.pace(0) else 0
+    cut = cost * len(world.arms) * brings / length if world.pace(1) < world.pace(0) else 0
     assert world.lost <= SHARE * busy + GRACE + 64 + max(cost, 1) * 3 + unsettled + cut
 
 
@@ -121,7 +121,7 @@ def test_a_device_that_works_ahead_is_measured_while_it_does(rows, cost, brings)
 @pytest.mark.parametrize("rows", [1, 40])
 @pytest.mark.parametrize("cost, faster", [((1.0, 2.0), 0), ((1.0, 1.2), 1)])
 def test_where_questions_are_dear_one_is_asked_a_sentence(cost, faster, rows):
-    """And the way that adds a token in less time is found all the same."""
+    """And the arm that adds a token in less time is found all the same."""
     world = World(cost, (1, 1.5), promising=64, patient=True)
     for _ in range(300):
         world.decode(60, rows, ahead=True)
@@ -130,7 +130,7 @@ def test_where_questions_are_dear_one_is_asked_a_sentence(cost, faster, rows):
     for _ in range(100):
         world.decode(60, rows, ahead=True)
     assert world.questions - asked <= 100 + 4 * 8  # a trial of many rows is looked at often
-    assert world.lost < 0.02 * len(world.ways)
+    assert world.lost < 0.02 * len(world.arms)
 
 
 @settings(max_examples=50)
@@ -140,7 +140,7 @@ def test_iterations_without_a_question_are_measured_alike(cost, brings, lengths)
     for length in lengths:
         asked.decode(length)
         skipped.decode(length, ahead=True)
-    assert skipped.ways == asked.ways
+    assert skipped.arms == asked.arms
     assert skipped.guard.spent == pytest.approx(asked.guard.spent)
     assert skipped.guard.lost == pytest.approx(asked.guard.lost)
 
@@ -150,9 +150,9 @@ def test_iterations_without_a_question_are_measured_alike(cost, brings, lengths)
 def test_while_it_rests_no_draft_is_tried(cost, brings, lengths):
     world = World(cost, (1, *brings), lengths=2)
     for length in lengths:
-        rests, before = world.guard.rests(1), len(world.ways)
+        rests, before = world.guard.rests(1), len(world.arms)
         world.decode(length)
-        assert not rests or world.ways[before] == 0
+        assert not rests or world.arms[before] == 0
 
 
 def test_it_rests_where_drafts_lose_and_notices_that_they_pay():
@@ -202,7 +202,7 @@ def test_where_drafts_lose_the_most_unlike_way_is_tried_next():
     world = World(cost=(1, 1.1, 2, 2, 2), brings=(1, 2, 1, 1, 1), lengths=4)
     for _ in range(60):
         world.decode(20)
-    tried = list(dict.fromkeys(way for way in world.ways if way))
+    tried = list(dict.fromkeys(arm for arm in world.arms if arm))
     assert tried[:2] == [4, 1]
     assert world.share(1, 100) > 0.9
 
@@ -212,22 +212,22 @@ def test_it_does_not_where_that_is_slower():
     for _ in range(200):
         world.decode(20)
     assert world.share(1, 1000) < 0.01
-    assert 0 < world.ways.count(1) < 60
+    assert 0 < world.arms.count(1) < 60
 
 
 def test_it_tries_drafts_early():
     world = World(cost=(1, 2))
     world.decode(20)
-    assert 1 in world.ways[:6]
+    assert 1 in world.arms[:6]
 
 
 def test_it_waits_with_many_rows_until_a_trial_costs_little():
     world = World(cost=(1, 2), brings=(1, 1))
     world.decode(400, rows=64)
-    assert 1 not in world.ways
+    assert 1 not in world.arms
     for _ in range(40):
         world.decode(400, rows=64)
-    assert 1 in world.ways
+    assert 1 in world.arms
 
 
 def test_what_few_rows_told_is_used_for_more():
@@ -270,11 +270,11 @@ def test_far_longer_sentences_are_tried_soon():
         world.guard.see(5)
         for _ in range(20):
             world.decode(4)
-        assert 0 < world.ways.count(1) < 8
+        assert 0 < world.arms.count(1) < 8
         world.cost[1], world.brings = 2, [1, 8]
         world.guard.see(longer)
         world.decode(60)
-        assert (1 in world.ways[-20:]) == tried
+        assert (1 in world.arms[-20:]) == tried
 
 
 def test_far_longer_sentences_end_the_trial_of_the_shorter_ones():
@@ -292,7 +292,7 @@ def test_trials_that_lose_become_rarer():
     world = World(cost=(1, 1.5), brings=(1, 1))
     for _ in range(6000):
         world.decode(20)
-    early, late = world.ways[:40000].count(1), world.ways[-40000:].count(1)
+    early, late = world.arms[:40000].count(1), world.arms[-40000:].count(1)
     assert 0 < late < early
 
 
@@ -300,7 +300,7 @@ def test_drafts_end_at_once_when_they_lose_too_much():
     world = World(cost=(1, 50))
     for _ in range(200):
         world.decode(20)
-    assert world.ways.count(1) <= 2
+    assert world.arms.count(1) <= 2
 
 
 @pytest.mark.parametrize("held_up", range(4, 30, 5))
@@ -325,7 +325,7 @@ def test_the_clock_is_read_rarely():
     world.guard._clock = lambda: read.append(world.now) or world.now
     for _ in range(20):
         world.decode(400)
-    assert len(read) < len(world.ways) / 20
+    assert len(read) < len(world.arms) / 20
 
 
 def test_each_number_of_rows_is_measured_for_itself():
@@ -345,7 +345,7 @@ def test_a_trial_that_was_never_measured_ends_with_the_budget():
     """Its only iteration was unusual. Then drafts for more rows lose all that trials may lose."""
     world = World(cost=(1, 1), brings=(1, 2), promising=None)
     world.guard.begin()
-    while world.guard.way(1, world.tokens) == 0:
+    while world.guard.choose(1, world.tokens) == 0:
         world.now, world.tokens = world.now + 1, world.tokens + 1
     world.now, world.tokens, world.unusual = world.now + 9, world.tokens + 2, 1
     world.guard.end(world.tokens)
@@ -378,17 +378,17 @@ def test_what_was_measured_can_be_forgotten():
 def test_trials_lose_little(cost, brings, length, rows):
     """The share, the iterations of grace, and what an iteration or a batch goes beyond them."""
     world = World(cost=(1, cost), brings=(1, brings), promising=None)
-    while len(world.ways) < 4000:
+    while len(world.arms) < 4000:
         world.decode(length, rows)
-    busy = sum(world.cost[way] for way in world.ways)
+    busy = sum(world.cost[arm] for arm in world.arms)
     # Before a draft is tried there are four iterations without; a draft may be cut by an end.
-    cut = 0 if world.pace(1) > world.pace(0) else cost * len(world.ways) / max(1, length / brings)
+    cut = 0 if world.pace(1) > world.pace(0) else cost * len(world.arms) / max(1, length / brings)
     least = min(world.pace(0), world.pace(1)) * 4
-    ways = max(cost, 1) + guard_module._LONG
-    assert world.lost <= SHARE * busy + GRACE + ways + 4 - min(4, least) + cut
+    looks = max(cost, 1) + guard_module._LONG
+    assert world.lost <= SHARE * busy + GRACE + looks + 4 - min(4, least) + cut
 
 
 def test_a_fixed_gate_counts_rows():
     gate = FixedGate(2)
-    assert [bool(gate.way(rows, 0)) for rows in (1, 2, 3)] == [True, True, False]
-    assert FixedGate().way(1000, 0) > 0 and gate.paces() is None
+    assert [bool(gate.choose(rows, 0)) for rows in (1, 2, 3)] == [True, True, False]
+    assert FixedGate().choose(1000, 0) > 0 and gate.paces() is None

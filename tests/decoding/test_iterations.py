@@ -42,9 +42,9 @@ class Asked(FixedGate):
         super().__init__()
         self.most, self.asked, self.skipped = most, 0, 0
 
-    def way(self, rows, tokens):
+    def choose(self, rows, tokens):
         self.asked += 1
-        return super().way(rows, tokens)
+        return super().choose(rows, tokens)
 
     def ahead(self):
         return self.most

@@ -1,4 +1,4 @@
-"""Whether a batch is a queue or drafted for: the faster way is found, and trials stay cheap."""
+"""Whether a batch is a queue or drafted for: the faster arm is found, and trials stay cheap."""
 
 from collections import Counter
 
@@ -15,12 +15,12 @@ TOKENS = 20
 
 
 class Run:
-    """Decodes batches of one size; the seconds of a sentence are given by way."""
+    """Decodes batches of one size; the seconds of a sentence are given by arm."""
 
     def __init__(self, size, queue, drafted):
         self.schedule = Schedule(FixedGate())
         self.size, self.seconds = size, {0: queue, **drafted}
-        self.ways, self.total, self.sentences, self.records = [], 0.0, 0, 0
+        self.arms, self.total, self.sentences, self.records = [], 0.0, 0, 0
 
     def batch(self):
         left = self.size
@@ -31,7 +31,7 @@ class Run:
             if self.schedule.measures:
                 self.schedule.record(slice_, self.size, done, done * TOKENS, spent)
                 self.records += 1
-            self.ways.append(slice_)
+            self.arms.append(slice_)
             self.total += spent
             self.sentences += done
             left -= done
@@ -43,19 +43,19 @@ class Run:
 
 
 def test_a_queue_is_measured_first_and_drafts_then():
-    assert Run(1, 1.0, {1: 2.0}).go(2).ways == [0, 1]
+    assert Run(1, 1.0, {1: 2.0}).go(2).arms == [0, 1]
 
 
 @pytest.mark.parametrize(("drafted", "settled"), [(0.5, 1), (2.0, 0)])
 def test_the_faster_way_is_settled_for_single_sentences(drafted, settled):
-    ways = Run(1, 1.0, {1: drafted}).go(200).ways
-    assert ways[100:].count(settled) >= 95
+    arms = Run(1, 1.0, {1: drafted}).go(200).arms
+    assert arms[100:].count(settled) >= 95
 
 
 @pytest.mark.parametrize(("drafted", "settled"), [(0.5, 1), (2.0, 0)])
 def test_few_sentences_of_a_small_model_are_measured(drafted, settled):
     run = Run(1, 0.002, {1: 0.002 * drafted}).go(400)
-    assert run.ways[200:].count(settled) >= 195
+    assert run.arms[200:].count(settled) >= 195
     assert run.records < 80
 
 
@@ -72,7 +72,7 @@ def test_a_resting_schedule_notices_far_longer_sentences():
 
 def test_a_large_batch_is_drafted_for_in_slices_where_that_is_faster():
     run = Run(64, 1.0, {1: 3.0, 8: 0.25}).go(400)
-    assert run.ways[-32:] == [8] * 32
+    assert run.arms[-32:] == [8] * 32
     assert run.sentences == 400 * 64
 
 
@@ -80,10 +80,10 @@ def test_it_notices_that_the_text_has_changed():
     run = Run(1, 1.0, {1: 2.0}).go(500)
     run.seconds[1] = 0.2
     run.go(5000)
-    assert run.ways[-100:].count(1) >= 95
+    assert run.arms[-100:].count(1) >= 95
     run.seconds[1] = 5.0
     run.go(2000)
-    assert run.ways[-100:].count(0) >= 95
+    assert run.arms[-100:].count(0) >= 95
 
 
 @given(
@@ -98,8 +98,8 @@ def test_what_trials_lose_is_bounded(size, alone, few, sentences):
     costs = zip(SLICES, (alone, few), strict=True)
     best = min([1.0, *(cost for slice_, cost in costs if slice_ <= size)])
     if best < 1.0:
-        return  # how soon a faster way is found is another question
-    # A trial may lose more than was expected of it, once for each way.
+        return  # how soon a faster arm is found is another question
+    # A trial may lose more than was expected of it, once for each arm.
     worst = 4 * (alone + (few * 8 if size >= 8 else 0))
     assert run.total <= run.sentences * (1 + 2 * SHARE) + GRACE + worst
 
@@ -108,9 +108,9 @@ def test_in_batches_only_first_trials_lose_more_than_their_share():
     run = Run(8, 1.0, {1: 9.0, 8: 1.5})
     trials = Counter()
     for _ in range(4000):
-        before = len(run.ways)
+        before = len(run.arms)
         run.batch()
-        new = Counter(run.ways[before:])
+        new = Counter(run.arms[before:])
         trials += new
         # Another follows where the first one seems to have been held up.
         if any(trials[slice_] > 2 for slice_ in new if slice_):
@@ -122,10 +122,10 @@ def test_in_batches_only_first_trials_lose_more_than_their_share():
 def test_a_queue_is_tried_again_with_far_longer_sentences(length, again):
     run = Run(8, 1.0, {1: 9.0, 8: 0.9})
     run.schedule.see(5)
-    assert run.go(60).ways[-20:].count(8) >= 19
+    assert run.go(60).arms[-20:].count(8) >= 19
     run.seconds.update({0: 0.6, 8: 0.8})
     run.schedule.see(length)
-    assert (run.go(10).ways[-5:] == [0] * 5) == again
+    assert (run.go(10).arms[-5:] == [0] * 5) == again
 
 
 @pytest.mark.parametrize("held_up", [0, 2, 3, 10, 50])
@@ -133,19 +133,19 @@ def test_a_sentence_that_other_work_holds_up_decides_nothing(held_up):
     run, plain = Run(1, 1.0, {1: 0.6}), Schedule.record
 
     def record(slice_, size, sentences, tokens, seconds):
-        seconds += 50.0 * (len(run.ways) == held_up)
+        seconds += 50.0 * (len(run.arms) == held_up)
         plain(run.schedule, slice_, size, sentences, tokens, seconds)
 
     run.schedule.record = record
     run.go(200)
-    assert run.ways.count(1) > 170
+    assert run.arms.count(1) > 170
 
 
 @pytest.mark.parametrize("slow", range(1, 4))
 def test_a_slow_sentence_among_the_first_does_not_end_a_trial(slow):
     run = Run(1, 1.0, {1: 0.6})
     for _ in range(400):
-        run.seconds[1] = 2.2 if run.ways.count(1) == slow else 0.7
+        run.seconds[1] = 2.2 if run.arms.count(1) == slow else 0.7
         run.batch()
     assert run.total < 0.75 * run.sentences
 
@@ -171,15 +171,15 @@ class Guarded:
             self.gate.begin()
             left = 40
             while left:
-                left -= self.iteration(self.gate.way(1, self.tokens), left)
+                left -= self.iteration(self.gate.choose(1, self.tokens), left)
             self.gate.end(self.tokens)
         self.schedule.record(slice_, 1, 1, 40, self.now - since)
 
-    def iteration(self, way, left):
-        added = 1 if way == 0 else min(8 if way == 1 else 20, left)
-        self.drafts += way > 0
-        held_up = 500 * (way > 0 and self.drafts <= self.stalls)
-        self.now += 1.1 if way == 0 else 1 + self.drafted * added + held_up
+    def iteration(self, arm, left):
+        added = 1 if arm == 0 else min(8 if arm == 1 else 20, left)
+        self.drafts += arm > 0
+        held_up = 500 * (arm > 0 and self.drafts <= self.stalls)
+        self.now += 1.1 if arm == 0 else 1 + self.drafted * added + held_up
         self.tokens += added
         return added
 
@@ -196,9 +196,9 @@ def test_drafts_are_tried_again_soon_where_other_work_held_the_first_up(drafted,
 class Alike(Guarded):
     """A shorter draft takes 0.98 of the time of a longer one, which is settled on first."""
 
-    def iteration(self, way, left):
-        added = 1 if way == 0 else min(8 if way == 1 else 20, left)
-        self.now += added * (1.1, 0.49, 0.5)[min(way, 2)]
+    def iteration(self, arm, left):
+        added = 1 if arm == 0 else min(8 if arm == 1 else 20, left)
+        self.now += added * (1.1, 0.49, 0.5)[min(arm, 2)]
         self.tokens += added
         return added
 

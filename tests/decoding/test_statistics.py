@@ -68,7 +68,7 @@ class Slower:
     def begin(self):
         pass
 
-    def way(self, rows, tokens):
+    def choose(self, rows, tokens):
         return 0
 
     def end(self, tokens):

@@ -79,9 +79,9 @@ def _explained(folder: str) -> Iterator[None]:
         ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
         ValueError,
     ) as error:  # fmt: skip
-        told = " ".join(f"{type(error).__name__}: {error}".split())[:150]
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:150]
         raise PluginError(
-            f"The files in {folder} contradict each other or are damaged ({told}). Copy the "
+            f"The files in {folder} contradict each other or are damaged ({reason}). Copy the "
             "model's folder again."
         ) from error
 

@@ -28,12 +28,12 @@ class OneOfDrafters(Drafter):
         self.drafters = drafters
         self.needs = frozenset().union(*(each.needs for each in drafters))
         self.drafted = [0] * len(drafters)
-        self._ways = [
+        self._arms = [
             (number, length)
             for number, each in enumerate(drafters)
             for length in each.lengths or [each.length]
         ]
-        self.lengths = range(len(self._ways))
+        self.lengths = range(len(self._arms))
         self.length = self.lengths[-1]
         self.promising = drafters[-1].promising
         self._batch: Any = None
@@ -102,7 +102,7 @@ class OneOfDrafters(Drafter):
 
     def _chosen(self) -> Drafter:
         """The drafter of the chosen length, which starts where another one drafted before."""
-        number, length = self._ways[self.length]
+        number, length = self._arms[self.length]
         drafter = self.drafters[number]
         if number != self._active:
             order = self._order

@@ -33,7 +33,7 @@ class BatchGuard(Explorer):
         self._batches, self._tried = 0, False
         # Each without and with drafts.
         self._seconds, self._steps, self._expected = [0.0, 0.0], [0.0, 0.0], [0.0, 0.0]
-        self._way = 0
+        self._arm = 0
 
     def drafts(self) -> int:
         """How many drafts the next batch may have: none, those of a trial, or all."""
@@ -45,8 +45,8 @@ class BatchGuard(Explorer):
             due = self._batches % _TRIES == 0 or not drafted_before
         self._batches += 1
         self._tried = due and self._affords(1 - faster)
-        self._way = 1 - faster if self._tried else faster
-        if self._way == 0:
+        self._arm = 1 - faster if self._tried else faster
+        if self._arm == 0:
             return 0
         return TRIAL if self._tried else ALL
 
@@ -57,10 +57,10 @@ class BatchGuard(Explorer):
                 self._seconds[kind] = _MEMORY * self._seconds[kind] + seconds[kind]
                 self._steps[kind] = _MEMORY * self._steps[kind] + steps[kind]
                 self.spent += seconds[kind]
-        way, other = self._way, 1 - self._way
-        if self._tried and steps[way] > 0 and self._steps[other] > 0:
-            self._expected[way] = max(0.0, seconds[way] - steps[way] * self._pace(other))
-            self.lose(self._expected[way])
+        arm, other = self._arm, 1 - self._arm
+        if self._tried and steps[arm] > 0 and self._steps[other] > 0:
+            self._expected[arm] = max(0.0, seconds[arm] - steps[arm] * self._pace(other))
+            self.lose(self._expected[arm])
 
     def _affords(self, kind: int) -> bool:
         """Whether trials may lose what the last batch of a kind has lost."""

@@ -181,9 +181,9 @@ class NATDrafter(Drafter):
             return None
         self._state.keep(self._state.lengths, before)
 
-        def run(*told: Any) -> None:
+        def run(*arguments: Any) -> None:
             own = self._describe(rows, new)
-            native.library().block_draft_iterate(*own, *told, kernel_threads())
+            native.library().block_draft_iterate(*own, *arguments, kernel_threads())
 
         buffer = self._buffers[self.length]
         buffer.fit(1, self._call)
@@ -237,7 +237,7 @@ class NATDrafter(Drafter):
         return self._buffers[self.length].draft
 
     def _describe(self, rows: Rows, new: int) -> List[Any]:
-        """What the kernels are told, to feed at most ``new`` tokens a row and k masks."""
+        """The arguments of the kernels that feed at most ``new`` tokens a row and k masks."""
         assert self.chain is not None
         call, state, buffer = self._call, self._state, self._buffers[self.length]
         call.block = self.length

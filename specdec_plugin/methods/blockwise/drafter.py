@@ -84,9 +84,9 @@ class BlockwiseDrafter(Drafter):
         if hidden is None or self.proposals.native is None:
             return None
 
-        def run(*told: Any) -> None:
+        def run(*arguments: Any) -> None:
             own = self._describe(rows, hidden)
-            native.library().heads_iterate(*own, *told, kernel_threads())
+            native.library().heads_iterate(*own, *arguments, kernel_threads())
 
         self._buffer.fit(rows.size, self._call)
         found = verification.repeat(rows, self._buffer.draft, most, run)
@@ -104,7 +104,7 @@ class BlockwiseDrafter(Drafter):
             self._hidden = self._hidden[rows]
 
     def _describe(self, rows: Rows, hidden: Tensor) -> List[Any]:
-        """What the kernels are told, to draft from (rows, dim) states."""
+        """The arguments of the kernels that draft from (rows, dim) states."""
         call, proposals = self._call, self.proposals
         self._buffer.fit(rows.size, call)
         call.rows, call.suppressed_id = rows.size, rows.constraints.pad

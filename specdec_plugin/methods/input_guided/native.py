@@ -110,9 +110,9 @@ class NativeSourceCopy(NativeSourceMatches):
     ) -> Optional[Repeated]:
         """Draft and verify several times; see :meth:`.Drafter.iterate`."""
 
-        def run(*told: Any) -> None:
+        def run(*arguments: Any) -> None:
             own = self._describe_rows(rows)
-            self._library.source_copy_iterate(own, *told, kernel_threads())
+            self._library.source_copy_iterate(own, *arguments, kernel_threads())
 
         return verification.repeat(rows, self._buffer.draft, most, run)
 

@@ -116,10 +116,10 @@ class NativeNgramLookup:
     ) -> Optional[Repeated]:
         """Draft, verify and accept several times; see :meth:`.Drafter.iterate`."""
 
-        def run(*told: Any) -> None:
+        def run(*arguments: Any) -> None:
             self._describe(rows)
             own = [self._scratch, ctypes.byref(self._call)]
-            self._library.ngram_lookup_iterate(*own, *told, kernel_threads())
+            self._library.ngram_lookup_iterate(*own, *arguments, kernel_threads())
 
         self._call.until = until
         return verification.repeat(rows, self._buffer.draft, most, run)

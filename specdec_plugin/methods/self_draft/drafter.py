@@ -119,16 +119,16 @@ class SelfDrafter(Drafter):
     ) -> Optional[Repeated]:
         """See :meth:`.Drafter.iterate`."""
 
-        def run(*told: Any) -> None:
+        def run(*arguments: Any) -> None:
             own = self._describe(rows)
-            self._library.self_draft_iterate(*own, *told, kernel_threads())
+            self._library.self_draft_iterate(*own, *arguments, kernel_threads())
 
         buffer = self._buffers[self.length]
         buffer.fit(rows.size, self._call)
         return verification.repeat(rows, buffer.draft, most, run)
 
     def _describe(self, rows: Rows) -> List[Any]:
-        """What the kernels are told, to draft for these rows."""
+        """The arguments of the kernels that draft for these rows."""
         call, constraints, projection = self._call, rows.constraints, self.copy.projection
         call.shortlist, call.block = projection.shortlist, self.length
         self._buffers[self.length].fit(rows.size, call)

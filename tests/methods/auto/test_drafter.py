@@ -22,12 +22,12 @@ pytestmark = pytest.mark.skipif(native.library() is None, reason="needs the kern
 class Wavering(FixedGate):
     """Changes its mind in each iteration, and now and then wants no draft."""
 
-    def __init__(self, seed, ways):
+    def __init__(self, seed, arms):
         super().__init__()
-        self._random, self._ways = random.Random(seed), ways
+        self._random, self._arms = random.Random(seed), arms
 
-    def way(self, rows, tokens):
-        return self._random.randint(0, self._ways)
+    def choose(self, rows, tokens):
+        return self._random.randint(0, self._arms)
 
     def ahead(self):
         return self._random.choice([0, 3])

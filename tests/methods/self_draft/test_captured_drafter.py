@@ -32,7 +32,7 @@ class SomeIterations(FixedGate):
         super().__init__()
         self._pattern, self._asked = pattern, 0
 
-    def way(self, rows, tokens):
+    def choose(self, rows, tokens):
         self._asked += 1
         return int(self._pattern[self._asked % len(self._pattern)])
 
