@@ -337,8 +337,8 @@ def _undescribed(paths: str, error: Exception) -> PluginError:
     logger.debug(f"options of {paths}", exc_info=error)
     reason = " ".join(f"{type(error).__name__}: {error}".split())[:150]
     return PluginError(
-        f"{paths} cannot be used: its options describe no model ({reason}). It is damaged, or needs "
-        "another --user-dir. Copy or train it again."
+        f"{paths} cannot be used: its options describe no model ({reason}). It is damaged, or "
+        "needs another --user-dir. Copy or train it again."
     )
 
 
