@@ -16,9 +16,9 @@ Settings, as variables: SRC=en TGT=es, DEVICE (--cpu by default; empty for a GPU
 UPDATES_TEACHER=3122, UPDATES_VERIFIER=852, UPDATES_DRAFTER=7000, SHARDS=8, JOBS=1,
 PYTHON=python, UNTIL=data or UNTIL=greedy to stop before the first model or the drafter,
 SIZE=8000 subwords, LAYERS=3 of encoder and decoder, DIM=256,
-MORE=FILE[:FILE...] further text in the source language, and VARIANTS=N copies of all of it with
-other words, which the verifier translates for the drafter's training, too,
-DRAFTER=FILE, a drafter of the same shape to start from; PROCESSES=N that share each update,
+DRAFTER_TEXT=FILE[:FILE...] further text in the source language, and DRAFTER_VARIANTS=N copies
+of all of it with other words, which the verifier translates for the drafter's training, too,
+DRAFTER_START=FILE, a drafter of the same shape to start from, PROCESSES=N that share each update,
 DISTILLED=FILE with the teacher's output for each line of train, in pieces of its subwords
 (plain or .gz), which is not decoded then; VERIFIER=folder of a trained verifier (verifier.pt
 and dict.en.txt) of the same subwords, such as checkpoints/pydocs-en-es.
@@ -39,9 +39,9 @@ mkdir -p "$output"
 
 . "$root/examples/steps.sh"
 
-# The lines of RAW/train and of MORE, each once, that are no lines of RAW/valid or RAW/test.
+# The lines of RAW/train and of DRAFTER_TEXT, each once, that are no lines of RAW/valid or RAW/test.
 unseen_text() {  # RAW
-    { cat "$1/train.$src" && { [ -z "${MORE:-}" ] || text_lines "$MORE"; }; } |
+    { cat "$1/train.$src" && { [ -z "${DRAFTER_TEXT:-}" ] || text_lines "$DRAFTER_TEXT"; }; } |
         LC_ALL=C grep -vxFf <(cat "$1/valid.$src" "$1/test.$src") | LC_ALL=C awk '!seen[$0]++'
 }
 
@@ -88,15 +88,15 @@ else
 fi
 
 pieces=$output/distilled/filtered/train
-if [ -n "${MORE:-}" ] || [ "${VARIANTS:-0}" != 0 ]; then
-    step "source text for the drafter: $corpus, MORE, and VARIANTS of both, without held-out lines"
+if [ -n "${DRAFTER_TEXT:-}" ] || [ "${DRAFTER_VARIANTS:-0}" != 0 ]; then
+    step "source text for the drafter, without held-out lines"
     more=$output/more
     keep_output "$more/text.$src" unseen_text "$output/data/raw"
     varied=()
-    if [ "${VARIANTS:-0}" != 0 ]; then
+    if [ "${DRAFTER_VARIANTS:-0}" != 0 ]; then
         varied=("$more/varied.$src")
         [ -e "${varied[0]}" ] || "$python" "$root/data_scripts/vary_text.py" "$more/text.$src" \
-            --copies "$VARIANTS" --output "${varied[0]}"
+            --copies "$DRAFTER_VARIANTS" --output "${varied[0]}"
     fi
     keep_output "$more/all.$src" cat "$more/text.$src" ${varied[@]+"${varied[@]}"}
     # Of a language with itself: a side is all that there is.
@@ -117,7 +117,7 @@ updates=${UPDATES_DRAFTER:-7000}
     train_our_drafter "$output/greedy/bin" "$verifier" "$output/drafter" \
         --lr-scheduler polynomial_decay --warmup-updates 200 \
         --total-num-update "$updates" --max-update "$updates" \
-        ${DRAFTER:+--finetune-from-model "$DRAFTER"}
+        ${DRAFTER_START:+--finetune-from-model "$DRAFTER_START"}
     keep_last "$output/drafter"
 }
 

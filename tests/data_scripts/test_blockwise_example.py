@@ -12,7 +12,8 @@ from example_results import with_tables
 from PIL import Image
 
 from specdec_plugin.errors import PluginError
-from tests.support.command_lines import ROOT, run_cli, run_example, train_args
+from tests.support.command_lines import ROOT, run_example
+from tests.support.teachers import train_teacher
 
 run = partial(run_example, "blockwise_pydocs")
 
@@ -21,14 +22,7 @@ run = partial(run_example, "blockwise_pydocs")
 def test_from_text_to_the_table(text: Path, tmp_path: Path) -> None:
     """With a teacher, a verifier and the output of both that are there."""
     given, output = tmp_path / "given", tmp_path / "out"
-    run_cli(
-        ["python", Path(ROOT) / "data_scripts" / "prepare_subwords.py", "-s", "en", "-t", "es"]
-        + ["--size", 60, "--output", given, "--train", text / "train"]
-        + ["--valid", text / "dev", "--test", text / "test"]
-    )
-    run_cli(train_args(given / "bin", given, "--max-update", 20))
-    shutil.copy(given / "checkpoint_last.pt", given / "teacher.pt")
-    shutil.copy(given / "bin" / "dict.en.txt", given)
+    train_teacher(text, given, 20)
     output.mkdir()
     shutil.copy(given / "teacher.pt", output / "verifier.pt")
     for folder in ("distilled", "greedy"):

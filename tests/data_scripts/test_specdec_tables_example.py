@@ -10,7 +10,8 @@ from typing import Any, Dict, List
 import pytest
 from example_results import ROOT, with_tables
 
-from tests.support.command_lines import SCRIPTS, Corpus, run_cli, run_example, train_args
+from tests.support.command_lines import Corpus, run_example
+from tests.support.teachers import LAYERS_2_DIM_16, train_teacher
 
 run = partial(run_example, "specdec_tables")
 TINY = dict(
@@ -42,18 +43,7 @@ def text(corpus: Corpus, tmp_path: Path) -> Path:
 def started(text: Path, tmp_path: Path) -> List[Path]:
     """OUTPUT and TEACHER: models that were trained before, with a few updates."""
     given, output = tmp_path / "given", tmp_path / "out"
-    pair = text / "en-es"
-    run_cli(
-        ["python", SCRIPTS / "prepare_subwords.py", "-s", "en", "-t", "es", "--size", 60]
-        + ["--output", given, "--train", pair / "train"]
-        + ["--valid", pair / "dev", "--test", pair / "test"]
-    )
-    shape = ["--encoder-layers", 2, "--decoder-layers", 2, "--encoder-ffn-embed-dim", 64]
-    shape += ["--decoder-ffn-embed-dim", 64, "--encoder-attention-heads", 4]
-    shape += ["--decoder-attention-heads", 4]
-    run_cli(train_args(given / "bin", given, "--max-update", 60, *shape))
-    shutil.copy(given / "checkpoint_last.pt", given / "teacher.pt")
-    shutil.copy(given / "bin" / "dict.en.txt", given)
+    train_teacher(text / "en-es", given, 60, *LAYERS_2_DIM_16)
     (output / "models").mkdir(parents=True)
     for name in ("verifier.pt", "models/teacher2.pt"):
         shutil.copy(given / "teacher.pt", output / name)
