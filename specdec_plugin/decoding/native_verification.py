@@ -63,6 +63,7 @@ class VerifyCall(ctypes.Structure):
     exact_scores = field("int", "with a prefilter: 1 to normalise by all float32 scores")
     gather = field("Gather*", "scores a part of the symbols, exactly, instead of both; or null")
     error_bound = field("ErrorBound", "of the prefilter, where beta is 1")
+    mean = field("const float*", "(dim + 1) of the exact projection; see mean_score.h")
     preferred = field(
         "const int64_t*", "(count, block + 1) symbols that are preferred, -1: none; or null"
     )
@@ -133,7 +134,8 @@ class NativeVerification:
     the best ones again, about sixty at each position. The others only count in the normaliser of
     the log-probabilities. With β of 1 a certified verifier does this, too. Then float32 scores all
     symbols again that might be the best. The normalisers follow from float32 scores of all symbols,
-    for many positions at once (late_normalisers.h), unless approximate ones are asked for.
+    for many positions at once (late_normalisers.h), unless approximate ones are asked for. Those
+    take the best symbols from float32, and correct the others by the mean of all (mean_score.h).
 
     Args:
         verifier: one that :meth:`supports` allows.
@@ -359,6 +361,6 @@ class NativeVerification:
             if prefilter is None or prefilter.version != projection.version:
                 prefilter = self._prefilter = Prefilter(projection)
             call.prefilter, call.error_bound = prefilter.rounded.handle, prefilter.error_bound
-            rows = prefilter.weights
+            call.mean, rows = prefilter.mean.data_ptr(), prefilter.weights
             call.weights = None if rows is None else rows.data_ptr()
         return [self._engine.stack, None if whole is None else whole.handle]

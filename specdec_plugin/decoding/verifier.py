@@ -22,7 +22,7 @@ class Verifier:
         temperature: divides the logits, as fairseq's ``--temperature``.
         certified: let 8-bit scores find the symbols that might be the best, and score those in
             float32, wherever the kernels verify a draft in one call.
-        approximate_scores: normalise by the 8-bit scores then, which is off by some thousandths.
+        approximate_scores: normalise by the 8-bit scores of all but the best symbols then.
 
     Attributes:
         states: of each engine, for the batch in progress.

@@ -14,6 +14,7 @@
 #include "vocab/candidates.h"
 #include "vocab/error_bound.h"
 #include "vocab/gather.h"
+#include "vocab/mean_score.h"
 
 namespace native {
 
@@ -47,6 +48,7 @@ class Verification {
 
  private:
   static constexpr int CHUNK = 128;  // scores that are compared with a bound at once
+  static constexpr int LIKELY = 16;  // symbols that make most of a normaliser
 
   Pass pass_;
   LateNormalisers late_;
@@ -138,6 +140,9 @@ class Verification {
   // Whether normalisers are those of all exact scores, which the prefilter does not give.
   bool late(const VerifyCall& call) const { return prefilters_ && call.exact_scores; }
 
+  // Whether they are summed from its scores.
+  bool approximates(const VerifyCall& call) const { return prefilters_ && !call.exact_scores; }
+
   // The token of a prefix that a row has to continue with; -1: any.
   static int64_t forced(const VerifyCall& call, int row, int64_t position) {
     if (position >= call.prefix_width || position >= call.max_len) return -1;
@@ -152,14 +157,15 @@ class Verification {
     const int64_t only = forced(call, input / width_, position);
     // fairseq does not apply the minimum length to the columns of the prefix.
     const bool early = position < call.min_len && position >= call.prefix_width;
+    if (approximates(call))
+      shift_to_mean(values, vocabulary_, &hidden_[size_t(input) * dim_], dim_, call.mean);
     if (prefilters_ && only >= 0) {
       rescore(call, input, only, values);
       rescored_[input] = call.beta == 1;
-    } else if (prefilters_ && call.beta > 1) {
-      rescore_best(call, input, values);
-    } else if (prefilters_) {
+    } else if (prefilters_ && call.beta == 1) {
       rescore_possible(call, input, values, early);
     }
+    if (approximates(call)) rescore_best(call, input, values);
     cool(values, vocabulary_, call.temperature);
     normalisers_[input] = late(call)    ? 0
                           : call.gather ? call.gather->normaliser(input, values, gathered_)
@@ -203,11 +209,13 @@ class Verification {
     return draw.from(values, vocabulary_, normalisers_[input]);
   }
 
-  // Scores the best symbols exactly, the drafted one and the end of a sentence too. Rounded scores
-  // are off by some tenths, so these are several times as many symbols as may be accepted.
+  // Scores the best symbols exactly, the drafted one and the end of a sentence too. They make most
+  // of a normaliser. Rounded scores are off by some tenths, so that of symbols that may be accepted
+  // several times as many are scored.
   void rescore_best(const VerifyCall& call, int input, float* values) {
     Candidates candidates;
-    candidates.find(values, vocabulary_, -1, std::clamp(4 * call.beta, 32, 96));
+    const int best = call.beta == 1 ? LIKELY : std::clamp(4 * call.beta, 32, 96);
+    candidates.find(values, vocabulary_, -1, best);
     for (int i = 0; i < candidates.count; ++i) rescore(call, input, candidates.symbols[i], values);
     rescore_known(call, input, values);
   }

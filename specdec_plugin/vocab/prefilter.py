@@ -20,6 +20,7 @@ class ErrorBound(ctypes.Structure):
 
 
 Header(__file__, "error_bound.h")
+Header(__file__, "mean_score.h")
 
 
 class Prefilter:
@@ -32,6 +33,7 @@ class Prefilter:
         version: of the projection's weights.
         rounded: the projection with 8-bit weights and inputs.
         error_bound: what bounds the difference between the two, with a state.
+        mean: (dim + 1,) the mean of the exact weights of all symbols, and that of their biases.
         weights: (vocabulary, dim) as the model has them, or None; see the projection's ``rows``.
             Packed ones have those of a symbol far apart, which makes single scores slow.
     """
@@ -43,6 +45,7 @@ class Prefilter:
         self.rounded = rounded
         self.weights = projection.rows()
         self.error_bound = ErrorBound()
-        native.library().error_bound_of(
-            exact.handle, ctypes.byref(self.error_bound), kernel_threads()
-        )
+        self.mean = torch.empty(exact.inputs + 1)
+        threads = kernel_threads()
+        native.library().error_bound_of(exact.handle, ctypes.byref(self.error_bound), threads)
+        native.library().mean_row_of(exact.handle, self.mean.data_ptr(), threads)

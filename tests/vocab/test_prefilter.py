@@ -36,6 +36,16 @@ def test_the_bound_holds_for_each_symbol_and_is_hardly_greater(model):
     assert norm <= bound.weight_norm <= 1.02 * norm
 
 
+@pytest.mark.parametrize("outputs,inputs", [(1, 1), (33, 40), (200, 64)])
+def test_the_mean_of_all_rows(outputs, inputs):
+    weight, bias = torch.randn(outputs, inputs), torch.randn(outputs)
+    mean, exact = torch.empty(inputs + 1), NativeLinear([weight], [bias], torch.float32)
+    for threads in (1, 3):
+        native.library().mean_row_of(exact.handle, mean.data_ptr(), threads)
+        torch.testing.assert_close(mean[:-1], weight.mean(0))
+        torch.testing.assert_close(mean[-1], bias.mean())
+
+
 def test_a_self_draft_and_a_prefilter_share_the_rounded_projection():
     model = tiny.model(0)
     engine = CachedDecoder(model.decoder)
