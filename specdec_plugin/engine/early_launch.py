@@ -56,12 +56,12 @@ def _driver_version() -> int:
 @torch.inference_mode(False)
 @torch.no_grad()
 def _works(device: torch.device) -> bool:
-    """Whether early launches work in a graph, beside PyTorch's kernels and copies."""
+    """Whether early launches work in a graph, beside PyTorch's kernels, copies and fillings."""
     from .early_kernels import add_one
 
     graphs = Graphs(device)
     _KEPT.append(graphs)
-    number, copied = (torch.zeros(1, device=device) for _ in range(2))
+    number, copied, filled = (torch.zeros(1, device=device) for _ in range(3))
 
     def add(*numbers: torch.Tensor) -> None:
         with torch.cuda.device(device):  # Triton launches on the current device.
@@ -74,9 +74,11 @@ def _works(device: torch.device) -> bool:
         add(copied)
         copied.mul_(2)
         add(copied)
+        filled.zero_()
+        add(filled)
 
     graphs.run(work)
     graph = graphs.record(work)
     _KEPT.append(graph)
     graphs.replay(graph)
-    return [float(number), float(copied)] == [6.0, 15.0]
+    return [float(number), float(copied), float(filled)] == [6.0, 15.0, 1.0]
