@@ -131,8 +131,8 @@ class VerifierOptions(WorkerOptions):
     approximate_scores: bool = option(
         False,
         "with a certified projection: normalise log-probabilities by the 8-bit scores of all but "
-        "the best symbols, for any number of positions. The tokens stay the same; printed scores "
-        "are off by less than 0.0001 on average",
+        "the best symbols, for any number of positions. The tokens stay the same; a sentence's "
+        "score is off by less than 0.001",
     )
 
 

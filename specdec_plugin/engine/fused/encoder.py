@@ -9,12 +9,7 @@ from ..decoder_layer import FeedForward, Norm
 from ..early_launch import launch_options
 from ..linear import Linear
 from ..triton_kernels import power, tried
-from .flow import TOGETHER_OF_MANY, Among, Flow, fits, most_vectors
-
-#: The most symbols of a batch, and the most bytes of a matrix that programs read all together; see
-#: :mod:`.flow`. An encoder runs once a sentence, and PyTorch's kernels for products and attention
-#: take 6 to 17 us each where a sentence is short.
-_MOST, _READ = 128, 1 << 26
+from .flow import Among, Flow, fits, most_symbols
 
 
 class Layer(Protocol):
@@ -85,9 +80,8 @@ class FusedEncoder:
         self._layers, self._final = layers, final
         self._embedding, self._scale, self._pad = embedding.contiguous(), scale, pad
         self._options = launch_options(embedding.device)
-        _, together = TOGETHER_OF_MANY
         self.most = min(
-            most_vectors(each.weight, together, _READ, _MOST)
+            most_symbols(each.weight)
             for layer in layers
             for each in (layer.own_in, layer.feed_forward.inner)
         )

@@ -15,6 +15,9 @@ VECTORS = 32
 #: The most bytes of a matrix that programs read all together. Each program reads its weights anew
 #: for its vectors, from the second level's cache. PyTorch's products read them once for all.
 _READ = 1 << 24
+#: The same for the symbols of a source, and the most of these. They are multiplied once a sentence,
+#: and PyTorch's kernels for products and attention take 6 to 17 us each where it is short.
+_READ_ONCE, _SYMBOLS = 1 << 26, 128
 #: The widest layers, and the widest inner layers, that the kernels are for.
 DIM, _INNER = 1024, 4096
 #: Outputs and vectors of a program, where there is a single vector, where there are more, and where
@@ -65,6 +68,12 @@ def most_vectors(weight: Tensor, together: int, read: int = _READ, limit: int = 
     """
     size = weight.numel() * weight.element_size()
     return min(limit, together * max(1, read // size))
+
+
+def most_symbols(weight: Tensor) -> int:
+    """The same for source symbols, padding among them, which are read once a sentence."""
+    _, together = TOGETHER_OF_MANY
+    return most_vectors(weight, together, _READ_ONCE, _SYMBOLS)
 
 
 def fits(feed: FeedForward, *linears: Linear) -> bool:

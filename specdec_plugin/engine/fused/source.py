@@ -8,11 +8,7 @@ from torch import Tensor
 from ..early_launch import launch_options
 from ..linear import Linear
 from ..triton_kernels import power, supports, tried
-from .flow import DIM, TOGETHER_OF_MANY, Split, most_vectors
-
-#: The most symbols of a batch, and the most bytes of the matrix that programs read all together:
-#: as for an encoder; see :mod:`.encoder`.
-_MOST, _READ = 128, 1 << 26
+from .flow import DIM, Split, most_symbols
 
 
 def fused_source(linear: Linear, layers: int, heads: int) -> "Optional[FusedSource]":
@@ -60,8 +56,7 @@ class FusedSource:
         self._kernel: Any = source_kernels.keys_and_values
         self._linear, self._heads = linear, heads
         self._options = launch_options(linear.weight.device)
-        _, together = TOGETHER_OF_MANY
-        self.most = most_vectors(linear.weight, together, _READ, _MOST)
+        self.most = most_symbols(linear.weight)
 
     def attempt(self) -> None:
         """Run the kernel once, with few positions and with most of them."""
