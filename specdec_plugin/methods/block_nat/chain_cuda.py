@@ -12,6 +12,7 @@ from ...engine.output_projection import OutputProjection
 from ...engine.triton_kernels import power, supports, tried
 from ...engine.weights import is_finite
 from ...models.chain_head import ChainHead
+from .whole_block import POSITIONS, WholeBlock, whole_block_fits
 
 #: With more rows, PyTorch's products read each weight once for all of them.
 ROWS = 4
@@ -56,7 +57,10 @@ def kernels_of(
 
 
 class CudaChain:
-    """Runs a chain head and the projection behind it, one kernel a position.
+    """Runs a chain head and the projection behind it.
+
+    Of a single row, one kernel chooses all tokens where it fits: see :class:`.WholeBlock`. Else
+    there is a kernel for each position.
 
     With h, u and y of :class:`.ChainHead`, E the projection's weight and e its bias, scores are
 
@@ -102,6 +106,8 @@ class CudaChain:
         self._vocabulary, self._units = by_token.shape
         self._chunk = min(_CHUNK, max(16, power(self._units)))
         self._block = max(1, min(_LINES, _NUMBERS // power(self._units)))
+        tables = self._of_states, self._bias, self._by_token, self._matrix
+        self._whole = WholeBlock(*tables, self._options) if whole_block_fits(*tables) else None
 
     def best(self, states: Tensor, last: Tensor) -> Tensor:
         """See :meth:`.Chain.best`.
@@ -114,6 +120,8 @@ class CudaChain:
             (rows, k) tokens.
         """
         rows, length, _ = states.shape
+        if rows == 1 and self._whole is not None and length <= POSITIONS:
+            return self._whole.best(states.squeeze(0), last).unsqueeze(0)
         offsets = torch.nn.functional.linear(
             states.to(self._of_states.dtype), self._of_states, self._bias
         )

@@ -12,11 +12,11 @@ from ...engine.early_kernels import wait_for_others
 #: A key has the bits of a token flipped, so that of equal scores the first token has the most.
 _LAST: tl.constexpr = tl.constexpr(2**31 - 1)
 #: Less than the key of any score.
-_NONE: tl.constexpr = tl.constexpr(-(2**63))
+NO_KEY: tl.constexpr = tl.constexpr(-(2**63))
 
 
 @triton.jit
-def _keys_of(scores: tl.tensor, tokens: tl.tensor) -> tl.tensor:
+def keys_of(scores: tl.tensor, tokens: tl.tensor) -> tl.tensor:
     """Integers that rise with the scores and, where those are equal, fall with the tokens.
 
     Args:
@@ -30,9 +30,9 @@ def _keys_of(scores: tl.tensor, tokens: tl.tensor) -> tl.tensor:
 
 
 @triton.jit
-def _token_of(keys: tl.tensor) -> tl.tensor:
-    """The token of the greatest of (parts,) keys."""
-    return (tl.max(keys, 0) & _LAST) ^ _LAST
+def token_of(key: tl.tensor) -> tl.tensor:
+    """The token of a key."""
+    return (key & _LAST) ^ _LAST
 
 
 @triton.jit(do_not_specialize=["last", "position", "length"])
@@ -96,7 +96,7 @@ def next_keys(
     else:
         each = tl.arange(0, span)
         found = keys + ((position - 1) * rows + row) * parts
-        best = tl.load(found + each, mask=each < parts, other=_NONE)
+        best = tl.load(found + each, mask=each < parts, other=NO_KEY)
         begin = entering + (position * rows + row) * units
     inner: tl.tuple = ()
     for start in tl.static_range(0, units, chunk):
@@ -106,7 +106,7 @@ def next_keys(
     wanted = (line < lines) & (at < length)
     offset = tl.load(offsets + (row * length + at) * lines + line, mask=wanted, other=0.0)
     if not first:
-        token = _token_of(best)
+        token = token_of(tl.max(best, 0))
     products = tl.zeros((block, chunk), tl.float32)
     for piece in tl.static_range((units + chunk - 1) // chunk):
         columns = piece * chunk + tl.arange(0, chunk)
@@ -114,7 +114,7 @@ def next_keys(
         layer = tl.maximum(inner[piece].to(tl.float32) + brought.to(tl.float32), 0.0)
         products += weights[piece].to(tl.float32) * layer[None, :]
     sums = tl.sum(products, 1) + offset.to(tl.float32)
-    own = tl.where(line < vocabulary, _keys_of(sums, line), _NONE)
+    own = tl.where(line < vocabulary, keys_of(sums, line), NO_KEY)
     tl.store(keys + (position * rows + row) * parts + part, tl.max(own, 0), mask=part < parts)
     following = entering + ((position + 1) * rows + row) * units
     tl.store(following + line - vocabulary, sums, mask=wanted & (line >= vocabulary))
@@ -142,5 +142,5 @@ def tokens_of(
     each = tl.arange(0, span)
     wait_for_others(early)
     found = keys + (position * rows + row) * parts
-    best = tl.load(found + each, mask=each < parts, other=_NONE)
-    tl.store(tokens + row * length + position, _token_of(best))
+    best = tl.load(found + each, mask=each < parts, other=NO_KEY)
+    tl.store(tokens + row * length + position, token_of(tl.max(best, 0)))
