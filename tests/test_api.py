@@ -8,9 +8,10 @@ import pytest
 import torch
 
 import specdec_plugin
-from specdec_plugin.api.session import _is_long, _moved, _without_notes
+from specdec_plugin.api.session import _moved, _without_notes
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.interrupts import console_program
+from specdec_plugin.fairseq_compat.late_input import is_long, on_host
 from tests.support.command_lines import generate_args, hypotheses, run_cli
 from tests.support.files import some
 
@@ -231,10 +232,11 @@ def test_what_a_generator_reads_moves_in_few_copies(inputs):
     batch = {"id": torch.tensor([3]), "net_input": {**inputs, "prev_output_tokens": torch.ones(1)}}
     moved = _moved(batch, torch.device("cpu"), ours=True)
     found = moved["net_input"]
+    assert all(on_host(found)[name] is each for name, each in inputs.items())
     assert moved["id"] is batch["id"] and "prev_output_tokens" not in found
     assert found.keys() == inputs.keys() and "prev_output_tokens" in batch["net_input"]
-    torch.testing.assert_close(found, inputs)
-    storages = {each.untyped_storage().data_ptr() for each in found.values() if _is_long(each)}
+    torch.testing.assert_close({**found}, inputs)
+    storages = {each.untyped_storage().data_ptr() for each in found.values() if is_long(each)}
     assert len(storages) <= 1
 
 

@@ -32,6 +32,7 @@ from torch import Tensor
 from ..decoding.generator import ParallelGenerator
 from ..decoding.statistics import Statistics
 from ..errors import PluginError
+from ..fairseq_compat.late_input import LateInput
 from ..fairseq_compat.options import task_options, with_own_options
 from ..folder import Folder
 from ..methods.options import check_value
@@ -510,27 +511,10 @@ class Translator:
 
 
 def _moved(batch: Dict[str, Any], device: torch.device, ours: bool) -> Dict[str, Any]:
-    """fairseq's batch on a GPU.
-
-    A copy takes longer than a step of decoding does: our generators get what they read, and in as
-    few copies as there are types.
-    """
+    """fairseq's batch on a GPU; our generators get its inputs there when they read them."""
     if not ours:
         return dict(utils.move_to_cuda(batch, device))
-    inputs = {**batch["net_input"]}
-    inputs.pop("prev_output_tokens", None)
-    numbers = {name: each for name, each in inputs.items() if _is_long(each)}
-    if len(numbers) > 1:
-        moved = torch.cat([each.flatten() for each in numbers.values()])
-        moved = moved.to(device, non_blocking=True)
-        parts = moved.split([each.numel() for each in numbers.values()])
-        for (name, each), part in zip(numbers.items(), parts):
-            inputs[name] = part.view(each.shape)
-    return {**batch, "net_input": utils.move_to_cuda(inputs, device)}
-
-
-def _is_long(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dtype == torch.long
+    return {**batch, "net_input": LateInput(batch["net_input"], device)}
 
 
 @contextmanager

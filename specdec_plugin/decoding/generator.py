@@ -2,7 +2,7 @@
 
 import logging
 import weakref
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -15,6 +15,7 @@ from ..engine.ragged_encoding import RaggedEncoding
 from ..engine.weights import is_finite, putting_off
 from ..errors import PluginError
 from ..fairseq_compat.beams_of_models import reordered
+from ..fairseq_compat.late_input import on_host
 from .alignment import Aligner
 from .constraints import Constraints
 from .gate import Measured
@@ -106,7 +107,7 @@ class ParallelGenerator:
         """
         if constraints is not None:
             raise PluginError("Constraints cannot be kept with --decoding; leave one of them out.")
-        source = sample["net_input"].get("src_tokens")
+        source = on_host(sample["net_input"]).get("src_tokens")
         if source is not None and not is_finite(source):
             raise PluginError(
                 "src_tokens of a batch has features that are NaN or infinite, so that their output "
@@ -196,9 +197,9 @@ class ParallelGenerator:
             batch = batch.select(rows)._replace(encoder_outs=outs)
         return batch._replace(sampler=sampling.sampler(numbers))
 
-    def _max_len(self, net_input: Dict[str, Any]) -> int:
+    def _max_len(self, net_input: Mapping[str, Any]) -> int:
         """fairseq's limit; note that it reads the length of the padded batch."""
-        lengths = self.lengths
+        lengths, net_input = self.lengths, on_host(net_input)
         if lengths.match_source_len:
             max_len = int(net_input["src_lengths"].max())
         else:

@@ -80,7 +80,7 @@ class DecodingLoop:
         self.step.refresh()
         watched = self.keep_history or self.watcher is not None
         queues = not watched and self.step.exact and self.step.queues()
-        self.measured.see(batch.net_input["src_tokens"].size(1))
+        self.measured.see(batch.source)
         begin, found = 0, []
         while begin < batch.size:
             slice_ = self._next(batch.size, batch.size - begin) if queues else batch.size
@@ -190,7 +190,8 @@ class DecodingLoop:
 
     def _wants_draft(self, drafter: Drafter, batch: Batch, rows: Rows) -> bool:
         """Ask the gate, and start or stop the drafter."""
-        arm = self.gate.choose(len(rows.order), self.statistics.tokens)
+        drafts = self._started or not drafter.too_late(batch, rows)
+        arm = self.gate.choose(len(rows.order), self.statistics.tokens, drafts)
         if arm == 0:
             if self._started:
                 self._stop()

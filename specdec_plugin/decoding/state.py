@@ -1,7 +1,7 @@
 """The rows of a batch that are still being decoded."""
 
 from functools import cached_property
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Union
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 import numpy as np
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..engine.output_projection import Scores
 from ..engine.ragged_encoding import RaggedEncoding
+from ..fairseq_compat.late_input import LateInput, on_host
 from .constraints import Constraints
 from .sampling import Sampler
 
@@ -30,7 +31,7 @@ class Batch(NamedTuple):
             data without targets.
     """
 
-    net_input: Dict[str, Any]
+    net_input: Mapping[str, Any]
     encoder_outs: Sequence[Any]
     bos: int
     constraints: Constraints
@@ -41,12 +42,20 @@ class Batch(NamedTuple):
     @property
     def size(self) -> int:
         """How many rows: sentences, or samples of them."""
-        return self.net_input["src_tokens"].size(0)
+        return int(on_host(self.net_input)["src_tokens"].size(0))
+
+    @property
+    def source(self) -> int:
+        """Source positions of each row, padding among them."""
+        return int(on_host(self.net_input)["src_tokens"].size(1))
 
     @property
     def device(self) -> torch.device:
         """Where decoding happens."""
-        return self.net_input["src_tokens"].device
+        if isinstance(self.net_input, LateInput):
+            return self.net_input.device
+        device: torch.device = self.net_input["src_tokens"].device
+        return device
 
     def left(self, order: Union[Sequence[int], Tensor]) -> "Batch":
         """The batch of some of its rows, given by their indices in rising order.

@@ -1,6 +1,6 @@
 """A fairseq Transformer encoder run by the native kernels, or else by other engines."""
 
-from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Callable, List, Mapping, Optional, Tuple
 
 import torch
 from fairseq.models.transformer import TransformerEncoderBase
@@ -19,7 +19,7 @@ from .spans import Spans, amid
 from .weights import Packed
 
 #: Takes fairseq's ``net_input`` and gives what fairseq's encoder returns.
-Encoder = Callable[[Dict[str, Any]], Any]
+Encoder = Callable[[Mapping[str, Any]], Any]
 
 
 def build_encoder(model: Any, backend: Optional[Backend] = None) -> Encoder:
@@ -70,7 +70,7 @@ class FastEncoder(Packed):
             return "its weights are not float32"
         return NativeLayers.supports(every_layer(encoder), backend, weight.dtype)
 
-    def __call__(self, net_input: Dict[str, Any]) -> Mapping[str, List[Tensor]]:
+    def __call__(self, net_input: Mapping[str, Any]) -> Mapping[str, List[Tensor]]:
         """Encode a batch.
 
         Args:

@@ -1,10 +1,11 @@
 """A fairseq Transformer encoder on a GPU: one CUDA graph for sources of about one length."""
 
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, List, Mapping, Optional
 
 import torch
 from torch import Tensor
 
+from ...fairseq_compat.late_input import on_host
 from ..decoder_layer import FeedForward, Norm, attend, every_layer, linear_of
 from ..encoder_form import encoder_form
 from ..fused.encoder import fused_encoder
@@ -83,7 +84,7 @@ class CapturedEncoder(Packed):
         )
         self._graphs, self._calls = Graphs.of(weight.device), Calls()
 
-    def __call__(self, net_input: Dict[str, Any]) -> Mapping[str, List[Tensor]]:
+    def __call__(self, net_input: Mapping[str, Any]) -> Mapping[str, List[Tensor]]:
         """Encode a batch.
 
         Args:
@@ -96,12 +97,12 @@ class CapturedEncoder(Packed):
             PluginError: a learned position table ends before.
         """
         self.refresh()
-        tokens = net_input["src_tokens"]
-        rows, length = tokens.shape
+        rows, length = on_host(net_input)["src_tokens"].shape
         table: Optional[Tensor] = None
         if self._positions is not None:
             table = self._positions.reach(0, length)
-        if tokens.numel() > _MOST:
+        if rows * length > _MOST:
+            tokens = net_input["src_tokens"]
             encoded, padding = self._encoded(tokens, table), tokens.eq(self._pad)
             return encoder_form(encoded, padding, net_input["src_lengths"])
         sizes = rounded(rows), rounded(length, _GRAIN)

@@ -6,6 +6,7 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Tuple
 import torch
 from torch import Tensor
 
+from ...fairseq_compat.late_input import on_host
 from ..encoder_form import encoder_form
 from .capture import Graphs, Replayed
 from .tensors import leading
@@ -32,33 +33,42 @@ class EncoderTensors:
     def __init__(self, rows: int, source: int, pad: int, graphs: Graphs) -> None:
         self._graphs, self._pad, device = graphs, pad, graphs.device
         self.tokens = torch.full((rows, source), pad, dtype=torch.long, device=device)
+        self._on_host = torch.full((rows, source), pad, dtype=torch.long, device="cpu")
         self.padded = torch.ones(rows, source, dtype=torch.bool, device=device)
         self.encoded: Optional[Tensor] = None
         self._written = 0, 0  # rows and positions that may hold no padding
         self._replayed = Replayed(graphs)
         self._last: Callable[[], Optional[StaticEncoding]] = lambda: None
 
-    def encode(self, net_input: Dict[str, Any], encode: Encode) -> "StaticEncoding":
+    def encode(self, net_input: Mapping[str, Any], encode: Encode) -> "StaticEncoding":
         """Encode a batch.
 
         Args:
             net_input: fairseq's, with at most so many rows and positions.
             encode: the same in each call.
         """
-        before, given = self._last(), net_input["src_tokens"]
+        before, given = self._last(), on_host(net_input)["src_tokens"]
         if before is not None:
             before.keep()
         self._last = lambda: None  # Nothing is held if this fails.
         rows, length = given.shape
         self._graphs.follow()
-        if rows < self._written[0] or length < self._written[1]:
-            self.tokens.fill_(self._pad)
-        self._written = rows, length
-        leading(leading(self.tokens, rows), length, 1).copy_(given)
+        self._take(given)
         self._replayed(lambda: self._work(encode))
-        found = StaticEncoding(self, (rows, length), net_input["src_lengths"])
+        found = StaticEncoding(self, (rows, length), net_input)
         self._last = weakref.ref(found)
         return found
+
+    def _take(self, given: Tensor) -> None:
+        """Take (rows, src) tokens, from the device or from the host."""
+        rows, length = given.shape
+        own = self.tokens if given.device == self.tokens.device else self._on_host
+        if rows < self._written[0] or length < self._written[1] or own is self._on_host:
+            own.fill_(self._pad)
+        self._written = rows, length
+        leading(leading(own, rows), length, 1).copy_(given)
+        if own is not self.tokens:  # Nobody waits: the driver takes memory that is not pinned.
+            self.tokens.copy_(own, non_blocking=True)
 
     def follow(self) -> None:
         """Let the current stream wait until what was encoded is there."""
@@ -85,11 +95,13 @@ class StaticEncoding(Mapping[str, List[Tensor]]):
     Args:
         tensors: what it is in.
         shape: rows, and source positions.
-        lengths: (rows,) fairseq's ``src_lengths``.
+        net_input: fairseq's.
     """
 
-    def __init__(self, tensors: EncoderTensors, shape: Tuple[int, int], lengths: Tensor) -> None:
-        self.tensors, self.shape, self._lengths = tensors, shape, lengths
+    def __init__(
+        self, tensors: EncoderTensors, shape: Tuple[int, int], net_input: Mapping[str, Any]
+    ) -> None:
+        self.tensors, self.shape, self._net_input = tensors, shape, net_input
         self._copy: Dict[str, List[Tensor]] = {}
 
     @property
@@ -106,7 +118,7 @@ class StaticEncoding(Mapping[str, List[Tensor]]):
         self.tensors.follow()
         both = encoded, self.tensors.padded
         mine, padding = (each[:rows, :length].clone() for each in both)
-        self._copy = encoder_form(mine, padding, self._lengths)
+        self._copy = encoder_form(mine, padding, self._net_input["src_lengths"])
 
     def __getitem__(self, name: str) -> List[Tensor]:
         self.keep()
