@@ -35,6 +35,15 @@ class Drafter(ABC):
     def start(self, batch: Batch) -> None:  # noqa: B027 - some prepare nothing
         """Begin with these rows, which may have tokens already, and forget those before."""
 
+    def too_late(self, batch: Batch, rows: Rows) -> bool:
+        """Whether it would not begin with these rows, because it had to read too much first.
+
+        Args:
+            batch: the whole one.
+            rows: those that are left.
+        """
+        return False
+
     @abstractmethod
     def propose(self, rows: Rows) -> Draft:
         """Tokens that may follow each row."""

@@ -32,7 +32,7 @@ class Gate(Measured, Protocol):
     def begin(self) -> None:
         """Begin a batch."""
 
-    def choose(self, rows: int, tokens: int) -> int:
+    def choose(self, rows: int, tokens: int, drafts: bool = True) -> int:
         """The arm of this iteration: 0 drafts nothing, and the draft lengths count from 1.
 
         A number beyond the lengths means the longest one.
@@ -40,6 +40,7 @@ class Gate(Measured, Protocol):
         Args:
             rows: how many are left.
             tokens: that were added before this iteration, since any fixed moment.
+            drafts: whether there may be drafts; else the answer is 0.
         """
 
     def ahead(self) -> int:
@@ -77,9 +78,9 @@ class FixedGate:
     def begin(self) -> None:
         """Nothing is measured."""
 
-    def choose(self, rows: int, tokens: int) -> int:
+    def choose(self, rows: int, tokens: int, drafts: bool = True) -> int:
         """See :class:`Gate`."""
-        return LONGEST if self.max_rows is None or rows <= self.max_rows else 0
+        return LONGEST if drafts and (self.max_rows is None or rows <= self.max_rows) else 0
 
     def ahead(self) -> int:
         """See :class:`Gate`."""

@@ -178,13 +178,18 @@ class Guard(Explorer):
         self._since, self._tokens, self._iterations, self._age = 0.0, 0, 0, 0
         self._seen = 0  # unusual events
 
-    def choose(self, rows: int, tokens: int) -> int:
+    def choose(self, rows: int, tokens: int, drafts: bool = True) -> int:
         """See :class:`.Gate`."""
-        if self._iterations < self._check and self._low <= rows <= self._high:
+        known = self._iterations < self._check and self._low <= rows <= self._high
+        if known and (drafts or self._arm == 0):
             self._iterations += 1
             return self._arm
         self._measure(tokens)
-        self._decide(rows)
+        if drafts:
+            self._decide(rows)
+        else:
+            self._enter(self._find(rows))
+            self._arm, self._check = 0, _PATIENT if self._patient else _LONG
         self._iterations = 1
         return self._arm
 
@@ -251,7 +256,7 @@ class Guard(Explorer):
         self.spent += seconds
         bucket.spent += seconds
         trial = bucket.trial
-        if trial is not None:
+        if trial is not None and trial.arm == self._arm:
             trial.seconds += seconds
             trial.tokens += added
             trial.iterations += iterations
@@ -271,10 +276,7 @@ class Guard(Explorer):
         free = bucket is not self._bucket or self._age >= _LONG
         if bucket.trial is None and not free and bucket.arms[bucket.settled].iterations >= _LEAST:
             free = not any(arm.iterations for arm in bucket.arms[1:])
-        if bucket is not self._bucket:
-            self._bucket, self._age = bucket, 0
-            self._high = 1 << bucket.number
-            self._low = self._high // 2 + 1
+        self._enter(bucket)
         if bucket.trial is not None:
             self._judge(bucket, bucket.trial, free)
         if bucket.trial is None and free:
@@ -286,6 +288,13 @@ class Guard(Explorer):
         self._check = (
             self._settled_for(bucket) if trial is None else self._until_look(bucket, trial)
         )
+
+    def _enter(self, bucket: _Bucket) -> None:
+        """Note that its number of rows is left."""
+        if bucket is not self._bucket:
+            self._bucket, self._age = bucket, 0
+            self._high = 1 << bucket.number
+            self._low = self._high // 2 + 1
 
     def _settled_for(self, bucket: _Bucket) -> int:
         """Iterations of the settled arm until it is looked at again."""

@@ -186,7 +186,7 @@ class Switching:
     def begin(self):
         pass
 
-    def choose(self, rows, tokens):
+    def choose(self, rows, tokens, drafts=True):
         return self._drafts()
 
     def ahead(self):

@@ -388,7 +388,36 @@ def test_trials_lose_little(cost, brings, length, rows):
     assert world.lost <= SHARE * busy + GRACE + looks + 4 - min(4, least) + cut
 
 
+@pytest.mark.parametrize("patient", [False, True])
+def test_where_there_may_be_no_drafts_only_their_absence_is_measured(patient):
+    """An iteration counts for what it was, also where a trial waits or drafts are settled."""
+    world = World((1.0, 0.5), (1, 4), patient=patient)
+    guard = world.guard
+
+    def decode(iterations, drafts):
+        """A sentence of so many questions; the arms of its iterations."""
+        guard.begin()
+        for _ in range(iterations):
+            arm = guard.choose(1, world.tokens, drafts)
+            ahead = guard.ahead()
+            assert drafts or arm == 0
+            guard.skip(ahead)
+            world.arms += [arm] * (1 + ahead)
+            world.now += world.cost[arm] * (1 + ahead)
+            world.tokens += world.brings[arm] * (1 + ahead)
+        guard.end(world.tokens)
+
+    decode(4, drafts=False)
+    assert world.tokens == len(world.arms) > 4 and guard.paces() is None
+    while world.arms[-1] == 0:
+        decode(1, drafts=True)
+    for drafts in (False, True, False, True, True):
+        decode(3, drafts)
+    assert world.arms[-1] == 1 and guard.paces() == (pytest.approx(1.0), pytest.approx(8.0))
+
+
 def test_a_fixed_gate_counts_rows():
     gate = FixedGate(2)
+    assert gate.choose(1, 0, drafts=False) == 0
     assert [bool(gate.choose(rows, 0)) for rows in (1, 2, 3)] == [True, True, False]
     assert FixedGate().choose(1000, 0) > 0 and gate.paces() is None

@@ -42,7 +42,7 @@ class Asked(FixedGate):
         super().__init__()
         self.most, self.asked, self.skipped = most, 0, 0
 
-    def choose(self, rows, tokens):
+    def choose(self, rows, tokens, drafts=True):
         self.asked += 1
         return super().choose(rows, tokens)
 

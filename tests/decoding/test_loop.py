@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.drafter import Drafter
 from specdec_plugin.decoding.state import Draft
-from specdec_plugin.engine import NativeBackend, TorchBackend
+from specdec_plugin.engine import GraphBackend, NativeBackend, TorchBackend
 from tests.support import tiny
 from tests.support.hostile import HostileDrafter
 from tests.support.search import (
@@ -144,6 +144,25 @@ def test_perfect_drafts_save_iterations_and_history_adds_up():
         added = [step["tokens"] for step in row["history"][1::2]]
         assert torch.cat(added).tolist() == row["tokens"].tolist()
         assert len(row["history"]) == 2 * row["steps"]
+
+
+@pytest.mark.parametrize("backend", [None, GraphBackend()], ids=["kernels", "graphs"])
+def test_rows_for_which_it_is_too_late_are_decoded_as_without_a_drafter(backend):
+    """Nothing is proposed for them: an empty draft would take an iteration of its own."""
+    sample = tiny.sample([4, 2, 6], 1)
+
+    class Late(HostileDrafter):
+        def too_late(self, batch, rows):
+            assert batch.size == 3
+            return rows.shortest < 4
+
+    drafter, asked = Late([[]] * 3, 1.0, 6, 3), []
+    drafter.propose = lambda rows: (asked.append(rows.shortest), rows.empty_draft())[1]
+    found, statistics = ours(
+        MODELS[:1], sample, drafter, TopBeta(), verifying=backend, max_len_b=12
+    )
+    assert_same(found, reference(MODELS[:1], sample, max_len_b=12))
+    assert asked and min(asked) == 4 and statistics.gated > 0
 
 
 def naive_relaxed(model, source_sample, truth_draft, beta, tolerance, max_len):

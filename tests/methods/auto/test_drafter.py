@@ -26,7 +26,7 @@ class Wavering(FixedGate):
         super().__init__()
         self._random, self._arms = random.Random(seed), arms
 
-    def choose(self, rows, tokens):
+    def choose(self, rows, tokens, drafts=True):
         return self._random.randint(0, self._arms)
 
     def ahead(self):

@@ -32,7 +32,7 @@ class SomeIterations(FixedGate):
         super().__init__()
         self._pattern, self._asked = pattern, 0
 
-    def choose(self, rows, tokens):
+    def choose(self, rows, tokens, drafts=True):
         self._asked += 1
         return int(self._pattern[self._asked % len(self._pattern)])
 
