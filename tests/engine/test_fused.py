@@ -102,8 +102,12 @@ def test_some_outputs_are_wanted(both, norms, device):
     vectors = torch.randn(3, 5, 24, device=device)
     wanted = torch.tensor([[1, 3], [4, 0], [2, 2]], device=device).unsqueeze(2)
     every = run_new(ours, tensors, vectors, held, visible)
+    entries = tensors.store.clone()
+    tensors.store.zero_()
     found = run_new(ours, tensors, vectors, held, visible, wanted=wanted)
-    assert torch.equal(found, chosen(every, wanted))
+    torch.testing.assert_close(found, chosen(every, wanted), **CLOSE)
+    # What is not wanted has keys and values, too.
+    torch.testing.assert_close(tensors.store, entries, **CLOSE)
 
 
 @torch.no_grad()

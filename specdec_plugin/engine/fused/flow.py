@@ -224,13 +224,20 @@ class Flow:
         )
         return outputs
 
-    def attend(self, heads: int, shape: Sequence[int], seen: Union[Own, Among, Source]) -> None:
+    def attend(
+        self,
+        heads: int,
+        shape: Sequence[int],
+        seen: Union[Own, Among, Source],
+        wanted: Optional[Tensor] = None,
+    ) -> None:
         """Let the queries, and in self-attention keys and values, become what they found.
 
         Args:
             heads: of the attention.
             shape: rows, and vectors of each.
             seen: what they look at.
+            wanted: (rows, some, 1) long, the indices of those that flow on; None: all.
         """
         (rows, new), width = shape, self._hidden.size(1)
         size = width // heads
@@ -249,17 +256,23 @@ class Flow:
         else:
             (keys, values), mask, beams = seen
             source = keys.size(2)
-        outputs = self._inner.new_empty(rows * new, width)
-        self._kernels.attend[rows * new, heads](
+        some = 0 if wanted is None else wanted.size(1)
+        kept = None if wanted is None else self._hidden.new_empty(rows * some, width)
+        outputs = self._inner.new_empty(rows * (some or new), width)
+        self._kernels.attend[rows * (new + some), heads](
             self._inner,
             held,
             limits,
             keys,
             values,
             mask,
+            wanted,
+            None if kept is None else self._hidden,
+            kept,
             outputs,
             capacity,
             new,
+            some,
             source,
             beams,
             size**-0.5,
@@ -268,10 +281,11 @@ class Flow:
             own,
             among,
             limits is not None,
+            wanted is not None,
             span,
             block,
             fresh,
             num_warps=power(-(-entries // _KEYS)),
             **self._options,
         )
-        self._inner = outputs
+        self._inner, self._hidden = outputs, self._hidden if kept is None else kept

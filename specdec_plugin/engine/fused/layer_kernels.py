@@ -163,17 +163,19 @@ def _entries(
     return some_keys, some_values, hidden
 
 
-@triton.jit(do_not_specialize=["capacity", "new", "source", "beams"])
+@triton.jit(do_not_specialize=["capacity", "new", "each", "source", "beams"])
 def attend(
     inputs: tl.tensor, held: tl.tensor, limits: tl.tensor, keys: tl.tensor, values: tl.tensor,
-    mask: tl.tensor, outputs: tl.tensor, capacity: tl.tensor, new: tl.tensor, source: tl.tensor,
-    beams: tl.tensor, factor: tl.tensor, heads: tl.constexpr, size: tl.constexpr,
-    own: tl.constexpr, among: tl.constexpr, limited: tl.constexpr, span: tl.constexpr,
+    mask: tl.tensor, wanted: tl.tensor, hidden: tl.tensor, kept: tl.tensor, outputs: tl.tensor,
+    capacity: tl.tensor, new: tl.tensor, each: tl.tensor, source: tl.tensor, beams: tl.tensor,
+    factor: tl.tensor, heads: tl.constexpr, size: tl.constexpr, own: tl.constexpr,
+    among: tl.constexpr, limited: tl.constexpr, some: tl.constexpr, span: tl.constexpr,
     block: tl.constexpr, fresh: tl.constexpr, early: tl.constexpr,
 ) -> None:  # fmt: skip
     """Attention of a row's new vectors, to its cache and to each other, or to its source.
 
-    The grid is (rows * new, heads).
+    The grid is (rows * new, heads). If ``some``, it is (rows * (new + each), heads): the first
+    programs of a row store keys and values only, and the others have one query each.
 
     Args:
         inputs: (rows * new, 3 * heads * size) queries, keys and values if ``own`` or ``among``;
@@ -185,21 +187,26 @@ def attend(
             ``inputs`` if ``among``; else (sentences, heads, source, size).
         values: the same.
         mask: (sentences, source), what is added to scores, if not ``own``.
-        outputs: (rows * new, heads * size), is written.
-        capacity, new, source: sizes.
+        wanted: (rows, each) long, which vectors of a row are queries, if ``some``; else all are.
+        hidden: (rows * new, heads * size), what is added to the sublayer's outputs, if ``some``.
+        kept: (rows * each, heads * size), is written if ``some``: that of the queries.
+        outputs: (rows * new, heads * size), or (rows * each, heads * size), is written.
+        capacity, new, each, source: sizes.
         beams: rows of each sentence.
         factor: of the scores.
         heads, size: of the attention.
         own: whether it is a decoder's self-attention.
         among: whether it is an encoder's: the vectors of a row are its source.
-        limited: see above.
+        limited, some: see above; ``some`` only if ``own``.
         span: a power of 2 that is not less than ``size``.
         block: entries of the cache or source that are read at a time, a power of 2.
         fresh: a power of 2 that is not less than ``new``, if ``own``.
         early: see :mod:`..early_kernels`.
     """
-    vector, head = tl.program_id(0), tl.program_id(1)
-    row = vector // new
+    program, head = tl.program_id(0), tl.program_id(1)
+    every = new + each if some else new
+    row, number = program // every, program % every
+    asks, place, index = True, program, number
     unit, entry = tl.arange(0, span), tl.arange(0, block)
     part = unit < size
     width: tl.constexpr = heads * size
@@ -208,26 +215,35 @@ def attend(
     top, total = _LOWEST, 0.0
     found = tl.zeros((span,), tl.float32)
     wait_for_others(early)
+    if some:
+        asks, place = number >= new, row * each + number - new
+        index = tl.load(wanted + place, mask=asks, other=number)
+    vector = row * new + index
     query = tl.load(begin + vector * stride, mask=part, other=0.0).to(tl.float32) * factor
     if own:
         end = tl.load(held + row)
-        slot = end + vector % new
+        slot = end + index
         limit = tl.load(limits + vector) if limited else slot + 1
         # Others' new entries are read where they come from: they may not be in the cache yet.
-        number = tl.arange(0, fresh)
-        where = begin[None, :] + (row * new + number)[:, None] * stride
-        read = (number < new)[:, None] & part[None, :]
+        others = tl.arange(0, fresh)
+        where = begin[None, :] + (row * new + others)[:, None] * stride
+        read = (others < new)[:, None] & part[None, :]
         new_keys = tl.load(where + width, mask=read, other=0.0)
         new_values = tl.load(where + 2 * width, mask=read, other=0.0)
         own_key = tl.load(begin + vector * stride + width, mask=part, other=0.0)
         own_value = tl.load(begin + vector * stride + 2 * width, mask=part, other=0.0)
-        visible = (number < limit - end) & (number < new)
+        visible = (others < limit - end) & (others < new)
         # What is not to be seen may be infinite, so that no weight makes it 0.
         new_keys = tl.where(visible[:, None], new_keys, 0.0)
         new_values = tl.where(visible[:, None], new_values, 0.0)
         unseen = tl.where(visible, 0.0, float("-inf"))
         at = ((row * capacity + slot) * heads + head) * size + unit
+        stores = slot < capacity
         end = tl.minimum(end, limit)
+        if some:
+            stores, end = stores & (number < new), tl.where(asks, end, 0)
+            rest = tl.load(hidden + vector * width + head * size + unit, mask=part, other=0.0)
+            tl.store(kept + place * width + head * size + unit, rest, mask=part & asks)
         origin, step = row * capacity * width + head * size, width
         added = mask
     else:
@@ -238,21 +254,21 @@ def attend(
             origin, step = (sentence * heads + head) * source * size, size
         added = mask + sentence * source
     places = origin + entry[:, None] * step + unit[None, :]
-    old_keys, old_values, hidden = _entries(
+    old_keys, old_values, unreal = _entries(
         keys, values, added, entry, end, places, part, not own
     )  # fmt: skip
     if own:
         top, total, found = _joined(query, new_keys, new_values, unseen, top, total, found)
-        tl.store(keys + at, own_key, mask=part & (slot < capacity))
-        tl.store(values + at, own_value, mask=part & (slot < capacity))
-    top, total, found = _joined(query, old_keys, old_values, hidden, top, total, found)
+        tl.store(keys + at, own_key, mask=part & stores)
+        tl.store(values + at, own_value, mask=part & stores)
+    top, total, found = _joined(query, old_keys, old_values, unreal, top, total, found)
     first = block
     while first < end:
-        others = first + tl.arange(0, block)
-        places = origin + others[:, None] * step + unit[None, :]
-        old_keys, old_values, hidden = _entries(
-            keys, values, added, others, end, places, part, not own
+        more = first + tl.arange(0, block)
+        places = origin + more[:, None] * step + unit[None, :]
+        old_keys, old_values, unreal = _entries(
+            keys, values, added, more, end, places, part, not own
         )  # fmt: skip
-        top, total, found = _joined(query, old_keys, old_values, hidden, top, total, found)
+        top, total, found = _joined(query, old_keys, old_values, unreal, top, total, found)
         first += block
-    tl.store(outputs + vector * width + head * size + unit, found / total, mask=part)
+    tl.store(outputs + place * width + head * size + unit, found / total, mask=part & asks)

@@ -104,13 +104,17 @@ class FusedLayers:
         Returns:
             (rows * new, dim), or (rows * some, dim).
         """
-        shape = hidden.shape[:2]
+        shape: Sequence[int] = hidden.shape[:2]
         limits = None if limits is None else limits.contiguous()
         flow = Flow(self._kernels, self._options, hidden.flatten(0, 1).contiguous())
         with torch.cuda.device_of(hidden):  # Triton launches on the current device.
             for index, layer in enumerate(self._layers):
                 flow.enter(layer.own_in, layer.own_norm, layer.norm_first)
-                flow.attend(layer.heads, shape, Own(held, limits, tensors.store[index]))
+                # Of other vectors, what follows is the last layer's keys and values.
+                flowing = wanted if layer is self._layers[-1] else None
+                flow.attend(layer.heads, shape, Own(held, limits, tensors.store[index]), flowing)
+                if flowing is not None:
+                    shape, wanted = (shape[0], flowing.size(1)), None
                 flow.leave(layer.own_out)
                 flow.enter(layer.source_in, layer.source_norm, layer.norm_first)
                 source = tensors.source_kv[2 * index : 2 * index + 2]
