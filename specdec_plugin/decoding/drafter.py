@@ -36,7 +36,7 @@ class Drafter(ABC):
         """Begin with these rows, which may have tokens already, and forget those before."""
 
     def too_late(self, batch: Batch, rows: Rows) -> bool:
-        """Whether it would not begin with these rows, because it had to read too much first.
+        """Whether it should not begin with these rows, because it had to read too much first.
 
         Args:
             batch: the whole one.

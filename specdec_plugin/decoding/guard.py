@@ -107,17 +107,18 @@ class _Bucket:
         arms: without drafts, then one for each draft length.
         settled: the one that is used.
         trial: of another one.
+        barred: whether there could be no drafts when so many rows were left the last time.
         burst: iterations of a trial.
         spent: seconds.
     """
 
-    __slots__ = ("arms", "burst", "number", "settled", "spent", "trial")
+    __slots__ = ("arms", "barred", "burst", "number", "settled", "spent", "trial")
 
     def __init__(self, number: int, arms: int) -> None:
         self.number = number
         self.burst = BURST if number == 0 else BURST_OF_MANY
         self.arms = [_Arm() for _ in range(arms)]
-        self.settled, self.spent = 0, 0.0
+        self.settled, self.spent, self.barred = 0, 0.0, False
         self.trial: Optional[_Trial] = None
 
 
@@ -188,8 +189,7 @@ class Guard(Explorer):
         if drafts:
             self._decide(rows)
         else:
-            self._enter(self._find(rows))
-            self._arm, self._check = 0, _PATIENT if self._patient else _LONG
+            self._bar(rows)
         self._iterations = 1
         return self._arm
 
@@ -208,8 +208,11 @@ class Guard(Explorer):
 
     def rests(self, rows: int) -> bool:
         """See :class:`.Gate`."""
-        for number in range((rows - 1).bit_length() + 1):
+        most = (rows - 1).bit_length()
+        for number in range(most + 1):
             bucket = self._find(1 << number)
+            if bucket.barred and number < most:
+                continue
             if bucket.settled or bucket.trial or bucket.arms[0].iterations < _LEAST:
                 return False
             if self._due(bucket) is not None:
@@ -256,7 +259,7 @@ class Guard(Explorer):
         self.spent += seconds
         bucket.spent += seconds
         trial = bucket.trial
-        if trial is not None and trial.arm == self._arm:
+        if trial is not None:
             trial.seconds += seconds
             trial.tokens += added
             trial.iterations += iterations
@@ -273,6 +276,7 @@ class Guard(Explorer):
     def _decide(self, rows: int) -> None:
         """Settle the arm for the iterations to come."""
         bucket = self._find(rows)
+        bucket.barred = False
         free = bucket is not self._bucket or self._age >= _LONG
         if bucket.trial is None and not free and bucket.arms[bucket.settled].iterations >= _LEAST:
             free = not any(arm.iterations for arm in bucket.arms[1:])
@@ -288,6 +292,14 @@ class Guard(Explorer):
         self._check = (
             self._settled_for(bucket) if trial is None else self._until_look(bucket, trial)
         )
+
+    def _bar(self, rows: int) -> None:
+        """Draft nothing in the iterations to come, whatever the arm is that is settled."""
+        bucket = self._find(rows)
+        self._enter(bucket)
+        # A trial would take these iterations for its own, or wait for others that never come.
+        bucket.barred, bucket.trial = True, None
+        self._arm, self._check = 0, _PATIENT if self._patient else _LONG
 
     def _enter(self, bucket: _Bucket) -> None:
         """Note that its number of rows is left."""

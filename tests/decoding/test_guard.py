@@ -388,32 +388,73 @@ def test_trials_lose_little(cost, brings, length, rows):
     assert world.lost <= SHARE * busy + GRACE + looks + 4 - min(4, least) + cut
 
 
+class Barred(World):
+    """A world in which there may be no drafts now and then."""
+
+    def ask(self, drafts, rows=1, iterations=1):
+        """Some answers of the guard, and the iterations that follow each; the arms."""
+        begin = len(self.arms)
+        for _ in range(iterations):
+            arm = self.guard.choose(rows, self.tokens, drafts)
+            ahead = self.guard.ahead()
+            self.guard.skip(ahead)
+            self.arms += [arm] * (1 + ahead)
+            self.now += self.cost[arm] * (1 + ahead)
+            self.tokens += rows * self.brings[arm] * (1 + ahead)
+        return self.arms[begin:]
+
+
 @pytest.mark.parametrize("patient", [False, True])
 def test_where_there_may_be_no_drafts_only_their_absence_is_measured(patient):
     """An iteration counts for what it was, also where a trial waits or drafts are settled."""
-    world = World((1.0, 0.5), (1, 4), patient=patient)
-    guard = world.guard
+    world = Barred((1.0, 0.5), (1, 4), patient=patient)
+    for drafts in (False, True, True, False, True, False, True, True, True, False):
+        world.guard.begin()
+        arms = [world.ask(drafts, iterations=3), world.ask(False), world.ask(drafts)]
+        world.guard.end(world.tokens)
+        assert set(arms[1]) == {0} and (drafts or set(arms[0] + arms[2]) == {0})
+        paces = world.guard.paces()
+        assert paces is None or paces == (pytest.approx(1.0), pytest.approx(8.0))
+    assert world.arms.count(1) > 0 and paces is not None
 
-    def decode(iterations, drafts):
-        """A sentence of so many questions; the arms of its iterations."""
-        guard.begin()
-        for _ in range(iterations):
-            arm = guard.choose(1, world.tokens, drafts)
-            ahead = guard.ahead()
-            assert drafts or arm == 0
-            guard.skip(ahead)
-            world.arms += [arm] * (1 + ahead)
-            world.now += world.cost[arm] * (1 + ahead)
-            world.tokens += world.brings[arm] * (1 + ahead)
-        guard.end(world.tokens)
 
-    decode(4, drafts=False)
-    assert world.tokens == len(world.arms) > 4 and guard.paces() is None
-    while world.arms[-1] == 0:
-        decode(1, drafts=True)
-    for drafts in (False, True, False, True, True):
-        decode(3, drafts)
-    assert world.arms[-1] == 1 and guard.paces() == (pytest.approx(1.0), pytest.approx(8.0))
+def test_an_answer_holds_until_there_may_be_no_drafts():
+    world = Barred((1.0, 0.25), (1, 4))
+    for _ in range(20):
+        world.decode(60)
+    world.guard.begin()
+    assert world.guard.choose(1, world.tokens) == 1 and world.guard.ahead() > 0
+    assert world.guard.choose(1, world.tokens, drafts=False) == 0
+
+
+def test_a_trial_does_not_wait_for_rows_that_may_have_no_drafts():
+    """Where the last rows of batches are always too many tokens long, the guard comes to rest."""
+    world = Barred((1.0, 8.0), (1, 1), promising=64)
+    for _ in range(40):
+        world.guard.begin()
+        world.ask(True, 8, 40)
+        for rows in (4, 2, 1):
+            assert set(world.ask(False, rows, 3)) == {0}
+        world.guard.end(world.tokens)
+    assert world.guard.rests(8) and world.guard._find(1).arms[0].iterations > 0
+    # A sentence alone begins without a token: there may be drafts.
+    assert not world.guard.rests(1)
+    world.guard.begin()
+    world.ask(True, 2, 3)
+    assert not world.guard.rests(8)
+
+
+def test_a_trial_ends_where_there_may_be_no_drafts():
+    """Else iterations without drafts would count for it."""
+    world = Barred((1.0, 2.0), (1, 3))
+    world.guard.begin()
+    while 1 not in world.ask(True):
+        pass
+    assert world.guard._find(1).trial is not None
+    world.ask(False, 2)
+    assert world.guard._find(1).trial is not None  # another number of rows
+    world.ask(False)
+    assert world.guard._find(1).trial is None
 
 
 def test_a_fixed_gate_counts_rows():

@@ -89,22 +89,26 @@ def test_queries_see_what_they_may(both, device):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("norms", [0, 1, 2])
-def test_some_outputs_are_wanted(both, norms, device):
-    """Those of the masks of a draft, of vectors in any order."""
+@pytest.mark.parametrize("held, norms", [([0, 0, 0], 0), ([4, 2, 0], 1), ([4, 0, 3], 2)], ids=str)
+def test_some_outputs_are_wanted(both, held, norms, device):
+    """Those of the masks of a draft, which see all of their row; of vectors in any order."""
     ours, state = both[0]
     if norms == 0:
         ours._fused._layers, ours._fused._final = ours._fused._layers[:0], None
     if norms == 2:
         ours._fused._final = ours._layers[0].own_norm
+    state.keep(torch.tensor(held, device=device), max(held))
     tensors, visible = state.with_room(5)
-    held = torch.zeros(3, dtype=torch.long, device=device)
+    tensors.store.normal_()
+    held = torch.tensor(held, device=device)
+    limits = held.unsqueeze(1) + torch.tensor([1, 2, 5, 5, 5], device=device)
     vectors = torch.randn(3, 5, 24, device=device)
     wanted = torch.tensor([[1, 3], [4, 0], [2, 2]], device=device).unsqueeze(2)
-    every = run_new(ours, tensors, vectors, held, visible)
+    begin = tensors.store.clone()
+    every = run_new(ours, tensors, vectors, held, visible, limits)
     entries = tensors.store.clone()
-    tensors.store.zero_()
-    found = run_new(ours, tensors, vectors, held, visible, wanted=wanted)
+    tensors.store.copy_(begin)
+    found = run_new(ours, tensors, vectors, held, visible, limits, wanted=wanted)
     torch.testing.assert_close(found, chosen(every, wanted), **CLOSE)
     # What is not wanted has keys and values, too.
     torch.testing.assert_close(tensors.store, entries, **CLOSE)

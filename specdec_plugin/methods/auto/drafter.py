@@ -44,10 +44,6 @@ class OneOfDrafters(Drafter):
         """See :meth:`.Drafter.start`. A drafter starts when its turn comes."""
         self._batch, self._order, self._active = batch, None, None
 
-    def too_late(self, batch: Batch, rows: Rows) -> bool:
-        """See :meth:`.Drafter.too_late`: whether it is for all of them."""
-        return all(each.too_late(batch, rows) for each in self.drafters)
-
     def propose(self, rows: Rows) -> Draft:
         """What the chosen drafter proposes."""
         return self._chosen().propose(rows)

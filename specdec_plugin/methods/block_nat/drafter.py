@@ -17,7 +17,6 @@ from ...engine import Backend, CachedDecoder, native
 from ...engine.encoder import build_encoder
 from ...engine.graphs.tensors import chosen
 from ...engine.threads import kernel_threads, one_thread
-from ...fairseq_compat.late_input import on_host
 from ...models.block_nat import BlockNATModel
 from ...vocab.clustered_projection import projection_by
 from ...vocab.clusters import Clusters
@@ -137,17 +136,13 @@ class NATDrafter(Drafter):
         It is where rows have more tokens than are likely to come. As many are expected as the
         longest source of the batch has.
         """
-        if rows.shortest == 0:
-            return False
-        return 2 * rows.shortest > int(on_host(batch.net_input)["src_lengths"].max())
+        return 2 * rows.shortest > batch.source
 
     def propose(self, rows: Rows) -> Draft:
         """The k most probable tokens, each for itself, within the limits."""
         if self._at_end(rows):
             return rows.empty_draft()
         if self._state is None:
-            if self.too_late(self._batch, rows):
-                return rows.empty_draft()
             self._read(self._batch)
         state = self._state
         # Rows were fed different counts, and some of them may have left since.
@@ -204,8 +199,6 @@ class NATDrafter(Drafter):
     ) -> Optional[Repeated]:
         """Draft and verify on a GPU; see :meth:`.Drafter.iterate_captured`."""
         if self._state is None:
-            if self.too_late(self._batch, rows):
-                return None
             self._read(self._batch)
         before = [self._fed.get(index, 0) for index in rows.order]
         new = max(length + 1 - fed for length, fed in zip(rows.host_lengths, before))

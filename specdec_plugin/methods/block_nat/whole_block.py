@@ -8,12 +8,10 @@ from torch import Tensor
 
 from ...engine.triton_kernels import power
 
-#: Positions of a block, at most.
-POSITIONS = 32
-#: Warps of a program, its most lines, and how many numbers of the matrix its registers hold.
+#: The least sides of a product of tensor cores, and positions of a block, at most.
+_LEAST = POSITIONS = 16
+#: Warps of a program, its most lines, and how many numbers of each matrix it holds.
 _WARPS, _LINES, _HELD = 8, 64, 1 << 15
-#: The least sides of a product of tensor cores.
-_LEAST = 16
 #: How often a program looks for what others send, in all: some milliseconds. They send it within
 #: microseconds where all run at once, and where they do not, a wrong draft ends the wait.
 _PATIENCE = 1 << 14
@@ -26,8 +24,14 @@ def whole_block_fits(of_states: Tensor, bias: Tensor, by_token: Tensor, matrix: 
         of_states, bias, by_token, matrix: see :class:`WholeBlock`.
     """
     lines = _lines(matrix)
+    held = lines * _width(of_states.size(1)) <= _HELD  # in shared memory, where products take it
     halves = of_states.dtype.itemsize == matrix.dtype.itemsize == 2
-    return halves and lines >= _LEAST and -(-matrix.size(0) // lines) <= _processors(matrix.device)
+    return (
+        halves
+        and held
+        and lines >= _LEAST
+        and -(-matrix.size(0) // lines) <= _processors(matrix.device)
+    )
 
 
 class WholeBlock:
@@ -99,8 +103,8 @@ class WholeBlock:
                 self._units,
                 dim,
                 _width(dim),
-                max(_width(self._units), power(self._parts)),
-                _width(length),
+                max(_width(self._units), power(self._parts), 32 * _WARPS),
+                POSITIONS,
                 self._lines,
                 self._parts,
                 _PATIENCE,

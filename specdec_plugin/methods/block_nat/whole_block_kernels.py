@@ -75,7 +75,8 @@ def choose_block(
         length: positions of the block.
         vocabulary, units, dim: sizes.
         inputs, vectors: powers of 2 that are not less than ``dim`` and ``length``, and at least 16.
-        columns: the same for ``units``, and for ``parts``.
+        columns: a power of 2 that is not less than ``units``, ``parts``, and a program's threads:
+            else two threads would look for the same number, and only one of them is asked.
         block: lines of the matrix of a program, a power of 2, at least 16.
         parts: programs with tokens.
         patience: how often a program looks for what others send, in all.
@@ -123,6 +124,12 @@ def choose_block(
         tl.store(sent + (position - 1) * units, float("nan"), mask=is_unit & (position > 0))
         tl.store(tokens + position - 1, chosen, mask=(part == 0) & (position > 0))
         position += 1
+    if polls >= patience:  # Others may have left before this program sent its last ones.
+        for back in tl.static_range(2):
+            left = tl.maximum(length - 1 - back, 0)
+            tl.store(keys + left * parts + part, _NONE, mask=part < parts)
+            sent = entering + left * units + line - vocabulary
+            tl.store(sent, float("nan"), mask=is_unit)
     if part == 0:
         best, inner, polls = _sent(
             keys, entering, length, length, polls, units, columns, parts, patience

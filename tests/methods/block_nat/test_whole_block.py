@@ -1,7 +1,8 @@
 """The kernel of Triton that chooses a whole block, against PyTorch's operators.
 
 Without a GPU it is interpreted, if TRITON_INTERPRET=1 was set before PyTorch was imported. Then one
-program does all, because programs run one after another.
+program does all, because programs run one after another. On a GPU there are also several, some of
+them with tokens only, with units only, and with both.
 """
 
 import os
@@ -16,9 +17,12 @@ from specdec_plugin.methods.block_nat.whole_block import POSITIONS, WholeBlock
 from tests.support import chains
 from tests.support.kernels import device_of_kernels
 
+#: Vocabularies and units.
+SIZES = [(44, 20), (41, 16), (50, 14)]
 #: Triton's interpreter multiplies the bits of bfloat16 as if they were integers.
 TYPES = [torch.float16]
 if os.environ.get("TRITON_INTERPRET") != "1":
+    SIZES += [(1000, 512), (1000, 40), (128, 70), (61, 300)]
     TYPES.append(torch.bfloat16)
 
 pytestmark = pytest.mark.usefixtures("seeded", "supported")
@@ -61,8 +65,8 @@ def assert_nothing_is_left(chain):
 
 
 @pytest.mark.parametrize("dtype", TYPES, ids=str)
-@pytest.mark.parametrize("length", [1, 2, 3, 9])
-@pytest.mark.parametrize("vocabulary, units", [(44, 20), (41, 16), (50, 14)])
+@pytest.mark.parametrize("length", [1, 2, 3, 9, POSITIONS])
+@pytest.mark.parametrize("vocabulary, units", SIZES)
 @torch.no_grad()
 def test_tokens_are_those_of_pytorch(vocabulary, units, length, dtype, device, calls, monkeypatch):
     head, decoder = chains.random_head(monkeypatch, vocabulary, units, 16, True, device)
@@ -76,6 +80,8 @@ def test_tokens_are_those_of_pytorch(vocabulary, units, length, dtype, device, c
     expected, tolerance = plain.best(states, last), 0.03 if dtype == torch.float16 else 0.2
     chains.assert_follows(head, decoder, states, last, torch.cat(found), expected, tolerance)
     assert_nothing_is_left(chain)
+    again = [chain.best(*each) for each in zip(states.split(1), last.split(1), strict=True)]
+    assert torch.equal(torch.cat(again), torch.cat(found))
 
 
 @torch.no_grad()
@@ -119,14 +125,13 @@ def test_a_program_that_waited_too_long_continues(device, calls, monkeypatch):
             patch.setattr(whole_block, "_PATIENCE", patience)
             found = chain.best(states, last)
         assert found.min() >= 0 and found.max() < 44 and not torch.equal(found, expected)
-        chain.best(states, last)  # may still see what came too late
-        assert torch.equal(chain.best(states, last), expected)
         assert_nothing_is_left(chain)
+        assert torch.equal(chain.best(states, last), expected)
 
 
 @torch.no_grad()
 def test_what_it_is_not_for(device, calls, monkeypatch):
-    """More rows, longer blocks, weights of 4 bytes, and more programs than run at once."""
+    """More rows, longer blocks, weights of 4 bytes or wide ones, and too many programs."""
     head, decoder = chains.random_head(monkeypatch, 44, 20, device=device)
     chain = chain_of(head, decoder)
     calls.clear()
@@ -135,6 +140,8 @@ def test_what_it_is_not_for(device, calls, monkeypatch):
         chain.best(torch.randn(rows, length, 16, device=device).half(), last[:rows])
     assert calls == [POSITIONS]
     assert chain_of(head, decoder, torch.float32).on_cuda._whole is None
+    wide, decoder = chains.random_head(monkeypatch, 44, 20, 528, device=device)
+    assert chain_of(wide, decoder).on_cuda._whole is None
     monkeypatch.setattr(whole_block, "_processors", lambda device: 1)
     head, decoder = chains.random_head(monkeypatch, 60, 20, device=device)
     assert chain_of(head, decoder).on_cuda._whole is None
