@@ -54,7 +54,7 @@ class Line(NamedTuple):
 
 LINES = (
     *(
-        Line("greedy", "2026-11-26-translation-batch-1", "fairseq beam 1", ours, typed)
+        Line("greedy", "2026-11-27-translation-batch-1", "fairseq beam 1", ours, typed)
         for ours, typed in (("greedy", "greedy"), ("auto", "auto"))
     ),
     Line("greedy", "2026-11-23-queue-batch-512", "fairseq beam 1", "greedy", "greedy"),
