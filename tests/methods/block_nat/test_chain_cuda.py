@@ -13,23 +13,10 @@ from specdec_plugin.methods.block_nat import chain_cuda
 from specdec_plugin.methods.block_nat.chain import Chain
 from specdec_plugin.vocab.clustered_projection import projection_by
 from tests.support import chains, made
-from tests.support.kernels import device_of_kernels
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
 LENGTH = 4
-
-
-@pytest.fixture(scope="module")
-def device():
-    """Where the kernels run."""
-    return device_of_kernels()
-
-
-@pytest.fixture
-def supported(monkeypatch):
-    """As if every device were one of CUDA."""
-    monkeypatch.setattr(chain_cuda, "supports", lambda weight: True)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16], ids=str)

@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from specdec_plugin.engine import CachedDecoder, GraphBackend, TorchBackend
-from specdec_plugin.methods.block_nat import chain_cuda, whole_block
+from specdec_plugin.methods.block_nat import whole_block
 from specdec_plugin.methods.block_nat.chain import Chain
 from specdec_plugin.methods.block_nat.whole_block import POSITIONS, WholeBlock
 from tests.support import chains
-from tests.support.kernels import device_of_kernels
 
 #: Vocabularies and units.
 SIZES = [(44, 20), (41, 16), (50, 14)]
@@ -26,18 +25,6 @@ if os.environ.get("TRITON_INTERPRET") != "1":
     TYPES.append(torch.bfloat16)
 
 pytestmark = pytest.mark.usefixtures("seeded", "supported")
-
-
-@pytest.fixture(scope="module")
-def device():
-    """Where the kernel runs."""
-    return device_of_kernels()
-
-
-@pytest.fixture
-def supported(monkeypatch):
-    """As if every device were one of CUDA."""
-    monkeypatch.setattr(chain_cuda, "supports", lambda weight: True)
 
 
 @pytest.fixture
