@@ -107,7 +107,8 @@ class CudaChain:
         self._chunk = min(_CHUNK, max(16, power(self._units)))
         self._block = max(1, min(_LINES, _NUMBERS // power(self._units)))
         tables = self._of_states, self._bias, self._by_token, self._matrix
-        self._whole = WholeBlock(*tables, self._options) if whole_block_fits(*tables) else None
+        fits = whole_block_fits(self._of_states, self._matrix)
+        self._whole = WholeBlock(*tables, self._options) if fits else None
 
     def best(self, states: Tensor, last: Tensor) -> Tensor:
         """See :meth:`.Chain.best`.

@@ -17,21 +17,17 @@ _WARPS, _LINES, _HELD = 8, 64, 1 << 15
 _PATIENCE = 1 << 14
 
 
-def whole_block_fits(of_states: Tensor, bias: Tensor, by_token: Tensor, matrix: Tensor) -> bool:
+def whole_block_fits(of_states: Tensor, matrix: Tensor) -> bool:
     """Whether all programs run at once, each with its part of the matrix in registers.
 
     Args:
-        of_states, bias, by_token, matrix: see :class:`WholeBlock`.
+        of_states, matrix: see :class:`WholeBlock`.
     """
     lines = _lines(matrix)
+    if lines < _LEAST or of_states.dtype.itemsize != 2:
+        return False
     held = lines * _width(of_states.size(1)) <= _HELD  # in shared memory, where products take it
-    halves = of_states.dtype.itemsize == matrix.dtype.itemsize == 2
-    return (
-        halves
-        and held
-        and lines >= _LEAST
-        and -(-matrix.size(0) // lines) <= _processors(matrix.device)
-    )
+    return held and -(-matrix.size(0) // lines) <= _processors(matrix.device)
 
 
 class WholeBlock:

@@ -59,8 +59,8 @@ def choose_block(
     All programs have to run at once: each has its lines of the matrix in registers, and waits at
     each position for what the others found at the one before. What is sent is its own sign that it
     has come: where nothing has come, a key is ``_NONE``, and what enters is not a number. So it is
-    before the first run, and each run leaves it so. A program that has waited too long goes on with
-    what there is. Then the draft is wrong, which verification finds.
+    before the first run, and each run leaves it so. A program that has waited too long continues
+    with what has come. Then the draft is wrong, which verification finds.
 
     Args:
         last: (1,) long, the token before the block.

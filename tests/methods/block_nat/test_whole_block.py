@@ -45,6 +45,16 @@ def chain_of(head, decoder, dtype=torch.float16):
     return Chain(head, CachedDecoder(decoder, dtype, backend=GraphBackend()))
 
 
+@pytest.fixture
+def block(device, monkeypatch):
+    """A chain, the states of a block, the token before it, and its tokens."""
+    head, decoder = chains.random_head(monkeypatch, 44, 20, device=device)
+    chain, last = chain_of(head, decoder), torch.tensor([5], device=device)
+    states = torch.randn(1, 5, 16, device=device).half()
+    with torch.no_grad():
+        return chain, states, last, chain.best(states, last)
+
+
 def assert_nothing_is_left(chain):
     """What was sent is gone, as the next block needs it."""
     whole = chain.on_cuda._whole
@@ -85,11 +95,8 @@ def test_the_first_of_equal_scores_counts(device, calls, monkeypatch):
 
 
 @torch.no_grad()
-def test_numbers_that_are_none_give_tokens_and_do_no_harm(device, calls, monkeypatch):
-    head, decoder = chains.random_head(monkeypatch, 44, 20, device=device)
-    chain, last = chain_of(head, decoder), torch.tensor([5], device=device)
-    states = torch.randn(1, 5, 16, device=device).half()
-    expected = chain.best(states, last)
+def test_numbers_that_are_none_give_tokens_and_do_no_harm(block):
+    chain, states, last, expected = block
     for wrong in (torch.nan, torch.inf, 6e4):
         spoilt = states.clone()
         spoilt[0, 2] = wrong
@@ -101,12 +108,9 @@ def test_numbers_that_are_none_give_tokens_and_do_no_harm(device, calls, monkeyp
 
 
 @torch.no_grad()
-def test_a_program_that_waited_too_long_continues(device, calls, monkeypatch):
+def test_a_program_that_waited_too_long_continues(block, monkeypatch):
     """Its draft is wrong, and the next one is right again."""
-    head, decoder = chains.random_head(monkeypatch, 44, 20, device=device)
-    chain, last = chain_of(head, decoder), torch.tensor([5], device=device)
-    states = torch.randn(1, 5, 16, device=device).half()
-    expected = chain.best(states, last)
+    chain, states, last, expected = block
     for patience in (0, 2):
         with monkeypatch.context() as patch:
             patch.setattr(whole_block, "_PATIENCE", patience)
