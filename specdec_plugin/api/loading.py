@@ -54,7 +54,7 @@ def load(
     return session.translator(decoding, **flags)
 
 
-@named_as_given()
+@named_as_given
 def load_session(
     path: str,
     data: Optional[str] = None,
@@ -108,7 +108,7 @@ def load_session(
     return Session(built, load_models(path, built, device), pieces, prefix_size)
 
 
-@named_as_given()
+@named_as_given
 def load_models(path: str, task: Any, device: Optional[str] = None) -> List[Any]:
     """Load models for decoding.
 
@@ -157,7 +157,7 @@ def check_device(device: Optional[str]) -> None:
         ) from error
 
 
-@named_as_given()
+@named_as_given
 def open_folder(folder: Folder, device: Optional[str] = None, prefix_size: int = 0) -> Session:
     """Load what a folder's ``specdec.json`` describes; see :func:`load_session`."""
     check_device(device)

@@ -4,7 +4,7 @@ import contextlib
 import functools
 import re
 from dataclasses import fields
-from typing import FrozenSet, Iterator, Match
+from typing import Any, FrozenSet, Match, Optional
 
 from fairseq.dataclass.configs import GenerationConfig
 
@@ -16,16 +16,20 @@ from ..methods.registry import all_flags
 _FLAG = re.compile(r"--[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
-@contextlib.contextmanager
-def named_as_given() -> Iterator[None]:
-    """Let a :class:`PluginError` name Python's options, but where a command line runs."""
-    try:
-        yield
-    except PluginError as error:
-        if not FLAGS_ARE_TYPED.get():
+class NamedAsGiven(contextlib.ContextDecorator):
+    """Lets a :class:`PluginError` name Python's options, but where a command line runs."""
+
+    def __enter__(self) -> None:
+        """There is nothing to prepare."""
+
+    def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:
+        if isinstance(error, PluginError) and not FLAGS_ARE_TYPED.get():
             error.code = _FLAG.sub(_in_python, str(error))
             error.args = (error.code,)
-        raise
+
+
+#: Decorates what users call from Python.
+named_as_given = NamedAsGiven()
 
 
 def _in_python(flag: "Match[str]") -> str:

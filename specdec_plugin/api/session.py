@@ -93,13 +93,16 @@ class Session:
         self.prefix_size = prefix_size
         self.folder = folder
         self.lock = threading.RLock()
+        self._first = _first_parameter(models[0])
 
     @property
     def device(self) -> torch.device:
         """The device of the models."""
-        return next(self.models[0].parameters()).device
+        table, name = self._first
+        device: torch.device = table[name].device
+        return device
 
-    @named_as_given()
+    @named_as_given
     def translator(self, decoding: Optional[str] = DEFAULT, **flags: Any) -> "Translator":
         """Build a translator that shares the session's models.
 
@@ -268,7 +271,7 @@ class Session:
         tokens, score = found["tokens"].to("cpu", copy=True), float(found["score"])
         return Hypothesis(tokens, score, scores, found.get("steps"), pieces, text)
 
-    @named_as_given()
+    @named_as_given
     def decode(
         self, generator: Any, batch: Any, prefix: Optional[Tensor] = None
     ) -> List[List[Dict[str, Any]]]:
@@ -508,6 +511,15 @@ class Translator:
             for each in hypotheses[:nbest]
         ]
         return made[0] if nbest == 1 else made[0]._replace(nbest=tuple(made))
+
+
+def _first_parameter(model: Any) -> Tuple[Dict[str, Any], str]:
+    """A table of parameters, and a name in it.
+
+    The device is asked for each batch, and a walk through the model takes longer than a kernel.
+    """
+    tables = (part._parameters for part in model.modules())
+    return next((each, name) for each in tables for name in each if each[name] is not None)
 
 
 def _moved(batch: Dict[str, Any], device: torch.device, ours: bool) -> Dict[str, Any]:

@@ -6,7 +6,7 @@ host takes it out.
 """
 
 import time
-from typing import Callable, Hashable, List, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Hashable, List, NamedTuple, Optional, Protocol, Tuple
 
 from torch import Tensor
 
@@ -20,11 +20,9 @@ from .acceptance import Emission, Rule, judge, judge_best
 from .constraints import Constraints
 from .judge_cuda import judge_on
 from .native_verification import Repeated
-from .state import Draft, Outcome, Rows
-from .static_rows import ADDED, AHEAD, DRAFTED, ENDED, KEPT, LENGTH, StaticRows, Table
+from .state import Draft, HostTokens, Outcome, Rows
+from .static_rows import ADDED, AHEAD, DRAFTED, ENDED, KEPT, LENGTH, TOKENS, StaticRows, Table
 from .verifier import Verifier
-
-_COUNTED = DRAFTED, KEPT, ADDED
 
 
 class CapturedDraft(Protocol):
@@ -201,8 +199,11 @@ class _Run:
         )
         self._outcomes = self._static.outcomes(self._width)
         self._shortest, self._longest = rows.shortest, rows.longest
-        self._counts: List[Table] = []  # of each iteration
-        self._left, self._idle = rows.size, [0] * rows.size
+        self._done, self._left, self._idle = 0, rows.size, [0] * rows.size
+        # Drafted, kept and added: see `Repeated`.
+        self._counts: Tuple[List[int], List[int], List[int]] = [], [], []
+        self._new = [HostTokens([], []) for _ in range(rows.size)]
+        self._last: List[List[int]] = [[]] * rows.size  # of each row its last outcome
         self._ready: Optional[_Ready] = None
 
     def _with_room(self, longest: int) -> Tuple[StaticTensors, int]:
@@ -239,9 +240,9 @@ class _Run:
                 if len(host) <= AHEAD:
                     self._queue()
                     queued += 1
-                    if queued == 1:
-                        look_now()  # The device has something to do.
                     continue
+            if self._done == 0:
+                look_now()  # The device has something to do.
             self._look()
         while len(host) > 0 and self._left > 0:
             self._look()
@@ -291,34 +292,26 @@ class _Run:
     def _look(self) -> None:
         """Read how the oldest unread iteration turned out: an iteration's one wait."""
         table: Table = self._outcomes.host.pop()[: self._rows.size].tolist()
-        self._counts.append(table)
+        self._done += 1
         self._longest = max(row[LENGTH] for row in table)
-        self._left -= sum(row[ENDED] for row in table)
+        drafted, kept, added = self._counts
         for number, row in enumerate(table):
-            self._idle[number] += row[ADDED] == 0
+            if row[ADDED] == 0:  # It had ended before.
+                self._idle[number] += 1
+                continue
+            self._last[number] = row
+            self._left -= row[ENDED]
+            self._outcomes.add(row, self._new[number])
+            drafted.append(row[DRAFTED])
+            kept.append(row[KEPT])
+            added.append(row[ADDED])
 
     def _finish(self) -> Repeated:
         """Let the rows have what was done."""
-        rows = self._rows
-        # Of each row its last iteration before it ended.
-        last = [next(row for row in reversed(each) if row[ADDED]) for each in zip(*self._counts)]
-        ended = [sum(each) for each in zip(*map(_ended, self._counts))]
-        new = [self._outcomes.added(row, self._counts) for row in range(rows.size)]
+        rows, new = self._rows, self._new
+        lengths, drafted, kept, added, ended = ([*each] for each in [*zip(*self._last)][:TOKENS])
         if not all(ended) or not rows.on_host:
             self._static.write(rows, self._longest)
-        lengths, added = [row[LENGTH] for row in last], [each.tokens for each in new]
-        rows.sync_lengths(lengths, added, len(self._counts), new)
-        drafted, kept, counts = ([row[column] for row in last] for column in _COUNTED)
-        outcome = Outcome(drafted, kept, counts, ended, idle=self._idle)
-        return Repeated([_living(table) for table in self._counts], outcome)
-
-
-def _ended(table: Sequence[Sequence[int]]) -> List[int]:
-    """By row, 1 where it ended in an iteration."""
-    return [row[ENDED] for row in table]
-
-
-def _living(table: Sequence[Sequence[int]]) -> List[List[int]]:
-    """Tokens drafted, kept and added by each row that had not ended before."""
-    rows = [row for row in table if row[ADDED] > 0]
-    return [[row[column] for row in rows] for column in _COUNTED]
+        rows.sync_lengths(lengths, [each.tokens for each in new], self._done, new)
+        outcome = Outcome(drafted, kept, added, ended, idle=self._idle)
+        return Repeated(self._done, *self._counts, outcome)

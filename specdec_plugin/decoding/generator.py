@@ -12,7 +12,7 @@ from ..engine.encoder import build_encoder
 from ..engine.free_memory import HEAP, LARGE
 from ..engine.graphs.encoder import CapturedEncoder
 from ..engine.ragged_encoding import RaggedEncoding
-from ..engine.weights import is_finite, putting_off
+from ..engine.weights import PutOff, is_finite
 from ..errors import PluginError
 from ..fairseq_compat.beams_of_models import reordered
 from ..fairseq_compat.late_input import on_host
@@ -126,7 +126,7 @@ class ParallelGenerator:
         """See :meth:`_decode`; with looks at weights while the device works, where it is a GPU."""
         if not self._looks_late:
             return self._decode(*given)
-        with putting_off() as looks:
+        with PutOff() as looks:
             try:
                 found = self._decode(*given)
             except Exception:  # stale weights may have another type, or be on another device

@@ -62,10 +62,10 @@ void iterate(const VerificationRun& verifier, Iterations& iterations, const Draf
     iterations.certified += call.certified;
     iterations.certain += call.certain;
     iterations.rescored += call.rescored;
-    int64_t* counts = iterations.counts + size_t(3) * rows * iterations.done++;
-    counts = std::copy_n(call.drafted, rows, counts);
-    counts = std::copy_n(call.kept, rows, counts);
-    std::copy_n(call.added, rows, counts);
+    const size_t done = size_t(rows) * iterations.done++, all = size_t(rows) * iterations.most;
+    std::copy_n(call.drafted, rows, iterations.counts + done);
+    std::copy_n(call.kept, rows, iterations.counts + all + done);
+    std::copy_n(call.added, rows, iterations.counts + 2 * all + done);
   } while (!verifier.any_ended() && iterations.done < iterations.most &&
            Seconds(Clock::now() - first).count() < iterations.seconds && verifier.has_room());
 }

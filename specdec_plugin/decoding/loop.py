@@ -81,26 +81,26 @@ class DecodingLoop:
         watched = self.keep_history or self.watcher is not None
         queues = not watched and self.step.exact and self.step.queues()
         self.measured.see(batch.source)
-        begin, found = 0, []
-        while begin < batch.size:
-            slice_ = self._next(batch.size, batch.size - begin) if queues else batch.size
-            end = min(batch.size, begin + (slice_ or batch.size))
+        size, begin, found = batch.size, 0, []
+        while begin < size:
+            slice_ = self._next(size, size - begin) if queues else size
+            end = min(size, begin + (slice_ or size))
             part = batch.left(range(begin, end))
             since, before = time.perf_counter(), self.statistics.tokens
-            rests = slice_ > 0 and queues and self.gate.rests(part.size)
+            rests = slice_ > 0 and queues and self.gate.rests(end - begin)
             queued = rests or not slice_
-            if queues and batch.size >= LARGE:
+            if queues and size >= LARGE:
                 self.step.free_memory(queued)
             found += self._queued(part) if queued else self._drafted(part)
             seconds, tokens = time.perf_counter() - since, self.statistics.tokens - before
             if rests:
-                self.gate.undrafted(part.size, tokens, seconds)
+                self.gate.undrafted(end - begin, tokens, seconds)
             if queues and self.schedule is not None and self.schedule.measures:
-                self.schedule.record(slice_, batch.size, part.size, tokens, seconds)
+                self.schedule.record(slice_, size, end - begin, tokens, seconds)
             begin = end
-        if queues and batch.size >= LARGE:
+        if queues and size >= LARGE:
             self.step.forget_queue()
-        self.statistics.sentences += batch.size
+        self.statistics.sentences += size
         self.statistics.batches += 1
         return [[hypothesis] for hypothesis in found]
 
@@ -135,8 +135,8 @@ class DecodingLoop:
     def _drafted(self, batch: Batch) -> List[Dict[str, Any]]:
         """A hypothesis for each sentence, with drafts where the gate lets them."""
         rows = Rows(batch)
-        self._history: List[List[Tensor]] = [[] for _ in range(batch.size)]
-        finished: List[Optional[Dict[str, Any]]] = [None] * batch.size
+        self._history: List[List[Tensor]] = [[] for _ in rows.order]
+        finished: List[Optional[Dict[str, Any]]] = [None] * rows.size
         self._stop()
         iterations, self._asked = self.statistics.iterations, 0
         self.step.start(batch)
@@ -221,11 +221,10 @@ class DecodingLoop:
             found = drafter.iterate(rows, verification, most)
         if found is None:
             return None
-        for drafted, kept, added in found.counts:
-            self.statistics.count(drafted, kept, added)
-        self.gate.skip(len(found.counts) - 1)
+        self.statistics.count(found.drafted, found.kept, found.added)
+        self.gate.skip(found.iterations - 1)
         if drafter is not None:
-            self._asked += sum(len(added) for _, _, added in found.counts[1:])
+            self._asked += len(found.added) - rows.size  # The first iteration's are counted.
         return found.outcome
 
     def _stop(self) -> None:

@@ -95,7 +95,7 @@ class Iterations(ctypes.Structure):
     most = field("int", "how many, at least one")
     seconds = field("double", "after which none begins, so that Python sees signals such as Ctrl-C")
     done = field("int", "result")
-    counts = field("int64_t*", "(most, 3, rows) result: tokens drafted, kept and added")
+    counts = field("int64_t*", "(3, most, rows) result: tokens drafted, kept and added")
     draft_seconds = field("double", "result: time that drafting took")
     scoring_seconds = field("double", "result: see VerifyCall; so are the next ones")
     certified = field("int64_t", "result")
@@ -107,11 +107,17 @@ class Repeated(NamedTuple):
     """What became of several iterations.
 
     Attributes:
-        counts: of each iteration, the tokens that each row drafted, kept and added.
+        iterations: how many.
+        drafted: tokens that were drafted, of each iteration and each row that it found unfinished.
+        kept: how many of them stand, likewise.
+        added: tokens that were appended, likewise.
         outcome: of the last iteration.
     """
 
-    counts: List[List[List[int]]]
+    iterations: int
+    drafted: List[int]
+    kept: List[int]
+    added: List[int]
     outcome: Outcome
 
 
@@ -279,17 +285,18 @@ class NativeVerification:
             return None
         begin = time.perf_counter()
         arguments = self._prepare(rows, draft)
-        counts = (c_int64 * (3 * rows.size * most))()
+        all_ = rows.size * most
+        counts = (c_int64 * (3 * all_))()
         done = Iterations(most=most, seconds=PAUSE, counts=ctypes.addressof(counts))
         run(*arguments, ctypes.byref(done))
-        outcome = self._outcome(rows, done.done)
-        parts = [counts[i : i + rows.size] for i in range(0, 3 * rows.size * done.done, rows.size)]
+        outcome, filled = self._outcome(rows, done.done), rows.size * done.done
+        drafted, kept, added = (counts[begin : begin + filled] for begin in (0, all_, 2 * all_))
         verifier, drafting = self._verifier, done.draft_seconds
         verifier.statistics.seconds["drafter"] += drafting
         verifier.spent(time.perf_counter() - begin - drafting, done.scoring_seconds)
         if verifier.certified:
             verifier.statistics.certify(done.certified, done.certain, done.rescored)
-        return Repeated([parts[i : i + 3] for i in range(0, len(parts), 3)], outcome)
+        return Repeated(done.done, drafted, kept, added, outcome)
 
     def repeat_undrafted(self, rows: Rows, most: int) -> Optional[Repeated]:
         """:meth:`repeat` without drafts."""

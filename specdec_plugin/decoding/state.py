@@ -119,8 +119,12 @@ class HostTokens(NamedTuple):
 
     def hypothesis(self) -> Dict[str, Tensor]:
         """See :meth:`Rows.hypothesis`; on the CPU."""
-        scores = np.array(self.scores, np.int32).view(np.float32)
-        return {"tokens": torch.tensor(self.tokens), "positional_scores": torch.from_numpy(scores)}
+        # NumPy reads lists several times as fast as PyTorch does.
+        tokens, bits = np.array(self.tokens, np.int64), np.array(self.scores, np.int32)
+        return {
+            "tokens": torch.from_numpy(tokens),
+            "positional_scores": torch.from_numpy(bits.view(np.float32)),
+        }
 
 
 class Rows:

@@ -1,12 +1,12 @@
 """Tokens of rows in tensors that stay where they are, which a device adds to by itself."""
 
-from typing import Dict, List, NamedTuple, Sequence
+from typing import Dict, List, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ..engine.graphs.tables import Tables
-from ..engine.graphs.tensors import StaticTensors
+from ..engine.graphs.tensors import StaticTensors, counts_of
 from .acceptance import Emission
 from .state import Draft, HostTokens, Rows
 
@@ -32,16 +32,11 @@ class Outcomes(NamedTuple):
     host: Tables
     width: int
 
-    def added(self, row: int, tables: Sequence[Table]) -> HostTokens:
-        """What these iterations added to a row."""
-        tokens: List[int] = []
-        scores: List[int] = []
-        for table in tables:
-            line = table[row]
-            end = TOKENS + line[ADDED]
-            tokens += line[TOKENS:end]
-            scores += line[TOKENS + self.width : end + self.width]
-        return HostTokens(tokens, scores)
+    def add(self, outcome: List[int], known: HostTokens) -> None:
+        """Add what an iteration gave a row to what the host knows of the row."""
+        end = TOKENS + outcome[ADDED]
+        known.tokens.extend(outcome[TOKENS:end])
+        known.scores.extend(outcome[TOKENS + self.width : end + self.width])
 
 
 class StaticRows:
@@ -64,10 +59,11 @@ class StaticRows:
 
     def __init__(self, tensors: StaticTensors, rows: int) -> None:
         lengths, width = tensors.lengths, tensors.sizes.capacity + 1
-        self._graphs = tensors.graphs
+        self._tensors = tensors
         self.inputs = lengths.new_zeros(rows, width)
         self.scores = torch.zeros(rows, width, device=lengths.device)
-        self._counts = _columns(lengths, rows)
+        whole = rows == lengths.size(0)
+        self._counts = tensors.counts if whole else counts_of(lengths, rows)
         self.lengths, self.alive, self.held, self.runs = self._counts[:, :rows]
         self.fresh, self._bos = False, -1
         self._outcomes: Dict[int, Outcomes] = {}
@@ -89,10 +85,13 @@ class StaticRows:
         """Continue with rows. A drafter's cache is taken to have no tokens."""
         for each in self._outcomes.values():
             each.host.clear()  # of a run that was interrupted; and the device's runs begin at 0
-        self._graphs.follow()
-        count, chosen = rows.size, rows.longest
+        tensors, count, chosen = self._tensors, rows.size, rows.longest
+        tensors.graphs.follow()
         self.fresh = chosen == 0
-        self._counts.copy_(self._begin(count))  # one operator for all of them
+        begun = tensors.begun and self._counts is tensors.counts
+        if not begun or count < self.lengths.size(0):
+            self._counts.copy_(self._begin(count))  # one operator for all of them
+        tensors.begun = False
         if self._bos != rows.bos:  # else it stands in all rows since an earlier batch
             self.inputs[:, 0] = self._bos = rows.bos
         if self.fresh:
@@ -160,11 +159,3 @@ class StaticRows:
             (TOKENS + emission.tokens.size(1), bits),
         ):
             table[:, begin : begin + part.size(1)].copy_(part)
-
-
-def _columns(like: Tensor, rows: int) -> Tensor:
-    """(4, rows or one more) zeros, each line of which begins at 16 bytes.
-
-    What Triton compiles depends on where a tensor begins.
-    """
-    return like.new_zeros(4, rows + rows % 2)

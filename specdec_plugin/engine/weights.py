@@ -158,14 +158,24 @@ class StaleWeightsError(Exception):
 
 
 class PutOff:
-    """Looks at weights that are put off, because a GPU waits for the host meanwhile.
+    """A block in which all looks are put off that :meth:`Packed.refresh` would take in this thread.
 
-    What is computed before them may be of weights that are no more, and has to be computed again.
+    A GPU would wait for the host meanwhile. What is computed before the looks may be of weights
+    that are no more. So whoever uses it has to ask :meth:`moved` at the end, also if there was an
+    error, and in that case to compute everything again.
     """
 
     def __init__(self) -> None:
         self._waiting: List[Tuple[Weights, int]] = []
         self._moved = False
+        self._before: Optional[PutOff] = None
+
+    def __enter__(self) -> "PutOff":
+        self._before, _PUT_OFF.looks = _put_off(), self
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        _PUT_OFF.looks = self._before
 
     def add(self, weights: Weights) -> None:
         """Put a look off. Somebody else, such as another thread, may look earlier."""
@@ -182,21 +192,6 @@ class PutOff:
 
 #: Of each thread, the looks that it puts off, or None.
 _PUT_OFF = threading.local()
-
-
-@contextlib.contextmanager
-def putting_off() -> Iterator[PutOff]:
-    """Put off all looks that :meth:`Packed.refresh` would take, in this thread.
-
-    Who uses it has to ask :meth:`PutOff.moved` at the end, also if there was an error, and in that
-    case to compute everything again.
-    """
-    before, found = _put_off(), PutOff()
-    try:
-        _PUT_OFF.looks = found
-        yield found
-    finally:
-        _PUT_OFF.looks = before
 
 
 def _put_off() -> Optional[PutOff]:
@@ -231,7 +226,7 @@ class Packed(ABC):
         self.version = -1
 
     def refresh(self) -> None:
-        """Pack the weights again if they changed; see also :func:`putting_off`."""
+        """Pack the weights again if they changed; see also :class:`PutOff`."""
         looks = _put_off()
         if looks is None or self._resized():
             self.weights.look()

@@ -40,8 +40,8 @@ def test_what_stands_is_what_pytorch_lets_stand(rows, drafted, device):
     judge = judge_on(device)
     assert judge is not None
     shape = Shape(1, 1, 4, torch.float32, device)
-    tensors = StaticTensors(Sizes.of(rows, 1, 4, 64), shape, Graphs.of(device))
-    mine, theirs = StaticRows(tensors, rows), StaticRows(tensors, rows)
+    sizes, graphs = Sizes.of(rows, 1, 4, 64), Graphs.of(device)
+    mine, theirs = (StaticRows(StaticTensors(sizes, shape, graphs), rows) for _ in range(2))
     for turn in range(30):
         best = torch.randint(EOS, 5, (rows, drafted + 1), device=device)
         scored = torch.randn(rows, drafted + 1, device=device)

@@ -7,8 +7,9 @@ import torch
 
 from specdec_plugin.decoding import captured_iterations
 from specdec_plugin.decoding.captured_iterations import CapturedIterations
+from specdec_plugin.decoding.static_rows import AHEAD
 from specdec_plugin.engine import GraphBackend, NativeBackend, native
-from specdec_plugin.engine.weights import PutOff, StaleWeightsError, Weights, look_now, putting_off
+from specdec_plugin.engine.weights import PutOff, StaleWeightsError, Weights, look_now
 from specdec_plugin.methods.beam.search import BeamSearch
 from tests.support import methods as ways
 from tests.support import tiny
@@ -61,7 +62,7 @@ def test_weights_of_another_type(swap):
 
 
 def test_the_device_works_before_the_host_looks(monkeypatch):
-    """Weights that did not change are looked at behind the first iteration, each of them once."""
+    """Weights are looked at once there is nothing to queue any more, each of them once."""
     model, sample = tiny.model(7), tiny.sample([4], 1)
     ours = generator("chain", model)
     for _ in range(3):  # until nothing is built any more
@@ -69,12 +70,14 @@ def test_the_device_works_before_the_host_looks(monkeypatch):
     events = []
     run = captured_iterations._Run
     monkeypatch.setattr(run, "_queue", noting(events, "queued", run._queue))
+    monkeypatch.setattr(run, "_look", noting(events, "waited", run._look))
     monkeypatch.setattr(Weights, "look", noting(events, "looked", Weights.look))
     assert_same(first(ours, model, sample), expected)
-    assert events[0] == "queued" and "looked" in events
     looks = events.count("looked")
     assert looks == 4  # encoder and decoder of the model, and of the drafter
-    assert events[1 : 1 + looks] == ["looked"] * looks
+    first_wait = events.index("waited")
+    queued = first_wait - looks
+    assert events[:first_wait] == ["queued"] * queued + ["looked"] * looks and queued == 1 + AHEAD
 
 
 def noting(events, name, work):
@@ -104,7 +107,7 @@ def test_what_moved_is_told_again():
     """Whoever asks at the end knows what an earlier question found."""
     module = torch.nn.Linear(2, 2)
     weights = Weights.of(module)
-    with putting_off() as looks:
+    with PutOff() as looks:
         looks.add(weights)
         look_now()
         with torch.no_grad():
@@ -144,7 +147,7 @@ def test_a_change_that_somebody_else_saw_first():
     """Such as another generator of the same model, in another thread."""
     module = torch.nn.Linear(2, 2)
     weights = Weights.of(module)
-    with putting_off() as looks:
+    with PutOff() as looks:
         looks.add(weights)
         with torch.no_grad():
             module.weight.add_(1)
@@ -153,8 +156,8 @@ def test_a_change_that_somebody_else_saw_first():
 
 
 def test_one_inside_another():
-    with putting_off() as outer:
-        with putting_off() as inner:
+    with PutOff() as outer:
+        with PutOff() as inner:
             assert inner is not outer
         outer.add(Weights.of(torch.nn.Linear(2, 2)))
         look_now()
@@ -172,7 +175,7 @@ def test_a_table_of_other_sizes_is_looked_at_first():
         more = torch.cat([weight, weight.new_ones(3, weight.size(1))])
         module.embed_tokens.weight = torch.nn.Parameter(more.detach())
     sample["net_input"]["src_tokens"][0, 0] = model.encoder.embed_tokens.weight.size(0) - 1
-    with putting_off(), mock.patch.object(PutOff, "add") as put_off:
+    with PutOff(), mock.patch.object(PutOff, "add") as put_off:
         encoded = ours._encoders[0](sample["net_input"])
         ours.loop.step.verifier.engines[0].refresh()
     assert not put_off.called

@@ -78,21 +78,22 @@ class Graphs:
 
     def replay(self, graph: Any) -> None:
         """Replay a graph on the current stream, behind other graphs: they share memory."""
+        current = current_stream(self.device)
         with self._order:
-            self._follow()
+            self._follow(current)
             graph.replay()
-            self._last = current_stream(self.device)
+            self._last = current
 
     def follow(self) -> None:
         """Let the current stream wait for all replays: what comes next changes what they read."""
-        with self._order:
-            self._follow()
-
-    def _follow(self) -> None:
         if self._last is not None:
-            current = current_stream(self.device)
-            if current != self._last:
-                current.wait_stream(self._last)
+            with self._order:
+                self._follow(current_stream(self.device))
+
+    def _follow(self, current: Any) -> None:
+        """Let this stream wait."""
+        if self._last is not None and current is not self._last:
+            current.wait_stream(self._last)
 
     def record(self, work: Callable[[], None]) -> Any:
         """The graph of ``work``, which :meth:`run` has run before. Nothing is computed.

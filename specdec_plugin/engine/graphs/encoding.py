@@ -34,6 +34,7 @@ class EncoderTensors:
         self._graphs, self._pad, device = graphs, pad, graphs.device
         self.tokens = torch.full((rows, source), pad, dtype=torch.long, device=device)
         self._on_host = torch.full((rows, source), pad, dtype=torch.long, device="cpu")
+        self._written_there = self._on_host.numpy()  # by NumPy, which is faster here
         self.padded = torch.ones(rows, source, dtype=torch.bool, device=device)
         self.encoded: Optional[Tensor] = None
         self._written = 0, 0  # rows and positions that may hold no padding
@@ -62,13 +63,17 @@ class EncoderTensors:
     def _take(self, given: Tensor) -> None:
         """Take (rows, src) tokens, from the device or from the host."""
         rows, length = given.shape
-        own = self.tokens if given.device == self.tokens.device else self._on_host
-        if rows < self._written[0] or length < self._written[1] or own is self._on_host:
-            own.fill_(self._pad)
+        if given.is_cpu:
+            self._written_there.fill(self._pad)
+            self._written_there[:rows, :length] = given.numpy()
+            # Nobody waits: the driver takes memory that is not pinned.
+            self.tokens.copy_(self._on_host, non_blocking=True)
+            self._written = self.tokens.size(0), self.tokens.size(1)
+            return
+        if rows < self._written[0] or length < self._written[1]:
+            self.tokens.fill_(self._pad)
         self._written = rows, length
-        leading(leading(own, rows), length, 1).copy_(given)
-        if own is not self.tokens:  # Nobody waits: the driver takes memory that is not pinned.
-            self.tokens.copy_(own, non_blocking=True)
+        leading(leading(self.tokens, rows), length, 1).copy_(given)
 
     def follow(self) -> None:
         """Let the current stream wait until what was encoded is there."""

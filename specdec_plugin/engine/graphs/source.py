@@ -85,9 +85,10 @@ class _Source:
             self._work(tensors, project)
         else:
             self._replayed(lambda: self._work(tensors, project))
+        tensors.begun = True
 
     def _work(self, tensors: StaticTensors, project: Projection) -> None:
-        tensors.store.zero_()  # a NaN in the batch before would spoil this one's
+        tensors.begin()
         fused, keys_values, mask = project.fused, tensors.source_kv, tensors.source_mask
         if fused is not None and mask.numel() <= fused.most:
             fused.run(self._encoded, self._padded, keys_values, mask)

@@ -14,7 +14,7 @@ from .encoding import StaticEncoding
 from .layers import StaticLayers
 from .source import Projection, begin, begin_in_place
 from .steps import StaticSteps
-from .tensors import GRAIN, Lease, Pool, Sizes, StaticTensors, leading, rounded
+from .tensors import GRAIN, Pool, Sizes, StaticTensors, leading, rounded
 
 
 class StaticState(DecoderState):
@@ -41,12 +41,12 @@ class StaticState(DecoderState):
         if isinstance(encoder_out, StaticEncoding) and encoder_out.fresh:
             sentences = encoder_out.shape[0]
             source = encoder_out.tensors.tokens.size(1)
-            self._lease = Lease(pool, Sizes.of(sentences, beams, source, capacity))
+            self._lease = pool.lend(Sizes.of(sentences, beams, source, capacity))
             begin_in_place(self._lease.tensors, project, encoder_out)
         else:
             encoded = encoder_out["encoder_out"][0].detach().transpose(0, 1)
             sentences, source, _ = encoded.shape
-            self._lease = Lease(pool, Sizes.of(sentences, beams, source, capacity))
+            self._lease = pool.lend(Sizes.of(sentences, beams, source, capacity))
             padding = next(iter(encoder_out["encoder_padding_mask"]), None)
             begin(self._lease.tensors, project, encoded, padding)
         tensors = self._lease.tensors

@@ -3,8 +3,8 @@
 A CUDA graph reads and writes the tensors that it was captured with.
 """
 
+import functools
 import itertools
-import weakref
 from collections import OrderedDict
 from typing import Any, Callable, Dict, Hashable, NamedTuple
 
@@ -21,6 +21,7 @@ CALLS = 256
 _KEPT = 1 << 31
 
 
+@functools.lru_cache(maxsize=4096)  # It is asked many times a sentence.
 def rounded(size: int, grain: int = 1) -> int:
     """A size for ``size`` or some more: below a half more, or less than ``grain``."""
     step = max(grain, (1 << max(0, size.bit_length() - 1)) // 2)
@@ -35,6 +36,14 @@ def leading(tensor: Tensor, count: int, dim: int = 0) -> Tensor:
 def chosen(vectors: Tensor, which: Tensor) -> Tensor:
     """(rows, some, dim) of (rows, any, dim), and their indices (rows, some, 1) long."""
     return vectors.gather(1, which.expand(-1, -1, vectors.size(2)))
+
+
+def counts_of(like: Tensor, rows: int) -> Tensor:
+    """(4, rows or one more) zeros, each line of which begins at 16 bytes.
+
+    What Triton compiles depends on where a tensor begins.
+    """
+    return like.new_zeros(4, rows + rows % 2)
 
 
 class Sizes(NamedTuple):
@@ -117,6 +126,9 @@ class StaticTensors:
         source_mask: (sentences, 1, 1, source), 0 or -inf.
         lengths: (sentences * beams,) long, what each row has in the cache.
         nothing: (sentences * beams,) long: 0, not to be changed.
+        counts: (4, sentences * beams or one more) long, for who decodes: a batch begins with 0, but
+            with 1 in the second line.
+        begun: whether they are what a batch begins with; who changes them has to note it.
         slots: (capacity,) long: 0, 1, …
         calls: what works on them.
         serial: a number that no others have, to name them where they shall not be kept.
@@ -140,6 +152,10 @@ class StaticTensors:
             self.lengths = torch.zeros(rows, dtype=torch.long, device=device)
             self.nothing = torch.zeros_like(self.lengths)
             self.slots = torch.arange(sizes.capacity, device=device)
+            self.counts = counts_of(self.lengths, rows)
+            self._first_counts = torch.zeros_like(self.counts)
+            self._first_counts[1, :rows] = 1
+        self.begun = False
         self.calls = Calls()
 
     @property
@@ -157,6 +173,11 @@ class StaticTensors:
         if count < rows:
             self.lengths[count:rows].zero_()
 
+    def begin(self) -> None:
+        """Set what a batch begins with, as operators that may be captured."""
+        self.store.zero_()  # a NaN in the batch before would spoil this one's
+        self.counts.copy_(self._first_counts)
+
     def mask(self, visible: Tensor) -> Tensor:
         """(rows, new, slots) what queries see, as 0 or -inf: (rows, 1, new, slots)."""
         return torch.where(visible, 0.0, float("-inf")).to(self.store.dtype).unsqueeze(1)
@@ -169,6 +190,10 @@ class Pool:
         self.shape = shape
         self._graphs = Graphs.of(shape.device)
         self._free: Dict[Sizes, StaticTensors] = {}
+
+    def lend(self, sizes: Sizes) -> "Lease":
+        """Tensors of such sizes, for a batch."""
+        return Lease(self, self.take(sizes))
 
     def take(self, sizes: Sizes) -> StaticTensors:
         """Tensors that nobody else uses, with anything in them."""
@@ -189,15 +214,14 @@ class Lease:
 
     Args:
         pool: whose they are.
-        sizes: how large they have to be.
+        tensors: which it has lent.
     """
 
-    def __init__(self, pool: Pool, sizes: Sizes) -> None:
-        self._pool = pool
-        self.tensors = pool.take(sizes)
-        holder = [self.tensors]
-        self._holder = holder
-        weakref.finalize(self, lambda: pool.give(holder[0])).atexit = False
+    def __init__(self, pool: Pool, tensors: StaticTensors) -> None:
+        self._pool, self.tensors = pool, tensors
+
+    def __del__(self) -> None:
+        self._pool.give(self.tensors)
 
     def grow(self, capacity: int) -> StaticTensors:
         """Tensors with room for ``capacity`` tokens a row, and with the same contents."""
@@ -207,6 +231,6 @@ class Lease:
         new.store.narrow(3, 0, old.sizes.capacity).copy_(old.store)
         new.source_kv.copy_(old.source_kv)
         new.source_mask.copy_(old.source_mask)
-        self.tensors = self._holder[0] = new
+        self.tensors = new
         self._pool.give(old)
         return new

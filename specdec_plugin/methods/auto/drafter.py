@@ -62,7 +62,7 @@ class OneOfDrafters(Drafter):
 
     def _counted(self, found: Optional[Repeated]) -> Optional[Repeated]:
         if found is not None:
-            self._count(sum(sum(drafted) for drafted, _, _ in found.counts))
+            self._count(sum(found.drafted))
         return found
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:

@@ -186,7 +186,7 @@ class NATDrafter(Drafter):
         found = verification.repeat(rows, buffer.draft, most, run)
         if found is None:
             return None
-        done, fed = len(found.counts), rows.longest - found.outcome.added[0] + 1
+        done, fed = found.iterations, rows.longest - found.outcome.added[0] + 1
         self._state.keep(self._state.lengths, fed)
         self._fed = {rows.order[0]: fed}
         self.statistics.drafter_tokens += fed - before
@@ -214,7 +214,7 @@ class NATDrafter(Drafter):
         if not all(found.outcome.ended):
             self._state.keep(rows.lengths - rows.lengths.new_tensor(last) + 1, max(fed))
         self._fed = dict(zip(rows.order, fed))
-        blocks = sum(len(counted) for _, _, counted in found.counts)
+        blocks = len(found.added)
         self.statistics.drafter_tokens += sum(fed) - sum(before)
         self.statistics.drafter_blocks += blocks
         self.statistics.drafter_masks += blocks * self.length

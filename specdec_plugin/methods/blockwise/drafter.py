@@ -92,7 +92,7 @@ class BlockwiseDrafter(Drafter):
         found = verification.repeat(rows, self._buffer.draft, most, run)
         if found is not None:
             self._hidden = found.outcome.hidden
-            self.statistics.drafter_blocks += len(found.counts) * rows.size
+            self.statistics.drafter_blocks += found.iterations * rows.size
         return found
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:

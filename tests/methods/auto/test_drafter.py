@@ -65,7 +65,7 @@ def test_on_a_device_its_drafts_follow_one_another_without_the_host(monkeypatch)
 
     def counting(self, *args):
         found = iterate(self, *args)
-        queued.append(found is not None and len(found.counts))
+        queued.append(found is not None and found.iterations)
         return found
 
     monkeypatch.setattr(CapturedDrafter, "iterate_captured", counting)
