@@ -297,8 +297,10 @@ class Guard(Explorer):
         """Draft nothing in the iterations to come, whatever the arm is that is settled."""
         bucket = self._find(rows)
         self._enter(bucket)
-        # A trial would take these iterations for its own, or wait for others that never come.
-        bucket.barred, bucket.trial = True, None
+        bucket.barred = True
+        if bucket.trial is not None and bucket.trial.arm > 0:
+            # It would take these iterations for its own, or wait for others that never come.
+            bucket.trial = None
         self._arm, self._check = 0, _PATIENT if self._patient else _LONG
 
     def _enter(self, bucket: _Bucket) -> None:

@@ -1,5 +1,7 @@
 """The guard finds the faster arm, notices changes, and loses little by trying."""
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -40,17 +42,24 @@ class World:
     def pace(self, arm, rows=1):
         return self.cost[arm] / (self.brings[arm] * rows)
 
-    def decode(self, length, rows=1, ahead=False):
-        """A batch whose rows all have so many tokens; ``ahead``: ask no more than necessary."""
+    def decode(self, length, rows=1, ahead=False, late=math.inf):
+        """A batch whose rows all have so many tokens.
+
+        Args:
+            ahead: ask no more than necessary.
+            late: tokens from which on the first draft comes too late.
+        """
         self.guard.begin()
-        done = unasked = 0
+        done = unasked = drafted = 0
         while done < length:
             if unasked > 0:
                 unasked -= 1
                 self.guard.skip(1)
             else:
                 self.questions += 1
-                arm = min(self.guard.choose(rows, self.tokens), len(self.cost) - 1)
+                arm = self.guard.choose(rows, self.tokens, drafted > 0 or done < late)
+                arm = min(arm, len(self.cost) - 1)
+                drafted += arm > 0
                 unasked = self.guard.ahead() if ahead else 0
                 self.now += self.dear[unasked > 0]
             self.arms.append(arm)
@@ -455,6 +464,17 @@ def test_a_trial_ends_where_there_may_be_no_drafts():
     assert world.guard._find(1).trial is not None  # another number of rows
     world.ask(False)
     assert world.guard._find(1).trial is None
+
+
+@pytest.mark.parametrize("patient", [False, True])
+@pytest.mark.parametrize("length", [8, 20, 40, 100])
+def test_drafts_that_pay_are_soon_chosen_again(length, patient):
+    """Where a sentence that began without drafts may have none later, as a drafter decides."""
+    world = World((1.0, 3.0), (1, 4), patient=patient)
+    for _ in range(400):
+        world.decode(length, ahead=True, late=length // 3)
+    drafted = world.arms.count(1) * world.brings[1]
+    assert drafted > 0.9 * world.tokens
 
 
 def test_a_fixed_gate_counts_rows():
