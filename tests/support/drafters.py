@@ -19,11 +19,11 @@ class TinyDrafter(BlockNATModel):
         return super().build_model(args, task)
 
 
-def drafter_model(form, share=False, seed=5, **arguments):
+def drafter_model(form, share=False, seed=5, block_size=K, **arguments):
     return tiny.model(
         seed,
         TinyDrafter,
-        block_size=K,
+        block_size=block_size,
         prefix_attention=form,
         share_encoder=share,
         share_all_embeddings=False,

@@ -144,16 +144,21 @@ class Pass {
     grow(scratch_, scratch_size);
     score_stride_ = std::max(call.source_length, slots) + 2 * LANES;
     grow(scores_, score_stride_ * threads);
+    if (call.counts) grow(wanted_, size_t(std::max(call.rows * call.block, threads * FEW)) * dim_);
     gathered_size_ = size_t(slots) * (dim_ / heads_);
     grow(gathered_, 2 * gathered_size_ * threads);
   }
 
   // By all threads; the caller waits before it reads `call.out`.
   void run(const Team& team, const StackCall& call) {
-    embed(team, call);
-    if (!alone(call.rows * call.width)) team.wait();
-    for (size_t index = 0; index < stack_->layers.size(); ++index) run_layer(team, call, index);
-    write_out(team, call);
+    Flow flow{call.width, call.rows * call.width, hidden_.data()};
+    embed(team, call, flow);
+    if (!alone(flow)) team.wait();
+    for (size_t index = 0; index < stack_->layers.size(); ++index) {
+      const bool last = index + 1 == stack_->layers.size();
+      flow = run_layer(team, call, index, last && call.counts, flow);
+    }
+    write_out(team, call, flow);
   }
 
  private:
@@ -161,6 +166,7 @@ class Pass {
   int dim_ = 0, heads_ = 0;
   bool norm_first_ = false;
   Aligned<float> hidden_, normed_, wide_, attended_, scores_;
+  Aligned<float> wanted_;    // what flows on when only masks are wanted
   Aligned<float> gathered_;  // (threads, 2, gathered_size_) keys and values of one head
   Aligned<uint32_t> scratch_;
   size_t score_stride_ = 0, gathered_size_ = 0;
@@ -169,14 +175,20 @@ class Pass {
   // for others: `hidden` or `normed` is the thread's own then. The sums of products are shared.
   static constexpr int FEW = 4;
 
-  // Whether each thread embeds all inputs by itself.
-  bool alone(int inputs) const { return inputs <= FEW && !norm_first_; }
+  // What flows through the layers: so many vectors of each row, and of all.
+  struct Flow {
+    int width, inputs;
+    float* vectors;  // (inputs, dim), or (threads, FEW, dim)
+  };
 
-  float* hidden(const Team& team, int inputs) {
-    return &hidden_[alone(inputs) ? size_t(team.index) * FEW * dim_ : 0];
+  // Whether each thread has all vectors by itself.
+  bool alone(const Flow& flow) const { return flow.inputs <= FEW && !norm_first_; }
+
+  float* hidden(const Team& team, const Flow& flow) const {
+    return flow.vectors + (alone(flow) ? size_t(team.index) * FEW * dim_ : 0);
   }
-  float* normed(const Team& team, int inputs) {
-    return &normed_[inputs <= FEW && norm_first_ ? size_t(team.index) * FEW * dim_ : 0];
+  float* normed(const Team& team, const Flow& flow) {
+    return &normed_[flow.inputs <= FEW && norm_first_ ? size_t(team.index) * FEW * dim_ : 0];
   }
 
   template <class Buffer>
@@ -184,13 +196,18 @@ class Pass {
     if (buffer.size() < size) buffer.resize(size + size / 2);
   }
 
-  void embed(const Team& team, const StackCall& call) {
+  // The vectors of a flow that a thread writes: [begin, end).
+  int begin(const Team& team, const Flow& flow) const {
+    return alone(flow) ? 0 : team.begin(flow.inputs);
+  }
+  int end(const Team& team, const Flow& flow) const {
+    return alone(flow) ? flow.inputs : team.end(flow.inputs);
+  }
+
+  void embed(const Team& team, const StackCall& call, const Flow& flow) {
     const Embedding& embedding = stack_->embedding;
-    const int inputs = call.rows * call.width;
-    const bool all = alone(inputs);
-    const int begin = all ? 0 : team.begin(inputs), end = all ? inputs : team.end(inputs);
-    for (int input = begin; input < end; ++input) {
-      float* out = hidden(team, inputs) + input * size_t(dim_);
+    for (int input = begin(team, flow); input < end(team, flow); ++input) {
+      float* out = hidden(team, flow) + input * size_t(dim_);
       if (call.vectors) {
         std::memcpy(out, call.vectors + input * size_t(dim_), 4 * dim_);
         continue;
@@ -216,18 +233,28 @@ class Pass {
     }
   }
 
+  // The masks of each row alone. The threads wait before they read them.
+  Flow masks_of(const Team& team, const StackCall& call, const Flow& flow) {
+    const Flow masks{call.block, call.rows * call.block, wanted_.data()};
+    const float* from = hidden(team, flow);
+    float* to = hidden(team, masks);
+    for (int mask = begin(team, masks); mask < end(team, masks); ++mask) {
+      const int row = mask / masks.width;
+      const size_t input = size_t(row) * flow.width + call.counts[row] + mask % masks.width;
+      std::memcpy(to + size_t(mask) * dim_, from + input * dim_, 4 * dim_);
+    }
+    return masks;
+  }
+
   // Applies the last norm and writes the outputs.
-  void write_out(const Team& team, const StackCall& call) {
-    const int width = call.counts ? call.block : call.width, outputs = call.rows * width;
-    for (int output = team.begin(outputs); output < team.end(outputs); ++output) {
-      const int row = output / width;
-      const size_t input =
-          size_t(row) * call.width + (call.counts ? call.counts[row] : 0) + output % width;
-      const float* from = hidden(team, call.rows * call.width) + input * dim_;
+  void write_out(const Team& team, const StackCall& call, const Flow& flow) {
+    const float* from = hidden(team, flow);
+    for (int output = team.begin(flow.inputs); output < team.end(flow.inputs); ++output) {
+      const size_t first = size_t(output) * dim_;
       if (stack_->final_norm) {
-        stack_->final_norm->apply(from, call.out + size_t(output) * dim_);
+        stack_->final_norm->apply(from + first, call.out + first);
       } else {
-        std::memcpy(call.out + size_t(output) * dim_, from, 4 * dim_);
+        std::memcpy(call.out + first, from + first, 4 * dim_);
       }
     }
   }
@@ -238,60 +265,64 @@ class Pass {
 
   // After a sub-layer `hidden` is complete, of few inputs the thread's own, and all threads have
   // waited. They wait between two products that write to the same memory.
-  void run_layer(const Team& team, const StackCall& call, size_t index) {
-    const int inputs = call.rows * call.width;
+  //
+  // masks_only: behind self-attention, which reads all inputs, nothing but masks is wanted.
+  Flow run_layer(const Team& team, const StackCall& call, size_t index, bool masks_only,
+                 Flow flow) {
     const Layer& layer = stack_->layers[index];
-    const float* input = normed_input(team, layer.self.norm, inputs);
-    layer.self.in->run(team, input, dim_, inputs, scratch_.data(),
+    const float* input = normed_input(team, layer.self.norm, flow);
+    layer.self.in->run(team, input, dim_, flow.inputs, scratch_.data(),
                        {wide_.data(), size_t(3 * dim_), nullptr, Activation::none});
     team.wait();
     if (call.ancestors) {  // a row may read what another one has just stored
       store_shared(team, call, index);
       team.wait();
     }
-    attend_self(team, call, index);
+    attend_self(team, call, index, masks_only);
+    if (masks_only) flow = masks_of(team, call, flow);
     team.wait();
-    add_residual(team, *layer.self.out, layer.self.norm, attended_.data(), dim_, inputs);
+    add_residual(team, *layer.self.out, layer.self.norm, attended_.data(), dim_, flow);
     if (layer.cross) {
-      input = normed_input(team, layer.cross->norm, inputs);
-      layer.cross->in->run(team, input, dim_, inputs, scratch_.data(),
+      input = normed_input(team, layer.cross->norm, flow);
+      layer.cross->in->run(team, input, dim_, flow.inputs, scratch_.data(),
                            {wide_.data(), size_t(dim_), nullptr, Activation::none});
       team.wait();
-      attend_cross(team, call, index);
+      attend_cross(team, call, index, flow.width);
       team.wait();
-      add_residual(team, *layer.cross->out, layer.cross->norm, attended_.data(), dim_, inputs);
+      add_residual(team, *layer.cross->out, layer.cross->norm, attended_.data(), dim_, flow);
     }
-    input = normed_input(team, layer.feed_forward_norm, inputs);
+    input = normed_input(team, layer.feed_forward_norm, flow);
     const size_t wide = stride_of(layer.inner->outputs);
-    layer.inner->run(team, input, dim_, inputs, scratch_.data(),
+    layer.inner->run(team, input, dim_, flow.inputs, scratch_.data(),
                      {wide_.data(), wide, nullptr, stack_->activation});
     team.wait();
-    add_residual(team, *layer.outer, layer.feed_forward_norm, wide_.data(), wide, inputs);
+    add_residual(team, *layer.outer, layer.feed_forward_norm, wide_.data(), wide, flow);
+    return flow;
   }
 
-  const float* normed_input(const Team& team, const Norm& norm, int inputs) {
-    if (!norm_first_) return hidden(team, inputs);
-    if (inputs <= FEW) {
-      norm.apply(Team(), hidden_.data(), inputs, normed(team, inputs));
+  const float* normed_input(const Team& team, const Norm& norm, const Flow& flow) {
+    if (!norm_first_) return hidden(team, flow);
+    if (flow.inputs <= FEW) {
+      norm.apply(Team(), flow.vectors, flow.inputs, normed(team, flow));
     } else {
-      norm.apply(team, hidden_.data(), inputs, normed_.data());
+      norm.apply(team, flow.vectors, flow.inputs, normed_.data());
       team.wait();
     }
-    return normed(team, inputs);
+    return normed(team, flow);
   }
 
   // hidden = [norm](hidden + linear(in))
   void add_residual(const Team& team, const Linear& linear, const Norm& norm, const float* in,
-                    size_t stride, int inputs) {
-    float* out = norm_first_ ? hidden_.data() : normed_.data();
-    linear.run(team, in, stride, inputs, scratch_.data(),
-               {out, size_t(dim_), hidden(team, inputs), Activation::none});
+                    size_t stride, const Flow& flow) {
+    float* out = norm_first_ ? flow.vectors : normed_.data();
+    linear.run(team, in, stride, flow.inputs, scratch_.data(),
+               {out, size_t(dim_), hidden(team, flow), Activation::none});
     team.wait();
     if (norm_first_) return;
-    if (inputs <= FEW) {
-      norm.apply(Team(), normed_.data(), inputs, hidden(team, inputs));
+    if (flow.inputs <= FEW) {
+      norm.apply(Team(), normed_.data(), flow.inputs, hidden(team, flow));
     } else {
-      norm.apply(team, normed_.data(), inputs, hidden_.data());
+      norm.apply(team, normed_.data(), flow.inputs, flow.vectors);
       team.wait();
     }
   }
@@ -309,24 +340,27 @@ class Pass {
 
   // wide_ holds queries, keys and values of the new inputs side by side. One thread computes one
   // head of one row: it writes the keys and values into the cache and reads them there.
-  void attend_self(const Team& team, const StackCall& call, size_t index) {
+  // With `masks_only`, tokens are no queries.
+  void attend_self(const Team& team, const StackCall& call, size_t index, bool masks_only) {
     const int head_dim = dim_ / heads_, items = call.rows * heads_;
     const size_t one = size_t(call.capacity) * dim_, all = call.total_rows * one;
     for (int item = team.begin(items); item < team.end(items); ++item) {
       const int row = item / heads_, shift = item % heads_ * head_dim;
+      const Queries queries = masks_only ? Queries{row, shift, int(call.counts[row]), call.block}
+                                         : Queries{row, shift, 0, call.width};
       const float* parts = &wide_[size_t(row) * call.width * 3 * dim_ + shift];
       const size_t stride = 3 * dim_;
       if (call.ancestors) {
         const int64_t* rows = call.ancestors + size_t(row) * call.capacity;
         const float* first = call.cache + 2 * index * all + in_cache(call, shift);
-        attend_row(team, call, row, shift, SharedSlots{first, slot_stride(call), one, rows},
+        attend_row(team, call, queries, SharedSlots{first, slot_stride(call), one, rows},
                    SharedSlots{first + all, slot_stride(call), one, rows});
       } else if (call.cache) {
         const float* first = store_row(call, index, row, shift);
-        attend_row(team, call, row, shift, Slots{first, slot_stride(call)},
+        attend_row(team, call, queries, Slots{first, slot_stride(call)},
                    Slots{first + all, slot_stride(call)});
       } else {
-        attend_row(team, call, row, shift, Slots{parts + dim_, stride},
+        attend_row(team, call, queries, Slots{parts + dim_, stride},
                    Slots{parts + 2 * dim_, stride});
       }
     }
@@ -365,33 +399,39 @@ class Pass {
     return first;
   }
 
+  // Inputs of a row that ask: so many from `first` on. shift: where the head is in a vector.
+  struct Queries {
+    int row, shift, first, count;
+  };
+
   // The queries of one head of one row, after the row's keys and values are in the cache.
   template <class AnySlots>
-  void attend_row(const Team& team, const StackCall& call, int row, int shift, AnySlots keys,
+  void attend_row(const Team& team, const StackCall& call, const Queries& queries, AnySlots keys,
                   AnySlots values) {
     const int head_dim = dim_ / heads_, width = call.width;
-    if (width >= MANY) {
+    if (queries.count >= MANY) {
       float* room = &gathered_[2 * team.index * gathered_size_];
-      const int slots = call.cache ? start_of(call, row) + width : width;
+      const int slots = call.cache ? start_of(call, queries.row) + width : width;
       const Slots near_keys = gather(keys, slots, head_dim, room);
-      attend_queries(team, call, row, shift, near_keys,
+      attend_queries(team, call, queries, near_keys,
                      gather(values, slots, head_dim, room + gathered_size_));
     } else {
-      attend_queries(team, call, row, shift, keys, values);
+      attend_queries(team, call, queries, keys, values);
     }
   }
 
   template <class AnySlots>
-  void attend_queries(const Team& team, const StackCall& call, int row, int shift, AnySlots keys,
-                      AnySlots values) {
-    const int head_dim = dim_ / heads_, width = call.width;
+  void attend_queries(const Team& team, const StackCall& call, const Queries& queries,
+                      AnySlots keys, AnySlots values) {
+    const int head_dim = dim_ / heads_, row = queries.row;
     const float factor = 1.0f / std::sqrt(float(head_dim));
-    const float* mask = call.self_mask ? call.self_mask + size_t(row) * width : nullptr;
-    for (int i = 0; i < width; ++i) {
-      const size_t input = size_t(row) * width + i;
-      attend(&wide_[input * 3 * dim_ + shift], factor, keys, values, visible_slots(call, row, i),
-             mask, head_dim, &scores_[team.index * score_stride_],
-             &attended_[input * dim_ + shift]);
+    const float* mask = call.self_mask ? call.self_mask + size_t(row) * call.width : nullptr;
+    for (int i = 0; i < queries.count; ++i) {
+      const size_t input = size_t(row) * call.width + queries.first + i;
+      const size_t output = size_t(row) * queries.count + i;
+      attend(&wide_[input * 3 * dim_ + queries.shift], factor, keys, values,
+             visible_slots(call, row, queries.first + i), mask, head_dim,
+             &scores_[team.index * score_stride_], &attended_[output * dim_ + queries.shift]);
     }
   }
 
@@ -415,8 +455,9 @@ class Pass {
     return {{first, head_dim}, {first + all, head_dim}, count};
   }
 
-  void attend_cross(const Team& team, const StackCall& call, size_t index) {
-    const int head_dim = dim_ / heads_, width = call.width;
+  // width: vectors of each row.
+  void attend_cross(const Team& team, const StackCall& call, size_t index, int width) {
+    const int head_dim = dim_ / heads_;
     const float factor = 1.0f / std::sqrt(float(head_dim));
     float* scores = &scores_[team.index * score_stride_];
     for (int item = team.begin(call.rows * heads_); item < team.end(call.rows * heads_); ++item) {

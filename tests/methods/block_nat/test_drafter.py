@@ -21,17 +21,12 @@ from tests.support.hostile import HostileDrafter
 from tests.support.search import SYMBOLS, assert_same, reference
 
 
-@pytest.mark.parametrize("form", ["full", "causal"])
-@pytest.mark.parametrize("lengths", [[5], [5, 2, 7, 1]])
-@pytest.mark.parametrize("learned", [False, True])
-def test_proposals_equal_the_training_forward(form, lengths, learned):
-    """Ragged rows that grow by different counts and leave."""
-    model = drafter_model(form, decoder_learned_pos=learned)
+def assert_proposals_of_training(model, lengths, block_size=K):
+    """Ragged rows that grow by different counts and leave; the model drafts as in training."""
     net_input = tiny.sample(lengths, 3)["net_input"]
-    limits = Constraints(1, 3, 2, 0.0, 1, 50)
-    batch = Batch(net_input, [], 2, limits)
+    batch = Batch(net_input, [], 2, Constraints(1, 3, 2, 0.0, 1, 50))
     encoder_out = model.encoder.forward_torchscript(net_input)
-    drafter = NATDrafter(model, K, with_scores=True)
+    drafter = NATDrafter(model, block_size, with_scores=True)
     rows = Rows(batch)
     drafter.start(batch)
     random = torch.Generator().manual_seed(0)
@@ -41,7 +36,7 @@ def test_proposals_equal_the_training_forward(form, lengths, learned):
             draft = drafter.propose(rows)
         for row, place in enumerate(rows.order):
             chosen = rows.inputs[row, 1 : 1 + rows.host_lengths[row]].tolist()
-            expected, scores = one_by_one(model, encoder_out, place, chosen)
+            expected, scores = one_by_one(model, encoder_out, place, chosen, block_size)
             assert draft.tokens[row].tolist() == expected
             assert torch.allclose(draft.scores[row], scores, atol=1e-5)
             seen.update(scores.tolist())
@@ -54,7 +49,30 @@ def test_proposals_equal_the_training_forward(form, lengths, learned):
             longest = rows.host_lengths.index(max(rows.host_lengths))
             left = [row for row in range(rows.size) if row != longest]
             drafter.select(rows.select(left))
-    assert len(seen) > 20
+    assert len(seen) > 5 * block_size
+
+
+@pytest.mark.parametrize("form", ["full", "causal"])
+@pytest.mark.parametrize("lengths", [[5], [5, 2, 7, 1]])
+@pytest.mark.parametrize("learned", [False, True])
+def test_proposals_equal_the_training_forward(form, lengths, learned):
+    assert_proposals_of_training(drafter_model(form, decoder_learned_pos=learned), lengths)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("block_size", [1, 2, 4])
+@pytest.mark.parametrize("lengths", [[5], [5, 2, 7, 1]])
+def test_threads_share_the_work_of_wide_layers(norm_first, block_size, lengths):
+    """Of few vectors, each has all; and behind the last self-attention only masks are left."""
+    wide = {"decoder_embed_dim": 128, "decoder_ffn_embed_dim": 512, "encoder_embed_dim": 128}
+    wide["decoder_normalize_before"] = norm_first
+    model = drafter_model("causal", block_size=block_size, **wide)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        assert_proposals_of_training(model, lengths, block_size)
+    finally:
+        torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("form", ["full", "causal"])
