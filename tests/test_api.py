@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import specdec_plugin
-from specdec_plugin.api.session import _moved, _without_notes
+from specdec_plugin.api.session import Session, _moved, _without_notes
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.interrupts import console_program
 from specdec_plugin.fairseq_compat.late_input import is_long, on_host
@@ -238,6 +238,16 @@ def test_what_a_generator_reads_moves_in_few_copies(inputs):
     torch.testing.assert_close({**found}, inputs)
     storages = {each.untyped_storage().data_ptr() for each in found.values() if is_long(each)}
     assert len(storages) <= 1
+
+
+def test_the_device_is_that_of_the_first_parameter_that_is_left():
+    linear = torch.nn.Linear(2, 2)
+    session = Session(None, [torch.nn.Sequential(torch.nn.ReLU(), linear)])
+    assert session.device.type == "cpu"
+    del linear.weight  # as pruning does
+    assert session.device.type == "cpu"
+    linear.to("meta")
+    assert session.device.type == "meta"
 
 
 @pytest.mark.parametrize(

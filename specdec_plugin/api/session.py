@@ -9,6 +9,7 @@ from argparse import Namespace
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields
+from functools import cached_property
 from itertools import islice
 from typing import (
     Any,
@@ -93,14 +94,25 @@ class Session:
         self.prefix_size = prefix_size
         self.folder = folder
         self.lock = threading.RLock()
-        self._first = _first_parameter(models[0])
 
     @property
     def device(self) -> torch.device:
         """The device of the models."""
         table, name = self._first
-        device: torch.device = table[name].device
+        first = table.get(name)
+        if first is None:  # it has moved elsewhere, as where a model is pruned
+            first = next(self.models[0].parameters())
+        device: torch.device = first.device
         return device
+
+    @cached_property
+    def _first(self) -> Tuple[Dict[str, Any], str]:
+        """A table of the model's parameters, and a name in it.
+
+        The device is asked for each batch, and a walk through the model takes longer than a kernel.
+        """
+        tables = (part._parameters for part in self.models[0].modules())
+        return next((each, name) for each in tables for name in each if each[name] is not None)
 
     @named_as_given
     def translator(self, decoding: Optional[str] = DEFAULT, **flags: Any) -> "Translator":
@@ -511,15 +523,6 @@ class Translator:
             for each in hypotheses[:nbest]
         ]
         return made[0] if nbest == 1 else made[0]._replace(nbest=tuple(made))
-
-
-def _first_parameter(model: Any) -> Tuple[Dict[str, Any], str]:
-    """A table of parameters, and a name in it.
-
-    The device is asked for each batch, and a walk through the model takes longer than a kernel.
-    """
-    tables = (part._parameters for part in model.modules())
-    return next((each, name) for each in tables for name in each if each[name] is not None)
 
 
 def _moved(batch: Dict[str, Any], device: torch.device, ours: bool) -> Dict[str, Any]:

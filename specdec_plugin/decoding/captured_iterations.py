@@ -241,8 +241,6 @@ class _Run:
                     self._queue()
                     queued += 1
                     continue
-            if self._done == 0:
-                look_now()  # The device has something to do.
             self._look()
         while len(host) > 0 and self._left > 0:
             self._look()
@@ -291,6 +289,8 @@ class _Run:
 
     def _look(self) -> None:
         """Read how the oldest unread iteration turned out: an iteration's one wait."""
+        if self._done == 0:
+            look_now()  # The device has something to do.
         table: Table = self._outcomes.host.pop()[: self._rows.size].tolist()
         self._done += 1
         self._longest = max(row[LENGTH] for row in table)

@@ -296,10 +296,12 @@ class Guard(Explorer):
     def _bar(self, rows: int) -> None:
         """Draft nothing in the iterations to come, whatever the arm is that is settled."""
         bucket = self._find(rows)
+        continues = bucket is self._bucket
         self._enter(bucket)
-        bucket.barred = True
-        if bucket.trial is not None and bucket.trial.arm > 0:
-            # It would take these iterations for its own, or wait for others that never come.
+        bucket.barred, trial = True, bucket.trial
+        # What follows is just what a trial of no drafts measures, if it was under way. Another one
+        # would take these iterations for its own, or wait for others that never come.
+        if trial is not None and not (continues and trial.arm == 0):
             bucket.trial = None
         self._arm, self._check = 0, _PATIENT if self._patient else _LONG
 

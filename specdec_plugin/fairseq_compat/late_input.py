@@ -42,7 +42,7 @@ class LateInput(Mapping[str, Any]):
 
 def on_host(net_input: Mapping[str, Any]) -> Mapping[str, Any]:
     """The inputs where they are without a copy: what asks for their shapes reads these."""
-    # isinstance() takes several times as long, because it is a class of an abstract one.
+    # isinstance() takes several times as long, because the class derives from an abstract one.
     return net_input.host if type(net_input) is LateInput else net_input
 
 

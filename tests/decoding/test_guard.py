@@ -477,6 +477,22 @@ def test_drafts_that_pay_are_soon_chosen_again(length, patient):
     assert drafted > 0.9 * world.tokens
 
 
+@pytest.mark.parametrize("patient", [False, True])
+def test_the_last_rows_of_batches_count_for_no_trial_of_a_sentence(patient):
+    """Nobody would judge it there, and what it lost would forbid all trials for long."""
+    world = Barred((1.0, 3.0), (1, 4), promising=64, patient=patient)
+    bucket = world.guard._find(1)
+    while bucket.trial is None or bucket.trial.arm > 0 or bucket.settled == 0:
+        world.decode(40, ahead=True, late=20)
+    for _ in range(100):
+        world.guard.begin()
+        world.ask(False, 8, 2)
+        assert set(world.ask(False)) == {0}
+        world.guard.end(world.tokens)
+    world.decode(40, ahead=True, late=20)
+    assert world.guard.lost < SHARE * world.guard.spent + 2 * GRACE
+
+
 def test_a_fixed_gate_counts_rows():
     gate = FixedGate(2)
     assert gate.choose(1, 0, drafts=False) == 0

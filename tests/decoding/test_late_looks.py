@@ -9,6 +9,7 @@ from specdec_plugin.decoding import captured_iterations
 from specdec_plugin.decoding.captured_iterations import CapturedIterations
 from specdec_plugin.decoding.static_rows import AHEAD
 from specdec_plugin.engine import GraphBackend, NativeBackend, native
+from specdec_plugin.engine.graphs.tables import Tables
 from specdec_plugin.engine.weights import PutOff, StaleWeightsError, Weights, look_now
 from specdec_plugin.methods.beam.search import BeamSearch
 from tests.support import methods as ways
@@ -61,16 +62,18 @@ def test_weights_of_another_type(swap):
     assert_same(first(ours, model, sample), first(generator("greedy", model), model, sample))
 
 
-def test_the_device_works_before_the_host_looks(monkeypatch):
+@pytest.mark.parametrize("ahead", [None, 1], ids=["many", "as many as are queued"])
+def test_the_device_works_before_the_host_looks(monkeypatch, ahead):
     """Weights are looked at once there is nothing to queue any more, each of them once."""
     model, sample = tiny.model(7), tiny.sample([4], 1)
     ours = generator("chain", model)
     for _ in range(3):  # until nothing is built any more
         expected = first(ours, model, sample)
-    events = []
-    run = captured_iterations._Run
+    events, run = [], captured_iterations._Run
+    if ahead is not None:
+        monkeypatch.setattr(ours.loop.gate, "ahead", lambda: ahead)
     monkeypatch.setattr(run, "_queue", noting(events, "queued", run._queue))
-    monkeypatch.setattr(run, "_look", noting(events, "waited", run._look))
+    monkeypatch.setattr(Tables, "pop", noting(events, "waited", Tables.pop))
     monkeypatch.setattr(Weights, "look", noting(events, "looked", Weights.look))
     assert_same(first(ours, model, sample), expected)
     looks = events.count("looked")

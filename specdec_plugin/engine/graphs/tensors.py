@@ -175,8 +175,8 @@ class StaticTensors:
 
     def begin(self) -> None:
         """Set what a batch begins with, as operators that may be captured."""
-        self.store.zero_()  # a NaN in the batch before would spoil this one's
         self.counts.copy_(self._first_counts)
+        self.store.zero_()  # a NaN in the batch before would spoil this one's
 
     def mask(self, visible: Tensor) -> Tensor:
         """(rows, new, slots) what queries see, as 0 or -inf: (rows, 1, new, slots)."""
