@@ -189,6 +189,21 @@ def test_options_that_are_refused(session, flags, words):
     assert str(caught.value).endswith(".")
 
 
+def test_other_types_are_refused(session, corpus):
+    """In a sentence, and before anything is decoded."""
+    translator = session.translator()
+    for call, words in (
+        (lambda: translator.translate_pieces(["a"], nbest=1.5), "nbest 1.5: give a whole number"),
+        (lambda: translator.translate_pieces(["a"], "4"), "batch_size '4': give a whole number"),
+        (lambda: translator.translate_pieces(5), "lines=5: give a list of texts"),
+        (lambda: translator.sample(["a"], samples=0), "samples 0: give at least 1"),
+        (lambda: specdec_plugin.load(7), "path 7: name a folder, or the checkpoint"),
+    ):
+        with pytest.raises(PluginError, match=words) as caught:
+            call()
+        assert str(caught.value).endswith(".")
+
+
 def test_files_and_lines_that_are_refused(session, corpus, tiny_verifier, tmp_path):
     def load(path=tiny_verifier, data=corpus.data_dir, languages=LANGUAGES, **more):
         specdec_plugin.load_session(path, data, **languages, **more)

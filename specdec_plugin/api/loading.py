@@ -88,6 +88,9 @@ def load_session(
         PluginError: a file or the device is missing, or a file is not what it should be.
     """
     check_device(device)
+    if not isinstance(path, (str, os.PathLike)):
+        raise PluginError(f"path {path!r}: name a folder, or the checkpoint of a model.")
+    path = os.fspath(path)
     if os.path.isdir(path):
         given = [data, source_lang, target_lang, subwords, task_options]
         if task != TASK or any(each is not None for each in given):

@@ -11,6 +11,7 @@ from contextvars import ContextVar
 from dataclasses import fields
 from functools import cached_property
 from itertools import islice
+from numbers import Integral
 from typing import (
     Any,
     Dict,
@@ -131,31 +132,36 @@ class Session:
         if decoding == DEFAULT:
             decoding = "greedy" if self.folder is None else self.folder.decoding
         decoding = None if decoding == FAIRSEQ else decoding
+        self._check(decoding, flags)
         packed = {} if self.folder is None else suited(self.folder.flags(decoding), decoding, flags)
         with self.lock:
             generator, method = self._build(decoding, {**packed, **flags})
         return Translator(self, generator, method, flags)
 
+    def _check(self, decoding: Optional[str], flags: Mapping[str, Any]) -> None:
+        """Refuse values of another type, and what is no option."""
+        declared = {**_SEARCHED, **{item.name: item for item in fields(decoding_config(self.task))}}
+        for name, value in {"decoding": decoding, **flags}.items():
+            if name in declared and name != "_name":
+                check_value(declared[name], value)
+            elif name not in SEARCH_OPTIONS:
+                raise PluginError(
+                    f"There is no option {name}. `specdec-generate --help` lists the decoding "
+                    f"options; those of fairseq are {', '.join(SEARCH_OPTIONS)}."
+                )
+
     def _build(
         self, decoding: Optional[str], flags: Mapping[str, Any]
     ) -> Tuple[Any, Optional[Type[Method]]]:
         """A generator, and the method that it decodes by."""
+        self._check(decoding, flags)
         task, config = with_own_options(self.task), decoding_config(self.task)
         options = task_options(task)
         known = {item.name: item for item in fields(config) if item.name != "_name"}
         searching = {name: value for name, value in flags.items() if name not in known}
         for name, value in {"decoding": decoding, **flags}.items():
             if name in known:
-                check_value(known[name], value)
                 setattr(options, name, value)
-            elif name in _SEARCHED:
-                check_value(_SEARCHED[name], value)
-        unknown = {*searching} - {*SEARCH_OPTIONS}
-        if unknown:
-            raise PluginError(
-                f"There is no option {min(unknown)}. `specdec-generate --help` lists "
-                f"the decoding options; those of fairseq are {', '.join(SEARCH_OPTIONS)}."
-            )
         method = None if decoding is None else method_of(decoding_config(task))
         beam = None if method is None else method.default_beam
         shared = {"beam": beam or 5, "prefix_size": self.prefix_size, "eos_token": None}
@@ -429,7 +435,7 @@ class Translator:
             the best hypothesis of every line, in the order of the lines.
         """
         _check_lines(lines)
-        _check_counts(batch_size, nbest)
+        _check_counts(batch_size=batch_size, nbest=nbest)
         if ahead < 0:
             raise PluginError(f"ahead {ahead}: give 0 or more.")
         size = ahead or AHEAD * batch_size
@@ -475,6 +481,7 @@ class Translator:
         Raises:
             PluginError: this method draws no samples, or an option is refused.
         """
+        _check_counts(samples=samples)
         given = {**self._flags, **flags, "sampling": True, "beam": samples}
         drawing = self.session.translator(self.method, **given)
         return drawing.translate(lines, batch_size, samples)
@@ -483,7 +490,8 @@ class Translator:
         self, lines: Sequence[str], batch_size: int, nbest: int, first: int
     ) -> List[Hypothesis]:
         """:meth:`translate_pieces` of lines behind ``first`` others, whose samples differ."""
-        _check_counts(batch_size, nbest)
+        _check_lines(lines)
+        _check_counts(batch_size=batch_size, nbest=nbest)
         if len(lines) == 0:  # of which fairseq makes no batches
             return []
         found: Dict[int, Hypothesis] = {}
@@ -556,6 +564,8 @@ logging.getLogger("fairseq.tasks.fairseq_task").addFilter(_worth_noting)
 def _check_lines(lines: Any) -> None:
     if isinstance(lines, str):
         raise PluginError("Give a list of lines, such as ['The file is closed.'], not a text.")
+    if not isinstance(lines, Iterable):
+        raise PluginError(f"lines={repr(lines)[:60]}: give a list of texts.")
 
 
 def _check_text(line: Any) -> None:
@@ -583,7 +593,9 @@ def _without_end(line: Any) -> str:
     return str(line).removesuffix("\n").removesuffix("\r")
 
 
-def _check_counts(batch_size: int, nbest: int) -> None:
-    for name, value in (("batch_size", batch_size), ("nbest", nbest)):
+def _check_counts(**counts: Any) -> None:
+    for name, value in counts.items():
+        if not isinstance(value, Integral):
+            raise PluginError(f"{name} {value!r}: give a whole number.")
         if value < 1:
             raise PluginError(f"{name} {value}: give at least 1.")

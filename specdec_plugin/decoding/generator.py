@@ -15,6 +15,7 @@ from ..engine.ragged_encoding import RaggedEncoding
 from ..engine.weights import PutOff, is_finite
 from ..errors import PluginError
 from ..fairseq_compat.beams_of_models import reordered
+from ..fairseq_compat.generation import check_room
 from ..fairseq_compat.late_input import on_host
 from .alignment import Aligner
 from .constraints import Constraints
@@ -205,11 +206,7 @@ class ParallelGenerator:
         else:
             limit = int(lengths.max_len_a * net_input["src_tokens"].size(1) + lengths.max_len_b)
             max_len = min(limit, lengths.max_positions - 1)
-        if lengths.min_len > max_len:
-            raise PluginError(
-                f"--min-len {lengths.min_len} is more than the length limit {max_len}. "
-                "Lower it, or raise --max-len-a or --max-len-b."
-            )
+        check_room(lengths.min_len, max_len)
         return max_len
 
     def _finished(self, hypothesis: Dict[str, Any]) -> Dict[str, Any]:

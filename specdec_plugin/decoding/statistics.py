@@ -162,8 +162,9 @@ class Statistics:
         if self.tokens == 0 or self.seconds["total"] == 0:
             return []
         lines = [
-            f"{self.sentences:,} sentences, {self.tokens:,} tokens, {self.iterations:,} iterations"
-            f": {self.accepted_tokens:.2f} accepted tokens an iteration"
+            f"{_counted(self.sentences, 'sentence')}, {_counted(self.tokens, 'token')}, "
+            f"{_counted(self.iterations, 'iteration')}: {self.accepted_tokens:.2f} "
+            "accepted tokens an iteration"
         ]
         shares = self.acceptance_by_position()
         if shares:
@@ -190,6 +191,10 @@ class Statistics:
             + ", ".join(f"{part} {100 * spent / total:.0f}%" for part, spent in parts.items())
         )
         return lines
+
+
+def _counted(number: int, name: str) -> str:
+    return f"{number:,} {name}" if number == 1 else f"{number:,} {name}s"
 
 
 def _reaching(lengths: "Counter[int]", least: int) -> int:

@@ -14,6 +14,7 @@ from .options import flag_of
 from .programs import check_program
 
 _LEAVE = "leave it out, or leave out {decoding}"
+_SEARCHES = "{searches}, or leave it out"
 _LANGUAGE_MODEL = "a language model is not verified in parallel; leave it out"
 _DROPOUT = "with dropout no two passes agree; leave it out"
 _SAMPLING = f"the method draws no samples; {_LEAVE}, or use --decoding greedy"
@@ -29,8 +30,7 @@ REFUSED: Dict[str, str] = {
     "beam": "the method speeds up greedy search; {beam}",
     "nbest": "greedy decoding has one hypothesis; leave it out",
     "replace_unk": "fairseq itself fails at the first unknown word; leave it out",
-    "match_source_len": _LEAVE,
-    "no_repeat_ngram_size": _LEAVE,
+    **dict.fromkeys(["match_source_len", "no_repeat_ngram_size"], _SEARCHES),
     "constraints": _LEAVE,
     **dict.fromkeys(["lm_path", "lm_weight"], _LANGUAGE_MODEL),
     **dict.fromkeys(["retain_dropout", "retain_dropout_modules"], _DROPOUT),
@@ -80,6 +80,8 @@ def check_generation(
         value = getattr(options, name, None)
         if value is not None and not holds(value):
             raise PluginError(f"{_given(name, value, typed)}: {cure}.")
+    if getattr(options, "max_len_a", 0) == 0 and not getattr(options, "match_source_len", False):
+        check_room(getattr(options, "min_len", 1), int(getattr(options, "max_len_b", 200)))
     if getattr(options, "sampling", False) and "sampling" in honours:
         _check_samples(options, typed)
         honours = OF_SAMPLES  # what else the method keeps, it keeps in a beam search
@@ -93,10 +95,24 @@ def check_generation(
             cure = REFUSED[item.name].format(
                 decoding="--decoding" if typed else "decoding",
                 beam=f"give --beam {beam}" if typed else f"pass beam={beam}",
+                searches="use --decoding auto" if typed else "use decoding='auto'",
             )
             beside = f"--decoding {method}" if typed else f"decoding={method!r}"
             given = _given(item.name, value, typed)
             raise PluginError(f"{given} cannot be kept with {beside}: {cure}.")
+
+
+def check_room(min_len: int, max_len: int) -> None:
+    """Refuse a minimum length that no output can reach.
+
+    Raises:
+        PluginError: names the options that limit it.
+    """
+    if min_len > max_len:
+        raise PluginError(
+            f"--min-len {min_len} is more than the length limit {max_len}. "
+            "Lower it, or raise --max-len-a or --max-len-b."
+        )
 
 
 def _check_samples(options: Any, typed: bool) -> None:

@@ -6,10 +6,11 @@ Most of those come after it has loaded data and models.
 import ast
 import importlib.util
 import os
-from typing import Any
+from typing import Any, Optional
 from urllib.parse import urlparse
 
 from fairseq.data.data_utils import post_process
+from fairseq.utils import split_paths
 from omegaconf import MISSING
 
 from ..errors import PluginError
@@ -43,6 +44,7 @@ def check_program(options: Any) -> None:
         PluginError: names the option, and the cure.
     """
     interactive = hasattr(options, "buffer_size")
+    _check_path(options.path)
     _check_packages(options, interactive)
     _check_files(options)
     _check_texts(options)
@@ -51,6 +53,16 @@ def check_program(options: Any) -> None:
         read_every_line()
     elif options.results_path is not None:
         _check_results(options)
+
+
+def _check_path(path: Optional[str]) -> None:
+    """The models are named."""
+    if path is None:
+        raise PluginError("--path is missing: name the model's checkpoint, such as model.pt.")
+    if not all(split_paths(path)):
+        raise PluginError(
+            f"--path {path} names a file without a name. Leave out the {os.pathsep} beside it."
+        )
 
 
 def _check_packages(options: Any, interactive: bool) -> None:

@@ -41,7 +41,7 @@ class SplitMixin(FairseqTask):
 
 
 def check_whole(folder: str, split: str) -> None:
-    """Refuse binarised data that are not as long as they say.
+    """Refuse binarised data that are empty, or not as long as they say.
 
     Raises:
         PluginError: it names the file.
@@ -53,6 +53,10 @@ def check_whole(folder: str, split: str) -> None:
             if not start.startswith(_MAGIC[: len(start)]):
                 continue  # of another --dataset-impl
             size = _size_of_data(file, start)
+        if size == 0:
+            raise PluginError(
+                f"{data} has no sentence. Name another split, or binarise a text that has some."
+            )
         if size is None or (os.path.isfile(data) and os.path.getsize(data) < size):
             raise PluginError(
                 f"{index if size is None else data} is damaged. Copy it again, or binarise the "

@@ -17,7 +17,7 @@ from ..fairseq_compat.common_options import seed_of, shows_progress
 from ..fairseq_compat.generation import check_generation
 from ..vocab.clustered_projection import projection_by
 from ..vocab.flags import verifier_clusters
-from .checks import check_method_flags, check_read, check_sampling
+from .checks import check_method_flags, check_models, check_read, check_sampling
 from .registry import decoding_config, method_of
 from .setup import Setup, dtype_of
 
@@ -46,6 +46,7 @@ def build_generator(
     cfg = decoding_config(task)
     check_method_flags(cfg)
     method, target = method_of(cfg), task.target_dictionary
+    check_models(models, cfg.decoding)
     check_generation(args, method.name, method.default_beam, method.honours)
     method.check_search(args)
     check_read(cfg, method, args)

@@ -3,7 +3,9 @@
 What a method itself refuses is its :meth:`.Method.check`.
 """
 
-from typing import Any, Optional, Type
+from typing import Any, Optional, Sequence, Type
+
+from fairseq.models.nat import FairseqNATModel
 
 from ..errors import PluginError
 from ..fairseq_compat.options import flag_of
@@ -25,6 +27,26 @@ _NOT_DRAWN = {
     "vocab_clusters": "leaves out most symbols",
     "copy_bias": "prefers tokens of the source",
 }
+
+
+def check_models(models: Sequence[Any], decoding: Any) -> None:
+    """Refuse models that do not predict a token from a source and the tokens before it.
+
+    Raises:
+        PluginError: names the model's class, and the cure.
+    """
+    for model in models:
+        kind = type(model).__name__
+        if isinstance(model, FairseqNATModel):
+            raise PluginError(
+                f"--path names a non-autoregressive model ({kind}), which predicts all positions "
+                "at once: leave out --decoding, and decode with fairseq's --task translation_lev."
+            )
+        if not hasattr(model, "encoder"):
+            raise PluginError(
+                f"--path names a {kind}, which reads no source. Give --decoding {decoding} a "
+                "model with an encoder and a decoder, such as one for translation."
+            )
 
 
 def check_method_flags(cfg: Any) -> None:

@@ -96,6 +96,19 @@ class TestParsing:
         monkeypatch.setattr(threads, "processors", lambda: processors)
         assert parse(*flags).num_workers == wanted
 
+    def test_outputs_that_no_length_limit_lets_be(self, parse):
+        """Before data and models are loaded, unless the limit is known with the sources only."""
+        with pytest.raises(PluginError, match=r"^--min-len 1 is more than the length limit 0\."):
+            parse("--decoding", "greedy", "--max-len-b", "0")
+        parse("--decoding", "greedy", "--max-len-b", "0", "--max-len-a", "1")
+        parse("--decoding", "beam", "--max-len-b", "0", "--match-source-len")
+
+    @pytest.mark.parametrize("flags", [["--match-source-len"], ["--no-repeat-ngram-size", "2"]])
+    def test_what_another_method_keeps(self, parse, flags):
+        with pytest.raises(PluginError, match=r"with --decoding greedy: use --decoding auto, or"):
+            parse("--decoding", "greedy", *flags)
+        parse("--decoding", "auto", *flags)
+
     def test_samples(self, parse):
         """fairseq's programs want as many hypotheses printed as there are beams."""
         greedy = ("--decoding", "greedy", "--sampling")

@@ -7,8 +7,10 @@ from types import ModuleType
 
 import pytest
 from fairseq import options
+from fairseq.data.indexed_dataset import make_builder
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.splits import check_whole
 from tests.support.command_lines import PLUGIN, TRACEBACK, generate_args, run_cli
 
 
@@ -16,6 +18,17 @@ def parse(*more, interactive=False):
     parser = options.get_generation_parser(interactive)
     args = ["data", "--user-dir", PLUGIN, "--task", "specdec_translation", "--path", "model.pt"]
     return options.parse_args_and_arch(parser, [*args, "--decoding", "greedy", *map(str, more)])
+
+
+@pytest.mark.parametrize("interactive", [False, True])
+def test_models_are_named(interactive):
+    parser = options.get_generation_parser(interactive)
+    args = ["data", "--user-dir", PLUGIN, "--task", "specdec_translation"]
+    with pytest.raises(PluginError, match=r"^--path is missing: name the "):
+        options.parse_args_and_arch(parser, args)
+    for path in ("model.pt:", ":model.pt", ""):
+        with pytest.raises(PluginError, match=f"^--path {path} names a file without a name. Leav"):
+            parse("--path", path, interactive=interactive)
 
 
 @pytest.mark.parametrize(
@@ -130,6 +143,15 @@ def test_a_command_line_ends_in_the_sentence():
     done = run_cli(args, check=False)
     assert done.returncode == 1 and TRACEBACK not in done.stderr
     assert done.stderr.strip().splitlines()[-1].startswith("--post-process no is unknown")
+
+
+def test_a_split_without_a_sentence(tmp_path):
+    for side in ("en", "es"):
+        path = f"{tmp_path}/test.en-es.{side}"
+        make_builder(f"{path}.bin", "mmap", vocab_size=9).finalize(f"{path}.idx")
+    with pytest.raises(PluginError, match=r"test\.en-es\.e.\.bin has no sentence\. Name another"):
+        check_whole(str(tmp_path), "test")
+    check_whole(str(tmp_path), "valid")
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from argparse import Namespace
 
 import pytest
 import torch
+from fairseq.models.transformer_lm import TransformerLanguageModel
 
 from specdec_plugin.engine import GraphBackend, TorchBackend
 from specdec_plugin.errors import PluginError
@@ -36,6 +37,23 @@ def built(monkeypatch):
 def wide(seed=1):
     """A verifier whose encoder is wider than the others'."""
     return tiny.model(seed, encoder_embed_dim=32, share_all_embeddings=False)
+
+
+@pytest.mark.parametrize(
+    "arch", ["nonautoregressive_transformer", "cmlm_transformer", "levenshtein_transformer", None]
+)
+@pytest.mark.parametrize("decoding", ["greedy", "auto", "beam", "specdec"])
+def test_models_of_other_kinds(arch, decoding):
+    """Their decoders would fail, or give tokens that mean nothing."""
+    told = "TransformerLanguageModel, which reads no source. Give"
+    model = TransformerLanguageModel(tiny.model(1).decoder) if arch is None else build_model(arch)
+    if arch is not None:
+        told = rf"non-autoregressive model \({type(model).__name__}\), which predicts all positions"
+    task = tiny.task()
+    task.cfg = DecodingConfig(decoding=decoding)
+    with pytest.raises(PluginError, match=f"^--path names a {told}") as caught:
+        build.build_generator(task, [model], Namespace(beam=1))
+    assert str(caught.value).endswith(".")
 
 
 class TestSharedEncoder:

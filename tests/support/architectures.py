@@ -67,6 +67,10 @@ TINY = {
 }
 
 
+for name in ("nonautoregressive_transformer", "cmlm_transformer", "levenshtein_transformer"):
+    TINY[name] = {**TINY["transformer"], "encoder_layers": 1}
+
+
 def build_model(arch: str = "transformer", **options: Any) -> Any:
     """A random model in evaluation mode; ``options`` as on fairseq's command line."""
     dictionary = Dictionary()
