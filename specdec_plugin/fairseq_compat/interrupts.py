@@ -8,9 +8,13 @@ import multiprocessing
 import os
 import select
 import sys
+import threading
+import time
 import traceback
 from types import TracebackType
 from typing import Callable, Optional, Sequence, Tuple, Type
+
+from fairseq.data.iterators import BackgroundConsumer
 
 from ..errors import FLAGS_ARE_TYPED
 
@@ -18,6 +22,8 @@ from ..errors import FLAGS_ARE_TYPED
 STATUS = 130
 #: Of one that SIGPIPE ended, such as by ``| head``, likewise.
 PIPE_STATUS = 141
+#: Seconds that a thread has for the batch that it reads when the program ends.
+REST = 2.0
 #: Errors of a disk, or another device, to which nothing more can be written.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -50,6 +56,7 @@ def end_in_a_line() -> None:
     """
     if sys.excepthook is sys.__excepthook__:
         sys.excepthook = _end
+        atexit.register(_let_readers_rest)
         atexit.register(_flush)
 
 
@@ -95,6 +102,22 @@ def _is_unread() -> bool:
         poll.register(sys.stdout.fileno(), 0)
         return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
     return False
+
+
+def _let_readers_rest() -> None:
+    """Let fairseq's threads that read batches ahead come to rest.
+
+    Python ends them where they are when it ends. Inside of PyTorch's operators, that would abort
+    the process.
+    """
+    readers = [each for each in threading.enumerate() if isinstance(each, BackgroundConsumer)]
+    queues = [each._queue for each in readers]
+    for queue in queues:
+        queue.maxsize = 1  # The thread waits for room, with its next batch but one at the latest.
+    end = time.monotonic() + REST
+    for reader, queue in zip(readers, queues):
+        while reader.is_alive() and not queue.not_full._waiters and time.monotonic() < end:
+            time.sleep(0.001)
 
 
 def _flush() -> None:

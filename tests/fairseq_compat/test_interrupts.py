@@ -130,6 +130,36 @@ def test_a_reader_that_has_gone(lines, end, status, told):
     assert TRACEBACK not in found[1] and "BrokenPipeError" not in found[1]
 
 
+READING = """
+import torch
+from fairseq.data.iterators import BufferedIterator
+from specdec_plugin.fairseq_compat.interrupts import end_in_a_line
+
+class Batches:
+    def __len__(self):
+        return 10**9
+
+    def __iter__(self):
+        while True:
+            numbers = torch.arange(3000)
+            yield [torch.stack([numbers] * 3) for _ in range(300)]
+
+end_in_a_line()
+batches = BufferedIterator({size}, Batches())
+next(batches)
+raise {error}
+"""
+
+
+@pytest.mark.parametrize("size", [3, 10**6])
+@pytest.mark.parametrize("error", ["SystemExit('A sentence.')", "KeyError('A traceback.')"])
+def test_an_error_while_a_thread_reads_ahead(size, error):
+    """Python would end the thread inside of an operator, and thereby abort the process."""
+    done = run_cli(["python", "-c", READING.format(size=size, error=error)], check=False)
+    assert done.returncode == 1, done.stderr
+    assert done.stderr.splitlines()[-1] in ("A sentence.", "KeyError: 'A traceback.'")
+
+
 def test_another_pipe_that_is_broken():
     program = PRINTING.format(lines=1, end="raise BrokenPipeError('another pipe')")
     found = run_cli(["python", "-c", program], check=False)
