@@ -290,7 +290,7 @@ class NativeVerification:
         done = Iterations(most=most, seconds=PAUSE, counts=ctypes.addressof(counts))
         run(*arguments, ctypes.byref(done))
         outcome, filled = self._outcome(rows, done.done), rows.size * done.done
-        drafted, kept, added = (counts[begin : begin + filled] for begin in (0, all_, 2 * all_))
+        drafted, kept, added = (counts[at : at + filled] for at in (0, all_, 2 * all_))
         verifier, drafting = self._verifier, done.draft_seconds
         verifier.statistics.seconds["drafter"] += drafting
         verifier.spent(time.perf_counter() - begin - drafting, done.scoring_seconds)
