@@ -1,5 +1,6 @@
 """Raw text as subword pieces and back, the way that a model's training data was split."""
 
+import math
 import os
 from typing import Any, List, Mapping, Optional, Protocol, Sequence, Set
 
@@ -126,8 +127,9 @@ def check_pieces(subwords: Subwords, file: str, symbols: Sequence[str]) -> None:
     pieces = subwords.merged() if isinstance(subwords, Chain) else _pieces_of(subwords)
     pieces = {piece for piece in pieces if _is_long(piece)}
     words = {word for word in symbols if _is_long(word)}
-    both = len(pieces & words)
-    if pieces and words and both < _ALIKE * min(len(pieces), len(words)):
+    both, fewer = len(pieces & words), min(len(pieces), len(words))
+    # Of few pieces, a greater share may never stand alone, as steps on the way to longer ones.
+    if both < _ALIKE * fewer - 1.5 * math.sqrt(fewer):
         raise PluginError(
             f"{file} does not belong to this model: {both:,} of its {len(pieces):,} pieces are "
             "among the symbols of the source dictionary. Give the file that the data were split "

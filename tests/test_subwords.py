@@ -3,11 +3,13 @@
 import io
 
 import pytest
+from sentencepiece import SentencePieceTrainer
 from subword_nmt.learn_bpe import learn_bpe
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.subwords import check_pieces, joined, load_subwords
 
+OTHERS = ["otra", "pala@@", "bra", "▁another", "▁word", "▁not", "▁of", "it", "▁these", "▁files"]
 TEXT = "the lower tower, the newest flower; isn't it?"
 
 
@@ -41,7 +43,7 @@ def test_codes_and_dictionaries_of_one_project(codes):
     check_pieces(subwords, "bpe.codes", symbols)
     check_pieces(subwords, "bpe.codes", [])  # of single characters, for instance
     with pytest.raises(PluginError, match=r"^bpe\.codes does not belong to this model: 0 of its"):
-        check_pieces(subwords, "bpe.codes", ["otra", "pala@@", "bra"])
+        check_pieces(subwords, "bpe.codes", OTHERS)
 
 
 @pytest.mark.parametrize(
@@ -53,11 +55,27 @@ def test_a_dictionary_may_have_some_pieces_only(sentencepieces, pieces, fits):
     subwords = load_subwords(described, "en", "es")
     symbols = [*pieces.split(), "a", "▁b"]
     if not fits:
-        symbols += ["▁another", "▁word"]
+        symbols += OTHERS
         with pytest.raises(PluginError, match="does not belong"):
             check_pieces(subwords, "spm.model", symbols)
     else:
         check_pieces(subwords, "spm.model", symbols)
+
+
+def test_a_small_model_and_its_dictionary(tmp_path):
+    """Many pieces of few are only steps to longer ones, which the text has instead."""
+    words = "zero one two three four five six seven eight nine ten eleven twelve and".split()
+    text = tmp_path / "text"
+    lines = [" ".join(words[i % 14] for i in range(k, k + 5)) for k in range(40)]
+    text.write_text("\n".join(lines), encoding="utf-8")
+    SentencePieceTrainer.train(
+        input=str(text), model_prefix=str(tmp_path / "spm"), vocab_size=60, model_type="bpe",
+        minloglevel=2,
+    )  # fmt: skip
+    described = {"kind": "sentencepiece", "file": str(tmp_path / "spm.model")}
+    subwords = load_subwords(described, "en", "es")
+    symbols = {piece for line in lines for piece in subwords.encode(line, out_type=str)}
+    check_pieces(subwords, "spm.model", [*symbols, *(f"madeupword{i:04}" for i in range(7))])
 
 
 def test_moses(codes):
