@@ -285,12 +285,12 @@ class NativeVerification:
             return None
         begin = time.perf_counter()
         arguments = self._prepare(rows, draft)
-        all_ = rows.size * most
-        counts = (c_int64 * (3 * all_))()
+        room = rows.size * most
+        counts = (c_int64 * (3 * room))()
         done = Iterations(most=most, seconds=PAUSE, counts=ctypes.addressof(counts))
         run(*arguments, ctypes.byref(done))
         outcome, filled = self._outcome(rows, done.done), rows.size * done.done
-        drafted, kept, added = (counts[at : at + filled] for at in (0, all_, 2 * all_))
+        drafted, kept, added = (counts[at : at + filled] for at in (0, room, 2 * room))
         verifier, drafting = self._verifier, done.draft_seconds
         verifier.statistics.seconds["drafter"] += drafting
         verifier.spent(time.perf_counter() - begin - drafting, done.scoring_seconds)

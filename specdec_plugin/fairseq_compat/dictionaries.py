@@ -73,7 +73,6 @@ class QuickDictionary(Dictionary):
     """fairseq's dictionary, without its loops over the numbers of a tensor.
 
     PyTorch makes an object of each number, which takes longer than all else that is done with it.
-    fairseq-generate spent a quarter of its time so.
     """
 
     def string(self, tensor: Any, *args: Any, **kwargs: Any) -> str:

@@ -234,7 +234,7 @@ class Pass {
   }
 
   // The masks of each row alone. The threads wait before they read them.
-  Flow masks_of(const Team& team, const StackCall& call, const Flow& flow) {
+  Flow only_masks(const Team& team, const StackCall& call, const Flow& flow) {
     const Flow masks{call.block, call.rows * call.block, wanted_.data()};
     const float* from = hidden(team, flow);
     float* to = hidden(team, masks);
@@ -279,7 +279,7 @@ class Pass {
       team.wait();
     }
     attend_self(team, call, index, masks_only);
-    if (masks_only) flow = masks_of(team, call, flow);
+    if (masks_only) flow = only_masks(team, call, flow);
     team.wait();
     add_residual(team, *layer.self.out, layer.self.norm, attended_.data(), dim_, flow);
     if (layer.cross) {
