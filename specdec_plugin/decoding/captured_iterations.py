@@ -129,7 +129,7 @@ class CapturedIterations:
             draft: m tokens a row.
         """
         engine, lengths = self.engine, rows.lengths
-        embedded = engine.embed_draft(rows.inputs, draft.tokens, lengths)
+        embedded = engine.embedding.of_draft(rows.inputs, draft.tokens, lengths)
         states = run_new(engine, tensors, embedded, lengths, visible)
 
         def steps() -> Tensor:
@@ -267,7 +267,7 @@ class _Run:
         depends: Hashable = None if drafter is None else drafter.prepare(bound)
         vectors = static.lengths.size(0) * self._width
         visible = iterations.engine.slots_seen(vectors, tensors, visible)
-        table = iterations.engine.reach(bound, self._width)
+        table = iterations.engine.embedding.reach(bound, self._width)
         fixed = iterations.key(rules), static, visible, self._width, table, early
         replayed = tensors.calls.get(
             ("iteration", *fixed, depends), lambda: Replayed(tensors.graphs)

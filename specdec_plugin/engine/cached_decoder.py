@@ -12,9 +12,8 @@ from torch import Tensor, nn
 from ..models.blockwise_transformer import LearnedFirstDecoder
 from . import native
 from .backend import Backend, choose_backend
-from .decoder_layer import DecoderLayer, Norm, every_layer, linear_of
+from .decoder_layer import DecoderLayer, every_layer
 from .decoder_state import DecoderState
-from .fused.embedding import FusedEmbedding, fused_embedding
 from .fused.layers import FusedLayers, fused_layers
 from .fused.source import FusedSource, fused_source
 from .graphs.source import Projection
@@ -24,9 +23,9 @@ from .kv_cache import KVCache
 from .linear import Linear, NativeLinear, parameters_of
 from .native_layers import NativeLayers
 from .output_projection import OutputProjection
-from .positions import PositionTable
 from .ragged_encoding import RaggedEncoding
 from .spans import Spans, amid
+from .target_embedding import TargetEmbedding, optional_linear, optional_norm
 from .weights import Packed
 
 EncoderOut = Mapping[str, List[Tensor]]
@@ -51,8 +50,7 @@ class CachedDecoder(Packed):
 
     Attributes:
         width: of what the layers take, ``dim`` below.
-        masks: (count, dim) what may be fed where there is no token yet, the ``mask_vectors``
-            of the decoder scaled as token vectors are; ``None`` where it has none.
+        embedding: what the layers take.
         on_torch: why PyTorch's operators run this decoder, in a few words; ``None`` where the
             native kernels do, from tokens to states.
     """
@@ -108,7 +106,7 @@ class CachedDecoder(Packed):
             self.weights.release(self.decoder.layers)
 
     def _resized(self) -> bool:
-        return bool(self.decoder.embed_tokens.weight.shape != self.embedding.shape)
+        return bool(self.decoder.embed_tokens.weight.shape != self.embedding.table.shape)
 
     def _pack(self) -> None:
         layers = every_layer(self.decoder)
@@ -134,22 +132,9 @@ class CachedDecoder(Packed):
 
     def _pack_ends(self) -> None:
         """What stands before the layers, and between them and the projection."""
-        decoder, dtype = self.decoder, self.dtype
-        self.embedding = decoder.embed_tokens.weight.detach().to(dtype)
-        self.scale = float(decoder.embed_scale)
-        self._project_in = _optional_linear(decoder.project_in_dim, dtype)
-        self._project_out = _optional_linear(decoder.project_out_dim, dtype)
-        self._positions = (
-            None
-            if decoder.embed_positions is None
-            else PositionTable(decoder.embed_positions, dtype)
-        )
-        self._embedding_norm = _optional_norm(decoder.layernorm_embedding, dtype)
-        self._fused_embedding: Optional[FusedEmbedding] = None
-        if self.backend.static and self._project_in is None:
-            self._fused_embedding = fused_embedding(self.embedding, self.scale)
-        masks = getattr(decoder, "mask_vectors", None)
-        self.masks = None if masks is None else (self.scale * masks.detach()).to(dtype)
+        dtype = self.dtype
+        self.embedding = TargetEmbedding(self.decoder, dtype, fused=self.backend.static)
+        self._project_out = optional_linear(self.decoder.project_out_dim, dtype)
         self._mask_table = torch.empty(0, 0, dtype=dtype, device=self.device)
         self._ordinals = torch.empty(0, dtype=torch.long, device=self.device)
 
@@ -167,13 +152,16 @@ class CachedDecoder(Packed):
         self._layers: List[DecoderLayer] = []
         if native:
             self._native = NativeLayers(layers, decoder.layer_norm, self.weight_type)
-            if self._project_in is None:
+            if not self.embedding.projected:
                 self._native.embed_with(
-                    self.embedding, self.scale, self.masks, decoder.layernorm_embedding
+                    self.embedding.table,
+                    self.embedding.scale,
+                    self.embedding.masks,
+                    decoder.layernorm_embedding,
                 )
         else:
             self._layers = [DecoderLayer(layer, dtype) for layer in layers]
-        self._final_norm = None if native else _optional_norm(decoder.layer_norm, dtype)
+        self._final_norm = None if native else optional_norm(decoder.layer_norm, dtype)
         self._fused: Optional[FusedLayers] = None
         if self.backend.static and not native:
             self._fused = fused_layers(self._layers, self._final_norm)
@@ -250,136 +238,6 @@ class CachedDecoder(Packed):
             mask.masked_fill_(padding, float("-inf"))
         return mask[:, None, None, :]
 
-    def embed(self, tokens: Tensor, starts: Tensor, longest: Optional[int] = None) -> Tensor:
-        """Token and position vectors.  Every token has a position, ``pad`` too.
-
-        Args:
-            tokens: (rows, new) long.
-            starts: (rows,) long, position of each row's first token in its sentence.
-            longest: an upper bound of ``starts``, exact for one row; if ``None`` it is
-                read from ``starts``, which waits for the device.
-
-        Returns:
-            (rows, new, dim).
-
-        Raises:
-            PluginError: a learned position table ends before; see :class:`PositionTable`.
-        """
-        return self._at_positions(self._vectors(tokens), self.scale, starts, longest)
-
-    def embed_within(self, tokens: Tensor, starts: Tensor) -> Tensor:
-        """:meth:`embed` without a look at any number, for positions within :meth:`reach`."""
-        positions = None
-        if self._positions is not None:
-            positions = self._positions.within(starts, tokens.size(1))
-        return self._added(self._vectors(tokens), self.scale, positions)
-
-    def embed_draft(self, inputs: Tensor, draft: Tensor, lengths: Tensor) -> Tensor:
-        """The newest token of each row and a draft behind it, within :meth:`reach`.
-
-        Args:
-            inputs: (rows, …) long, all tokens of each row.
-            draft: (rows, m) long.
-            lengths: (rows,) long, the index of the newest token.
-
-        Returns:
-            (rows, m + 1, dim).
-        """
-        if self._fused_embedding is None:
-            newest = inputs.gather(1, lengths.unsqueeze(1))
-            return self.embed_within(torch.cat([newest, draft], dim=1), lengths)
-        found = self._fused_embedding.of_draft(inputs, draft, lengths, self._position_vectors())
-        return found if self._embedding_norm is None else self._embedding_norm(found)
-
-    def embed_block(
-        self, inputs: Tensor, held: Tensor, lengths: Tensor, masks: Tensor, new: int
-    ) -> Optional[Tuple[Tensor, Tensor, Tensor, Tensor]]:
-        """New tokens of each row, and masks behind them, within :meth:`reach`.
-
-        Args:
-            inputs: (rows, …) long, all tokens of each row.
-            held: (rows,) long, the index of the first token that is fed.
-            lengths: (rows,) long, the index of the newest one.
-            masks: (k, dim), of :attr:`masks`.
-            new: tokens of a row, at most.
-
-        Returns:
-            (rows, new + k, dim); (rows, new + k) long, how many slots each vector sees: tokens see
-            those before, masks see all; (rows, k, 1) long, the index of each mask in its row; and
-            (rows,) long, the newest tokens. None where the kernels do not run.
-        """
-        if self._fused_embedding is None:
-            return None
-        table = self._position_vectors()
-        found, *others = self._fused_embedding.of_block(inputs, held, lengths, masks, new, table)
-        if self._embedding_norm is not None:
-            found = self._embedding_norm(found)
-        limits, where, newest = others
-        return found, limits, where, newest
-
-    def _position_vectors(self) -> Optional[Tensor]:
-        """(positions, dim) all vectors that there are."""
-        return None if self._positions is None else self._positions.reach(0, 1)
-
-    def reach(self, longest: int, new: int) -> int:
-        """Make sure of vectors for ``new`` positions from ``longest`` on; how many there are.
-
-        Raises:
-            PluginError: as for :meth:`embed`.
-        """
-        return 0 if self._positions is None else self._positions.reach(longest, new).size(0)
-
-    def _vectors(self, tokens: Tensor) -> Tensor:
-        """(rows, new) to (rows, new, dim), not yet scaled."""
-        vectors = torch.embedding(self.embedding, tokens)
-        if self._project_in is not None:
-            vectors = self._project_in(vectors.flatten(0, 1)).view(*tokens.shape, -1)
-        return vectors
-
-    def embed_vectors(
-        self, vectors: Tensor, starts: Tensor, longest: Optional[int] = None
-    ) -> Tensor:
-        """:meth:`embed` for vectors that are made already: adds positions and normalises.
-
-        Args:
-            vectors: (rows, new, dim), scaled as they shall be; not changed.
-            starts: (rows,) long.
-            longest: as for :meth:`embed`.
-
-        Returns:
-            (rows, new, dim).
-
-        Raises:
-            PluginError: as for :meth:`embed`.
-        """
-        return self._at_positions(vectors.to(self.dtype), 1.0, starts, longest)
-
-    def embed_vectors_within(self, vectors: Tensor, starts: Tensor) -> Tensor:
-        """:meth:`embed_vectors` without a look at any number; see :meth:`embed_within`."""
-        positions = None
-        if self._positions is not None:
-            positions = self._positions.within(starts, vectors.size(1))
-        return self._added(vectors.to(self.dtype), 1.0, positions)
-
-    def _at_positions(
-        self, vectors: Tensor, scale: float, starts: Tensor, longest: Optional[int]
-    ) -> Tensor:
-        """``scale * vectors`` + positions, normalised."""
-        positions = None
-        if self._positions is not None:
-            if longest is None:
-                longest = int(starts.max())
-            positions = self._positions.vectors(starts, longest, vectors.size(1))
-        return self._added(vectors, scale, positions)
-
-    def _added(self, vectors: Tensor, scale: float, positions: Optional[Tensor]) -> Tensor:
-        """``scale * vectors + positions``, normalised."""
-        if positions is not None:
-            vectors = torch.add(positions, vectors, alpha=scale)
-        elif scale != 1.0:
-            vectors = vectors * scale
-        return vectors if self._embedding_norm is None else self._embedding_norm(vectors)
-
     def forward(
         self, state: DecoderState, embedded: Tensor, limits: Optional[Tensor] = None
     ) -> Tensor:
@@ -390,7 +248,7 @@ class CachedDecoder(Packed):
 
         Args:
             state: from :meth:`start`.
-            embedded: (rows, new, dim), from :meth:`embed` or :meth:`embed_vectors`.
+            embedded: (rows, new, dim), of :attr:`embedding`.
             limits: (rows, new) long: query ``i`` of row ``r`` sees the slots below
                 ``limits[r, i]``, from 1 to ``state.lengths[r] + new``.  ``None`` is
                 causal, ``state.lengths[r] + i + 1``.
@@ -472,7 +330,7 @@ class CachedDecoder(Packed):
         return hidden if self._project_out is None else self._project_out(hidden)
 
     def feed(self, state: DecoderState, tokens: Tensor) -> Tensor:
-        """:meth:`embed` and :meth:`forward`, causally.
+        """Run the layers over new tokens, causally; see :meth:`forward`.
 
         Args:
             state: from :meth:`start`.
@@ -482,10 +340,11 @@ class CachedDecoder(Packed):
             (rows, new, output dim).
 
         Raises:
-            PluginError: as for :meth:`embed`.
+            PluginError: a learned position table ends before; see :class:`PositionTable`.
         """
         if self._native is None or self.on_torch is not None:
-            return self.forward(state, self.embed(tokens, state.lengths, state.longest))
+            embedded = self.embedding.of_tokens(tokens, state.lengths, state.longest)
+            return self.forward(state, embedded)
         call, new = native.StackCall(), tokens.size(1)
         self.describe(state, new, call)
         return self._native.decode(call, tokens, new, state.lengths)
@@ -509,7 +368,7 @@ class CachedDecoder(Packed):
             (rows, block, dim): what the decoder gives at the masks.
 
         Raises:
-            PluginError: as for :meth:`embed`.
+            PluginError: a learned position table ends before; see :class:`PositionTable`.
         """
         assert self._native is not None
         call, width = native.StackCall(), most + block
@@ -528,7 +387,7 @@ class CachedDecoder(Packed):
         Room for them is made in the cache. Only where :attr:`on_torch` is None.
 
         Raises:
-            PluginError: as for :meth:`embed`.
+            PluginError: a learned position table ends before; see :class:`PositionTable`.
         """
         self._describe_positions(state.longest, new, call)
         self._describe_state(state, new, call)
@@ -561,7 +420,7 @@ class CachedDecoder(Packed):
             calls are used.
 
         Raises:
-            PluginError: as for :meth:`embed`.
+            PluginError: a learned position table ends before; see :class:`PositionTable`.
         """
         self._describe_positions(0, longest, call)
         if isinstance(encoder_out, RaggedEncoding):
@@ -579,8 +438,8 @@ class CachedDecoder(Packed):
         return self._source_in.handle, [inputs, spans]
 
     def _describe_positions(self, longest: int, new: int, call: Any) -> None:
-        if self._positions is not None:
-            positions = self._positions.reach(longest, new)
+        positions = self.embedding.positions(longest, new)
+        if positions is not None:
             call.positions, call.position_limit = positions.data_ptr(), positions.size(0)
 
     def _mask(
@@ -619,11 +478,3 @@ def _moved_to_front(encoded: Tensor, padding: Tensor) -> Tuple[Tensor, Tensor, T
     order = padding.byte().argsort(dim=1, stable=True)
     moved = encoded.gather(1, order.unsqueeze(2).expand_as(encoded))
     return moved, padding.gather(1, order), (~padding).sum(1)
-
-
-def _optional_linear(module: Optional[nn.Linear], dtype: torch.dtype) -> Optional[Linear]:
-    return None if module is None else linear_of(dtype, module)
-
-
-def _optional_norm(module: Optional[nn.LayerNorm], dtype: torch.dtype) -> Optional[Norm]:
-    return None if module is None else Norm(module, dtype)

@@ -102,7 +102,7 @@ def test_half_precision_leaves_the_model_alone(dtype, backend):
     engine = CachedDecoder(model.decoder, dtype, backend=backend)
     encoder_out, tokens = encode(model), random_tokens(3, 9)
     state = engine.start(encoder_out, 8)
-    hidden = engine.forward(state, engine.embed(tokens, state.lengths))
+    hidden = engine.forward(state, engine.embedding.of_tokens(tokens, state.lengths))
     # The kernels keep weights in bfloat16 and compute in float32; float16 they leave to PyTorch.
     native = backend.supports() is None and dtype == torch.bfloat16
     assert hidden.dtype == (torch.float32 if native else dtype)
@@ -120,7 +120,9 @@ def test_follows_a_model_in_half_precision(backend):
     encoder_out, tokens = encode(model), random_tokens(3, 9)
     state = engine.start(encoder_out, 16)
     computed = torch.float32 if backend.supports() is None else torch.bfloat16
-    assert engine.forward(state, engine.embed(tokens, state.lengths)).dtype == computed
+    assert (
+        engine.forward(state, engine.embedding.of_tokens(tokens, state.lengths)).dtype == computed
+    )
     expected = full_logits(model, tokens, encoder_out).float()
     torch.testing.assert_close(logits_of(engine, state, tokens), expected, atol=0.1, rtol=0.05)
 
@@ -130,11 +132,12 @@ def test_positions_follow_row_length_not_pad(backend):
     engine = CachedDecoder(model.decoder, backend=backend)
     tokens = torch.tensor([[2, 1, 7], [1, 1, 7]])
     starts = torch.tensor([0, 3])
-    table = engine.embed_vectors(torch.zeros(2, 3, 16), starts)
+    table = engine.embedding.of_vectors(torch.zeros(2, 3, 16), starts)
     expected = model.decoder.embed_positions.weights[torch.tensor([[2, 3, 4], [5, 6, 7]])]
     torch.testing.assert_close(table, expected)
     torch.testing.assert_close(
-        engine.embed(tokens, starts) - expected, 4 * model.decoder.embed_tokens(tokens)
+        engine.embedding.of_tokens(tokens, starts) - expected,
+        4 * model.decoder.embed_tokens(tokens),
     )
 
 
@@ -143,7 +146,7 @@ def test_vectors_are_placed_and_normalised_but_not_scaled(backend):
     engine = CachedDecoder(model.decoder, backend=backend)
     vectors = torch.randn(1, 2, 16)
     before = vectors.clone()
-    placed = engine.embed_vectors(vectors, torch.tensor([5]))
+    placed = engine.embedding.of_vectors(vectors, torch.tensor([5]))
     positions = model.decoder.embed_positions.weight[7:9]
     expected = model.decoder.layernorm_embedding(vectors + positions)
     torch.testing.assert_close(placed, expected.detach())
@@ -171,14 +174,14 @@ class TestLearnedPositionsEnd:
     @pytest.mark.parametrize("starts, new", [([8], 1), ([3, 8], 1), ([0], 9), ([0, 0], 9)])
     def test_refused_past_the_table(self, engine, starts, new):
         with pytest.raises(PluginError, match="learned 8 target positions"):
-            engine.embed(torch.full((len(starts), new), 5), torch.tensor(starts))
+            engine.embedding.of_tokens(torch.full((len(starts), new), 5), torch.tensor(starts))
 
     @pytest.mark.parametrize("starts", [[6], [6, 1]])
     def test_drafts_may_reach_over_it(self, engine, starts):
-        placed = engine.embed(torch.full((len(starts), 4), 5), torch.tensor(starts))
-        last = engine.embed(torch.full((1, 1), 5), torch.tensor([7]))[0, 0]
+        placed = engine.embedding.of_tokens(torch.full((len(starts), 4), 5), torch.tensor(starts))
+        last = engine.embedding.of_tokens(torch.full((1, 1), 5), torch.tensor([7]))[0, 0]
         assert torch.equal(placed[0, 1:], last.expand(3, -1))
-        exact = engine.embed(torch.full((1, 4), 5), torch.tensor([1]))
+        exact = engine.embedding.of_tokens(torch.full((1, 4), 5), torch.tensor([1]))
         assert len(starts) == 1 or torch.equal(placed[1], exact[0])
 
 

@@ -134,7 +134,7 @@ def test_beams_share_the_source(both, device):
     expected = plain.feed(expected_state, tokens)
     tensors, _ = state.with_room(1)
     held = torch.zeros(6, dtype=torch.long, device=device)
-    embedded = ours.embed_within(tokens, held)
+    embedded = ours.embedding.of_tokens_within(tokens, held)
     whole = tensors.store.new_zeros(2, 2, 6, 32, 2, 12)
     tensors.store = whole
     found = ours.run_fused(embedded, held, None, tensors, 2)
@@ -193,7 +193,7 @@ def test_a_draft_is_fed_as_by_pytorch(both, width, device):
     inputs = torch.randint(4, VOCABULARY, (3, 12), device=device)
     draft = torch.randint(4, VOCABULARY, (3, width), device=device)
     lengths = torch.tensor([0, 5, 11], device=device)
-    found, expected = (each.embed_draft(inputs, draft, lengths) for each in (ours, plain))
+    found, expected = (each.embedding.of_draft(inputs, draft, lengths) for each in (ours, plain))
     torch.testing.assert_close(found, expected, **CLOSE)
 
 

@@ -121,7 +121,7 @@ def logits_of(engine: Any, state: Any, tokens: torch.Tensor) -> torch.Tensor:
     """Scores of what follows each of the new tokens: (rows, new, vocabulary)."""
     if isinstance(engine, UncachedDecoder):
         return engine.logits(state, tokens)
-    hidden = engine.forward(state, engine.embed(tokens, state.lengths, state.longest))
+    hidden = engine.forward(state, engine.embedding.of_tokens(tokens, state.lengths, state.longest))
     return engine.projection.scores(hidden).values
 
 

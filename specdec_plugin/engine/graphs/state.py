@@ -88,11 +88,11 @@ class StaticState(DecoderState):
             (rows, count) long, which the next call overwrites.
 
         Raises:
-            PluginError: as for :meth:`.CachedDecoder.embed`.
+            PluginError: as for :meth:`.TargetEmbedding.of_tokens`.
         """
         tensors, visible = self.with_room(count + 1)
         # A captured graph reads the table of positions that there was.
-        table = decoder.reach(self.longest, count + 1)
+        table = decoder.embedding.reach(self.longest, count + 1)
         key = rounded(first.size(0)), count, visible, suppressed_id
         steps = tensors.calls.get((*key, table), lambda: StaticSteps(tensors, *key))
         chosen: Tensor = steps.run(decoder, tensors, first, self.lengths)

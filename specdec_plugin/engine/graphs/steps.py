@@ -17,7 +17,7 @@ def feed(
     """Feed each row a token, without a look at any number.
 
     Args:
-        decoder: a :class:`.CachedDecoder`; positions are within :meth:`.CachedDecoder.reach`.
+        decoder: a :class:`.CachedDecoder`; positions are within :meth:`.TargetEmbedding.reach`.
         tensors: the batch.
         fed: (rows, 1) long.
         starts: (rows,) long, what each row has in the cache.
@@ -27,7 +27,7 @@ def feed(
     Returns:
         (rows, output dim).
     """
-    embedded = decoder.embed_within(fed, starts)
+    embedded = decoder.embedding.of_tokens_within(fed, starts)
     return run_new(decoder, tensors, embedded, starts, visible, beams=beams).flatten(0, 1)
 
 
@@ -38,7 +38,7 @@ def greedy(
     """Some steps of greedy decoding, each fed with what the one before chose.
 
     Args:
-        decoder: a :class:`.CachedDecoder`; positions are within :meth:`.CachedDecoder.reach`.
+        decoder: a :class:`.CachedDecoder`; positions are within :meth:`.TargetEmbedding.reach`.
         tensors: the batch.
         fed: (rows, 1) long, what each row is fed first.
         starts: (rows,) long, what each row has in the cache.

@@ -123,7 +123,7 @@ class DeviceBeams:
             tensors: as above.
             sentences: how many, rounded up.
             visible: slots that a query may see, rounded up.
-            positions: what :meth:`.CachedDecoder.reach` gave. A captured graph reads the table of
+            positions: what :meth:`.TargetEmbedding.reach` gave. A captured graph reads the table of
                 positions that there was.
         """
         key = sentences, visible, positions
@@ -230,7 +230,7 @@ class CapturedBeamSearch:
             before, self._tensors = self._device, tensors
             self._device = self._beams_on(tensors)
             self._device.follow(before)
-        positions = self._decoder.reach(step, 1)
+        positions = self._decoder.embedding.reach(step, 1)
         self._device.step(self._decoder, tensors, rounded(len(self._order)), visible, positions)
         self._tables.push(self._device.table)
 

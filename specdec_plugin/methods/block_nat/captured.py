@@ -52,7 +52,7 @@ class CapturedBlock:
         tensors, visible = state.with_room(longest + 2 * k + 2 - state.longest)
         engine = self._drafter.engine
         visible = engine.slots_seen(self._rows * (2 * k + 1), tensors, visible)
-        table = engine.reach(longest + 1, k + 1)
+        table = engine.embedding.reach(longest + 1, k + 1)
         self._room = tensors, visible
         return tensors.serial, visible, table, k, self._drafter.confidence
 

@@ -77,11 +77,12 @@ class Chain(Packed):
         self._chain: Optional[NativeObject] = None
         self._captured = RowsFunction(engine.device) if engine.backend.static else None
         self._by_token: Optional[Tensor] = None
-        if engine.backend.static and engine.embedding.size(0) * head.out.in_features <= _TABLE:
-            vectors = (engine.scale * engine.embedding).to(head.from_token.weight.dtype)
+        scale, embedding = engine.embedding.scale, engine.embedding.table
+        if engine.backend.static and embedding.size(0) * head.out.in_features <= _TABLE:
+            vectors = (scale * embedding).to(head.from_token.weight.dtype)
             self._by_token = head.from_token(vectors).detach()
         self.on_cuda: Optional[CudaChain] = kernels_of(head, engine, self._by_token)
-        projection, embedding = engine.projection.native, engine.embedding
+        projection = engine.projection.native
         if projection is None or embedding.dtype != torch.float32:
             return
         before = torch.cat([head.from_token.weight, head.from_chain.weight], dim=1)
@@ -99,7 +100,7 @@ class Chain(Packed):
             kernels.pointer(bias),
             embedding.data_ptr(),
             embedding.size(1),
-            engine.scale,
+            scale,
             reads=(projection, weight, bias, embedding),
         )
 
@@ -185,7 +186,7 @@ class Chain(Packed):
                 inner = torch.addmm(inner, chain, head.from_chain.weight.t())
             chain = inner.relu_()
             hidden = torch.addmm(ends[:, position], chain, head.out.weight.t())
-            hidden = hidden.to(engine.embedding.dtype)
+            hidden = hidden.to(engine.dtype)
             tokens.append(engine.projection.best(hidden, engine.decoder.padding_idx))
         return torch.stack(tokens[1:], dim=1)
 
@@ -193,7 +194,7 @@ class Chain(Packed):
         """(rows,) tokens, as the head's layer takes them: (rows, units)."""
         if self._by_token is not None:
             return torch.embedding(self._by_token, tokens)
-        vectors = self._engine.scale * torch.embedding(self._engine.embedding, tokens)
+        vectors = self._engine.embedding.scaled(tokens)
         return self._head.from_token(vectors.to(self._head.from_token.weight.dtype))
 
     def choose(
@@ -222,12 +223,12 @@ class Chain(Packed):
         inputs = head.from_state(states)
         chain: Optional[Tensor] = None
         for position in range(states.size(1)):
-            before = engine.scale * torch.embedding(engine.embedding, last).to(weight_type)
+            before = engine.embedding.scaled(last).to(weight_type)
             inner = inputs[:, position] + head.from_token(before)
             if chain is not None:
                 inner = inner + head.from_chain(chain)
             chain = torch.relu(inner)
-            hidden = (states[:, position] + head.out(chain)).to(engine.embedding.dtype)
+            hidden = (states[:, position] + head.out(chain)).to(engine.dtype)
             temperature = 1.0 if rows is None else rows.temperature
             scored = engine.projection.scores(hidden.unsqueeze(1), temperature, suppressed_id)
             if rules is not None:

@@ -40,7 +40,7 @@ def kernels_of(
     plain = type(engine.projection) is OutputProjection
     if by_token is None or not plain or getattr(engine.decoder, "first_head", None) is not None:
         return None
-    if not supports(engine.embedding):
+    if not supports(engine.embedding.table):
         return None
     table = by_token
 
@@ -89,7 +89,7 @@ class CudaChain:
 
         self._kernels: Any = chain_kernels
         self._options = launch_options(engine.device)
-        dtype = engine.embedding.dtype
+        dtype = engine.dtype
         with torch.no_grad():
             weight, bias = engine.projection.float_weights()
             base = weight @ head.out.bias.float()

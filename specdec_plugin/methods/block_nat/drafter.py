@@ -273,7 +273,7 @@ class NATDrafter(Drafter):
                 values, rows.lengths + position, rows.shortest + position, rows.longest + position
             )
 
-        numbers = rows.size * self.engine.embedding.size(0)
+        numbers = rows.size * self.engine.embedding.table.size(0)
         with one_thread(numbers if self.engine.by_kernels else None):
             tokens, scores = self.chain.choose(hidden, last, rows.constraints.pad, rules)
         return Draft(tokens, confident(scores, self.confidence), scores)
@@ -288,8 +288,10 @@ class NATDrafter(Drafter):
     def _feed_one(self, rows: Rows, new: int) -> Tensor:
         """A single row: plain slices instead of gathering. (1, k, dim)."""
         state, end = self._state, rows.longest + 1
-        tokens = self.engine.embed(rows.inputs[:, end - new : end], state.lengths, state.longest)
-        masks = self.engine.embed_vectors(self._masks(), rows.lengths + 1, end)
+        tokens = self.engine.embedding.of_tokens(
+            rows.inputs[:, end - new : end], state.lengths, state.longest
+        )
+        masks = self.engine.embedding.of_vectors(self._masks(), rows.lengths + 1, end)
         x = torch.cat([tokens, masks], dim=1)
         first = 1 + torch.arange(end - new, end + self.length, device=x.device)
         limits = first.masked_fill(first > end, end + self.length).unsqueeze(0)
@@ -300,8 +302,8 @@ class NATDrafter(Drafter):
     def _feed_many(self, rows: Rows, new: int) -> Tensor:
         """Rows with different numbers of new tokens. (rows, k, dim)."""
         state = self._state
-        self.engine.reach(state.longest, new)
-        self.engine.reach(rows.longest + 1, self.length)
+        self.engine.embedding.reach(state.longest, new)
+        self.engine.embedding.reach(rows.longest + 1, self.length)
         block = self.arranged(rows.inputs, rows.lengths, state.lengths, new)
         return block.at_masks(self.engine.forward(state, block.embedded, block.limits))
 
@@ -309,7 +311,7 @@ class NATDrafter(Drafter):
         """What is fed where rows have different numbers of new tokens.
 
         Nobody looks at any number: the tables of positions have to :meth:`reach
-        <.CachedDecoder.reach>` far enough.
+        <.TargetEmbedding.reach>` far enough.
 
         Args:
             inputs: (rows, …) all tokens of each row.
@@ -319,7 +321,7 @@ class NATDrafter(Drafter):
         """
         fed = None
         if self.causal:
-            fed = self.engine.embed_block(inputs, held, lengths, self._masks()[0], new)
+            fed = self.engine.embedding.of_block(inputs, held, lengths, self._masks()[0], new)
         if fed is not None:
             return Arranged(*fed)
         k = self.length
@@ -327,9 +329,9 @@ class NATDrafter(Drafter):
         # The widest row decides; behind their masks, others feed undefined values.
         slot = torch.arange(new + k, device=counts.device)
         source = (held.unsqueeze(1) + slot[:new]).clamp(max=inputs.size(1) - 1)
-        tokens = self.engine.embed_within(inputs.gather(1, source), held)
+        tokens = self.engine.embedding.of_tokens_within(inputs.gather(1, source), held)
         masks = self._masks().expand(inputs.size(0), -1, -1)
-        masks = self.engine.embed_vectors_within(masks, lengths + 1)
+        masks = self.engine.embedding.of_vectors_within(masks, lengths + 1)
         where = (counts + slot[:k]).unsqueeze(2)
         x = torch.cat([tokens, masks], dim=1).scatter(1, where.expand_as(masks), masks)
         seen = (lengths + 1 + k).unsqueeze(1)
@@ -339,8 +341,8 @@ class NATDrafter(Drafter):
 
     def _masks(self) -> Tensor:
         """(1, k, dim) scaled mask vectors."""
-        assert self.engine.masks is not None
-        return self.engine.masks[: self.length].unsqueeze(0)
+        assert self.engine.embedding.masks is not None
+        return self.engine.embedding.masks[: self.length].unsqueeze(0)
 
     def select(self, rows: Tensor) -> None:
         if self._state is None:

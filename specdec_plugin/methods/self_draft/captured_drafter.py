@@ -54,7 +54,7 @@ class CapturedSteps:
         """See :class:`.CapturedDraft`."""
         state, new = self._state, self.tokens + 1
         tensors, visible = self._room = state.with_room(longest + new - state.longest)
-        table = self._copy.reach(longest, new)
+        table = self._copy.embedding.reach(longest, new)
         return tensors.serial, visible, table, self.tokens, self._pad
 
     def draft(self, rows: StaticRows) -> Draft:

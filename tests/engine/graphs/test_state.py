@@ -74,7 +74,9 @@ def test_rows_that_advance_and_leave(sources, capacity, seed):
             most = [length + new for length in lengths]
             limits = torch.tensor([[choose.randint(1, each) for _ in range(new)] for each in most])
         expected, found = (
-            each.forward(state, each.embed(tokens, state.lengths, state.longest), limits)
+            each.forward(
+                state, each.embedding.of_tokens(tokens, state.lengths, state.longest), limits
+            )
             for each, state in zip(decoders, states, strict=True)
         )
         assert_close(found, expected)

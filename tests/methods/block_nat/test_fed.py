@@ -30,7 +30,7 @@ def test_a_block_is_fed_as_by_pytorch(learned, device):
     found = []
     for backend in (GraphBackend, TorchBackend):
         drafter = NATDrafter(model, K, backend=backend())
-        drafter.engine.reach(10, 6 + K)
+        drafter.engine.embedding.reach(10, 6 + K)
         found.append(drafter.arranged(inputs, lengths, held, 6))
     mine, theirs = found
     for row, count in enumerate((1, 5, 3)):  # behind a row's masks, anything is fed
