@@ -11,7 +11,6 @@ from contextvars import ContextVar
 from dataclasses import fields
 from functools import cached_property
 from itertools import islice
-from numbers import Integral
 from typing import (
     Any,
     Dict,
@@ -41,6 +40,7 @@ from ..methods.options import check_value
 from ..methods.registry import Method, decoding_config, method_of, suited
 from ..progress import Progress
 from ..subwords import Subwords, joined
+from .arguments import check_counts, check_lines, check_text, check_type, without_end
 from .hypothesis import Hypothesis
 from .naming import named_as_given
 
@@ -175,9 +175,9 @@ class Session:
             lines: for a model of speech, paths of sounds.
             first: lines before them, which warnings count.
         """
-        _check_lines(lines)
+        check_lines(lines)
         for line in lines:
-            _check_type(line, str, os.PathLike)
+            check_type(line, str, os.PathLike)
         tokens, lengths = self.task.get_interactive_tokens_and_lengths(lines, str)
         dataset = self.task.build_dataset_for_inference(tokens, lengths)
         dataset.lines_before = first  # of this call, where the task counts those of all calls
@@ -248,9 +248,9 @@ class Session:
         Raises:
             PluginError: the session has no subword model, or a line is no text.
         """
-        _check_lines(lines)
+        check_lines(lines)
         for line in lines:
-            _check_text(line)
+            check_text(line)
         if self.subwords is None:
             raise PluginError(
                 "Raw text needs a subword model: give subwords='spm.model' when loading, or "
@@ -434,13 +434,13 @@ class Translator:
         Yields:
             the best hypothesis of every line, in the order of the lines.
         """
-        _check_lines(lines)
-        _check_counts(batch_size=batch_size, nbest=nbest)
+        check_lines(lines)
+        check_counts(batch_size=batch_size, nbest=nbest)
         if ahead < 0:
             raise PluginError(f"ahead {ahead}: give 0 or more.")
         size = ahead or AHEAD * batch_size
         total = len(lines) if isinstance(lines, Sized) else None
-        left = map(_without_end, lines)
+        left = map(without_end, lines)
         first = 0
         with Progress(total=total, unit="sentence", disable=not progress) as bar:
             while chunk := list(islice(left, size)):
@@ -481,7 +481,7 @@ class Translator:
         Raises:
             PluginError: this method draws no samples, or an option is refused.
         """
-        _check_counts(samples=samples)
+        check_counts(samples=samples)
         given = {**self._flags, **flags, "sampling": True, "beam": samples}
         drawing = self.session.translator(self.method, **given)
         return drawing.translate(lines, batch_size, samples)
@@ -490,8 +490,8 @@ class Translator:
         self, lines: Sequence[str], batch_size: int, nbest: int, first: int
     ) -> List[Hypothesis]:
         """:meth:`translate_pieces` of lines behind ``first`` others, whose samples differ."""
-        _check_lines(lines)
-        _check_counts(batch_size=batch_size, nbest=nbest)
+        check_lines(lines)
+        check_counts(batch_size=batch_size, nbest=nbest)
         if len(lines) == 0:  # of which fairseq makes no batches
             return []
         found: Dict[int, Hypothesis] = {}
@@ -559,43 +559,3 @@ def _worth_noting(record: logging.LogRecord) -> bool:
 
 
 logging.getLogger("fairseq.tasks.fairseq_task").addFilter(_worth_noting)
-
-
-def _check_lines(lines: Any) -> None:
-    if isinstance(lines, str):
-        raise PluginError("Give a list of lines, such as ['The file is closed.'], not a text.")
-    if not isinstance(lines, Iterable):
-        raise PluginError(f"lines={repr(lines)[:60]}: give a list of texts.")
-
-
-def _check_text(line: Any) -> None:
-    """Refuse what is no line of text, and half characters, which no subword model reads."""
-    _check_type(line, str)
-    try:
-        line.encode("utf-8")
-    except UnicodeEncodeError:
-        raise PluginError(
-            f"The line {line[:40]!r} has half of a surrogate pair, as what was not UTF-8 may leave "
-            "behind. Read the text with its own encoding, or with errors='replace'."
-        ) from None
-
-
-def _check_type(line: Any, *types: type) -> None:
-    if not isinstance(line, types):
-        raise PluginError(
-            f"{repr(line)[:60]} is no line of text. Give lines such as 'The file is closed.'; "
-            "decode bytes first."
-        )
-
-
-def _without_end(line: Any) -> str:
-    _check_text(line)
-    return str(line).removesuffix("\n").removesuffix("\r")
-
-
-def _check_counts(**counts: Any) -> None:
-    for name, value in counts.items():
-        if not isinstance(value, Integral):
-            raise PluginError(f"{name} {value!r}: give a whole number.")
-        if value < 1:
-            raise PluginError(f"{name} {value}: give at least 1.")

@@ -1,0 +1,50 @@
+"""What calls from Python are given is checked here: lines of text, and counts."""
+
+from numbers import Integral
+from typing import Any, Iterable
+
+from ..errors import PluginError
+
+
+def check_lines(lines: Any) -> None:
+    """Refuse a single text, and what has no lines."""
+    if isinstance(lines, str):
+        raise PluginError("Give a list of lines, such as ['The file is closed.'], not a text.")
+    if not isinstance(lines, Iterable):
+        raise PluginError(f"lines={repr(lines)[:60]}: give a list of texts.")
+
+
+def check_text(line: Any) -> None:
+    """Refuse what is no line of text, and half characters, which no subword model reads."""
+    check_type(line, str)
+    try:
+        line.encode("utf-8")
+    except UnicodeEncodeError:
+        raise PluginError(
+            f"The line {line[:40]!r} has half of a surrogate pair, as what was not UTF-8 may leave "
+            "behind. Read the text with its own encoding, or with errors='replace'."
+        ) from None
+
+
+def check_type(line: Any, *types: type) -> None:
+    """Refuse a line that is of none of these types."""
+    if not isinstance(line, types):
+        raise PluginError(
+            f"{repr(line)[:60]} is no line of text. Give lines such as 'The file is closed.'; "
+            "decode bytes first."
+        )
+
+
+def without_end(line: Any) -> str:
+    """A line of text without its end."""
+    check_text(line)
+    return str(line).removesuffix("\n").removesuffix("\r")
+
+
+def check_counts(**counts: Any) -> None:
+    """Refuse what is no whole number above 0; arguments have the names that are told."""
+    for name, value in counts.items():
+        if not isinstance(value, Integral):
+            raise PluginError(f"{name} {value!r}: give a whole number.")
+        if value < 1:
+            raise PluginError(f"{name} {value}: give at least 1.")
