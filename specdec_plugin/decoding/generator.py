@@ -12,6 +12,7 @@ from ..engine.encoder import build_encoder
 from ..engine.free_memory import HEAP, LARGE
 from ..engine.graphs.encoder import CapturedEncoder
 from ..engine.ragged_encoding import RaggedEncoding
+from ..engine.symbol_numbers import check_symbols
 from ..engine.weights import PutOff, is_finite
 from ..errors import PluginError
 from ..fairseq_compat.beams_of_models import reordered
@@ -70,7 +71,7 @@ class ParallelGenerator:
         self._encoders = [build_encoder(model, backend) for model in models]
         # On a CPU, or where operators are called one by one, nothing waits for a look at weights.
         self._looks_late = all(isinstance(each, CapturedEncoder) for each in self._encoders)
-        self.pad, self.unk = dictionary.pad(), dictionary.unk()
+        self.pad, self.unk, self._symbols = dictionary.pad(), dictionary.unk(), len(dictionary)
         self.eos = dictionary.eos() if eos is None else eos
         self.loop = loop
         self.statistics = statistics
@@ -159,9 +160,11 @@ class ParallelGenerator:
                 model.eval()
         with self.statistics.timed("encoder"):
             outs = [encode(net_input) for encode in self._encoders]
+        bos = self.eos if bos is None else bos
+        if not 0 <= bos < self._symbols:
+            raise PluginError(f"bos_token {bos}: the dictionary ends at {self._symbols - 1}.")
         if prefix is not None:
-            prefix = prefix[:, :max_len].long()
-            prefix = prefix if prefix.size(1) > 0 else None
+            prefix = self._checked(prefix[:, :max_len], on_host(net_input)["src_lengths"].size(0))
         limits = Constraints(
             self.pad,
             self.unk,
@@ -173,9 +176,18 @@ class ParallelGenerator:
             self.lengths.no_repeat_ngram_size,
             net_input["src_lengths"] if self.lengths.match_source_len else None,
         )
-        bos = self.eos if bos is None else bos
         target = sample.get("target")
         return Batch(net_input, outs, bos, limits, shown=self.shows_progress, target=target)
+
+    def _checked(self, prefix: Tensor, rows: int) -> Optional[Tensor]:
+        """A prefix of so many rows, long, whose symbols the model has; None: an empty one."""
+        if len(prefix) != rows:
+            raise PluginError(f"prefix_tokens has {len(prefix)} rows for {rows} sentences.")
+        if prefix.numel() == 0:
+            return None
+        bounds = torch.stack(prefix.aminmax()).tolist()
+        check_symbols(bounds, self._symbols, "prefix_tokens", "--tgtdict")
+        return prefix.long()
 
     def _repeated(self, batch: Batch, sampling: Settings, numbers: Optional[Tensor]) -> Batch:
         """A row for each sample, those of a sentence side by side.

@@ -84,6 +84,8 @@ class CachedDecoder(Packed):
             return "it has an adaptive softmax"
         if type(decoder.output_projection) is not nn.Linear:
             return f"its output projection is a {type(decoder.output_projection).__name__}"
+        if decoder.output_projection.in_features != decoder.output_embed_dim:
+            return "its output projection has another width than its layers"
         if decoder.cross_self_attention:
             return "it attends to source and target at once (--cross-self-attention)"
         if decoder.quant_noise is not None:

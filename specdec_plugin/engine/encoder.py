@@ -7,7 +7,6 @@ from fairseq.models.transformer import TransformerEncoderBase
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
-from ..errors import PluginError
 from .backend import Backend, choose_backend
 from .decoder_layer import every_layer, unusual_attention, unusual_linear
 from .encoder_form import encoder_form
@@ -16,6 +15,7 @@ from .native_layers import NativeLayers
 from .positions import POSITIONS, PositionTable
 from .ragged_encoding import RaggedEncoding
 from .spans import Spans, amid
+from .symbol_numbers import check_symbols
 from .weights import Packed
 
 #: Takes fairseq's ``net_input`` and gives what fairseq's encoder returns.
@@ -87,7 +87,7 @@ class FastEncoder(Packed):
         self.refresh()
         if self._layers is None:
             return self.encoder.forward_torchscript(net_input)
-        tokens = net_input["src_tokens"]
+        tokens = net_input["src_tokens"].long()
         padding = self._padding(tokens)
         if self._symbols is None or amid(padding):
             encoded = self._embedded(tokens, padding)
@@ -112,15 +112,9 @@ class FastEncoder(Packed):
 
     def _padding(self, tokens: Tensor) -> Optional[Tensor]:
         """Where a batch (rows, src) is padded; None if nowhere."""
-        # For the few numbers of a batch a list is sooner looked through than a tensor.
         numbers = tokens.reshape(-1).tolist()
-        greatest = max(numbers, default=0)
-        if self._symbols is not None and greatest >= self._symbols:
-            raise PluginError(
-                f"The source has symbol number {greatest}, but the model's dictionary ends at "
-                f"{self._symbols - 1}: the text was binarised with another dictionary. Give "
-                "fairseq-preprocess the model's own one (--srcdict)."
-            )
+        if self._symbols is not None:
+            check_symbols(numbers, self._symbols, "The source", "--srcdict")
         pad = self.encoder.padding_idx
         return torch.from_numpy(tokens.numpy() == pad) if pad in numbers else None
 

@@ -48,9 +48,10 @@ REFUSED: Dict[str, str] = {
 }  # fmt: skip
 #: Options that are numbers: which values have a meaning, and what to do instead. NaN has none.
 _NUMBERS: Dict[str, Tuple[Callable[[float], bool], str]] = {
-    "temperature": (lambda value: value > 0, "give more than 0"),
+    # Logits that are divided by less may overflow in float32.
+    "temperature": (lambda value: value >= 1e-30, "give more than 0, at least 1e-30"),
     "lenpen": (math.isfinite, "give a finite number, such as 1"),
-    "unkpen": (lambda value: not math.isnan(value), "give a number, such as 0"),
+    "unkpen": (lambda value: value > -math.inf, "give a number, such as 0"),
     "prefix_size": (lambda value: value >= 0, "give 0 or more"),
     "no_repeat_ngram_size": (lambda value: value == 0 or value > 1, "give 2 or more, or 0"),
     **dict.fromkeys(["max_len_a", "max_len_b"], (math.isfinite, "give a finite number")),

@@ -338,6 +338,11 @@ class TestSupports:
             ({"adaptive_softmax_cutoff": "8,16"}, "adaptive softmax"),
             ({"cross_self_attention": True}, "source and target at once"),
             ({"no_cross_attention": True}, "does not attend to a source"),
+            # fairseq makes such a model, and cannot run it.
+            (
+                {"share_decoder_input_output_embed": True, "decoder_output_dim": 12},
+                "another width",
+            ),
             ({"scale_fc": True}, "NormFormer"),
             ({"scale_attn": True}, "NormFormer"),
             ({"scale_heads": True}, "NormFormer"),

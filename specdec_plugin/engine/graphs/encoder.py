@@ -10,6 +10,7 @@ from ..decoder_layer import FeedForward, Norm, attend, every_layer, linear_of
 from ..encoder_form import encoder_form
 from ..fused.encoder import fused_encoder
 from ..positions import PositionTable
+from ..symbol_numbers import check_symbols
 from ..weights import Packed
 from .capture import Graphs
 from .encoding import EncoderTensors
@@ -94,10 +95,15 @@ class CapturedEncoder(Packed):
             as fairseq, with anything at padded positions.
 
         Raises:
-            PluginError: a learned position table ends before.
+            PluginError: a learned position table ends before, or a symbol that came from the host
+                is not in the model's dictionary.
         """
         self.refresh()
-        rows, length = on_host(net_input)["src_tokens"].shape
+        given = on_host(net_input)["src_tokens"]
+        if given.is_cpu:
+            numbers, symbols = given.reshape(-1).tolist(), self._embedding.size(0)
+            check_symbols(numbers, symbols, "The source", "--srcdict")
+        rows, length = given.shape
         table: Optional[Tensor] = None
         if self._positions is not None:
             table = self._positions.reach(0, length)
