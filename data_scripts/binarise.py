@@ -12,23 +12,26 @@ from fairseq_cli import preprocess
 def binarise(
     arguments: Sequence[str], folder: str, check: Callable[[str], None] = lambda folder: None
 ) -> None:
-    """Write ``folder``, in place of one that exists.
+    """Write ``folder``, in place of one that exists, which stays until the new one is whole.
 
     Args:
         arguments: of ``fairseq-preprocess``, without ``--destdir``.
-        folder: is written under ``folder.tmp`` and renamed at the end; after an
-            error or a killed process no folder of that name exists.
+        folder: is written under ``folder.tmp`` and renamed at the end. After an
+            error or a killed process it is what it was.
         check: looks through the finished data before they get their name, and
             raises where something is wrong.
     """
-    temporary = folder + ".tmp"
-    for old in (temporary, folder):
-        shutil.rmtree(old, ignore_errors=True)
+    temporary, before = folder + ".tmp", folder + ".old"
+    for left in (temporary, before):  # by a process that was killed
+        shutil.rmtree(left, ignore_errors=True)
     command = [*arguments, "--destdir", temporary]
     with _without_lasting_log():
         preprocess.main(options.get_preprocessing_parser().parse_args(command))
     check(temporary)
+    if os.path.exists(folder):
+        os.replace(folder, before)
     os.replace(temporary, folder)
+    shutil.rmtree(before, ignore_errors=True)
 
 
 @contextlib.contextmanager

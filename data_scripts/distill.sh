@@ -13,7 +13,7 @@ A killed run resumes when the same command is run again.
 
   -d DATA     folder with the teacher's dict.LANG.txt files
   -p TEACHER  checkpoint, or a.pt:b.pt for an ensemble
-  -x PIECES   prefix of the training pieces (PIECES.LANG)
+  -x PIECES   prefix of the training pieces (PIECES.LANG, or PIECES.LANG.gz)
   -s, -t      source and target language
   -o DIR      output: shards/, distilled/, filtered/, bin/
   -v PIECES   prefix of validation pieces, binarised as they are
@@ -86,7 +86,20 @@ python=${PYTHON:-python}
 
 [ -n "$launcher" ] || [ ${#launched[@]} -eq 0 ] || fail "${launched[0]} needs --launcher."
 
-decode=("$data" --path "$teacher" -s "$source" -t "$target" --source "$train.$source"
+# What would fail behind the decoding is refused before it.
+for text in ${valid:+"$valid"} ${test:+"$test"}; do
+    for language in "$source" "$target"; do
+        [ -f "$text.$language" ] || fail "file not found: $text.$language. Check -v and -e."
+    done
+    [ "$(grep -c '' "$text.$source")" = "$(grep -c '' "$text.$target")" ] ||
+        fail "$text.$source and $text.$target have not as many lines. Make them line-aligned."
+done
+{ mkdir -p "$output" && [ -w "$output" ]; } 2>/dev/null ||
+    fail "$output cannot be written. Choose another -o."
+pieces=$train.$source
+[ -f "$pieces" ] || [ ! -f "$pieces.gz" ] || pieces=$pieces.gz
+
+decode=("$data" --path "$teacher" -s "$source" -t "$target" --source "$pieces"
     --output-dir "$output/shards" --shards "$shards")
 stopped() {  # by its exit status: 125 of xargs, and more than 128 of a shell, is a kill
     [ "$1" -lt 125 ] || fail "a shard was killed. Run the same command again to resume."

@@ -7,6 +7,7 @@ from typing import List, Optional
 import filter_pairs
 import merge_shards
 from binarise import binarise
+from textfiles import check_parallel, find_text, read_piece_lines
 
 DESCRIPTION = """\
 Merge the shards that distill_shard.py decoded, filter the pairs, and binarise them
@@ -29,7 +30,7 @@ def get_parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("data", metavar="DATA", help="folder with the teacher's dict.LANG.txt files")
-    add("--train", required=True, metavar="PIECES", help="prefix of the training pieces")
+    add("--train", required=True, metavar="PIECES", help="prefix of the training pieces (or .gz)")
     add("--valid", metavar="PIECES", help="prefix of validation pieces, binarised as they are")
     add("--test", metavar="PIECES", help="prefix of test pieces, binarised as they are")
     add("-s", "--source-lang", required=True, metavar="LANG", help="of the teacher")
@@ -42,7 +43,8 @@ def get_parser() -> argparse.ArgumentParser:
 def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
     args = get_parser().parse_args(argv)
-    source = f"{args.train}.{args.source_lang}"
+    check_texts(args)
+    source = find_text(f"{args.train}.{args.source_lang}")
     distilled = args.decoded or merge(args, source)
     print("== filtering", flush=True)
     filtered = os.path.join(args.output, "filtered", "train")
@@ -51,6 +53,13 @@ def main(argv: Optional[List[str]] = None) -> None:
     filter_pairs.main([source, distilled, *outputs])
     print("== binarising", flush=True)
     write_data(args, filtered)
+
+
+def check_texts(args: argparse.Namespace) -> None:
+    """Refuse validation and test text that is missing, or whose sides do not belong together."""
+    for prefix in filter(None, (args.valid, args.test)):
+        paths = [f"{prefix}.{language}" for language in (args.source_lang, args.target_lang)]
+        check_parallel(*paths, *(len(read_piece_lines(path)) for path in paths))
 
 
 def merge(args: argparse.Namespace, source: str) -> str:

@@ -87,9 +87,11 @@ def joined(shards: List[ShardContent], total: int) -> List[str]:
                 twice.append(number)
             own[number] = text
         if twice:
+            cure = "Remove the shards that do not belong to this run."
+            if not any(number in texts for number in twice):
+                cure = "Remove it and decode it again."
             raise PluginError(
-                f"Lines {line_ranges(twice)} of {shard.path} are there more than once. "
-                "Remove the shards that do not belong to this run."
+                f"Lines {line_ranges(twice)} of {shard.path} are there more than once. {cure}"
             )
         expected = set(range(shard.manifest.first, shard.manifest.end))
         foreign = set(own) - expected

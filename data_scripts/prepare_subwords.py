@@ -24,7 +24,7 @@ from textfiles import (
 )
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.outputs import written_whole
+from specdec_plugin.outputs import check_output, written_whole
 from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
@@ -318,6 +318,7 @@ class Preparation:
     def run(self) -> None:
         """All steps."""
         self.check_text()
+        check_output(self.args.output, folder=True)
         self.check_settings()
         self.each_side("raw", self.clean_raw)
         self.learn()

@@ -24,6 +24,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 from textfiles import read_bytes
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.outputs import told_if_unwritable
 
 FORMAT = 1
 
@@ -189,8 +190,9 @@ def open_shard(path: str, manifest: Manifest, wait: bool = False) -> Iterator[Sh
         PluginError: the file was begun with other settings, or another process
             is decoding it now.
     """
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+    with told_if_unwritable(path):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
         _lock(descriptor, path, wait)
         if b"\n" not in read_bytes(path):  # new, or killed while it was begun

@@ -11,7 +11,7 @@ import torch
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.criterions.label_smoothed_cross_entropy import label_smoothed_nll_loss
-from fairseq.dataclass import ChoiceEnum, FairseqDataclass
+from fairseq.dataclass import ChoiceEnum
 from fairseq.logging import metrics
 from omegaconf import II
 from torch import Tensor
@@ -20,6 +20,7 @@ from ..data.counter_random import counter_uniform
 from ..errors import PluginError
 from ..fairseq_compat.options import option
 from ..models.blockwise_transformer import BlockwiseTransformerModel
+from .best_metric import BestMetricConfig, check_best_metric
 from .projected_loss import projected_loss
 
 HEAD_LOSS_CHOICES = ChoiceEnum(["random", "mean"])
@@ -28,7 +29,7 @@ _HEAD = 3
 
 
 @dataclass
-class BlockwiseCrossEntropyConfig(FairseqDataclass):
+class BlockwiseCrossEntropyConfig(BestMetricConfig):
     """Options of the loss of proposal heads."""
 
     label_smoothing: float = option(0.1, "epsilon of label smoothing; 0 means none")
@@ -63,6 +64,7 @@ class BlockwiseCrossEntropy(FairseqCriterion):
 
     def __init__(self, cfg: BlockwiseCrossEntropyConfig, task: Any) -> None:
         super().__init__(task)
+        check_best_metric(cfg)
         if not 0 < cfg.head_decay <= 1:
             raise PluginError(
                 f"--head-decay {cfg.head_decay}: a head's loss weighs at most as much as that of "

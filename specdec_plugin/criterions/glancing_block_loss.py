@@ -8,7 +8,6 @@ from typing import Any, Dict, List, Tuple
 import torch
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
-from fairseq.dataclass import FairseqDataclass
 from fairseq.logging import metrics
 from omegaconf import II
 from torch import Tensor
@@ -18,6 +17,7 @@ from ..data.counter_random import counter_uniform
 from ..errors import PluginError
 from ..fairseq_compat.options import option
 from ..models.block_nat import BlockPrediction, Glancing
+from .best_metric import BestMetricConfig, check_best_metric
 from .distilled_loss import Teacher, distilled_loss
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ _VALIDATION_EPOCH = 0
 
 
 @dataclass
-class GlancingBlockLossConfig(FairseqDataclass):
+class GlancingBlockLossConfig(BestMetricConfig):
     """Options of the drafter's loss."""
 
     label_smoothing: float = option(0.1, "epsilon of label smoothing; 0 means none")
@@ -70,6 +70,7 @@ class GlancingBlockLoss(FairseqCriterion):
 
     def __init__(self, cfg: GlancingBlockLossConfig, task: Any) -> None:
         super().__init__(task)
+        check_best_metric(cfg)
         if not 0 <= cfg.teacher_weight <= 1 or cfg.teacher_temperature <= 0:
             raise PluginError(
                 "--teacher-weight must be from 0 to 1, and --teacher-temperature above 0."

@@ -7,6 +7,8 @@ the size of the vocabulary is compared.
 
 import functools
 import hashlib
+import os
+import re
 from typing import Any, Callable, Dict, Iterable
 
 import torch
@@ -27,8 +29,13 @@ def load_model(path: str, source_dictionary: Any, target_dictionary: Any) -> Any
         the encoder-decoder model on the CPU, float32, in evaluation mode.
 
     Raises:
-        PluginError: it cannot be read, or belongs to other dictionaries.
+        PluginError: it cannot be read, belongs to other dictionaries, or is several checkpoints.
     """
+    if not os.path.exists(path) and ":" in path and all(map(os.path.exists, path.split(":"))):
+        raise PluginError(
+            f"{path} names an ensemble, and one checkpoint is needed here. Give one of them; only "
+            "--path, and -p of distill.sh, take several."
+        )
     check_vocabulary(path, load_weights(path)["model"], source_dictionary, target_dictionary)
     task = TranslationTask(TranslationConfig(), source_dictionary, target_dictionary)
     # Looked up in its module, where checkpoints.py has wrapped it.
@@ -110,13 +117,26 @@ def _load(load: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     try:
         return load(*args, **kwargs)
     except RuntimeError as error:
-        faults = str(error).splitlines()[1:] or [str(error)]
         # No PluginError: fairseq's trainer would bury any Exception in a traceback.
-        raise SystemExit(
-            "The checkpoint to start from is of another shape than the options describe ("
-            f"{faults[0].strip().rstrip('.')}). Give the options that it was made with; those of a "
-            "new drafter are what specdec-init-drafter printed with it."
-        ) from error
+        raise SystemExit(_why_it_does_not_fit(str(error))) from error
+
+
+def _why_it_does_not_fit(told: str) -> str:
+    """A sentence of PyTorch's account of names and shapes that differ, which may fill a page."""
+    fault = (told.splitlines()[1:] or [told])[0].strip().rstrip(".")
+    missing = re.match(r"Missing key\(s\) in state_dict: (.*)", fault)
+    if missing:
+        names = re.findall(r'"([^"]+)"', missing[1])
+        return (
+            f"The checkpoint to start from lacks {len(names)} weights, such as {names[-1]}. It may "
+            "be a whole model: heads start from one by --verifier-path, and a drafter from what "
+            "specdec-init-drafter makes of it."
+        )
+    return (
+        f"The checkpoint to start from is of another shape than the options describe ({fault}). "
+        "Give the options that it was made with; those of a new drafter are what "
+        "specdec-init-drafter printed with it."
+    )
 
 
 def fingerprint_of_dictionary(dictionary: Any) -> Tensor:

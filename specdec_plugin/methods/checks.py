@@ -9,6 +9,7 @@ from fairseq.models.nat import FairseqNATModel
 
 from ..errors import PluginError
 from ..fairseq_compat.options import flag_of
+from ..models.roles import check_translates
 from .registry import (
     OF_ANY_SEARCH,
     Method,
@@ -35,6 +36,7 @@ def check_models(models: Sequence[Any], decoding: Any) -> None:
     Raises:
         PluginError: names the model's class, and the cure.
     """
+    check_translate(models)
     for model in models:
         kind = type(model).__name__
         if isinstance(model, FairseqNATModel):
@@ -47,6 +49,12 @@ def check_models(models: Sequence[Any], decoding: Any) -> None:
                 f"--path names a {kind}, which reads no source. Give --decoding {decoding} a "
                 "model with an encoder and a decoder, such as one for translation."
             )
+
+
+def check_translate(models: Sequence[Any]) -> None:
+    """Refuse drafters, and heads alone, in ``--path``; see :func:`.check_translates`."""
+    for model in models:
+        check_translates(model, "--path", ", and this file as --drafter-path")
 
 
 def check_method_flags(cfg: Any) -> None:

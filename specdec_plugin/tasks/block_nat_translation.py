@@ -65,12 +65,16 @@ class DrafterTask(DrafterTrainingMixin):
                     "--share-encoder needs the verifier: add --verifier-path VERIFIER.pt, "
                     "or leave --share-encoder out."
                 )
-            verifier = FrozenVerifier(self.load(options.verifier_path))
+            path = options.verifier_path
+            verifier = FrozenVerifier(self.load_translating("--verifier-path", path))
             model.attach_encoder(verifier.model.encoder)
         self.fingerprints = model.fingerprints()
         if options.teacher_path is not None:
-            same = verifier is not None and options.teacher_path == options.verifier_path
-            self.teacher = verifier if same else FrozenVerifier(self.load(options.teacher_path))
+            path = options.teacher_path
+            same = verifier is not None and path == options.verifier_path
+            self.teacher = (
+                verifier if same else FrozenVerifier(self.load_translating("--teacher-path", path))
+            )
         return model
 
     def begin_epoch(self, epoch: int, model: Any) -> None:

@@ -14,6 +14,7 @@ from ..fairseq_compat.options import add_legacy_options, task_options
 from ..fairseq_compat.pairing import check_resumed, explain_loading, load_model
 from ..fairseq_compat.resumed_order import ResumedOrderMixin
 from ..fairseq_compat.splits import SplitMixin
+from ..models.roles import check_translates
 
 
 class DrafterTrainingMixin(
@@ -54,6 +55,16 @@ class DrafterTrainingMixin(
             PluginError: it cannot be read, or belongs to other dictionaries.
         """
         return load_model(path, self.source_dictionary, self.target_dictionary)
+
+    def load_translating(self, flag: str, path: str) -> Any:
+        """:meth:`load` for a file that has to be a whole model.
+
+        Raises:
+            PluginError: as for :meth:`load`, or it is a drafter, or heads alone.
+        """
+        model = self.load(path)
+        check_translates(model, f"{flag} {path}")
+        return model
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
         """Build the model.

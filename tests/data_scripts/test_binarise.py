@@ -31,14 +31,19 @@ def test_two_folders_in_one_process_have_a_log_each(arguments: List[str], tmp_pa
     assert (tmp_path / "second" / "train.en-es.en.idx").is_file()
 
 
-def test_no_folder_has_the_name_after_a_failed_check(arguments: List[str], tmp_path: Path) -> None:
+def test_a_folder_is_what_it_was_after_a_failed_check(arguments: List[str], tmp_path: Path) -> None:
     def refuse(folder: str) -> None:
         assert folder == str(tmp_path / "bin.tmp")
         raise PluginError("Lines were lost.")
 
-    (tmp_path / "bin").mkdir()
     with pytest.raises(PluginError, match=r"Lines were lost\."):
         binarise(arguments, str(tmp_path / "bin"), refuse)
     assert not (tmp_path / "bin").exists()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "of before").touch()
+    with pytest.raises(FileNotFoundError):
+        binarise([*arguments, "--validpref", str(tmp_path / "none")], str(tmp_path / "bin"))
+    assert [each.name for each in (tmp_path / "bin").iterdir()] == ["of before"]
     binarise(arguments, str(tmp_path / "bin"))
+    assert not (tmp_path / "bin" / "of before").exists()
     assert sorted(tmp_path.glob("bin*")) == [tmp_path / "bin"]

@@ -1,5 +1,6 @@
 """Distillation: every line once, whatever the shards, the kills and the input."""
 
+import gzip
 import os
 import random
 import signal
@@ -11,6 +12,7 @@ from typing import Any, Callable, Dict, List
 
 import distill_shard
 import filter_pairs
+import finish_distillation
 import merge_shards
 import pytest
 from shardfile import Manifest, open_shard, read_shard, shard_bounds, shard_path
@@ -269,6 +271,12 @@ def test_mistakes_are_told_in_a_sentence(
         ([], "source holds no line"),
     ],
 )
+def test_a_folder_that_cannot_be_written(shard_args: ShardArgs, tmp_path: Path) -> None:
+    source = write(tmp_path / "source", ["one"])
+    with pytest.raises(PluginError, match=r"cannot be written \(Not a directory\)"):
+        distill_shard.main(shard_args(source, source / "out"))
+
+
 def test_what_is_no_text_of_pieces_is_not_begun(
     lines: List[str], sentence: str, shard_args: ShardArgs, tmp_path: Path
 ) -> None:
@@ -326,8 +334,42 @@ def test_the_shell_script_tells_a_mistake_from_a_kill(
     done = subprocess.run(
         ["bash", str(SCRIPTS / "distill.sh"), *args, *how],
         env={**os.environ, "PYTHON": str(python)}, capture_output=True, encoding="utf-8",
+        cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 1 and f"distill.sh: {sentence}" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("flag", ["-v", "-e"])
+def test_what_would_fail_behind_the_decoding_is_refused_before(flag: str, tmp_path: Path) -> None:
+    def refused(sentence: str, output: str = "out") -> None:
+        args = f"-d data -p t.pt -x train -s en -t es -o {output} {flag} valid".split()
+        done = subprocess.run(
+            ["bash", str(SCRIPTS / "distill.sh"), *args],
+            capture_output=True, encoding="utf-8", cwd=tmp_path,
+        )  # fmt: skip
+        assert done.returncode == 1 and done.stdout == ""
+        assert done.stderr.startswith(f"distill.sh: {sentence}") and done.stderr.count("\n") == 1
+        assert not (tmp_path / "out").exists()
+
+    refused("file not found: valid.en. Check -v and -e.")
+    write(tmp_path / "valid.en", ["one", "two"])
+    refused("file not found: valid.es.")
+    write(tmp_path / "valid.es", ["uno"])
+    refused("valid.en and valid.es have not as many lines.")
+    (tmp_path / "valid.es").write_text("uno\ndos", "utf-8")
+    (tmp_path / "file").touch()
+    refused("file/out cannot be written.", "file/out")
+
+
+def test_a_folder_of_before_survives_text_that_does_not_belong_together(tmp_path: Path) -> None:
+    (tmp_path / "out" / "bin").mkdir(parents=True)
+    for name, lines in {"train.en": ["a"], "valid.en": ["a", "b"], "valid.es": ["a"]}.items():
+        write(tmp_path / name, lines)
+    args = ["data", "--train", tmp_path / "train", "--valid", tmp_path / "valid", "-s", "en"]
+    args += ["-t", "es", "--output", tmp_path / "out"]
+    with pytest.raises(PluginError, match=r"valid.en has 2 lines and .*valid.es has 1: they"):
+        finish_distillation.main([str(each) for each in args])
+    assert (tmp_path / "out" / "bin").is_dir()
 
 
 @pytest.mark.parametrize(
@@ -357,7 +399,8 @@ def test_whole_pipeline_by_its_shell_script(
     """Two shards at once, merge, filter, fairseq-preprocess; a failed shard stops it."""
     raw = Path(corpus.raw_dir)
     lines = ["", *read(raw / "test.en")]
-    write(tmp_path / "train.en", lines)
+    packed = gzip.compress("".join(f"{line}\n" for line in lines).encode())
+    (tmp_path / "train.en.gz").write_bytes(packed)
     args = ["bash", SCRIPTS / "distill.sh", "-d", corpus.data_dir, "-p", tiny_verifier]
     args += ["-x", tmp_path / "train", "-v", raw / "valid", "-s", "en", "-t", "es"]
     args += ["-o", tmp_path / "out", *how, "--", "--cpu", "--max-len-b", 20, *more]
@@ -370,7 +413,7 @@ def test_whole_pipeline_by_its_shell_script(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert (tmp_path / "out" / "shards" / "jobs").exists() == ("--launcher" in how)
-    whole = distilled(shard_args, tmp_path / "train.en", tmp_path / "whole", *more)
+    whole = distilled(shard_args, tmp_path / "train.en.gz", tmp_path / "whole", *more)
     assert read(tmp_path / "out" / "distilled" / "train.es") == whole
     kept = [read(tmp_path / "out" / "filtered" / f"train.{side}") for side in ("en", "es")]
     assert len(kept[0]) == len(kept[1]) > len(lines) // 2
@@ -436,10 +479,10 @@ def test_merge_refuses_what_is_not_whole(tmp_path: Path) -> None:
     second.write_bytes(content.replace(b"NEA", b"NEU", 1))
     refused(r"is damaged or unfinished: lines 4-6 are missing")
     second.write_bytes(content + content.splitlines(keepends=True)[-1])
-    refused(r"Lines 4 of .*shard-0001-of-0003.txt are there more than once")
+    refused(r"Lines 4 of .*shard-0001-of-0003.txt are there more than once. Remove it and decode")
     first = Path(shard_path(str(tmp_path), 0, 3)).read_bytes()
     second.write_bytes(content[: content.index(b"\n") + 1] + first[first.index(b"\n") + 1 :])
-    refused(r"Lines 1-3 of .* are there more than once")
+    refused(r"Lines 1-3 of .* are there more than once. Remove the shards that do not belong")
     second.write_bytes(b"")
     refused(r"is not a file of distill_shard.py")
 

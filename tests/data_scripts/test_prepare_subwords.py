@@ -166,6 +166,8 @@ def test_mistakes_are_told_in_a_sentence(raw: Path, tmp_path: Path) -> None:
     for language in ("en", "es"):
         (raw / f"empty.{language}").write_bytes(b"")
     refused(r"empty.en holds no line\. Name another text for --test", "--test", raw / "empty")
+    with pytest.raises(PluginError, match=r"train.es.gz/y cannot be written \(Not a directory\)"):
+        prepare_subwords.main(arguments(raw, raw / "train.es.gz" / "y", "--size", 60))
     (raw / "train.es.gz").write_bytes((raw / "train.es.gz").read_bytes()[:-20])
     with pytest.raises(PluginError, match=r"train.es.gz is truncated"):
         prepare_subwords.main(arguments(raw, tmp_path / "y", "--size", 60))

@@ -11,7 +11,12 @@ from specdec_plugin.fairseq_compat.checkpoints import load_weights
 from specdec_plugin.fairseq_compat.pairing import check_resumed
 from specdec_plugin.models.block_nat import BlockNATModel
 from tests.support import tiny
-from tests.support.command_lines import drafter_train_args, run_cli, train_args
+from tests.support.command_lines import (
+    blockwise_train_args,
+    drafter_train_args,
+    run_cli,
+    train_args,
+)
 from tests.support.drafters import drafter_model
 from tests.support.files import some
 
@@ -75,6 +80,34 @@ def test_finetuning_with_another_dictionary(other_data, tiny_verifier, tiny_draf
 def test_the_task_trains_drafters_only(corpus, tmp_path):
     args = train_args(corpus.data_dir, tmp_path, "--task", "block_nat_translation")
     refused([*args, "--max-update", "1"], "--arch block_nat", "trains drafters")
+
+
+@pytest.mark.parametrize("role", ["--verifier-path", "--teacher-path"])
+def test_whole_models_are_needed(corpus, tiny_verifier, tiny_drafter, tiny_heads, role, tmp_path):
+    for path, what in ((tiny_drafter, "a drafter"), (tiny_heads, "a file of proposal heads alone")):
+        args = drafter_train_args(corpus.data_dir, tmp_path / "drafter", tiny_verifier, role, path)
+        refused(args, f"{role} {path} names {what}", "give the model that it was trained for")
+    args = blockwise_train_args(corpus.data_dir, tmp_path, "--verifier-path", tiny_drafter)
+    refused(args, f"--verifier-path {tiny_drafter} names a drafter")
+    both = f"{tiny_verifier}:{tiny_verifier}"
+    args = drafter_train_args(corpus.data_dir, tmp_path, tiny_verifier, role, both)
+    refused(args, f"{both} names an ensemble", "Give one of them")
+    assert not list(tmp_path.glob("**/*.pt"))
+
+
+def test_heads_do_not_resume_from_a_whole_model(corpus, tiny_verifier, tmp_path):
+    more = ["--verifier-path", tiny_verifier, "--frozen-base", "--finetune-from-model"]
+    args = blockwise_train_args(corpus.data_dir, tmp_path, *more, tiny_verifier)
+    refused(args, "weights, such as heads.", "heads start from one by --verifier-path")
+
+
+@pytest.mark.parametrize("metric", ["accepted", "accuracy_2", "bleu"])
+def test_the_best_checkpoint_is_not_the_worst(corpus, tiny_verifier, metric, tmp_path):
+    more = ["--verifier-path", tiny_verifier, "--best-checkpoint-metric", metric]
+    args = blockwise_train_args(corpus.data_dir, tmp_path, *more)
+    refused(args, f"--best-checkpoint-metric {metric}", "add --maximize-best-checkpoint-metric")
+    args = drafter_train_args(corpus.data_dir, tmp_path, tiny_verifier, *more[2:])
+    refused(args, f"--best-checkpoint-metric {metric}", "add --maximize-best-checkpoint-metric")
 
 
 class TestFingerprints:

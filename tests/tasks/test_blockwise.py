@@ -256,7 +256,11 @@ class TestBadInput:
         refused(self.decode(corpus, tiny_verifier, tiny_drafter), "has no proposal heads")
 
     def test_heads_in_the_place_of_the_model(self, corpus, tiny_heads):
-        refused(self.decode(corpus, tiny_heads), "holds proposal heads", "--drafter-path")
+        refused(
+            self.decode(corpus, tiny_heads),
+            "names a file of proposal heads alone",
+            "--drafter-path",
+        )
 
     def test_too_great_a_block(self, corpus, tiny_verifier, tiny_heads):
         args = self.decode(corpus, tiny_verifier, tiny_heads, "--block-size", HEADS + 1)

@@ -241,6 +241,11 @@ class TestBadInput:
         args = specdec(corpus, tiny_verifier, tiny_verifier)
         self.refused(args, "is not a drafter")
 
+    @pytest.mark.parametrize("more", [[], ["--decoding", "greedy"], ["--decoding", "specdec"]])
+    def test_a_drafter_is_no_verifier(self, corpus, tiny_drafter, more):
+        args = generate_args(corpus.data_dir, tiny_drafter, *more)
+        self.refused(args, "--path names a drafter", "as --drafter-path")
+
     @pytest.mark.parametrize(
         "flags, words",
         [

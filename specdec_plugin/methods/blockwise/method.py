@@ -172,11 +172,6 @@ def _proposals(setup: Setup, model: BlockwiseTransformerModel, engine: CachedDec
 def _load_heads(setup: Setup) -> BlockwiseTransformerModel:
     """The model that has the heads: the first of --path, or that of --drafter-path."""
     path, base = setup.cfg.drafter_path, setup.models[0]
-    if isinstance(base, BlockwiseTransformerModel) and base.alone:
-        raise PluginError(
-            "The file in --path holds proposal heads and no model: give the model that they were "
-            "trained for as --path, and this file as --drafter-path."
-        )
     model = base if path is None else setup.drafter_model
     if not isinstance(model, BlockwiseTransformerModel):
         named = "The model in --path" if path is None else path

@@ -1,0 +1,27 @@
+"""Which models translate, and which only draft for one that does."""
+
+from typing import Any
+
+from ..errors import PluginError
+from .block_nat import BlockNATModel
+from .blockwise_transformer import BlockwiseTransformerModel
+
+
+def check_translates(model: Any, where: str, more: str = "") -> None:
+    """Refuse a drafter, and heads without a model, where one that translates is needed.
+
+    Args:
+        model: fairseq's.
+        where: it was named, such as "--teacher-path drafter.pt".
+        more: what to do with it instead, if anything.
+
+    Raises:
+        PluginError: says what it is, and what to give.
+    """
+    if isinstance(model, BlockNATModel):
+        what = "a drafter, which translates badly by itself"
+    elif isinstance(model, BlockwiseTransformerModel) and model.alone:
+        what = "a file of proposal heads alone"
+    else:
+        return
+    raise PluginError(f"{where} names {what}: give the model that it was trained for{more}.")
