@@ -20,8 +20,8 @@ from ..data.counter_random import counter_uniform
 from ..errors import PluginError
 from ..fairseq_compat.options import option
 from ..models.blockwise_transformer import BlockwiseTransformerModel
-from .best_metric import BestMetricConfig, check_best_metric
 from .projected_loss import projected_loss
+from .training_options import TrainingConfig, check_training
 
 HEAD_LOSS_CHOICES = ChoiceEnum(["random", "mean"])
 # Purpose of the random numbers; see counter_uniform.
@@ -29,7 +29,7 @@ _HEAD = 3
 
 
 @dataclass
-class BlockwiseCrossEntropyConfig(BestMetricConfig):
+class BlockwiseCrossEntropyConfig(TrainingConfig):
     """Options of the loss of proposal heads."""
 
     label_smoothing: float = option(0.1, "epsilon of label smoothing; 0 means none")
@@ -64,7 +64,7 @@ class BlockwiseCrossEntropy(FairseqCriterion):
 
     def __init__(self, cfg: BlockwiseCrossEntropyConfig, task: Any) -> None:
         super().__init__(task)
-        check_best_metric(cfg)
+        check_training(cfg)
         if not 0 < cfg.head_decay <= 1:
             raise PluginError(
                 f"--head-decay {cfg.head_decay}: a head's loss weighs at most as much as that of "

@@ -17,8 +17,8 @@ from ..data.counter_random import counter_uniform
 from ..errors import PluginError
 from ..fairseq_compat.options import option
 from ..models.block_nat import BlockPrediction, Glancing
-from .best_metric import BestMetricConfig, check_best_metric
 from .distilled_loss import Teacher, distilled_loss
+from .training_options import TrainingConfig, check_training
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ _VALIDATION_EPOCH = 0
 
 
 @dataclass
-class GlancingBlockLossConfig(BestMetricConfig):
+class GlancingBlockLossConfig(TrainingConfig):
     """Options of the drafter's loss."""
 
     label_smoothing: float = option(0.1, "epsilon of label smoothing; 0 means none")
@@ -70,7 +70,7 @@ class GlancingBlockLoss(FairseqCriterion):
 
     def __init__(self, cfg: GlancingBlockLossConfig, task: Any) -> None:
         super().__init__(task)
-        check_best_metric(cfg)
+        check_training(cfg)
         if not 0 <= cfg.teacher_weight <= 1 or cfg.teacher_temperature <= 0:
             raise PluginError(
                 "--teacher-weight must be from 0 to 1, and --teacher-temperature above 0."

@@ -24,6 +24,8 @@ STATUS = 130
 PIPE_STATUS = 141
 #: Seconds that a thread has for the batch that it reads when the program ends.
 REST = 2.0
+#: What Ctrl-C means for what a program prints.
+_INCOMPLETE = "the output is not complete."
 #: Errors of a disk, or another device, to which nothing more can be written.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -47,22 +49,30 @@ def console_program(main: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def end_in_a_line() -> None:
+def end_in_a_line(interrupted: str = _INCOMPLETE) -> None:
     """Let Ctrl-C, a reader that has gone and a full disk end this process without a traceback.
 
     Ctrl-C ends it with a line and :data:`STATUS`. Where nobody reads the output any more, it ends
     without a word, with :data:`PIPE_STATUS`. Where the output has no room, it ends with a line and
     1. Nothing changes where others handle errors.
+
+    Args:
+        interrupted: what Ctrl-C means for the output.
     """
     if sys.excepthook is sys.__excepthook__:
-        sys.excepthook = _end
+        sys.excepthook = functools.partial(_end, interrupted)
         atexit.register(_let_readers_rest)
         atexit.register(_flush)
 
 
-def _end(kind: Type[BaseException], error: BaseException, trace: Optional[TracebackType]) -> None:
+def _end(
+    interrupted: str,
+    kind: Type[BaseException],
+    error: BaseException,
+    trace: Optional[TracebackType],
+) -> None:
     """Report an error that nobody has handled. Files that ``with`` opened are closed by now."""
-    ending = _ending(error)
+    ending = _ending(error, interrupted)
     if ending is None:
         traceback.clear_frames(trace)  # see console_program
         sys.__excepthook__(kind, error, trace)
@@ -72,10 +82,10 @@ def _end(kind: Type[BaseException], error: BaseException, trace: Optional[Traceb
     _leave(*ending)
 
 
-def _ending(error: BaseException) -> Optional[Tuple[int, str]]:
+def _ending(error: BaseException, interrupted: str) -> Optional[Tuple[int, str]]:
     """The status and the line with which an error ends the process; None: a traceback."""
     if isinstance(error, KeyboardInterrupt):
-        return STATUS, "\nInterrupted: the output is not complete.\n"
+        return STATUS, f"\nInterrupted: {interrupted}\n"
     if isinstance(error, BrokenPipeError) and _is_unread():
         return PIPE_STATUS, ""
     if isinstance(error, OSError) and error.errno in _FULL:
@@ -128,4 +138,4 @@ def _flush() -> None:
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        _leave(*(_ending(error) or (1, f"The output cannot be written: {error}.\n")))
+        _leave(*(_ending(error, _INCOMPLETE) or (1, f"The output cannot be written: {error}.\n")))

@@ -10,6 +10,7 @@ from torch import Tensor
 from ..errors import PluginError
 from ..fairseq_compat.autocast import AutocastMixin
 from ..fairseq_compat.dictionaries import DictionaryMixin
+from ..fairseq_compat.interrupts import end_in_a_line
 from ..fairseq_compat.options import add_legacy_options, task_options
 from ..fairseq_compat.pairing import check_resumed, explain_loading, load_model
 from ..fairseq_compat.resumed_order import ResumedOrderMixin
@@ -88,6 +89,7 @@ class DrafterTrainingMixin(
         Raises:
             PluginError: it would not train what the task is for.
         """
+        end_in_a_line("the same command resumes from the last checkpoint.")  # no program decodes
         criterion = super().build_criterion(*args, **kwargs)
         if not isinstance(criterion, CRITERION_REGISTRY[self.criterion]):
             raise PluginError(

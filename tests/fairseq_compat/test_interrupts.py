@@ -16,6 +16,7 @@ from specdec_plugin.fairseq_compat.interrupts import console_program
 from tests.support.command_lines import (
     ENVIRONMENT,
     TRACEBACK,
+    drafter_train_args,
     generate_args,
     once_per_run,
     run_cli,
@@ -71,6 +72,29 @@ def test_a_line_and_a_status(corpus, slow_model, tmp_path, decoding, beam):
     assert seconds < MOST
     written = (tmp_path / "out" / "generate-test.txt").read_text("utf-8")
     assert written == "" or written.endswith("\n")
+
+
+def test_ctrl_c_ends_a_drafters_training_in_a_line(corpus, tiny_verifier, tmp_path):
+    args = drafter_train_args(corpus.data_dir, tmp_path, tiny_verifier, "--max-update", 10**6)
+    with open(tmp_path / "errors", "wb") as errors:
+        running = subprocess.Popen(
+            [
+                shutil.which(args[0], path=os.path.dirname(sys.executable)),
+                *args[1:],
+                *"--log-interval 1 --log-format simple".split(),
+            ],
+            env=ENVIRONMENT,
+            stdout=errors,
+            stderr=errors,
+            start_new_session=True,
+            preexec_fn=_hear,
+        )
+        _wait_for(tmp_path / "errors", "num_updates=", running)
+        os.killpg(running.pid, signal.SIGINT)
+        status = running.wait(timeout=60)
+    told = (tmp_path / "errors").read_text("utf-8")
+    words = "Interrupted: the same command resumes from the last checkpoint.\n"
+    assert status == 130 and told.count(words) == 1 and TRACEBACK not in told
 
 
 def _hear():

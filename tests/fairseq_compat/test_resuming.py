@@ -110,6 +110,15 @@ def test_the_best_checkpoint_is_not_the_worst(corpus, tiny_verifier, metric, tmp
     refused(args, f"--best-checkpoint-metric {metric}", "add --maximize-best-checkpoint-metric")
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="A GPU trains so.")
+@pytest.mark.parametrize("flag", ["--fp16", "--bf16"])
+def test_half_precision_needs_a_gpu(corpus, tiny_verifier, flag, tmp_path):
+    words = f"{flag} trains on a GPU only", "--cpu-autocast bfloat16"
+    refused(drafter_train_args(corpus.data_dir, tmp_path, tiny_verifier, flag), *words)
+    heads = ["--verifier-path", tiny_verifier, flag]
+    refused(blockwise_train_args(corpus.data_dir, tmp_path, *heads), *words)
+
+
 class TestFingerprints:
     """What is compared."""
 

@@ -1,7 +1,8 @@
-"""Which checkpoint of a drafter's or heads' training is the best one."""
+"""fairseq's options of training that do something else than a user expects, and are refused."""
 
 from dataclasses import dataclass
 
+import torch
 from fairseq.dataclass import FairseqDataclass
 from omegaconf import II
 
@@ -12,18 +13,21 @@ _RISING = ("accepted", "accuracy", "bleu")
 
 
 @dataclass
-class BestMetricConfig(FairseqDataclass):
-    """fairseq's options of the best checkpoint."""
+class TrainingConfig(FairseqDataclass):
+    """Lets a criterion read them."""
 
     best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
     maximize_best_checkpoint_metric: bool = II("checkpoint.maximize_best_checkpoint_metric")
+    cpu: bool = II("common.cpu")
+    fp16: bool = II("common.fp16")
+    bf16: bool = II("common.bf16")
 
 
-def check_best_metric(cfg: BestMetricConfig) -> None:
-    """Refuse to keep the checkpoint with the least of a figure that should be great.
+def check_training(cfg: TrainingConfig) -> None:
+    """Refuse to keep the worst checkpoint, and half precision without a GPU.
 
     Raises:
-        PluginError: names the metric, and the cure.
+        PluginError: names the option, and the cure.
     """
     metric = cfg.best_checkpoint_metric
     if metric.startswith(_RISING) and not cfg.maximize_best_checkpoint_metric:
@@ -31,3 +35,8 @@ def check_best_metric(cfg: BestMetricConfig) -> None:
             f"--best-checkpoint-metric {metric} grows as models get better, so the worst "
             "checkpoint would be kept as the best one: add --maximize-best-checkpoint-metric."
         )
+    for name in ("fp16", "bf16"):
+        if getattr(cfg, name) is True and (cfg.cpu is True or not torch.cuda.is_available()):
+            raise PluginError(
+                f"--{name} trains on a GPU only: leave it out, or give --cpu-autocast bfloat16."
+            )
