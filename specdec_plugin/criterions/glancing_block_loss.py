@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Dict, List, Tuple
 
 import torch
+import torch.nn.functional as F
 from fairseq import utils
 from fairseq.criterions import FairseqCriterion, register_criterion
 from fairseq.logging import metrics
@@ -26,6 +27,8 @@ logger = logging.getLogger(__name__)
 _STARTS, _REVEALED = 1, 2
 # Validation hides the same blocks in every epoch, so its figures are comparable.
 _VALIDATION_EPOCH = 0
+#: Target tokens by which a teacher is judged.
+_LOOKED_AT = 256
 
 
 @dataclass
@@ -87,6 +90,7 @@ class GlancingBlockLoss(FairseqCriterion):
                 "--glancing-updates or --max-update, over which it falls."
             )
         self.cfg = cfg
+        self._knows_teacher = False
 
     def glancing_ratio(self, update: int) -> float:
         """λ at an update: from ``glancing_start`` linearly to ``glancing_end``, then constant."""
@@ -149,6 +153,9 @@ class GlancingBlockLoss(FairseqCriterion):
         logits = self.task.teacher.logits(
             sample["net_input"], model.encoder, prediction.encoder_out, dtype
         )
+        if not self._knows_teacher:
+            self._knows_teacher = True
+            _warn_of_a_strange_teacher(logits, sample["target"], self.padding_idx)
         return Teacher(
             logits.flatten(0, 1),
             rows[scored] * logits.size(1) + positions[scored],
@@ -184,6 +191,26 @@ class GlancingBlockLoss(FairseqCriterion):
     def logging_outputs_can_be_summed() -> bool:
         """All entries are sums."""
         return True
+
+
+def _warn_of_a_strange_teacher(logits: Tensor, target: Tensor, padding: int) -> None:
+    """Warn where a teacher predicts the first targets worse than one that knows nothing.
+
+    A checkpoint has no dictionary. One of another dictionary of the same size would teach nonsense.
+
+    Args:
+        logits: (rows, length, vocabulary).
+        target: (rows, length) long.
+        padding: what ``target`` is padded with.
+    """
+    real = target.ne(padding)
+    nll = float(F.cross_entropy(logits[real][:_LOOKED_AT].float(), target[real][:_LOOKED_AT]))
+    chance = math.log(logits.size(-1))
+    if nll > chance:
+        logger.warning(
+            f"The teacher predicts targets worse than chance (nll {nll:.1f}, chance {chance:.1f}). "
+            "It may have been trained with other dictionaries: use those that it was trained with."
+        )
 
 
 def _acceptance(prediction: BlockPrediction, blocks: Blocks) -> Dict[str, Tensor]:

@@ -49,6 +49,24 @@ def test_share_of_the_teacher(share):
     assert float(model.decoder.mask_vectors.grad.abs().sum()) > 0
 
 
+@pytest.mark.parametrize("knows", [True, False])
+def test_a_teacher_of_another_dictionary_is_noticed_once(knows, caplog):
+    """As is one that was trained for symbols in another order."""
+    model, sample = drafter_model("causal"), training_sample()
+    model.train()
+
+    class Sure(FrozenVerifier):
+        def logits(self, *given):
+            size = super().logits(*given).size(-1)
+            target = sample["target"] if knows else (sample["target"] + 1) % size
+            return 20.0 * torch.nn.functional.one_hot(target, size)
+
+    loss_of = criterion(teacher=Sure(tiny.model(8)))
+    for _ in range(2):
+        loss_of(model, sample)
+    assert caplog.text.count("The teacher predicts targets worse than chance") == (not knows)
+
+
 def test_validation_is_of_the_target_alone():
     model, sample = drafter_model("causal"), training_sample()
     with torch.no_grad():
