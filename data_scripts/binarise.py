@@ -16,18 +16,22 @@ def binarise(
 
     Args:
         arguments: of ``fairseq-preprocess``, without ``--destdir``.
-        folder: is written under ``folder.tmp`` and renamed at the end. After an
-            error or a killed process it is what it was.
+        folder: is written under ``folder.tmp`` and renamed at the end. After an error it is what
+            it was; after a killed process too, or else it is ``folder.replaced`` until the next
+            call.
         check: looks through the finished data before they get their name, and
             raises where something is wrong.
     """
-    temporary, before = folder + ".tmp", folder + ".old"
-    for left in (temporary, before):  # by a process that was killed
-        shutil.rmtree(left, ignore_errors=True)
+    folder = os.path.realpath(folder)  # a link may stand for it
+    temporary, before = folder + ".tmp", folder + ".replaced"
+    if os.path.exists(before) and not os.path.exists(folder):
+        os.replace(before, folder)  # a process was killed between the two renames
+    shutil.rmtree(temporary, ignore_errors=True)
     command = [*arguments, "--destdir", temporary]
     with _without_lasting_log():
         preprocess.main(options.get_preprocessing_parser().parse_args(command))
     check(temporary)
+    shutil.rmtree(before, ignore_errors=True)
     if os.path.exists(folder):
         os.replace(folder, before)
     os.replace(temporary, folder)

@@ -86,7 +86,7 @@ python=${PYTHON:-python}
 
 [ -n "$launcher" ] || [ ${#launched[@]} -eq 0 ] || fail "${launched[0]} needs --launcher."
 
-# What would fail behind the decoding is refused before it.
+# Text that is missing or not line-aligned is refused before the decoding.
 for text in ${valid:+"$valid"} ${test:+"$test"}; do
     for language in "$source" "$target"; do
         [ -f "$text.$language" ] || fail "file not found: $text.$language. Check -v and -e."

@@ -19,9 +19,9 @@ from torch import Tensor
 from ..data.counter_random import counter_uniform
 from ..errors import PluginError
 from ..fairseq_compat.options import option
+from ..fairseq_compat.training_options import TrainingConfig
 from ..models.blockwise_transformer import BlockwiseTransformerModel
 from .projected_loss import projected_loss
-from .training_options import TrainingConfig, check_training
 
 HEAD_LOSS_CHOICES = ChoiceEnum(["random", "mean"])
 # Purpose of the random numbers; see counter_uniform.
@@ -64,7 +64,6 @@ class BlockwiseCrossEntropy(FairseqCriterion):
 
     def __init__(self, cfg: BlockwiseCrossEntropyConfig, task: Any) -> None:
         super().__init__(task)
-        check_training(cfg)
         if not 0 < cfg.head_decay <= 1:
             raise PluginError(
                 f"--head-decay {cfg.head_decay}: a head's loss weighs at most as much as that of "

@@ -17,9 +17,9 @@ from ..data.block_masking import Blocks, block_noise, sample_blocks
 from ..data.counter_random import counter_uniform
 from ..errors import PluginError
 from ..fairseq_compat.options import option
+from ..fairseq_compat.training_options import TrainingConfig
 from ..models.block_nat import BlockPrediction, Glancing
 from .distilled_loss import Teacher, distilled_loss
-from .training_options import TrainingConfig, check_training
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,6 @@ class GlancingBlockLoss(FairseqCriterion):
 
     def __init__(self, cfg: GlancingBlockLossConfig, task: Any) -> None:
         super().__init__(task)
-        check_training(cfg)
         if not 0 <= cfg.teacher_weight <= 1 or cfg.teacher_temperature <= 0:
             raise PluginError(
                 "--teacher-weight must be from 0 to 1, and --teacher-temperature above 0."

@@ -162,7 +162,7 @@ class ParallelGenerator:
             outs = [encode(net_input) for encode in self._encoders]
         bos = self.eos if bos is None else bos
         if not 0 <= bos < self._symbols:
-            raise PluginError(f"bos_token {bos}: the dictionary ends at {self._symbols - 1}.")
+            raise PluginError(f"bos_token {bos}: give a symbol from 0 to {self._symbols - 1}.")
         if prefix is not None:
             prefix = self._checked(prefix[:, :max_len], on_host(net_input)["src_lengths"].size(0))
         limits = Constraints(

@@ -49,7 +49,7 @@ def console_program(main: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def end_in_a_line(interrupted: str = _INCOMPLETE) -> None:
+def end_in_a_line(interrupted: str = _INCOMPLETE, at_once: bool = True) -> None:
     """Let Ctrl-C, a reader that has gone and a full disk end this process without a traceback.
 
     Ctrl-C ends it with a line and :data:`STATUS`. Where nobody reads the output any more, it ends
@@ -58,15 +58,18 @@ def end_in_a_line(interrupted: str = _INCOMPLETE) -> None:
 
     Args:
         interrupted: what Ctrl-C means for the output.
+        at_once: whether the process then ends without what others do at its end, such as to write
+            the rest of a log. Else Python ends it, which may take a second.
     """
     if sys.excepthook is sys.__excepthook__:
-        sys.excepthook = functools.partial(_end, interrupted)
+        sys.excepthook = functools.partial(_end, interrupted, at_once)
         atexit.register(_let_readers_rest)
         atexit.register(_flush)
 
 
 def _end(
     interrupted: str,
+    at_once: bool,
     kind: Type[BaseException],
     error: BaseException,
     trace: Optional[TracebackType],
@@ -79,7 +82,9 @@ def _end(
         return
     for child in multiprocessing.active_children():  # they read data
         child.terminate()
-    _leave(*ending)
+    if at_once:
+        _leave(*ending)
+    _tell(ending[1])
 
 
 def _ending(error: BaseException, interrupted: str) -> Optional[Tuple[int, str]]:
@@ -96,12 +101,17 @@ def _ending(error: BaseException, interrupted: str) -> Optional[Tuple[int, str]]
 
 def _leave(status: int, line: str) -> None:
     """End the process with a line on the standard error."""
+    _tell(line)
+    # Python would take a second or more to give back the memory of a large model, piece by piece.
+    os._exit(status)
+
+
+def _tell(line: str) -> None:
+    """Write a line on the standard error, behind all output."""
     for stream, text in ((sys.stdout, ""), (sys.stderr, line)):
         with contextlib.suppress(OSError):
             stream.write(text)
             stream.flush()
-    # Python would take a second or more to give back the memory of a large model, piece by piece.
-    os._exit(status)
 
 
 def _is_unread() -> bool:

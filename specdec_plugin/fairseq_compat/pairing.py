@@ -124,13 +124,11 @@ def _load(load: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 def _why_it_does_not_fit(told: str) -> str:
     """A sentence of PyTorch's account of names and shapes that differ, which may fill a page."""
     fault = (told.splitlines()[1:] or [told])[0].strip().rstrip(".")
-    missing = re.match(r"Missing key\(s\) in state_dict: (.*)", fault)
-    if missing:
-        names = re.findall(r'"([^"]+)"', missing[1])
+    own = re.search(r'Missing key.*"(heads\.[^"]+|[^"]*mask_vectors)"', fault)
+    if own:
         return (
-            f"The checkpoint to start from lacks {len(names)} weights, such as {names[-1]}. It may "
-            "be a whole model: heads start from one by --verifier-path, and a drafter from what "
-            "specdec-init-drafter makes of it."
+            f"The checkpoint to start from has no {own[1]}, so it is a whole model: heads start "
+            "from one by --verifier-path, and a drafter from what specdec-init-drafter makes of it."
         )
     return (
         f"The checkpoint to start from is of another shape than the options describe ({fault}). "

@@ -15,7 +15,11 @@ from ..fairseq_compat.options import add_legacy_options, task_options
 from ..fairseq_compat.pairing import check_resumed, explain_loading, load_model
 from ..fairseq_compat.resumed_order import ResumedOrderMixin
 from ..fairseq_compat.splits import SplitMixin
+from ..fairseq_compat.training_options import check_training
 from ..models.roles import check_translates
+
+#: What Ctrl-C means for a training.
+_RESUMES = "the same command resumes from the last checkpoint, if there is one."
 
 
 class DrafterTrainingMixin(
@@ -30,12 +34,14 @@ class DrafterTrainingMixin(
         Options: a dataclass: the options that the training adds to those of fairseq's task.
         criterion: that trains the models, by its name.
         updates: number of updates so far.
+        trains: whether the model is built to be trained, not to be validated.
         fingerprints: those of the model when it was built.
     """
 
     Options: ClassVar[FairseqDataclass]
     criterion: ClassVar[str]
     updates: int = 0
+    trains: bool = False
     fingerprints: Dict[str, Tensor]
 
     @property
@@ -79,7 +85,8 @@ class DrafterTrainingMixin(
                 "row. Leave it out."
             )
         model = super().build_model(cfg, from_checkpoint)
-        if not from_checkpoint:
+        self.trains = not from_checkpoint
+        if self.trains:
             explain_loading(model)
         return model
 
@@ -89,13 +96,15 @@ class DrafterTrainingMixin(
         Raises:
             PluginError: it would not train what the task is for.
         """
-        end_in_a_line("the same command resumes from the last checkpoint.")  # no program decodes
         criterion = super().build_criterion(*args, **kwargs)
         if not isinstance(criterion, CRITERION_REGISTRY[self.criterion]):
             raise PluginError(
                 f"--task {self.name} trains by --criterion {self.criterion}: give it, or leave "
                 "--task out."
             )
+        if self.trains:
+            check_training(criterion.cfg)
+            end_in_a_line(_RESUMES, at_once=False)
         return criterion
 
     def begin_epoch(self, epoch: int, model: Any) -> None:

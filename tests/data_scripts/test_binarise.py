@@ -44,6 +44,13 @@ def test_a_folder_is_what_it_was_after_a_failed_check(arguments: List[str], tmp_
     with pytest.raises(FileNotFoundError):
         binarise([*arguments, "--validpref", str(tmp_path / "none")], str(tmp_path / "bin"))
     assert [each.name for each in (tmp_path / "bin").iterdir()] == ["of before"]
-    binarise(arguments, str(tmp_path / "bin"))
+    (tmp_path / "bin").rename(tmp_path / "bin.replaced")  # as by a kill between two renames
+    with pytest.raises(FileNotFoundError):
+        binarise([*arguments, "--validpref", str(tmp_path / "none")], str(tmp_path / "bin"))
+    assert [each.name for each in (tmp_path / "bin").iterdir()] == ["of before"]
+    (tmp_path / "link").symlink_to(tmp_path / "bin")
+    for name in ("bin", "link"):
+        binarise(arguments, str(tmp_path / name))
     assert not (tmp_path / "bin" / "of before").exists()
+    (tmp_path / "link").unlink()
     assert sorted(tmp_path.glob("bin*")) == [tmp_path / "bin"]

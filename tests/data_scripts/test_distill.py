@@ -271,12 +271,6 @@ def test_mistakes_are_told_in_a_sentence(
         ([], "source holds no line"),
     ],
 )
-def test_a_folder_that_cannot_be_written(shard_args: ShardArgs, tmp_path: Path) -> None:
-    source = write(tmp_path / "source", ["one"])
-    with pytest.raises(PluginError, match=r"cannot be written \(Not a directory\)"):
-        distill_shard.main(shard_args(source, source / "out"))
-
-
 def test_what_is_no_text_of_pieces_is_not_begun(
     lines: List[str], sentence: str, shard_args: ShardArgs, tmp_path: Path
 ) -> None:
@@ -284,6 +278,12 @@ def test_what_is_no_text_of_pieces_is_not_begun(
     with pytest.raises(PluginError, match=sentence):
         distill_shard.main(shard_args(source, tmp_path / "out"))
     assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_cannot_be_written(shard_args: ShardArgs, tmp_path: Path) -> None:
+    source = write(tmp_path / "source", ["one"])
+    with pytest.raises(PluginError, match=r"cannot be written \(Not a directory\)"):
+        distill_shard.main(shard_args(source, source / "out"))
 
 
 def test_foreign_dictionary_is_told(

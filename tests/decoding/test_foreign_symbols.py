@@ -38,7 +38,9 @@ def test_in_a_prefix(way, number):
 @pytest.mark.parametrize("number", WRONG)
 @pytest.mark.parametrize("way", WAYS)
 def test_as_the_first_token(way, number):
-    with pytest.raises(PluginError, match=rf"^bos_token {number}: the dictionary ends at"):
+    with pytest.raises(
+        PluginError, match=rf"^bos_token {number}: give a symbol from 0 to {SYMBOLS - 1}"
+    ):
         decode(way, tiny.sample([4, 2]), bos_token=number)
 
 

@@ -12,6 +12,7 @@ from specdec_plugin.fairseq_compat.pairing import check_resumed
 from specdec_plugin.models.block_nat import BlockNATModel
 from tests.support import tiny
 from tests.support.command_lines import (
+    PLUGIN,
     blockwise_train_args,
     drafter_train_args,
     run_cli,
@@ -98,7 +99,7 @@ def test_whole_models_are_needed(corpus, tiny_verifier, tiny_drafter, tiny_heads
 def test_heads_do_not_resume_from_a_whole_model(corpus, tiny_verifier, tmp_path):
     more = ["--verifier-path", tiny_verifier, "--frozen-base", "--finetune-from-model"]
     args = blockwise_train_args(corpus.data_dir, tmp_path, *more, tiny_verifier)
-    refused(args, "weights, such as heads.", "heads start from one by --verifier-path")
+    refused(args, "has no heads.", "heads start from one by --verifier-path")
 
 
 @pytest.mark.parametrize("metric", ["accepted", "accuracy_2", "bleu"])
@@ -117,6 +118,18 @@ def test_half_precision_needs_a_gpu(corpus, tiny_verifier, flag, tmp_path):
     refused(drafter_train_args(corpus.data_dir, tmp_path, tiny_verifier, flag), *words)
     heads = ["--verifier-path", tiny_verifier, flag]
     refused(blockwise_train_args(corpus.data_dir, tmp_path, *heads), *words)
+
+
+def test_what_was_trained_so_is_validated(corpus, tiny_verifier, tiny_drafter, tmp_path):
+    state = load_weights(tiny_drafter)
+    state["cfg"]["common"]["fp16"] = True  # on a GPU
+    state["cfg"]["checkpoint"]["best_checkpoint_metric"] = "accepted"
+    torch.save(state, tmp_path / "drafter.pt")
+    args = ["fairseq-validate", corpus.data_dir, "--user-dir", PLUGIN, "--cpu", "--path"]
+    args += [tmp_path / "drafter.pt", "--task", "block_nat_translation", "--max-tokens", 500]
+    args += ["--verifier-path", tiny_verifier, "--valid-subset", "test"]
+    done = run_cli([str(each) for each in args])
+    assert "accepted" in done.stdout + done.stderr
 
 
 class TestFingerprints:

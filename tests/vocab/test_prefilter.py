@@ -56,7 +56,7 @@ def test_a_self_draft_and_a_prefilter_share_the_rounded_projection():
         model.decoder.output_projection.weight.mul_(2)
     copy.refresh()
     assert copy.projection.native is not prefilter.rounded
-    states = torch.randn(3, copy.embedding.size(1))
+    states = torch.randn(3, copy.embedding.table.size(1))
     torch.testing.assert_close(copy.projection.native(states), 2 * prefilter.rounded(states))
 
 

@@ -14,17 +14,21 @@ _RISING = ("accepted", "accuracy", "bleu")
 
 @dataclass
 class TrainingConfig(FairseqDataclass):
-    """Lets a criterion read them."""
+    """Lets a criterion, and so its task, read them."""
 
     best_checkpoint_metric: str = II("checkpoint.best_checkpoint_metric")
     maximize_best_checkpoint_metric: bool = II("checkpoint.maximize_best_checkpoint_metric")
     cpu: bool = II("common.cpu")
     fp16: bool = II("common.fp16")
     bf16: bool = II("common.bf16")
+    memory_efficient_fp16: bool = II("common.memory_efficient_fp16")
+    memory_efficient_bf16: bool = II("common.memory_efficient_bf16")
 
 
 def check_training(cfg: TrainingConfig) -> None:
     """Refuse to keep the worst checkpoint, and half precision without a GPU.
+
+    Only a training may call it: a checkpoint keeps the options that it was trained with.
 
     Raises:
         PluginError: names the option, and the cure.
@@ -36,7 +40,8 @@ def check_training(cfg: TrainingConfig) -> None:
             "checkpoint would be kept as the best one: add --maximize-best-checkpoint-metric."
         )
     for name in ("fp16", "bf16"):
-        if getattr(cfg, name) is True and (cfg.cpu is True or not torch.cuda.is_available()):
+        wanted = getattr(cfg, name) is True and getattr(cfg, f"memory_efficient_{name}") is not True
+        if wanted and (cfg.cpu is True or not torch.cuda.is_available()):
             raise PluginError(
                 f"--{name} trains on a GPU only: leave it out, or give --cpu-autocast bfloat16."
             )
