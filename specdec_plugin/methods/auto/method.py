@@ -5,7 +5,7 @@ is then measured, which the output does not depend on. The projection is certifi
 """
 
 from dataclasses import dataclass
-from typing import Any, Dict, FrozenSet, Optional, Type
+from typing import Any, Dict, FrozenSet, List, Optional, Type
 
 from ...decoding.drafter import Drafter
 from ...decoding.operations import Work
@@ -54,38 +54,50 @@ class AutoOptions(
 _OF_DRAFTS = ("block_size", "drafter_dtype", "drafter_vocab_clusters")
 
 
-class SelfOrLookup(SelfDraft):
-    """A self-draft, or what follows in the source, or what followed before, whichever pays most.
+class SelfOrOther(SelfDraft):
+    """A self-draft, a trained drafter, or what followed in the source or before: what pays most.
 
     Corrections copy most of the source. Other texts have names and code in common with it, and
     repeat phrases of their own. The guard tries the last drafter first, and then the most unlike
-    one, which is that of corrections.
+    one, which is the first.
     """
 
     @classmethod
     def build(cls, setup: Setup) -> Drafter:
-        own = super().build(setup)
+        own, others = super().build(setup), cls._lookups(setup)
+        if setup.cfg.drafter_path is not None:
+            trained = _trained(setup).build(setup)
+            assert trained is not None
+            others = [trained, *others]
+        return OneOfDrafters([*others, own]) if others else own
+
+    @classmethod
+    def _lookups(cls, setup: Setup) -> List[Drafter]:
+        """What follows the same tokens in the source, or followed them before."""
         if setup.dictionaries[0] is None:  # the source is speech
-            return own
+            return []
         symbols, backend = setup.symbols(), setup.backend
         window = adaptive_window(setup.on_cpu)
         before = JacobiDrafter(window, symbols, "ngram", entries=ENTRIES, backend=backend)
         if not symbols.shared():
-            return OneOfDrafters([before, own])
-        source = InputGuidedDrafter(symbols, BLOCK_ON_CPU, longest=True, backend=backend)
-        return OneOfDrafters([source, before, own])
+            return [before]
+        return [InputGuidedDrafter(symbols, BLOCK_ON_CPU, longest=True, backend=backend), before]
 
     @classmethod
     def cost(cls, drafter: Any, work: Work) -> float:
-        """That of the self-draft's share of the drafted tokens."""
+        """That of each drafter's share of the drafted tokens. To look tokens up costs nothing."""
         if not isinstance(drafter, OneOfDrafters):
             return super().cost(drafter, work)
-        return drafter.share(-1) * super().cost(drafter.drafters[-1], work)
+        return sum(
+            drafter.share(number) * _DRAFTERS[type(each)].cost(each, work)
+            for number, each in enumerate(drafter.drafters)
+            if type(each) in _DRAFTERS
+        )
 
 
 #: The method of each drafter, which knows its cost.
 _DRAFTERS: Dict[type, Type[Method]] = {
-    OneOfDrafters: SelfOrLookup,
+    OneOfDrafters: SelfOrOther,
     SelfDrafter: SelfDraft,
     CapturedDrafter: SelfDraft,
     NATDrafter: BlockNAT,
@@ -136,9 +148,9 @@ class Auto(Method):
         generation, cfg = setup.generation, setup.cfg
         if _searches(generation):
             return Beam if _restricted(generation) else SelfDraft
-        if cfg.drafter_path is not None:
-            return Blockwise if _are_heads(setup) else BlockNAT
-        return SelfOrLookup
+        if cfg.drafter_path is not None and not _may_draft_itself(setup):
+            return _trained(setup)
+        return SelfOrOther
 
     @classmethod
     def loop(cls, setup: Setup) -> Any:
@@ -146,6 +158,8 @@ class Auto(Method):
         try:
             return cls.chosen(setup).loop(setup)
         except CannotDraftError:
+            if setup.cfg.drafter_path is not None and not _searches(setup.generation):
+                return _trained(setup).loop(setup)
             if given_flags(setup.cfg).keys() & {*_OF_DRAFTS}:
                 raise
         return (Beam if _searches(setup.generation) else Greedy).loop(setup)
@@ -175,6 +189,16 @@ def _restricted(generation: Any) -> bool:
     return bool(lengths or getattr(generation, "no_repeat_ngram_size", 0))
 
 
-def _are_heads(setup: Setup) -> bool:
-    """Whether --drafter-path names proposal heads."""
-    return isinstance(setup.drafter_model, BlockwiseTransformerModel)
+def _trained(setup: Setup) -> Type[Method]:
+    """The method that drafts with what ``--drafter-path`` names."""
+    heads = isinstance(setup.drafter_model, BlockwiseTransformerModel)
+    return Blockwise if heads else BlockNAT
+
+
+def _may_draft_itself(setup: Setup) -> bool:
+    """Whether a self-draft is tried beside a trained drafter.
+
+    On a GPU it saved no time, and flags about drafts are about the trained drafter.
+    """
+    given = given_flags(setup.cfg).keys() & {*_OF_DRAFTS, "draft_confidence"}
+    return not setup.backend.static and not given

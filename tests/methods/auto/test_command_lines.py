@@ -8,8 +8,8 @@ from specdec_plugin.errors import PluginError
 from specdec_plugin.methods.auto.drafter import OneOfDrafters
 from specdec_plugin.methods.block_nat.drafter import NATDrafter
 from specdec_plugin.methods.blockwise.drafter import BlockwiseDrafter
+from specdec_plugin.methods.self_draft.drafter import SelfDrafter
 from tests.support import methods as ways
-from tests.support import tiny
 from tests.support.command_lines import generate_args, run_cli
 
 
@@ -69,13 +69,31 @@ def test_a_large_projection_is_certified_and_a_small_one_where_it_is_asked_for(m
     assert loop_of("auto").step.verifier.certified
 
 
-def test_heads_and_drafters_are_told_apart(monkeypatch):
-    assert isinstance(loop_of("chain").drafter, NATDrafter)
-    heads = ways.verifier("joint heads")
-    model = tiny.model(1, symbols=ways.SYMBOLS)
-    monkeypatch.setitem(ways.DRAFTERS, "auto", lambda **more: heads)
-    found = ways.generator("auto", model)
-    assert isinstance(found.loop.drafter, BlockwiseDrafter)
+TRAINED = {"chain": NATDrafter, "joint heads": BlockwiseDrafter}
+
+
+@pytest.mark.parametrize("kind", TRAINED)
+def test_a_trained_drafter_is_one_of_several(kind, monkeypatch, backend):
+    monkeypatch.setitem(ways.DRAFTERS, "auto", lambda **more: trained(kind, **more))
+    drafter = loop_of("auto", backend).drafter
+    if backend.supports() is None:
+        drafter, *others = drafter.drafters
+        assert isinstance(others[-1], SelfDrafter)
+    assert isinstance(drafter, TRAINED[kind])
+
+
+@pytest.mark.parametrize("kind", TRAINED)
+@pytest.mark.parametrize("flags", [{"block_size": 2}, {"draft_confidence": 0.3}])
+def test_flags_about_a_trained_drafter_leave_it_alone(kind, flags, monkeypatch):
+    monkeypatch.setitem(ways.DRAFTERS, "auto", lambda **more: trained(kind, **more))
+    assert isinstance(loop_of("auto", **flags).drafter, TRAINED[kind])
+
+
+def trained(kind, **arguments):
+    """A drafter or heads for the model of :func:`loop_of`."""
+    if kind in ways.DRAFTERS:
+        return ways.DRAFTERS[kind](**arguments)
+    return ways.verifier(kind)
 
 
 def test_flags_of_drafts_that_nobody_can_make_are_refused():

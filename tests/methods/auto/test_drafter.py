@@ -48,9 +48,15 @@ def decoded(ours, sample):
     return [(row[0]["tokens"].tolist(), float(row[0]["score"])) for row in rows]
 
 
+@pytest.mark.parametrize("trained", [None, "chain", "joint heads"])
 @pytest.mark.parametrize("seed", range(6))
-def test_drafters_may_change_in_each_iteration(seed):
+def test_drafters_may_change_in_each_iteration(seed, trained, monkeypatch):
+    if trained in ways.DRAFTERS:
+        monkeypatch.setitem(ways.DRAFTERS, "auto", ways.DRAFTERS[trained])
+    elif trained is not None:
+        monkeypatch.setitem(ways.DRAFTERS, "auto", lambda **more: ways.verifier(trained))
     found, drafter = auto()
+    assert len(drafter.drafters) == (3 if trained is None else 4)
     sample = tiny.sample([3, 9, 5, 1, 7][: 1 + seed % 5], seed)
     greedy = generator("greedy")
     found.loop.gate = Wavering(seed, len(drafter.lengths))
