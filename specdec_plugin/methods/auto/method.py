@@ -198,7 +198,8 @@ def _trained(setup: Setup) -> Type[Method]:
 def _may_draft_itself(setup: Setup) -> bool:
     """Whether a self-draft is tried beside a trained drafter.
 
-    On a GPU it saved no time, and flags about drafts are about the trained drafter.
+    On a GPU it saved no time. Flags about drafts are about the trained drafter, and with
+    ``--draft-rows`` nothing is measured.
     """
-    given = given_flags(setup.cfg).keys() & {*_OF_DRAFTS, "draft_confidence"}
+    given = given_flags(setup.cfg).keys() & {*_OF_DRAFTS, "draft_confidence", "draft_rows"}
     return not setup.backend.static and not given

@@ -75,7 +75,7 @@ TRAINED = {"chain": NATDrafter, "joint heads": BlockwiseDrafter}
 @pytest.mark.parametrize("kind", TRAINED)
 def test_a_trained_drafter_is_one_of_several(kind, monkeypatch, backend):
     monkeypatch.setitem(ways.DRAFTERS, "auto", lambda **more: trained(kind, **more))
-    drafter = loop_of("auto", backend).drafter
+    drafter = loop_of("auto", backend, draft_rows=-1).drafter
     if backend.supports() is None:
         drafter, *others = drafter.drafters
         assert isinstance(others[-1], SelfDrafter)
@@ -83,10 +83,13 @@ def test_a_trained_drafter_is_one_of_several(kind, monkeypatch, backend):
 
 
 @pytest.mark.parametrize("kind", TRAINED)
-@pytest.mark.parametrize("flags", [{"block_size": 2}, {"draft_confidence": 0.3}])
+@pytest.mark.parametrize(
+    "flags", [{"block_size": 2}, {"draft_confidence": 0.3}, {"draft_rows": 2}], ids=str
+)
 def test_flags_about_a_trained_drafter_leave_it_alone(kind, flags, monkeypatch):
     monkeypatch.setitem(ways.DRAFTERS, "auto", lambda **more: trained(kind, **more))
-    assert isinstance(loop_of("auto", **flags).drafter, TRAINED[kind])
+    drafter = loop_of("auto", **{"draft_rows": -1, **flags}).drafter
+    assert isinstance(drafter, TRAINED[kind])
 
 
 def trained(kind, **arguments):
