@@ -62,7 +62,7 @@ LINES = (
         Line("5 beams", f"2026-11-27-{run}", "fairseq beam 5", "beam", "beam")
         for run in ("beam-batch-1", "beam-batch-8", "beam-batch-32", "queue-batch-512")
     ),
-    Line("samples", "2026-11-27-sampling-batch-1", "fairseq beam 1", "specdec self", "specdec"),
+    Line("samples", "2026-11-28-sampling-batch-1", "fairseq beam 1", "specdec self", "specdec"),
     Line("samples", "2026-11-27-sampling-batch-32", "fairseq beam 1", "greedy", "greedy"),
 )
 #: With so few batches, the whole set's time is shared out among them: a median would be that of one
