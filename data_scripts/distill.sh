@@ -92,7 +92,7 @@ for text in ${valid:+"$valid"} ${test:+"$test"}; do
         [ -f "$text.$language" ] || fail "file not found: $text.$language. Check -v and -e."
     done
     [ "$(grep -c '' "$text.$source")" = "$(grep -c '' "$text.$target")" ] ||
-        fail "$text.$source and $text.$target have not as many lines. Make them line-aligned."
+        fail "$text.$source and $text.$target have different numbers of lines. Make them line-aligned."
 done
 { mkdir -p "$output" && [ -w "$output" ]; } 2>/dev/null ||
     fail "$output cannot be written. Choose another -o."

@@ -15,7 +15,7 @@ from ..fairseq_compat.pairing import load_model
 from ..fairseq_compat.tasks import add_task_options, given_task_options, set_up_task
 from ..models.block_nat import BlockNATConfig, BlockNATModel, block_nat
 from ..models.frozen import FrozenEncoder
-from ..models.roles import check_translates
+from ..models.roles import check_whole_model
 from ..models.shape import SIZES, SWITCHES, arguments_of
 from ..outputs import check_output
 
@@ -61,7 +61,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     check_output(options.output)
     task = set_up_task(options.task, options.data, given_task_options(options))
     verifier = load_model(options.verifier, task.source_dictionary, task.target_dictionary)
-    check_translates(verifier, f"--verifier {options.verifier}")
+    check_whole_model(verifier, f"--verifier {options.verifier}")
     arguments = drafter_arguments(verifier, options)
     drafter = BlockNATModel.build_model(arguments, task)
     if isinstance(drafter.encoder, FrozenEncoder):

@@ -89,7 +89,7 @@ class GlancingBlockLoss(FairseqCriterion):
                 "--glancing-updates or --max-update, over which it falls."
             )
         self.cfg = cfg
-        self._knows_teacher = False
+        self._teacher_is_checked = False
 
     def glancing_ratio(self, update: int) -> float:
         """λ at an update: from ``glancing_start`` linearly to ``glancing_end``, then constant."""
@@ -152,9 +152,9 @@ class GlancingBlockLoss(FairseqCriterion):
         logits = self.task.teacher.logits(
             sample["net_input"], model.encoder, prediction.encoder_out, dtype
         )
-        if not self._knows_teacher:
-            self._knows_teacher = True
-            _warn_of_a_strange_teacher(logits, sample["target"], self.padding_idx)
+        if not self._teacher_is_checked:
+            self._teacher_is_checked = True
+            _warn_if_worse_than_chance(logits, sample["target"], self.padding_idx)
         return Teacher(
             logits.flatten(0, 1),
             rows[scored] * logits.size(1) + positions[scored],
@@ -192,7 +192,7 @@ class GlancingBlockLoss(FairseqCriterion):
         return True
 
 
-def _warn_of_a_strange_teacher(logits: Tensor, target: Tensor, padding: int) -> None:
+def _warn_if_worse_than_chance(logits: Tensor, target: Tensor, padding: int) -> None:
     """Warn where a teacher predicts the first targets worse than one that knows nothing.
 
     A checkpoint has no dictionary. One of another dictionary of the same size would teach nonsense.

@@ -158,13 +158,13 @@ class ParallelGenerator:
         for model in self.models:
             if model.training:  # eval() walks the whole model
                 model.eval()
-        with self.statistics.timed("encoder"):
-            outs = [encode(net_input) for encode in self._encoders]
         bos = self.eos if bos is None else bos
         if not 0 <= bos < self._symbols:
             raise PluginError(f"bos_token {bos}: give a symbol from 0 to {self._symbols - 1}.")
-        if prefix is not None:
+        if prefix is not None:  # before the encoder, so that a look at a device waits for less
             prefix = self._checked(prefix[:, :max_len], on_host(net_input)["src_lengths"].size(0))
+        with self.statistics.timed("encoder"):
+            outs = [encode(net_input) for encode in self._encoders]
         limits = Constraints(
             self.pad,
             self.unk,

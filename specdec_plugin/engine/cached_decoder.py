@@ -370,7 +370,7 @@ class CachedDecoder(Packed):
             (rows, block, dim): what the decoder gives at the masks.
 
         Raises:
-            PluginError: a learned position table ends before; see :class:`PositionTable`.
+            PluginError: as for :meth:`feed`.
         """
         assert self._native is not None
         call, width = native.StackCall(), most + block
@@ -389,7 +389,7 @@ class CachedDecoder(Packed):
         Room for them is made in the cache. Only where :attr:`on_torch` is None.
 
         Raises:
-            PluginError: a learned position table ends before; see :class:`PositionTable`.
+            PluginError: as for :meth:`feed`.
         """
         self._describe_positions(state.longest, new, call)
         self._describe_state(state, new, call)
@@ -422,7 +422,7 @@ class CachedDecoder(Packed):
             calls are used.
 
         Raises:
-            PluginError: a learned position table ends before; see :class:`PositionTable`.
+            PluginError: as for :meth:`feed`.
         """
         self._describe_positions(0, longest, call)
         if isinstance(encoder_out, RaggedEncoding):

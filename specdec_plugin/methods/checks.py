@@ -9,7 +9,7 @@ from fairseq.models.nat import FairseqNATModel
 
 from ..errors import PluginError
 from ..fairseq_compat.options import flag_of
-from ..models.roles import check_translates
+from ..models.roles import check_whole_model
 from .registry import (
     OF_ANY_SEARCH,
     Method,
@@ -36,7 +36,7 @@ def check_models(models: Sequence[Any], decoding: Any) -> None:
     Raises:
         PluginError: names the model's class, and the cure.
     """
-    check_translate(models)
+    check_whole_models(models)
     for model in models:
         kind = type(model).__name__
         if isinstance(model, FairseqNATModel):
@@ -51,10 +51,10 @@ def check_models(models: Sequence[Any], decoding: Any) -> None:
             )
 
 
-def check_translate(models: Sequence[Any]) -> None:
-    """Refuse drafters, and heads alone, in ``--path``; see :func:`.check_translates`."""
+def check_whole_models(models: Sequence[Any]) -> None:
+    """Refuse drafters, and heads alone, in ``--path``; see :func:`.check_whole_model`."""
     for model in models:
-        check_translates(model, "--path", ", and this file as --drafter-path")
+        check_whole_model(model, "--path", ", and this file as --drafter-path")
 
 
 def check_method_flags(cfg: Any) -> None:

@@ -132,7 +132,8 @@ class VerifierOptions(WorkerOptions):
         False,
         "with a certified projection: normalise log-probabilities by the 8-bit scores of all but "
         "the best symbols, for any number of positions. The tokens stay the same; a sentence's "
-        "score differed by at most 0.0003 with trained models, and can differ by more with others",
+        "score was off by less than 0.0003 with the shipped model, and may be off by more with "
+        "others",
     )
 
 

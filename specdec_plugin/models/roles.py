@@ -7,7 +7,7 @@ from .block_nat import BlockNATModel
 from .blockwise_transformer import BlockwiseTransformerModel
 
 
-def check_translates(model: Any, where: str, more: str = "") -> None:
+def check_whole_model(model: Any, where: str, more: str = "") -> None:
     """Refuse a drafter, and heads without a model, where one that translates is needed.
 
     Args:

@@ -66,14 +66,14 @@ class DrafterTask(DrafterTrainingMixin):
                     "or leave --share-encoder out."
                 )
             path = options.verifier_path
-            verifier = FrozenVerifier(self.load_translating("--verifier-path", path))
+            verifier = FrozenVerifier(self.load_whole_model("--verifier-path", path))
             model.attach_encoder(verifier.model.encoder)
         self.fingerprints = model.fingerprints()
         if options.teacher_path is not None:
             path = options.teacher_path
             same = verifier is not None and path == options.verifier_path
             self.teacher = (
-                verifier if same else FrozenVerifier(self.load_translating("--teacher-path", path))
+                verifier if same else FrozenVerifier(self.load_whole_model("--teacher-path", path))
             )
         return model
 

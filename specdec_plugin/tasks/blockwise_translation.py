@@ -49,7 +49,7 @@ class HeadsTask(DrafterTrainingMixin):
         options = task_options(self)
         path, base = options.verifier_path, None
         if path is not None:
-            base = self.load_translating("--verifier-path", path)
+            base = self.load_whole_model("--verifier-path", path)
             take_shape(cfg, arguments_of(path, base, _NO_BASE))
         elif getattr(cfg, "frozen_base", False):
             raise PluginError(

@@ -16,7 +16,7 @@ from ..fairseq_compat.pairing import check_resumed, explain_loading, load_model
 from ..fairseq_compat.resumed_order import ResumedOrderMixin
 from ..fairseq_compat.splits import SplitMixin
 from ..fairseq_compat.training_options import check_training
-from ..models.roles import check_translates
+from ..models.roles import check_whole_model
 
 #: What Ctrl-C means for a training.
 _RESUMES = "the same command resumes from the last checkpoint, if there is one."
@@ -63,14 +63,14 @@ class DrafterTrainingMixin(
         """
         return load_model(path, self.source_dictionary, self.target_dictionary)
 
-    def load_translating(self, flag: str, path: str) -> Any:
+    def load_whole_model(self, flag: str, path: str) -> Any:
         """:meth:`load` for a file that has to be a whole model.
 
         Raises:
             PluginError: as for :meth:`load`, or it is a drafter, or heads alone.
         """
         model = self.load(path)
-        check_translates(model, f"{flag} {path}")
+        check_whole_model(model, f"{flag} {path}")
         return model
 
     def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:

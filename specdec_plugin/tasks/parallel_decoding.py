@@ -19,7 +19,7 @@ from ..fairseq_compat.sentence_numbers import SentenceNumbersMixin
 from ..fairseq_compat.shards import ShardConfig, shard_of
 from ..fairseq_compat.splits import SplitMixin
 from ..methods.build import build_generator
-from ..methods.checks import check_method_flags, check_sampling, check_translate
+from ..methods.checks import check_method_flags, check_sampling, check_whole_models
 from ..methods.registry import config_class, decoding_config, method_of, when_registered
 from ..vocab.flags import cluster_search, verifier_clusters
 
@@ -65,7 +65,7 @@ class ParallelDecodingMixin(
             if reason is None:
                 return self._build_parallel_generator(models, args)
             logger.info(f"fairseq's own search decodes, because {reason}")
-        check_translate(models)
+        check_whole_models(models)
         path = config.vocab_clusters
         if path is not None and scores:
             raise PluginError(

@@ -355,7 +355,7 @@ def test_what_would_fail_behind_the_decoding_is_refused_before(flag: str, tmp_pa
     write(tmp_path / "valid.en", ["one", "two"])
     refused("file not found: valid.es.")
     write(tmp_path / "valid.es", ["uno"])
-    refused("valid.en and valid.es have not as many lines.")
+    refused("valid.en and valid.es have different numbers of lines.")
     (tmp_path / "valid.es").write_text("uno\ndos", "utf-8")
     (tmp_path / "file").touch()
     refused("file/out cannot be written.", "file/out")

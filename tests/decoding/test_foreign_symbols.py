@@ -1,4 +1,4 @@
-"""Numbers of symbols that the model has not: a sentence, where kernels would read other memory."""
+"""Numbers of symbols that the model lacks: a sentence, where kernels would read other memory."""
 
 import pytest
 import torch

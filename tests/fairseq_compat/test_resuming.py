@@ -43,8 +43,8 @@ def other_data(corpus, tmp_path_factory):
     return str(folder)
 
 
-def refused(args, *words):
-    done = run_cli(args, check=False)
+def refused(args, *words, **how):
+    done = run_cli(args, check=False, **how)
     assert done.returncode != 0
     assert "Traceback (most recent call last)" not in done.stderr
     last = done.stderr.strip().splitlines()[-1]
@@ -111,19 +111,20 @@ def test_the_best_checkpoint_is_not_the_worst(corpus, tiny_verifier, metric, tmp
     refused(args, f"--best-checkpoint-metric {metric}", "add --maximize-best-checkpoint-metric")
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="A GPU trains so.")
+@pytest.mark.parametrize("more", [[], ["--cpu"]], ids=len)
 @pytest.mark.parametrize("flag", ["--fp16", "--bf16"])
-def test_half_precision_needs_a_gpu(corpus, tiny_verifier, flag, tmp_path):
-    words = f"{flag} trains on a GPU only", "--cpu-autocast bfloat16"
-    refused(drafter_train_args(corpus.data_dir, tmp_path, tiny_verifier, flag), *words)
-    heads = ["--verifier-path", tiny_verifier, flag]
-    refused(blockwise_train_args(corpus.data_dir, tmp_path, *heads), *words)
+def test_half_precision_needs_a_gpu(corpus, tiny_verifier, flag, more, tmp_path):
+    words, hidden = (f"{flag} trains on a GPU only", "--cpu-autocast"), {"CUDA_VISIBLE_DEVICES": ""}
+    args = drafter_train_args(corpus.data_dir, tmp_path, tiny_verifier, flag, *more)
+    refused(args, *words, env=hidden)
+    heads = ["--verifier-path", tiny_verifier, flag, *more]
+    refused(blockwise_train_args(corpus.data_dir, tmp_path, *heads), *words, env=hidden)
 
 
 def test_what_was_trained_so_is_validated(corpus, tiny_verifier, tiny_drafter, tmp_path):
     state = load_weights(tiny_drafter)
-    state["cfg"]["common"]["fp16"] = True  # on a GPU
-    state["cfg"]["checkpoint"]["best_checkpoint_metric"] = "accepted"
+    changed = {"fp16": True, "best_checkpoint_metric": "accepted"}  # as on a GPU
+    state["cfg"]["criterion"].update(changed)
     torch.save(state, tmp_path / "drafter.pt")
     args = ["fairseq-validate", corpus.data_dir, "--user-dir", PLUGIN, "--cpu", "--path"]
     args += [tmp_path / "drafter.pt", "--task", "block_nat_translation", "--max-tokens", 500]

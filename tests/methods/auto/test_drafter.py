@@ -96,6 +96,7 @@ def test_each_length_of_each_drafter_is_a_length():
 
 def test_the_last_drafter_drafts_where_nothing_is_measured():
     found, drafter = auto()
+    assert found.loop.schedule is None
     decoded(found, tiny.sample([4, 6]))
     assert drafter.drafted[0] == drafter.drafted[1] == 0 < drafter.drafted[2]
     assert drafter.share(-1) == 1.0
