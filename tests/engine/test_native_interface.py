@@ -6,7 +6,9 @@ import random
 import pytest
 
 from specdec_plugin.engine import native
-from specdec_plugin.engine.native import build, interface
+from specdec_plugin.engine.native import interface
+
+from ..support.own_kernels import compiled, loaded
 
 HEADER = """
 #pragma once
@@ -25,14 +27,6 @@ extern "C" double counter_add(Counter* counter, const Given* given) {
 }
 }  // namespace native
 """
-
-
-@pytest.fixture
-def registry(monkeypatch):
-    """Nothing is declared but what a test declares."""
-    for name in ("_headers", "_structures", "_constants"):
-        monkeypatch.setattr(interface, name, {})
-    monkeypatch.setattr(interface, "_enums", set())
 
 
 def declare_structures():
@@ -58,20 +52,11 @@ def declare_structures():
     return Inner, Given
 
 
-def compiled(folder, flags=()):
-    compiler = build.find_compiler()
-    assert compiler is not None, "the tests need a C++ compiler"
-    return build.compile_in(folder, compiler, flags)
-
-
 def test_a_kernel_of_ones_own(registry, tmp_path):
     (tmp_path / "counter.h").write_text(HEADER)
     inner, given = declare_structures()
     interface.Header(str(tmp_path / "module.py"), "counter.h", "Counter counter(int64_t start)")
-    done = compiled(tmp_path, ["-Werror"])
-    assert done.returncode == 0, done.stderr
-    library = ctypes.CDLL(str(tmp_path / "library.so"))
-    interface.bind(library)
+    library = loaded(tmp_path)
     values, out = (ctypes.c_int64 * 3)(1, 1 << 40, 5), ctypes.c_float()
     counter = library.counter_new(4)
     call = given(inner=inner(3, ctypes.addressof(values)), kind=3, out=ctypes.addressof(out))

@@ -256,11 +256,8 @@ class Linear {
   void finish(Vec (&sums)[VECTORS], int row, int panel, const Target& target) const {
     const size_t first = row * target.stride + size_t(panel) * PANEL;
     const int width = std::min(PANEL, outputs - panel * PANEL);
-    if (target.activation == Activation::relu)
-      for (Vec& each : sums) each = larger(each, Vec{});
-    const bool gelu = target.activation == Activation::gelu;
-    const bool silu = target.activation == Activation::silu;
-    if (width == PANEL && !gelu && !silu) {
+    for (Vec& each : sums) each = activated(each, target.activation);
+    if (width == PANEL) {
       for (int v = 0; v < VECTORS; ++v) {
         if (target.residual) sums[v] += load(target.residual + first + v * LANES);
         store(target.out + first + v * LANES, sums[v]);
@@ -269,11 +266,15 @@ class Linear {
     }
     float values[PANEL];
     for (int v = 0; v < VECTORS; ++v) store(values + v * LANES, sums[v]);
-    for (int i = 0; i < width; ++i) {
-      if (gelu) values[i] *= 0.5f * (1.0f + std::erf(values[i] * 0.70710678f));
-      if (silu) values[i] /= 1.0f + std::exp(-values[i]);
+    for (int i = 0; i < width; ++i)
       target.out[first + i] = values[i] + (target.residual ? target.residual[first + i] : 0.0f);
-    }
+  }
+
+  static Vec activated(Vec sum, Activation activation) {
+    if (activation == Activation::relu) return larger(sum, Vec{});
+    if (activation == Activation::gelu) return gelu(sum);
+    if (activation == Activation::silu) return silu(sum);
+    return sum;
   }
 };
 

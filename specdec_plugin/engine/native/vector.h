@@ -138,6 +138,29 @@ static inline Vec exponential(Vec x) {
   return (Vec)bits;
 }
 
+// x / (1 + e^-x)
+static inline Vec silu(Vec x) {
+  const Vec one = splat(1.0f), inverse = exponential(smaller(x, -x));
+  return x * (x > Vec{} ? one : inverse) / (one + inverse);
+}
+
+// x Φ(x), Φ the normal distribution's: Φ(-√2 t) = erfc(t) / 2 for t >= 0, and erfc(t) = e^-R(t). R
+// is a polynomial (least error of Φ for t <= 5.2: 8e-9; it rises everywhere). To about two units in
+// the last place of x.
+static inline Vec gelu(Vec x) {
+  const Vec t = smaller(larger(x, -x) * splat(0.70710678f), splat(10.0f));
+  Vec series = splat(3.1440228e-5f);
+  series = series * t + splat(-3.0880261e-4f);
+  series = series * t + splat(1.0324027e-3f);
+  series = series * t + splat(5.3693214e-4f);
+  series = series * t + splat(-1.9583959e-2f);
+  series = series * t + splat(1.0291962e-1f);
+  series = series * t + splat(6.3659775e-1f);
+  series = series * t + splat(1.1283803f);
+  const Vec half = splat(0.5f) * exponential(-series * t);
+  return x * (x > Vec{} ? splat(1.0f) - half : half);
+}
+
 // log x for positive x that are not subnormal, to about one unit in the last place. x = 2^n m with
 // m between sqrt(1/2) and sqrt(2); log m by a polynomial in m - 1 (Moshier's Cephes library).
 static inline Vec logarithm(Vec x) {
