@@ -87,8 +87,8 @@ class Verification {
 
   // first: scores all symbols, perhaps roughly.
   void make_room(const VerifyCall& call, const Linear* first) {
-    hidden_.resize(size_t(inputs()) * dim_);
-    values_.resize(size_t(inputs()) * vocabulary_);
+    grow(hidden_, size_t(inputs()) * dim_);
+    grow(values_, size_t(inputs()) * vocabulary_);
     if (call.gather) {
       call.gather->prepare(inputs(), gathered_);
     } else {

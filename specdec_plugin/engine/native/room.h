@@ -1,6 +1,7 @@
 // Room for what is computed.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
@@ -77,6 +78,14 @@ struct AlignedAllocator {
 };
 template <class Number>
 using Aligned = std::vector<Number, AlignedAllocator<Number>>;
+
+// Makes room for `size` numbers. What was in it is lost where it grows. A vector that were resized
+// in each call would write zeros whenever a call with more numbers follows one with fewer.
+template <class Number>
+void grow(Aligned<Number>& buffer, size_t size) {
+  constexpr size_t SPARE = size_t(1) << 18;  // so that it need not grow again soon
+  if (buffer.size() < size) buffer = Aligned<Number>(size + std::min(size / 2, SPARE));
+}
 
 // Room for `count` numbers: heads of whole vectors lie in as few lines of the cache as they can.
 // Nothing is written to it.

@@ -191,11 +191,6 @@ class Pass {
     return &normed_[flow.inputs <= FEW && norm_first_ ? size_t(team.index) * FEW * dim_ : 0];
   }
 
-  template <class Buffer>
-  static void grow(Buffer& buffer, size_t size) {
-    if (buffer.size() < size) buffer.resize(size + size / 2);
-  }
-
   // The vectors of a flow that a thread writes: [begin, end).
   int begin(const Team& team, const Flow& flow) const {
     return alone(flow) ? 0 : team.begin(flow.inputs);

@@ -189,8 +189,8 @@ class BeamWorker {
       starts_[i] = inputs_[i].step;
       fed_[i] = call.tokens[at(call, inputs_[i].step, inputs_[i].row)];
     }
-    hidden_.resize(size_t(count) * dim_);
-    values_.resize(size_t(count) * vocabulary_);
+    grow(hidden_, size_t(count) * dim_);
+    grow(values_, size_t(count) * vocabulary_);
     best_.resize(count);
     if (model.gather) {
       model.gather->prepare(count, gathered_);

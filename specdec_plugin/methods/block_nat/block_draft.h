@@ -21,7 +21,7 @@ class BlockDraft {
       last_[row] = rows.tokens[size_t(row) * rows.capacity + rows.lengths[row]];
       most = std::max(most, int(counts_[row]));
     }
-    hidden_.resize(size_t(rows.count) * call.block * stack.dim);
+    grow(hidden_, size_t(rows.count) * call.block * stack.dim);
     StackCall inputs = call.stack;
     inputs.rows = rows.count;
     inputs.width = most + call.block;

@@ -80,8 +80,8 @@ class Heads {
     }
     stride_ = width + LANES;
     inner_.resize(call.rows * stride_);
-    states_.resize(size_t(HEADS_AT_ONCE) * call.rows * dim);
-    values_.resize(size_t(HEADS_AT_ONCE) * call.rows * projection.outputs);
+    grow(states_, size_t(HEADS_AT_ONCE) * call.rows * dim);
+    grow(values_, size_t(HEADS_AT_ONCE) * call.rows * projection.outputs);
     parts_.resize(size_t(HEADS_AT_ONCE) * call.rows * threads);
     // Products that threads compute without waiting in between have scratch of their own.
     scratch_.resize(HEADS_AT_ONCE * scratch_size_);

@@ -25,11 +25,11 @@ class SelfDraft {
       tokens_[row] = rows.tokens[size_t(row) * rows.capacity + rows.lengths[row]];
       call.draft_lengths[row] = 0;
     }
-    hidden_.resize(size_t(count) * stack.dim);
+    grow(hidden_, size_t(count) * stack.dim);
     if (call.shortlist) {
       call.shortlist->prepare(count);
     } else {
-      values_.resize(size_t(count) * projection->outputs);
+      grow(values_, size_t(count) * projection->outputs);
       scratch_.resize(projection->scratch_size(count));
     }
     best_.resize(size_t(count) * threads);
