@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "decoding/watch.h"
+#include "engine/native/full_memory.h"
 #include "engine/native/team.h"
 
 namespace native {
@@ -27,10 +28,12 @@ class Workers {
       run(*workers_[0], next, watch, 0, threads);
       return;
     }
+    Thrown thrown;
     parallel(count, [&](const Team& team) {
-      run(*workers_[team.index], next, watch, team.index, 1);
+      thrown.keep([&] { run(*workers_[team.index], next, watch, team.index, 1); });
       watch.leave(team);
     });
+    thrown.rethrow();
   }
 
   const Worker& operator[](int index) const { return *workers_[index]; }

@@ -146,10 +146,10 @@ class NativeLinear:
         exact: "Optional[NativeLinear]",
     ) -> int:
         """The handle of what the kernels pack in this form: outputs, inputs and type."""
-        handle: int
+        handle: Optional[int]
         if exact is not None:
             handle = self._library.linear_rounded(exact.handle, form[2], kernel_threads())
-            return handle
+            return native.made(handle)
         weight = native.float_weight(_joined(weights, torch.float32))
         if not is_finite(weight):
             raise NotFiniteError("weights of a linear map")
@@ -159,7 +159,7 @@ class NativeLinear:
         handle = self._library.linear_new(
             native.pointer(weight), native.pointer(bias), *form, kernel_threads()
         )
-        return handle
+        return native.made(handle)
 
     def give_away(self) -> Optional[int]:
         """The handle, for an owner that will free it."""

@@ -1,4 +1,4 @@
-"""How a command line ends after Ctrl-C, without a reader, on a full disk, and after an error."""
+"""How a command line ends after Ctrl-C, without a reader, without room, and after an error."""
 
 import atexit
 import contextlib
@@ -14,6 +14,7 @@ import traceback
 from types import TracebackType
 from typing import Callable, Optional, Sequence, Tuple, Type
 
+import torch
 from fairseq.data.iterators import BackgroundConsumer
 
 from ..errors import FLAGS_ARE_TYPED
@@ -50,11 +51,11 @@ def console_program(main: Callable[..., None]) -> Callable[..., None]:
 
 
 def end_in_a_line(interrupted: str = _INCOMPLETE, at_once: bool = True) -> None:
-    """Let Ctrl-C, a reader that has gone and a full disk end this process without a traceback.
+    """Let Ctrl-C, a reader that has gone, and a full disk or memory end this process in a line.
 
     Ctrl-C ends it with a line and :data:`STATUS`. Where nobody reads the output any more, it ends
-    without a word, with :data:`PIPE_STATUS`. Where the output has no room, it ends with a line and
-    1. Nothing changes where others handle errors.
+    without a word, with :data:`PIPE_STATUS`. Where the output or memory has no room, it ends with a
+    line and 1. Nothing changes where others handle errors.
 
     Args:
         interrupted: what Ctrl-C means for the output.
@@ -96,7 +97,23 @@ def _ending(error: BaseException, interrupted: str) -> Optional[Tuple[int, str]]
     if isinstance(error, OSError) and error.errno in _FULL:
         what = "The output" if error.filename is None else error.filename
         return 1, f"{what} cannot be written ({error.strerror}), and is not complete. Make room.\n"
+    if _is_full_memory(error):
+        return 1, (
+            f"There was not enough memory ({_first_line(error)}): {interrupted} Take less at once, "
+            "such as by --batch-size or --max-tokens, or let this process have more memory.\n"
+        )
     return None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error) or type(error).__name__).splitlines()[0]
+
+
+def _is_full_memory(error: BaseException) -> bool:
+    """Whether memory was full, of this process or of a GPU."""
+    # PyTorch has no class of its own where the memory of a CPU is full.
+    of_cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    return of_cpu or isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError))
 
 
 def _leave(status: int, line: str) -> None:

@@ -154,6 +154,27 @@ def test_a_reader_that_has_gone(lines, end, status, told):
     assert TRACEBACK not in found[1] and "BrokenPipeError" not in found[1]
 
 
+@pytest.mark.parametrize(
+    "raised, why",
+    [
+        ("MemoryError('there is no room')", "there is no room"),
+        ("MemoryError()", "MemoryError"),
+        (
+            "RuntimeError('[enforce fail] DefaultCPUAllocator: not enough memory\\nframes')",
+            "[enforce fail] DefaultCPUAllocator: not enough memory",
+        ),
+    ],
+)
+def test_full_memory_ends_a_program_in_a_line(raised, why):
+    program = PRINTING.format(lines=1, end=f"raise {raised}")
+    found = run_cli(["python", "-c", program], check=False)
+    assert found.returncode == 1 and TRACEBACK not in found.stderr
+    assert found.stderr.splitlines()[-1] == (
+        f"There was not enough memory ({why}): the output is not complete. Take less at once, such "
+        "as by --batch-size or --max-tokens, or let this process have more memory."
+    )
+
+
 READING = """
 import torch
 from fairseq.data.iterators import BufferedIterator

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from . import levels, prebuilt
 from .build import compiled, find_compiler
-from .interface import bind
+from .interface import bind, made
 from .kernels import ACTIVATIONS, WEIGHT_TYPES, EncodeCall, SourceKvCall, StackCall
 
 __all__ = [
@@ -33,6 +33,7 @@ __all__ = [
     "float_weight",
     "identity",
     "library",
+    "made",
     "own",
     "pointer",
     "why_missing",
@@ -145,7 +146,7 @@ def own(owner: Any, name: str, *arguments: Any) -> int:
         its handle.
     """
     loaded = library()
-    handle: int = getattr(loaded, f"{name}_new")(*arguments)
+    handle = made(getattr(loaded, f"{name}_new")(*arguments))
     weakref.finalize(owner, getattr(loaded, f"{name}_free"), handle)
     return handle
 

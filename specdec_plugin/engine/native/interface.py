@@ -6,6 +6,8 @@ and numbers that both sides need. Types are written as C++ spells them. From the
 one translation unit. The compiler then checks every size and offset. The signatures of functions
 are read from the headers that define them.
 
+Where memory is full, a function that has no result or makes an object raises ``MemoryError``.
+
 A kernel of one's own works alike: its module declares a :class:`Header` before the library is
 first used, and that header is compiled with the others.
 """
@@ -13,7 +15,7 @@ first used, and that header is compiled with the others.
 import ctypes
 import re
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Tuple, Type, Union
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Type, Union
 
 #: The package: its headers are included by their paths in it.
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,10 +49,37 @@ class Function(NamedTuple):
         return cls(*_typed(head), tuple(arguments))
 
     def __str__(self) -> str:
-        listed = ", ".join(f"{spelling} {name}" for spelling, name in self.arguments)
-        return f"{self.result} {self.name}({listed})"
+        return f"{self.result} {self.name}({self._listed})"
+
+    @property
+    def _listed(self) -> str:
+        return ", ".join(f"{spelling} {name}" for spelling, name in self.arguments)
+
+    @property
+    def guarded(self) -> bool:
+        """Whether Python calls it by :attr:`guard`."""
+        return self.result == "void" or self.result.endswith("*")
+
+    @property
+    def guard(self) -> str:
+        """What Python calls instead of it, where :attr:`guarded`. An exception would end Python.
+
+        It returns whether the call was completed; that of a function with a pointer, null or it.
+        """
+        result = "int" if self.result == "void" else self.result
+        return f"{result} {_GUARD}{self.name}({self._listed})"
+
+    @property
+    def guard_body(self) -> str:
+        """The definition of :attr:`guard`."""
+        call = f"{self.name}({', '.join(name for _, name in self.arguments)})"
+        if self.result == "void":
+            return f"return completed([&] {{ {call}; }});"
+        return f"{self.result} made = nullptr; completed([&] {{ made = {call}; }}); return made;"
 
 
+#: How the name of a function's guard begins.
+_GUARD = "guarded_"
 #: The head of a function's definition at the beginning of a line.
 _DEFINED = re.compile(r'^(?:extern "C")? ?(\w[\w ]*\*? \w+\([^)]*\)) \{', re.MULTILINE)
 
@@ -140,12 +169,34 @@ def headers() -> List[Header]:
     return [_headers[path] for path in sorted(_headers)]
 
 
+def _guarded() -> List[Function]:
+    return [each for header in headers() for each in header.functions if each.guarded]
+
+
 def bind(library: Any) -> None:
-    """Tell the functions of a loaded library their types."""
+    """Tell the functions of a loaded library their types, and take their guards for them."""
     for function in [each for header in headers() for each in header.functions]:
-        found = getattr(library, function.name)
-        found.restype = None if function.result == "void" else _kind(function.result)
+        found = getattr(library, _GUARD * function.guarded + function.name)
+        found.restype = _check if function.result == "void" else _kind(function.result)
         found.argtypes = [_kind(spelling, pointed=True) for spelling, _ in function.arguments]
+        setattr(library, function.name, found)
+
+
+def _check(completed: int) -> None:
+    """Refuse what a call could not complete."""
+    if not completed:
+        raise MemoryError("there is no room for what a native kernel computes")
+
+
+def made(handle: Optional[int]) -> int:
+    """An object that a function made.
+
+    Raises:
+        MemoryError: it made none.
+    """
+    _check(handle is not None)
+    assert handle is not None
+    return handle
 
 
 def header_text() -> str:
@@ -168,6 +219,7 @@ def header_text() -> str:
             *(line for lines in structures.values() for line in lines),
             'extern "C" {',
             *(f"{function};" for function in functions),
+            *(f"{each.guard};" for each in _guarded()),
             "}",
             "}  // namespace native",
             "",
@@ -200,10 +252,12 @@ def unit_text() -> str:
     included = [path.relative_to(ROOT) if ROOT in path.parents else path for path in paths]
     return "\n".join(
         [
+            '#include "engine/native/full_memory.h"',
             *(f'#include "{path.as_posix()}"' for path in included),
             "namespace native {",
             'extern "C" {',
             *(definition for header in headers() for definition in header.definitions),
+            *(f"{each.guard} {{ {each.guard_body} }}" for each in _guarded()),
             "}",
             "}  // namespace native",
             "",

@@ -17,6 +17,8 @@
 #include <thread>
 #include <vector>
 
+#include "engine/native/full_memory.h"
+
 #ifdef SPECDEC_DELAYS
 #include <random>
 #endif
@@ -181,6 +183,13 @@ class Helpers {
   template <class Body>
   void run(int threads, const Body& body) {
     fit(threads);
+    share(threads, body);
+  }
+
+ private:
+  // noexcept: the others have the body, until they are done.
+  template <class Body>
+  void share(int threads, const Body& body) noexcept {
     State& state = *state_;
     threads = std::min(threads, state.most);
     state.body = &body;
@@ -194,7 +203,6 @@ class Helpers {
       state.ended[index].wait_for(state.started[index].value(), SPINS);
   }
 
- private:
   // Between two calls the Python interpreter runs for up to a millisecond.
   static constexpr int SPINS = 60000;
 
@@ -286,7 +294,7 @@ static inline int useful_threads(size_t products, int waits, int threads) {
 }
 
 // Calls body(team) on so many threads, as far as there are processors, and returns when all are
-// done.
+// done. On several threads it must not throw: the others might wait for one that is gone.
 template <class Body>
 void parallel(int threads, const Body& body) {
   threads = std::min(threads, most_threads());
@@ -310,12 +318,16 @@ void in_parts(const Call& call, int count, int most, int threads) {
     return;
   }
   std::atomic<int> next{0};
+  Thrown thrown;
   parallel(threads, [&](const Team&) {
-    for (int begin; (begin = next.fetch_add(most)) < count;) {
-      job.prepare(call, begin, std::min(begin + most, count), 1);
-      job.run(Team());
-    }
+    thrown.keep([&] {
+      for (int begin; (begin = next.fetch_add(most)) < count;) {
+        job.prepare(call, begin, std::min(begin + most, count), 1);
+        job.run(Team());
+      }
+    });
   });
+  thrown.rethrow();
 }
 
 }  // namespace native
