@@ -44,6 +44,10 @@ class OneOfDrafters(Drafter):
         """See :meth:`.Drafter.start`. A drafter starts when its turn comes."""
         self._batch, self._order, self._active = batch, None, None
 
+    def too_late(self, batch: Batch, rows: Rows) -> bool:
+        """Whether it is for all of them."""
+        return all(each.too_late(batch, rows) for each in self.drafters)
+
     def propose(self, rows: Rows) -> Draft:
         """What the chosen drafter proposes."""
         return self._chosen().propose(rows)
@@ -89,6 +93,7 @@ class OneOfDrafters(Drafter):
 
     def forget(self) -> None:
         """See :meth:`.Drafter.forget`."""
+        self.drafted = [0] * len(self.drafters)
         for each in self.drafters:
             each.forget()
 
@@ -105,6 +110,8 @@ class OneOfDrafters(Drafter):
         number, length = self._arms[self.length]
         drafter = self.drafters[number]
         if number != self._active:
+            if self._active is not None:
+                self.drafters[self._active].stop()
             order = self._order
             drafter.start(self._batch if order is None else self._batch.select(order))
             self._active = number

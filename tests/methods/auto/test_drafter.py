@@ -1,9 +1,11 @@
 """One of several drafters: whichever drafts, the output is that of greedy decoding."""
 
 import random
+from unittest.mock import Mock
 
 import pytest
 
+from specdec_plugin.decoding.drafter import Drafter
 from specdec_plugin.decoding.gate import FixedGate
 from specdec_plugin.decoding.symbols import Symbols
 from specdec_plugin.engine import GraphBackend, native
@@ -131,3 +133,50 @@ def test_without_common_symbols_there_is_no_source_to_follow(monkeypatch):
 def test_speech_has_no_source_to_follow(monkeypatch):
     monkeypatch.setattr(Setup, "dictionaries", (None, ways.SYMBOLS))
     assert isinstance(generator().loop.drafter, SelfDrafter)
+
+
+class Recorder(Drafter):
+    """Notes what it is told."""
+
+    length = 1
+
+    def __init__(self, late):
+        self.late, self.told = late, []
+
+    def start(self, batch):
+        self.told.append("start")
+
+    def stop(self):
+        self.told.append("stop")
+
+    def too_late(self, batch, rows):
+        return self.late
+
+    def propose(self, rows):
+        return rows.empty_draft()
+
+
+@pytest.mark.parametrize("late", [(True, True), (True, False), (False, True), (False, False)])
+def test_it_is_too_late_where_it_is_for_all(late):
+    drafter = OneOfDrafters([Recorder(each) for each in late])
+    assert drafter.too_late(None, None) == all(late)
+
+
+def test_who_drafts_no_more_lets_go_of_the_batch():
+    first, last = Recorder(False), Recorder(False)
+    drafter = OneOfDrafters([first, last])
+    rows = Mock()
+    drafter.start(Mock())
+    for drafter.length in (1, 1, 0, 1):
+        drafter.propose(rows)
+    assert last.told == ["start", "stop", "start"] and first.told == ["start", "stop"]
+    drafter.stop()
+    assert last.told[-1] == first.told[-1] == "stop"
+
+
+def test_what_was_drafted_is_forgotten_with_the_batches():
+    found, drafter = auto()
+    decoded(found, tiny.sample([4, 6]))
+    assert sum(drafter.drafted) > 0
+    found.loop.forget()
+    assert sum(drafter.drafted) == 0
