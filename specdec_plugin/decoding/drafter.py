@@ -7,6 +7,7 @@ from torch import Tensor
 
 from .captured_iterations import CapturedIterations
 from .native_verification import NativeVerification, Repeated
+from .operations import Work
 from .state import Batch, Draft, Outcome, Rows
 
 
@@ -100,3 +101,12 @@ class Drafter(ABC):
 
     def forget(self) -> None:  # noqa: B027 - most remember nothing
         """Forget what was learned from the batches before."""
+
+    def cost(self, work: Work, alone: bool = True) -> float:
+        """Operations that drafts took, for the FLOPs of ``specdec-bench``.
+
+        Args:
+            work: a batch.
+            alone: whether all drafts were its own, so that their lengths tell what it computed.
+        """
+        return 0.0

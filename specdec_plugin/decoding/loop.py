@@ -24,7 +24,7 @@ from .native_verification import Repeated
 from .schedule import Schedule
 from .state import Batch, Draft, Outcome, Rows
 from .statistics import Statistics
-from .steps import VerifiedStep
+from .steps import Step
 
 #: Iterations that the kernels do at most before they return to Python.
 _REPEATED = 64
@@ -37,7 +37,7 @@ class DecodingLoop:
 
     Args:
         drafter: proposes tokens; None for greedy decoding.
-        step: :class:`.VerifiedStep` or :class:`.UnverifiedStep`.
+        step: judges its drafts.
         statistics: where iterations, acceptance and time are counted.
         keep_history: also return the draft and the outcome of each iteration.
         gate: decides when the drafter is asked; None: always.
@@ -51,7 +51,7 @@ class DecodingLoop:
     def __init__(
         self,
         drafter: Optional[Drafter],
-        step: Any,
+        step: Step,
         statistics: Statistics,
         keep_history: bool = False,
         gate: Optional[Gate] = None,
@@ -130,7 +130,7 @@ class DecodingLoop:
                 self.drafter.ended(hypothesis["tokens"])
         tokens = sum(len(each["tokens"]) for each in found)
         self.statistics.count_undrafted(tokens, self.drafter is not None)
-        return list(found)
+        return found
 
     def _drafted(self, batch: Batch) -> List[Dict[str, Any]]:
         """A hypothesis for each sentence, with drafts where the gate lets them."""
@@ -160,7 +160,7 @@ class DecodingLoop:
     def _iterate(self, batch: Batch, rows: Rows) -> Outcome:
         """One iteration, or several; the outcome of the last one."""
         prefix = rows.constraints.prefix
-        if rows.steps == 0 and prefix is not None and isinstance(self.step, VerifiedStep):
+        if rows.steps == 0 and prefix is not None and self.step.verifies:
             self._asked += rows.size
             return self._take(rows, Draft(prefix, prefix.ne(rows.constraints.pad).sum(1)))
         drafter = self.drafter
@@ -178,7 +178,7 @@ class DecodingLoop:
     def _take(self, rows: Rows, draft: Draft) -> Outcome:
         """Let a draft be judged, and tell what became of it."""
         look_now()
-        outcome: Outcome = self.step.take(rows, draft)
+        outcome = self.step.take(rows, draft)
         self.statistics.count(outcome.drafted, outcome.kept, outcome.added)
         if self.drafter is not None and self._started:
             self.drafter.accept(rows, outcome)

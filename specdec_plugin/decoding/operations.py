@@ -70,6 +70,12 @@ class Work(NamedTuple):
         """Drafted tokens."""
         return sum(length * times for length, times in self.statistics.draft_lengths.items())
 
+    def decoding(self, steps: float) -> float:
+        """Operations of so many steps of the first verifier's decoder, with their projections."""
+        decoder = decoder_of(self.models[0].decoder)
+        run = decoder.layers.run(steps, self.positions + self.source)
+        return run + decoder.projection * steps
+
     def computed(self, most: int, together: int) -> int:
         """Positions that drafters computed which stop where a draft ends.
 

@@ -1,9 +1,9 @@
 """The step of an iteration: it judges a draft, and appends what stands of it.
 
-There are two. In one the verifier and a rule judge, and in the other nobody does. Both have the
-same methods.
+There are two. In one the verifier and a rule judge, and in the other nobody does.
 """
 
+from abc import ABC, abstractmethod
 from typing import Any, Dict, FrozenSet, List, Optional, Union
 
 import torch
@@ -22,7 +22,66 @@ from .state import Batch, Draft, Outcome, Rows
 from .verifier import Verifier
 
 
-class VerifiedStep:
+class Step(ABC):
+    """What the loop asks to judge drafts. Only a batch that is verified needs most of it.
+
+    Attributes:
+        verifies: whether a model judges, so that a prefix is judged as a draft is.
+        exact: whether the output is that of greedy decoding, whatever is drafted.
+        captured: whether iterations may follow one another without the host.
+    """
+
+    verifies = exact = captured = False
+
+    def inform(self, needs: FrozenSet[str]) -> None:  # noqa: B027 - some tell nothing
+        """Tell in each outcome what a drafter needs; see :class:`.drafter.Drafter`."""
+
+    def refresh(self) -> None:  # noqa: B027 - some have no weights
+        """Pack weights again where they have changed."""
+
+    def start(self, batch: Batch) -> None:  # noqa: B027
+        """Begin a batch, after :meth:`refresh`."""
+
+    def end(self) -> None:  # noqa: B027
+        """Let go of a batch, which may take much memory."""
+
+    def queues(self) -> bool:
+        """Whether the kernels can decode a batch in one call, without drafts."""
+        return False
+
+    def queue(self, batch: Batch, workers: int) -> List[Dict[str, Any]]:
+        """Decode such a batch, where it :meth:`queues`; see :meth:`.queue.Queue.run`."""
+        raise NotImplementedError
+
+    def forget_queue(self) -> None:  # noqa: B027
+        """Begin the next queue anew.
+
+        Its caches would keep the pages of the longest sentence that each row ever had.
+        """
+
+    def free_memory(self, queued: bool) -> None:  # noqa: B027
+        """Free what only one of the two ways to decode needs, between sentences.
+
+        Args:
+            queued: a queue comes next, and no drafts; or else drafts, and no queue.
+        """
+
+    @abstractmethod
+    def take(self, rows: Rows, draft: Draft) -> Outcome:
+        """Append to each row what stands of its draft."""
+
+    def repeats(self, rows: Rows) -> Union[NativeVerification, CapturedIterations, None]:
+        """What verifies again and again without Python, if anything may."""
+        return None
+
+    def keep(self, rows: Rows) -> None:  # noqa: B027
+        """Roll the caches back to what was accepted."""
+
+    def select(self, rows: Tensor) -> None:  # noqa: B027
+        """Continue with these rows: (rows,) indices into the current ones."""
+
+
+class VerifiedStep(Step):
     """Accept what the verifier and the rule agree with, and add the verifier's next token.
 
     Args:
@@ -30,10 +89,9 @@ class VerifiedStep:
         rule: which drafted tokens may stand.
         backend: who verifies; None: whoever runs the verifier.
         preference: which tokens are preferred; None: those of greatest probability are chosen.
-
-    Attributes:
-        exact: whether the output is that of greedy decoding, whatever is drafted.
     """
+
+    verifies = True
 
     def __init__(
         self,
@@ -56,25 +114,18 @@ class VerifiedStep:
         if CapturedJudge.supports(verifier, preference):
             self._judge = CapturedJudge(verifier, rule)
             self._captured = CapturedIterations(verifier, rule)
+        self.captured = self._captured is not None
         self.inform(frozenset())
 
-    @property
-    def captured(self) -> bool:
-        """Whether iterations may follow one another without the host."""
-        return self._captured is not None
-
     def inform(self, needs: FrozenSet[str]) -> None:
-        """Tell in each outcome what a drafter needs; see :class:`.drafter.Drafter`."""
         self._needs = needs
         if self._native is not None:
             self._native.inform(needs)
 
     def refresh(self) -> None:
-        """Pack weights again where they have changed."""
         self.verifier.refresh()
 
     def start(self, batch: Batch) -> None:
-        """Begin a batch, after :meth:`refresh`."""
         self.verifier.start(batch)
         if self.preference is not None:
             self.preference.start(batch)
@@ -82,32 +133,20 @@ class VerifiedStep:
             self._native.start()
 
     def end(self) -> None:
-        """Let go of a batch, which may take much memory."""
         self.verifier.end()
 
     def queues(self) -> bool:
-        """Whether the kernels can decode a batch in one call, without drafts."""
         return self._native is not None and self._native.ready and self.preference is None
 
     def queue(self, batch: Batch, workers: int) -> List[Dict[str, Any]]:
-        """Decode such a batch; see :meth:`.queue.Queue.run`."""
         assert self._native is not None
         self._queue = self._queue or Queue(self.verifier, self._native, workers)
         return self._queue.run(batch)
 
     def forget_queue(self) -> None:
-        """Begin the next queue anew.
-
-        Its caches would keep the pages of the longest sentence that each row ever had.
-        """
         self._queue = None
 
     def free_memory(self, queued: bool) -> None:
-        """Free what only one of the two ways to decode needs, between sentences.
-
-        Args:
-            queued: a queue comes next, and no drafts; or else drafts, and no queue.
-        """
         if queued == self._queued:
             return
         self._queued = queued
@@ -144,7 +183,6 @@ class VerifiedStep:
         return most_preferred(scores.values, preferred, self.preference.bias)
 
     def repeats(self, rows: Rows) -> Union[NativeVerification, CapturedIterations, None]:
-        """What verifies again and again without Python, if anything may."""
         if self._native is not None and self._native.ready:
             return self._native
         if self._captured is not None and self._captured.fits(rows):
@@ -152,29 +190,16 @@ class VerifiedStep:
         return None
 
     def keep(self, rows: Rows) -> None:
-        """Roll the caches back to what was accepted."""
         self.verifier.keep(rows)
 
     def select(self, rows: Tensor) -> None:
-        """Continue with these rows."""
         self.verifier.select(rows)
         if self.preference is not None:
             self.preference.select(rows)
 
 
-class UnverifiedStep:
+class UnverifiedStep(Step):
     """Accept every draft: the drafter alone (``--decoding nat``)."""
-
-    exact = captured = False
-
-    def inform(self, needs: FrozenSet[str]) -> None:
-        """There is no verifier that could tell anything."""
-
-    def refresh(self) -> None:
-        """There are no weights."""
-
-    def start(self, batch: Batch) -> None:
-        """Nothing to prepare."""
 
     def take(self, rows: Rows, draft: Draft) -> Outcome:
         """Append the drafts, within the limits, each up to an end of sentence."""
@@ -185,18 +210,6 @@ class UnverifiedStep:
         counts = torch.where(ended, ends.int().argmax(1) + 1, draft.lengths)
         emission = Emission(draft.tokens, draft.scores, counts, counts, ended.long(), draft.tokens)
         return settle(rows, draft, emission)
-
-    def repeats(self, rows: Rows) -> None:
-        """Nothing verifies."""
-
-    def end(self) -> None:
-        """Nothing to let go of."""
-
-    def keep(self, rows: Rows) -> None:
-        """Nothing to roll back."""
-
-    def select(self, rows: Tensor) -> None:
-        """Nothing to keep."""
 
 
 def settle(

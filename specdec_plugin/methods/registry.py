@@ -37,9 +37,8 @@ from ..decoding.drafter import Drafter
 from ..decoding.gate import FixedGate, Gate
 from ..decoding.guard import Guard
 from ..decoding.loop import DecodingLoop
-from ..decoding.operations import Work
 from ..decoding.preference import Preference
-from ..decoding.steps import UnverifiedStep, VerifiedStep
+from ..decoding.steps import Step, UnverifiedStep, VerifiedStep
 from ..engine.graphs.capture import unusual_runs
 from ..fairseq_compat.options import flag_of, task_options
 from .options import VerifierOptions, option
@@ -81,7 +80,7 @@ class Need(NamedTuple):
 
 
 class Method(ABC):
-    """A way to decode: its flags, its drafter, its acceptance rule and its cost.
+    """A way to decode: its flags, its drafter and its acceptance rule.
 
     Attributes:
         name: the value of ``--decoding``; set by :func:`register_method`. Several classes may
@@ -144,7 +143,7 @@ class Method(ABC):
     @classmethod
     def loop(cls, setup: Setup) -> Any:
         """Build what decodes batches; see :class:`..decoding.generator.ParallelGenerator`."""
-        step: Any = UnverifiedStep()
+        step: Step = UnverifiedStep()
         if setup.verifier is not None:
             rule, preference = cls.rule(setup), cls.preference(setup)
             step = VerifiedStep(setup.verifier, rule, preference=preference)
@@ -155,14 +154,14 @@ class Method(ABC):
         return DecodingLoop(drafter, step, setup.statistics, history, gate, workers)
 
     @classmethod
-    def gate(cls, setup: Setup, step: Any, drafter: Optional[Drafter]) -> Gate:
+    def gate(cls, setup: Setup, step: Step, drafter: Optional[Drafter]) -> Gate:
         """Build what decides when to draft.
 
         It is measured where the user leaves it open, and where the output cannot depend on it.
         """
         rows = cls.max_rows(setup)
         given = getattr(setup.cfg, "draft_rows", -1) >= 0
-        measured = isinstance(step, VerifiedStep) and step.rule.exact and not given
+        measured = step.exact and not given
         if drafter is None or not measured:
             return FixedGate(rows)
         promising = _PROMISING if rows is None else rows
@@ -191,11 +190,6 @@ class Method(ABC):
     def max_positions(cls, drafter: Any) -> Optional[int]:
         """Positions that an unverified drafter has; None where they do not end."""
         return None
-
-    @classmethod
-    def cost(cls, drafter: Any, work: Work) -> float:
-        """Operations that the drafter spends on a batch, for the FLOPs of ``specdec-bench``."""
-        return 0.0
 
 
 _METHODS: List[Type[Method]] = []

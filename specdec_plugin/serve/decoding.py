@@ -5,7 +5,6 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
 from ..api import FAIRSEQ, Hypothesis, Session, Translator
 from ..decoding.loop import DecodingLoop
 from ..decoding.state import Draft, Outcome, Rows
-from ..decoding.steps import VerifiedStep
 from ..errors import PluginError
 from ..folder import Folder
 from ..lab.viz import speculation
@@ -177,7 +176,7 @@ class Decoder:
 
 
 def _verifies(loop: Any) -> bool:
-    return isinstance(loop, DecodingLoop) and isinstance(loop.step, VerifiedStep)
+    return isinstance(loop, DecodingLoop) and loop.step.verifies
 
 
 class Offered(NamedTuple):

@@ -106,7 +106,8 @@ def operations(
             found["verifier"] += beam * decoder.layers.run(fed, work.positions + work.source)
             found["projection"] += beam * decoder.projection * fed
     if own is not None:
-        found["drafter"] = own.cost(method.generator.loop.drafter, work)
+        drafter = method.generator.loop.drafter
+        found["drafter"] = 0.0 if drafter is None else drafter.cost(work)
     return found
 
 

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ...decoding.loop import DecodingLoop
 from ...decoding.state import Batch
+from ...decoding.steps import VerifiedStep
 from ...decoding.verifier import Verifier
 from ...engine.output_projection import Scores
 
@@ -60,6 +61,7 @@ class ObservingLoop(DecodingLoop):
     def decode(self, batch: Batch) -> List[List[Dict[str, Any]]]:
         """Decode a batch of one sentence."""
         ((hypothesis,),) = super().decode(batch)
+        assert isinstance(self.step, VerifiedStep)
         verifier = self.step.verifier
         verifier.start(batch)
         hypothesis["observed"] = self.observe(verifier, batch, hypothesis)

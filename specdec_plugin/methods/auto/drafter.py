@@ -7,6 +7,7 @@ from torch import Tensor
 from ...decoding.captured_iterations import CapturedIterations
 from ...decoding.drafter import Drafter
 from ...decoding.native_verification import NativeVerification, Repeated
+from ...decoding.operations import Work
 from ...decoding.state import Batch, Draft, Outcome, Rows
 
 
@@ -100,6 +101,11 @@ class OneOfDrafters(Drafter):
     def share(self, number: int) -> float:
         """Of all drafted tokens, those of a drafter."""
         return self.drafted[number] / max(1, sum(self.drafted))
+
+    def cost(self, work: Work, alone: bool = True) -> float:
+        """That of each drafter's share of the drafted tokens."""
+        costs = (each.cost(work) for each in self.drafters)
+        return sum(self.share(number) * cost for number, cost in enumerate(costs))
 
     def _count(self, drafted: int) -> None:
         assert self._active is not None

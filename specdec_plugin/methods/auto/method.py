@@ -5,17 +5,14 @@ is then measured, which the output does not depend on. The projection is certifi
 """
 
 from dataclasses import dataclass
-from typing import Any, Dict, FrozenSet, List, Optional, Type
+from typing import Any, FrozenSet, List, Optional, Type
 
 from ...decoding.drafter import Drafter
-from ...decoding.operations import Work
 from ...errors import PluginError
 from ...models.blockwise_transformer import BlockwiseTransformerModel
 from ..beam.build import OF_ONE_BEAM
 from ..beam.method import Beam
-from ..block_nat.drafter import NATDrafter
 from ..block_nat.method import BlockNAT
-from ..blockwise.drafter import BlockwiseDrafter
 from ..blockwise.method import Blockwise
 from ..greedy.method import Greedy
 from ..input_guided.drafter import InputGuidedDrafter
@@ -31,8 +28,7 @@ from ..options import (
     VerifierOptions,
 )
 from ..registry import Method, Variant, given_flags, register_method
-from ..self_draft.captured_drafter import CapturedDrafter
-from ..self_draft.drafter import CannotDraftError, SelfDrafter
+from ..self_draft.drafter import CannotDraftError
 from ..self_draft.method import SelfDraft
 from ..setup import Setup
 from .drafter import OneOfDrafters
@@ -82,27 +78,6 @@ class SelfOrOther(SelfDraft):
         if not symbols.shared():
             return [before]
         return [InputGuidedDrafter(symbols, BLOCK_ON_CPU, longest=True, backend=backend), before]
-
-    @classmethod
-    def cost(cls, drafter: Any, work: Work) -> float:
-        """That of each drafter's share of the drafted tokens. To look tokens up costs nothing."""
-        if not isinstance(drafter, OneOfDrafters):
-            return super().cost(drafter, work)
-        return sum(
-            drafter.share(number) * _DRAFTERS[type(each)].cost(each, work)
-            for number, each in enumerate(drafter.drafters)
-            if type(each) in _DRAFTERS
-        )
-
-
-#: The method of each drafter, which knows its cost.
-_DRAFTERS: Dict[type, Type[Method]] = {
-    OneOfDrafters: SelfOrOther,
-    SelfDrafter: SelfDraft,
-    CapturedDrafter: SelfDraft,
-    NATDrafter: BlockNAT,
-    BlockwiseDrafter: Blockwise,
-}
 
 
 @register_method("auto")
@@ -168,12 +143,6 @@ class Auto(Method):
     def build(cls, setup: Setup) -> Optional[Drafter]:
         """That of the chosen method."""
         return cls.chosen(setup).build(setup)
-
-    @classmethod
-    def cost(cls, drafter: Any, work: Work) -> float:
-        """That of the drafter's method."""
-        method = _DRAFTERS.get(type(drafter))
-        return 0.0 if method is None else method.cost(drafter, work)
 
 
 def _searches(generation: Any) -> bool:

@@ -1,15 +1,16 @@
 """What a block-NAT drafter computes."""
 
+from typing import Any
+
 from ...decoding.operations import Work, decoder_of, encode, products
 from .chain import CHAIN_POSITIONS
-from .drafter import NATDrafter
 
 
-def operations(drafter: NATDrafter, work: Work, stops_early: bool) -> float:
+def operations(drafter: Any, work: Work, stops_early: bool) -> float:
     """Operations of the drafter for a batch.
 
     Args:
-        drafter: the drafter.
+        drafter: a :class:`.drafter.NATDrafter`.
         work: the batch.
         stops_early: whether the scores behind the end of a draft were not computed.
     """

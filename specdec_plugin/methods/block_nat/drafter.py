@@ -11,6 +11,7 @@ from ...decoding.captured_iterations import CapturedIterations
 from ...decoding.drafter import Drafter
 from ...decoding.native_rows import DraftBuffer, describe_rows
 from ...decoding.native_verification import NativeVerification, Repeated
+from ...decoding.operations import Work
 from ...decoding.state import Batch, Draft, Rows
 from ...decoding.statistics import Statistics
 from ...engine import Backend, CachedDecoder, native
@@ -20,6 +21,7 @@ from ...engine.threads import kernel_threads, one_thread
 from ...models.block_nat import BlockNATModel
 from ...vocab.clustered_projection import projection_by
 from ...vocab.clusters import Clusters
+from . import cost
 from .captured import CapturedBlock
 from .chain import Chain, confident
 from .native import BlockDraftCall
@@ -137,6 +139,10 @@ class NATDrafter(Drafter):
         longest source of the batch has.
         """
         return 2 * rows.shortest > batch.source
+
+    def cost(self, work: Work, alone: bool = True) -> float:
+        """What was fed, and scored."""
+        return cost.operations(self, work, alone and self.stops_early)
 
     def propose(self, rows: Rows) -> Draft:
         """The k most probable tokens, each for itself, within the limits."""

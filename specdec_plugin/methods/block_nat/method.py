@@ -8,7 +8,6 @@ import torch
 from fairseq.models.transformer import TransformerEncoderBase
 
 from ...decoding.drafter import Drafter
-from ...decoding.operations import Work
 from ...engine import CachedDecoder
 from ...errors import PluginError
 from ...fairseq_compat.pairing import check_pair
@@ -26,7 +25,6 @@ from ..options import (
 from ..registry import Method, Variant, register_method
 from ..self_draft.method import SelfDraft
 from ..setup import Setup, warn_of_drafter_dtype
-from . import cost
 from .drafter import NATDrafter, learned_positions
 
 logger = logging.getLogger(__name__)
@@ -68,10 +66,6 @@ class BlockNAT(SelfDraft):
     def build(cls, setup: Setup) -> Drafter:
         return build_drafter(setup, setup.cfg.block_size, verified=True)
 
-    @classmethod
-    def cost(cls, drafter: Any, work: Work) -> float:
-        return cost.operations(drafter, work, drafter.stops_early)
-
 
 @register_method("nat")
 class UnverifiedBlockNAT(Method):
@@ -85,10 +79,6 @@ class UnverifiedBlockNAT(Method):
     @classmethod
     def build(cls, setup: Setup) -> Drafter:
         return build_drafter(setup, setup.cfg.block_size, with_scores=True)
-
-    @classmethod
-    def cost(cls, drafter: Any, work: Work) -> float:
-        return cost.operations(drafter, work, drafter.stops_early)
 
     @classmethod
     def max_positions(cls, drafter: Any) -> Optional[int]:

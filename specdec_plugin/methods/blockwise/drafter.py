@@ -14,13 +14,14 @@ from torch import Tensor
 from ...decoding.drafter import Drafter
 from ...decoding.native_rows import DraftBuffer, describe_sampling
 from ...decoding.native_verification import NativeVerification, Repeated
+from ...decoding.operations import Work, decoder_of
 from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.statistics import Statistics
 from ...decoding.verifier import Verifier
 from ...engine import native
 from ...engine.threads import kernel_threads
 from ..block_nat.chain import confident
-from .native import HeadsCall
+from .native import HEADS_AT_ONCE, HeadsCall
 from .proposals import Proposals
 
 
@@ -60,6 +61,19 @@ class BlockwiseDrafter(Drafter):
     def stops_early(self) -> bool:
         """Whether heads behind the end of a draft need not be asked."""
         return self.proposals.native is not None
+
+    def cost(self, work: Work, alone: bool = True) -> float:
+        """The heads of each block, and the projection behind each head that ran."""
+        heads, count = self.proposals.heads, len(self.proposals.numbers)
+        blocks = work.statistics.drafter_blocks
+        joint = 2.0 * heads.inner.in_features * heads.inner.out_features
+        each = 2.0 * heads.dim * heads.outer.in_features
+        each += decoder_of(work.models[0].decoder).projection
+        if not heads.joint:
+            reading = heads.source_dim * (heads.dim + 2 * work.source)  # queries, attention
+            joint, each = 0.0, each + 2.0 * (heads.inner.in_features * heads.hidden + reading)
+        ran = work.computed(count, HEADS_AT_ONCE) if self.stops_early else count * blocks
+        return joint * blocks + each * ran
 
     def start(self, batch: Batch) -> None:
         """Take over weights that changed."""

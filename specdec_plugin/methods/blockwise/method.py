@@ -9,7 +9,6 @@ from fairseq.dataclass import ChoiceEnum
 
 from ...decoding.acceptance import Distance, MinBlock, Rule, TopBeta
 from ...decoding.drafter import Drafter
-from ...decoding.operations import Work, decoder_of
 from ...decoding.symbols import numbers_of
 from ...engine import CachedDecoder
 from ...errors import PluginError
@@ -29,7 +28,6 @@ from ..options import (
 from ..registry import Method, Need, register_method
 from ..setup import Setup, warn_of_drafter_dtype
 from .drafter import BlockwiseDrafter
-from .native import HEADS_AT_ONCE
 from .proposals import Proposals
 
 logger = logging.getLogger(__name__)
@@ -126,20 +124,6 @@ class Blockwise(Method):
             cfg.min_block - 1,
             setup.statistics,
         )
-
-    @classmethod
-    def cost(cls, drafter: Any, work: Work) -> float:
-        """The heads of each block, and the projection behind each head that ran."""
-        heads, count = drafter.proposals.heads, len(drafter.proposals.numbers)
-        blocks = work.statistics.drafter_blocks
-        joint = 2.0 * heads.inner.in_features * heads.inner.out_features
-        each = 2.0 * heads.dim * heads.outer.in_features
-        each += decoder_of(work.models[0].decoder).projection
-        if not heads.joint:
-            reading = heads.source_dim * (heads.dim + 2 * work.source)  # queries, attention
-            joint, each = 0.0, each + 2.0 * (heads.inner.in_features * heads.hidden + reading)
-        ran = work.computed(count, HEADS_AT_ONCE) if drafter.stops_early else count * blocks
-        return joint * blocks + each * ran
 
 
 def _proposals(setup: Setup, model: BlockwiseTransformerModel, engine: CachedDecoder) -> Proposals:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ...decoding.drafter import Drafter
 from ...decoding.native_verification import NativeVerification, Repeated
+from ...decoding.operations import Work
 from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.symbols import Symbols
 from ...engine import Backend, choose_backend
@@ -90,6 +91,10 @@ class InputGuidedDrafter(Drafter):
         """See :meth:`.Drafter.stop`."""
         if self.fallback is not None:
             self.fallback.stop()
+
+    def cost(self, work: Work, alone: bool = True) -> float:
+        """That of the fallback. Copies cost nothing."""
+        return 0.0 if self.fallback is None else self.fallback.cost(work, alone=False)
 
     def forget(self) -> None:
         """Only the fallback may remember anything."""

@@ -7,11 +7,8 @@ from typing import Any, Optional
 from fairseq.dataclass import ChoiceEnum
 
 from ...decoding.drafter import Drafter
-from ...decoding.operations import Work
 from ...decoding.preference import Preference
 from ...errors import PluginError
-from ..block_nat import cost
-from ..block_nat.drafter import NATDrafter
 from ..block_nat.method import build_drafter
 from ..options import (
     BlockSizeOptions,
@@ -107,10 +104,3 @@ class InputGuided(Method):
             fallback_rows=rows_on(setup.on_cpu),
             backend=setup.backend,
         )
-
-    @classmethod
-    def cost(cls, drafter: Any, work: Work) -> float:
-        """Of a trained fallback all positions: the lengths of its drafts are not told apart."""
-        if not isinstance(drafter.fallback, NATDrafter):
-            return 0.0
-        return cost.operations(drafter.fallback, work, stops_early=False)

@@ -7,6 +7,7 @@ import torch
 from ...decoding.captured_iterations import CapturedIterations
 from ...decoding.drafter import Drafter
 from ...decoding.native_verification import Repeated
+from ...decoding.operations import Work
 from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.static_rows import StaticRows
 from ...decoding.verifier import Verifier
@@ -126,6 +127,10 @@ class CapturedDrafter(Drafter):
     def stop(self) -> None:
         """See :meth:`.Drafter.stop`."""
         self._batch = self._state = None
+
+    def cost(self, work: Work, alone: bool = True) -> float:
+        """What the verifier's decoder costs for them, and for the last token, which is fed too."""
+        return work.decoding(work.drafted + sum(work.statistics.draft_lengths.values()))
 
     def propose(self, rows: Rows) -> Draft:
         """What the copy predicts, k tokens a row; the next draft overwrites it."""

@@ -8,6 +8,7 @@ import torch
 from ...decoding.drafter import Drafter
 from ...decoding.native_rows import DraftBuffer, describe_rows
 from ...decoding.native_verification import NativeVerification, Repeated
+from ...decoding.operations import Work
 from ...decoding.state import Batch, Draft, Rows
 from ...decoding.verifier import Verifier
 from ...engine import CachedDecoder, native
@@ -108,6 +109,10 @@ class SelfDrafter(Drafter):
                 "(bfloat16 can be shared). Or add --drafter-path DRAFTER.pt, or use --decoding "
                 "greedy."
             )
+
+    def cost(self, work: Work, alone: bool = True) -> float:
+        """What the verifier's decoder costs for the drafted tokens."""
+        return work.decoding(work.drafted)
 
     def propose(self, rows: Rows) -> Draft:
         """What the rounded decoder predicts, up to k tokens a row; the next draft overwrites it."""

@@ -8,7 +8,6 @@ import torch
 
 from ...decoding.acceptance import Rule, TopBeta
 from ...decoding.drafter import Drafter
-from ...decoding.operations import Work, decoder_of
 from ...errors import PluginError
 from ..beam.build import OF_ONE_BEAM, build_search, check_beams, has_beams, unavailable
 from ..beam.native import StepDrafter
@@ -130,12 +129,3 @@ class SelfDraft(Method):
         assert setup.verifier is not None
         drafter = SelfDrafter(setup.verifier, dtype=setup.drafter_dtype or torch.int8)
         return build_search(setup, StepDrafter(drafter.copy, cfg.block_size or BEAM_BLOCK_SIZE))
-
-    @classmethod
-    def cost(cls, drafter: Any, work: Work) -> float:
-        """What the verifier's decoder costs for the drafted tokens."""
-        decoder, steps = decoder_of(work.models[0].decoder), work.drafted
-        if isinstance(drafter, CapturedDrafter):  # It is fed the last token, too.
-            steps += sum(work.statistics.draft_lengths.values())
-        run = decoder.layers.run(steps, work.positions + work.source)
-        return run + decoder.projection * steps

@@ -180,7 +180,7 @@ def test_a_drafter_that_stops_early_scores_less():
     statistics = Statistics(drafter_blocks=5, drafter_masks=5 * K)
     statistics.draft_lengths.update({0: 5})
     whole, early = [kind(model, K) for kind in (NATDrafter, Early)]
-    spent = [BlockNAT.cost(each, Work([], [7], statistics)) for each in (whole, early)]
+    spent = [each.cost(Work([], [7], statistics)) for each in (whole, early)]
     head = model.decoder.chain
     step = 2 * sum(each.weight.numel() for each in (head.from_token, head.from_chain, head.out))
     assert spent[0] - spent[1] == step * 5 * (K - 1)

@@ -13,11 +13,9 @@ from specdec_plugin.decoding.operations import Work
 from specdec_plugin.engine import GraphBackend
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
-from specdec_plugin.methods.auto.method import Auto
 from specdec_plugin.methods.registry import config_class
 from specdec_plugin.methods.self_draft import captured_drafter
 from specdec_plugin.methods.self_draft.captured_drafter import BLOCK_SIZE, SHORT, CapturedDrafter
-from specdec_plugin.methods.self_draft.method import SelfDraft
 from tests.support import tiny
 from tests.support.search import MODELS, assert_same, reference, self_drafting
 
@@ -147,12 +145,11 @@ class TestFlags:
             self.built(drafter_dtype=dtype)
 
 
-@pytest.mark.parametrize("method", [SelfDraft, Auto])
-def test_the_last_token_of_a_draft_costs_too(method):
+def test_the_last_token_of_a_draft_costs_too():
     sample, ours = tiny.sample([5], 5), generator(MODELS[:1], 6, max_len_b=40)
     ours.generate(MODELS[:1], sample)
     work, drafter = Work(MODELS[:1], [6], ours.statistics), ours.loop.drafter
     drafts = sum(ours.statistics.draft_lengths.values())
-    without = SelfDraft.cost(None, work)
+    without = work.decoding(work.drafted)
     expected = without * (work.drafted + drafts) / work.drafted
-    assert method.cost(drafter, work) == pytest.approx(expected) and expected > without > 0
+    assert drafter.cost(work) == pytest.approx(expected) and expected > without > 0
