@@ -4,6 +4,7 @@ from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 import torch.nn.functional as F
+from fairseq.modules import gelu
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
@@ -60,12 +61,22 @@ def attend(
     return out(found.transpose(1, 2).flatten(2).flatten(0, 1))
 
 
+def activation_name(layer: Any) -> Optional[str]:
+    """The activation of fairseq's layer, by its name in PyTorch; None: one that no kernel knows."""
+    names = {F.relu: "relu", F.gelu: "gelu", F.silu: "silu"}
+    function = layer.activation_fn
+    return names.get(function) or ("gelu" if function is gelu else None)
+
+
 class FeedForward:
     """The last part of a layer, with its norm and residual.
 
     Args:
         layer: fairseq's layer of an encoder or a decoder.
         dtype: type to run in.
+
+    Attributes:
+        activation_name: see :func:`activation_name`.
     """
 
     def __init__(self, layer: Any, dtype: torch.dtype) -> None:
@@ -75,6 +86,7 @@ class FeedForward:
         self.norm = Norm(layer.final_layer_norm, dtype)
         # In place where we can; fairseq's other activations allocate anyway.
         self.activation = torch.relu_ if layer.activation_fn is F.relu else layer.activation_fn
+        self.activation_name = activation_name(layer)
 
     def __call__(self, hidden: Tensor) -> Tensor:
         """(rows * new, dim) each."""

@@ -5,12 +5,12 @@ from ctypes import c_float, c_void_p
 from typing import Any, List, Optional, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..fairseq_compat.mapping import forget_pages
 from . import native
 from .backend import Backend
+from .decoder_layer import activation_name
 from .linear import NativeLinear, parameters_of
 from .spans import Spans
 from .threads import kernel_threads
@@ -207,7 +207,5 @@ class NativeLayers:
 
 def _activation(layer: Any) -> Optional[int]:
     """The kernels' number of a layer's activation; None if they do not know it."""
-    names = {F.relu: "relu", F.gelu: "gelu", F.silu: "silu"}
-    function = layer.activation_fn
-    name = names.get(function) or ("gelu" if function.__name__ == "gelu" else None)
+    name = activation_name(layer)
     return None if name is None else native.ACTIVATIONS[name]

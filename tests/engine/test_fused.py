@@ -6,6 +6,7 @@ Without a GPU they are interpreted, if TRITON_INTERPRET=1 was set before PyTorch
 import pytest
 import torch
 import torch.nn.functional as F
+from fairseq.utils import get_activation_fn
 
 from specdec_plugin.engine import CachedDecoder, GraphBackend, TorchBackend
 from specdec_plugin.engine.barred import Barred
@@ -30,16 +31,20 @@ def device(monkeypatch):
     return run_kernels(monkeypatch)
 
 
-@pytest.fixture(params=["post-norm", "pre-norm", "embedded"])
+@pytest.fixture(params=["post-norm, relu", "pre-norm, gelu", "embedded, silu"])
 def model(request):
     """A model of odd sizes."""
-    return build_model(
+    form, activation = request.param.split(", ")
+    built = build_model(
         decoder_embed_dim=24,
         encoder_embed_dim=24,
         decoder_ffn_embed_dim=44,
-        decoder_normalize_before=request.param == "pre-norm",
-        layernorm_embedding=request.param == "embedded",
+        decoder_normalize_before=form == "pre-norm",
+        layernorm_embedding=form == "embedded",
     )
+    for layer in [*built.encoder.layers, *built.decoder.layers]:
+        layer.activation_fn = get_activation_fn(activation) if activation != "silu" else F.silu
+    return built
 
 
 @pytest.fixture

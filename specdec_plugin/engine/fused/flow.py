@@ -8,6 +8,7 @@ from torch import Tensor
 from ..decoder_layer import FeedForward, Norm
 from ..graphs.tensors import chosen
 from ..linear import Linear
+from ..native import ACTIVATIONS
 from ..triton_kernels import power, supports
 
 #: The most vectors at a time.
@@ -77,7 +78,7 @@ def most_symbols(weight: Tensor) -> int:
 
 
 def fits(feed: FeedForward, *linears: Linear) -> bool:
-    """Whether a layer has the kernels' activation, is not too wide, and needs no copies.
+    """Whether a layer has an activation of the kernels, is not too wide, and needs no copies.
 
     Kernels read weights before they wait for others, so that no copy may be made for them. The
     weights of an interpreter on a CPU may be transposed.
@@ -87,7 +88,7 @@ def fits(feed: FeedForward, *linears: Linear) -> bool:
         linears: the linear maps of its attention.
     """
     dim, inner = feed.outer.weight.shape
-    within = feed.activation is torch.relu_ and dim <= DIM and inner <= _INNER
+    within = feed.activation_name is not None and dim <= DIM and inner <= _INNER
     weights = [each.weight for each in (*linears, feed.inner, feed.outer)]
     usable = all(each.is_contiguous() or each.device.type == "cpu" for each in weights)
     return within and usable and supports(weights[0])
@@ -133,13 +134,13 @@ class Flow:
         self._pending: Optional[Norm] = None  # of what ``_hidden`` is before it
         self._next: Optional[Norm] = None
 
-    def enter(self, linear: Linear, norm: Norm, norm_first: bool, relu: bool = False) -> None:
+    def enter(self, linear: Linear, norm: Norm, norm_first: bool, activation: str = "none") -> None:
         """Enter a sublayer, whose norm stands at its begin or at its end."""
         first = norm if norm_first else self._pending
         normed = self._hidden
         if first is not None and not norm_first:
             normed = torch.empty_like(self._hidden)
-        self._inner = self._product(self._hidden, linear, first, normed, relu=relu)
+        self._inner = self._product(self._hidden, linear, first, normed, activation)
         self._hidden, self._next = normed, None if norm_first else norm
 
     def leave(self, linear: Linear) -> None:
@@ -149,7 +150,7 @@ class Flow:
 
     def feed_forward(self, feed: FeedForward) -> None:
         """Enter and leave the last sublayer of a layer."""
-        self.enter(feed.inner, feed.norm, feed.norm_first, relu=True)
+        self.enter(feed.inner, feed.norm, feed.norm_first, feed.activation_name or "none")
         self.leave(feed.outer)
 
     def end(
@@ -191,7 +192,7 @@ class Flow:
         linear: Linear,
         norm: Optional[Norm] = None,
         normed: Optional[Tensor] = None,
-        relu: bool = False,
+        activation: str = "none",
         added: Optional[Tensor] = None,
     ) -> Tensor:
         """See :func:`.layer_kernels.linear`; normalised inputs go to ``normed``, if it is new."""
@@ -214,7 +215,7 @@ class Flow:
             norm is not None,
             norm is not None and normed is not inputs,
             linear.bias is not None,
-            relu,
+            ACTIVATIONS[activation],
             added is not None,
             split.lines,
             split.together,

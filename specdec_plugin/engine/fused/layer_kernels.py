@@ -10,9 +10,13 @@ import triton
 import triton.language as tl
 
 from ..early_kernels import wait_for_others
+from ..native import ACTIVATIONS
 
 #: Less than any score, and finite: two infinities have no difference.
 _LOWEST: tl.constexpr = tl.constexpr(-1.0e30)
+_RELU: tl.constexpr = tl.constexpr(ACTIVATIONS["relu"])
+_GELU: tl.constexpr = tl.constexpr(ACTIVATIONS["gelu"])
+_SILU: tl.constexpr = tl.constexpr(ACTIVATIONS["silu"])
 
 
 @triton.jit
@@ -63,10 +67,10 @@ def linear(
     inputs: tl.tensor, gain: tl.tensor, shift: tl.tensor, epsilon: tl.tensor, normed: tl.tensor,
     weight: tl.tensor, bias: tl.tensor, added: tl.tensor, outputs: tl.tensor, vectors: tl.tensor,
     outer: tl.tensor, inner: tl.constexpr, has_norm: tl.constexpr, keeps: tl.constexpr,
-    has_bias: tl.constexpr, relu: tl.constexpr, adds: tl.constexpr, lines: tl.constexpr,
+    has_bias: tl.constexpr, activation: tl.constexpr, adds: tl.constexpr, lines: tl.constexpr,
     together: tl.constexpr, block: tl.constexpr, early: tl.constexpr,
 ) -> None:  # fmt: skip
-    """outputs = added + relu(norm(inputs) weight' + bias), each part but the product if wanted.
+    """outputs = added + f(norm(inputs) weight' + bias), each part but the product if wanted.
 
     The grid is (outer / lines, vectors / together), rounded up.
 
@@ -76,6 +80,7 @@ def linear(
         normed: (vectors, inner), where normalised inputs are written to, if ``keeps``.
         weight: (outer, inner).
         bias: (outer,), if ``has_bias``.
+        activation: f, a number of :data:`..native.ACTIVATIONS`.
         added: (vectors, outer), if ``adds``.
         outputs: (vectors, outer), is written.
         vectors, outer, inner: sizes.
@@ -108,8 +113,12 @@ def linear(
         if keeps:
             tl.store(normed + at, hidden, mask=there & within & (tl.program_id(0) == 0))
     sums = tl.sum(matrix.to(tl.float32) * hidden, 2, keep_dims=True) + biases
-    if relu:
+    if activation == _RELU:
         sums = tl.maximum(sums, 0.0)
+    if activation == _GELU:
+        sums *= 0.5 + 0.5 * tl.erf(sums * 0.7071067811865476)
+    if activation == _SILU:
+        sums *= tl.sigmoid(sums)
     tl.store(outputs + where, sums + rest, mask=there & wanted)
 
 
