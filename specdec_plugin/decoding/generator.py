@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..engine import Backend
 from ..engine.encoder import build_encoder
-from ..engine.free_memory import HEAP, LARGE
+from ..engine.free_memory import HEAP, LARGE_BATCH
 from ..engine.graphs.encoder import CapturedEncoder
 from ..engine.ragged_encoding import RaggedEncoding
 from ..engine.symbol_numbers import check_symbols
@@ -121,7 +121,7 @@ class ParallelGenerator:
         if self._aligner is not None:
             self._aligner.align(batch, [best for best, *_ in hypotheses])
         del batch  # the encoders' outputs, 20 MB for 512 sentences
-        HEAP.give_back(now=len(found) >= LARGE)
+        HEAP.give_back(now=len(found) >= LARGE_BATCH)
         return hypotheses if self.sampling is None else _by_sentence(hypotheses, self.sampling)
 
     def _decoded(self, *given: Any) -> Tuple[Batch, Found]:

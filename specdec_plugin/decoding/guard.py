@@ -146,7 +146,7 @@ class Guard(Explorer):
         promising: Optional[int] = None,
         lengths: int = 1,
         clock: Callable[[], float] = time.perf_counter,
-        unusual: Callable[[], int] = int,
+        unusual: Callable[[], int] = lambda: 0,
         patient: bool = False,
     ) -> None:
         self.promising, self._patient, self._unusual = promising, patient, unusual

@@ -15,7 +15,7 @@ from typing import Any, Callable, Dict, List, Optional, Union
 
 from torch import Tensor
 
-from ..engine.free_memory import LARGE
+from ..engine.free_memory import LARGE_BATCH
 from ..engine.weights import look_now
 from .captured_iterations import CapturedIterations
 from .drafter import Drafter
@@ -89,7 +89,7 @@ class DecodingLoop:
             since, before = time.perf_counter(), self.statistics.tokens
             rests = slice_ > 0 and queues and self.gate.rests(end - begin)
             queued = rests or not slice_
-            if queues and size >= LARGE:
+            if queues and size >= LARGE_BATCH:
                 self.step.free_memory(queued)
             found += self._queued(part) if queued else self._drafted(part)
             seconds, tokens = time.perf_counter() - since, self.statistics.tokens - before
@@ -98,7 +98,7 @@ class DecodingLoop:
             if queues and self.schedule is not None and self.schedule.measures:
                 self.schedule.record(slice_, size, end - begin, tokens, seconds)
             begin = end
-        if queues and size >= LARGE:
+        if queues and size >= LARGE_BATCH:
             self.step.forget_queue()
         self.statistics.sentences += size
         self.statistics.batches += 1

@@ -86,7 +86,7 @@ class StaticRows:
         for each in self._outcomes.values():
             each.host.clear()  # of a run that was interrupted; and the device's runs begin at 0
         tensors, count, chosen = self._tensors, rows.size, rows.longest
-        tensors.graphs.follow()
+        tensors.graphs.wait_for_replays()
         self.fresh = chosen == 0
         begun = tensors.begun and self._counts is tensors.counts
         if not begun or count < self.lengths.size(0):

@@ -69,7 +69,7 @@ class CachedDecoder(Packed):
         first_head = getattr(decoder, "first_head", None)
         self.projection = project(decoder, dtype, first_head, self.backend)
         self._dtype = dtype
-        self.follow()
+        self.repack()
 
     @staticmethod
     def supports(decoder: nn.Module) -> Optional[str]:
@@ -93,10 +93,10 @@ class CachedDecoder(Packed):
         reasons = (DecoderLayer.supports(layer) for layer in every_layer(decoder))
         return next((reason for reason in reasons if reason is not None), None)
 
-    def follow(self) -> None:
+    def repack(self) -> None:
         """See :class:`Packed`; the projection does so too."""
-        self.projection.follow()
-        super().follow()
+        self.projection.repack()
+        super().repack()
 
     def release(self) -> None:
         """Free the model's layers where the kernels have packed them: they are not read again.

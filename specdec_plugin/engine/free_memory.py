@@ -13,7 +13,7 @@ SECONDS = 5.0
 #: Batches of so many sentences free what they needed. Else the memory of a long run would rise as
 #: long as longer sentences came. Smaller ones would lose more time, because the system has to hand
 #: the pages out again.
-LARGE = 256
+LARGE_BATCH = 256
 
 
 class FreeMemory:

@@ -15,9 +15,9 @@ from .threads import kernel_threads
 from .weights import NotFiniteError, is_finite
 
 # In elements, for float32.  Below SMALL the plain layout is as fast and saves the copy; from
-# LARGE on a matrix comes from memory, and the packed layout is as fast for one row too.
+# LARGE_MATRIX on a matrix comes from memory, and the packed layout is as fast for one row too.
 SMALL = 1 << 17
-LARGE = 1 << 20
+LARGE_MATRIX = 1 << 20
 
 
 class Linear:
@@ -37,7 +37,7 @@ class Linear:
         single = weight.dtype == torch.float32
         self.bias = bias
         self._packed = _pack(weight) if weight.numel() >= SMALL or not single else None
-        self._packed_from = 2 if single and weight.numel() < LARGE else 1
+        self._packed_from = 2 if single and weight.numel() < LARGE_MATRIX else 1
         if self._packed is not None and self._packed_from == 1:
             weight = weight.new_empty(0, inputs)  # never read
         elif single and inputs < outputs and weight.device.type == "cpu":

@@ -56,7 +56,7 @@ class OutputProjection(Packed):
         self._dtype = dtype
         self._first_head = first_head
         self._backend = backend or choose_backend(self._source.weight.device)
-        self.follow()
+        self.repack()
 
     def _pack(self) -> None:
         # A Linear, or anything with the methods of NativeLinear.

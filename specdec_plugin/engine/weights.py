@@ -232,7 +232,7 @@ class Packed(ABC):
             self.weights.look()
         else:
             looks.add(self.weights)
-        self.follow()
+        self.repack()
 
     def _resized(self) -> bool:
         """Whether a table has other sizes than the packed one, so that a GPU would read beyond it.
@@ -241,7 +241,7 @@ class Packed(ABC):
         """
         return False
 
-    def follow(self) -> None:
+    def repack(self) -> None:
         """Pack the weights again if somebody saw that they changed."""
         if self.version != self.weights.version:
             self.weights.check()

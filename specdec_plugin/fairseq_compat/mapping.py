@@ -23,7 +23,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 #: Bytes from which on a file is mapped. fairseq-train writes over checkpoint_best.pt in place, and
 #: people decode with it meanwhile.
-LARGE = 1 << 30
+MAPPED_FROM = 1 << 30
 
 
 class Source(NamedTuple):
@@ -110,7 +110,7 @@ class _Mapping(TorchFunctionMode):
     def load(self, load: Callable[..., Any], file: Any, *args: Any, **kwargs: Any) -> Any:
         """``torch.load``, mapped where the file is large and its format allows it."""
         path = getattr(file, "name", file)
-        mapped = isinstance(path, str) and os.path.getsize(path) >= LARGE
+        mapped = isinstance(path, str) and os.path.getsize(path) >= MAPPED_FROM
         mapped = mapped and torch.serialization._is_zipfile(file)
         version = version_of(path) if mapped else ()
         state = (

@@ -8,7 +8,7 @@ import torch
 
 from ..api import FAIRSEQ
 from ..errors import PluginError
-from ..fairseq_compat.mapping import LARGE
+from ..fairseq_compat.mapping import MAPPED_FROM
 from ..fairseq_compat.options import flag_of
 from ..folder import Folder
 from ..methods.registry import names
@@ -104,7 +104,7 @@ def default_decoders(folder: Folder, device: Optional[str]) -> int:
     while its last sentences end. Each has packed weights of its own.
     """
     size = sum(os.path.getsize(folder.at(name)) for name in folder.model)
-    alone = device not in (None, "cpu") or torch.get_num_threads() == 1 or size >= LARGE
+    alone = device not in (None, "cpu") or torch.get_num_threads() == 1 or size >= MAPPED_FROM
     return 1 if alone else 2
 
 

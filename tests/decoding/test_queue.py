@@ -61,7 +61,7 @@ def test_small_batches_have_one_worker_and_large_ones_full_rows():
 
 @pytest.mark.parametrize(("large", "kept"), [(len(LENGTHS), False), (len(LENGTHS) + 1, True)])
 def test_in_large_batches_drafts_and_queue_free_the_others_memory(large, kept, monkeypatch):
-    monkeypatch.setattr(loop, "LARGE", large)
+    monkeypatch.setattr(loop, "LARGE_BATCH", large)
     model = methods.verifier("hybrid-jacobi")
     ours = methods.generator("hybrid-jacobi", model, draft_rows=-1)  # a measured gate
     step, slices = ours.loop.step, iter([0, 8, 8, 0, 1, 0])  # of three batches
@@ -121,7 +121,7 @@ def behind(way, prefix):
 
 @pytest.mark.parametrize(("large", "kept"), [(8, False), (9, True)])
 def test_after_large_batches_the_queue_is_freed(large, kept, monkeypatch):
-    monkeypatch.setattr(loop, "LARGE", large)
+    monkeypatch.setattr(loop, "LARGE_BATCH", large)
     model = methods.verifier("greedy")
     ours = methods.generator("greedy", model)
     found = [ours.generate([model], tiny.sample([5, 3] * 4)) for _ in range(2)]

@@ -112,7 +112,7 @@ def test_an_embedding_of_its_own_is_used(backend):
 
 
 def test_outputs_of_large_batches_are_not_kept(monkeypatch):
-    monkeypatch.setattr(encoder, "_MOST", 20)
+    monkeypatch.setattr(encoder, "MOST_SYMBOLS", 20)
     model = build_model()
     encode = build_encoder(model, backend=GraphBackend())
     kept = []

@@ -64,7 +64,7 @@ def test_weights_that_become_nan_between_two_batches():
 
 @pytest.mark.skipif(native.library() is None, reason="needs the kernels")
 def test_weights_that_view_a_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(mapping, "LARGE", 0)
+    monkeypatch.setattr(mapping, "MAPPED_FROM", 0)
     model = checkpoints.model()
     with torch.no_grad():
         model.decoder.layers[1].fc2.weight[1, 1] = float("inf")

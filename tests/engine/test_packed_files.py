@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(autouse=True)
 def every_file_is_large(monkeypatch):
-    monkeypatch.setattr(mapping, "LARGE", 0)
+    monkeypatch.setattr(mapping, "MAPPED_FROM", 0)
     monkeypatch.setattr(packed_files, "_folders", {})
 
 
@@ -186,6 +186,6 @@ def test_without_room_decoding_continues(path, monkeypatch, caplog):
 
 
 def test_a_checkpoint_that_is_not_mapped(path, monkeypatch, caplog):
-    monkeypatch.setattr(mapping, "LARGE", 1 << 30)
+    monkeypatch.setattr(mapping, "MAPPED_FROM", 1 << 30)
     run(path, keeps=True)
     assert "--keep-packed-weights has no effect here" in caplog.text

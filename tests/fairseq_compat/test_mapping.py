@@ -23,7 +23,7 @@ pages_in_memory, task_of = checkpoints.pages_in_memory, checkpoints.task_of
 @pytest.fixture(autouse=True)
 def every_file_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     """But where a test says otherwise."""
-    monkeypatch.setattr(mapping, "LARGE", 0)
+    monkeypatch.setattr(mapping, "MAPPED_FROM", 0)
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells what is in memory")
@@ -130,7 +130,7 @@ def test_only_mapped_memory_is_forgotten(made, path):
 
 @linux
 def test_a_small_file_is_read_and_not_copied(made, path, monkeypatch):
-    monkeypatch.setattr(mapping, "LARGE", 1 << 30)
+    monkeypatch.setattr(mapping, "MAPPED_FROM", 1 << 30)
     copied, copy = [], torch.nn.Module._load_from_state_dict
 
     def note(module, state, *rest):

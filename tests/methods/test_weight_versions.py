@@ -178,7 +178,7 @@ def test_what_is_superseded_is_freed():
     in_place(drafter)
     proposals.refresh()
     engine.refresh()
-    chain.follow()
+    chain.repack()
     gc.collect()
     assert [each() for each in held] == [None] * 4
 
@@ -190,7 +190,7 @@ def test_all_engines_of_a_decoder_share_its_version():
     in_place(model)
     engines[0].refresh()
     assert engines[0].version == engines[1].weights.version == engines[1].version + 1
-    engines[1].follow()
+    engines[1].repack()
     assert engines[1].version == engines[0].version
 
 

@@ -44,9 +44,11 @@ class StaticCache(KVCache):
         self._targets = self.store.flatten(2, 3).unbind(0)
 
     def select(self, rows: Tensor) -> None:
-        """See :class:`KVCache`. The bound stays: to read the length of a last row is to wait."""
+        """See :class:`KVCache`."""
         self.move(rows)
         self.lengths = self.lengths.index_select(0, rows)
+        if self.rows == 1:
+            self.longest = int(self.lengths)
 
     def fork(self, parents: Tensor, row_index: Tensor) -> None:
         """See :class:`KVCache`."""

@@ -80,17 +80,17 @@ class Graphs:
         """Replay a graph on the current stream, behind other graphs: they share memory."""
         current = current_stream(self.device)
         with self._order:
-            self._follow(current)
+            self._let_wait(current)
             graph.replay()
             self._last = current
 
-    def follow(self) -> None:
+    def wait_for_replays(self) -> None:
         """Let the current stream wait for all replays: what comes next changes what they read."""
         if self._last is not None:
             with self._order:
-                self._follow(current_stream(self.device))
+                self._let_wait(current_stream(self.device))
 
-    def _follow(self, current: Any) -> None:
+    def _let_wait(self, current: Any) -> None:
         """Let this stream wait."""
         if self._last is not None and current is not self._last:
             current.wait_stream(self._last)

@@ -14,13 +14,11 @@ from ..symbol_numbers import check_symbols
 from ..weights import Packed
 from .capture import Graphs
 from .encoding import EncoderTensors
+from .source import MOST_SYMBOLS
 from .tensors import Calls, rounded
 
 #: Source positions are multiples of this.
 _GRAIN = 8
-#: Source symbols of a batch, padding among them, up to which a graph pays. What it gives stays in
-#: memory, and with more symbols the host is not what takes the time.
-_MOST = 2048
 
 
 class EncoderLayer:
@@ -67,7 +65,7 @@ class CapturedEncoder(Packed):
     def __init__(self, encoder: Any) -> None:
         super().__init__(encoder)
         self.encoder = encoder
-        self.follow()
+        self.repack()
 
     def _pack(self) -> None:
         encoder, weight = self.encoder, self.encoder.embed_tokens.weight
@@ -107,7 +105,7 @@ class CapturedEncoder(Packed):
         table: Optional[Tensor] = None
         if self._positions is not None:
             table = self._positions.reach(0, length)
-        if rows * length > _MOST:
+        if rows * length > MOST_SYMBOLS:
             tokens = net_input["src_tokens"]
             encoded, padding = self._encoded(tokens, table), tokens.eq(self._pad)
             return encoder_form(encoded, padding, net_input["src_lengths"])

@@ -53,7 +53,7 @@ class EncoderTensors:
             before.keep()
         self._last = lambda: None  # Nothing is held if this fails.
         rows, length = given.shape
-        self._graphs.follow()
+        self._graphs.wait_for_replays()
         self._take(given)
         self._replayed(lambda: self._work(encode))
         found = StaticEncoding(self, (rows, length), net_input)
@@ -75,9 +75,9 @@ class EncoderTensors:
         self._written = rows, length
         leading(leading(self.tokens, rows), length, 1).copy_(given)
 
-    def follow(self) -> None:
+    def wait_for_encoding(self) -> None:
         """Let the current stream wait until what was encoded is there."""
-        self._graphs.follow()
+        self._graphs.wait_for_replays()
 
     def holds(self, encoding: "StaticEncoding") -> bool:
         """Whether nothing was encoded since."""
@@ -120,7 +120,7 @@ class StaticEncoding(Mapping[str, List[Tensor]]):
             return
         (rows, length), encoded = self.shape, self.tensors.encoded
         assert encoded is not None
-        self.tensors.follow()
+        self.tensors.wait_for_encoding()
         both = encoded, self.tensors.padded
         mine, padding = (each[:rows, :length].clone() for each in both)
         self._copy = encoder_form(mine, padding, self._net_input["src_lengths"])

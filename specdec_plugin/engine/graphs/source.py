@@ -11,8 +11,9 @@ from .capture import Replayed
 from .encoding import EncoderTensors, StaticEncoding
 from .tensors import StaticTensors
 
-#: Source symbols of a batch, padding among them, up to which a graph pays: see :mod:`.encoder`.
-_MOST = 2048
+#: Source symbols of a batch, padding among them, up to which a graph pays. What it gives stays in
+#: memory, and with more symbols the host is not what takes the time.
+MOST_SYMBOLS = 2048
 
 
 class Projection(NamedTuple):
@@ -80,8 +81,8 @@ class _Source:
             tensors: as above; all but lengths are written.
             project: the same in each call.
         """
-        tensors.graphs.follow()
-        if self._padded.numel() > _MOST:
+        tensors.graphs.wait_for_replays()
+        if self._padded.numel() > MOST_SYMBOLS:
             self._work(tensors, project)
         else:
             self._replayed(lambda: self._work(tensors, project))
@@ -132,7 +133,7 @@ class _Copied:
     def take(self, tensors: StaticTensors, encoded: Tensor, padding: Optional[Tensor]) -> None:
         """Take (rows, src, dim), and (rows, src), true where padded, or None."""
         rows, source, _ = encoded.shape
-        tensors.graphs.follow()
+        tensors.graphs.wait_for_replays()
         self._encoded[:rows, :source].copy_(encoded)
         self._padded.fill_(True)
         mine = self._padded[:rows, :source]

@@ -103,7 +103,7 @@ class DeviceBeams:
         self._limit.fill_(max_len)
         self.lengths.zero_()
 
-    def follow(self, other: "DeviceBeams") -> None:
+    def copy_from(self, other: "DeviceBeams") -> None:
         """Continue with the beams of another batch's tensors."""
         for name in ("_tokens", "_totals", "_limit", "lengths"):
             getattr(self, name).copy_(getattr(other, name))
@@ -229,7 +229,7 @@ class CapturedBeamSearch:
         if tensors is not self._tensors:
             before, self._tensors = self._device, tensors
             self._device = self._beams_on(tensors)
-            self._device.follow(before)
+            self._device.copy_from(before)
         positions = self._decoder.embedding.reach(step, 1)
         self._device.step(self._decoder, tensors, rounded(len(self._order)), visible, positions)
         self._tables.push(self._device.table)

@@ -14,7 +14,7 @@ from ...decoding.state import Batch
 from ...decoding.verifier import Verifier
 from ...decoding.watch import Watch
 from ...engine import CachedDecoder, native
-from ...engine.free_memory import LARGE
+from ...engine.free_memory import LARGE_BATCH
 from ...engine.native.interface import Header, field, structure
 from .guard import BatchGuard
 
@@ -131,7 +131,7 @@ class NativeBeamSearch:
         drafted = self._drafter is not None and call.workers == 1
         call.drafts = self.guard.drafts() if drafted else 0
         if self._drafter is not None and call.drafts > 0:
-            self._drafter.engine.follow()
+            self._drafter.engine.repack()
             call.block = self._drafter.block_size
             models[2:] = _handles(self._drafter.engine)
         source_in, kept = self._verifier.describe_queue(batch, call.stack, call.source)
@@ -143,7 +143,7 @@ class NativeBeamSearch:
                 self._scratch.handle, *models, source_in, ctypes.byref(call), threads
             )
         del kept
-        if batch.size >= LARGE:
+        if batch.size >= LARGE_BATCH:
             self._scratch = None
         self._verifier.spent(time.perf_counter() - begin, call.scoring_seconds)
         self.guard.record(

@@ -65,7 +65,7 @@ class Chain(Packed):
     def __init__(self, head: ChainHead, engine: CachedDecoder) -> None:
         super().__init__(engine.decoder)
         self._head, self._engine = head, engine
-        self.follow()
+        self.repack()
 
     @property
     def native(self) -> Optional[int]:

@@ -60,6 +60,7 @@ class NATDrafter(Drafter):
         self,
         model: BlockNATModel,
         block_size: int,
+        *,
         shared: Optional[int] = None,
         dtype: Optional[torch.dtype] = None,
         with_scores: bool = False,
@@ -130,7 +131,7 @@ class NATDrafter(Drafter):
         self.engine.refresh()
         self._state = self.engine.start(encoded, capacity)
         if self.chain is not None:
-            self.chain.follow()
+            self.chain.repack()
 
     def too_late(self, batch: Batch, rows: Rows) -> bool:
         """See :meth:`.Drafter.too_late`.

@@ -126,14 +126,14 @@ def build_drafter(
     drafter = NATDrafter(
         model,
         min(block_size or trained, trained),
-        shared,
-        dtype,
-        with_scores,
-        confidence,
-        setup.statistics,
-        setup.drafter_clusters(model),
-        setup.backend,
-        SHORTER if verified and block_size == 0 and setup.on_cpu else (),
+        shared=shared,
+        dtype=dtype,
+        with_scores=with_scores,
+        confidence=confidence,
+        statistics=setup.statistics,
+        clusters=setup.drafter_clusters(model),
+        backend=setup.backend,
+        lengths=SHORTER if verified and block_size == 0 and setup.on_cpu else (),
     )
     drafter.release()
     if dtype is not None and not dtype.is_floating_point and drafter.engine.weight_type != dtype:

@@ -48,7 +48,7 @@ class Proposals(Packed):
             self.weight_type = heads.inner.weight.dtype
         project = projection_by(clusters)
         self._projection = project(engine.decoder, self.weight_type, backend=engine.backend)
-        self.follow()
+        self.repack()
 
     def _supports(self, dtype: torch.dtype) -> Optional[str]:
         """Why the kernels cannot run the heads with weights of this type; None if they can."""
@@ -68,9 +68,9 @@ class Proposals(Packed):
         assert linear is not None and linear.handle is not None
         return linear.handle
 
-    def follow(self) -> None:
-        self._projection.follow()
-        super().follow()
+    def repack(self) -> None:
+        self._projection.repack()
+        super().repack()
 
     def release(self) -> None:
         """Free the heads' weights where the kernels have packed them; ends :meth:`scores`."""

@@ -92,7 +92,7 @@ class SelfDrafter(Drafter):
     def start(self, batch: Batch) -> None:
         """Round the weights again if the verifier saw that they changed."""
         if self.copy.version != self.copy.weights.version:
-            self.copy.follow()
+            self.copy.repack()
             self._check()
 
     def _check(self) -> None:

@@ -142,7 +142,8 @@ def conditions_of(options):
     return conditions(options, Direction("en", "es"))
 
 
-def test_conditions_of_a_run():
+def test_conditions_of_a_run(monkeypatch):
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     assert conditions_of(parsed()) == [Conditions(1, 2, "journal.jsonl")]
     assert conditions_of(parsed("--batch-size", "4", "--threads", "1")) == [Conditions(4, 1)]
     assert conditions_of(parsed("--sweep", "batch", "--batch-sizes", "8,1", "--threads", "3")) == [

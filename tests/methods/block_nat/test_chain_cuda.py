@@ -74,7 +74,7 @@ def test_tables_follow_the_weights(device, supported, monkeypatch):
     for weight in (head.from_token.weight, head.from_chain.weight, head.out.weight):
         weight.neg_()
     chain.weights.look()
-    chain.follow()
+    chain.repack()
     fresh = Chain(head, CachedDecoder(decoder, backend=GraphBackend()))
     assert torch.equal(chain.best(states, last), fresh.best(states, last))
     assert not torch.equal(chain.best(states, last), before)
