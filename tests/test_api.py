@@ -8,10 +8,11 @@ import pytest
 import torch
 
 import specdec_plugin
-from specdec_plugin.api.session import Session, _moved, _without_notes
+from specdec_plugin.api.session import Session, _moved
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.interrupts import console_program
 from specdec_plugin.fairseq_compat.late_input import is_long, on_host
+from specdec_plugin.fairseq_compat.quiet import without_notes
 from tests.support.command_lines import generate_args, hypotheses, run_cli
 from tests.support.files import some
 
@@ -74,7 +75,7 @@ def test_notes_of_iterators_are_left_out_in_one_thread_only(session, caplog):
     notes = logging.getLogger("fairseq.tasks.fairseq_task")
 
     with caplog.at_level(logging.INFO):
-        with _without_notes():
+        with without_notes():
             notes.info("this thread's")
             other = threading.Thread(target=notes.info, args=["another's"])
             other.start()

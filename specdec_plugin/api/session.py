@@ -1,13 +1,10 @@
 """Models that are loaded once, and the methods that decode with them."""
 
 import asyncio
-import logging
 import os
 import threading
 import time
 from argparse import Namespace
-from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import fields
 from functools import cached_property
 from itertools import islice
@@ -35,6 +32,7 @@ from ..decoding.statistics import Statistics
 from ..errors import PluginError
 from ..fairseq_compat.late_input import LateInput
 from ..fairseq_compat.options import task_options, with_own_options
+from ..fairseq_compat.quiet import without_notes
 from ..folder import Folder
 from ..methods.options import check_value
 from ..methods.registry import Method, decoding_config, method_of, suited
@@ -207,7 +205,7 @@ class Session:
             max_tokens: the most tokens of its sources, or targets, padding included; likewise.
             seed: of the order of batches, where they are shuffled.
         """
-        with _without_notes():
+        with without_notes():
             return self.task.get_batch_iterator(
                 dataset,
                 max_tokens,
@@ -538,24 +536,3 @@ def _moved(batch: Dict[str, Any], device: torch.device, ours: bool) -> Dict[str,
     if not ours:
         return dict(utils.move_to_cuda(batch, device))
     return {**batch, "net_input": LateInput(batch["net_input"], device)}
-
-
-@contextmanager
-def _without_notes() -> Iterator[None]:
-    """fairseq notes four settings of each iterator, which would be four lines a call of Python."""
-    token = _quiet.set(True)
-    try:
-        yield
-    finally:
-        _quiet.reset(token)
-
-
-#: Whether this thread leaves out fairseq's notes of iterators.
-_quiet: ContextVar[bool] = ContextVar("_quiet", default=False)
-
-
-def _worth_noting(record: logging.LogRecord) -> bool:
-    return record.levelno > logging.INFO or not _quiet.get()
-
-
-logging.getLogger("fairseq.tasks.fairseq_task").addFilter(_worth_noting)

@@ -21,8 +21,8 @@ Importing the plugin changes, for the whole process:
   (:mod:`.options`).
 - PyTorch's number of threads is at most the CPU quota of a container (:mod:`..engine.threads`).
 - The loggers of hydra and matplotlib are set to warnings, because fairseq lets every logger speak.
-  The logger of fairseq's ``text_to_speech`` drops its notice that tensorboardX is missing
-  (:mod:`.quiet`).
+  The logger of fairseq's ``text_to_speech`` drops its notice that tensorboardX is missing, and
+  that of its tasks what it notes of iterators for calls from Python (:mod:`.quiet`).
 
 Four objects of fairseq are changed:
 
