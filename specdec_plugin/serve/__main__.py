@@ -45,14 +45,20 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         for decoder in decoders:
             decoder.warm_up(methods[0].name)
         app = Server(decoders, methods, limits, options.batch_size).app()
-        # uvicorn raises these signals again when it has stopped.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: None)
         config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+        server = uvicorn.Server(config)
+
+        def stop(*_: object) -> None:
+            server.should_exit = True
+
+        # uvicorn takes these signals only once it runs, which is after the line below, and raises
+        # them again when it has stopped.
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         print(f"{options.folder} is served at http://{shown}:{port}/", flush=True)
-        uvicorn.Server(config).run([listener])
+        server.run([listener])
     print("Stopped: all accepted requests are answered.", flush=True)
 
 

@@ -3,6 +3,7 @@
 import http.client
 import json
 import logging
+import signal
 import socket
 import threading
 import urllib.error
@@ -244,3 +245,11 @@ def test_folders_that_are_refused(packed, tmp_path):
     (tmp_path / "specdec.json").write_text(json.dumps(content), "utf-8")
     with pytest.raises(PluginError, match="does not tell how raw text is split"):
         main([str(tmp_path)])
+
+
+def test_a_signal_right_after_the_first_line_stops_it(packed):
+    for number in (signal.SIGTERM, signal.SIGINT):
+        process = Process(packed)
+        process.ready()
+        process.process.send_signal(number)
+        assert process.process.wait(60) == 0, process.errors
