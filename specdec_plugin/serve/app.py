@@ -9,7 +9,7 @@ from typing import Any, AsyncIterator, Dict, Iterator, List, Optional, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
@@ -120,12 +120,15 @@ class Server:
     async def _parameters(self, request: Request) -> Dict[str, Any]:
         """Those of a body, which is read up to the limit."""
         body, most = bytearray(), self._limits.body
-        async for chunk in request.stream():
-            body += chunk
-            if len(body) > most:
-                raise RefusalError(
-                    413, f"The request has more than {most:,} bytes. Send the text in parts."
-                )
+        try:
+            async for chunk in request.stream():
+                body += chunk
+                if len(body) > most:
+                    raise RefusalError(
+                        413, f"The request has more than {most:,} bytes. Send the text in parts."
+                    )
+        except ClientDisconnect:  # which is no failure of the server
+            raise RefusalError(400, "The request ended before its end. Send it again.") from None
         return parameters(bytes(body), request.headers.get("content-type", ""))
 
     def _sentence(self, given: Any) -> str:

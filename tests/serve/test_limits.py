@@ -125,6 +125,25 @@ def test_a_client_that_leaves_disturbs_nobody(held):
             until(lambda: client.translate("one").status == 200)  # it is counted no more
 
 
+def half_a_request(port):
+    """A connection whose request goes on."""
+    connection = socket.create_connection(("127.0.0.1", port))
+    connection.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
+    return connection
+
+
+def test_a_client_that_leaves_in_its_request_is_no_failure(held, caplog):
+    with serve(held, requests=1) as client, caplog.at_level(logging.ERROR):
+        with half_a_request(client.port):
+            until(lambda: client.metric("specdec_open_requests") == 2)
+        until(lambda: client.metric("specdec_open_requests") == 1)
+        assert client.metric('specdec_requests_total{path="/translate",status="400"}') == 1
+        assert client.metric('specdec_requests_total{path="/translate",status="500"}') == 0
+        held.let.set()
+        assert client.translate("one").status == 200
+    assert not caplog.records
+
+
 def test_a_stopping_server_answers_what_it_has_accepted(held):
     with serve(held) as client:
         found, thread = in_background(lambda: client.translate("one"))
