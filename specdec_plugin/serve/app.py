@@ -22,6 +22,8 @@ from .refusal import RefusalError
 
 #: Nothing is fetched from elsewhere, and no other site frames the page.
 _PAGE_HEADERS = {"Content-Security-Policy": "frame-ancestors 'self'"}
+#: Seconds in which a client has to send more of its request.
+PATIENCE = 30.0
 #: Seconds after which a client may ask again.
 _LATER = {429: "1", 503: "5"}
 
@@ -120,15 +122,24 @@ class Server:
     async def _parameters(self, request: Request) -> Dict[str, Any]:
         """Those of a body, which is read up to the limit."""
         body, most = bytearray(), self._limits.body
+        now = asyncio.get_running_loop().time
         try:
-            async for chunk in request.stream():
-                body += chunk
-                if len(body) > most:
-                    raise RefusalError(
-                        413, f"The request has more than {most:,} bytes. Send the text in parts."
-                    )
+            # A server that stops waits for every request, and would wait for ever.
+            async with asyncio.timeout(PATIENCE) as patience:
+                async for chunk in request.stream():
+                    body += chunk
+                    if len(body) > most:
+                        raise RefusalError(
+                            413,
+                            f"The request has more than {most:,} bytes. Send the text in parts.",
+                        )
+                    patience.reschedule(now() + PATIENCE)
+        except TimeoutError:
+            raise RefusalError(
+                408, f"No more of the request came for {PATIENCE:g} seconds. Send it again."
+            ) from None
         except ClientDisconnect:  # which is no failure of the server
-            raise RefusalError(400, "The request ended before its end. Send it again.") from None
+            raise RefusalError(400, "The request ended too early. Send it again.") from None
         return parameters(bytes(body), request.headers.get("content-type", ""))
 
     def _sentence(self, given: Any) -> str:
@@ -247,7 +258,9 @@ class _Events:
 
 def _answer(status: int, sentence: str) -> Response:
     """An error in LibreTranslate's form."""
-    headers = {"Retry-After": _LATER[status]} if status in _LATER else None
+    headers = {"Retry-After": _LATER[status]} if status in _LATER else {}
+    if status == 408:
+        headers["Connection"] = "close"  # what comes now is the rest of that request
     return JSONResponse({"error": sentence}, status, headers)
 
 

@@ -18,7 +18,8 @@ from specdec_plugin.serve.decoding import Decoder, Key, Offered, offered
 from specdec_plugin.serve.questions import Limits
 from tests.support.servers import Process, at_once, in_a_thread, until
 
-Server = pytest.importorskip("specdec_plugin.serve.app").Server  # needs the extra serve
+app = pytest.importorskip("specdec_plugin.serve.app")  # needs the extra serve
+Server = app.Server
 
 
 class Held(Decoder):
@@ -142,6 +143,19 @@ def test_a_client_that_leaves_in_its_request_is_no_failure(held, caplog):
         held.let.set()
         assert client.translate("one").status == 200
     assert not caplog.records
+
+
+def test_a_request_that_does_not_go_on_is_refused(held, monkeypatch):
+    """A server that stops would wait for it for ever."""
+    monkeypatch.setattr(app, "PATIENCE", 0.5)
+    with serve(held) as client, half_a_request(client.port) as connection:
+        connection.settimeout(20)
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        assert (answer.status, answer.headers["connection"]) == (408, "close")
+        sentence = "No more of the request came for 0.5 seconds. Send it again."
+        assert json.loads(answer.read()) == {"error": sentence}
+        assert connection.recv(1) == b""
 
 
 def test_a_stopping_server_answers_what_it_has_accepted(held):
