@@ -275,8 +275,11 @@ async def _failed(request: Request, error: Exception) -> Response:
 async def _no_such(request: Request, error: Any) -> Response:
     path = request.url.path
     if error.status_code == 405:
-        other = "POST" if request.method != "POST" else "GET"
-        return _answer(405, f"{path} does not take {request.method}. Use {other}.")
+        taken = error.headers["Allow"]
+        use = "POST" if "POST" in taken else "GET"
+        answer = _answer(405, f"{path} does not take {request.method}. Use {use}.")
+        answer.headers["Allow"] = taken
+        return answer
     if error.status_code == 404:
         return _answer(
             404,

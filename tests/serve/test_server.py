@@ -152,6 +152,8 @@ LONG = "one " * 1030
         (413, "A line has 1,031 tokens, and the model takes 1,024", {"q": LONG}),
         (405, "/translate does not take GET. Use POST", ("GET", "/translate")),
         (405, "/health does not take POST. Use GET", ("POST", "/health", b"")),
+        (405, "/health does not take PUT. Use GET", ("PUT", "/health", b"")),
+        (405, "/translate does not take PUT. Use POST", ("PUT", "/translate", b"")),
         (404, "nothing at /detect. Ask /translate", ("POST", "/detect", b"")),
         (400, "q has 2 lines. Give one", ("POST", "/stream", b'{"q": "a\\nb"}')),
         (400, "q has 0 lines. Give one", ("GET", "/steps?q=")),
@@ -166,6 +168,11 @@ def test_bad_requests_get_a_sentence(server, status, words, request_):
     assert answer.status == status
     assert [*answer.json()] == ["error"]
     assert words in answer.json()["error"] and answer.json()["error"].endswith(".")
+
+
+def test_a_wrong_method_is_told_the_right_ones(server):
+    assert server.ask("OPTIONS", "/translate").headers["allow"] == "POST"
+    assert "GET" in server.ask("POST", "/").headers["allow"]
 
 
 def test_it_survives_them(server, lines, wanted):
