@@ -16,7 +16,7 @@ from .static_rows import TOKENS, StaticRows
 @functools.cache
 def judge_on(device: torch.device) -> "Optional[CudaJudge]":
     """The kernel on a device, tried once; None where it does not run."""
-    if not supports(torch.empty(0, device=device)):
+    if not supports(torch.empty(0, dtype=torch.float32, device=device)):
         return None
 
     def make() -> CudaJudge:
@@ -59,7 +59,7 @@ class CudaJudge:
     def attempt(self, width: int, device: torch.device) -> None:
         """Run the kernel once, over one row of so many choices."""
         tokens = torch.zeros(1, width, dtype=torch.long, device=device)
-        scores = torch.zeros(1, width, device=device)
+        scores = torch.zeros(1, width, dtype=torch.float32, device=device)
         counts = torch.zeros(1, dtype=torch.long, device=device)
         state = torch.zeros_like(tokens), torch.zeros_like(scores)
         tables = Tables(counts.new_zeros(1, TOKENS + 2 * width), 2)

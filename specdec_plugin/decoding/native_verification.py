@@ -344,7 +344,9 @@ class NativeVerification:
                 ctypes.addressof, self._counts
             )
         if "hidden" in self._needs and (self._hidden is None or self._hidden.size(0) != rows):
-            self._hidden = torch.empty(rows, self._engine.embedding.table.size(1))
+            self._hidden = torch.empty(
+                rows, self._engine.embedding.table.size(1), dtype=torch.float32
+            )
             self._call.hidden = self._hidden.data_ptr()
 
     def _describe_scores(self, constraints: Constraints, call: VerifyCall) -> List[Any]:

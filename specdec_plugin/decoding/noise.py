@@ -74,7 +74,7 @@ def gumbel_of(bits: Tensor) -> Tensor:
 
 def fill(keys: Tensor, position: int, symbols: int) -> Tensor:
     """What the kernels compute for :func:`gumbel` at one position: (rows, symbols)."""
-    out = torch.empty(keys.size(0), symbols)
+    out = torch.empty(keys.size(0), symbols, dtype=torch.float32)
     native.library().noise_fill(keys.data_ptr(), keys.size(0), position, symbols, out.data_ptr())
     return out
 

@@ -96,7 +96,8 @@ class Queue:
         workers = Workers.of(size, self._workers or threads)
         order = longest_first(batch)
         tokens = torch.empty(size, width, dtype=torch.long)
-        scores, lengths = torch.empty(size, width), torch.empty(size, dtype=torch.long)
+        scores = torch.empty(size, width, dtype=torch.float32)
+        lengths = torch.empty(size, dtype=torch.long)
         call = QueueCall(
             sentences=size,
             order=order.data_ptr(),

@@ -164,7 +164,7 @@ class Rows:
 
     @cached_property
     def scores(self) -> Tensor:
-        return torch.empty(self.size, ROOM, device=self._device)
+        return torch.empty(self.size, ROOM, dtype=torch.float32, device=self._device)
 
     @cached_property
     def lengths(self) -> Tensor:

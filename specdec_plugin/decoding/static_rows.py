@@ -61,7 +61,7 @@ class StaticRows:
         lengths, width = tensors.lengths, tensors.sizes.capacity + 1
         self._tensors = tensors
         self.inputs = lengths.new_zeros(rows, width)
-        self.scores = torch.zeros(rows, width, device=lengths.device)
+        self.scores = torch.zeros(rows, width, dtype=torch.float32, device=lengths.device)
         whole = rows == lengths.size(0)
         self._counts = tensors.counts if whole else counts_of(lengths, rows)
         self.lengths, self.alive, self.held, self.runs = self._counts[:, :rows]

@@ -464,7 +464,7 @@ class CachedDecoder(Packed):
         """Row ``n`` of the table is the mask of a query that sees ``n`` slots."""
         size = max(needed, 2 * self._mask_table.size(0), 64)
         with torch.inference_mode(False):
-            table = torch.full((size, size), float("-inf"), device=self.device)
+            table = torch.full((size, size), float("-inf"), dtype=torch.float32, device=self.device)
             self._mask_table = table.triu_().to(self.dtype)
             self._ordinals = torch.arange(1, size + 1, device=self.device)
 

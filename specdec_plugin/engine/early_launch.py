@@ -61,7 +61,7 @@ def _works(device: torch.device) -> bool:
 
     graphs = Graphs(device)
     _KEPT.append(graphs)
-    number, copied, filled = (torch.zeros(1, device=device) for _ in range(3))
+    number, copied, filled = (torch.zeros(1, dtype=torch.float32, device=device) for _ in range(3))
 
     def add(*numbers: torch.Tensor) -> None:
         with torch.cuda.device(device):  # Triton launches on the current device.

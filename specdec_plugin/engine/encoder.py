@@ -130,7 +130,8 @@ class FastEncoder(Packed):
         assert self._layers is not None
         mask = None
         if padding is not None:
-            mask = torch.zeros(padding.shape).masked_fill_(padding, float("-inf"))
+            mask = torch.zeros(padding.shape, dtype=torch.float32)
+            mask.masked_fill_(padding, float("-inf"))
         embedded = self.encoder.forward_embedding(tokens)[0].detach().float()
         return self._layers.encode(embedded.contiguous(), mask)
 

@@ -119,7 +119,7 @@ class NativeLayers:
         """
         rows, width = tokens.shape
         tokens = tokens.contiguous()
-        out = torch.empty(spans.total, self._dim)
+        out = torch.empty(spans.total, self._dim, dtype=torch.float32)
         call = native.EncodeCall(
             tokens=tokens.data_ptr(),
             rows=rows,
@@ -196,7 +196,7 @@ class NativeLayers:
             inputs = inputs.contiguous()
             call.tokens, call.token_stride = inputs.data_ptr(), inputs.size(1)
         limits = None if limits is None else limits.contiguous()
-        out = torch.empty(rows, width if counts is None else block, self._dim)
+        out = torch.empty(rows, width if counts is None else block, self._dim, dtype=torch.float32)
         call.rows, call.width, call.out = rows, width, out.data_ptr()
         call.starts, call.limits = starts.data_ptr(), native.pointer(limits)
         call.counts, call.block = native.pointer(counts), block

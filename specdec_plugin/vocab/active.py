@@ -65,7 +65,7 @@ def chained(centroids: Tensor) -> Tensor:
     Args:
         centroids: (clusters, dim).
     """
-    left = torch.zeros(len(centroids))
+    left = torch.zeros(len(centroids), dtype=torch.float32)
     order, own = [], 0
     for _ in range(len(centroids)):
         order.append(own)

@@ -45,7 +45,7 @@ class Prefilter:
         self.rounded = rounded
         self.weights = projection.rows()
         self.error_bound = ErrorBound()
-        self.mean = torch.empty(exact.inputs + 1)
+        self.mean = torch.empty(exact.inputs + 1, dtype=torch.float32)
         threads = kernel_threads()
         native.library().error_bound_of(exact.handle, ctypes.byref(self.error_bound), threads)
         native.library().mean_row_of(exact.handle, self.mean.data_ptr(), threads)

@@ -88,7 +88,9 @@ class FusedProjection:
         groups = -(-vocabulary // (lines * _PARTS))
         parts = -(-vocabulary // (lines * groups))
         # Each has a tensor of its own: what Triton compiles depends on where a tensor begins.
-        tops, totals, bests = (torch.empty(vectors, parts, device=states.device) for _ in range(3))
+        tops, totals, bests = (
+            torch.empty(vectors, parts, dtype=torch.float32, device=states.device) for _ in range(3)
+        )
         choices = torch.empty_like(tops, dtype=torch.int32)
         with torch.cuda.device_of(states):  # Triton launches on the current device.
             self._kernels.score_lines[parts, -(-vectors // together)](
@@ -139,7 +141,9 @@ def combined(
 
     (rows, parts), device = tops.shape, tops.device
     chosen = torch.empty(rows, dtype=torch.long, device=device)
-    log_probabilities, normalisers = (torch.empty(rows, device=device) for _ in range(2))
+    log_probabilities, normalisers = (
+        torch.empty(rows, dtype=torch.float32, device=device) for _ in range(2)
+    )
     with torch.cuda.device_of(tops):  # Triton launches on the current device.
         combine_parts[(rows,)](
             tops,

@@ -82,7 +82,7 @@ class Beams:
         self._beams, self._eos, self._lengths = beams, eos, lengths
         self.order = list(range(size))
         self.tokens = torch.full((size, beams, 1), bos, device=device)
-        self.totals = torch.zeros(size, beams, 0, device=device)
+        self.totals = torch.zeros(size, beams, 0, dtype=torch.float32, device=device)
         # Beams that continue nothing, where too few candidates were left.
         self._ignored = torch.zeros(size, beams, dtype=torch.bool, device=device)
         self.finished: Hypotheses = [[] for _ in range(size)]

@@ -59,7 +59,7 @@ class Rules(NamedTuple):
 
     def offsets(self, device: torch.device) -> Tensor:
         """(3, vocabulary) what is added to log-probabilities: early, else, and at the limit."""
-        found = torch.zeros(3, self.vocabulary, device=device)
+        found = torch.zeros(3, self.vocabulary, dtype=torch.float32, device=device)
         found[:2, self.unk] = -self.unk_penalty
         found[0, self.eos] = -math.inf
         found[2] = -math.inf
@@ -87,7 +87,7 @@ class DeviceBeams:
         sentences, long = tensors.sizes.sentences, tensors.lengths
         self._rules, self._offsets = rules, rules.offsets(long.device)
         self._tokens = long.new_zeros(sentences * rules.beams, 1)
-        self._totals = torch.zeros(sentences, rules.beams, device=long.device)
+        self._totals = torch.zeros(sentences, rules.beams, dtype=torch.float32, device=long.device)
         self._limit = long.new_zeros(1)
         self.lengths = long.new_zeros(sentences * rules.beams)
         self.table = torch.zeros(

@@ -183,12 +183,12 @@ class Tables:
             "order": longest_first(batch),
             "tokens": torch.empty(steps, rows, dtype=torch.long),
             "parents": torch.empty(steps, rows, dtype=torch.long),
-            "totals": torch.empty(steps, rows),
+            "totals": torch.empty(steps, rows, dtype=torch.float32),
             "counts": torch.zeros(batch.size, dtype=torch.long),
             "found_tokens": torch.empty(found, dtype=torch.long),
-            "found_scores": torch.empty(found),
+            "found_scores": torch.empty(found, dtype=torch.float32),
             "found_lengths": torch.empty(found[:2], dtype=torch.long),
-            "found_totals": torch.empty(found[:2]),
+            "found_totals": torch.empty(found[:2], dtype=torch.float32),
         }
         self._tensors["tokens"][0] = batch.bos
         self._tensors["totals"][0] = 0

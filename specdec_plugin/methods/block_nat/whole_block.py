@@ -67,7 +67,9 @@ class WholeBlock:
         self._lines = _lines(matrix)
         self._parts = -(-self._vocabulary // self._lines)
         # Nothing has been sent: see the kernel.
-        self._entering = torch.full((POSITIONS, self._units), math.nan, device=matrix.device)
+        self._entering = torch.full(
+            (POSITIONS, self._units), math.nan, dtype=torch.float32, device=matrix.device
+        )
         self._keys = torch.full((POSITIONS, self._parts), 2**63 - 1, device=matrix.device)
 
     def best(self, states: Tensor, last: Tensor) -> Tensor:
