@@ -6,8 +6,9 @@ from typing import NamedTuple, Optional, Union
 import torch
 from torch import Tensor
 
-#: The least score of a forced token: a clustered projection may have left it out.
-FORCED_SCORE = -1e9
+#: The score of a forced token that a clustered projection has left out. It is added to the scores
+#: of what follows, which float32 could not tell apart behind a very small number.
+FORCED_SCORE = -20.0
 
 
 class Constraints(NamedTuple):
@@ -104,7 +105,9 @@ class Constraints(NamedTuple):
         """Leave one choice at the positions ``where``; its log-probability stays."""
         index = tokens.unsqueeze(2)
         kept = lprobs.gather(2, index)
-        kept = torch.where(where.unsqueeze(2), kept.clamp(min=FORCED_SCORE), kept)
+        kept = torch.where(
+            where.unsqueeze(2), kept.masked_fill(kept.isneginf(), FORCED_SCORE), kept
+        )
         lprobs.masked_fill_(where.unsqueeze(2), -math.inf)
         # Elsewhere the scatter writes back the existing score.
         lprobs.scatter_(2, index, kept)

@@ -182,7 +182,7 @@ class Verification {
 
   // Leaves one choice. Its score stays, unless a clustered projection left it out.
   int64_t force(int64_t only, float* values) const {
-    const float kept = std::max(values[only], FORCED_SCORE);
+    const float kept = forced_score(values[only]);
     std::fill_n(values, vocabulary_, NOTHING);
     values[only] = kept;
     return only;

@@ -8,8 +8,10 @@
 namespace native {
 
 static constexpr float NOTHING = -std::numeric_limits<float>::infinity();
-// The least of a symbol that a prefix wants; as in constraints.py.
-static constexpr float FORCED_SCORE = -1e9f;
+// Of a symbol that a prefix wants, and that clusters have left out; as in constraints.py.
+static constexpr float FORCED_SCORE = -20.0f;
+
+static inline float forced_score(float score) { return score == NOTHING ? FORCED_SCORE : score; }
 
 // What one thread finds in its share of the symbols.
 struct Best {

@@ -362,6 +362,24 @@ def test_a_prefix_may_leave_the_active_tokens(folder, beam):
     assert [int(rows[0]["tokens"][0]) for rows in found] == prefix.flatten().tolist()
 
 
+def test_beams_tell_apart_what_follows_such_a_prefix(folder, backend):
+    """Its score is a part of each hypothesis's, and must leave float32 some digits for the rest."""
+    clusters = clusters_of({"count": 1, "share": 0.5, "seed": 5})
+    absent = sorted(set(range(4, VOCABULARY)).difference(*made.sets_of(clusters)))
+    prefix, sample = torch.tensor([absent[:3], absent[1:4], absent[-3:]]), tiny.sample([5, 2, 7])
+    for model in MODELS:
+        found = {}
+        for name in ("greedy", "beam"):
+            task = tiny.task(SYMBOLS)
+            path = written(folder, clusters, model)
+            task.cfg = DecodingConfig(decoding=name, vocab_clusters=path)
+            options = Namespace(beam=1, max_len_b=12)
+            ours = build.build_generator(task, [model], options, backend=backend)
+            rows = ours.generate([model], sample, prefix_tokens=prefix)
+            found[name] = tokens_of(row[0] for row in rows)
+        assert found["beam"] == found["greedy"]
+
+
 @pytest.mark.skipif(native.library() is None, reason="needs the kernels")
 @pytest.mark.parametrize("beam", [1, 3])
 def test_the_kernels_decode_with_clusters(folder, beam):

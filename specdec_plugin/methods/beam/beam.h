@@ -238,7 +238,7 @@ class BeamWorker {
     if (input.step < call.min_len && !in_prefix(call, input.step)) values[call.eos] = NOTHING;
     // Clusters may have left the symbol out.
     if (only >= 0 && in_prefix(call, input.step))
-      values[only] = std::max(values[only], FORCED_SCORE);
+      values[only] = forced_score(values[only]);
     if (call.ngram > 1) block_ngrams(call, input, values);
     std::vector<Continuation>& best = best_[index];
     best.clear();

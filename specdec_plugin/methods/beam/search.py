@@ -168,7 +168,8 @@ class TorchBeamSearch:
         wanted = self.prefix[:, step]
         forced = wanted.ne(self.constraints.pad)
         index = wanted.view(-1, 1, 1).expand(-1, lprobs.size(1), 1)
-        kept = lprobs.gather(2, index).clamp(min=FORCED_SCORE)
+        kept = lprobs.gather(2, index)
+        kept.masked_fill_(kept.isneginf(), FORCED_SCORE)
         only = torch.full_like(lprobs, -math.inf).scatter(2, index, kept)
         lprobs[forced] = only[forced]
         # A prefix that ends the sentence makes all beams the first one.
