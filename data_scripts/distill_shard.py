@@ -35,9 +35,11 @@ QUEUED = ["--max-tokens", "16384"]
 
 #: Decoding options besides ``--sampling`` that change the hypotheses.
 CHANGING = (
-    "top_beta", "tolerance", "acceptance", "min_block", "vocab_clusters", "verifier_dtype",
-    "sentence_offset",
+    "copy_bias", "vocab_clusters", "verifier_dtype", "sentence_offset",
 )  # fmt: skip
+
+#: Decoding options that let drafts change the hypotheses, and with them all that drafts depend on.
+RELAXING = ("top_beta", "acceptance", "min_block")
 
 #: Lines of a shard of which most pieces have to be in the dictionary, if they are so many.
 CHECKED_LINES, FEW_PIECES = 1000, 20
@@ -250,7 +252,7 @@ class Teacher:
         drawn = {"seed": config.common.seed} if config.generation.sampling else {}
         return {
             **drawn,
-            **_changing(self.task),
+            **_changing(self.task, config.dataset),
             "teachers": self.hashes,
             "dictionaries": [
                 _dictionary_hash(self.task.source_dictionary),
@@ -264,14 +266,22 @@ class Teacher:
         }
 
 
-def _changing(task: Any) -> Dict[str, Any]:
-    """The decoding options that change the hypotheses, where they are given; files by hash."""
+def _changing(task: Any, batches: Any) -> Dict[str, Any]:
+    """The options that change the hypotheses, where they are given; files by hash.
+
+    Args:
+        task: has the options of decoding.
+        batches: fairseq's options of batches, on which it depends how much is drafted.
+    """
     decoding = decoding_config(task)
     given = given_flags(decoding)
-    if decoding.decoding is None or method_of(decoding).verifies:
+    relaxed = any(name in given for name in RELAXING)
+    if decoding.decoding is None or (method_of(decoding).verifies and not relaxed):
         given = {name: value for name, value in given.items() if name in CHANGING}
     else:
         given["decoding"] = decoding.decoding
+    if relaxed:
+        given |= {"max_tokens": batches.max_tokens, "batch_size": batches.batch_size}
     told = {name: str(value) for name, value in given.items()}
     return {
         flag_of(name): sha256_of_file(value) if os.path.isfile(value) else value

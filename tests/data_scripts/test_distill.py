@@ -265,6 +265,36 @@ def test_mistakes_are_told_in_a_sentence(
 
 
 @pytest.mark.parametrize(
+    "first, second, told",
+    [
+        (["--decoding", "input-guided"], ["--copy-bias", "5"], "--copy-bias None there, 5.0 here"),
+        (
+            ["--decoding", "specdec", "--top-beta", "3"],
+            ["--block-size", "2"],
+            "--block-size None there, 2 here",
+        ),
+        (
+            ["--decoding", "specdec", "--top-beta", "3", "--batch-size", "4"],
+            ["--batch-size", "1"],
+            "--batch-size 4 there, 1 here",
+        ),
+        (["--decoding", "specdec"], ["--block-size", "2", "--batch-size", "1"], ""),
+    ],
+)
+def test_a_shard_keeps_what_its_lines_depend_on(
+    first: List[str], second: List[str], told: str, shard_args: ShardArgs, tmp_path: Path
+) -> None:
+    source = write(tmp_path / "source", ["", ""])  # complete without a model
+    args = shard_args(source, tmp_path / "out", "--beam", "1", *first)
+    distill_shard.main(args)
+    if told:
+        with pytest.raises(PluginError, match=told):
+            distill_shard.main([*args, *second])
+    else:  # its lines are the same
+        distill_shard.main([*args, *second])
+
+
+@pytest.mark.parametrize(
     "lines, sentence",
     [
         (["one two", *["The cat sat."] * 6], "source is no text in .*: 18 of 20 are not in"),
