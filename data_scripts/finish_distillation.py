@@ -7,6 +7,7 @@ from typing import List, Optional
 import filter_pairs
 import merge_shards
 from binarise import binarise
+from shardfile import alone
 from textfiles import check_parallel, find_text, read_piece_lines
 
 DESCRIPTION = """\
@@ -45,6 +46,12 @@ def main(argv: Optional[List[str]] = None) -> None:
     args = get_parser().parse_args(argv)
     check_texts(args)
     source = find_text(f"{args.train}.{args.source_lang}")
+    with alone(args.output):
+        _write(args, source)
+
+
+def _write(args: argparse.Namespace, source: str) -> None:
+    """Write all of the output."""
     distilled = args.decoded or merge(args, source)
     print("== filtering", flush=True)
     filtered = os.path.join(args.output, "filtered", "train")

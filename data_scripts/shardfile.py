@@ -215,13 +215,34 @@ def open_shard(path: str, manifest: Manifest, wait: bool = False) -> Iterator[Sh
         os.close(descriptor)
 
 
-def _lock(descriptor: int, path: str, wait: bool) -> None:
+@contextlib.contextmanager
+def alone(folder: str) -> Iterator[None]:
+    """Be the only process that merges shards into a folder, until the end in whatever way.
+
+    Files appear there under names of their own while they are written, which two processes would
+    share.
+
+    Raises:
+        PluginError: another process does it now, or the folder cannot be written.
+    """
+    path = os.path.join(folder, ".lock")
+    with told_if_unwritable(path):
+        os.makedirs(folder, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        _lock(descriptor, folder, wait=False, doing="merged")
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, path: str, wait: bool, doing: str = "decoded") -> None:
     """Hold the file until it is closed, or until the process ends in whatever way."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         raise PluginError(
-            f"{path} is being decoded by another process. Wait for it or end it first."
+            f"{path} is being {doing} by another process. Wait for it or end it first."
         ) from None
 
 

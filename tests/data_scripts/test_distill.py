@@ -15,7 +15,7 @@ import filter_pairs
 import finish_distillation
 import merge_shards
 import pytest
-from shardfile import Manifest, open_shard, read_shard, shard_bounds, shard_path
+from shardfile import Manifest, alone, open_shard, read_shard, shard_bounds, shard_path
 from textfiles import sha256
 
 from specdec_plugin.errors import PluginError
@@ -547,6 +547,20 @@ def test_cut_at_any_byte_a_shard_keeps_whole_records(tmp_path: Path) -> None:
             for number in [1, 0][len(done) :]:
                 writer.append([number], [TEN[number].upper()])
         assert path.read_bytes() == content
+
+
+def test_one_process_merges_into_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    source = fake_shards(tmp_path / "out" / "shards", TEN, 2)
+    train = source.rename(tmp_path / "train.en").with_suffix("")
+    args = [str(tmp_path), "--train", str(train), "-s", "en", "-t", "es"]
+    args += ["--output", str(tmp_path / "out")]
+    with (
+        alone(str(tmp_path / "out")),
+        pytest.raises(PluginError, match="out is being merged by another process"),
+    ):
+        finish_distillation.main(args)
+    assert not (tmp_path / "out" / "distilled").exists()
 
 
 def test_one_process_a_shard(tmp_path: Path) -> None:
