@@ -130,6 +130,10 @@ CASES = {
     "m2m-100": M2M(
         "M2M100Config", "M2M100ForConditionalGeneration", [*BASE, *LANGUAGES], "__fr__",
     ),
+    "m2m-100, another padding": Case(
+        "M2M100Config", "M2M100ForConditionalGeneration", ["<pad>", "<s>", *BASE[2:], *LANGUAGES],
+        "__fr__", pad_token_id=0, bos_token_id=1,
+    ),
     "nllb": FastTokenizer(
         "M2M100Config", "M2M100ForConditionalGeneration", [*BASE, *LANGUAGES, "<mask>"], "__en__",
         activation_function="silu",

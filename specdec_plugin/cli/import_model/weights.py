@@ -7,6 +7,7 @@ from typing import Any, Dict, List, NamedTuple, Tuple
 
 import torch
 from fairseq.models.transformer import TransformerModel, base_architecture
+from fairseq.modules import SinusoidalPositionalEmbedding
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
@@ -15,8 +16,10 @@ from ...fairseq_compat.checkpoints import explained
 from ...models.marian_transformer import MarianTransformerModel
 from .symbols import ABSENT, Symbols, read_json
 
+#: The index of the padding symbol in fairseq's dictionaries.
+FAIRSEQ_PAD = 1
 #: Rows before the first position in fairseq's tables: up to the index of the padding symbol.
-OFFSET = 2
+OFFSET = FAIRSEQ_PAD + 1
 #: What fairseq stores beside the weights of a Transformer's halves.
 VERSION = torch.tensor([3.0])
 #: Bias of a symbol that the other library does not know. No output has it.
@@ -259,7 +262,10 @@ def arranged(table: Tensor, ids: List[int]) -> Tensor:
 def _positions(config: Dict[str, Any], kind: Kind, tensors: Dict[str, Tensor]) -> Dict[str, Tensor]:
     """Tables of positions, for both sides, unless fairseq computes the same ones."""
     if kind.positions == "computed":
-        return {}
+        padding = config.get("pad_token_id", FAIRSEQ_PAD)
+        if padding == FAIRSEQ_PAD:
+            return {}
+        return dict.fromkeys(POSITIONS, shifted(config, padding))
     if kind.positions == "tabulated":
         table = sinusoids(config["max_position_embeddings"], config["d_model"])
         return dict.fromkeys(POSITIONS, table)
@@ -276,6 +282,16 @@ def sinusoids(positions: int, dim: int) -> Tensor:
     angles = torch.arange(positions, dtype=torch.float64)[:, None] / 10000**exponents
     waves = torch.cat([angles.sin(), angles.cos()[:, : dim // 2]], dim=1)
     return torch.cat([waves.new_zeros(OFFSET, dim), waves]).float()
+
+
+def shifted(config: Dict[str, Any], padding: int) -> Tensor:
+    """(OFFSET + positions, dim) M2M-100's positions, which count from the id behind the padding's.
+
+    So do fairseq's, by the same formula, but its padding always has the same index.
+    """
+    positions, dim = config["max_position_embeddings"], config["d_model"]
+    table = SinusoidalPositionalEmbedding.get_embedding(padding + 1 + positions, dim)
+    return torch.cat([table.new_zeros(OFFSET, dim), table[padding + 1 :]])
 
 
 def _bias(tensors: Dict[str, Tensor], target: Symbols) -> Tensor:
@@ -314,7 +330,8 @@ def _arguments(config: Dict[str, Any], kind: Kind, state: Dict[str, Tensor]) -> 
     )
     for side in ("encoder", "decoder"):
         setattr(arguments, f"{side}_normalize_before", kind.normalize_before)
-        setattr(arguments, f"{side}_learned_pos", kind.positions != "computed")
+        stored = kind.positions != "computed" or POSITIONS[0] in state
+        setattr(arguments, f"{side}_learned_pos", stored)
     base_architecture(arguments)
     return arguments
 
