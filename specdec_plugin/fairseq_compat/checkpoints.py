@@ -18,6 +18,7 @@ import re
 import threading
 import traceback
 from typing import (
+    IO,
     Any,
     Callable,
     Dict,
@@ -115,7 +116,17 @@ def save_whole(state: Dict[str, Any], path: str) -> None:
     with told_if_unwritable(path):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         with written_whole(path) as unfinished, open(unfinished, "wb") as file:
-            torch.save(state, file)
+            _save(state, file)
+
+
+def _save(state: Dict[str, Any], file: IO[bytes]) -> None:
+    """PyTorch's ``save``, which hides the error of a full disk behind one of its own."""
+    try:
+        torch.save(state, file)
+    except RuntimeError as error:
+        if isinstance(error.__context__, OSError):
+            raise error.__context__ from None
+        raise
 
 
 def _check_options(path: str, state: Dict[str, Any]) -> None:

@@ -1,5 +1,6 @@
 """``specdec-import``: logits and greedy output of transformers itself, and what it refuses."""
 
+import errno
 import importlib
 import io
 import json
@@ -290,6 +291,17 @@ class TestFiles:
         assert first.keys() == second.keys()
         assert all(torch.equal(first[name], second[name]) for name in first)
 
+    def test_a_full_disk_is_no_fault_of_the_model(self, given, tmp_path, monkeypatch):
+        def full(state, file):
+            try:
+                raise OSError(errno.ENOSPC, "No space left")
+            except OSError:  # as PyTorch does
+                raise RuntimeError("unexpected pos 64 vs 0")  # noqa: B904
+
+        monkeypatch.setattr(torch, "save", full)
+        with pytest.raises(PluginError, match=r"model\.pt cannot be written \(No space left"):
+            run(given, tmp_path / "out")
+
     def test_a_subword_model_is_copied_and_gives_the_symbols(self, given, tmp_path):
         trained = io.BytesIO()
         sentencepiece.SentencePieceTrainer.train(
@@ -313,10 +325,12 @@ class TestFiles:
         assert symbols == [*named, *(f"<id:{number}>" for number in unnamed)]
 
     def test_symbols_that_no_line_holds_are_named_after_their_ids(self, tmp_path):
-        write_json(tmp_path, "vocab.json", numbered([*SPECIAL, "a b", "c", "\u3000", "\n"]))
-        found = read_symbols(str(tmp_path), 9)
-        assert found.ids == list(range(9))
-        wanted = ["<id:4>", "c", "<id:6>", "<id:7>", "<id:8>"]
+        write_json(
+            tmp_path, "vocab.json", numbered([*SPECIAL, "a b", "c", "\u3000", "\n", "\ud800"])
+        )
+        found = read_symbols(str(tmp_path), 10)
+        assert found.ids == list(range(10))
+        wanted = ["<id:4>", "c", "<id:6>", "<id:7>", "<id:8>", "<id:9>"]
         assert found.dictionary.symbols == [*SPECIAL, *wanted]
 
     def test_a_mask_without_a_row_is_left_out(self, tmp_path):
@@ -391,6 +405,10 @@ class TestRefusals:
     def test_an_unknown_activation(self, given, tmp_path):
         self.change(given, activation_function="mish")
         self.refused(given, tmp_path, "mish", "relu, gelu")
+
+    def test_a_forced_symbol_that_is_none(self, given, tmp_path):
+        write_json(given, "generation_config.json", {"forced_bos_token_id": 999})
+        self.refused(given, tmp_path, "999")
 
     def test_another_first_symbol(self, given, tmp_path):
         self.change(given, model_type="mbart", decoder_start_token_id=7)

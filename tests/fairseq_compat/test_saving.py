@@ -1,9 +1,11 @@
 """What fairseq saves is whole or absent."""
 
 import errno
+import resource
 import shutil
 
 import pytest
+import torch
 from fairseq.file_io import PathManager
 
 from specdec_plugin.errors import PluginError
@@ -52,3 +54,14 @@ def test_a_full_disk_leaves_what_was_there(tmp_path, monkeypatch):
     with pytest.raises(PluginError, match=r"file\.pt cannot be written \(No space left\)"):
         save_whole({"a": 2}, str(path))
     assert path.read_bytes() == before and [*tmp_path.iterdir()] == [path]
+
+
+def test_pytorchs_own_error_of_a_full_disk_is_told(tmp_path):
+    before, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+    try:
+        with pytest.raises(PluginError, match=r"file\.pt cannot be written \(File too large\)"):
+            save_whole({"a": torch.ones(10**5)}, str(tmp_path / "file.pt"))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (before, hard))
+    assert [*tmp_path.iterdir()] == []

@@ -4,7 +4,7 @@ import argparse
 import contextlib
 import os
 import shutil
-from typing import Any, Dict, Iterator, Optional, Sequence
+from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
 from ...errors import PluginError
 from ...fairseq_compat.checkpoints import save_whole
@@ -48,10 +48,15 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     if options.source_lang == options.target_lang:
         raise PluginError(f"-s and -t are both {options.source_lang}: give each its own name.")
     with _explained(options.folder):
-        _import(options)
+        checkpoint, languages, first = _converted(options)
+    write(options.folder, options.output, checkpoint, languages)
+    symbols = len(languages[options.target_lang].ids)
+    print(f"{options.output}/model.pt: {len(checkpoint.state)} weights, {symbols} symbols")
+    print(first)
 
 
-def _import(options: argparse.Namespace) -> None:
+def _converted(options: argparse.Namespace) -> Tuple[Checkpoint, Dict[str, Symbols], str]:
+    """The checkpoint, the symbols of each language, and how targets begin."""
     config, _ = read_kind(options.folder)
     tensors = read_tensors(options.folder)
     size = table_size(config, "vocab_size", tensors)
@@ -63,9 +68,7 @@ def _import(options: argparse.Namespace) -> None:
     start = start_id(options.folder, config, target)
     checkpoint = convert(config, tensors, source, target, start)
     languages = {options.source_lang: source, options.target_lang: target}
-    write(options.folder, options.output, checkpoint, languages)
-    print(f"{options.output}/model.pt: {len(checkpoint.state)} weights, {len(target.ids)} symbols")
-    print(first_words(options.folder, config, target))
+    return checkpoint, languages, first_words(options.folder, config, target)
 
 
 @contextlib.contextmanager
@@ -90,11 +93,11 @@ def write(folder: str, output: str, checkpoint: Checkpoint, languages: Dict[str,
     """Write a checkpoint, a dictionary for each language, and copies of subword models."""
     with told_if_unwritable(output):
         os.makedirs(output, exist_ok=True)
-    for language, symbols in languages.items():
-        symbols.dictionary.save(os.path.join(output, f"dict.{language}.txt"))
-    for name in SUBWORDS:
-        if os.path.isfile(os.path.join(folder, name)):
-            shutil.copyfile(os.path.join(folder, name), os.path.join(output, name))
+        for language, symbols in languages.items():
+            symbols.dictionary.save(os.path.join(output, f"dict.{language}.txt"))
+        for name in SUBWORDS:
+            if os.path.isfile(os.path.join(folder, name)):
+                shutil.copyfile(os.path.join(folder, name), os.path.join(output, name))
     done = {
         "criterion_name": "CrossEntropyCriterion",
         "optimizer_name": "FairseqAdam",

@@ -108,7 +108,8 @@ def _names(named: Dict[int, str], size: int) -> List[str]:
     taken = set()
     for number in range(size):
         name = named.get(number, "")
-        if not name or name.split() != [name] or name in taken:
+        encodable = name.encode("utf-8", "ignore").decode("utf-8")  # without half surrogate pairs
+        if not name or encodable.split() != [name] or name in taken:
             name = f"<id:{number}>"
         names.append(name)
         taken.add(name)
