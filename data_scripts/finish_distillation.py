@@ -10,6 +10,8 @@ from binarise import binarise
 from shardfile import alone
 from textfiles import check_parallel, find_text, read_piece_lines
 
+from specdec_plugin.fairseq_compat.interrupts import end_in_a_line
+
 DESCRIPTION = """\
 Merge the shards that distill_shard.py decoded, filter the pairs, and binarise them
 with the teacher's dictionaries. It is the end of distill.sh, in one process, because
@@ -94,4 +96,5 @@ def write_data(args: argparse.Namespace, train: str) -> None:
 
 
 if __name__ == "__main__":
+    end_in_a_line()
     main()

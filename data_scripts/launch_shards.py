@@ -13,6 +13,7 @@ import torch
 from shardfile import shard_path
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.interrupts import end_in_a_line
 from specdec_plugin.progress import Progress
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -201,7 +202,8 @@ class Run:
         shards, self._waiting = self._waiting[:room], self._waiting[room:]
         if shards:
             with self._executor.batch():
-                self._jobs += [(shard, self._executor.submit(shard)) for shard in shards]
+                submitted = [(shard, self._executor.submit(shard)) for shard in shards]
+            self._jobs += submitted  # before, submitit's jobs cannot be cancelled
 
     def _collect(self) -> int:
         """Of the jobs that have ended, the number that are done; others begin again."""
@@ -252,4 +254,5 @@ def main(argv: Optional[List[str]] = None) -> None:
 
 
 if __name__ == "__main__":
+    end_in_a_line()
     main()

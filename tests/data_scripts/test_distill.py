@@ -23,6 +23,7 @@ from specdec_plugin.methods.beam.search import BeamSearch
 from specdec_plugin.progress import Progress
 from tests.support.command_lines import (
     ENGLISH,
+    ENVIRONMENT,
     ROOT,
     SCRIPTS,
     Corpus,
@@ -547,6 +548,23 @@ def test_cut_at_any_byte_a_shard_keeps_whole_records(tmp_path: Path) -> None:
             for number in [1, 0][len(done) :]:
                 writer.append([number], [TEN[number].upper()])
         assert path.read_bytes() == content
+
+
+def test_a_disk_that_is_full_at_the_end_is_told_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    source = fake_shards(tmp_path / "out" / "shards", TEN * 20, 2)
+    train = source.rename(tmp_path / "train.en").with_suffix("")
+    program = [sys.executable, str(SCRIPTS / "finish_distillation.py"), str(tmp_path)]
+    program += ["--train", str(train), "-s", "en", "-t", "es", "--output", str(tmp_path / "out")]
+    done = subprocess.run(
+        ["bash", "-c", "ulimit -f 1; trap '' XFSZ; exec \"$@\"", "bash", *program],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    assert done.returncode == 1
+    assert "cannot be written (File too large)" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_one_process_merges_into_a_folder(tmp_path: Path) -> None:

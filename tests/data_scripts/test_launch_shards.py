@@ -1,6 +1,7 @@
 """Shards as jobs of submitit: killed, preempted, mistaken."""
 
 import contextlib
+import errno
 import os
 import random
 import shutil
@@ -110,6 +111,21 @@ def test_a_shard_that_does_not_get_further_ends_the_run() -> None:
     with pytest.raises(PluginError, match=r"shard 1 ended 6 times without getting further .*job"):
         finish(executor)
     assert executor.submitted.count(1) == 1 + launch_shards.FRUITLESS
+
+
+def test_what_submitit_cannot_write_is_told() -> None:
+    """Its jobs cannot be cancelled before they are submitted."""
+
+    class Full(FakeExecutor):
+        @contextlib.contextmanager
+        def batch(self) -> Any:
+            yield
+            for job in self.jobs:
+                job.cancel = None  # type: ignore[assignment,method-assign]
+            raise OSError(errno.ENOSPC, "No space left")
+
+    with pytest.raises(OSError, match="No space left"):
+        finish(Full({}))
 
 
 def test_a_mistake_is_told_once_and_ends_the_other_jobs() -> None:
