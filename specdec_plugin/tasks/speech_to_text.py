@@ -17,6 +17,21 @@ from .parallel_decoding import ParallelDecodingMixin
 class SpecdecSpeechToTextTask(ParallelDecodingMixin, SpeechToTextTask):
     """fairseq's ``speech_to_text`` with ``--decoding``: features of sound in, text out."""
 
+    @classmethod
+    def setup_task(cls, cfg: Any, **kwargs: Any) -> Any:
+        """Read the configuration of the data, and the dictionary that it names.
+
+        Raises:
+            PluginError: one of them is missing.
+        """
+        try:
+            return super().setup_task(cfg, **kwargs)
+        except FileNotFoundError as error:
+            raise PluginError(
+                f"The speech data in {cfg.data} cannot be read ({error}). Check the folder, "
+                "--config-yaml, and the dictionary that this file names."
+            ) from error
+
     def _build_parallel_generator(self, models: Any, args: Any) -> Any:
         if self.data_cfg.prepend_tgt_lang_tag and args.prefix_size != 1:
             raise PluginError(

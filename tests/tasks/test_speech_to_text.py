@@ -3,14 +3,18 @@
 import json
 import random
 import re
+from argparse import Namespace
 from pathlib import Path
+from typing import Optional
 
 import numpy as np
 import pytest
 import yaml
 
+from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.bench import __main__ as bench
 from specdec_plugin.lab.viz import __main__ as viz
+from specdec_plugin.tasks.speech_to_text import SpecdecSpeechToTextTask
 from tests.support.command_lines import PLUGIN, hypotheses, once_per_run, run_cli
 from tests.support.pages import data_of
 
@@ -176,6 +180,23 @@ def test_hypotheses_are_fairseqs(folder: Path, beam: str, flags: list, size: str
 def test_what_reads_a_text_is_refused(folder: Path, method: str) -> None:
     with pytest.raises(AssertionError, match=f"--decoding {method}.* reads the source as text"):
         decode(folder, "--beam", "1", "--decoding", method)
+
+
+@pytest.mark.parametrize(
+    "content, reason",
+    [
+        (None, "config.yaml not found"),
+        ("vocab_filename: none.txt", "Dict not found: .*none.txt"),
+    ],
+)
+def test_a_configuration_or_dictionary_that_is_missing_is_told(
+    content: Optional[str], reason: str, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / "config.yaml").write_text(content)
+    args = Namespace(data=str(tmp_path), config_yaml="config.yaml", seed=1)
+    with pytest.raises(PluginError, match=f"speech data in .*{reason}.* Check the folder"):
+        SpecdecSpeechToTextTask.setup_task(args)
 
 
 def test_lines_of_fairseq_interactive(folder: Path) -> None:
