@@ -245,6 +245,10 @@ def given(tmp_path):
     return tmp_path / "given"
 
 
+#: Of config.json: transformers knows what they are in each kind of model.
+DEFAULTS = ("activation_function", "scale_embedding")
+
+
 class TestFiles:
     """What is read, and what is written."""
 
@@ -258,6 +262,18 @@ class TestFiles:
         run(given, tmp_path / "out")
         last = capsys.readouterr().out.splitlines()[-1]
         assert last.startswith("Targets begin freely: no symbol") and "--prefix-size" in last
+
+    def test_what_config_does_not_tell_is_as_in_transformers(self, tmp_path):
+        CASES["m2m-100"].make(tmp_path / "given")
+        run(tmp_path / "given", tmp_path / "out")
+        told = json.loads((tmp_path / "given" / "config.json").read_text("utf-8"))
+        told = {key: value for key, value in told.items() if key not in DEFAULTS}
+        write_json(tmp_path / "given", "config.json", told)
+        run(tmp_path / "given", tmp_path / "again")
+        first, second = (
+            load_weights(str(tmp_path / name / "model.pt"))["args"] for name in ("out", "again")
+        )
+        assert first == second
 
     def test_tied_embeddings_stay_tied(self, given, tmp_path):
         run(given, tmp_path / "out")

@@ -3,7 +3,7 @@
 import json
 import os
 from argparse import Namespace
-from typing import Any, Dict, List, NamedTuple, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
 import torch
 from fairseq.models.transformer import TransformerModel, base_architecture
@@ -33,17 +33,21 @@ class Kind(NamedTuple):
         normalize_before: each layer normalises its input, and a last normalisation follows.
         layernorm_embedding: embeddings are normalised.
         positions: ``learned``; ``computed`` by fairseq's formula; ``tabulated`` from another.
+        defaults: what transformers assumes where config.json tells nothing.
     """
 
     normalize_before: bool
     layernorm_embedding: bool
     positions: str
+    defaults: Mapping[str, Any] = {"activation_function": "gelu", "scale_embedding": False}
 
 
 #: By ``model_type``. NLLB's is that of M2M-100, and mBART-50's that of mBART.
 KINDS = {
     "bart": Kind(False, True, "learned"),
-    "m2m_100": Kind(True, False, "computed"),
+    "m2m_100": Kind(
+        True, False, "computed", {"activation_function": "relu", "scale_embedding": True}
+    ),
     "marian": Kind(False, False, "tabulated"),
     "mbart": Kind(True, True, "learned"),
 }
@@ -310,7 +314,8 @@ def _bias(tensors: Dict[str, Tensor], target: Symbols) -> Tensor:
 
 def _arguments(config: Dict[str, Any], kind: Kind, state: Dict[str, Tensor]) -> Namespace:
     """The options with which fairseq-train would build the model."""
-    activation = config.get("activation_function", "gelu")
+    config = {**kind.defaults, **config}
+    activation = config["activation_function"]
     if activation not in ACTIVATIONS:
         raise PluginError(
             f"fairseq has no activation function {activation}. Give a model with one of "
@@ -324,7 +329,7 @@ def _arguments(config: Dict[str, Any], kind: Kind, state: Dict[str, Tensor]) -> 
         activation_fn=ACTIVATIONS[activation],
         share_decoder_input_output_embed=decoder is output,
         share_all_embeddings=encoder is decoder is output,
-        no_scale_embedding=not config.get("scale_embedding", False),
+        no_scale_embedding=not config["scale_embedding"],
         layernorm_embedding=kind.layernorm_embedding,
         **{option: config[name] for option, name in SIZES.items()},
     )
