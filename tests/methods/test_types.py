@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from specdec_plugin.engine import native
 from specdec_plugin.errors import PluginError
 from tests.support import tiny
 from tests.support.methods import METHODS, generator, verifier
@@ -53,6 +54,13 @@ def test_a_model_of_this_type(method, dtype, backend):
 def test_a_verifier_of_this_type(method, dtype, backend):
     found = decode(method, verifier(method), dtype, backend, verifier_dtype=dtype)
     assert found is None or all(len(row["tokens"]) > 0 for row in found)
+
+
+@pytest.mark.skipif(native.library() is None, reason="needs the kernels")
+def test_beams_that_cannot_be_drafted_have_a_cure_with_beams():
+    """A trained drafter is refused with beams, and greedy has one hypothesis."""
+    with pytest.raises(PluginError, match=r"cannot be shared in float16.* Use --decoding beam\.$"):
+        generator("self-draft", verifier("self-draft").half(), options={"beam": 4}, draft_rows=-1)
 
 
 @pytest.mark.parametrize("change", ["half", "double"])

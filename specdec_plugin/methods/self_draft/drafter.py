@@ -29,12 +29,28 @@ BEAM_BLOCK_SIZE = 4
 _NO_KERNELS = (
     "Without --drafter-path, --decoding specdec drafts with a rounded copy of the model itself, "
     "which only the native kernels can run (on a CPU, with a C++ compiler, for a plain "
-    "Transformer). Add --drafter-path DRAFTER.pt, or use --decoding greedy."
+    "Transformer)."
 )
 
 
 class CannotDraftError(PluginError):
-    """The kernels cannot run a rounded copy of the model here."""
+    """The kernels cannot run a rounded copy of the model here.
+
+    Args:
+        cause: a sentence.
+        cure: another one.
+
+    Attributes:
+        cause: as given.
+    """
+
+    def __init__(
+        self,
+        cause: str,
+        cure: str = "Add --drafter-path DRAFTER.pt, or use --decoding greedy.",
+    ) -> None:
+        super().__init__(f"{cause} {cure}")
+        self.cause = cause
 
 
 class SelfDrafter(Drafter):
@@ -106,8 +122,8 @@ class SelfDrafter(Drafter):
             raise CannotDraftError(
                 "Without --drafter-path, --decoding specdec drafts into the cache of the model, "
                 f"which cannot be shared in {own}: leave out --fp16 and --verifier-dtype {own} "
-                "(bfloat16 can be shared). Or add --drafter-path DRAFTER.pt, or use --decoding "
-                "greedy."
+                "(bfloat16 can be shared).",
+                "Or add --drafter-path DRAFTER.pt, or use --decoding greedy.",
             )
 
     def cost(self, work: Work, alone: bool = True) -> float:

@@ -22,7 +22,14 @@ from ..registry import BENCH_BEAM, Method, Variant, register_method
 from ..setup import Setup, dtype_of
 from . import captured_drafter
 from .captured_drafter import CapturedDrafter
-from .drafter import BEAM_BLOCK_SIZE, BLOCK_SIZE, RELAXED_BLOCK_SIZE, SHORT, SelfDrafter
+from .drafter import (
+    BEAM_BLOCK_SIZE,
+    BLOCK_SIZE,
+    RELAXED_BLOCK_SIZE,
+    SHORT,
+    CannotDraftError,
+    SelfDrafter,
+)
 
 
 @dataclass
@@ -127,5 +134,8 @@ class SelfDraft(Method):
         if cfg.vocab_clusters is not None:  # drafts of all symbols would mostly be refused
             return build_search(setup)
         assert setup.verifier is not None
-        drafter = SelfDrafter(setup.verifier, dtype=setup.drafter_dtype or torch.int8)
+        try:
+            drafter = SelfDrafter(setup.verifier, dtype=setup.drafter_dtype or torch.int8)
+        except CannotDraftError as error:  # Trained drafters and greedy have no beams.
+            raise CannotDraftError(error.cause, "Use --decoding beam.") from None
         return build_search(setup, StepDrafter(drafter.copy, cfg.block_size or BEAM_BLOCK_SIZE))
