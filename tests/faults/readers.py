@@ -14,6 +14,7 @@ from fairseq.models.transformer import base_architecture
 from specdec_plugin.cli import init_drafter
 from specdec_plugin.cli.average_checkpoints import average
 from specdec_plugin.cli.import_model.__main__ import main as import_model
+from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.engine.native import build
 from specdec_plugin.fairseq_compat.pairing import load_model
 from specdec_plugin.lab.bench.resume import Journal, Record
@@ -119,7 +120,8 @@ def _write_shard(folder: Path) -> None:
 def _write_journal(folder: Path) -> None:
     journal = Journal(str(folder / "journal.jsonl"), {"--beam": 1})
     for number in range(3):
-        journal.add(number, {"greedy": Record(0.5, {number: torch.tensor([4, 5, 2])}, None)})
+        tokens, counted = {number: torch.tensor([4, 5, 2])}, Statistics(sentences=1, tokens=3)
+        journal.add(number, {"greedy": Record(0.5, tokens, counted)})
 
 
 def _write_import(folder: Path) -> None:

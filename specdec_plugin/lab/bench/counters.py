@@ -6,9 +6,6 @@ from typing import Any, Dict, Iterable
 
 from ...decoding.statistics import Statistics
 
-#: Counters that had other names in older journals.
-_OLD_NAMES = {"rescored": "exact_scores"}
-
 
 def to_json(statistics: Statistics) -> Dict[str, Any]:
     """The counters as numbers and dictionaries; the keys of the latter become strings in JSON."""
@@ -19,10 +16,10 @@ def to_json(statistics: Statistics) -> Dict[str, Any]:
 
 
 def from_json(data: Dict[str, Any]) -> Statistics:
-    """The statistics that :func:`to_json` stored; counters that ``data`` lacks are zero."""
+    """The statistics that :func:`to_json` stored; LookupError where a counter is missing."""
     statistics = Statistics()
     for name, default in vars(statistics).items():
-        value = data.get(name, data.get(_OLD_NAMES.get(name, name), default))
+        value = data[name]
         if isinstance(default, Counter):
             value = Counter({int(length): times for length, times in value.items()})
         setattr(statistics, name, value)

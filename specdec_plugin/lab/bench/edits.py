@@ -5,7 +5,7 @@ of the source. Both are counted in the model's tokens, without ends of sentences
 words, as its Table 2 shows.) A source token that the target dictionary lacks counts as a change.
 """
 
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Sequence
 
 from ...api import Session
 from ...decoding.symbols import Symbols
@@ -103,10 +103,11 @@ def ratio_rows(
         parts = {method.name: _part(timings[method.name], indices) for method in methods}
         for method in methods:
             part = parts[method.name]
-            row = {"edit ratio": name, "method": method.name, "sentences": len(indices)}
-            accepted = None if method.statistics is None else _accepted(part)
-            figures = {} if accepted is None else {"accepted tokens": accepted}
-            rows.append({**row, **speed(part, parts), **figures})
+            row: Row = {"edit ratio": name, "method": method.name, "sentences": len(indices)}
+            row.update(speed(part, parts))
+            if method.statistics is not None:
+                row["accepted tokens"] = counters.total(part.statistics).accepted_tokens
+            rows.append(row)
     return rows
 
 
@@ -116,12 +117,6 @@ def _part(timing: Timing, indices: Sequence[int]) -> Timing:
         [timing.seconds[index] for index in indices],
         statistics=[timing.statistics[index] for index in indices],
     )
-
-
-def _accepted(timing: Timing) -> Optional[float]:
-    """Accepted tokens; None where a journal lacks the statistics of a batch."""
-    known = [each for each in timing.statistics if each is not None]
-    return counters.total(known).accepted_tokens if len(known) == len(timing.seconds) else None
 
 
 _COLUMNS: List[Column] = [

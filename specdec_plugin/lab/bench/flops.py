@@ -57,21 +57,19 @@ def gflops(
     Returns:
         the parts, and their sum as ``total``. Methods that score only a part of the vocabulary, and
         drafts of beam search, whose passes verify trees, are left out. It is {} for models without
-        a formula, and where a batch comes from a journal that lacks its statistics.
+        a formula.
     """
-    every = [each for timing in timings.values() for each in timing.statistics]
-    if None in every or not all(map(_has_formula, session.models)):
+    if not all(map(_has_formula, session.models)):
         return {}
     lengths = [batch["net_input"]["src_lengths"].tolist() for batch in batches]
     sentences = sum(map(len, lengths))
     found: Dict[str, Operations] = {}
     for method in methods:
         own = timings[method.name].statistics
-        if method.partial or any(each is not None and each.passes for each in own):
+        if method.partial or any(each.passes for each in own):
             continue  # what is computed depends on the states, or on the trees
         spent = dict.fromkeys(PARTS, 0.0)
         for each, statistics in zip(lengths, own):
-            assert statistics is not None
             for part, amount in operations(method, session.models, each, statistics).items():
                 spent[part] += amount / sentences / 1e9
         found[method.name] = {**spent, "total": sum(spent.values())}

@@ -1,6 +1,6 @@
 """A journal of finished batches, so that an interrupted run can be resumed."""
 
-from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Mapping, NamedTuple, Sequence
 
 import torch
 from torch import Tensor
@@ -16,19 +16,19 @@ class Record(NamedTuple):
     Attributes:
         seconds: what it took.
         tokens: by sentence number: the hypothesis, (length,) on the CPU.
-        statistics: of this batch; None in journals of older versions, for fairseq's search.
+        statistics: of this batch.
     """
 
     seconds: float
     tokens: Dict[int, Tensor]
-    statistics: Optional[Statistics]
+    statistics: Statistics
 
 
 #: By number (of the batch; later repeats continue the numbers) and then by method.
 Finished = Dict[int, Dict[str, Record]]
 
 
-_FIELDS = ("batch", "method", "seconds", "tokens", "trace")
+_FIELDS = ("batch", "method", "seconds", "tokens", "statistics")
 
 
 class Journal:
@@ -77,12 +77,10 @@ def _line(batch: int, name: str, record: Record) -> Dict[str, Any]:
         "method": name,
         "seconds": record.seconds,
         "tokens": {number: tokens.tolist() for number, tokens in record.tokens.items()},
-        # The key is older than the name.
-        "trace": None if record.statistics is None else counters.to_json(record.statistics),
+        "statistics": counters.to_json(record.statistics),
     }
 
 
 def _record(line: Mapping[str, Any]) -> Record:
     tokens = {int(number): torch.tensor(each).long() for number, each in line["tokens"].items()}
-    statistics = None if line["trace"] is None else counters.from_json(line["trace"])
-    return Record(float(line["seconds"]), tokens, statistics)
+    return Record(float(line["seconds"]), tokens, counters.from_json(line["statistics"]))

@@ -28,12 +28,12 @@ class Timing:
     Attributes:
         seconds: of each batch, the same batches in the same order for every method.
         hypotheses: by sentence number: the best hypothesis, its ``tokens`` (length,).
-        statistics: of each batch; None for a record that has none.
+        statistics: of each batch.
     """
 
     seconds: List[float] = field(default_factory=list)
     hypotheses: Dict[int, Dict[str, Any]] = field(default_factory=dict)
-    statistics: List[Optional[Statistics]] = field(default_factory=list)
+    statistics: List[Statistics] = field(default_factory=list)
 
 
 def batches_by_size(
@@ -253,8 +253,8 @@ def _collect(methods: Sequence[Method], finished: Sequence[Dict[str, Record]]) -
             [record.statistics for record in records],
         )
         if method.statistics is not None:
-            known = [record.statistics for record in records if record.statistics is not None]
-            method.statistics.__dict__.update(counters.total(known).__dict__)
+            summed = counters.total(record.statistics for record in records)
+            method.statistics.__dict__.update(vars(summed))
     return timings
 
 

@@ -150,10 +150,3 @@ def test_table_by_ratio(rows):
     assert lines[2] == "| 0 | fairseq beam 5 | 2 | 9000.0 | 1.00 | 0.33 |  |"
     assert lines[7] == "| [0.07, 0.13] | input-guided | 1 | 4000.0 | 2.00 | 1.00 | 1.00 |"
     assert lines[-1] == RATIO_NOTE
-
-
-def test_a_journal_without_statistics_has_no_accepted_tokens():
-    (row,) = ratio_rows(
-        [0.5], [Method("x", None, Statistics())], {"x": Timing([1.0], statistics=[None])}
-    )
-    assert "accepted tokens" not in row and row["edit ratio"] == "> 0.3"
