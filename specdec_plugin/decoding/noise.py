@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from ..data.counter_random import GOLDEN, mix, shifted
-from ..engine import native
-from ..engine.native.interface import Header, constants
+from ..engine.native.interface import constants
 
 #: Of the mixer.
 _SPREAD, _LOW_A, _LOW_B = 0x9E3779B9, 0x7FEB352D, 0x846CA68B
@@ -24,7 +23,6 @@ _MASK = 0xFFFFFFFF
 _BELOW_ONE = 1 - 2**-24
 
 constants(NOISE_SPREAD=_SPREAD, NOISE_LOW_A=_LOW_A, NOISE_LOW_B=_LOW_B)
-Header(__file__, "noise.h")
 
 
 def row_keys(seed: int, sentences: Tensor, samples: Tensor) -> Tensor:
@@ -70,13 +68,6 @@ def gumbel_of(bits: Tensor) -> Tensor:
     lost = 1 - rest
     exponential = torch.where(lost > 0, -rest.log() * (uniform / lost), uniform)
     return exponential.log_().neg_()
-
-
-def fill(keys: Tensor, position: int, symbols: int) -> Tensor:
-    """What the kernels compute for :func:`gumbel` at one position: (rows, symbols)."""
-    out = torch.empty(keys.size(0), symbols, dtype=torch.float32)
-    native.library().noise_fill(keys.data_ptr(), keys.size(0), position, symbols, out.data_ptr())
-    return out
 
 
 def _signed(number: int) -> int:

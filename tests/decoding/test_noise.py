@@ -1,5 +1,6 @@
 """Noise: the same in both forms, distributed as Gumbel's, and different in each position."""
 
+import ctypes
 import math
 
 import pytest
@@ -8,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_plugin.decoding import noise
-from specdec_plugin.engine import native
-
-needs_kernels = pytest.mark.skipif(native.library() is None, reason="no native kernels here")
+from specdec_plugin.engine.native import build, interface
+from tests import support
 
 
 def keys_of(seed, sentences, sample=0):
@@ -18,7 +18,28 @@ def keys_of(seed, sentences, sample=0):
     return noise.row_keys(seed, numbers, torch.full_like(numbers, sample))
 
 
-@needs_kernels
+@pytest.fixture(scope="module")
+def fill(tmp_path_factory):
+    """What the kernels compute for ``noise.gumbel`` at one position: (rows, symbols)."""
+    compiler, folder = build.find_compiler(), tmp_path_factory.mktemp("noise")
+    if compiler is None:
+        pytest.skip("no C++ compiler here")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interface, "_headers", {})  # that of the tests alone is compiled
+        interface.Header(support.__file__, "noise_fill.h")
+        done = build.compile_in(folder, compiler, build.variants()[0])
+        assert done.returncode == 0, done.stderr
+        library = ctypes.CDLL(str(folder / "library.so"))
+        interface.bind(library)
+
+    def call(keys, position, symbols):
+        out = torch.empty(len(keys), symbols)
+        library.noise_fill(keys.data_ptr(), len(keys), position, symbols, out.data_ptr())
+        return out
+
+    return call
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(-(2**70), 2**70),
@@ -27,11 +48,11 @@ def keys_of(seed, sentences, sample=0):
     position=st.integers(0, 5000),
     symbols=st.integers(1, 400),
 )
-def test_both_forms_agree(seed, sentences, sample, position, symbols):
+def test_both_forms_agree(fill, seed, sentences, sample, position, symbols):
     keys = keys_of(seed, sentences, sample)
     positions = torch.full((len(sentences), 1), position)
     reference = noise.gumbel(keys, positions, symbols).squeeze(1)
-    torch.testing.assert_close(noise.fill(keys, position, symbols), reference, atol=2e-6, rtol=0)
+    torch.testing.assert_close(fill(keys, position, symbols), reference, atol=2e-6, rtol=0)
 
 
 def test_the_numbers_stay_those_of_earlier_releases():
