@@ -25,9 +25,10 @@ In a README, a table stands between two comments:
   <!-- end of table -->
 Before the colon may be several files. Behind it are the columns. Without it all scores are shown,
 or the usual columns of specdec-bench, whose files have a row for each method, or with "by edit
-ratio" a row for each range and method. "method=greedy" keeps the rows of greedy only. "accepted
-tokens / BLEU by τ across β" makes a row for each τ and a column for each β. Text between the
-comments stays where a file does not exist yet, unless it is a table."""
+ratio" a row for each range and method. "method=greedy" keeps the rows of greedy only. A row without
+a figure behind its name is left out. "accepted tokens / BLEU by τ across β" makes a row for each τ
+and a column for each β. Text between the comments stays where a file does not exist yet, unless it
+is a table."""
 
 EXAMPLE = """\
 examples:
@@ -260,7 +261,9 @@ def make_table(rows: Sequence[Dict[str, Any]], columns: Sequence[str]) -> List[L
     """The table of some rows, its heading first."""
     if len(columns) == 1 and ACROSS.fullmatch(columns[0]):
         return crossed_rows(rows, columns[0])
-    return (score_rows if "scores" in rows[0] else speed_rows)(rows, columns)
+    head, *body = (score_rows if "scores" in rows[0] else speed_rows)(rows, columns)
+    # Such as fairseq's search, which does not time its parts.
+    return [head, *(row for row in body if len(row) < 2 or any(row[1:]))]
 
 
 def table_of(paths: Sequence[Path], columns: Sequence[str]) -> str:

@@ -145,11 +145,12 @@ def test_several_files_in_one_table(folder: Path) -> None:
 def test_figures_that_are_computed(folder: Path) -> None:
     memory = {"verifier": 4.0, "drafter": 2.5, "peak": 9.0}
     row = {"method": "nat", "iterations": 5, "sentences": 4, "repetition percent": 0.5}
-    grid(folder, {**row, "memory in MB": memory}, {"method": "fairseq beam 1"})
+    greedy = {"method": "greedy", "repetition percent": 0.5}
+    grid(folder, {**row, "memory in MB": memory}, {"method": "fairseq beam 1"}, greedy)
     names = "method, iterations, weights in MB, memory in MB, repeated tokens in %"
     assert table(f"results/grid.json: {names}", folder)[2:] == [
         "| nat | 1.25 | 6.50 | 9.00 | 0.50 |",
-        "| fairseq beam 1 |  |  |  |  |",
+        "| greedy |  |  |  | 0.50 |",
     ]
     times = {"p50_ms": 7.25, "p90_ms": 9.5, "p99_ms": 12.0}
     equal = {"equal to fairseq greedy": 4, "sentences": 4}
