@@ -12,7 +12,7 @@ from fairseq.modules import SinusoidalPositionalEmbedding
 from torch import Tensor
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.fairseq_compat.checkpoints import load_weights, save_whole
+from specdec_plugin.fairseq_compat.checkpoints import load_weights, save_untrained
 from specdec_plugin.outputs import check_output
 
 DESCRIPTION = """\
@@ -78,18 +78,8 @@ def main(argv: Optional[List[str]] = None) -> None:
     tables = [name for name in grown if name.endswith(TABLES)]
     grown.update(dict.fromkeys(tables, grown[tables[0]]))
     enlarge(options, args)
-    new = {"args": options, "model": grown, "extra_state": {}, "last_optimizer_state": None}
-    save_whole({**new, "optimizer_history": [_DONE]}, args.output)
+    save_untrained(grown, options, args.output)
     print(f"{args.output}: {sum(value.numel() for value in grown.values()) / 1e6:,.1f} M numbers")
-
-
-#: What fairseq reads of a training that has not begun.
-_DONE = {
-    "criterion_name": "CrossEntropyCriterion",
-    "optimizer_name": "FairseqAdam",
-    "lr_scheduler_state": {},
-    "num_updates": 0,
-}
 
 
 def options_of(path: str, state: Dict[str, Any]) -> Namespace:

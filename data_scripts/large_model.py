@@ -20,8 +20,8 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from process_memory import memory_of
 
 import specdec_plugin
-from specdec_plugin.cli import init_drafter
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.checkpoints import save_untrained
 from specdec_plugin.fairseq_compat.dictionaries import read_dictionary
 from specdec_plugin.progress import Progress
 from specdec_plugin.textfiles import read_lines
@@ -207,7 +207,7 @@ def make_model(folder: Path, words: Dictionary, options: Namespace) -> None:
     task = TranslationTask(TranslationConfig(), words, words)
     model: Any = TransformerModel.build_model(arguments, task)
     model.decoder.output_projection.weight.data[words.eos()] = 0.0
-    init_drafter.save(model, arguments, str(folder / "model.pt"))
+    save_untrained(model.state_dict(), arguments, str(folder / "model.pt"))
 
 
 def bandwidth() -> float:

@@ -20,6 +20,7 @@ import specdec_plugin
 from specdec_plugin.api import Session
 from specdec_plugin.cli import init_drafter
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.checkpoints import save_untrained
 from specdec_plugin.fairseq_compat.pairing import load_model
 from specdec_plugin.fairseq_compat.tasks import TASK, set_up_task
 from specdec_plugin.models.blockwise_transformer import (
@@ -209,7 +210,7 @@ def save_heads(
                 if weight.dim() > 1:
                     weight.mul_(2.0)  # else it repeats one token
             model.decoder.output_projection.weight[target.eos()] = 0.0
-    init_drafter.save(model, arguments, path)
+    save_untrained(model.state_dict(), arguments, path)
 
 
 def dictionaries(case: Case) -> List[Any]:

@@ -8,7 +8,7 @@ from fairseq.dataclass.utils import gen_parser_from_dataclass
 from torch import Tensor
 
 from ..errors import PluginError
-from ..fairseq_compat.checkpoints import save_whole
+from ..fairseq_compat.checkpoints import save_untrained
 from ..fairseq_compat.interrupts import console_program
 from ..fairseq_compat.options import flag_of
 from ..fairseq_compat.pairing import load_model
@@ -67,7 +67,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     if isinstance(drafter.encoder, FrozenEncoder):
         drafter.attach_encoder(verifier.encoder)
     copied = warm_start(drafter, verifier)
-    save(drafter, arguments, options.output)
+    save_untrained(drafter.state_dict(), arguments, options.output)
     fresh = sorted(set(drafter.state_dict()) - set(copied))
     print(f"{options.output}: {len(copied)} weights of the verifier; new: {', '.join(fresh)}")
     print(training_flags(arguments))
@@ -122,25 +122,6 @@ def _origin(name: str, mine: int, theirs: int) -> str:
     layer, rest = name[len(prefix) :].split(".", 1)
     chosen = round(int(layer) * (theirs - 1) / (mine - 1)) if mine > 1 else theirs - 1
     return f"{prefix}{chosen}.{rest}"
-
-
-def save(drafter: BlockNATModel, arguments: Namespace, path: str) -> None:
-    """Write a checkpoint that ``fairseq-train --finetune-from-model`` reads."""
-    state = {
-        "args": arguments,
-        "model": drafter.state_dict(),
-        "optimizer_history": [
-            {
-                "criterion_name": "GlancingBlockLoss",
-                "optimizer_name": "FairseqAdam",
-                "lr_scheduler_state": {},
-                "num_updates": 0,
-            }
-        ],
-        "extra_state": {},
-        "last_optimizer_state": None,
-    }
-    save_whole(state, path)
 
 
 def training_flags(arguments: Namespace) -> str:

@@ -129,6 +129,31 @@ def _save(state: Dict[str, Any], file: IO[bytes]) -> None:
         raise
 
 
+def save_untrained(weights: Dict[str, Any], arguments: argparse.Namespace, path: str) -> None:
+    """Write a checkpoint of a model that fairseq has not trained, from which training may start.
+
+    Args:
+        weights: of the model, by their names.
+        arguments: of its architecture, as fairseq-train would store them.
+        path: of the file; see :func:`save_whole`.
+    """
+    # fairseq reads all of these. It uses the names only beside the state of an optimizer.
+    done = {
+        "criterion_name": "CrossEntropyCriterion",
+        "optimizer_name": "FairseqAdam",
+        "lr_scheduler_state": {},
+        "num_updates": 0,
+    }
+    state = {
+        "args": arguments,
+        "model": weights,
+        "optimizer_history": [done],
+        "extra_state": {},
+        "last_optimizer_state": None,
+    }
+    save_whole(state, path)
+
+
 def _check_options(path: str, state: Dict[str, Any]) -> None:
     """Refuse or mend options with which fairseq would build no model.
 

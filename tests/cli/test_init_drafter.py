@@ -6,9 +6,9 @@ from fairseq import options
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
-from specdec_plugin.cli.init_drafter import main, save
+from specdec_plugin.cli.init_drafter import main
 from specdec_plugin.errors import PluginError
-from specdec_plugin.fairseq_compat.checkpoints import load_weights
+from specdec_plugin.fairseq_compat.checkpoints import load_weights, save_untrained
 from specdec_plugin.fairseq_compat.pairing import load_model
 from specdec_plugin.models.block_nat import BlockNATModel
 from tests.support.command_lines import TINY_TRAINING, drafter_train_args, run_cli, train_args
@@ -37,7 +37,7 @@ def untrained(corpus, args, path):
     parsed = options.parse_args_and_arch(options.get_training_parser(), args)
     dictionary = symbols(corpus)
     task = TranslationTask(TranslationConfig(), dictionary, dictionary)
-    save(task.build_model(parsed), parsed, path)
+    save_untrained(task.build_model(parsed).state_dict(), parsed, path)
     return path
 
 

@@ -9,9 +9,8 @@ import pytest
 import torch
 from fairseq.models.transformer import TransformerModel, base_architecture
 
-from specdec_plugin.cli import init_drafter
 from specdec_plugin.errors import PluginError
-from specdec_plugin.fairseq_compat.checkpoints import load_weights, save_whole
+from specdec_plugin.fairseq_compat.checkpoints import load_weights, save_untrained, save_whole
 from specdec_plugin.fairseq_compat.pairing import load_model
 from tests.support import tiny
 
@@ -35,7 +34,7 @@ def write(folder: Path, **options: Any) -> str:
         if name.endswith("bias") or "layer_norm" in name:
             torch.nn.init.uniform_(value, 0.5, 1.5)
     path = str(folder / "small.pt")
-    init_drafter.save(model, arguments, path)
+    save_untrained(model.state_dict(), arguments, path)
     return path
 
 

@@ -7,9 +7,9 @@ import torch
 from fairseq.models import ARCH_CONFIG_REGISTRY
 from fairseq.models.bart import BARTModel
 
-from specdec_plugin.cli import init_drafter
 from specdec_plugin.decoding.generator import ParallelGenerator
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.checkpoints import save_untrained
 from tests.support import tiny
 
 LINES = ["w1 w2 w3 w4 w5", "w9", "w7 w7 w2", "w3 w0 w8 w8 w11 w6 w4"]
@@ -46,7 +46,7 @@ def folder(tmp_path_factory):
                 weight.add_(torch.randn_like(weight), alpha=0.3)
             elif "embed" not in name:
                 weight.mul_(4.0)
-    init_drafter.save(model, arguments(), str(folder / "model.pt"))
+    save_untrained(model.state_dict(), arguments(), str(folder / "model.pt"))
     merges = [*(f"w {digit}</w>" for digit in range(10)), "w 1", "w1 0</w>", "w1 1</w>"]
     codes = "".join(f"{merge}\n" for merge in ["#version: 0.2", *merges])  # words stay whole
     (folder / "bpecodes").write_text(codes, "utf-8")

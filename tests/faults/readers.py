@@ -11,11 +11,11 @@ import sentencepiece
 import torch
 from fairseq.models.transformer import base_architecture
 
-from specdec_plugin.cli import init_drafter
 from specdec_plugin.cli.average_checkpoints import average
 from specdec_plugin.cli.import_model.__main__ import main as import_model
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.engine.native import build
+from specdec_plugin.fairseq_compat.checkpoints import save_untrained
 from specdec_plugin.fairseq_compat.pairing import load_model
 from specdec_plugin.lab.bench.resume import Journal, Record
 from specdec_plugin.lab.gec.m2 import read_m2_file
@@ -74,14 +74,14 @@ def _write_clusters(folder: Path) -> None:
 def _write_model(path: Path) -> None:
     options = Namespace(arch="transformer", _name="transformer", share_all_embeddings=True, **SHAPE)
     base_architecture(options)
-    init_drafter.save(tiny.model(symbols=SYMBOLS), options, str(path))
+    save_untrained(tiny.model(symbols=SYMBOLS).state_dict(), options, str(path))
 
 
 def _write_drafter(path: Path) -> None:
     more = dict(block_size=4, prefix_attention="full", share_encoder=False)
     options = Namespace(arch="block_nat", _name="block_nat", **more, **SHAPE)
     block_nat(options)
-    init_drafter.save(drafter_model("full", symbols=SYMBOLS), options, str(path))
+    save_untrained(drafter_model("full", symbols=SYMBOLS).state_dict(), options, str(path))
 
 
 def _write_heads(path: Path) -> None:
@@ -89,7 +89,7 @@ def _write_heads(path: Path) -> None:
     more = dict(block_size=4, heads="joint", share_all_embeddings=True)
     options = Namespace(arch=name, _name=name, **more, **SHAPE)
     blockwise_transformer(options)
-    init_drafter.save(heads.blockwise_model(1, "joint", 4, SYMBOLS), options, str(path))
+    save_untrained(heads.blockwise_model(1, "joint", 4, SYMBOLS).state_dict(), options, str(path))
 
 
 def _load(path: Path) -> None:

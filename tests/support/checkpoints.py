@@ -8,7 +8,7 @@ import torch
 from fairseq import checkpoint_utils
 from fairseq.models.transformer import base_architecture
 
-from specdec_plugin.cli import init_drafter
+from specdec_plugin.fairseq_compat.checkpoints import save_untrained
 
 from . import tiny
 
@@ -34,7 +34,7 @@ def architecture():
 
 def save(saved, path, **options):
     """Write a checkpoint; its path."""
-    init_drafter.save(saved, architecture(), str(path))
+    save_untrained(saved.state_dict(), architecture(), str(path))
     torch.save(torch.load(path, weights_only=True), path, **options)
     return str(path)
 

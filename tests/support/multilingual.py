@@ -6,7 +6,7 @@ import torch
 from fairseq import options, tasks
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 
-from specdec_plugin.cli.init_drafter import save
+from specdec_plugin.fairseq_compat.checkpoints import save_untrained
 from tests.support.command_lines import (
     HEADS,
     PLUGIN,
@@ -81,7 +81,7 @@ def pretend_to_pretrain(args, path):
     for weight in model.parameters():
         if weight.dim() > 1:
             torch.nn.init.normal_(weight, std=weight.size(1) ** -0.5)
-    save(model, args, str(path))
+    save_untrained(model.state_dict(), args, str(path))
 
 
 def drafter_of(corpus, name, factory):

@@ -7,7 +7,7 @@ import shutil
 from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 
 from ...errors import PluginError
-from ...fairseq_compat.checkpoints import save_whole
+from ...fairseq_compat.checkpoints import save_untrained
 from ...fairseq_compat.interrupts import console_program
 from ...outputs import check_output, told_if_unwritable
 from .symbols import SUBWORDS, Symbols, has_target_vocabulary, read_json, read_symbols
@@ -98,20 +98,7 @@ def write(folder: str, output: str, checkpoint: Checkpoint, languages: Dict[str,
         for name in SUBWORDS:
             if os.path.isfile(os.path.join(folder, name)):
                 shutil.copyfile(os.path.join(folder, name), os.path.join(output, name))
-    done = {
-        "criterion_name": "CrossEntropyCriterion",
-        "optimizer_name": "FairseqAdam",
-        "lr_scheduler_state": {},
-        "num_updates": 0,
-    }
-    state = {
-        "args": checkpoint.arguments,
-        "model": checkpoint.state,
-        "optimizer_history": [done],
-        "extra_state": {},
-        "last_optimizer_state": None,
-    }
-    save_whole(state, os.path.join(output, "model.pt"))
+    save_untrained(checkpoint.state, checkpoint.arguments, os.path.join(output, "model.pt"))
 
 
 def first_words(folder: str, config: Dict[str, Any], target: Symbols) -> str:

@@ -7,10 +7,10 @@ from typing import List
 import choose_bias
 import pytest
 import sentencepiece
-import torch
 from fairseq.data import Dictionary
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.checkpoints import save_untrained
 from tests.support import tiny
 from tests.support.clean_text import sentences
 
@@ -43,11 +43,7 @@ def folder(tmp_path: Path) -> Path:
     shape = {"max_source_positions": 512, "max_target_positions": 512}
     weights = tiny.model(1, symbols=symbols, **SHAPE, **shape).state_dict()
     args = Namespace(arch="transformer", task="translation", **SHAPE, **shape)
-    history = {"optimizer_name": "adam", "lr_scheduler_state": {}, "num_updates": 0}
-    progress = {"epoch": 1, "train_iterator": {"epoch": 1}}
-    state = {"args": args, "model": weights, "optimizer_history": [history], "cfg": None}
-    state.update(extra_state=progress, last_optimizer_state=None)
-    torch.save(state, tmp_path / "model.pt")
+    save_untrained(weights, args, str(tmp_path / "model.pt"))
     for name in ("src", "ref", "clean"):
         (tmp_path / name).write_text("".join(line + "\n" for line in LINES), "utf-8")
     return tmp_path
