@@ -8,7 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Callable, List, Mapping, Sequence
+from typing import Any, Callable, List, Mapping, Sequence, Tuple
 
 import pytest
 from filelock import FileLock
@@ -163,6 +163,13 @@ def scored(printed):
     """Hypotheses with scores by sentence, from H- lines."""
     lines = (line.split("\t") for line in printed.splitlines() if line.startswith("H-"))
     return {int(name[2:]): (float(score), text) for name, score, text in lines}
+
+
+def hypothesis_lines(printed: str) -> List[Tuple[str, float, str]]:
+    """Number, score to 1e-3 and text of every H- line, in the order of the corpus."""
+    lines = [line.split("\t") for line in printed.splitlines() if line.startswith("H-")]
+    lines.sort(key=lambda each: int(each[0][2:]))  # stable: the order of a list stays
+    return [(name, round(float(score), 3), text) for name, score, text in lines]
 
 
 SCRIPTS = Path(ROOT) / "data_scripts"

@@ -10,39 +10,32 @@ from specdec_plugin.methods.block_nat.drafter import NATDrafter
 from specdec_plugin.methods.blockwise.drafter import BlockwiseDrafter
 from specdec_plugin.methods.self_draft.drafter import SelfDrafter
 from tests.support import methods as ways
-from tests.support.command_lines import generate_args, run_cli
-
-
-def hypotheses(printed):
-    """Number, score to 1e-3 and text of every hypothesis, in the order of the corpus."""
-    lines = [line.split("\t") for line in printed.splitlines() if line.startswith("H-")]
-    lines.sort(key=lambda each: int(each[0][2:]))
-    return [(name, round(float(score), 3), text) for name, score, text in lines]
+from tests.support.command_lines import generate_args, hypothesis_lines, run_cli
 
 
 @pytest.mark.parametrize("more", [["--batch-size", 1], ["--beam", 4, "--nbest", 4]], ids=len)
 def test_it_prints_what_fairseqs_search_finds(corpus, tiny_verifier, more):
     args = generate_args(corpus.data_dir, tiny_verifier, *more)
     found = run_cli([*args, "--decoding", "auto"])
-    assert hypotheses(found.stdout) == hypotheses(run_cli(args).stdout) != []
+    assert hypothesis_lines(found.stdout) == hypothesis_lines(run_cli(args).stdout) != []
 
 
 def test_a_given_drafter_drafts(corpus, tiny_verifier, tiny_drafter):
     args = generate_args(corpus.data_dir, tiny_verifier, "--batch-size", 1)
     found = run_cli([*args, "--decoding", "auto", "--drafter-path", tiny_drafter])
-    assert hypotheses(found.stdout) == hypotheses(run_cli(args).stdout) != []
+    assert hypothesis_lines(found.stdout) == hypothesis_lines(run_cli(args).stdout) != []
 
 
 def test_samples_are_those_of_any_method(corpus, tiny_verifier):
     args = generate_args(corpus.data_dir, tiny_verifier, "--sampling", "--beam", 3, "--nbest", 3)
     auto, greedy = (run_cli([*args, "--decoding", each]).stdout for each in ("auto", "greedy"))
-    assert hypotheses(auto) == hypotheses(greedy) != []
+    assert hypothesis_lines(auto) == hypothesis_lines(greedy) != []
 
 
 def test_what_beam_search_alone_keeps_is_searched(corpus, tiny_verifier):
     args = generate_args(corpus.data_dir, tiny_verifier, "--no-repeat-ngram-size", 2)
     auto, beam = (run_cli([*args, "--decoding", each]).stdout for each in ("auto", "beam"))
-    assert hypotheses(auto) == hypotheses(beam) != []
+    assert hypothesis_lines(auto) == hypothesis_lines(beam) != []
 
 
 @pytest.mark.parametrize("option", [{"no_repeat_ngram_size": 2}, {"match_source_len": True}])

@@ -6,16 +6,9 @@ import pytest
 from fairseq.models.transformer import TransformerModel
 
 import specdec_plugin
-from tests.support.command_lines import generate_args, run_cli
+from tests.support.command_lines import generate_args, hypothesis_lines, run_cli
 
 BEAMS = ["--beam", 4, "--nbest", 4]
-
-
-def hypothesis_lines(printed):
-    """Number, score to 1e-3 and text of every hypothesis, in the order of the corpus."""
-    lines = [line.split("\t") for line in printed.splitlines() if line.startswith("H-")]
-    lines.sort(key=lambda each: int(each[0][2:]))  # stable: the order of a list stays
-    return [(name, round(float(score), 3), text) for name, score, text in lines]
 
 
 @pytest.fixture(scope="module")
