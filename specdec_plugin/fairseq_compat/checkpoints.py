@@ -42,6 +42,7 @@ from ..errors import PluginError
 from ..outputs import told_if_unwritable, written_whole
 from .hub import keep_task_overrides
 from .mapping import mapped_models, serves_plugin
+from .odd_values import ODD_VALUES, reason_of
 
 logger = logging.getLogger(__name__)
 
@@ -362,19 +363,15 @@ def _naming_what_is_wrong(load: Callable[..., Any]) -> Callable[..., Any]:
 
 
 #: What fairseq raises where a checkpoint's options are not those that it writes.
-_ODD_VALUES = (
-    ArithmeticError, AssertionError, AttributeError, HydraException, LookupError, SyntaxError,
-    TypeError, ValueError,
-)  # fmt: skip
+_ODD_VALUES = (*ODD_VALUES, HydraException, SyntaxError)
 
 
 def _undescribed(paths: str, error: Exception) -> PluginError:
     """The sentence for options of which no model can be built. Its cause can be logged."""
     logger.debug(f"options of {paths}", exc_info=error)
-    reason = " ".join(f"{type(error).__name__}: {error}".split())[:150]
     return PluginError(
-        f"{paths} cannot be used: its options describe no model ({reason}). It is damaged, or "
-        "needs another --user-dir. Copy or train it again."
+        f"{paths} cannot be used: its options describe no model ({reason_of(error)}). It is "
+        "damaged, or needs another --user-dir. Copy or train it again."
     )
 
 

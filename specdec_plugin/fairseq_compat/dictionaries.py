@@ -13,6 +13,7 @@ from fairseq.tokenizer import tokenize_line
 from torch import Tensor
 
 from ..errors import PluginError
+from .odd_values import shortened
 
 
 class DictionaryMixin(FairseqTask):
@@ -111,7 +112,7 @@ def read_dictionary(path: str) -> Dictionary:
     except OSError as error:
         raise unreadable(path, error) from error
     except Exception as error:  # of that type itself, where a line is not UTF-8
-        reason = " ".join(str(error).split())[:120] or "one of its lines is empty"
+        reason = shortened(str(error), 120) or "one of its lines is empty"
         raise PluginError(
             f"{path} is damaged, or is no dictionary of fairseq: {reason}. Each line has a symbol "
             "and a count. Copy it again, or make it with fairseq-preprocess."

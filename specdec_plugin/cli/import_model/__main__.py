@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
 from ...errors import PluginError
 from ...fairseq_compat.checkpoints import save_untrained
 from ...fairseq_compat.interrupts import console_program
+from ...fairseq_compat.odd_values import ODD_VALUES, reason_of
 from ...outputs import check_output, told_if_unwritable
 from .symbols import SUBWORDS, Symbols, has_target_vocabulary, read_json, read_symbols
 from .weights import Checkpoint, convert, read_kind, read_tensors, start_id, table_size
@@ -78,14 +79,10 @@ def _explained(folder: str) -> Iterator[None]:
         yield
     except PluginError:
         raise
-    except (
-        ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError,
-        ValueError,
-    ) as error:  # fmt: skip
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:150]
+    except (*ODD_VALUES, RuntimeError) as error:
         raise PluginError(
-            f"The files in {folder} contradict each other or are damaged ({reason}). Copy the "
-            "model's folder again."
+            f"The files in {folder} contradict each other or are damaged ({reason_of(error)}). "
+            "Copy the model's folder again."
         ) from error
 
 
