@@ -5,7 +5,7 @@ import math
 import os
 import statistics
 import time
-from typing import Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -17,7 +17,16 @@ from ..methods.options import DRAFTER_DTYPES
 from ..progress import Progress
 from ..textfiles import read_lines
 
-METHODS = ("fairseq beam 5", "fairseq beam 1", "greedy", "specdec", "specdec self")
+#: What speed-ups are over. Its translations may differ from those of the others.
+BASELINE = "fairseq beam 5"
+#: How each method's translator is made, from a session and options of the trained drafter.
+METHODS: Dict[str, Callable[[Session, Dict[str, Any]], Translator]] = {
+    BASELINE: lambda session, trained: session.translator(None, beam=5),
+    "fairseq beam 1": lambda session, trained: session.translator(None, beam=1),
+    "greedy": lambda session, trained: session.translator("greedy"),
+    "specdec": lambda session, trained: session.translator("specdec", **trained),
+    "specdec self": lambda session, trained: session.translator("specdec"),
+}
 #: Sentences that each method decodes before it is timed.
 WARM_UP = 3
 
@@ -101,20 +110,13 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
 
 def build(session: Session, options: argparse.Namespace) -> Dict[str, Translator]:
     """The methods by name."""
-    drafter = {
+    trained = {
         "drafter_path": os.path.join(options.models, "drafter.pt"),
         "block_size": options.block_size,
         "draft_confidence": options.draft_confidence,
         "drafter_dtype": options.drafter_dtype,
     }
-    built = (
-        session.translator(None, beam=5),
-        session.translator(None, beam=1),
-        session.translator("greedy"),
-        session.translator("specdec", **drafter),
-        session.translator("specdec"),
-    )
-    return dict(zip(METHODS, built))
+    return {name: make(session, trained) for name, make in METHODS.items()}
 
 
 def race(
@@ -166,8 +168,8 @@ def show(lines: Sequence[str], texts: Dict[str, List[str]]) -> None:
     """Print each sentence, its translation, and whether the methods agree."""
     same = 0
     for number, line in enumerate(lines):
-        found = [texts[name][number] for name in METHODS[1:]]
-        equal = len(set(found)) == 1
+        found = {each[number] for name, each in texts.items() if name != BASELINE}
+        equal = len(found) == 1
         same += equal
         verdict = "equal to" if equal else "DIFFERS FROM"
         print(f"\n{line}\n  {texts['specdec'][number]}\n  {verdict} greedy")
@@ -179,12 +181,12 @@ def show_times(seconds: Dict[str, List[float]], translators: Dict[str, Translato
     medians = {name: statistics.median(each) for name, each in seconds.items()}
     print(f"{'method':16} {'ms a sentence':>13} {'times as fast':>13}   (medians, batch size 1)")
     for name, median in medians.items():
-        print(f"{name:16} {1000 * median:13.1f} {medians[METHODS[0]] / median:13.2f}")
+        print(f"{name:16} {1000 * median:13.1f} {medians[BASELINE] / median:13.2f}")
     print()
-    for name in METHODS[3:]:
-        counted = translators[name].statistics
-        assert counted is not None
-        print(f"{name} accepted {counted.accepted_tokens:.2f} tokens an iteration.")
+    for name, translator in translators.items():
+        if translator.method == "specdec" and translator.statistics is not None:
+            accepted = translator.statistics.accepted_tokens
+            print(f"{name} accepted {accepted:.2f} tokens an iteration.")
     print("\nspecdec drafts with the trained drafter, and specdec self with the model itself.")
     print(f"Threads: {torch.get_num_threads()}. Times of a few lines mean little.")
 

@@ -22,6 +22,7 @@ def test_demo_with_the_shipped_models():
     assert "4 of 4 translations by SpecDec equal fairseq's greedy decoding." in done.stdout
     for method in ("fairseq beam 5", "fairseq beam 1", "greedy", "specdec"):
         assert f"\n{method} " in done.stdout
+    assert done.stdout.count(" tokens an iteration.") == 2
     assert "specdec self with the model itself" in done.stdout and "Threads: 1." in done.stdout
 
 
