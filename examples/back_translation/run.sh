@@ -105,7 +105,7 @@ echo "$output/bin is ready for fairseq-train; $synthetic/filtered/train.$src is 
 [ "$sentences" != 0 ] || exit 0
 step "speed: tokens a second beside fairseq's own sampling"
 for size in 1 32; do
-    specdec-bench "$synthetic/bin" -s "$tgt" -t "$src" --path "$reverse" --subset train \
+    specdec-bench "$synthetic/bin" -s "$tgt" -t "$src" --path "$reverse" --gen-subset train \
         --methods "fairseq beam 1,greedy,specdec self" "${sampling[@]}" --seed "$seed" --max-len-b 300 \
         --batch-size "$size" --sentences "$sentences" --threads "$threads" \
         --output "$output/speed$size" --resume

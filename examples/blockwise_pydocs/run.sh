@@ -93,7 +93,7 @@ translate_more() {
 # A row of the table: the development set, whatever the drafts cost.
 cell() {  # LABELS METHOD NAME MODEL OPTIONS
     [ -e "$cells/$3/results.md" ] || specdec-bench "$distilled" -s "$src" -t "$tgt" --path "$4" \
-        --subset valid --reference "$output/data/raw/valid.$tgt" --methods "greedy,blockwise" \
+        --gen-subset valid --reference "$output/data/raw/valid.$tgt" --methods "greedy,blockwise" \
         --draft-rows 0 --batch-size 32 --threads "$threads" --output "$cells/$3" --resume "${@:5}"
     rows+=("$cells/$3|$1|$2")
 }

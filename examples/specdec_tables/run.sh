@@ -191,7 +191,7 @@ trained() {  # FOLDER
 
 bench() {  # NAME MODEL SUBSET OPTIONS: what it leaves is runs/NAME
     [ ! -e "$runs/$1/results.md" ] && [ "$until" != models ] || return 0
-    specdec-bench "$data" -s "$src" -t "$tgt" --path "$2" --subset "$3" \
+    specdec-bench "$data" -s "$src" -t "$tgt" --path "$2" --gen-subset "$3" \
         --reference "$output/data/raw/$3.$tgt" --threads "$threads" --repeats "$repeats" \
         --max-len-b "$max_len" ${sentences:+--sentences "$sentences"} --output "$runs/$1" --resume "${@:4}"
 }

@@ -153,7 +153,7 @@ tokenizer() {  # LANGUAGE: sacreBLEU's
 
 bench() {  # LANGUAGE FOLDER CLUSTERS SUBSET OPTIONS
     [ -e "$2/results.md" ] || specdec-bench "$data/$1/bin" -s src -t tgt --path "$model" \
-        --subset "$4" --vocab-clusters "$3" --reference "$data/$1/raw/$4.tgt" \
+        --gen-subset "$4" --vocab-clusters "$3" --reference "$data/$1/raw/$4.tgt" \
         --bleu-tokenize "$(tokenizer "$1")" --threads "$threads" --sentences "$sentences" \
         --output "$2" --resume "${@:5}"
 }

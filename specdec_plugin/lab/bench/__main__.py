@@ -78,7 +78,7 @@ def run(
 ) -> Run:
     """Time the methods ``names`` in one direction, under each condition of the command line."""
     every = conditions(options, direction)
-    dataset = session.split(options.subset)
+    dataset = session.split(options.gen_subset)
     batches = batches_by_size(session, dataset, [each.size for each in every], options.sentences)
     first = batches[every[0].size]
     references = None

@@ -12,7 +12,7 @@ from ...fairseq_compat.generation import check_generation
 from ...fairseq_compat.options import flag_of
 from ...fairseq_compat.tasks import TASK, add_task_options
 from ...methods.registry import all_flags
-from ..flags import add_flag
+from ..options import add_device, add_flag, add_lengths, add_prefix_size, add_split
 from .methods import (
     BASELINES,
     CLUSTERED,
@@ -34,7 +34,7 @@ EXAMPLE = """examples:
   specdec-bench data-bin -s en -t es --path verifier.pt --drafter-path drafter.pt \\
       --post-process sentencepiece --reference test.es --threads 2 --output results/
   specdec-bench data-bin -s en -t es --path verifier.pt --drafter-path drafter.pt \\
-      --sweep k --block-sizes 2,4,6,8,10 --subset valid --reference valid.es --output k/
+      --sweep k --block-sizes 2,4,6,8,10 --gen-subset valid --reference valid.es --output k/
   specdec-bench data-bin -s en -t es --path verifier.pt --sweep threads --threads 1,2,4,8 \\
       --methods "fairseq beam 1,greedy,jacobi,gs-jacobi,hybrid-jacobi" --output threads/
   specdec-bench data-bin -s en -t es --path verifier.pt --vocab-clusters clusters.pt \\
@@ -103,7 +103,7 @@ def _add_sentences(parser: Any) -> None:
         "with their numbers of beams; may be repeated (pip install 'specdec-plugin[peers]'; "
         "default: none)",
     )
-    parser.add_argument("--subset", default="test", help="split to decode (default: %(default)s)")
+    add_split(parser, "split to decode")
     parser.add_argument(
         "--reference",
         help="raw references, a line a sentence; {source} and {target} stand for the languages "
@@ -125,20 +125,13 @@ def _add_decoding(group: Any) -> None:
             note = "; here for specdec++, and the first for --acceptance top-k"
             add_flag(group, declared, default, note if name in SPECDEC_PP else "", default=default)
     add_generation(group)
-    group.add_argument(
-        "--prefix-size",
-        type=int,
-        default=0,
-        help="so many tokens of the references begin the hypotheses, such as the symbol of the "
-        "language; --decoder-langtok needs none (default: %(default)s)",
-    )
+    add_prefix_size(group)
     group.add_argument("--post-process", default="sentencepiece", help="(default: %(default)s)")
 
 
 def add_generation(group: Any) -> None:
     """Add fairseq's options of :func:`generation_of`, but for the seed."""
-    group.add_argument("--max-len-a", type=float, default=0, help="(default: %(default)s)")
-    group.add_argument("--max-len-b", type=int, default=200, help="(default: %(default)s)")
+    add_lengths(group)
     group.add_argument(
         "--sampling",
         action="store_true",
@@ -191,7 +184,7 @@ def _add_measuring(group: Any) -> None:
         "OMP_NUM_THREADS, else 2)",
     )
     group.add_argument("--seed", type=int, default=1, help="of random numbers (default: 1)")
-    group.add_argument("--device", help="for example cuda (default: the CPU)")
+    add_device(group)
     group.add_argument(
         "--output", help="folder for results.json, results.md, plots and what --resume needs"
     )

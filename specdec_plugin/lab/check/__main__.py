@@ -31,7 +31,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         options.path,
         options.data,
         device=options.device,
-        subwords=options.subwords,
+        subwords=options.sentencepiece,
         task=options.task,
         task_options=given_task_options(options),
     )

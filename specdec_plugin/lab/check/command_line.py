@@ -14,7 +14,7 @@ from ..bench.command_line import (
     names_among,
 )
 from ..bench.methods import HEADS, OF_THE_NAME, beam_of, entries
-from ..flags import add_flag
+from ..options import add_device, add_flag, add_sentencepiece, add_split, check_sentencepiece
 
 DESCRIPTION = """\
 Show on your model and your text that methods are lossless: that each finds fairseq's tokens.
@@ -24,7 +24,7 @@ both tokens at the first position that differs. Where the two log-probabilities 
 
 EXAMPLE = """examples:
   specdec-check data-bin -s en -t es --path model.pt --sentences 400
-  specdec-check data-bin -s en -t es --path model.pt --input test.en --subwords spm.model \\
+  specdec-check data-bin -s en -t es --path model.pt --input test.en --sentencepiece spm.model \\
       --methods "greedy,specdec self,beam" --beam 4 --batch-size 1 --output checked
   specdec-check data-bin -s en -t es --path model.pt --shards 8 --shard 3 --output checked
 """
@@ -46,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     add_models(parser)
-    parser.add_argument("--device", help="for example cuda (default: the CPU)")
+    add_device(parser)
     _add_text(parser.add_argument_group("text"))
     _add_check(parser.add_argument_group("check"))
     _add_decoding(parser.add_argument_group("decoding, as in fairseq-generate"))
@@ -54,18 +54,13 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def _add_text(group: Any) -> None:
-    group.add_argument(
-        "--gen-subset", default="test", metavar="SPLIT", help="of the data (default: %(default)s)"
-    )
+    add_split(group, "of the data")
     group.add_argument(
         "--input",
         metavar="FILE",
-        help="instead of a split, the lines of a text, in subword pieces as in the data; - for "
-        "standard input",
+        help="instead of a split, the lines of a text; - for standard input",
     )
-    group.add_argument(
-        "--subwords", metavar="MODEL", help="a SentencePiece model that splits raw lines of --input"
-    )
+    add_sentencepiece(group)
     group.add_argument(
         "--sentences",
         type=int,
@@ -173,11 +168,7 @@ def check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
             f"--shard {options.shard} is none of --shards {options.shards}: give 0 to "
             f"{options.shards - 1}, or leave it out for all."
         )
-    if options.subwords is not None and options.input is None:
-        raise PluginError(
-            f"--subwords {options.subwords} would have no effect: the sentences of a binarised "
-            "split are subword pieces already. Leave it out, or give --input."
-        )
+    check_sentencepiece(options)
     if options.input == "-" and options.shards > 1:
         raise PluginError("--input - is read once: name a file, so that each shard can read it.")
     if options.sampling and "greedy" in names:

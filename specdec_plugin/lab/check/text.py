@@ -63,7 +63,7 @@ def read_text(session: Session, options: argparse.Namespace) -> Text:
         dataset = session.split(options.gen_subset)
     else:
         lines: List[str] = list(read_lines(options.input))
-        dataset = session.dataset(session.pieces(lines) if options.subwords else lines)
+        dataset = session.dataset(session.pieces(lines) if options.sentencepiece else lines)
     if len(dataset) == 0:
         raise PluginError("There is nothing to decode. Give a text with a sentence a line.")
     return Text(*groups_of(session, dataset, options.batch_size, options.sentences))

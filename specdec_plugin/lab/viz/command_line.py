@@ -7,14 +7,22 @@ from ...errors import PluginError
 from ...fairseq_compat.tasks import add_task_options
 from ...methods.checks import typed
 from ...methods.registry import all_flags, readers
-from ..flags import add_flag
+from ..options import (
+    add_device,
+    add_flag,
+    add_lengths,
+    add_prefix_size,
+    add_sentencepiece,
+    add_split,
+    check_sentencepiece,
+)
 
 EXAMPLE = """examples:
-  specdec-ddgviz data-bin -s en -t es --path verifier.pt --subset test --ids 3,17 --output ddg/
+  specdec-ddgviz data-bin -s en -t es --path verifier.pt --gen-subset test --ids 3,17 --output ddg/
   echo 'The file is closed.' | specdec-ddgviz data-bin -s en -t es --path verifier.pt \\
       --input - --sentencepiece spm.model --output ddg/
   specdec-ddgviz data-bin -s en -t es --path verifier.pt --drafter-path drafter.pt \\
-      --decoding specdec --top-beta 3 --tolerance 1 --subset test --ids 3 --output drafts/
+      --decoding specdec --top-beta 3 --tolerance 1 --gen-subset test --ids 3 --output drafts/
 """
 
 
@@ -38,7 +46,7 @@ def build_parser() -> argparse.ArgumentParser:
     add_task_options(parser)
     parser.add_argument("--path", required=True, help="model (several: a.pt:b.pt)")
     parser.add_argument("--output", required=True, help="folder for the figures and the page")
-    parser.add_argument("--device", help="for example cuda (default: the CPU)")
+    add_device(parser)
     _add_sentences(parser.add_argument_group("sentences (one of --input and --ids)"))
     _add_decoding(parser.add_argument_group("decoding, as in fairseq-generate"))
     return parser
@@ -50,16 +58,11 @@ def _add_sentences(group: Any) -> None:
         help="a text file, or - for standard input, a sentence a line; N of its figures counts "
         "lines from 0, as fairseq-interactive does",
     )
-    group.add_argument(
-        "--sentencepiece",
-        metavar="MODEL",
-        help="splits the lines of --input; without it they must be subword pieces already, with "
-        "spaces between them, as in the data",
-    )
+    add_sentencepiece(group)
     group.add_argument(
         "--ids", type=_numbers, help="numbers of sentences, as after S- in fairseq-generate: 3,17"
     )
-    group.add_argument("--subset", default="test", help="the split of --ids (default: %(default)s)")
+    add_split(group, "the split of --ids")
 
 
 def _numbers(text: str) -> List[int]:
@@ -80,15 +83,8 @@ def _add_decoding(group: Any) -> None:
     )
     for declared in known_flags().values():
         add_flag(group, declared, declared.default, default=None)
-    group.add_argument(
-        "--prefix-size",
-        type=int,
-        default=0,
-        help="so many tokens of the references begin the hypotheses of --ids, such as the symbol "
-        "of the language; --decoder-langtok needs none (default: %(default)s)",
-    )
-    group.add_argument("--max-len-a", type=float, default=0, help="(default: %(default)s)")
-    group.add_argument("--max-len-b", type=int, default=200, help="(default: %(default)s)")
+    add_prefix_size(group, " of --ids")
+    add_lengths(group)
 
 
 def decoding_flags(options: argparse.Namespace) -> Dict[str, Any]:
@@ -114,15 +110,11 @@ def check_options(options: argparse.Namespace) -> None:
     if (options.input is None) == (options.ids is None):
         raise PluginError(
             "Which sentences? Give either --input FILE (or - for standard input), or --ids with "
-            "numbers of sentences of --subset, such as --ids 3,17."
+            "numbers of sentences of --gen-subset, such as --ids 3,17."
         )
     if options.prefix_size > 0 and options.ids is None:
         raise PluginError(
             f"--prefix-size {options.prefix_size} takes the first tokens of references, which "
             "--input has not: leave it out, or give --ids."
         )
-    if options.sentencepiece is not None and options.input is None:
-        raise PluginError(
-            f"--sentencepiece {options.sentencepiece} would have no effect: the sentences of a "
-            "binarised split are subword pieces already. Leave it out, or give --input."
-        )
+    check_sentencepiece(options)

@@ -42,9 +42,9 @@ def read_sentences(session: Session, options: argparse.Namespace) -> List[Senten
         dataset = session.dataset(pieces)
         numbers: Sequence[int] = range(len(lines))
     else:
-        dataset = session.split(options.subset)
+        dataset = session.split(options.gen_subset)
         numbers = options.ids
-        _check_numbers(numbers, len(dataset), options.subset)
+        _check_numbers(numbers, len(dataset), options.gen_subset)
     return list(_batches(session, dataset, numbers))
 
 

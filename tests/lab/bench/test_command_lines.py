@@ -421,7 +421,7 @@ def test_mistakes_are_told_in_a_sentence(corpus, tiny_verifier, tmp_path):
         (["--methods", "beam 7"], "there is no such method"),
         (["--methods", "nat"], "needs a drafter"),
         (["--methods", "greedy", "--reference", short], "has 1 lines"),
-        (["--methods", "greedy", "--subset", "nowhere"], "nowhere"),
+        (["--methods", "greedy", "--gen-subset", "nowhere"], "nowhere"),
         (["--methods", "greedy", "-s", "de"], "dict.de.txt"),
         (["--methods", "greedy", "--reference", tmp_path / "none"], "File not found"),
     ):

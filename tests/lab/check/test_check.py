@@ -101,7 +101,7 @@ def test_lines_of_pieces_and_raw_lines(check, corpus, sentencepieces, tmp_path):
     assert status == 0 and rows["greedy"][1] == "21"
     raw = tmp_path / "raw.en"
     raw.write_text("one two\n\n  nine   eight\n", "utf-8")
-    more = ["--subwords", sentencepieces / "spm.model", "--output", tmp_path / "raw"]
+    more = ["--sentencepiece", sentencepieces / "spm.model", "--output", tmp_path / "raw"]
     _, rows, status = check(
         *("--methods", "greedy", "--input", raw, *more), data=str(sentencepieces)
     )
@@ -298,7 +298,7 @@ def test_shards_are_reported_together(check, tmp_path):
         (["--batch-size", 0], "at least 1"),
         (["--tie", -1], "--tie -1.0: give 0 or more"),
         (["--shards", 2, "--shard", 2], "--shard 2 is none of --shards 2: give 0 to 1"),
-        (["--subwords", "spm.model"], "give --input"),
+        (["--sentencepiece", "spm.model"], "give --input"),
         (["--input", "missing.en"], "File not found: missing.en"),
         (["--gen-subset", "dev"], "Name a folder that fairseq-preprocess wrote"),
         (["--methods", "specdec self clustered drafts"], "add --drafter-vocab-clusters FILE"),

@@ -95,7 +95,7 @@ def test_drafts(relaxed, corpus, tiny_verifier, tiny_drafter, tmp_path):
         ([], "either --input"),
         (["--ids", 1, "--input", "-"], "either --input"),
         (["--ids", 21], "sentences 0 to 20"),
-        (["--ids", 1, "--subset", "nowhere"], "nowhere"),
+        (["--ids", 1, "--gen-subset", "nowhere"], "nowhere"),
         (["--ids", 1, "--sentencepiece", "spm"], "no effect"),
         (["--ids", 1, "--block-size", 3], "--block-size 3 would have no effect"),
         (["--ids", 1, "--decoding", "specdec", "--tolerance", 2], "--top-beta"),
