@@ -3,21 +3,28 @@
 import contextlib
 import errno
 import os
-from typing import Iterator
+import secrets
+from typing import Iterator, Optional
 
 from .errors import PluginError
 
 
 @contextlib.contextmanager
-def written_whole(path: str) -> Iterator[str]:
+def written_whole(path: str, mode: Optional[int] = None) -> Iterator[str]:
     """Let a file appear under its name only when it is whole.
 
-    After an error or a kill, what stood at ``path`` before still does.
+    After an error or a kill, what stood at ``path`` before still does. Several processes may write
+    the same file: each writes one of its own, and the last one that is whole stays.
+
+    Args:
+        path: of the file; its folder is there.
+        mode: who may read and write it, from the first byte on; None leaves that to umask.
 
     Yields:
-        the name under which to write it, ``path.tmp``. After an error that file is removed.
+        the name of an empty file in the same folder, which ends in ``.tmp``. Write there. After an
+        error it is removed; after a kill it stays, and nobody reads it.
     """
-    unfinished = path + ".tmp"
+    unfinished = _new_file(path, mode)
     try:
         yield unfinished
         with open(unfinished, "rb") as file:
@@ -28,6 +35,20 @@ def written_whole(path: str) -> Iterator[str]:
         with contextlib.suppress(OSError):
             os.remove(unfinished)
         raise
+
+
+def _new_file(path: str, mode: Optional[int]) -> str:
+    """Make an empty file beside ``path``, under a name that nobody else has."""
+    # tempfile.mkstemp would give it another mode, and to ask for umask changes it for all threads.
+    name = f"{path}.{secrets.token_hex(8)}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    file = os.open(name, flags, 0o666 if mode is None else 0o600)
+    try:
+        if mode is not None:
+            os.fchmod(file, mode)
+    finally:
+        os.close(file)
+    return name
 
 
 @contextlib.contextmanager

@@ -1,7 +1,9 @@
 """Files that programs write are whole or absent; a sentence tells what cannot be written."""
 
 import os
+import stat
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -22,6 +24,47 @@ def test_an_error_leaves_what_was_there(tmp_path, error):
     with written_whole(str(path)) as unfinished, open(unfinished, "w") as file:
         file.write("new")
     assert path.read_text() == "new" and os.listdir(tmp_path) == ["file"]
+
+
+def test_two_writers_at_once(tmp_path):
+    """Each has a file of its own, and no reader finds a part of one."""
+    path = tmp_path / "file"
+    with written_whole(str(path)) as slow, open(slow, "w") as first:
+        first.write("one, and ")
+        with written_whole(str(path)) as quick, open(quick, "w") as second:
+            second.write("two")
+        assert path.read_text() == "two"
+        first.write("more")
+    assert path.read_text() == "one, and more" and os.listdir(tmp_path) == ["file"]
+
+
+def test_many_writers_at_once(tmp_path):
+    path = tmp_path / "file"
+    texts = [f"{number}" * 100_000 for number in range(4)]
+    found = set()
+
+    def write(text):
+        for _ in range(20):
+            with written_whole(str(path)) as unfinished, open(unfinished, "w") as file:
+                file.write(text)
+            found.add(path.read_text())
+
+    with ThreadPoolExecutor(len(texts)) as pool:
+        list(pool.map(write, texts))
+    assert found <= {*texts} and os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("mode, found", [(None, 0o640), (0o600, 0o600), (0o644, 0o644)])
+def test_who_may_read_it(tmp_path, mode, found):
+    before = os.umask(0o027)
+    try:
+        with written_whole(str(tmp_path / "file"), mode) as unfinished:
+            assert stat.S_IMODE(os.stat(unfinished).st_mode) == found  # from the beginning
+            with open(unfinished, "w") as file:
+                file.write("text")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(os.stat(tmp_path / "file").st_mode) == found
 
 
 @pytest.mark.parametrize("name", ["folder", "file/x"])

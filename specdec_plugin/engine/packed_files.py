@@ -11,13 +11,13 @@ import json
 import logging
 import os
 import shutil
-import tempfile
 from pathlib import Path
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from torch import Tensor, nn
 
 from ..fairseq_compat.mapping import Source, source_of, sources_of, version_of
+from ..outputs import written_whole
 from .native import identity
 
 logger = logging.getLogger(__name__)
@@ -80,18 +80,13 @@ class PackedFolder:
         if not self.written:
             return
         try:
-            file, unfinished = tempfile.mkstemp(dir=self.path)
-            try:
-                if not fill(file):
+            # Other users may read the checkpoint, too. None of them may write there.
+            with (
+                written_whole(str(self.path / name), mode=0o644) as unfinished,
+                open(unfinished, "wb") as file,
+            ):
+                if not fill(file.fileno()):
                     raise OSError("it cannot be written to")
-                os.fchmod(file, 0o644)
-                os.fsync(file)  # or else the name could survive a loss of power, and the rest not
-                os.replace(unfinished, self.path / name)
-            except BaseException:
-                os.unlink(unfinished)
-                raise
-            finally:
-                os.close(file)
         except OSError as error:
             self._give_up(error)
 

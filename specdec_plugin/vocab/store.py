@@ -8,7 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import PluginError
-from ..outputs import told_if_unwritable
+from ..outputs import told_if_unwritable, written_whole
 
 #: States that are handed out at once.
 CHUNK = 16384
@@ -82,6 +82,8 @@ class StateStore:
         for name, values in (("states", states), ("tokens", tokens)):
             with open(self._path(name), "ab") as file:
                 file.write(values.cpu().numpy().astype(_FILES[name]).tobytes())
+                file.flush()
+                os.fsync(file.fileno())  # before the note that tells of them
         self.count += len(states)
         self.batches += 1
         self._note()
@@ -89,12 +91,12 @@ class StateStore:
     def _note(self) -> None:
         """Note what is stored, and keep the note before."""
         progress = {"identity": self._identity, "count": self.count, "batches": self.batches}
-        newest, before, written = (self._path(name) for name in (*_NOTES, "progress.tmp"))
-        with open(written, "w", encoding="utf-8") as file:
-            json.dump(progress, file)
-        if os.path.exists(newest):
-            os.replace(newest, before)
-        os.replace(written, newest)
+        newest, before = (self._path(name) for name in _NOTES)
+        with written_whole(newest) as unfinished:
+            with open(unfinished, "w", encoding="utf-8") as file:
+                json.dump(progress, file)
+            if os.path.exists(newest):
+                os.replace(newest, before)
 
 
 def read_progress(folder: str, resumed: bool = False) -> Optional[Dict[str, Any]]:

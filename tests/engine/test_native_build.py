@@ -126,7 +126,9 @@ def test_without_room_each_process_compiles_its_own(cause, tmp_path, folder, mon
         raise OSError(cause, os.strerror(cause))
 
     monkeypatch.setenv("CXX", compiler_that(tmp_path, WRITES))
-    monkeypatch.setattr("os.fsync" if cause == errno.ENOSPC else "tempfile.mkstemp", full)
+    monkeypatch.setattr(
+        "os.fsync" if cause == errno.ENOSPC else "specdec_plugin.outputs._new_file", full
+    )
     path, content = library_path()
     assert content == "library\n" and not path.exists()
     assert list(folder.iterdir()) == []

@@ -1,3 +1,5 @@
+import errno
+
 import numpy as np
 import pytest
 import torch
@@ -29,6 +31,27 @@ def test_interrupted_recording_goes_on(tmp_path):
     states = States([folder])
     (found,) = list(states.chunks())
     assert np.array_equal(found[0], torch.cat([batch(n, 5)[0] for n in (1, 2, 3)]).numpy())
+    assert np.array_equal(found[1], torch.cat([batch(n, 5)[1] for n in (1, 2, 3)]).numpy())
+
+
+@pytest.mark.parametrize("where", ["json.dump", "os.fsync", "os.replace"])
+def test_an_error_in_the_middle_of_a_batch(tmp_path, monkeypatch, where):
+    """What was recorded before stays, and the batch is recorded again."""
+    folder = fill(tmp_path / "a", [1, 2])
+    files = {path.name for path in (tmp_path / "a").iterdir()}
+    store = StateStore(folder, IDENTITY, 4, 3)
+
+    def full(*args, **kwargs):
+        raise OSError(errno.ENOSPC, "No space left")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(where, full)
+        with pytest.raises(OSError, match="No space left"):
+            store.append(*batch(3, 5))
+    assert {path.name for path in (tmp_path / "a").iterdir()} == files
+    assert len(States([folder])) == 10
+    states = States([fill(tmp_path / "a", [1, 2, 3])])
+    (found,) = list(states.chunks())
     assert np.array_equal(found[1], torch.cat([batch(n, 5)[1] for n in (1, 2, 3)]).numpy())
 
 

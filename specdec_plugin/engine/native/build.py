@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Iterator, List, Optional, Sequence
 
 from ...errors import PluginError
+from ...outputs import written_whole
 from . import levels
 from .interface import ROOT, header_text, headers, unit_text
 
@@ -92,17 +93,8 @@ def store(library: Path, folder: Path, name: str) -> Optional[Path]:
         if not only_ours(folder):
             return None
         path = folder / _named(name, library)
-        # Other processes may store the same: each writes a file of its own, the last one stays.
-        descriptor, unfinished = tempfile.mkstemp(dir=folder)
-        try:
-            with open(descriptor, "wb") as file:
-                file.write(library.read_bytes())
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(unfinished, path)
-        except BaseException:
-            os.unlink(unfinished)
-            raise
+        with written_whole(str(path), mode=0o600) as unfinished:
+            shutil.copyfile(library, unfinished)
         return path
     except OSError as error:
         logger.warning(
