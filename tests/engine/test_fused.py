@@ -17,6 +17,7 @@ from specdec_plugin.engine.fused.source import FusedSource, fused_source
 from specdec_plugin.engine.graphs.layers import run_new
 from specdec_plugin.engine.graphs.tensors import chosen
 from specdec_plugin.engine.linear import Linear
+from specdec_plugin.errors import PluginError
 from tests.support.architectures import VOCABULARY, build_model, encode, moved
 from tests.support.kernels import run_kernels
 from tests.support.sources import assert_equals_fairseqs, net_input
@@ -284,5 +285,7 @@ def test_a_symbol_that_is_in_no_dictionary_is_not_looked_up(device):
     encode, batch = build_encoder(build_model(), GraphBackend()), net_input([3])
     assert encode._fused is not None
     batch["src_tokens"][0, 1] = VOCABULARY
+    with pytest.raises(PluginError, match="symbol number"):
+        encode(batch)  # which looks at what comes from the host
     with pytest.raises(IndexError, match="out of range"):
-        encode(batch)
+        encode._encoded(batch["src_tokens"], None)

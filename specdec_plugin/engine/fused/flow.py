@@ -94,6 +94,19 @@ def fits(feed: FeedForward, *linears: Linear) -> bool:
     return within and usable and supports(weights[0])
 
 
+class Seen(NamedTuple):
+    """What queries look at, as :func:`.layer_kernels.attend` takes it."""
+
+    keys: Tensor
+    values: Tensor
+    held: Optional[Tensor] = None
+    limits: Optional[Tensor] = None
+    mask: Optional[Tensor] = None
+    capacity: int = 0
+    source: int = 0
+    beams: int = 1
+
+
 class Own(NamedTuple):
     """What a decoder's self-attention looks at: see :meth:`.FusedLayers.run`."""
 
@@ -101,11 +114,21 @@ class Own(NamedTuple):
     limits: Optional[Tensor]
     cache: Tensor  # (2, rows, capacity, heads, head_dim)
 
+    def seen(self, inner: Tensor, new: int) -> Seen:
+        """The cache. ``inner`` is (vectors, 3 * dim), queries, keys and values; ``new`` a row."""
+        keys, values = self.cache
+        return Seen(keys, values, self.held, self.limits, capacity=keys.size(1))
+
 
 class Among(NamedTuple):
     """What an encoder's self-attention looks at: the vectors of a row."""
 
     mask: Tensor  # (rows, src), 0 or -inf
+
+    def seen(self, inner: Tensor, new: int) -> Seen:
+        """What ``inner`` has; see :meth:`Own.seen`."""
+        _, keys, values = inner.chunk(3, 1)
+        return Seen(keys, values, mask=self.mask, source=new)
 
 
 class Source(NamedTuple):
@@ -114,6 +137,11 @@ class Source(NamedTuple):
     keys_values: Tensor  # (2, sentences, heads, source, head_dim)
     mask: Tensor  # (sentences, 1, 1, source)
     beams: int
+
+    def seen(self, inner: Tensor, new: int) -> Seen:
+        """The source; see :meth:`Own.seen`."""
+        keys, values = self.keys_values
+        return Seen(keys, values, mask=self.mask, source=keys.size(2), beams=self.beams)
 
 
 class Flow:
@@ -241,47 +269,36 @@ class Flow:
             wanted: (rows, some, 1) long, the indices of those that flow on; None: all.
         """
         (rows, new), width = shape, self._hidden.size(1)
-        size = width // heads
-        held, limits, mask, capacity, source, beams = None, None, None, 0, 0, 1
+        size, looked = width // heads, seen.seen(self._inner, new)
         own, among = isinstance(seen, Own), isinstance(seen, Among)
         span, fresh = power(size), power(new) if own else 1
         block = max(1, (_CACHED if own else _SOURCE) // span)
         entries = (block + fresh if own else block) * span
-        keys: Tensor
-        if isinstance(seen, Own):
-            held, limits, (keys, values) = seen
-            capacity = keys.size(1)
-        elif isinstance(seen, Among):
-            keys, values, mask = self._inner[:, width:], self._inner[:, 2 * width :], seen.mask
-            source = new
-        else:
-            (keys, values), mask, beams = seen
-            source = keys.size(2)
         some = 0 if wanted is None else wanted.size(1)
         kept = None if wanted is None else self._hidden.new_empty(rows * some, width)
         outputs = self._inner.new_empty(rows * (some or new), width)
         self._kernels.attend[rows * (new + some), heads](
             self._inner,
-            held,
-            limits,
-            keys,
-            values,
-            mask,
+            looked.held,
+            looked.limits,
+            looked.keys,
+            looked.values,
+            looked.mask,
             wanted,
             None if kept is None else self._hidden,
             kept,
             outputs,
-            capacity,
+            looked.capacity,
             new,
             some,
-            source,
-            beams,
+            looked.source,
+            looked.beams,
             size**-0.5,
             heads,
             size,
             own,
             among,
-            limits is not None,
+            looked.limits is not None,
             wanted is not None,
             span,
             block,
