@@ -320,46 +320,54 @@ def _naming_what_is_wrong(load: Callable[..., Any]) -> Callable[..., Any]:
         try:
             with mapped:
                 return load(filenames, arg_overrides, task, strict, *args, **kwargs)
-        except OSError as error:
-            missing = re.match(r"Model file not found: (.+)", str(error))
-            if missing is None:
-                raise
-            sentence = f"Checkpoint not found: {missing.group(1)}. Check the path."
         except PluginError:
             raise
-        except _ODD_VALUES as error:
-            if "requires a joined dictionary" not in str(error):
-                raise _undescribed(" or ".join(filenames), error) from error
-            sentence = (
-                f"{' or '.join(filenames)} has one dictionary for both languages, and those of the "
-                "data differ. Use the data folder (dictionaries) that the model was trained with."
-            )
-        except RuntimeError as error:
-            sizes = _EMBEDDING_SIZES.search(str(error))
-            other = _OTHER_WEIGHTS.search(str(error))
-            if sizes is not None:
-                sentence = (
-                    f"{' or '.join(filenames)} has {int(sizes[1]):,} symbols, but the dictionary "
-                    f"of the data has {int(sizes[2]):,}. Use the data folder (dictionaries) that "
-                    "the model was trained with."
-                )
-            elif other is not None:
-                sentence = (
-                    f"{' or '.join(filenames)} does not hold the weights of the {other[1]} that "
-                    f"its own options describe ({other[2]}): it was changed, or its options are "
-                    "overridden. Copy or train it again, or leave those options out."
-                )
-            elif type(error) is RuntimeError and "CUDA" not in str(error):
-                raise _undescribed(" or ".join(filenames), error) from error
-            else:
-                raise
         except Exception as error:
-            if type(error) is not Exception:  # fairseq's, for versions that it no longer reads
+            told = _told(" or ".join(filenames), error)
+            if told is None:
                 raise
-            raise _undescribed(" or ".join(filenames), error) from error
-        raise PluginError(sentence)
+            raise told from error
 
     return load_model_ensemble_and_task
+
+
+def _told(paths: str, error: Exception) -> Optional[PluginError]:
+    """What to raise instead of an error where models are loaded; None where it is to stay."""
+    if isinstance(error, OSError):
+        missing = re.match(r"Model file not found: (.+)", str(error))
+        return missing and PluginError(f"Checkpoint not found: {missing[1]}. Check the path.")
+    if isinstance(error, _ODD_VALUES):
+        if "requires a joined dictionary" not in str(error):
+            return _undescribed(paths, error)
+        return PluginError(
+            f"{paths} has one dictionary for both languages, and those of the data differ. Use the "
+            "data folder (dictionaries) that the model was trained with."
+        )
+    if isinstance(error, RuntimeError):
+        return _told_of_weights(paths, error)
+    # fairseq raises this very type for versions that it no longer reads.
+    return _undescribed(paths, error) if type(error) is Exception else None
+
+
+def _told_of_weights(paths: str, error: RuntimeError) -> Optional[PluginError]:
+    """The same for errors that PyTorch raises where weights do not fit the model."""
+    sizes = _EMBEDDING_SIZES.search(str(error))
+    if sizes is not None:
+        return PluginError(
+            f"{paths} has {int(sizes[1]):,} symbols, but the dictionary of the data has "
+            f"{int(sizes[2]):,}. Use the data folder (dictionaries) that the model was trained "
+            "with."
+        )
+    other = _OTHER_WEIGHTS.search(str(error))
+    if other is not None:
+        return PluginError(
+            f"{paths} does not hold the weights of the {other[1]} that its own options describe "
+            f"({other[2]}): it was changed, or its options are overridden. Copy or train it again, "
+            "or leave those options out."
+        )
+    if type(error) is RuntimeError and "CUDA" not in str(error):
+        return _undescribed(paths, error)
+    return None
 
 
 #: What fairseq raises where a checkpoint's options are not those that it writes.
