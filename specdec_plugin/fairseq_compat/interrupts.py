@@ -29,6 +29,8 @@ REST = 2.0
 _INCOMPLETE = "the output is not complete."
 #: Errors of a disk, or another device, to which nothing more can be written.
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+#: What PyTorch's errors have where memory is full.
+_NO_ROOM = ("DefaultCPUAllocator", "std::bad_alloc", os.strerror(errno.ENOMEM))
 
 
 def console_program(main: Callable[..., None]) -> Callable[..., None]:
@@ -100,7 +102,7 @@ def _ending(error: BaseException, interrupted: str) -> Optional[Tuple[int, str]]
     if _is_full_memory(error):
         return 1, (
             f"There was not enough memory ({_first_line(error)}): {interrupted} Take less at once, "
-            "such as by --batch-size or --max-tokens, or let this process have more memory.\n"
+            "such as by smaller batches, or let this process have more memory.\n"
         )
     return None
 
@@ -111,8 +113,10 @@ def _first_line(error: BaseException) -> str:
 
 def _is_full_memory(error: BaseException) -> bool:
     """Whether memory was full, of this process or of a GPU."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
     # PyTorch has no class of its own where the memory of a CPU is full.
-    of_cpu = isinstance(error, RuntimeError) and "DefaultCPUAllocator" in str(error)
+    of_cpu = isinstance(error, RuntimeError) and any(each in str(error) for each in _NO_ROOM)
     return of_cpu or isinstance(error, (MemoryError, torch.cuda.OutOfMemoryError))
 
 

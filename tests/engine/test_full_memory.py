@@ -1,12 +1,15 @@
 """Where memory is full, kernels end with an error of Python, and not Python itself."""
 
 import ctypes
+import os
 
 import pytest
 
 from specdec_plugin.decoding.watch import WatchCall
+from specdec_plugin.engine import native
 from specdec_plugin.engine.native import interface
 
+from ..support.command_lines import run_cli
 from ..support.own_kernels import loaded
 
 WATCH_CALL = interface._structures[WatchCall.__name__]
@@ -72,3 +75,43 @@ def test_full_memory_is_an_error_of_python(registry, watch_call, tmp_path):
         assert out[1 - which] == 1
     library.workers_run(ctypes.byref(watch), -1, out)
     assert sorted(out) == [1, 2]
+
+
+DECODING = """
+import resource
+import torch
+from tests.support import methods as ways, tiny
+
+def used():
+    with open("/proc/self/statm") as pages:
+        return int(pages.read().split()[0]) * resource.getpagesize()
+
+def tokens(sample):
+    return [row[0]["tokens"].tolist() for row in ours.generate([model], sample)]
+
+torch.set_num_threads({threads})
+model = tiny.model(1, symbols=ways.SYMBOLS, encoder_embed_dim=256, decoder_embed_dim=256)
+ours = ways.generator("{method}", model)
+small, large = tiny.sample([4, 6], 1), tiny.sample([60] * 400, 2)
+wanted, told = tokens(small), []
+for room in (4, 8, 16, 24, 32, 48, 64, 96, 128, 192):
+    resource.setrlimit(resource.RLIMIT_AS, (used() + (room << 20), -1))
+    try:
+        tokens(large)
+    except (MemoryError, RuntimeError) as error:
+        told.append(str(error))
+    resource.setrlimit(resource.RLIMIT_AS, (-1, -1))
+    assert tokens(small) == wanted
+assert any("native kernel" in each for each in told), told
+"""
+
+
+@pytest.mark.skipif(native.library() is None, reason="needs the kernels")
+@pytest.mark.skipif(
+    os.environ.get("SPECDEC_SANITIZE", "0") not in ("0", "delays"),
+    reason="sanitizers take addresses without end",
+)
+@pytest.mark.parametrize("method, threads", [("greedy", 1), ("greedy", 2), ("beam", 1)])
+def test_decoding_continues_after_full_memory(method, threads):
+    """Such as by a server, which decodes the sentences of a batch one by one then."""
+    run_cli(["python", "-c", DECODING.format(method=method, threads=threads)])

@@ -159,6 +159,8 @@ def test_a_reader_that_has_gone(lines, end, status, told):
     [
         ("MemoryError('there is no room')", "there is no room"),
         ("MemoryError()", "MemoryError"),
+        ("OSError(12, 'Cannot allocate memory')", "[Errno 12] Cannot allocate memory"),
+        ("RuntimeError('std::bad_alloc')", "std::bad_alloc"),
         (
             "RuntimeError('[enforce fail] DefaultCPUAllocator: not enough memory\\nframes')",
             "[enforce fail] DefaultCPUAllocator: not enough memory",
@@ -171,7 +173,7 @@ def test_full_memory_ends_a_program_in_a_line(raised, why):
     assert found.returncode == 1 and TRACEBACK not in found.stderr
     assert found.stderr.splitlines()[-1] == (
         f"There was not enough memory ({why}): the output is not complete. Take less at once, such "
-        "as by --batch-size or --max-tokens, or let this process have more memory."
+        "as by smaller batches, or let this process have more memory."
     )
 
 

@@ -6,7 +6,9 @@ and numbers that both sides need. Types are written as C++ spells them. From the
 one translation unit. The compiler then checks every size and offset. The signatures of functions
 are read from the headers that define them.
 
-Where memory is full, a function that has no result or makes an object raises ``MemoryError``.
+Where memory is full, a function without a result raises ``MemoryError``, and one that makes an
+object returns None: see :func:`made`. Threads that wait for one another take little room while they
+compute, and must find it: else the process ends.
 
 A kernel of one's own works alike: its module declares a :class:`Header` before the library is
 first used, and that header is compiled with the others.

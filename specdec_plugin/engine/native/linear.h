@@ -172,12 +172,17 @@ class Linear {
   void pack_all(int threads, const Weights& weights) {
     words_.allocate(bias_.size() * steps);
     packed_ = &words_[0];
-    parallel(threads, [&](const Team& team) {
-      Aligned<float> row(inputs);
-      Aligned<uint32_t> rows((size_t(steps) + LANES) * PANEL);
-      for (int panel = team.begin(panels); panel < team.end(panels); ++panel)
-        pack_panel([&](int output) { return weights(output, row.data()); }, panel, rows);
-    });
+    Thrown thrown;
+    parallel(threads, [&](const Team& team) { thrown.keep([&] { pack_share(team, weights); }); });
+    thrown.rethrow();
+  }
+
+  template <class Weights>
+  void pack_share(const Team& team, const Weights& weights) {
+    Aligned<float> row(inputs);
+    Aligned<uint32_t> rows((size_t(steps) + LANES) * PANEL);
+    for (int panel = team.begin(panels); panel < team.end(panels); ++panel)
+      pack_panel([&](int output) { return weights(output, row.data()); }, panel, rows);
   }
 
   // rows: (PANEL, steps + LANES) scratch. Rows a power of two apart would share few sets of the

@@ -29,6 +29,7 @@ class SourceRows {
     used_ = 0;
     const size_t size = std::accumulate(lengths.begin(), lengths.end(), size_t(0)) * linear.outputs;
     if (size > size_) {
+      size_ = 0;
       store_ = Scratch<float>();  // is freed before more is asked for
       store_ = Scratch<float>(size);
       size_ = size;

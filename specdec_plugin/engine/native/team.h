@@ -245,12 +245,16 @@ class Helpers {
     if (state_ && state_->wanted >= threads) return;
     stop();
     state_.reset(new State(threads));
-    state_->threads.reserve(threads - 1);
     try {
+      state_->threads.reserve(threads - 1);
       for (int index = 1; index < threads; ++index)
         state_->threads.emplace_back(&State::serve, state_.get(), index);
     } catch (const std::system_error&) {  // a limit on processes or on memory for their stacks
       state_->most = 1 + int(state_->threads.size());
+    } catch (...) {  // Those that there are end, or the next job would wait for the others.
+      state_->most = 1 + int(state_->threads.size());
+      stop();
+      throw;
     }
   }
 
