@@ -6,8 +6,8 @@ from typing import NamedTuple, Optional, Union
 import torch
 from torch import Tensor
 
-#: The score of a forced token that a clustered projection has left out. It is added to the scores
-#: of what follows, which float32 could not tell apart behind a very small number.
+#: The log-probability of a forced token that a clustered projection has left out. It is added to
+#: those of what follows, which float32 could not tell apart behind a very small number.
 FORCED_SCORE = -20.0
 
 
@@ -58,7 +58,14 @@ class Constraints(NamedTuple):
         """
         return shortest < max(self.min_len, self._prefix_width) or longest + width > self.max_len
 
-    def apply(self, lprobs: Tensor, starts: Tensor, shortest: int, longest: int) -> Tensor:
+    def apply(
+        self,
+        lprobs: Tensor,
+        starts: Tensor,
+        shortest: int,
+        longest: int,
+        normalisers: Optional[Tensor] = None,
+    ) -> Tensor:
         """Apply the rules in fairseq's order: unknown, limit, then prefix or minimum.
 
         ``pad`` is suppressed before, where the scores are computed.
@@ -70,6 +77,7 @@ class Constraints(NamedTuple):
             shortest: the least of ``starts``, known to the host: rules that cannot
                 apply are not computed.
             longest: the greatest of ``starts``, likewise.
+            normalisers: (rows, width) what is subtracted from ``lprobs`` later; None: nothing.
 
         Returns:
             ``lprobs``.
@@ -84,30 +92,35 @@ class Constraints(NamedTuple):
         at_limit = longest + width > self.max_len
         steps = starts.unsqueeze(1) + torch.arange(width, device=starts.device)
         if at_limit:
-            self._force(lprobs, steps >= self.max_len, torch.full_like(steps, self.eos))
+            ends = torch.full_like(steps, self.eos)
+            self._force(lprobs, steps >= self.max_len, ends, normalisers)
         if shortest < prefix_width:
-            self._force_prefix(lprobs, steps)
+            self._force_prefix(lprobs, steps, normalisers)
         if shortest < self.min_len:
             # fairseq does not apply the minimum length to the columns of the prefix.
             early = (steps < self.min_len) & (steps >= prefix_width)
             lprobs[..., self.eos].masked_fill_(early, -math.inf)
         return lprobs
 
-    def _force_prefix(self, lprobs: Tensor, steps: Tensor) -> None:
+    def _force_prefix(self, lprobs: Tensor, steps: Tensor, normalisers: Optional[Tensor]) -> None:
         assert self.prefix is not None
         width = self.prefix.size(1)
         wanted = self.prefix.gather(1, steps.clamp(max=width - 1))
         forced = (steps < width) & (steps < self.max_len) & wanted.ne(self.pad)
-        self._force(lprobs, forced, wanted)
+        self._force(lprobs, forced, wanted, normalisers)
 
     @staticmethod
-    def _force(lprobs: Tensor, where: Tensor, tokens: Tensor) -> None:
+    def _force(
+        lprobs: Tensor, where: Tensor, tokens: Tensor, normalisers: Optional[Tensor]
+    ) -> None:
         """Leave one choice at the positions ``where``; its log-probability stays."""
         index = tokens.unsqueeze(2)
         kept = lprobs.gather(2, index)
-        kept = torch.where(
-            where.unsqueeze(2), kept.masked_fill(kept.isneginf(), FORCED_SCORE), kept
-        )
+        left_out = kept.isneginf() & where.unsqueeze(2)
+        if normalisers is None:
+            kept.masked_fill_(left_out, FORCED_SCORE)
+        else:
+            kept = torch.where(left_out, normalisers.unsqueeze(2) + FORCED_SCORE, kept)
         lprobs.masked_fill_(where.unsqueeze(2), -math.inf)
         # Elsewhere the scatter writes back the existing score.
         lprobs.scatter_(2, index, kept)

@@ -170,7 +170,9 @@ class VerifiedStep(Step):
             return settle(rows, draft, emission, self._needs, self.verifier.hidden)
         with self.verifier.on_one_thread(fed.numel()):
             scores = self.verifier.scores(fed, constraints.pad)
-            constraints.apply(scores.values, rows.lengths, rows.shortest, rows.longest)
+            constraints.apply(
+                scores.values, rows.lengths, rows.shortest, rows.longest, scores.normalisers
+            )
             best = self._best(rows, draft, scores)
             emission = judge(scores, draft, self.rule, constraints.eos, best)
             return settle(rows, draft, emission, self._needs, self.verifier.hidden)

@@ -177,12 +177,13 @@ class Verification {
       return;
     }
     if (early) values[call.eos] = NOTHING;
-    argmax_[input] = only >= 0 ? force(only, values) : choose(call, input, values);
+    argmax_[input] =
+        only >= 0 ? force(only, values, normalisers_[input]) : choose(call, input, values);
   }
 
   // Leaves one choice. Its score stays, unless a clustered projection left it out.
-  int64_t force(int64_t only, float* values) const {
-    const float kept = forced_score(values[only]);
+  int64_t force(int64_t only, float* values, float normaliser) const {
+    const float kept = forced_score(values[only], normaliser);
     std::fill_n(values, vocabulary_, NOTHING);
     values[only] = kept;
     return only;

@@ -8,10 +8,14 @@
 namespace native {
 
 static constexpr float NOTHING = -std::numeric_limits<float>::infinity();
-// Of a symbol that a prefix wants, and that clusters have left out; as in constraints.py.
+// The log-probability of a symbol that a prefix wants, and that clusters have left out; as in
+// constraints.py.
 static constexpr float FORCED_SCORE = -20.0f;
 
-static inline float forced_score(float score) { return score == NOTHING ? FORCED_SCORE : score; }
+// The score of a symbol that a prefix wants. normaliser: is subtracted from it.
+static inline float forced_score(float score, float normaliser) {
+  return score == NOTHING ? normaliser + FORCED_SCORE : score;
+}
 
 // What one thread finds in its share of the symbols.
 struct Best {

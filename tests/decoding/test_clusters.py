@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_plugin.decoding.acceptance import TopBeta
+from specdec_plugin.decoding.constraints import FORCED_SCORE
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.loop import DecodingLoop
 from specdec_plugin.decoding.statistics import Statistics
@@ -377,6 +378,9 @@ def test_beams_tell_apart_what_follows_such_a_prefix(folder, backend):
             ours = build.build_generator(task, [model], options, backend=backend)
             rows = ours.generate([model], sample, prefix_tokens=prefix)
             found[name] = tokens_of(row[0] for row in rows)
+            for row in rows:  # whatever is added to all of a model's scores
+                forced = row[0]["positional_scores"][: prefix.size(1)]
+                torch.testing.assert_close(forced, torch.full_like(forced, FORCED_SCORE))
         assert found["beam"] == found["greedy"]
 
 

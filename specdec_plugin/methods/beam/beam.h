@@ -237,7 +237,8 @@ class BeamWorker {
     values[call.unk] -= call.unk_penalty;
     if (input.step < call.min_len && !in_prefix(call, input.step)) values[call.eos] = NOTHING;
     // Clusters may have left the symbol out.
-    if (only >= 0 && in_prefix(call, input.step)) values[only] = forced_score(values[only]);
+    if (only >= 0 && in_prefix(call, input.step))
+      values[only] = forced_score(values[only], normaliser);
     if (call.ngram > 1) block_ngrams(call, input, values);
     std::vector<Continuation>& best = best_[index];
     best.clear();

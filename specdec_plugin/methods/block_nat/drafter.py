@@ -167,7 +167,9 @@ class NATDrafter(Drafter):
         if self.chain is not None:
             return self._chained(hidden, rows)
         scored = self.engine.projection.scores(hidden, rows.temperature, rows.constraints.pad)
-        rows.constraints.apply(scored.values, rows.lengths, rows.shortest, rows.longest)
+        rows.constraints.apply(
+            scored.values, rows.lengths, rows.shortest, rows.longest, scored.normalisers
+        )
         tokens = rows.best(scored)
         scores = scored.of(tokens)
         return self._stopped(Draft(tokens, confident(scores, self.confidence), scores))
