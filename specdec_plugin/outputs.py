@@ -2,11 +2,17 @@
 
 import contextlib
 import errno
+import fcntl
+import glob
 import os
 import secrets
-from typing import Iterator, Optional
+import time
+from typing import Iterator, Optional, Tuple
 
 from .errors import PluginError
+
+#: Seconds for which nobody but its writer removes an unfinished file: it may not be locked yet.
+_YOUNG = 60.0
 
 
 @contextlib.contextmanager
@@ -14,7 +20,8 @@ def written_whole(path: str, mode: Optional[int] = None) -> Iterator[str]:
     """Let a file appear under its name only when it is whole.
 
     After an error or a kill, what stood at ``path`` before still does. Several processes may write
-    the same file: each writes one of its own, and the last one that is whole stays.
+    the same file: each writes one of its own, and the last one that is whole stays. What kills have
+    left is removed.
 
     Args:
         path: of the file; its folder is there.
@@ -22,9 +29,10 @@ def written_whole(path: str, mode: Optional[int] = None) -> Iterator[str]:
 
     Yields:
         the name of an empty file in the same folder, which ends in ``.tmp``. Write there. After an
-        error it is removed; after a kill it stays, and nobody reads it.
+        error it is removed.
     """
-    unfinished = _new_file(path, mode)
+    _remove_abandoned(path)
+    unfinished, held = _new_file(path, mode)
     try:
         yield unfinished
         with open(unfinished, "rb") as file:
@@ -35,20 +43,39 @@ def written_whole(path: str, mode: Optional[int] = None) -> Iterator[str]:
         with contextlib.suppress(OSError):
             os.remove(unfinished)
         raise
+    finally:
+        os.close(held)
 
 
-def _new_file(path: str, mode: Optional[int]) -> str:
-    """Make an empty file beside ``path``, under a name that nobody else has."""
+def _new_file(path: str, mode: Optional[int]) -> Tuple[str, int]:
+    """Make an empty file beside ``path``, under a name that nobody else has.
+
+    Returns:
+        the name, and a descriptor by which the file is locked until it is closed.
+    """
     # tempfile.mkstemp would give it another mode, and to ask for umask changes it for all threads.
     name = f"{path}.{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     file = os.open(name, flags, 0o666 if mode is None else 0o600)
-    try:
-        if mode is not None:
-            os.fchmod(file, mode)
-    finally:
-        os.close(file)
-    return name
+    if mode is not None:
+        os.fchmod(file, mode)
+    with contextlib.suppress(OSError):  # some systems lock nothing
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    return name, file
+
+
+def _remove_abandoned(path: str) -> None:
+    """Remove the unfinished files of processes that were killed."""
+    for name in glob.glob(f"{glob.escape(path)}.{'[0-9a-f]' * 16}.tmp"):
+        with contextlib.suppress(OSError):  # It is locked, or somebody else has removed it.
+            if time.time() - os.stat(name).st_mtime < _YOUNG:
+                continue
+            file = os.open(name, os.O_RDWR)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.remove(name)
+            finally:
+                os.close(file)
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 import os
 import stat
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -52,6 +53,22 @@ def test_many_writers_at_once(tmp_path):
     with ThreadPoolExecutor(len(texts)) as pool:
         list(pool.map(write, texts))
     assert found <= {*texts} and os.listdir(tmp_path) == ["file"]
+
+
+def test_what_a_kill_leaves_is_removed_by_the_next_writer(tmp_path):
+    path, old = tmp_path / "file", time.time() - 3600
+    others = [tmp_path / name for name in ("file.backup.tmp", "file2.0123456789abcdef.tmp")]
+    left = tmp_path / "file.0123456789abcdef.tmp"
+    for each in (left, *others):
+        each.touch()
+        os.utime(each, (old, old))
+    young = tmp_path / "file.fedcba9876543210.tmp"
+    young.touch()
+    with written_whole(str(path)) as slow:
+        os.utime(slow, (old, old))  # it has not been written to for long, but its writer lives
+        with written_whole(str(path)) as unfinished:
+            assert os.path.exists(slow) and os.path.exists(unfinished)
+    assert not left.exists() and young.exists() and all(each.exists() for each in others)
 
 
 @pytest.mark.parametrize("mode, found", [(None, 0o640), (0o600, 0o600), (0o644, 0o644)])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -92,11 +93,11 @@ class StateStore:
         """Note what is stored, and keep the note before."""
         progress = {"identity": self._identity, "count": self.count, "batches": self.batches}
         newest, before = (self._path(name) for name in _NOTES)
-        with written_whole(newest) as unfinished:
-            with open(unfinished, "w", encoding="utf-8") as file:
-                json.dump(progress, file)
-            if os.path.exists(newest):
-                os.replace(newest, before)
+        if os.path.exists(newest):
+            with written_whole(before) as unfinished:
+                shutil.copyfile(newest, unfinished)
+        with written_whole(newest) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
+            json.dump(progress, file)
 
 
 def read_progress(folder: str, resumed: bool = False) -> Optional[Dict[str, Any]]:
