@@ -120,7 +120,7 @@ def _compare(z: Tensor, target: Tensor, added: float) -> Tuple[Tensor, Tensor, T
 
 def _compare_natively(z: Tensor, target: Tensor, added: float) -> Tuple[Tensor, Tensor, Tensor]:
     """See :func:`_compare`; the native kernel takes a fifth of the time."""
-    wrong, total = (torch.empty(target.shape) for _ in range(2))
+    wrong, total = (torch.empty(target.shape, dtype=torch.float32) for _ in range(2))
     target = target.contiguous()
     native.library().probabilities_run(
         z.data_ptr(), *z.shape, target.data_ptr(), added,

@@ -44,10 +44,11 @@ def test_the_default_type_changes_nothing(way, backend, options):
     if options and way in ("nat", "beam"):
         pytest.skip("it draws no samples")
     wanted = decoded(way, backend, options, torch.float32)
-    found = decoded(way, backend, options, torch.float64)
-    for mine, theirs in zip(found, wanted, strict=True):
-        for one, other in zip(mine, theirs, strict=True):
-            assert torch.equal(one["tokens"], other["tokens"])
-            scores = one["positional_scores"]
-            assert scores.dtype == torch.float32
-            torch.testing.assert_close(scores, other["positional_scores"], atol=1e-5, rtol=0)
+    for dtype in (torch.float64, torch.float16, torch.bfloat16):
+        found = decoded(way, backend, options, dtype)
+        for mine, theirs in zip(found, wanted, strict=True):
+            for one, other in zip(mine, theirs, strict=True):
+                assert torch.equal(one["tokens"], other["tokens"])
+                scores = one["positional_scores"]
+                assert scores.dtype == torch.float32
+                torch.testing.assert_close(scores, other["positional_scores"], atol=1e-5, rtol=0)

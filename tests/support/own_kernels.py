@@ -16,8 +16,8 @@ def compiled(folder: Path, flags: Sequence[str] = ()) -> "subprocess.CompletedPr
 
 
 def loaded(folder: Path) -> Any:
-    """The library of what is declared, compiled in a folder without a warning."""
-    done = compiled(folder, ["-Werror"])
+    """The library of what is declared, compiled without a warning for the level that is tested."""
+    done = compiled(folder, [*build.variants()[0], "-Werror"])
     assert done.returncode == 0, done.stderr
     library = ctypes.CDLL(str(folder / "library.so"))
     interface.bind(library)

@@ -104,7 +104,7 @@ class OneOfDrafters(Drafter):
 
     def cost(self, work: Work, alone: bool = True) -> float:
         """That of each drafter's share of the drafted tokens."""
-        costs = (each.cost(work) for each in self.drafters)
+        costs = (each.cost(work, alone=False) for each in self.drafters)
         return sum(self.share(number) * cost for number, cost in enumerate(costs))
 
     def _count(self, drafted: int) -> None:
