@@ -1,6 +1,5 @@
 """Noise: the same in both forms, distributed as Gumbel's, and different in each position."""
 
-import ctypes
 import math
 
 import pytest
@@ -9,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_plugin.decoding import noise
-from specdec_plugin.engine.native import build, interface
+from specdec_plugin.engine.native import interface
 from tests import support
+from tests.support.own_kernels import loaded
 
 
 def keys_of(seed, sentences, sample=0):
@@ -21,16 +21,10 @@ def keys_of(seed, sentences, sample=0):
 @pytest.fixture(scope="module")
 def fill(tmp_path_factory):
     """What the kernels compute for ``noise.gumbel`` at one position: (rows, symbols)."""
-    compiler, folder = build.find_compiler(), tmp_path_factory.mktemp("noise")
-    if compiler is None:
-        pytest.skip("no C++ compiler here")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interface, "_headers", {})  # that of the tests alone is compiled
         interface.Header(support.__file__, "noise_fill.h")
-        done = build.compile_in(folder, compiler, build.variants()[0])
-        assert done.returncode == 0, done.stderr
-        library = ctypes.CDLL(str(folder / "library.so"))
-        interface.bind(library)
+        library = loaded(tmp_path_factory.mktemp("noise"))
 
     def call(keys, position, symbols):
         out = torch.empty(len(keys), symbols)
