@@ -51,7 +51,7 @@ class Step(ABC):
 
     def queue(self, batch: Batch, workers: int) -> List[Dict[str, Any]]:
         """Decode such a batch, where it :meth:`queues`; see :meth:`.queue.Queue.run`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} never queues, and tells so")
 
     def forget_queue(self) -> None:  # noqa: B027
         """Begin the next queue anew.

@@ -120,12 +120,12 @@ def test_what_submitit_cannot_write_is_told() -> None:
         @contextlib.contextmanager
         def batch(self) -> Any:
             yield
-            for job in self.jobs:
-                job.cancel = None  # type: ignore[assignment,method-assign]
             raise OSError(errno.ENOSPC, "No space left")
 
+    executor = Full({})
     with pytest.raises(OSError, match="No space left"):
-        finish(Full({}))
+        finish(executor)
+    assert executor.jobs and not any(job.cancelled for job in executor.jobs)
 
 
 def test_a_mistake_is_told_once_and_ends_the_other_jobs() -> None:
