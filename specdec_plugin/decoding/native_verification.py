@@ -372,4 +372,4 @@ class NativeVerification:
             call.prefilter, call.error_bound = prefilter.rounded.handle, prefilter.error_bound
             call.mean, rows = prefilter.mean.data_ptr(), prefilter.weights
             call.weights = None if rows is None else rows.data_ptr()
-        return [self._engine.stack, None if whole is None else whole.handle]
+        return self._engine.handles

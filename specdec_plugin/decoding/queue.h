@@ -143,6 +143,21 @@ class Queue {
   Workers<QueueWorker> workers_;
 };
 
+// Bytes of weights that stay in a processor's cache.
+constexpr size_t CACHED = size_t(32) << 20;
+// Rows that have to share each weight that comes from memory.
+constexpr int SHARING = 28;
+
+// Rows that a worker decodes at once. Products read the weights once for each TILE of them. As long
+// as the weights stay in the cache, more rows would only drive keys and values out of it.
+extern "C" int queue_rows(const Stack* stack, const Linear* projection) {
+  if (stack->layers.empty()) return TILE;
+  const Format format = stack->layers[0].inner->format;
+  const size_t weights = stack->weights + (projection ? projection->weights() : 0);
+  const bool cached = weights / numbers_per_word(format) * sizeof(uint32_t) <= CACHED;
+  return cached ? TILE : (SHARING + TILE - 1) / TILE * TILE;
+}
+
 // source_in: makes keys and values of the source.
 extern "C" void queue_run(Queue* queue, const Stack* stack, const Linear* projection,
                           const Linear* source_in, QueueCall* call, int threads) {

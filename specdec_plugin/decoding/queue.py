@@ -12,7 +12,7 @@ from typing import Any, Dict, List, NamedTuple
 import torch
 from torch import Tensor
 
-from ..engine import native
+from ..engine import CachedDecoder, native
 from ..engine.native.interface import Header, field, structure
 from .native_verification import NativeVerification
 from .state import Batch
@@ -21,9 +21,6 @@ from .watch import Watch
 
 Header(__file__, "queue.h", "Queue queue()")
 
-#: Rows that a worker decodes at once: with more, their keys and values leave the nearer caches.
-#: Twice as many as a product with AVX-512 takes at once (TILE in formats.h).
-ROWS = 28
 #: With fewer rows a thread is no worker: two threads read each weight once, two workers twice.
 LEAST = 8
 
@@ -58,16 +55,23 @@ class Workers(NamedTuple):
     rows: int
 
     @classmethod
-    def of(cls, sentences: int, most: int, beams: int = 1) -> "Workers":
+    def of(cls, sentences: int, most: int, rows: int, beams: int = 1) -> "Workers":
         """Those that suit so many sentences.
 
         Args:
             sentences: how many.
             most: workers at most.
+            rows: of each worker, at most, where a sentence has no more; see :func:`rows_at_once`.
             beams: rows of each sentence.
         """
         number = max(1, min(most, sentences, sentences * beams // LEAST))
-        return cls(number, min(max(1, ROWS // beams), -(-sentences // number)))
+        return cls(number, min(max(1, rows // beams), -(-sentences // number)))
+
+
+def rows_at_once(engine: CachedDecoder) -> int:
+    """Rows that a worker decodes at once: few where the weights stay in the processor's cache."""
+    rows: int = native.library().queue_rows(*engine.handles)
+    return rows
 
 
 class Queue:
@@ -93,7 +97,9 @@ class Queue:
         """
         verification, size = self._verification, batch.size
         width, threads = batch.constraints.max_len + 1, torch.get_num_threads()
-        workers = Workers.of(size, self._workers or threads)
+        engine = self._verifier.engines[0]
+        assert isinstance(engine, CachedDecoder)
+        workers = Workers.of(size, self._workers or threads, rows_at_once(engine))
         order = longest_first(batch)
         tokens = torch.empty(size, width, dtype=torch.long)
         scores = torch.empty(size, width, dtype=torch.float32)

@@ -383,6 +383,12 @@ class CachedDecoder(Packed):
         assert self._native is not None
         return self._native.handle
 
+    @property
+    def handles(self) -> List[Optional[int]]:
+        """:attr:`stack` and the handle of the projection; None where it scores a part."""
+        whole = self.projection.native
+        return [self.stack, None if whole is None else whole.handle]
+
     def describe(self, state: DecoderState, new: int, call: Any) -> None:
         """Point ``call``, a :class:`native.StackCall`, to what ``new`` tokens a row are fed with.
 

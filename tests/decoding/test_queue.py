@@ -7,11 +7,13 @@ import torch
 
 from specdec_plugin.decoding import loop, queue, steps
 from specdec_plugin.decoding.gate import FixedGate
-from specdec_plugin.decoding.queue import LEAST, ROWS, Workers
+from specdec_plugin.decoding.queue import LEAST, Workers, rows_at_once
+from specdec_plugin.engine import CachedDecoder, native
 from specdec_plugin.methods.beam import native as beam
 from tests.support import methods, tiny
 
 LENGTHS = [random.Random(3).randint(0, 9) for _ in range(41)]
+DIMS = "encoder_embed_dim", "decoder_embed_dim"
 WAYS = {
     "greedy": {},
     "certified": {},
@@ -25,6 +27,11 @@ def threads_again():
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
+
+
+def decode_at_once(rows, monkeypatch):
+    for module in (queue, beam):
+        monkeypatch.setattr(module, "rows_at_once", lambda engine: rows)
 
 
 def decoded(way, threads):
@@ -42,7 +49,7 @@ def decoded(way, threads):
 )
 def test_workers_and_rows_change_nothing(way, threads, rows, least, monkeypatch):
     expected = decoded(way, 1)
-    monkeypatch.setattr(queue, "ROWS", rows)
+    decode_at_once(rows, monkeypatch)
     monkeypatch.setattr(queue, "LEAST", least)
     found = decoded(way, threads)
     for ours, theirs in zip(found, expected, strict=True):
@@ -52,11 +59,25 @@ def test_workers_and_rows_change_nothing(way, threads, rows, least, monkeypatch)
 
 
 def test_small_batches_have_one_worker_and_large_ones_full_rows():
-    assert Workers.of(1, 4) == Workers(1, 1)
-    assert Workers.of(2 * LEAST, 4) == Workers(2, LEAST)
-    assert Workers.of(1000, 4) == Workers(4, ROWS)
-    assert Workers.of(1000, 2, beams=5) == Workers(2, ROWS // 5)
-    assert Workers.of(3, 4, beams=100) == Workers(3, 1)
+    assert Workers.of(1, 4, 14) == Workers(1, 1)
+    assert Workers.of(2 * LEAST, 4, 14) == Workers(2, LEAST)
+    assert Workers.of(1000, 4, 14) == Workers(4, 14)
+    assert Workers.of(1000, 2, 28, beams=5) == Workers(2, 5)
+    assert Workers.of(3, 4, 14, beams=100) == Workers(3, 1)
+
+
+@pytest.mark.skipif(native.library() is None, reason="needs the kernels")
+@pytest.mark.parametrize("dtype", [None, torch.bfloat16, torch.int8])
+def test_weights_from_memory_are_shared_by_more_rows(dtype):
+    """The second projection, of 10 million weights, leaves the cache in float32 only."""
+    rows = []
+    for words in (10, 80_000):
+        symbols, dims = tiny.dictionary(words), dict.fromkeys(DIMS, 128)
+        model = tiny.model(symbols=symbols, **dims)
+        rows.append(rows_at_once(CachedDecoder(model.decoder, dtype)))
+    few, many = rows
+    assert few < 28 and many % few == 0
+    assert many >= 28 if dtype is None else many == few
 
 
 @pytest.mark.parametrize(("large", "kept"), [(len(LENGTHS), False), (len(LENGTHS) + 1, True)])
@@ -98,7 +119,7 @@ def test_a_prefix_is_kept_whatever_row_a_sentence_takes(way, rows, monkeypatch):
     monkeypatch.setattr(
         steps.VerifiedStep, "queue", lambda *args: queued.append(1) or queue_of(*args)
     )
-    monkeypatch.setattr(queue, "ROWS", rows)
+    decode_at_once(rows, monkeypatch)
     found = behind(way, prefix)
     assert queued == [1]
     monkeypatch.setattr(steps.VerifiedStep, "queues", lambda self: False)
@@ -138,7 +159,7 @@ def test_sentences_may_begin_in_any_order(way, monkeypatch):
         monkeypatch.setattr(
             module, "longest_first", lambda batch: batch.net_input["src_lengths"].argsort()
         )
-    monkeypatch.setattr(queue, "ROWS", 7)
+    decode_at_once(7, monkeypatch)
     found = decoded(way, 2)
     for ours, theirs in zip(found, expected, strict=True):
         assert [tokens for tokens, _ in ours] == [tokens for tokens, _ in theirs]

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ...decoding.lengths import Lengths
 from ...decoding.native_verification import NativeVerification
-from ...decoding.queue import Workers, longest_first
+from ...decoding.queue import Workers, longest_first, rows_at_once
 from ...decoding.state import Batch
 from ...decoding.verifier import Verifier
 from ...decoding.watch import Watch
@@ -123,17 +123,18 @@ class NativeBeamSearch:
         engine = self._verifier.engines[0]
         assert isinstance(engine, CachedDecoder)
         threads = torch.get_num_threads()
-        workers = Workers.of(batch.size, self._workers or threads, self._beams)
+        most, rows = self._workers or threads, rows_at_once(engine)
+        workers = Workers.of(batch.size, most, rows, self._beams)
         tables = Tables(batch, self._beams, workers)
         call = tables.call
-        models = [*_handles(engine), None, None]
+        models = [*engine.handles, None, None]
         call.gather = engine.projection.gather
         drafted = self._drafter is not None and call.workers == 1
         call.drafts = self.guard.drafts() if drafted else 0
         if self._drafter is not None and call.drafts > 0:
             self._drafter.engine.repack()
             call.block = self._drafter.block_size
-            models[2:] = _handles(self._drafter.engine)
+            models[2:] = self._drafter.engine.handles
         source_in, kept = self._verifier.describe_queue(batch, call.stack, call.source)
         self._scratch = self._scratch or _Scratch()
         begin = time.perf_counter()
@@ -158,12 +159,6 @@ class _Scratch:
 
     def __init__(self) -> None:
         self.handle = native.own(self, "beam_search")
-
-
-def _handles(engine: CachedDecoder) -> List[Optional[int]]:
-    """The kernels' handles of a decoder's layers and projection; None where it scores a part."""
-    whole = engine.projection.native
-    return [engine.stack, None if whole is None else whole.handle]
 
 
 class Tables:

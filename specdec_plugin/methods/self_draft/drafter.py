@@ -150,13 +150,12 @@ class SelfDrafter(Drafter):
 
     def _describe(self, rows: Rows) -> List[Any]:
         """The arguments of the kernels that draft for these rows."""
-        call, constraints, projection = self._call, rows.constraints, self.copy.projection
-        call.shortlist, call.block = projection.shortlist, self.length
+        call, constraints = self._call, rows.constraints
+        call.shortlist, call.block = self.copy.projection.shortlist, self.length
         self._buffers[self.length].fit(rows.size, call)
         fed = rows.within_limit(call.block)
         self.copy.describe(self._verifier.states[0], fed, call.stack)
         describe_rows(rows, call.rows)
         call.suppressed_id, call.eos = constraints.pad, constraints.eos
         call.min_len, call.max_len = constraints.min_len, constraints.max_len
-        whole = None if projection.native is None else projection.native.handle
-        return [self._scratch, self.copy.stack, whole, ctypes.byref(call)]
+        return [self._scratch, *self.copy.handles, ctypes.byref(call)]
