@@ -1,9 +1,6 @@
 // Threads that share the work of a call.
 #pragma once
 
-#ifdef __linux__
-#include <sched.h>
-#endif
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +15,7 @@
 #include <vector>
 
 #include "engine/native/full_memory.h"
+#include "engine/native/processors.h"
 
 #ifdef SPECDEC_DELAYS
 #include <random>
@@ -41,15 +39,6 @@ static inline int in_tests(int spins) {
   return spins / 1000;
 #else
   return spins;
-#endif
-}
-
-// The processor that runs the calling thread; -1: nobody knows.
-static inline int processor() {
-#ifdef __linux__
-  return sched_getcpu();
-#else
-  return -1;
 #endif
 }
 
@@ -80,6 +69,9 @@ class alignas(64) Counter {
   }
 
   unsigned value() const { return count_.load(std::memory_order_acquire); }
+
+  // Whether any thread sleeps until the count is raised.
+  bool slept_for() const { return sleepers_.load() > 0; }
 
   // The count may be ahead of what is wanted, and it may wrap around. own: the waiting thread's
   // count, if it has one. Two threads that the system puts on one processor both wait for long at
@@ -133,7 +125,7 @@ class alignas(64) Counter {
 
   void wake() {
     delay_in_tests();
-    if (sleepers_.load() == 0) return;
+    if (!slept_for()) return;
     const std::lock_guard<std::mutex> lock(mutex_);
     raised_.notify_all();
   }
@@ -196,7 +188,11 @@ class Helpers {
     state.call = [](const void* job, const Team& team) { (*static_cast<const Body*>(job))(team); };
     state.size = threads;
     for (int index = 0; index < threads; ++index) state.arrivals[index].reset();
-    for (int index = 1; index < threads; ++index) state.started[index].raise();
+    for (int index = 1; index < threads; ++index) {
+      if (state.started[index].slept_for())
+        state.elsewhere[index].keep_away(state.threads[index - 1]);
+      state.started[index].raise();
+    }
     state.arrivals[0].locate();
     body(Team(0, threads, state.arrivals.get()));
     for (int index = 1; index < threads; ++index)
@@ -213,7 +209,8 @@ class Helpers {
           process(getpid()),
           arrivals(new Counter[most]),
           started(new Counter[most]),
-          ended(new Counter[most]) {}
+          ended(new Counter[most]),
+          elsewhere(new Elsewhere[most]) {}
 
     const int wanted;
     int most;  // threads of any job: those that were wanted, or that the system gave
@@ -222,12 +219,14 @@ class Helpers {
     const void* body = nullptr;
     void (*call)(const void*, const Team&) = nullptr;
     std::unique_ptr<Counter[]> arrivals, started, ended;
+    std::unique_ptr<Elsewhere[]> elsewhere;
     std::vector<std::thread> threads;
 
     void serve(int index) {
       for (unsigned job = 1;; ++job) {
         started[index].wait_for(job, SPINS);
         if (size == 0) return;
+        elsewhere[index].release();
         arrivals[index].locate();
         ended[index].locate();
         call(body, Team(index, size, arrivals.get()));
