@@ -109,7 +109,13 @@ def measure(
     """Time every method on these batches; also the figures, a row for each."""
     memory = measure_memory(session, built, batches)
     timings = run_interleaved(
-        session, built.methods, batches, options.repeats, journal=journal, turn=options.turn
+        session,
+        built.methods,
+        batches,
+        options.repeats,
+        journal=journal,
+        turn=options.turn,
+        pause=options.pause / 1000,
     )
     texts = {
         method.name: texts_of(session, method, timings[method.name], options)

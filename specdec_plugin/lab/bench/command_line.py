@@ -2,6 +2,7 @@
 
 import argparse
 import logging
+import math
 from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from sacrebleu.metrics import BLEU
@@ -177,6 +178,14 @@ def _add_measuring(group: Any) -> None:
         "(default: %(default)s)",
     )
     group.add_argument(
+        "--pause",
+        type=float,
+        default=0.0,
+        metavar="MS",
+        help="milliseconds without work before each batch, as where sentences come now and then: "
+        "caches and processors have to wake up (default: 0)",
+    )
+    group.add_argument(
         "--threads",
         type=values_of(int),
         default=str(measured_threads()),
@@ -277,6 +286,8 @@ def check_options(options: argparse.Namespace) -> None:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise PluginError(f"{flag_of(name)} {value}: give at least 1.")
+    if not 0 <= options.pause < math.inf:
+        raise PluginError(f"--pause {options.pause:g}: give a number of milliseconds from 0 on.")
     for name in ("block_sizes", "betas", "batch_sizes", "threads"):
         if min(getattr(options, name)) < 1:
             raise PluginError(f"{flag_of(name)}: give numbers of at least 1.")

@@ -112,6 +112,7 @@ def run_interleaved(
     progress: bool = True,
     journal: Optional[Journal] = None,
     turn: int = TURN,
+    pause: float = 0.0,
 ) -> Dict[str, Timing]:
     """Decode every batch with every method, in an order that rotates.
 
@@ -131,6 +132,7 @@ def run_interleaved(
         progress: show a progress bar.
         journal: where finished batches are stored; those it has already are not decoded.
         turn: batches that a method decodes before the next one's turn.
+        pause: seconds without work before each batch.
 
     Returns:
         by method name.
@@ -155,7 +157,7 @@ def run_interleaved(
                 _forget(methods)
             numbers = [number for number in numbers if number not in finished]
             order = _rotated(methods, index)
-            taken = _take_turns(session, order, batches, numbers)
+            taken = _take_turns(session, order, batches, numbers, pause)
             for number, records in taken.items():
                 finished[number] = records
                 if journal is not None:
@@ -185,13 +187,19 @@ def _rotated(methods: Sequence[Method], turn: int) -> Sequence[Method]:
 
 
 def _take_turns(
-    session: Session, methods: Sequence[Method], batches: Sequence[Any], numbers: Sequence[int]
+    session: Session,
+    methods: Sequence[Method],
+    batches: Sequence[Any],
+    numbers: Sequence[int],
+    pause: float,
 ) -> Finished:
     """Time these batches with one method after the other."""
     finished: Finished = {number: {} for number in numbers}
     for method in methods:
         for number in numbers:
             batch = batches[number % len(batches)]
+            if pause > 0:
+                time.sleep(pause)
             finished[number][method.name] = _timed(session, method, batch)
     return finished
 

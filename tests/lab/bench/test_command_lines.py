@@ -150,6 +150,8 @@ def test_proposal_heads_beside_a_drafter(
         (["--methods", "greedy,greedy"], "twice"),
         (["--repeats", 0], "at least 1"),
         (["--turn", 0], "at least 1"),
+        (["--pause", "-1"], "from 0 on"),
+        (["--pause", "nan"], "from 0 on"),
         (["--sweep", "batch", "--batch-size", 4], "--batch-sizes"),
         (["--sweep", "batch", "--batch-sizes", "0,4"], "at least 1"),
         (["--threads", "0"], "at least 1"),

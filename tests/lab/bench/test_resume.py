@@ -141,6 +141,16 @@ def test_repeats_count_once_and_the_first_place_rotates(run):
     assert asked == [(name, number) for name, numbers in 2 * turns for number in numbers]
 
 
+def test_a_pause_comes_before_each_batch_and_does_not_count(run, monkeypatch):
+    slept = []
+    monkeypatch.setattr(timing.time, "sleep", lambda seconds: slept.append(seconds))
+    timings, *_ = run(None, warm_up=1, pause=60.0)
+    assert slept == [60.0] * 8
+    assert sum(timings["beam"].seconds) < 60
+    run(None)
+    assert len(slept) == 8
+
+
 def test_what_fairseq_did_is_told_by_its_longest_hypothesis():
     rows = [[{"tokens": torch.ones(length)} for length in lengths] for lengths in ([3, 5], [2])]
     counted = timing._searched(rows)
