@@ -3,7 +3,7 @@
 From Python, :func:`load` decodes with them.
 """
 
-from .fairseq_compat import quiet  # before any import of fairseq
+from .fairseq_compat import early_interrupts, quiet  # before any import of PyTorch or fairseq
 
 # isort: split
 

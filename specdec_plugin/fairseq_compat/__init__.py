@@ -19,6 +19,8 @@ Importing the plugin changes, for the whole process:
   (:mod:`.options`).
 - The options of ``specdec_translation`` are registered anew whenever another decoding method is
   (:mod:`.options`).
+- In a console program of ours, Ctrl-C ends the process without a word until the program begins
+  (:mod:`.early_interrupts`).
 - PyTorch's number of threads is at most the CPU quota of a container (:mod:`..engine.threads`).
 - The loggers of hydra and matplotlib are set to warnings, because fairseq lets every logger speak.
   The logger of fairseq's ``text_to_speech`` drops its notice that tensorboardX is missing, and

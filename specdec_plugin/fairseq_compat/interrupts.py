@@ -18,9 +18,8 @@ import torch
 from fairseq.data.iterators import BackgroundConsumer
 
 from ..errors import FLAGS_ARE_TYPED
+from .early_interrupts import STATUS, end_as_usual
 
-#: Of a program that SIGINT ended, as shells tell it.
-STATUS = 130
 #: Of one that SIGPIPE ended, such as by ``| head``, likewise.
 PIPE_STATUS = 141
 #: Seconds that a thread has for the batch that it reads when the program ends.
@@ -68,6 +67,7 @@ def end_in_a_line(interrupted: str = _INCOMPLETE, at_once: bool = True) -> None:
         sys.excepthook = functools.partial(_end, interrupted, at_once)
         atexit.register(_let_readers_rest)
         atexit.register(_flush)
+    end_as_usual()
 
 
 def _end(

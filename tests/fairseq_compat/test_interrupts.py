@@ -74,6 +74,44 @@ def test_a_line_and_a_status(corpus, slow_model, tmp_path, decoding, beam):
     assert written == "" or written.endswith("\n")
 
 
+def test_ctrl_c_during_imports_ends_a_program_without_a_word(tmp_path):
+    found = shutil.which("specdec-generate", path=os.path.dirname(sys.executable))
+    with open(tmp_path / "imports", "wb") as imports:
+        running = subprocess.Popen(
+            [sys.executable, "-X", "importtime", found, "--help"],
+            env=ENVIRONMENT,
+            stdout=subprocess.PIPE,
+            stderr=imports,
+            preexec_fn=_hear,
+        )
+        _wait_for(tmp_path / "imports", "torch._C", running)
+        running.send_signal(signal.SIGINT)
+        printed, _ = running.communicate(timeout=60)
+    told = (tmp_path / "imports").read_text("utf-8").splitlines()
+    assert running.returncode == 130 and printed == b""
+    assert all(line.startswith("import time:") for line in told)
+
+
+BEGUN = """\
+import signal
+from specdec_plugin.fairseq_compat.interrupts import console_program
+
+@console_program
+def main(argv):
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+assert (signal.getsignal(signal.SIGINT) is not signal.default_int_handler) == {ours}
+main()
+"""
+
+
+@pytest.mark.parametrize("name, ours", [("specdec-here", True), ("another", False)])
+def test_only_imports_of_our_programs_end_so(tmp_path, name, ours):
+    (tmp_path / name).write_text(BEGUN.format(ours=ours), "utf-8")
+    program = [sys.executable, tmp_path / name]
+    subprocess.run(program, env=ENVIRONMENT, preexec_fn=_hear, check=True)
+
+
 def test_ctrl_c_ends_a_drafters_training_in_a_line(corpus, tiny_verifier, tmp_path):
     args = drafter_train_args(corpus.data_dir, tmp_path, tiny_verifier, "--max-update", 10**6)
     with open(tmp_path / "errors", "wb") as errors:
