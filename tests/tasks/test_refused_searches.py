@@ -12,6 +12,11 @@ SPECULATIVE = ["--decoding", "specdec", "--beam"]
     "flags, sentence",
     [
         ([*SPECULATIVE, 2, "--nbest", 3], "--nbest 3 with --beam 2: a search finds as many"),
+        (
+            ["--decoding", "auto", "--nbest", 3],
+            "--nbest 3 with --beam 1, the method's default: a search finds as many hypotheses as "
+            "it has beams. Give --beam 3 or more",
+        ),
         ([*SPECULATIVE, 32], "--beam 32: the target dictionary has 32 symbols, so that at most 31"),
         (
             [*SPECULATIVE, 2, "--top-beta", 3],

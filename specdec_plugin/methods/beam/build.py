@@ -28,17 +28,26 @@ def unavailable(generation: Any) -> Optional[str]:
     return None
 
 
-def check_beams(generation: Any) -> None:
-    """Refuse fairseq's generation options that ask for more hypotheses than there are."""
+def check_beams(generation: Any, default: Optional[int] = None) -> None:
+    """Refuse fairseq's generation options that ask for more hypotheses than there are.
+
+    Args:
+        generation: the options.
+        default: the method's own ``--beam``, which the user may not have typed.
+
+    Raises:
+        PluginError: it names both options.
+    """
     beam, nbest = generation.beam, getattr(generation, "nbest", 1)
     if beam < 1:
         raise PluginError(f"--beam {beam}: give 1 or more.")
     if nbest < 1:
         raise PluginError(f"--nbest {nbest}: give 1 or more.")
     if nbest > beam:
+        told = ", the method's default" if beam == default else ""
         raise PluginError(
-            f"--nbest {nbest} with --beam {beam}: a search finds as many hypotheses as it has "
-            f"beams. Give --beam {nbest} or more, or a smaller --nbest."
+            f"--nbest {nbest} with --beam {beam}{told}: a search finds as many hypotheses as it "
+            f"has beams. Give --beam {nbest} or more, or a smaller --nbest."
         )
 
 

@@ -113,7 +113,7 @@ class SelfDraft(Method):
     def check_search(cls, generation: Any) -> None:
         """Refuse to print more hypotheses than there are."""
         if not getattr(generation, "sampling", False):
-            check_beams(generation)
+            check_beams(generation, cls.default_beam)
 
     @classmethod
     def unread(cls, generation: Any) -> FrozenSet[str]:
