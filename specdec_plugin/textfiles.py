@@ -1,5 +1,6 @@
 """Text files, plain or packed, a line at a time."""
 
+import codecs
 import contextlib
 import gzip
 import sys
@@ -52,7 +53,13 @@ def read_lines(path: str) -> Iterator[str]:
                 text = line.decode("utf-8")
             except UnicodeDecodeError:
                 name = "standard input" if path == "-" else path
-                raise PluginError(
-                    f"Line {number:,} of {name} is not UTF-8. Convert it (for instance with iconv)."
-                ) from None
+                raise PluginError(f"Line {number:,} of {name} is not UTF-8. {cure(line)}") from None
             yield text.removesuffix("\n").removesuffix("\r")
+
+
+def cure(line: bytes) -> str:
+    """What makes a text UTF-8, of which this line is not; a sentence."""
+    # Editors of Windows write UTF-16, and mark the beginning of the text.
+    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "It begins as UTF-16 does. Convert it with iconv -f UTF-16 -t UTF-8."
+    return "Convert it (for instance with iconv)."

@@ -49,6 +49,8 @@ def test_bytes_are_unpacked(tmp_path):
         ("none", None, "File not found: "),
         (".", None, "is a folder"),
         ("latin", "a\nse\u00f1al\n".encode("latin-1"), r"Line 2 of .*latin is not UTF-8"),
+        ("wide", "a".encode("utf-16"), r"Line 1 of .* not UTF-8. It .* iconv -f UTF-16 -t UTF-8\."),
+        ("wide-be", b"\xfe\xff\0a", r"It begins as UTF-16 does\. Convert it with iconv"),
         ("no.gz", b"plain", "is no gzip file in spite of its name"),
         ("half.gz", gzip.compress(b"a b c d e f g h" * 99, mtime=0)[:30], "is truncated"),
     ],

@@ -9,7 +9,7 @@ import logging
 import sys
 from typing import Iterator, List
 
-from ..textfiles import opened
+from ..textfiles import cure, opened
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,6 @@ def _text(line: bytes, number: int) -> str:
         return line.decode("utf-8").strip()
     except UnicodeDecodeError:
         logger.warning(
-            f"line {number}: it is not UTF-8, and U+FFFD replaces what cannot be read. Convert the "
-            "text, for instance with iconv."
+            f"line {number}: it is not UTF-8, and U+FFFD replaces what cannot be read. {cure(line)}"
         )
         return line.decode("utf-8", errors="replace").strip()

@@ -23,6 +23,15 @@ def test_buffers(tmp_path, size, caplog):
     assert warning.startswith("line 4: it is not UTF-8, and U+FFFD replaces what cannot be read.")
 
 
+def test_the_cure_of_utf_16_is_told(tmp_path, caplog):
+    (tmp_path / "text").write_bytes("one\ntwo\n".encode("utf-16"))
+    with caplog.at_level(logging.WARNING):
+        (found,) = buffers(str(tmp_path / "text"), 9)
+    assert len(found) == 3  # a line feed has two bytes there
+    (warning,) = caplog.messages
+    assert warning.startswith("line 1: ") and "iconv -f UTF-16 -t UTF-8" in warning
+
+
 def test_an_empty_text(tmp_path):
     (tmp_path / "text").touch()
     assert [*buffers(str(tmp_path / "text"), 1)] == []
