@@ -14,7 +14,7 @@ from typing import IO, Iterable, Iterator, List, Tuple
 
 from specdec_plugin import textfiles
 from specdec_plugin.errors import PluginError
-from specdec_plugin.outputs import written_whole
+from specdec_plugin.outputs import told_if_unwritable, written_whole
 
 
 def find_text(path: str) -> str:
@@ -90,13 +90,17 @@ def atomic_writer(path: str) -> Iterator[IO[str]]:
     r"""A text file that appears under its name only when it is whole.
 
     See :func:`specdec_plugin.outputs.written_whole`.
+
+    Raises:
+        PluginError: it cannot be written, or the disk is full.
     """
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-    with (
-        written_whole(path) as unfinished,
-        open(unfinished, "w", encoding="utf-8", newline="\n") as handle,
-    ):
-        yield handle
+    with told_if_unwritable(path):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        with (
+            written_whole(path) as unfinished,
+            open(unfinished, "w", encoding="utf-8", newline="\n") as handle,
+        ):
+            yield handle
 
 
 def write_lines(path: str, lines: Iterable[str]) -> int:

@@ -567,6 +567,21 @@ def test_a_disk_that_is_full_at_the_end_is_told_in_a_sentence(tmp_path: Path) ->
     assert "Traceback" not in done.stderr
 
 
+def test_a_merge_without_room_is_told_and_leaves_nothing(tmp_path: Path) -> None:
+    source = fake_shards(tmp_path / "shards", TEN * 20, 2)
+    program = [sys.executable, str(SCRIPTS / "merge_shards.py"), str(tmp_path / "shards")]
+    program += ["--source", str(source), "--output", str(tmp_path / "out" / "merged")]
+    done = subprocess.run(
+        ["bash", "-c", "ulimit -f 1; trap '' XFSZ; exec \"$@\"", "bash", *program],
+        capture_output=True,
+        text=True,
+        env=ENVIRONMENT,
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "out/merged cannot be written (File too large). Choose another place." in done.stderr
+    assert not [*(tmp_path / "out").iterdir()]
+
+
 def test_one_process_merges_into_a_folder(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     source = fake_shards(tmp_path / "out" / "shards", TEN, 2)
