@@ -46,7 +46,7 @@ fail() {
 
 data='' teacher='' train='' valid='' test='' source='' target='' output='' shards=8 jobs=''
 launcher='' launched=()
-while getopts d:p:x:v:e:s:t:o:n:j:h-: option; do
+while getopts :d:p:x:v:e:s:t:o:n:j:h-: option; do
     if [ "$option" = - ]; then  # --NAME VALUE or --NAME=VALUE
         option=--${OPTARG%%=*}
         case $OPTARG in
@@ -70,7 +70,9 @@ while getopts d:p:x:v:e:s:t:o:n:j:h-: option; do
         --launcher) launcher=$OPTARG ;;
         --partition | --minutes | --slurm) launched+=("$option" "$OPTARG") ;;
         h | --help) usage; exit ;;
-        *) fail "unknown option; see distill.sh --help." ;;
+        :) fail "-$OPTARG needs a value; see distill.sh --help." ;;
+        \?) fail "unknown option -$OPTARG; see distill.sh --help." ;;
+        *) fail "unknown option $option; see distill.sh --help." ;;
     esac
 done
 shift $((OPTIND - 1))

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import warnings
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Any, Dict, Iterator, List, NoReturn, Optional, Sequence
 
 import fairseq
 import torch
@@ -134,10 +134,16 @@ def fairseq_config(arguments: Sequence[str]) -> Any:
 def _parsed(arguments: Sequence[str]) -> Any:
     """fairseq's configuration of a command line."""
     parser = options.get_generation_parser()
+    parser.error = _refuse
     found = options.parse_args_and_arch(parser, input_args=list(arguments))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # Hydra's, of how fairseq calls it
         return convert_namespace_to_omegaconf(found)
+
+
+def _refuse(message: str) -> NoReturn:
+    """What argparse calls. It would print all of fairseq's options before the message."""
+    raise PluginError(f"{message[:1].upper()}{message[1:]}. See distill_shard.py --help.")
 
 
 def _method(arguments: Sequence[str]) -> List[str]:

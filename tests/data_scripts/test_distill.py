@@ -252,6 +252,8 @@ def test_ensemble_and_own_length_limits(
         (["--decoding", "specdec", "--top-beta", 3, "--beam", 1], "--top-beta None there, 3 here"),
         ([*SAMPLING, "--nbest", 3], "--nbest 3 draws several samples"),
         (["--model-overrides", "1"], "not a dictionary"),
+        (["--beams", 4], r"Unrecognized arguments: --beams 4\. See distill_shard.py --help\."),
+        (["--beam", "x"], r"Argument --beam: invalid int value: 'x'\. See"),
         (["-t", "fr"], "The dictionary .*dict.fr.txt cannot be read"),
         (["-t", "fr", *FAIRSEQ], "The dictionary .*dict.fr.txt cannot be read"),
     ],
@@ -337,7 +339,9 @@ def test_foreign_dictionary_is_told(
         (["--launcher"], "--launcher needs a value"),
         (["--shards", "many"], "-n and -j take whole numbers"),
         (["-n", "0"], "-n takes 1 or more."),
-        (["--launch", "local"], "unknown option"),
+        (["--launch", "local"], "unknown option --launch;"),
+        (["-y"], "unknown option -y;"),
+        (["-n"], "-n needs a value;"),
     ],
 )
 def test_options_of_the_shell_script(given: List[str], sentence: str) -> None:
