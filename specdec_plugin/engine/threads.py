@@ -5,6 +5,7 @@ import ctypes
 import functools
 import math
 import os
+import re
 import threading
 from pathlib import Path
 from typing import Callable, Iterator, Optional
@@ -103,7 +104,7 @@ def respect_quota() -> None:
     Threads that share a processor wait for each other. ``OMP_NUM_THREADS``, the user's own number,
     is kept.
     """
-    if cpu_quota() is not None and "OMP_NUM_THREADS" not in os.environ:
+    if cpu_quota() is not None and not _user_tells():
         torch.set_num_threads(min(torch.get_num_threads(), processors()))
 
 
@@ -118,9 +119,18 @@ def measured_threads() -> int:
     ``OMP_NUM_THREADS``, the user's own number, or two of the processors, so that figures of several
     machines can be compared.
     """
-    if "OMP_NUM_THREADS" in os.environ:
+    if _user_tells():
         return torch.get_num_threads()
     return min(2, processors())
+
+
+def _user_tells() -> bool:
+    """Whether ``OMP_NUM_THREADS`` has a number, or one for each level of nested threads.
+
+    OpenMP warns of anything else, such as nothing at all, and ignores it.
+    """
+    given = os.environ.get("OMP_NUM_THREADS", "")
+    return all(re.fullmatch(r"\s*\+?0*[1-9][0-9]*\s*", each) for each in given.split(","))
 
 
 def cpu_quota() -> Optional[float]:

@@ -84,6 +84,10 @@ def test_without_control_groups_all_processors_are_used(container):
         ("200000 100000\n", None, 16, [2]),
         ("200000 100000\n", None, 1, [1]),
         ("200000 100000\n", "8", 8, []),
+        ("200000 100000\n", " 8,2", 8, []),
+        ("200000 100000\n", "", 16, [2]),
+        ("200000 100000\n", "x", 16, [2]),
+        ("200000 100000\n", "0", 16, [2]),
         ("max 100000\n", None, 16, []),
     ],
 )
@@ -99,7 +103,8 @@ def test_threads_are_no_more_than_the_quota(container, monkeypatch, limit, given
 
 
 @pytest.mark.parametrize(
-    "given, limit, wanted", [(None, "max", 2), (None, "100000", 1), ("5", "max", 5)]
+    "given, limit, wanted",
+    [(None, "max", 2), (None, "100000", 1), ("5", "max", 5), ("", "max", 2), ("five", "max", 2)],
 )
 def test_a_program_that_measures_has_the_users_threads_or_two(
     container, monkeypatch, given, limit, wanted
