@@ -47,7 +47,7 @@ def arguments_of(path: str, model: Any, purpose: str) -> Dict[str, Any]:
         nested = value if isinstance(value, dict) else getattr(value, "__dict__", None)
         if name in ("encoder", "decoder", "quant_noise") and nested is not None:
             flat.update({f"{name}_{key}": item for key, item in nested.items()})
-        else:
+        elif not name.startswith("_"):  # fairseq leaves OmegaConf's own there
             flat[name] = value
     return flat
 

@@ -93,6 +93,21 @@ def test_the_printed_flags_build_the_same_model(corpus, make_verifier, run, form
     assert ("--chain-units 6" in printed[-1]) == ("--chain-units" in more)
 
 
+def test_a_verifier_of_fairseq_hydra_train(corpus, tiny_verifier, run, tmp_path):
+    """Whose options are a mapping, with a mapping for each side."""
+    state = load_weights(tiny_verifier)
+    side = {"layers": 1, "embed_dim": 16, "ffn_embed_dim": 32, "attention_heads": 2}
+    shape = {"encoder": side, "decoder": side, "share_all_embeddings": True}
+    state["cfg"]["model"] = {"_name": "transformer", **shape}
+    path = str(tmp_path / "verifier.pt")
+    torch.save(state, path)
+    drafter, printed = run(path, "--block-size", 3)
+    assert printed == run(tiny_verifier, "--block-size", 3)[1]
+    kept = vars(load_weights(drafter)["args"])
+    assert kept["decoder_embed_dim"] == 16
+    assert [name for name in kept if name.startswith("_")] == ["_name"]
+
+
 def test_a_chain_head_leaves_the_warm_start_as_it_is(corpus, tiny_verifier, run):
     without, _ = run(tiny_verifier, "--block-size", 3)
     weights = load_weights(without)["model"]
