@@ -1,7 +1,6 @@
 """The options of fairseq's tasks, models and losses: declaring, finding and replacing them."""
 
 import copy
-from argparse import Namespace
 from dataclasses import field
 from typing import Any
 
@@ -11,6 +10,7 @@ from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from hydra.core.config_store import ConfigStore
 
 from ..errors import PluginError
+from .hydra_train import checked
 
 
 def option(default: Any, text: str, valid: Any = None) -> Any:
@@ -24,11 +24,15 @@ def option(default: Any, text: str, valid: Any = None) -> Any:
     return field(default=default, metadata={"help": text, "valid": valid})
 
 
-def fill_in(args: Namespace, defaults: Any) -> None:
-    """Give the options of a model that ``args`` lack the values of the dataclass ``defaults``."""
+def fill_in(args: Any, defaults: Any) -> None:
+    """Give the options of a model that ``args`` lack the values of the dataclass ``defaults``.
+
+    Raises:
+        PluginError: ``fairseq-hydra-train`` was given a value that the option does not have.
+    """
     for name, value in vars(defaults).items():
         if not name.startswith("_"):
-            setattr(args, name, getattr(args, name, value))
+            setattr(args, name, checked(args, name, getattr(args, name, value), defaults))
 
 
 def task_options(task: Any) -> Any:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ..errors import PluginError
 from ..fairseq_compat.beams_of_models import reordered
+from ..fairseq_compat.hydra_train import as_arguments
 
 
 class Attached(nn.Module):
@@ -72,6 +73,11 @@ class FrozenEncoder(Attached, FairseqEncoder):
 
 class SharingModel(TransformerModel):
     """A Transformer that may have a :class:`FrozenEncoder`, and then needs no source symbols."""
+
+    @classmethod
+    def build_model(cls, args: Any, task: Any) -> Any:
+        """Build the model from the options of fairseq-train or of fairseq-hydra-train."""
+        return super().build_model(as_arguments(args), task)
 
     @classmethod
     def build_encoder(cls, args: Any, src_dict: Any, embed_tokens: Any) -> Any:

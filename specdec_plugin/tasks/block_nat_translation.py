@@ -10,6 +10,7 @@ from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleE
 
 from ..errors import PluginError
 from ..fairseq_compat.autocast import AutocastConfig
+from ..fairseq_compat.hydra_train import settle_names
 from ..fairseq_compat.options import option, task_options
 from ..models.block_nat import BlockNATModel
 from ..models.frozen import FrozenEncoder, FrozenVerifier
@@ -45,6 +46,8 @@ class DrafterTask(DrafterTrainingMixin):
         Raises:
             PluginError: the options contradict each other, or the model is no drafter.
         """
+        if not from_checkpoint:
+            settle_names(cfg, BlockNATModel)
         options = task_options(self)
         if getattr(options, "eval_bleu", False):
             raise PluginError(

@@ -10,6 +10,7 @@ from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleE
 
 from ..errors import PluginError
 from ..fairseq_compat.autocast import AutocastConfig
+from ..fairseq_compat.hydra_train import settle_names
 from ..fairseq_compat.options import option, task_options
 from ..models.blockwise_transformer import BlockwiseTransformerModel
 from ..models.shape import arguments_of, take_shape
@@ -46,6 +47,8 @@ class HeadsTask(DrafterTrainingMixin):
         Raises:
             PluginError: the options contradict each other, or the model cannot be a base.
         """
+        if not from_checkpoint:
+            settle_names(cfg, BlockwiseTransformerModel)
         options = task_options(self)
         path, base = options.verifier_path, None
         if path is not None:
