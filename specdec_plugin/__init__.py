@@ -11,6 +11,7 @@ from .api import load, load_session
 from .criterions import blockwise_cross_entropy, glancing_block_loss, projected_cross_entropy
 from .engine.threads import respect_quota
 from .fairseq_compat.checkpoints import install_safe_loading
+from .fairseq_compat.hydra_train import tell_in_a_sentence
 from .fairseq_compat.options import tell_missing_architecture
 from .fairseq_compat.saving import install_whole_copies
 from .fairseq_compat.user_dir import PluginPath
@@ -31,3 +32,4 @@ install_safe_loading()
 install_whole_copies()
 respect_quota()
 tell_missing_architecture()
+tell_in_a_sentence()

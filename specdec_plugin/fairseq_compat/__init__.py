@@ -17,6 +17,8 @@ Importing the plugin changes, for the whole process:
   any of them (:mod:`.user_dir`).
 - The registry of architectures has an entry for a missing ``--arch``, which tells what to give
   (:mod:`.options`).
+- Hydra prints our errors in a sentence, as its own, and without a traceback
+  (:mod:`.hydra_train`).
 - The options of ``specdec_translation`` are registered anew whenever another decoding method is
   (:mod:`.options`).
 - In a console program of ours, Ctrl-C ends the process without a word until the program begins

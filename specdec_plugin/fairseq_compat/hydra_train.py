@@ -1,4 +1,4 @@
-"""``fairseq-hydra-train``: options of models that are no dataclasses.
+"""``fairseq-hydra-train``: options of models that are no dataclasses, and errors in a sentence.
 
 Its options of our models are in a mapping, which argparse has not checked. fairseq ignores those
 that a model lacks. Of a mapping, its Transformer takes only its own options.
@@ -8,6 +8,8 @@ from argparse import ArgumentParser, Namespace
 from typing import Any
 
 from fairseq.models import ARCH_MODEL_REGISTRY
+from hydra._internal import utils
+from hydra.errors import CompactHydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -75,3 +77,8 @@ def checked(cfg: Any, name: str, value: Any, defaults: Any) -> Any:
             f"model.{name} {value}: {reason}. Give another value, or leave it out."
         ) from None
     return OmegaConf.to_container(found, enum_to_str=True)[name]  # type: ignore[index,call-overload]
+
+
+def tell_in_a_sentence() -> None:
+    """Let Hydra print a PluginError as its own errors, without a traceback (idempotent)."""
+    utils.CompactHydraException = (CompactHydraException, PluginError)  # type: ignore[misc,assignment]
