@@ -70,15 +70,16 @@ def checked(cfg: Any, name: str, value: Any, defaults: Any) -> Any:
     if not OmegaConf.is_config(cfg):
         return value
     try:
-        found: Any = OmegaConf.merge(OmegaConf.structured(defaults), {name: value})
+        found = OmegaConf.merge(OmegaConf.structured(defaults), {name: value})
     except OmegaConfBaseException as error:
         reason = str(error).splitlines()[0].rstrip(".")
         raise PluginError(
             f"model.{name} {value}: {reason}. Give another value, or leave it out."
         ) from None
-    return OmegaConf.to_container(found, enum_to_str=True)[name]  # type: ignore[index,call-overload]
+    values: Any = OmegaConf.to_container(found, enum_to_str=True)
+    return values[name]
 
 
 def tell_in_a_sentence() -> None:
     """Let Hydra print a PluginError as its own errors, without a traceback (idempotent)."""
-    utils.CompactHydraException = (CompactHydraException, PluginError)  # type: ignore[misc,assignment]
+    vars(utils)["CompactHydraException"] = (CompactHydraException, PluginError)
