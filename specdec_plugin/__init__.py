@@ -14,6 +14,7 @@ from .fairseq_compat.checkpoints import install_safe_loading
 from .fairseq_compat.hydra_train import tell_in_a_sentence
 from .fairseq_compat.options import tell_missing_architecture
 from .fairseq_compat.saving import install_whole_copies
+from .fairseq_compat.speech import explain_sounds
 from .fairseq_compat.user_dir import PluginPath
 from .models import block_nat, blockwise_transformer, marian_transformer
 from .tasks import (
@@ -28,6 +29,7 @@ from .tasks import (
 __all__ = ["load", "load_session"]
 
 __path__ = PluginPath(__path__)  # so that fairseq takes any copy for the one loaded
+explain_sounds()
 install_safe_loading()
 install_whole_copies()
 respect_quota()

@@ -9,6 +9,8 @@ Importing the plugin changes, for the whole process:
   ``--decoding`` the parameters of its models are views of the checkpoint's file; meanwhile
   ``torch.load`` maps files (:mod:`.mapping`).
 - ``file_io.PathManager.copy`` writes copies of checkpoints whole or not at all (:mod:`.saving`).
+- ``get_features_or_waveform``, as fairseq's ``speech_to_text`` reads sounds, tells in a sentence
+  which one it cannot read (:mod:`.speech`).
 - ``distributed.utils._broadcast_object_slow`` sends objects between training processes without
   ``torch.load``, which refuses the configurations among them (:mod:`.checkpoints`).
 - PyTorch's list of safe globals gets the classes that fairseq's checkpoints hold, and
@@ -51,7 +53,7 @@ Our tasks override methods of fairseq's:
   (:mod:`.resumed_order`);
 - ``inference_step``, because fairseq-interactive keeps the numbers of sentences to itself
   (:mod:`.sentence_numbers`);
-- ``load_dataset``, because damaged data end in tracebacks (:mod:`.splits`);
+- ``load_dataset``, because damaged data end in tracebacks (:mod:`.splits`, :mod:`.speech`);
 - ``train_step``, because fairseq's mixed precision needs CUDA (:mod:`.autocast`);
 - in :mod:`..tasks`, mBART's ``args``, which fairseq reads and never sets, and
   ``--keep-inference-langtok``, which fairseq looks for where it never is.

@@ -9,28 +9,14 @@ from fairseq.tasks import register_task
 from fairseq.tasks.speech_to_text import SpeechToTextTask
 
 from ..errors import PluginError
+from ..fairseq_compat.speech import SpeechDataTask
 from ..methods.build import build_generator
 from .parallel_decoding import ParallelDecodingMixin
 
 
 @register_task("specdec_speech_to_text")
-class SpecdecSpeechToTextTask(ParallelDecodingMixin, SpeechToTextTask):
+class SpecdecSpeechToTextTask(ParallelDecodingMixin, SpeechDataTask):
     """fairseq's ``speech_to_text`` with ``--decoding``: features of sound in, text out."""
-
-    @classmethod
-    def setup_task(cls, cfg: Any, **kwargs: Any) -> Any:
-        """Read the configuration of the data, and the dictionary that it names.
-
-        Raises:
-            PluginError: one of them is missing.
-        """
-        try:
-            return super().setup_task(cfg, **kwargs)
-        except FileNotFoundError as error:
-            raise PluginError(
-                f"The speech data in {cfg.data} cannot be read ({error}). Check the folder, "
-                "--config-yaml, and the dictionary that this file names."
-            ) from error
 
     def _build_parallel_generator(self, models: Any, args: Any) -> Any:
         if self.data_cfg.prepend_tgt_lang_tag and args.prefix_size != 1:
@@ -55,7 +41,7 @@ class SpecdecSpeechToTextTask(ParallelDecodingMixin, SpeechToTextTask):
         return generator
 
 
-class SpeechTrainingTask(SpeechToTextTask):
+class SpeechTrainingTask(SpeechDataTask):
     """fairseq's ``speech_to_text`` for models and criterions of ours."""
 
     @classmethod

@@ -187,9 +187,11 @@ def test_what_reads_a_text_is_refused(folder: Path, method: str) -> None:
     [
         (None, "config.yaml not found"),
         ("vocab_filename: none.txt", "Dict not found: .*none.txt"),
+        ("a: [", "Failed to load config from .*config.yaml"),
+        ("", "config.yaml has no lines such as"),
     ],
 )
-def test_a_configuration_or_dictionary_that_is_missing_is_told(
+def test_a_configuration_or_dictionary_that_is_missing_or_damaged_is_told(
     content: Optional[str], reason: str, tmp_path: Path
 ) -> None:
     if content is not None:
@@ -197,6 +199,62 @@ def test_a_configuration_or_dictionary_that_is_missing_is_told(
     args = Namespace(data=str(tmp_path), config_yaml="config.yaml", seed=1)
     with pytest.raises(PluginError, match=f"speech data in .*{reason}.* Check the folder"):
         SpecdecSpeechToTextTask.setup_task(args)
+
+
+def test_a_damaged_dictionary_is_told(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("vocab_filename: dict.txt")
+    (tmp_path / "dict.txt").write_text("w0 9\nno count\n")
+    args = Namespace(data=str(tmp_path), config_yaml="config.yaml", seed=1)
+    with pytest.raises(PluginError, match=r"dict.txt is damaged, or is no dictionary of fairseq"):
+        SpecdecSpeechToTextTask.setup_task(args)
+
+
+@pytest.fixture
+def task(tmp_path: Path) -> SpecdecSpeechToTextTask:
+    """One that reads data of its own."""
+    write_corpus(tmp_path)
+    args = Namespace(data=str(tmp_path), config_yaml="config.yaml", seed=1)
+    return SpecdecSpeechToTextTask.setup_task(args)
+
+
+@pytest.mark.parametrize(
+    "old, new, reason",
+    [
+        ("\taudio\t", "\tsound\t", "KeyError: 'audio'"),
+        ("\tone", "\tone\nlast", "TypeError: "),
+        ("n_frames\ttgt_text\tspeaker\ntest0", "n_frames\ttgt_text\nx\ty\tz", "ValueError: .*'z'"),
+    ],
+)
+def test_a_damaged_list_of_sounds_is_told(
+    task: SpecdecSpeechToTextTask, old: str, new: str, reason: str
+) -> None:
+    path = Path(task.args.data) / "test.tsv"
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(PluginError, match=f"split test of .*{reason}.*Check test.tsv"):
+        task.load_dataset("test")
+
+
+@pytest.mark.parametrize(
+    "content, reason",
+    [(None, "No such file"), (b"", "EOFError"), (b"noise" * 40, "ValueError")],
+)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_damaged_sound_is_told(
+    task: SpecdecSpeechToTextTask, content: Optional[bytes], reason: str, workers: int
+) -> None:
+    path = Path(task.args.data) / "test3.npy"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    task.load_dataset("test")
+    batches = task.get_batch_iterator(task.dataset("test"), max_sentences=4, num_workers=workers)
+    with pytest.raises(PluginError) as told:
+        list(batches.next_epoch_itr())
+    sentence = str(told.value)
+    assert sentence.startswith(f"The sound {path} cannot be read (") and reason in sentence
+    assert "Traceback" not in sentence and sentence.count("The sound") == 1
+    with pytest.raises(PluginError, match=r"The sound .*test3.npy cannot be read"):
+        task.get_interactive_tokens_and_lengths([str(path)], None)
 
 
 def test_lines_of_fairseq_interactive(folder: Path) -> None:
