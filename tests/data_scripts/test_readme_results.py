@@ -17,7 +17,7 @@ def test_the_readme_has_the_present_table():
 
 
 @pytest.mark.parametrize(
-    ("page", "tables"), list(zip(readme_results.PAGES, (1, 7, 1, 3), strict=True))
+    ("page", "tables"), list(zip(readme_results.PAGES, (1, 6, 1, 3), strict=True))
 )
 def test_the_pages_have_the_present_tables(page, tables):
     text = page.read_text("utf-8")
