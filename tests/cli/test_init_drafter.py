@@ -98,6 +98,7 @@ def test_a_verifier_of_fairseq_hydra_train(corpus, tiny_verifier, run, tmp_path)
     state = load_weights(tiny_verifier)
     side = {"layers": 1, "embed_dim": 16, "ffn_embed_dim": 32, "attention_heads": 2}
     shape = {"encoder": side, "decoder": side, "share_all_embeddings": True}
+    state["args"] = None
     state["cfg"]["model"] = {"_name": "transformer", **shape}
     path = str(tmp_path / "verifier.pt")
     torch.save(state, path)
