@@ -189,8 +189,7 @@ class Helpers {
     state.size = threads;
     for (int index = 0; index < threads; ++index) state.arrivals[index].reset();
     for (int index = 1; index < threads; ++index) {
-      if (state.started[index].slept_for())
-        state.elsewhere[index].keep_away(state.threads[index - 1]);
+      if (state.started[index].slept_for()) state.elsewhere[index].keep_away();
       state.started[index].raise();
     }
     state.arrivals[0].locate();
@@ -223,6 +222,7 @@ class Helpers {
     std::vector<std::thread> threads;
 
     void serve(int index) {
+      elsewhere[index].begin();
       for (unsigned job = 1;; ++job) {
         started[index].wait_for(job, SPINS);
         if (size == 0) return;
