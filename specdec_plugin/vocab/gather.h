@@ -33,7 +33,7 @@ class Gather : public Clustered<RowTable> {
     scratch.distances.resize(size_t(rows) * centroids_.count());
     if (rows > 1) scratch.wanted.resize(vocabulary());
     scratch.packed = wanted_once_.load(std::memory_order_relaxed);
-    if (scratch.packed) std::call_once(packing_, [this] { pack_full(); });
+    if (scratch.packed) pack_once();
   }
 
   // in: (rows, width); out: (rows, vocabulary), -inf at tokens that are not active. The caller
@@ -87,7 +87,7 @@ class Gather : public Clustered<RowTable> {
   // All scores take as much memory again as the weights, so they are packed after they would have
   // been faster once.
   mutable std::atomic<bool> wanted_once_{false};
-  std::once_flag packing_;
+  std::mutex packing_;
   std::unique_ptr<Linear> full_;  // computes all scores
   Aligned<uint32_t> masks_;       // (clusters, words of a bit for each symbol) the active ones
 
@@ -112,6 +112,12 @@ class Gather : public Clustered<RowTable> {
   }
 
   int words() const { return (vocabulary() + 31) / 32; }
+
+  // std::call_once would bind a wheel to glibc 2.34.
+  void pack_once() {
+    const std::lock_guard<std::mutex> lock(packing_);
+    if (masks_.empty()) pack_full();
+  }
 
   // Packs the weights for all scores, and the masks of each cluster.
   void pack_full() {

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import logging
+import re
 import subprocess
 import sys
 
@@ -223,6 +224,19 @@ def test_a_compiler_that_fails_is_named_with_its_errors(tmp_path):
     with pytest.raises(PluginError, match=r"compile the kernels for neon[\s\S]*no such"):
         prebuilt.compile_into(tmp_path / "libraries", "aarch64", str(failing))
     assert list((tmp_path / "libraries").iterdir()) == []
+
+
+@pytest.mark.skipif(
+    levels.machine() != "x86_64" or build.sanitized(), reason="others have other versions"
+)
+def test_a_wheel_needs_glibc_2_28_and_the_library_of_gcc_8(tmp_path):
+    """What auditwheel finds for manylinux_2_28, in the names of versions."""
+    most = {b"GLIBC": (2, 28), b"GLIBCXX": (3, 4, 25), b"CXXABI": (1, 3, 11)}
+    library = prebuilt._compile(tmp_path, levels.LEVELS[0], build.find_compiler()).read_bytes()
+    found = re.findall(rb"\0(GLIBC|GLIBCXX|CXXABI)_([0-9.]+)(?=\0)", library)
+    assert {name for name, _ in found} == set(most)
+    wanted = [(name, tuple(map(int, version.split(b".")))) for name, version in found]
+    assert [each for each in wanted if each[1] > most[each[0]]] == []
 
 
 @pytest.mark.slow

@@ -1,8 +1,7 @@
 // What happens where memory is full.
 #pragma once
 
-#include <exception>
-#include <mutex>
+#include <atomic>
 #include <new>
 
 namespace native {
@@ -18,28 +17,23 @@ bool completed(const Call& call) {
   return true;
 }
 
-// What one of several threads throws, for the thread that waits for them.
+// Whether memory was full for one of several threads, for the thread that waits for them. They
+// throw nothing else. std::exception_ptr would bind a wheel to the C++ library of GCC 11.
 class Thrown {
  public:
-  // Does a thread's work, and keeps what it throws.
+  // Does a thread's work.
   template <class Work>
   void keep(const Work& work) {
-    try {
-      work();
-    } catch (...) {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      if (!first_) first_ = std::current_exception();
-    }
+    if (!completed(work)) full_.store(true);
   }
 
-  // Throws it, when all threads are done.
+  // Throws what they threw, when all are done.
   void rethrow() const {
-    if (first_) std::rethrow_exception(first_);
+    if (full_.load()) throw std::bad_alloc();
   }
 
  private:
-  std::mutex mutex_;
-  std::exception_ptr first_;
+  std::atomic<bool> full_{false};
 };
 
 }  // namespace native
