@@ -68,15 +68,7 @@ def read_m2(lines: Iterable[str], name: str) -> Iterator[Tuple[List[str], Annota
                 yield tokens, annotations
             tokens, annotations, begun = rest.split(), {}, True
         elif kind == "A" and begun:
-            edit = _parse_edit(rest, f"Line {number} of {name}")
-            edits = annotations.setdefault(edit.annotator, [])
-            if edit.end > len(tokens):
-                logger.warning(
-                    f"line {number} of {name} edits tokens {edit.start} to {edit.end} of a "
-                    f"sentence of {len(tokens)} and is left out."
-                )
-            elif edit.start >= 0:
-                edits.append(edit)
+            _add_edit(rest, number, name, tokens, annotations)
         elif kind == "A":
             raise PluginError(
                 f"Line {number} of {name} is an edit without a sentence before it. "
@@ -89,6 +81,21 @@ def read_m2(lines: Iterable[str], name: str) -> Iterator[Tuple[List[str], Annota
             )
     if begun:
         yield tokens, annotations
+
+
+def _add_edit(
+    rest: str, number: int, name: str, tokens: Sequence[str], annotations: Annotations
+) -> None:
+    """Enter the edit of a line, or its annotator alone; see :func:`read_m2`."""
+    edit = _parse_edit(rest, f"Line {number} of {name}")
+    edits = annotations.setdefault(edit.annotator, [])
+    if edit.end > len(tokens):
+        logger.warning(
+            f"line {number} of {name} edits tokens {edit.start} to {edit.end} of a "
+            f"sentence of {len(tokens)} and is left out."
+        )
+    elif edit.start >= 0:
+        edits.append(edit)
 
 
 def _parse_edit(text: str, where: str) -> Edit:

@@ -38,6 +38,23 @@ class GoldEdge(NamedTuple):
     rank: int
 
 
+#: Of :attr:`State.unchanged`: no edit is in progress.
+CLOSED = -1
+
+
+class State(NamedTuple):
+    """How a path has come to a vertex, as far as its next edges depend on it.
+
+    Attributes:
+        passed: gold insertions at this position that are behind it. Each gold edit matches once,
+            and insertions at one position match in their order.
+        unchanged: unchanged tokens that the edit in progress has, or :data:`CLOSED`.
+    """
+
+    passed: int
+    unchanged: int
+
+
 def count_sentence(
     source: Tokens, hypothesis: Tokens, annotations: Annotations, max_unchanged_words: int = 2
 ) -> List[Counts]:
@@ -154,42 +171,63 @@ def best_path(
 ) -> Tuple[int, int]:
     """Edits of the best path that match gold edits, and all its edits.
 
-    A path's state at a vertex is how many gold insertions at this position are behind it (each
-    gold edit matches once, and insertions at one position match in their order), and how many
-    unchanged tokens the edit in progress has, or ``CLOSED`` between edits.  A cost is one
-    number that orders paths as the three criteria do, one after the other.
+    A cost is one number that orders paths as the three criteria do, one after the other.
     """
     base = len(source) + len(hypothesis) + 1  # more than a path has steps or edits
     match, step, other_edit = -base * base, base, 1
-    closed = -1
-    costs: Dict[Vertex, Dict[Tuple[int, int], int]] = {vertex: {} for vertex in lattice}
-    costs[0, 0][0, closed] = 0
+    costs: Dict[Vertex, Dict[State, int]] = {vertex: {} for vertex in lattice}
+    costs[0, 0][State(0, CLOSED)] = 0
 
-    def relax(vertex: Vertex, state: Tuple[int, int], cost: int) -> None:
+    def relax(vertex: Vertex, state: State, cost: int) -> None:
         known = costs[vertex]
         if cost < known.get(state, base**3):
             known[state] = cost
 
     for vertex, following in lattice.items():
-        for (passed, _), cost in list(costs[vertex].items()):
-            relax(vertex, (passed, closed), cost)  # an edit may end wherever it has got to
-        for (passed, unchanged), cost in costs[vertex].items():
-            for after in following:
-                there = passed if after[0] == vertex[0] else 0
-                if not is_unchanged(source, hypothesis, vertex, after):
-                    begun = other_edit if unchanged == closed else 0
-                    relax(after, (there, max(unchanged, 0)), cost + step + begun)
-                elif unchanged == closed:
-                    relax(after, (there, closed), cost + step)
-                elif unchanged < max_unchanged_words:
-                    relax(after, (there, unchanged + 1), cost + step)
-            if unchanged != closed:
-                continue
-            for end, rank in edges.get(vertex, ()):
-                if end[0] > vertex[0]:
-                    relax(end, (0, closed), cost + match)
-                elif rank >= passed:
-                    relax(end, (rank + 1, closed), cost + match)
+        known = costs[vertex]
+        for state, cost in list(known.items()):
+            relax(vertex, State(state.passed, CLOSED), cost)  # an edit may end anywhere
+        kept = [is_unchanged(source, hypothesis, vertex, after) for after in following]
+        for state, cost in known.items():
+            for after, keeps in zip(following, kept):
+                there = after_step(state, after[0] > vertex[0], keeps, max_unchanged_words)
+                if there is not None:
+                    begins = state.unchanged == CLOSED != there.unchanged
+                    relax(after, there, cost + step + other_edit * begins)
+            for edge in edges.get(vertex, ()):
+                there = after_match(state, edge.end[0] > vertex[0], edge.rank)
+                if there is not None:
+                    relax(edge.end, there, cost + match)
     total = min(costs[len(source), len(hypothesis)].values())
     matched = -(total // (base * base))  # what lies above it is positive and less than one match
     return matched, matched + total % base
+
+
+def after_step(state: State, advances: bool, keeps: bool, most: int) -> Optional[State]:
+    """The state behind an alignment step; None where its edit would have too many unchanged tokens.
+
+    Args:
+        state: before it.
+        advances: whether the step leaves a source token behind.
+        keeps: whether it keeps the token as it is.
+        most: unchanged tokens that an edit may have.
+    """
+    passed = 0 if advances else state.passed
+    if not keeps:
+        return State(passed, max(state.unchanged, 0))
+    if state.unchanged == CLOSED:
+        return State(passed, CLOSED)
+    return State(passed, state.unchanged + 1) if state.unchanged < most else None
+
+
+def after_match(state: State, advances: bool, rank: int) -> Optional[State]:
+    """The state behind an edge that equals a gold edit; None where the edge cannot be taken.
+
+    Args:
+        state: before it. No edit may be in progress.
+        advances: whether the edit leaves source tokens behind; else it inserts some.
+        rank: see :class:`GoldEdge`.
+    """
+    if state.unchanged != CLOSED or (not advances and rank < state.passed):
+        return None
+    return State(0 if advances else rank + 1, CLOSED)
