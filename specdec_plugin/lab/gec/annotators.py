@@ -31,6 +31,20 @@ def f_of_counts(counts: np.ndarray, beta: float) -> np.ndarray:
     return ratio((1 + beta**2) * matched, beta**2 * gold + proposed, nothing=1.0)
 
 
+def precision_recall_f(
+    counts: np.ndarray, beta: float
+) -> Tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Precision, recall and F of counts ``(…, 3)``, from 0 to 1, each ``(…,)``.
+
+    Precision is 1 where nothing is proposed, and recall where there is nothing to propose.
+    """
+    matched, proposed, gold = np.moveaxis(counts, -1, 0)
+    precision = ratio(matched, proposed, nothing=1.0)
+    recall = ratio(matched, gold, nothing=1.0)
+    weighted = (1 + beta**2) * precision * recall
+    return precision, recall, ratio(weighted, beta**2 * precision + recall, nothing=0.0)
+
+
 def maxmatch_preferences(counts: np.ndarray, beta: float) -> List[np.ndarray]:
     """How the M2 scorer chooses: F, then matches, then few edits proposed and in the gold."""
     matched, proposed, gold = np.moveaxis(counts, -1, 0)
@@ -76,12 +90,8 @@ class EditCounts:
         Returns:
             three scores by name, each (samples,).
         """
-        matched, proposed, gold = self.totals(samples).T
-        precision = ratio(matched, proposed, nothing=1.0)
-        recall = ratio(matched, gold, nothing=1.0)
-        weighted = (1 + self.beta**2) * precision * recall
-        f_score = ratio(weighted, self.beta**2 * precision + recall, nothing=0.0)
-        named = {"precision": precision, "recall": recall, f"F{self.beta:g}": f_score}
+        found = precision_recall_f(self.totals(samples), self.beta)
+        named = dict(zip(("precision", "recall", f"F{self.beta:g}"), found))
         return {name: 100 * score for name, score in named.items()}
 
     def totals(self, samples: np.ndarray) -> np.ndarray:

@@ -13,35 +13,33 @@ import numpy as np
 
 from ...errors import PluginError
 from ...progress import Progress
-from .annotators import Counts, EditCounts, ratio
+from .annotators import Counts, EditCounts, precision_recall_f
 from .m2 import Annotations
 
 Tokens = Sequence[str]
 Spans = Set[Tuple[int, int, str]]
 
 
-def load_errant(language: str = "en") -> Any:
+def load_errant() -> Any:
     """ERRANT's annotator; PluginError where it, or its language model, is missing."""
     if importlib.util.find_spec("errant") is None:
         raise PluginError(
             "--errant needs ERRANT, which is not installed. Run 'pip install errant' and "
-            f"'python -m spacy download {language}_core_web_sm', or leave out --errant."
+            "'python -m spacy download en_core_web_sm', or leave out --errant."
         )
     try:
-        return importlib.import_module("errant").load(language)
+        return importlib.import_module("errant").load("en")
     except OSError:
         raise PluginError(
-            f"ERRANT finds no language model. Run 'python -m spacy download {language}_core_web_sm'"
-            ", or leave out --errant."
+            "ERRANT finds no language model. Run 'python -m spacy download en_core_web_sm', or "
+            "leave out --errant."
         ) from None
 
 
 def errant_preferences(counts: np.ndarray, beta: float) -> List[np.ndarray]:
     """How ERRANT chooses an annotator: F to four digits, then matches, then few edits."""
     matched, proposed, gold = np.moveaxis(counts, -1, 0)
-    precision = ratio(matched, proposed, nothing=1.0)
-    recall = ratio(matched, gold, nothing=1.0)
-    f_score = ratio((1 + beta**2) * precision * recall, beta**2 * precision + recall, nothing=0.0)
+    _, _, f_score = precision_recall_f(counts, beta)
     return [f_score.round(4), matched, -proposed, -gold]
 
 
