@@ -1,8 +1,14 @@
 """What ``--retain-iter-history`` keeps of a sentence: the draft and the added tokens, in turn."""
 
-from typing import List, NamedTuple, Sequence
+from typing import Any, List, NamedTuple, Sequence
 
 from torch import Tensor
+
+
+def first_difference(one: Sequence[Any], other: Sequence[Any]) -> int:
+    """The first index where two sequences differ; the shorter length if there is none."""
+    pairs = enumerate(zip(one, other))
+    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def count_kept(draft: Sequence[int], added: Sequence[int]) -> int:
@@ -11,10 +17,7 @@ def count_kept(draft: Sequence[int], added: Sequence[int]) -> int:
     Where the verifier rejects a token, its own differs from it, so no other token can
     lengthen the common beginning.
     """
-    kept = 0
-    while kept < min(len(draft), len(added)) and draft[kept] == added[kept]:
-        kept += 1
-    return kept
+    return first_difference(draft, added)
 
 
 class Step(NamedTuple):

@@ -7,6 +7,7 @@ import torch
 from ...api import Session, Translator
 from ...decoding import noise
 from ...fairseq_compat.common_options import DEFAULT_SEED
+from ..history import first_difference
 from .beams import closest_decision
 from .programs import Program
 from .text import Text
@@ -119,12 +120,6 @@ class Explainer:
             None, **{**options, "beam": self._program.beam, "max_len_a": 0, "max_len_b": limit}
         )
         return closest_decision(search, self._text.alone(number), pair)
-
-
-def first_difference(one: Sequence[Any], other: Sequence[Any]) -> int:
-    """The first index where two sequences differ; the shorter length if there is none."""
-    pairs = enumerate(zip(one, other))
-    return next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def is_tie(difference: Mapping[str, Any], within: float) -> bool:
