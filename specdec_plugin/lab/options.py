@@ -4,8 +4,10 @@ import argparse
 from dataclasses import Field
 from typing import Any, Dict, Sequence
 
+from ..api import Session, load_session
 from ..errors import PluginError
 from ..fairseq_compat.options import flag_of
+from ..fairseq_compat.tasks import given_task_options
 from ..methods.options import choices_of, kind_of
 
 
@@ -65,6 +67,27 @@ def check_sentencepiece(options: argparse.Namespace) -> None:
             f"--sentencepiece {options.sentencepiece} would have no effect: the sentences of a "
             "binarised split are subword pieces already. Leave it out, or give --input."
         )
+
+
+def open_session(options: argparse.Namespace, prefix_size: int = 0) -> Session:
+    """Load what a command line names.
+
+    Args:
+        options: ``path``, ``data``, ``device``, ``sentencepiece``, and those of the task.
+        prefix_size: see :class:`..api.Session`.
+
+    Raises:
+        PluginError: see :func:`..api.load_session`.
+    """
+    return load_session(
+        options.path,
+        options.data,
+        device=options.device,
+        subwords=options.sentencepiece,
+        task=options.task,
+        task_options=given_task_options(options),
+        prefix_size=prefix_size,
+    )
 
 
 def add_prefix_size(group: Any, whose: str = "") -> None:

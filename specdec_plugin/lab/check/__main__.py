@@ -3,13 +3,12 @@
 import sys
 from typing import List, Optional, Sequence
 
-from ...api import load_session
 from ...fairseq_compat.collector import freeze_imports
 from ...fairseq_compat.interrupts import console_program
-from ...fairseq_compat.tasks import given_task_options
 from ...fairseq_compat.user_dir import import_user_dir
 from ...outputs import check_output
 from ..bench.report import table
+from ..options import open_session
 from .command_line import build_parser, check_options, method_names
 from .explain import is_tie, told
 from .programs import line_up
@@ -27,14 +26,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     names = method_names(options)
     check_options(options, names)
     check_output(options.output, folder=True)
-    session = load_session(
-        options.path,
-        options.data,
-        device=options.device,
-        subwords=options.sentencepiece,
-        task=options.task,
-        task_options=given_task_options(options),
-    )
+    session = open_session(options)
     text = read_text(session, options)
     fewer = options.sentences and text.taken(options.sentences, options.batch_size)
     if fewer:

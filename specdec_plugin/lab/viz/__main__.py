@@ -4,11 +4,11 @@ import argparse
 import os
 from typing import Any, List, Optional, Sequence
 
-from ...api import Session, Translator, load_session
+from ...api import Session, Translator
 from ...fairseq_compat.interrupts import console_program
-from ...fairseq_compat.tasks import given_task_options
 from ...outputs import check_output, told_if_unwritable
 from ...progress import Progress
+from ..options import open_session
 from . import record, speculation
 from .chart import Chart, Reader, jacobi_chart, speculation_chart
 from .command_line import build_parser, check_options, decoding_flags
@@ -25,15 +25,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     check_options(options)
     check_output(options.output, folder=True)
     flags = decoding_flags(options)
-    session = load_session(
-        options.path,
-        options.data,
-        device=options.device,
-        subwords=options.sentencepiece,
-        task=options.task,
-        task_options=given_task_options(options),
-        prefix_size=options.prefix_size,
-    )
+    session = open_session(options, options.prefix_size)
     sentences = read_sentences(session, options)
     translator = build(session, options, flags)
     with told_if_unwritable(options.output):
