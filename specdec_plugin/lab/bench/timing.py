@@ -138,32 +138,36 @@ def run_interleaved(
         by method name.
     """
     count = len(batches)
-    finished: Finished = {}
-    if journal is not None:
-        finished = journal.complete([method.name for method in methods])
-    todo = [number for number in range(repeats * count) if number not in finished]
-    if todo:
-        for method in methods:
-            for batch in batches[:warm_up]:
-                decode(session, method, batch)
-    with Progress(
-        unit="batch",
-        initial=repeats * count - len(todo),
-        total=repeats * count,
-        disable=not progress or not todo,
-    ) as bar:
+    total = repeats * count
+    names = [method.name for method in methods]
+    finished: Finished = {} if journal is None else journal.complete(names)
+    done = sum(number in finished for number in range(total))
+    if done < total:
+        _warm_up(session, methods, batches[:warm_up])
+    hidden = not progress or done == total
+    with Progress(unit="batch", initial=done, total=total, disable=hidden) as bar:
         for index, numbers in _turns(repeats, count, turn):
             if numbers[0] % count == 0:
                 _forget(methods)
-            numbers = [number for number in numbers if number not in finished]
-            order = _rotated(methods, index)
-            taken = _take_turns(session, order, batches, numbers, pause)
-            for number, records in taken.items():
-                finished[number] = records
-                if journal is not None:
-                    journal.add(number, records)
-            bar.add(len(numbers), tokens=_tokens_of(taken))
+            left = [number for number in numbers if number not in finished]
+            taken = _take_turns(session, _rotated(methods, index), batches, left, pause)
+            finished.update(taken)
+            _store(taken, journal)
+            bar.add(len(left), tokens=_tokens_of(taken))
     return _collect(methods, [_fastest(finished, index, count) for index in range(count)])
+
+
+def _warm_up(session: Session, methods: Sequence[Method], batches: Sequence[Any]) -> None:
+    for method in methods:
+        for batch in batches:
+            decode(session, method, batch)
+
+
+def _store(taken: Finished, journal: Optional[Journal]) -> None:
+    """Enter the batches of a turn into the journal, if there is one."""
+    if journal is not None:
+        for number, records in taken.items():
+            journal.add(number, records)
 
 
 def _forget(methods: Sequence[Method]) -> None:
