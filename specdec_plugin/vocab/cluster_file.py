@@ -6,7 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import PluginError
-from ..fairseq_compat.checkpoints import explained, save_whole
+from ..fairseq_compat.checkpoint_errors import explained
+from ..fairseq_compat.checkpoints import save_whole
 from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
 from .clusters import Clusters
 from .packing import pack, unpack

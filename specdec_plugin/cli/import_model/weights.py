@@ -12,7 +12,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
 from ...errors import PluginError
-from ...fairseq_compat.checkpoints import explained
+from ...fairseq_compat.checkpoint_errors import explained
 from ...models.marian_transformer import MarianTransformerModel
 from .symbols import ABSENT, Symbols, read_json
 
