@@ -1,4 +1,4 @@
-"""The one room that touches fairseq's internals: what is wrapped, replaced and repaired, and why.
+"""All that touches fairseq's internals: what is wrapped, replaced and repaired, and why.
 
 Importing the plugin changes, for the whole process:
 
@@ -33,10 +33,10 @@ Importing the plugin changes, for the whole process:
 Four objects of fairseq are changed:
 
 - The parser of a command line checks generation options when it has parsed them, and takes the
-  method's beam where none is typed; fairseq would load data and models first (:mod:`.generation`).
-  Without ``--num-workers`` no other process reads data where threads need all processors.
-  It also lets Ctrl-C end the process with a line, and a closed pipe without a word
-  (:mod:`.interrupts`). It keeps Python's garbage collector away from what was imported
+  method's beam where none is typed; fairseq would load data and models first
+  (:mod:`.parsed_options`). Without ``--num-workers`` no other process reads data where threads need
+  all processors. It also lets Ctrl-C end the process with a line, and a closed pipe without a
+  word (:mod:`.interrupts`). It keeps Python's garbage collector away from what was imported
   (:mod:`.collector`).
 - ``buffered_read`` of fairseq-interactive reads every line, also where its bytes are not UTF-8
   (:mod:`.input_lines`).
