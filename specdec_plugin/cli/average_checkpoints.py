@@ -36,7 +36,7 @@ UPDATE_FILE = re.compile(r"checkpoint_\d+_(\d+)\.pt")
 State = Dict[str, Any]
 
 
-def get_parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(
         prog="specdec-average-checkpoints",
@@ -127,22 +127,7 @@ def average(paths: List[str], half: bool = False) -> State:
             (and, in its options, no folders of this machine).
         half: store floating-point weights as float16, else as in the last one.
     """
-    sums: Dict[str, torch.Tensor] = {}
-    first: State = {}
-    state: State = {}
-    for path in Progress(paths, unit="checkpoint"):
-        state = load_weights(path)
-        model = state["model"]
-        first = first or model
-        check_alike(path, model, paths[0], first)
-        for name, value in model.items():
-            if value.is_floating_point():
-                total = sums.get(name)
-                if total is None:
-                    sums[name] = value.to(torch.float64, copy=True)
-                else:
-                    total.add_(value)
-
+    sums, state = summed(paths)
     shared: Dict[Tuple[Any, ...], torch.Tensor] = {}
     averaged: State = {}
     for name, value in state["model"].items():
@@ -159,6 +144,30 @@ def average(paths: List[str], half: bool = False) -> State:
     for options in ("args", "cfg"):
         state[options] = without_folders(state.get(options))
     return state
+
+
+def summed(paths: List[str]) -> Tuple[Dict[str, torch.Tensor], State]:
+    """The sums of floating-point weights, by name in float64, and the last checkpoint.
+
+    Raises:
+        PluginError: a checkpoint cannot be read, or is of another model than the first.
+    """
+    sums: Dict[str, torch.Tensor] = {}
+    first: State = {}
+    state: State = {}
+    for path in Progress(paths, unit="checkpoint"):
+        state = load_weights(path)
+        model = state["model"]
+        first = first or model
+        check_alike(path, model, paths[0], first)
+        for name, value in model.items():
+            if not value.is_floating_point():
+                continue
+            if name in sums:
+                sums[name].add_(value)
+            else:
+                sums[name] = value.to(torch.float64, copy=True)
+    return sums, state
 
 
 def without_folders(options: Any) -> Any:
@@ -183,7 +192,7 @@ def without_folders(options: Any) -> Any:
 @console_program
 def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
-    args = get_parser().parse_args(argv)
+    args = build_parser().parse_args(argv)
     paths: List[str] = args.inputs
     counts = args.num_epoch_checkpoints, args.num_update_checkpoints
     if args.checkpoint_upper_bound is not None and counts == (None, None):

@@ -51,7 +51,7 @@ LINES = 4096
 Batch = Dict[str, Any]
 
 
-def get_parser() -> argparse.ArgumentParser:
+def build_parser() -> argparse.ArgumentParser:
     """The program's own options."""
     parser = argparse.ArgumentParser(
         prog="specdec-cluster-vocab",
@@ -141,7 +141,8 @@ class RecordingSession(api.Session):
 @console_program
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
-    own, rest = get_parser().parse_known_args(argv)
+    own, rest = build_parser().parse_known_args(argv)
+    own.decode |= own.input is not None
     if not 1 <= own.top_k <= RECORDED:
         raise PluginError(f"--top-k {own.top_k}: give 1 to {RECORDED}.")
     if own.neighbours < 1:
@@ -149,7 +150,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     folder = own.states_dir or own.output + ".states"
     check_output(own.output)
     check_output(folder, folder=True, option="--states-dir")
-    session = open_session(rest, decodes=own.decode or own.input is not None)
+    session = open_session(rest, own.decode)
     recorded = record(session, own, folder)
     states = States([folder, *own.more_states])
     hidden = session.cfg.common.no_progress_bar
@@ -217,24 +218,13 @@ def record(session: RecordingSession, own: argparse.Namespace, folder: str) -> s
     """
     cfg, model = session.cfg, session.model
     what = os.path.basename(own.input) if own.input else cfg.dataset.gen_subset
-    decoded = own.decode or own.input is not None
     if own.input is None:
         session.task.load_dataset(cfg.dataset.gen_subset)
     top_k = min(RECORDED, model.decoder.output_projection.out_features - 1)
-    identity = {
-        "decoder": int(fingerprint_of_module(model.decoder)),
-        "dictionary": int(fingerprint_of_dictionary(session.dictionary)),
-        "data": f"{what}, {'decoded' if decoded else 'fed'}",
-        "text": _checksum(session, own.input),
-        "seed": cfg.common.seed,
-        "batches": f"of {cfg.dataset.max_tokens} tokens, {cfg.dataset.batch_size} sentences",
-    }
-    if cfg.dataset.num_shards > 1:
-        identity["batches"] += f", shard {cfg.dataset.shard_id} of {cfg.dataset.num_shards}"
     reader = StateReader(model, top_k, session.dictionary.pad())
-    store = StateStore(folder, identity, reader.dim, top_k)
+    store = StateStore(folder, _identity(session, own, what), reader.dim, top_k)
     batches = _of_text(session, own.input) if own.input else _of_split(session)
-    feed = _Decoded(session) if decoded else _fed
+    feed = _Decoded(session) if own.decode else _fed
     with Progress(
         desc="states",
         unit="state",
@@ -254,6 +244,22 @@ def record(session: RecordingSession, own: argparse.Namespace, folder: str) -> s
             bar.update(min(room, len(states)))
     pair = [getattr(cfg.task, name, None) for name in ("source_lang", "target_lang")]
     return f"{'-'.join(map(str, pair))} {what}"
+
+
+def _identity(session: RecordingSession, own: argparse.Namespace, what: str) -> Dict[str, Any]:
+    """All that the states depend on; see :class:`..vocab.store.StateStore`."""
+    cfg = session.cfg
+    batches = f"of {cfg.dataset.max_tokens} tokens, {cfg.dataset.batch_size} sentences"
+    if cfg.dataset.num_shards > 1:
+        batches += f", shard {cfg.dataset.shard_id} of {cfg.dataset.num_shards}"
+    return {
+        "decoder": int(fingerprint_of_module(session.model.decoder)),
+        "dictionary": int(fingerprint_of_dictionary(session.dictionary)),
+        "data": f"{what}, {'decoded' if own.decode else 'fed'}",
+        "text": _checksum(session, own.input),
+        "seed": cfg.common.seed,
+        "batches": batches,
+    }
 
 
 def _fed(batch: Batch) -> Tensor:
