@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ..data.block_masking import Blocks, glance, input_positions, may_attend
 from ..errors import PluginError
 from ..fairseq_compat.options import fill_in, option
-from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
+from ..fairseq_compat.pairing import fingerprint_of_module
 from .chain_head import ChainHead
 from .frozen import FrozenEncoder, SharingModel
 
@@ -210,23 +210,12 @@ def position_vectors(table: nn.Module, positions: Tensor, padding_idx: int) -> T
 class BlockNATModel(SharingModel):
     """Encoder and block-NAT decoder, with fingerprints of the dictionaries and shared encoder."""
 
-    def __init__(self, args: Any, encoder: Any, decoder: Any) -> None:
-        super().__init__(args, encoder, decoder)
-        # The checkpoint holds the fingerprints, so that pairing a drafter with another
-        # dictionary is an error; see fairseq_compat.pairing.
-        self.register_buffer("source_symbols", fingerprint_of_dictionary(encoder.dictionary))
-        self.register_buffer("target_symbols", fingerprint_of_dictionary(decoder.dictionary))
-        self.register_buffer("shared_encoder", torch.zeros(1, dtype=torch.int64))
+    partner = "shared_encoder"
 
     def attach_encoder(self, encoder: Any) -> None:
         """Share a verifier's encoder (``--share-encoder``)."""
         self.shared_encoder = fingerprint_of_module(encoder)
         self.encoder.attach(encoder)
-
-    def fingerprints(self) -> Dict[str, Tensor]:
-        """Fingerprints of the training setup by name, (1,) each, copied; 0 where unknown."""
-        names = ("source_symbols", "target_symbols", "shared_encoder")
-        return {name: getattr(self, name).cpu().clone() for name in names}
 
     def shares_encoder_of(self, verifier: Any) -> bool:
         """Whether the drafter was trained with the encoder of ``verifier``."""

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ..errors import PluginError
 from ..fairseq_compat.options import fill_in, option
-from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
+from ..fairseq_compat.pairing import fingerprint_of_module
 from .frozen import FrozenDecoder, FrozenEncoder, SharingModel
 from .proposal_heads import ProposalHeads, Source
 
@@ -84,6 +84,8 @@ class BlockwiseTransformerModel(SharingModel):
         frozen: whether the base is frozen.
     """
 
+    partner = "base_weights"
+
     def __init__(self, args: Any, encoder: Any, decoder: Any) -> None:
         super().__init__(args, encoder, decoder)
         _check_options(args, decoder)
@@ -106,11 +108,6 @@ class BlockwiseTransformerModel(SharingModel):
         if self.frozen:
             encoder.requires_grad_(False)
             decoder.requires_grad_(False)
-        # The checkpoint holds the fingerprints, so that pairing the heads with another
-        # dictionary or base is an error; see fairseq_compat.pairing.
-        self.register_buffer("source_symbols", fingerprint_of_dictionary(encoder.dictionary))
-        self.register_buffer("target_symbols", fingerprint_of_dictionary(decoder.dictionary))
-        self.register_buffer("base_weights", torch.zeros(1, dtype=torch.int64))
 
     @property
     def alone(self) -> bool:
@@ -121,11 +118,6 @@ class BlockwiseTransformerModel(SharingModel):
     def trained_heads(self) -> Sequence[int]:
         """The heads whose loss changes a weight."""
         return range(self.heads.first if self.frozen else 1, self.block_size + 1)
-
-    def fingerprints(self) -> Dict[str, Tensor]:
-        """Fingerprints of the training setup by name, (1,) each, copied; 0 where unknown."""
-        names = ("source_symbols", "target_symbols", "base_weights")
-        return {name: getattr(self, name).cpu().clone() for name in names}
 
     def belongs_to(self, base: Any) -> bool:
         """Whether the heads were trained for ``base``, or for no particular base."""

@@ -1,6 +1,6 @@
 """Parts of a trained model that serve in training another, and are neither trained nor stored."""
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, ClassVar, Dict, List, Optional, Tuple
 
 import torch
 from fairseq.models import FairseqDecoder, FairseqEncoder
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ..errors import PluginError
 from ..fairseq_compat.beams_of_models import reordered
 from ..fairseq_compat.hydra_train import as_arguments
+from ..fairseq_compat.pairing import fingerprint_of_dictionary
 
 
 class Attached(nn.Module):
@@ -72,7 +73,28 @@ class FrozenEncoder(Attached, FairseqEncoder):
 
 
 class SharingModel(TransformerModel):
-    """A Transformer that may have a :class:`FrozenEncoder`, and then needs no source symbols."""
+    """A Transformer that is trained beside another model, with fingerprints of both.
+
+    It may have a :class:`FrozenEncoder`, and then needs no source symbols.
+
+    Attributes:
+        partner: the buffer with the fingerprint of the other model's weights; 0 where it has none.
+    """
+
+    partner: ClassVar[str]
+
+    def __init__(self, args: Any, encoder: Any, decoder: Any) -> None:
+        super().__init__(args, encoder, decoder)
+        # The checkpoint holds the fingerprints, so that pairing the model with another dictionary
+        # or another partner is an error; see fairseq_compat.pairing.
+        self.register_buffer("source_symbols", fingerprint_of_dictionary(encoder.dictionary))
+        self.register_buffer("target_symbols", fingerprint_of_dictionary(decoder.dictionary))
+        self.register_buffer(self.partner, torch.zeros(1, dtype=torch.int64))
+
+    def fingerprints(self) -> Dict[str, Tensor]:
+        """Fingerprints of the training setup by name, (1,) each, copied; 0 where unknown."""
+        names = ("source_symbols", "target_symbols", self.partner)
+        return {name: getattr(self, name).cpu().clone() for name in names}
 
     @classmethod
     def build_model(cls, args: Any, task: Any) -> Any:
