@@ -21,6 +21,7 @@ from ..errors import PluginError
 from ..fairseq_compat.options import option
 from ..fairseq_compat.training_options import TrainingConfig
 from ..models.blockwise_transformer import BlockwiseTransformerModel
+from .logs import log_entries, log_losses, summed
 from .projected_loss import projected_loss
 
 HEAD_LOSS_CHOICES = ChoiceEnum(["random", "mean"])
@@ -112,7 +113,7 @@ class BlockwiseCrossEntropy(FairseqCriterion):
             targets = _targets(sample["target"], head, self.padding_idx)
             sums.append(projected_loss(states, weight, targets, self.cfg.label_smoothing))
         loss, nll = self._mean(heads, sums)
-        return loss, sample["ntokens"], _log(sample, loss, nll)
+        return loss, sample["ntokens"], log_entries(sample, loss, nll, sample["ntokens"])
 
     def _mean(
         self, heads: Sequence[int], sums: Sequence[Tuple[Tensor, Tensor]]
@@ -149,20 +150,17 @@ class BlockwiseCrossEntropy(FairseqCriterion):
         loss, nll = self._mean(range(1, model.block_size + 1), sums)
         ends = target.ne(self.padding_idx).sum(1)
         counts["iterations"] = iterations(torch.stack(predictions), ends).sum()
-        return loss, sample["ntokens"], {**_log(sample, loss, nll), **counts}
+        size = sample["ntokens"]
+        return loss, size, {**log_entries(sample, loss, nll, size), **counts}
 
     @classmethod
     def reduce_metrics(cls, logging_outputs: List[Dict[str, Any]]) -> None:
         """Log means over all workers."""
-        sums: Dict[str, Any] = {}
-        for log in logging_outputs:
-            for key, value in log.items():
-                sums[key] = sums.get(key, 0) + value
+        sums = summed(logging_outputs)
         size = sums.get("sample_size", 0)
         if size == 0:
             return
-        for key in ("loss", "nll_loss"):
-            metrics.log_scalar(key, sums[key] / size / math.log(2), size, round=3)
+        log_losses(sums)
         iterations = sums.get("iterations", 0)
         if iterations > 0:
             metrics.log_scalar("accepted", size / iterations, iterations, round=3)
@@ -228,13 +226,3 @@ def _targets(target: Tensor, head: int, pad: int) -> Tensor:
     """(n,) targets of a head, at :meth:`BlockwiseTransformerModel.positions`, in order."""
     ahead = target[:, min(head - 1, target.size(1)) :]
     return ahead[ahead.ne(pad)]
-
-
-def _log(sample: Dict[str, Any], loss: Tensor, nll: Tensor) -> Dict[str, Any]:
-    return {
-        "loss": loss.data,
-        "nll_loss": nll.data,
-        "ntokens": sample["ntokens"],
-        "nsentences": sample["target"].size(0),
-        "sample_size": sample["ntokens"],
-    }

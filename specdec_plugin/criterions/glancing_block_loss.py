@@ -20,6 +20,7 @@ from ..fairseq_compat.options import option
 from ..fairseq_compat.training_options import TrainingConfig
 from ..models.block_nat import BlockPrediction, Glancing
 from .distilled_loss import Teacher, distilled_loss
+from .logs import log_entries, log_losses, summed
 
 logger = logging.getLogger(__name__)
 
@@ -123,13 +124,7 @@ class GlancingBlockLoss(FairseqCriterion):
         weights = (cfg.position_decay**positions).expand_as(blocks.scored)[prediction.scored]
         loss, nll = distilled_loss(prediction.logits, target, weights, cfg.label_smoothing, teacher)
         size = weights.sum()
-        logging_output = {
-            "loss": loss.data,
-            "nll_loss": nll.data,
-            "ntokens": sample["ntokens"],
-            "nsentences": sample["target"].size(0),
-            "sample_size": size.data,
-        }
+        logging_output = log_entries(sample, loss, nll, size.data)
         if not model.training:
             logging_output.update(_acceptance(prediction, blocks))
         return loss, size, logging_output
@@ -171,20 +166,16 @@ class GlancingBlockLoss(FairseqCriterion):
     @classmethod
     def reduce_metrics(cls, logging_outputs: List[Dict[str, Any]]) -> None:
         """Log means over all workers."""
-
-        def total(key: str) -> Any:
-            return sum(log.get(key, 0) for log in logging_outputs)
-
-        size = total("sample_size")
+        sums = summed(logging_outputs)
+        size = sums.get("sample_size", 0)
         if size == 0:
             return
-        metrics.log_scalar("loss", total("loss") / size / math.log(2), size, round=3)
-        metrics.log_scalar("nll_loss", total("nll_loss") / size / math.log(2), size, round=3)
+        log_losses(sums)
         metrics.log_derived("ppl", lambda meters: utils.get_perplexity(meters["nll_loss"].avg))
         metrics.log_scalar("predicted", size, round=0)
-        blocks = total("blocks")
+        blocks = sums.get("blocks", 0)
         if blocks > 0:
-            metrics.log_scalar("accepted", total("accepted") / blocks, blocks, round=3)
+            metrics.log_scalar("accepted", sums["accepted"] / blocks, blocks, round=3)
 
     @staticmethod
     def logging_outputs_can_be_summed() -> bool:

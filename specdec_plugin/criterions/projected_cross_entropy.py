@@ -10,6 +10,7 @@ from fairseq.criterions.label_smoothed_cross_entropy import (
 from torch import Tensor, nn
 
 from ..errors import PluginError
+from .logs import log_entries
 from .projected_loss import projected_loss
 
 
@@ -52,10 +53,8 @@ class ProjectedCrossEntropy(LabelSmoothedCrossEntropyCriterion):
         target = sample["target"][:, self.ignore_prefix_size :]
         real = target.ne(self.padding_idx)
         loss, nll = projected_loss(states[real], weight, target[real], self.eps)
-        sentences = sample["target"].size(0)
-        size = sentences if self.sentence_avg else sample["ntokens"]
-        log = {"loss": loss.data, "nll_loss": nll.data, "ntokens": sample["ntokens"]}
-        return loss, size, {**log, "nsentences": sentences, "sample_size": size}
+        size = target.size(0) if self.sentence_avg else sample["ntokens"]
+        return loss, size, log_entries(sample, loss, nll, size)
 
 
 def _projection_of(decoder: Any) -> nn.Linear:
