@@ -1,7 +1,7 @@
 """Sequence-level knowledge distillation, step 2: prove that every line is there, and join them."""
 
 import argparse
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Set
 
 from shardfile import ShardContent, differences, paths_by_count, read_shard
 from textfiles import line_ranges, read_piece_lines, sha256, write_lines
@@ -93,20 +93,7 @@ def joined(shards: List[ShardContent], total: int) -> List[str]:
             raise PluginError(
                 f"Lines {line_ranges(twice)} of {shard.path} are there more than once. {cure}"
             )
-        expected = set(range(shard.manifest.first, shard.manifest.end))
-        foreign = set(own) - expected
-        if foreign:
-            raise PluginError(
-                f"{shard.path} holds lines {line_ranges(foreign)}, outside its range. "
-                "Remove it and decode it again."
-            )
-        missing = expected - set(own)
-        if missing:
-            state = "is damaged or unfinished" if shard.torn else "is unfinished"
-            raise PluginError(
-                f"{shard.path} {state}: lines {line_ranges(missing)} are missing. "
-                "Run distill_shard.py for it again; it resumes."
-            )
+        check_range(shard, set(own))
         texts.update(own)
     missing = set(range(total)) - set(texts)
     if missing:
@@ -115,6 +102,24 @@ def joined(shards: List[ShardContent], total: int) -> List[str]:
             "Run distill_shard.py for the shards that are not there."
         )
     return [texts[number] for number in range(total)]
+
+
+def check_range(shard: ShardContent, found: Set[int]) -> None:
+    """Refuse a shard with other lines than those of its range."""
+    expected = set(range(shard.manifest.first, shard.manifest.end))
+    foreign = found - expected
+    if foreign:
+        raise PluginError(
+            f"{shard.path} holds lines {line_ranges(foreign)}, outside its range. "
+            "Remove it and decode it again."
+        )
+    missing = expected - found
+    if missing:
+        state = "is damaged or unfinished" if shard.torn else "is unfinished"
+        raise PluginError(
+            f"{shard.path} {state}: lines {line_ranges(missing)} are missing. "
+            "Run distill_shard.py for it again; it resumes."
+        )
 
 
 def main(argv: Optional[List[str]] = None) -> None:

@@ -16,6 +16,9 @@ from specdec_plugin import textfiles
 from specdec_plugin.errors import PluginError
 from specdec_plugin.outputs import told_if_unwritable, written_whole
 
+#: Ranges of lines in a message.
+MOST_RANGES = 5
+
 
 def find_text(path: str) -> str:
     """``path`` itself, or ``path.gz`` when only that exists.
@@ -113,7 +116,7 @@ def write_lines(path: str, lines: Iterable[str]) -> int:
     return count
 
 
-def line_ranges(numbers: Iterable[int], most: int = 5) -> str:
+def line_ranges(numbers: Iterable[int]) -> str:
     """Line numbers (from 0) told from 1 as ranges, the first few of them.
 
     >>> line_ranges([0, 1, 2, 7])
@@ -125,6 +128,6 @@ def line_ranges(numbers: Iterable[int], most: int = 5) -> str:
             ranges[-1] = (ranges[-1][0], number)
         else:
             ranges.append((number, number))
-    told = [f"{a + 1}" if a == b else f"{a + 1}-{b + 1}" for a, b in ranges[:most]]
-    more = len(ranges) - most
+    told = [f"{a + 1}" if a == b else f"{a + 1}-{b + 1}" for a, b in ranges[:MOST_RANGES]]
+    more = len(ranges) - MOST_RANGES
     return ", ".join(told) + (f" and {more} more ranges" if more > 0 else "")
