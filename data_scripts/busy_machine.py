@@ -2,7 +2,6 @@
 
 import argparse
 import contextlib
-import json
 import os
 import shlex
 import signal
@@ -10,10 +9,9 @@ import statistics
 import subprocess
 import sys
 import time
-from pathlib import Path
 from typing import Any, Dict, Iterator, List, Optional, Sequence
 
-from example_results import origin_of
+from example_results import origin_of, write_results
 
 from specdec_plugin.progress import Progress
 
@@ -119,8 +117,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     rows = [measured(options, *cell) for cell in Progress(cells, unit="cell")]
     print(table(rows))
     origin = origin_of(shlex.join(["busy_machine.py", *argv]), [])
-    written = {**origin, "rows": rows}
-    Path(options.output).write_text(json.dumps(written, indent=1) + "\n", "utf-8")
+    write_results(options.output, {**origin, "rows": rows})
 
 
 def measured(options: argparse.Namespace, method: str, size: int) -> Dict[str, Any]:

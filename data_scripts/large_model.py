@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import torch
+from example_results import write_results
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel, base_architecture
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -142,7 +143,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         print(
             f"greedy: {share:.2f} of {max(speeds) / 1e9:.1f} GB/s, in steps of {read / 1e9:.2f} GB"
         )
-    Path(options.output).write_text(json.dumps(written, indent=1) + "\n", "utf-8")
+    write_results(options.output, written)
 
 
 def prepare(folder: Path, options: Namespace) -> None:

@@ -2,7 +2,6 @@
 
 import argparse
 import itertools
-import json
 import re
 import shlex
 import subprocess
@@ -12,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any, BinaryIO, Dict, Iterator, List, Optional, Sequence, Tuple
 
-from example_results import origin_of
+from example_results import origin_of, write_results
 from process_memory import memory_of
 from textfiles import read_piece_lines
 
@@ -97,8 +96,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     verdict = "all" if right else "NOT all"
     print(f"{len(output.numbers):,} hypotheses, {verdict} in order and the same.")
     origin = origin_of(shlex.join(["long_run.py", *argv]), [f"lines of the text={len(text)}"])
-    written = {**origin, "all in order and the same": right, "rows": rows}
-    Path(options.output).write_text(json.dumps(written, indent=1) + "\n", "utf-8")
+    write_results(options.output, {**origin, "all in order and the same": right, "rows": rows})
     if not right:
         raise SystemExit(1)
 

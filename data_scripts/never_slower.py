@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
-from example_results import origin_of
+from example_results import origin_of, write_results
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
-from tqdm import tqdm
 
 import specdec_plugin
-from specdec_plugin.api import Session
+from specdec_plugin.api import Session, Translator
 from specdec_plugin.cli import init_drafter
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import save_untrained
@@ -28,6 +27,7 @@ from specdec_plugin.models.blockwise_transformer import (
     blockwise_transformer,
 )
 from specdec_plugin.models.shape import arguments_of
+from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
 Decode the same sentences with greedy decoding and with each method, taking turns,
@@ -142,8 +142,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
             seconds = timed(session, case, batches, names, paths, options.passes)
             rows.append({"model": case.name, "batch": size, "seconds": seconds})
             print(table(rows[-1:]), flush=True)
-            written = {**origin, "rows": rows}
-            Path(options.output).write_text(json.dumps(written, indent=1) + "\n", "utf-8")
+            write_results(options.output, {**origin, "rows": rows})
     print(table(rows))
 
 
@@ -271,33 +270,56 @@ def timed(
     passes: int,
 ) -> Dict[str, List[float]]:
     """By method, the seconds of each pass."""
-    ways = {}
-    for name, given in {"greedy": {}, **{name: METHODS[name] for name in names}}.items():
-        flags: Dict[str, Any] = {"decoding": "greedy", **given}
-        if "drafter_path" in flags:
-            flags["drafter_path"] = paths[flags["drafter_path"]]
-        if flags.get("drafter_path") == case.path:
-            del flags["drafter_path"]
-        ways[name] = session.translator(**flags, **limit(case))
-    for way in ways.values():
-        way.decode(batches[0])
-    seconds: Dict[str, List[float]] = {name: [] for name in ways}
-    each = max(1, TURN // len(batches[0]["id"]))
-    turns = [batches[first : first + each] for first in range(0, len(batches), each)]
-    for number in tqdm(range(passes), unit="pass", leave=False):
-        spent = dict.fromkeys(ways, 0.0)
-        for way in ways.values():
-            way.generator.forget()
-        for index, turn in enumerate(turns):
-            order = list(ways)[(number + index) % len(ways) :] + list(ways)
-            for name in order[: len(ways)]:
-                begin = time.perf_counter()
-                for batch in turn:
-                    ways[name].decode(batch)
-                spent[name] += time.perf_counter() - begin
-        for name, value in spent.items():
-            seconds[name].append(value)
-    return seconds
+    translators = {name: translator(session, case, name, paths) for name in ("greedy", *names)}
+    for each in translators.values():
+        each.decode(batches[0])
+    size = max(1, TURN // len(batches[0]["id"]))
+    turns = [batches[first : first + size] for first in range(0, len(batches), size)]
+    spent = [
+        one_pass(translators, turns, number)
+        for number in Progress(range(passes), unit="pass", leave=False)
+    ]
+    return {name: [each[name] for each in spent] for name in translators}
+
+
+def translator(session: Session, case: Case, name: str, paths: Dict[str, str]) -> Translator:
+    """What decodes by a method, or greedily.
+
+    Args:
+        session: of the model.
+        case: the same model.
+        name: of :data:`METHODS`, or ``greedy``.
+        paths: of the model's drafter and heads.
+    """
+    flags: Dict[str, Any] = {"decoding": "greedy", **METHODS.get(name, {})}
+    if "drafter_path" in flags:
+        flags["drafter_path"] = paths[flags["drafter_path"]]
+    if flags.get("drafter_path") == case.path:
+        del flags["drafter_path"]
+    return session.translator(**flags, **limit(case))
+
+
+def one_pass(
+    translators: Dict[str, Translator], turns: Sequence[Sequence[Any]], number: int
+) -> Dict[str, float]:
+    """By method, the seconds of a pass over all batches. The order of methods rotates.
+
+    Args:
+        translators: by method.
+        turns: batches that a method decodes before the next one's turn.
+        number: of the pass.
+    """
+    names, spent = list(translators), dict.fromkeys(translators, 0.0)
+    for each in translators.values():
+        each.generator.forget()
+    for index, batches in enumerate(turns):
+        first = (number + index) % len(names)
+        for name in names[first:] + names[:first]:
+            begin = time.perf_counter()
+            for batch in batches:
+                translators[name].decode(batch)
+            spent[name] += time.perf_counter() - begin
+    return spent
 
 
 def limit(case: Case) -> Dict[str, int]:

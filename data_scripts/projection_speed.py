@@ -3,17 +3,16 @@
 import argparse
 import datetime
 import itertools
-import json
 import shlex
 import statistics
 import sys
 import time
-from pathlib import Path
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from example_results import write_results
 from torch import Tensor, nn
 
 from specdec_plugin.engine import TorchBackend
@@ -94,7 +93,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
             "settings": vars(options),
             "rows": rows,
         }
-        Path(options.output).write_text(json.dumps(written, indent=1) + "\n", "utf-8")
+        write_results(options.output, written)
 
 
 @torch.no_grad()

@@ -1,17 +1,15 @@
 """How much of the machine's float32 speed decoding reaches, in the products with weights."""
 
 import argparse
-import json
 import shlex
 import statistics
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 import torch
-from example_results import origin_of
+from example_results import origin_of, write_results
 from torch import Tensor, nn
 
 import specdec_plugin
@@ -102,8 +100,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     print(f"{table_of_peaks(peaks)}\n\n{table(rows)}")
     kept = {f"{outputs} x {inputs}": each for (outputs, inputs), each in speeds.items()}
     origin = origin_of(shlex.join(["share_of_peak.py", *argv]), [])
-    written = {**origin, "operations a second": kept, "rows": rows}
-    Path(options.output).write_text(json.dumps(written, indent=1) + "\n", "utf-8")
+    write_results(options.output, {**origin, "operations a second": kept, "rows": rows})
 
 
 def translator(session: Session, beam: int) -> Translator:
