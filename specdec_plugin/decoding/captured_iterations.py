@@ -15,7 +15,7 @@ from ..engine.barred import Barred
 from ..engine.graphs.capture import Replayed
 from ..engine.graphs.layers import run_new
 from ..engine.graphs.tensors import GRAIN, StaticTensors, rounded
-from ..engine.weights import look_now
+from ..engine.weights import check_deferred
 from .acceptance import Emission, Rule, judge, judge_best
 from .constraints import Constraints
 from .judge_cuda import judge_on
@@ -290,7 +290,7 @@ class _Run:
     def _look(self) -> None:
         """Read how the oldest unread iteration turned out: an iteration's one wait."""
         if self._done == 0:
-            look_now()  # The device has something to do.
+            check_deferred()  # The device has something to do.
         table: Table = self._outcomes.host.pop()[: self._rows.size].tolist()
         self._done += 1
         self._longest = max(row[LENGTH] for row in table)

@@ -13,7 +13,7 @@ from ..engine.free_memory import HEAP, LARGE_BATCH
 from ..engine.graphs.encoder import CapturedEncoder
 from ..engine.ragged_encoding import RaggedEncoding
 from ..engine.symbol_numbers import check_symbols
-from ..engine.weights import PutOff, is_finite
+from ..engine.weights import DeferredChecks, is_finite
 from ..errors import PluginError
 from ..fairseq_compat.beams_of_models import reordered
 from ..fairseq_compat.generation import check_room
@@ -69,8 +69,8 @@ class ParallelGenerator:
     ) -> None:
         self.models = models
         self._encoders = [build_encoder(model, backend) for model in models]
-        # On a CPU, or where operators are called one by one, nothing waits for a look at weights.
-        self._looks_late = all(isinstance(each, CapturedEncoder) for each in self._encoders)
+        # On a CPU, or where operators are called one by one, nothing waits for a check of weights.
+        self._defers_checks = all(isinstance(each, CapturedEncoder) for each in self._encoders)
         self.pad, self.unk, self._symbols = dictionary.pad(), dictionary.unk(), len(dictionary)
         self.eos = dictionary.eos() if eos is None else eos
         self.loop = loop
@@ -125,17 +125,17 @@ class ParallelGenerator:
         return hypotheses if self.sampling is None else _by_sentence(hypotheses, self.sampling)
 
     def _decoded(self, *given: Any) -> Tuple[Batch, Found]:
-        """See :meth:`_decode`; with looks at weights while the device works, where it is a GPU."""
-        if not self._looks_late:
+        """See :meth:`_decode`; on a GPU, weights are checked for changes while it works."""
+        if not self._defers_checks:
             return self._decode(*given)
-        with PutOff() as looks:
+        with DeferredChecks() as deferred:
             try:
                 found = self._decode(*given)
             except Exception:  # stale weights may have another type, or be on another device
-                if not looks.moved():
+                if not deferred.stale():
                     raise
             else:
-                if not looks.moved():
+                if not deferred.stale():
                     return found
         return self._decode(*given)
 

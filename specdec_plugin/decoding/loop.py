@@ -16,7 +16,7 @@ from typing import Any, Callable, Dict, List, Optional, Union
 from torch import Tensor
 
 from ..engine.free_memory import LARGE_BATCH
-from ..engine.weights import look_now
+from ..engine.weights import check_deferred
 from .captured_iterations import CapturedIterations
 from .drafter import Drafter
 from .gate import FixedGate, Gate
@@ -177,7 +177,7 @@ class DecodingLoop:
 
     def _take(self, rows: Rows, draft: Draft) -> Outcome:
         """Let a draft be judged, and tell what became of it."""
-        look_now()
+        check_deferred()
         outcome = self.step.take(rows, draft)
         self.statistics.count(outcome.drafted, outcome.kept, outcome.added)
         if self.drafter is not None and self._started:

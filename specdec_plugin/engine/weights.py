@@ -47,7 +47,7 @@ class Weights:
     Use :meth:`of`: all that pack a module's weights share its version.
 
     Attributes:
-        version: moves where :meth:`look` finds that the weights may have changed.
+        version: rises where :meth:`update` finds that the weights may have changed.
     """
 
     _of: "weakref.WeakKeyDictionary[nn.Module, Weights]" = weakref.WeakKeyDictionary()
@@ -79,14 +79,14 @@ class Weights:
         if module not in cls._of:
             cls._of[module] = cls(module)
         weights = cls._of[module]
-        weights.look()
+        weights.update()
         return weights
 
-    def look(self) -> None:
-        """Compare the weights with those that were last seen."""
+    def update(self) -> None:
+        """Raise the version if the weights are not those that were last seen."""
         if self._released:
             return
-        # It is looked at for every batch, so that Python's loops would cost too much.
+        # This is called for every batch, so that Python's loops would cost too much.
         objects = [*map(id, chain.from_iterable(map(_PARTS, self._tables.values())))]
         if objects != self._objects:
             tables, self._objects = self._tables.values(), objects
@@ -128,7 +128,7 @@ class Weights:
         """Refuse weights of which no output can be computed, once a version.
 
         Args:
-            mapped: look at those that view a file too, which takes all of it into memory.
+            mapped: check those that view a file too, which takes all of it into memory.
 
         Raises:
             PluginError: one is NaN or infinite.
@@ -154,59 +154,59 @@ def _note_training(weights: "weakref.ref[Weights]", module: nn.Module, inputs: A
 
 
 class StaleWeightsError(Exception):
-    """Weights have changed since they were packed, which a look that was put off has found."""
+    """Weights have changed since they were packed, as a deferred check has found."""
 
 
-class PutOff:
-    """A block in which all looks are put off that :meth:`Packed.refresh` would take in this thread.
+class DeferredChecks:
+    """A block in which :meth:`Packed.refresh` of this thread does not compare weights, but later.
 
-    A GPU would wait for the host meanwhile. What is computed before the looks may be of weights
-    that are no more. So whoever uses it has to ask :meth:`moved` at the end, also if there was an
+    A GPU would wait for the host meanwhile. What is computed before the checks may be of stale
+    weights. So whoever uses the block has to ask :meth:`stale` at the end, also if there was an
     error, and in that case to compute everything again.
     """
 
     def __init__(self) -> None:
         self._waiting: List[Tuple[Weights, int]] = []
-        self._moved = False
-        self._before: Optional[PutOff] = None
+        self._stale = False
+        self._outer: Optional[DeferredChecks] = None
 
-    def __enter__(self) -> "PutOff":
-        self._before, _PUT_OFF.looks = _put_off(), self
+    def __enter__(self) -> "DeferredChecks":
+        self._outer, _THREAD.deferred = _deferred(), self
         return self
 
     def __exit__(self, *error: Any) -> None:
-        _PUT_OFF.looks = self._before
+        _THREAD.deferred = self._outer
 
     def add(self, weights: Weights) -> None:
-        """Put a look off. Somebody else, such as another thread, may look earlier."""
+        """Defer a check. Somebody else, such as another thread, may compare the weights earlier."""
         self._waiting.append((weights, weights.version))
 
-    def moved(self) -> bool:
-        """Look now; whether this look or an earlier one has found other weights."""
+    def stale(self) -> bool:
+        """Check now; whether this check or an earlier one has found other weights."""
         waiting, self._waiting = self._waiting, []
         for each, version in waiting:
-            each.look()
-            self._moved |= each.version != version
-        return self._moved
+            each.update()
+            self._stale |= each.version != version
+        return self._stale
 
 
-#: Of each thread, the looks that it puts off, or None.
-_PUT_OFF = threading.local()
+#: Of each thread, the block that defers its checks, or None.
+_THREAD = threading.local()
 
 
-def _put_off() -> Optional[PutOff]:
-    found: Optional[PutOff] = getattr(_PUT_OFF, "looks", None)
+def _deferred() -> Optional[DeferredChecks]:
+    found: Optional[DeferredChecks] = getattr(_THREAD, "deferred", None)
     return found
 
 
-def look_now() -> None:
-    """Take the looks that this thread has put off; a good time is when a GPU has work to do.
+def check_deferred() -> None:
+    """Do the checks that this thread has deferred; a good time is when a GPU has work to do.
 
     Raises:
         StaleWeightsError: what was computed has to be computed again.
     """
-    looks = _put_off()
-    if looks is not None and looks.moved():
+    deferred = _deferred()
+    if deferred is not None and deferred.stale():
         raise StaleWeightsError
 
 
@@ -226,12 +226,12 @@ class Packed(ABC):
         self.version = -1
 
     def refresh(self) -> None:
-        """Pack the weights again if they changed; see also :class:`PutOff`."""
-        looks = _put_off()
-        if looks is None or self._resized():
-            self.weights.look()
+        """Pack the weights again if they changed; see also :class:`DeferredChecks`."""
+        deferred = _deferred()
+        if deferred is None or self._resized():
+            self.weights.update()
         else:
-            looks.add(self.weights)
+            deferred.add(self.weights)
         self.repack()
 
     def _resized(self) -> bool:

@@ -19,9 +19,9 @@ def test_weights_at_an_address_that_was_used_before(module):
         version = weights.version
         module.weight.data = torch.empty(0)  # nobody but the watch may hold the old ones now
         module.weight.data = torch.rand(64, 64)
-        weights.look()
+        weights.update()
         assert weights.version == version + 1
-        weights.look()
+        weights.update()
         assert weights.version == version + 1
 
 
@@ -31,7 +31,7 @@ def test_freed_weights_stay_as_they_are_packed(module):
     weights.release(module)
     assert module.weight.numel() == 0
     module.train()
-    weights.look()
+    weights.update()
     assert weights.version == version
 
 
@@ -44,9 +44,9 @@ def changed(weights, change):
     """Whether a change is seen, once."""
     version = weights.version
     change()
-    weights.look()
+    weights.update()
     found = weights.version
-    weights.look()
+    weights.update()
     assert weights.version == found <= version + 1
     return found > version
 

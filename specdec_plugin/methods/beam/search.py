@@ -17,7 +17,7 @@ from ...decoding.lengths import Lengths
 from ...decoding.state import Batch
 from ...decoding.statistics import Statistics
 from ...decoding.verifier import Verifier
-from ...engine.weights import look_now
+from ...engine.weights import check_deferred
 from ...errors import PluginError
 from .beams import Beams, Candidates, Hypotheses
 from .captured import CapturedBeamSearch
@@ -74,7 +74,7 @@ class BeamSearch:
             found = self._native.run(batch)
         else:
             self.verifier.start(batch, self.beam_size)
-            look_now()
+            check_deferred()
             captured = CapturedBeamSearch.supports(self.verifier, batch, self.beam_size)
             search: Type[Union[CapturedBeamSearch, TorchBeamSearch]]
             search = CapturedBeamSearch if captured else TorchBeamSearch

@@ -73,7 +73,7 @@ def test_tables_follow_the_weights(device, supported, monkeypatch):
     before = chain.best(states, last)
     for weight in (head.from_token.weight, head.from_chain.weight, head.out.weight):
         weight.neg_()
-    chain.weights.look()
+    chain.weights.update()
     chain.repack()
     fresh = Chain(head, CachedDecoder(decoder, backend=GraphBackend()))
     assert torch.equal(chain.best(states, last), fresh.best(states, last))

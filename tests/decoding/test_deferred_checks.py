@@ -1,4 +1,4 @@
-"""Looks at weights that are put off until a GPU has work; on a CPU, by the same code."""
+"""Checks of weights that are deferred until a GPU has work; on a CPU, by the same code."""
 
 from unittest import mock
 
@@ -10,7 +10,7 @@ from specdec_plugin.decoding.captured_iterations import CapturedIterations
 from specdec_plugin.decoding.static_rows import AHEAD
 from specdec_plugin.engine import GraphBackend, NativeBackend, native
 from specdec_plugin.engine.graphs.tables import Tables
-from specdec_plugin.engine.weights import PutOff, StaleWeightsError, Weights, look_now
+from specdec_plugin.engine.weights import DeferredChecks, StaleWeightsError, Weights, check_deferred
 from specdec_plugin.methods.beam.search import BeamSearch
 from tests.support import methods as ways
 from tests.support import tiny
@@ -63,8 +63,8 @@ def test_weights_of_another_type(swap):
 
 
 @pytest.mark.parametrize("ahead", [None, 1], ids=["many", "as many as are queued"])
-def test_the_device_works_before_the_host_looks(monkeypatch, ahead):
-    """Weights are looked at once there is nothing to queue any more, each of them once."""
+def test_the_device_works_before_weights_are_checked(monkeypatch, ahead):
+    """Weights are checked once there is nothing to queue any more, each of them once."""
     model, sample = tiny.model(7), tiny.sample([4], 1)
     ours = generator("chain", model)
     for _ in range(3):  # until nothing is built any more
@@ -74,13 +74,13 @@ def test_the_device_works_before_the_host_looks(monkeypatch, ahead):
         monkeypatch.setattr(ours.loop.gate, "ahead", lambda: ahead)
     monkeypatch.setattr(run, "_queue", noting(events, "queued", run._queue))
     monkeypatch.setattr(Tables, "pop", noting(events, "waited", Tables.pop))
-    monkeypatch.setattr(Weights, "look", noting(events, "looked", Weights.look))
+    monkeypatch.setattr(Weights, "update", noting(events, "checked", Weights.update))
     assert_same(first(ours, model, sample), expected)
-    looks = events.count("looked")
-    assert looks == 4  # encoder and decoder of the model, and of the drafter
+    checks = events.count("checked")
+    assert checks == 4  # encoder and decoder of the model, and of the drafter
     first_wait = events.index("waited")
-    queued = first_wait - looks
-    assert events[:first_wait] == ["queued"] * queued + ["looked"] * looks and queued == 1 + AHEAD
+    queued = first_wait - checks
+    assert events[:first_wait] == ["queued"] * queued + ["checked"] * checks and queued == 1 + AHEAD
 
 
 def noting(events, name, work):
@@ -110,25 +110,25 @@ def test_what_moved_is_told_again():
     """Whoever asks at the end knows what an earlier question found."""
     module = torch.nn.Linear(2, 2)
     weights = Weights.of(module)
-    with PutOff() as looks:
-        looks.add(weights)
-        look_now()
+    with DeferredChecks() as deferred:
+        deferred.add(weights)
+        check_deferred()
         with torch.no_grad():
             module.weight.add_(1)
-        looks.add(weights)
+        deferred.add(weights)
         with pytest.raises(StaleWeightsError):
-            look_now()
-        assert looks.moved()
-    look_now()  # Nothing is put off any more.
-    assert not PutOff().moved()
+            check_deferred()
+        assert deferred.stale()
+    check_deferred()  # Nothing is deferred any more.
+    assert not DeferredChecks().stale()
 
 
 @pytest.mark.skipif(native.library() is None, reason="the kernels are not compiled")
-def test_on_a_cpu_weights_are_looked_at_first():
+def test_on_a_cpu_weights_are_checked_first():
     model, sample = tiny.model(7), tiny.sample([4], 1)
     ours = ways.generator("greedy", model, NativeBackend(), {"max_len_b": 20})
     assert_same(first(ours, model, sample), reference([model], sample, max_len_b=20))
-    assert not ours._looks_late
+    assert not ours._defers_checks
 
 
 def test_a_search_is_decoded_again(monkeypatch):
@@ -150,24 +150,24 @@ def test_a_change_that_somebody_else_saw_first():
     """Such as another generator of the same model, in another thread."""
     module = torch.nn.Linear(2, 2)
     weights = Weights.of(module)
-    with PutOff() as looks:
-        looks.add(weights)
+    with DeferredChecks() as deferred:
+        deferred.add(weights)
         with torch.no_grad():
             module.weight.add_(1)
         Weights.of(module)
-        assert looks.moved()
+        assert deferred.stale()
 
 
 def test_one_inside_another():
-    with PutOff() as outer:
-        with PutOff() as inner:
+    with DeferredChecks() as outer:
+        with DeferredChecks() as inner:
             assert inner is not outer
         outer.add(Weights.of(torch.nn.Linear(2, 2)))
-        look_now()
+        check_deferred()
         assert outer._waiting == []
 
 
-def test_a_table_of_other_sizes_is_looked_at_first():
+def test_a_table_of_other_sizes_is_checked_first():
     """Beyond the end of the one that was packed, a GPU would read what is no vector."""
     model = tiny.model(7)
     ours = generator("greedy", model)
@@ -178,10 +178,10 @@ def test_a_table_of_other_sizes_is_looked_at_first():
         more = torch.cat([weight, weight.new_ones(3, weight.size(1))])
         module.embed_tokens.weight = torch.nn.Parameter(more.detach())
     sample["net_input"]["src_tokens"][0, 0] = model.encoder.embed_tokens.weight.size(0) - 1
-    with PutOff(), mock.patch.object(PutOff, "add") as put_off:
+    with DeferredChecks(), mock.patch.object(DeferredChecks, "add") as add:
         encoded = ours._encoders[0](sample["net_input"])
         ours.loop.step.verifier.engines[0].refresh()
-    assert not put_off.called
+    assert not add.called
     with torch.no_grad():
         expected = model.encoder.forward_torchscript(sample["net_input"])
     real = sample["net_input"]["src_tokens"].ne(1).t()
