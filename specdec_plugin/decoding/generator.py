@@ -44,12 +44,15 @@ class ParallelGenerator:
         statistics: its counters; the summary is logged when the generator is dropped.
         lengths: fairseq's options.
         eos: the symbol that is fed first and ends a sentence (default: the dictionary's).
-        symbols_to_strip_from_output: fairseq leaves these out when it prints.
         alignment: ``"hard"`` or ``"soft"`` to align hypotheses to their sources; None: neither.
         backend: who computes; None chooses.
         sampling: how samples are drawn; None: the most probable tokens are chosen.
         shows_progress: whether a bar shows how far a long batch is.
         warns: whether a run with hardly any drafts ends with a warning.
+
+    Attributes:
+        symbols_to_strip_from_output: fairseq leaves these out when it prints. Tasks add symbols of
+            languages.
     """
 
     def __init__(
@@ -60,7 +63,6 @@ class ParallelGenerator:
         statistics: Statistics,
         lengths: Lengths,
         eos: Optional[int] = None,
-        symbols_to_strip_from_output: Sequence[int] = (),
         alignment: Any = None,
         backend: Optional[Backend] = None,
         sampling: Optional[Settings] = None,
@@ -77,7 +79,7 @@ class ParallelGenerator:
         self.statistics = statistics
         self.lengths = lengths
         self.sampling, self.shows_progress = sampling, shows_progress
-        self.symbols_to_strip_from_output = {*symbols_to_strip_from_output, self.eos}
+        self.symbols_to_strip_from_output = {self.eos}
         self._aligner = Aligner(models, alignment, self.pad, self.eos) if alignment else None
         samples = 1 if sampling is None else sampling.samples
         gate = loop.measured if warns else None

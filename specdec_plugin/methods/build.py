@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from typing import Any, Optional, Sequence
+from typing import Any, Optional, Sequence, Type
 
 from ..decoding.generator import ParallelGenerator
 from ..decoding.lengths import Lengths
@@ -18,7 +18,7 @@ from ..fairseq_compat.generation import check_generation
 from ..vocab.clustered_projection import projection_by
 from ..vocab.flags import verifier_clusters
 from .checks import check_method_flags, check_models, check_read, check_sampling
-from .registry import decoding_config, method_of
+from .registry import Method, decoding_config, method_of
 from .setup import Setup, dtype_of
 
 logger = logging.getLogger(__name__)
@@ -44,14 +44,8 @@ def build_generator(
         PluginError: flags contradict each other, or the drafter does not fit.
     """
     cfg = decoding_config(task)
-    check_method_flags(cfg)
-    method, target = method_of(cfg), task.target_dictionary
-    check_models(models, cfg.decoding)
-    check_generation(args, method.name, method.default_beam, method.honours)
-    method.check_search(args)
-    check_read(cfg, method, args)
-    check_sampling(cfg, args)
-    statistics = Statistics()
+    method = _checked_method(cfg, models, args)
+    target, statistics = task.target_dictionary, Statistics()
     backend = backend or choose_backend(next(models[0].parameters()).device)
     ends = target.eos() if eos is None else eos
     setup = Setup(cfg, task, models, statistics, ends, backend, generation=args)
@@ -62,7 +56,6 @@ def build_generator(
     if loop.drafter is not None and not method.verifies:
         positions = method.max_positions(loop.drafter)
         setup.lengths.max_positions = min(setup.lengths.max_positions, positions or sys.maxsize)
-    alignment = getattr(args, "print_alignment", None)
     return ParallelGenerator(
         models,
         target,
@@ -70,12 +63,24 @@ def build_generator(
         statistics,
         setup.lengths,
         ends,
-        alignment=alignment,
+        alignment=getattr(args, "print_alignment", None),
         backend=backend,
         sampling=_sampling(setup),
         shows_progress=shows_progress(task),
         warns=not method.chooses,
     )
+
+
+def _checked_method(cfg: Any, models: Sequence[Any], args: Any) -> Type[Method]:
+    """The method that flags name, when it is clear that models, flags and options fit it."""
+    check_method_flags(cfg)
+    method = method_of(cfg)
+    check_models(models, cfg.decoding)
+    check_generation(args, method.name, method.default_beam, method.honours)
+    method.check_search(args)
+    check_read(cfg, method, args)
+    check_sampling(cfg, args)
+    return method
 
 
 def _sampling(setup: Setup) -> Optional[Settings]:
@@ -112,21 +117,29 @@ def _verifier(setup: Setup, certifies: bool) -> Verifier:
     clusters = verifier_clusters(cfg.vocab_clusters, models, setup.task.target_dictionary)
     project, dtype = projection_by(clusters), dtype_of(cfg.verifier_dtype)
     engines = [build_engine(each, dtype, project, setup.backend) for each in models]
-    verifier = Verifier(engines, setup.statistics, temperature)
-    verifier.approximate_scores = cfg.approximate_scores
+    verifier = Verifier(
+        engines, setup.statistics, temperature, approximate_scores=cfg.approximate_scores
+    )
     if cfg.certified_projection or certifies:
-        reason = NativeVerification.certifies(verifier)
-        if getattr(setup.generation, "sampling", False):
-            reason = "samples are drawn from all symbols"
-        wanted = cfg.certified_projection or cfg.approximate_scores
-        verifier.certified = reason is None and (wanted or NativeVerification.gains(verifier))
-        if reason is not None and wanted:
-            flag = "certified-projection" if cfg.certified_projection else "approximate-scores"
-            logger.warning(
-                f"--{flag} has no effect here, because {reason}. The output is the same. Leave it "
-                "out, or give it float32 weights of one model on a CPU."
-            )
+        verifier.certified = _is_certified(verifier, setup)
     return verifier
+
+
+def _is_certified(verifier: Verifier, setup: Setup) -> bool:
+    """Whether the projection is certified: where it can be, and was asked for or is faster."""
+    cfg, reason = setup.cfg, NativeVerification.certifies(verifier)
+    if getattr(setup.generation, "sampling", False):
+        reason = "samples are drawn from all symbols"
+    wanted = cfg.certified_projection or cfg.approximate_scores
+    if reason is None:
+        return wanted or NativeVerification.gains(verifier)
+    if wanted:
+        flag = "certified-projection" if cfg.certified_projection else "approximate-scores"
+        logger.warning(
+            f"--{flag} has no effect here, because {reason}. The output is the same. Leave it "
+            "out, or give it float32 weights of one model on a CPU."
+        )
+    return False
 
 
 def _adaptive(model: Any) -> bool:

@@ -117,12 +117,9 @@ def build_drafter(
     if isinstance(model.encoder, FrozenEncoder):
         shared = _shared_encoder(model, setup.models)
     dtype, confidence = setup.drafter_dtype, setup.cfg.draft_confidence
-    if verified and setup.on_cpu:
-        confidence = confidence or _CONFIDENCE
-        kernels = setup.backend.supports(next(model.parameters()), torch.int8) is None
-        dtype = torch.int8 if dtype is None and kernels else dtype
-    elif verified and setup.backend.static and not setup.on_cpu:
-        dtype = dtype or torch.float16
+    if verified:
+        dtype = dtype or _fastest_dtype(setup, model)
+        confidence = confidence or (_CONFIDENCE if setup.on_cpu else 0.0)
     drafter = NATDrafter(
         model,
         min(block_size or trained, trained),
@@ -139,6 +136,14 @@ def build_drafter(
     if dtype is not None and not dtype.is_floating_point and drafter.engine.weight_type != dtype:
         warn_of_drafter_dtype(setup)
     return drafter
+
+
+def _fastest_dtype(setup: Setup, model: BlockNATModel) -> Optional[torch.dtype]:
+    """The type in which a drafter whose drafts are verified is fastest; None: the model's own."""
+    if setup.on_cpu:
+        kernels = setup.backend.supports(next(model.parameters()), torch.int8) is None
+        return torch.int8 if kernels else None
+    return torch.float16 if setup.backend.static else None
 
 
 def _load(setup: Setup) -> BlockNATModel:
