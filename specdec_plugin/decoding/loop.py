@@ -86,23 +86,35 @@ class DecodingLoop:
             slice_ = self._next(size, size - begin) if queues else size
             end = min(size, begin + (slice_ or size))
             part = batch.left(range(begin, end))
-            since, before = time.perf_counter(), self.statistics.tokens
-            rests = slice_ > 0 and queues and self.gate.rests(end - begin)
-            queued = rests or not slice_
-            if queues and size >= LARGE_BATCH:
-                self.step.free_memory(queued)
-            found += self._queued(part) if queued else self._drafted(part)
-            seconds, tokens = time.perf_counter() - since, self.statistics.tokens - before
-            if rests:
-                self.gate.undrafted(end - begin, tokens, seconds)
-            if queues and self.schedule is not None and self.schedule.measures:
-                self.schedule.record(slice_, size, end - begin, tokens, seconds)
+            found += self._decode_part(part, slice_, size) if queues else self._drafted(part)
             begin = end
         if queues and size >= LARGE_BATCH:
             self.step.forget_queue()
         self.statistics.sentences += size
         self.statistics.batches += 1
         return [[hypothesis] for hypothesis in found]
+
+    def _decode_part(self, part: Batch, slice_: int, size: int) -> List[Dict[str, Any]]:
+        """A hypothesis for each sentence of a part, where a queue is possible. It is timed.
+
+        Args:
+            part: the sentences that come next.
+            slice_: how many of them to draft for at a time, as the schedule wants; 0: for none.
+            size: sentences of the whole batch.
+        """
+        count = part.size
+        begin, before = time.perf_counter(), self.statistics.tokens
+        rests = slice_ > 0 and self.gate.rests(count)
+        queued = rests or slice_ == 0
+        if size >= LARGE_BATCH:
+            self.step.free_memory(queued)
+        found = self._queued(part) if queued else self._drafted(part)
+        seconds, tokens = time.perf_counter() - begin, self.statistics.tokens - before
+        if rests:
+            self.gate.undrafted(count, tokens, seconds)
+        if self.schedule is not None and self.schedule.measures:
+            self.schedule.record(slice_, size, count, tokens, seconds)
+        return found
 
     @property
     def measured(self) -> Union[Gate, Schedule]:
