@@ -79,19 +79,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         dataset.collater(items[first : first + size]) for first in range(0, len(items), size)
     ]
     sources = sum(len(item["source"]) for item in items)
-    shapes = {*shapes_of(session.models[0], 0, 0)}
-    seconds: Dict[int, List[float]] = {beam: [] for beam in options.beams}
-    speeds: Dict[Shape, List[float]] = {shape: [] for shape in shapes}
-    fed: Dict[int, int] = {}
-    ways = {beam: translator(session, beam) for beam in options.beams}
-    for way in ways.values():
-        way.decode(batches[0])
-    for _ in Progress(range(options.repeats), unit="repeat"):
-        for shape in shapes:
-            speeds[shape].append(speed(shape))
-        for beam, way in ways.items():
-            seconds[beam].append(decode(way, batches))
-            fed[beam] = way.statistics.iterations * beam
+    speeds, seconds, fed = measured(session, batches, options.beams, options.repeats)
     peaks = {shape: max(each) for shape, each in speeds.items()}
     rows = [
         row(beam, seconds[beam], shapes_of(session.models[0], sources, fed[beam]), peaks)
@@ -103,17 +91,41 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     write_results(options.output, {**origin, "operations a second": kept, "rows": rows})
 
 
+def measured(
+    session: Session, batches: Sequence[Any], beams: Sequence[int], repeats: int
+) -> Tuple[Dict[Shape, List[float]], Dict[int, List[float]], Dict[int, int]]:
+    """Time products and decoding in turns, as many times.
+
+    Returns:
+        by shape, operations a second; by number of beams, seconds; and by number of beams, the
+        tokens that the decoder is fed.
+    """
+    speeds: Dict[Shape, List[float]] = {shape: [] for shape in shapes_of(session.models[0], 0, 0)}
+    seconds: Dict[int, List[float]] = {beam: [] for beam in beams}
+    fed: Dict[int, int] = {}
+    translators = {beam: translator(session, beam) for beam in beams}
+    for each in translators.values():
+        each.decode(batches[0])
+    for _ in Progress(range(repeats), unit="repeat"):
+        for shape, found in speeds.items():
+            found.append(speed(shape))
+        for beam, each in translators.items():
+            seconds[beam].append(decode(each, batches))
+            fed[beam] = each.statistics.iterations * beam
+    return speeds, seconds, fed
+
+
 def translator(session: Session, beam: int) -> Translator:
     """Decodes with so many beams, without drafts."""
     return session.translator("greedy") if beam == 1 else session.translator("beam", beam=beam)
 
 
-def decode(way: Translator, batches: Sequence[Any]) -> float:
+def decode(decoder: Translator, batches: Sequence[Any]) -> float:
     """The seconds of all batches; the statistics are those of this run."""
-    way.statistics.reset()
+    decoder.statistics.reset()
     begin = time.perf_counter()
     for batch in batches:
-        way.decode(batch)
+        decoder.decode(batch)
     return time.perf_counter() - begin
 
 

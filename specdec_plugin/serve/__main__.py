@@ -3,7 +3,7 @@
 import logging
 import signal
 import socket
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
 from ..api import open_folder
 from ..errors import PluginError
@@ -47,19 +47,23 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         app = Server(decoders, methods, limits, options.batch_size).app()
         config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
         server = uvicorn.Server(config)
-
-        def stop(*_: object) -> None:
-            server.should_exit = True
-
-        # uvicorn takes these signals only once it runs, which is after the line below, and raises
-        # them again when it has stopped.
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, stop)
+        # uvicorn takes these signals only once it runs, which is after the line below.
+        stop_at_signals(server)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         print(f"{options.folder} is served at http://{shown}:{port}/", flush=True)
         server.run([listener])
     print("Stopped: all accepted requests are answered.", flush=True)
+
+
+def stop_at_signals(server: Any) -> None:
+    """Let SIGTERM and Ctrl-C stop a server of uvicorn, which raises them again afterwards."""
+
+    def stop(*_: object) -> None:
+        server.should_exit = True
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
 
 
 def listening(host: str, port: int) -> socket.socket:
