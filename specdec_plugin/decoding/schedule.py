@@ -176,19 +176,19 @@ class Schedule(Explorer):
     def record(self, slice_: int, size: int, sentences: int, tokens: int, seconds: float) -> None:
         """Note how long sentences took that were drafted for by ``slice_``, or 0 for a queue."""
         settled, arm = self._settled(size), self._arm(slice_, size)
-        trial = (slice_ != settled and arm.tokens > 0) or (slice_ > 0 and arm.tokens == 0)
+        first = slice_ == 0 and arm.tokens == 0  # no trial: nothing else of this size is known
+        trial = slice_ != settled and not first
         if arm.judged and trial and arm.debt == 0.0:
             arm.fade(_RECALLED)
-        queue = self._queue(size)
-        usual = queue.pace if slice_ and queue.tokens else None
+        usual = self._queue(size).pace if slice_ else None
         counted = arm.add(sentences, tokens, seconds, usual)
         arm.held_up = counted < seconds or (arm.held_up and arm.debt > 0)
         self.spent += seconds * (1 + self._rested)
         self._rests = self._rested = 0
         known = all(arm.tokens for each, arm in self._slices.items() if each <= size)
-        if slice_ == settled and slice_ in (0, size) and known and not trial:
+        if slice_ == settled and slice_ in (0, size) and known:
             self._rests, self._rest = int(_PERIOD / max(seconds, 1e-6)), (slice_, size)
-        if not trial or queue.tokens == 0:
+        if not trial:
             return
         best = self._arm(settled, size).pace
         arm.hopeless = arm.pace - best > _HOPELESS * arm.pace

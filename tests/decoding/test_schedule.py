@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from specdec_plugin.decoding.gate import FixedGate
 from specdec_plugin.decoding.guard import Guard
-from specdec_plugin.decoding.schedule import GRACE, SLICES, Schedule
+from specdec_plugin.decoding.schedule import GRACE, SLICES, Schedule, _Arm
 from specdec_plugin.decoding.trials import SHARE
 
 TOKENS = 20
@@ -57,6 +57,9 @@ def test_few_sentences_of_a_small_model_are_measured(drafted, settled):
     run = Run(1, 0.002, {1: 0.002 * drafted}).go(400)
     assert run.arms[200:].count(settled) >= 195
     assert run.records < 80
+    while not run.schedule.measures:
+        run.go(1)
+    assert run.schedule.spent == pytest.approx(run.total, rel=0.05)
 
 
 def test_a_resting_schedule_notices_far_longer_sentences():
@@ -74,6 +77,8 @@ def test_a_large_batch_is_drafted_for_in_slices_where_that_is_faster():
     run = Run(64, 1.0, {1: 3.0, 8: 0.25}).go(400)
     assert run.arms[-32:] == [8] * 32
     assert run.sentences == 400 * 64
+    run.size = 4
+    assert 8 not in run.go(50).arms[-50:]
 
 
 def test_it_notices_that_the_text_has_changed():
@@ -150,6 +155,60 @@ def test_a_slow_sentence_among_the_first_does_not_end_a_trial(slow):
     assert run.total < 0.75 * run.sentences
 
 
+def test_the_first_queue_of_a_size_is_no_trial():
+    """It is measured, and costs trials nothing, though drafts are known to be faster."""
+    run = Run(1, 0.002, {1: 0.001, 8: 0.001}).go(400)
+    while not run.schedule.measures:
+        run.go(1)
+    lost, run.size = run.schedule.lost, 64
+    assert run.go(1).arms[-1] == 0 and run.schedule.lost == lost
+    assert run.go(1).arms[-1] > 0
+
+
+def test_only_trials_lose():
+    """The settled arm is often slower than its mean, too."""
+    run = Run(1, 1.0, {1: 2.0}).go(300)
+    for number in range(300):
+        lost, run.seconds[0] = run.schedule.lost, (0.8, 1.2)[number % 2]
+        assert run.go(1).arms[-1] == 1 or run.schedule.lost == lost
+
+
+class Forgetful(FixedGate):
+    forgotten = 0
+
+    def forget(self):
+        self.forgotten += 1
+
+
+@pytest.mark.parametrize(("size", "held_up", "forgotten"), [(1, 9, 1), (1, 0, 0), (8, 9, 0)])
+def test_a_gate_forgets_a_first_trial_that_was_held_up(size, held_up, forgotten):
+    """Unless it is in use for larger slices."""
+    run = Run(size, 1.0, {1: 1.5, 8: 0.5})
+    gate = run.schedule.gate = Forgetful()
+    for _ in range(3000):
+        run.seconds[1] = 1.5 + held_up * (1 not in run.arms)
+        run.batch()
+    assert run.arms.count(1) > 2
+    assert gate.forgotten == forgotten
+
+
+def test_trials_end_where_they_have_lost_enough_and_become_rarer():
+    schedule, arm = Schedule(FixedGate()), _Arm()
+    arm.add(4, 4, 4.0, None)
+
+    def rest(*losses):
+        for loss in losses:
+            before = arm.failures
+            schedule._judge(arm, loss, patience=3.0, sentence=1.0)
+        assert arm.failures == before + 1 and arm.debt == 0.0
+        return arm.resume
+
+    assert rest(2.0, 2.0) == 24.0  # the second trial follows soon
+    assert [rest(4.0) * SHARE for _ in range(4)] == [8.0, 16.0, 32.0, 32.0]
+    assert rest(2.0, -2.0, 4.0) == 24.0  # it was faster in between
+    assert schedule.lost == 4.0 + 4 * 4.0 + 6.0
+
+
 class Guarded:
     """Sentences one at a time; an undrafted token takes a second, each first draft 500 more."""
 
@@ -211,7 +270,16 @@ def test_trials_of_a_length_that_is_hardly_faster_do_not_end_a_long_run():
 
 
 def test_nothing_is_remembered_after_forget():
-    run = Run(1, 1.0, {1: 0.5}).go(50)
+    run = Run(1, 1.0, {1: 0.5}).go(1)
+    assert run.schedule.paces() is None
+    run.go(50)
     assert run.schedule.paces() == pytest.approx((TOKENS / 1.0, TOKENS / 0.5))
     run.schedule.forget()
     assert run.schedule.paces() is None and run.schedule.next(1, 1) == 0
+
+
+def test_paces_are_those_of_the_size_that_took_most_time():
+    run = Run(1, 1.0, {1: 0.5, 8: 2.0}).go(20)
+    run.size, run.seconds[0] = 64, 0.25
+    run.go(20)
+    assert run.schedule.paces() == pytest.approx((TOKENS / 0.25, TOKENS / 0.5))
