@@ -1,5 +1,6 @@
 """The guard finds the faster arm, notices changes, and loses little by trying."""
 
+import itertools
 import math
 
 import pytest
@@ -154,6 +155,39 @@ def test_iterations_without_a_question_are_measured_alike(cost, brings, lengths)
     assert skipped.guard.lost == pytest.approx(asked.guard.lost)
 
 
+@pytest.mark.parametrize("patient", [False, True])
+@settings(max_examples=30)
+@any_world
+def test_a_trial_is_looked_at_before_it_has_lost_what_it_may(patient, cost, brings, lengths):
+    world = World(cost, (1, *brings), lengths=2, patient=patient)
+    plain = world.guard._until_look
+
+    def until_look(bucket, trial):
+        found, settled = plain(bucket, trial), bucket.arms[bucket.settled]
+        known = bucket.arms[trial.arm] if patient else trial  # before it, a device was waited for
+        if found > (guard_module._SECOND if patient else 1):
+            loss = known.seconds - known.tokens * settled.pace
+            foreseen = trial.loss(settled) + found * loss / known.iterations
+            assert loss <= 0 or foreseen <= world.guard._allowance(bucket) + 1e-6
+        return found
+
+    world.guard._until_look = until_look
+    for length in lengths:
+        world.decode(4 * length, ahead=True)
+
+
+def test_a_drafter_that_stopped_does_not_start_again_at_once():
+    """It would read the source again. A trial of no drafts is shorter, where it loses little."""
+    world = World(cost=(1, 1.9), brings=(1, 2), promising=None)
+    stopped = []
+    for _ in range(60):
+        before = len(world.arms)
+        world.decode(400, rows=8)
+        runs = [(arm, len([*each])) for arm, each in itertools.groupby(world.arms[before:])]
+        stopped += [length for arm, length in runs[1:-1] if arm == 0]
+    assert stopped and min(stopped) >= guard_module._LONG
+
+
 @settings(max_examples=50)
 @any_world
 def test_while_it_rests_no_draft_is_tried(cost, brings, lengths):
@@ -196,6 +230,28 @@ def test_it_does_not_rest_for_ever_about_several_rows(rows):
         if not world.guard.rests(rows):
             break
     assert not world.guard.rests(rows)
+
+
+def test_a_batch_without_questions_counts_for_each_number_of_rows_alike():
+    guard = Guard()
+    guard.undrafted(8, 160, 20.0)
+    assert guard.spent == 20 and [guard._find(rows).spent for rows in (1, 2, 4, 8)] == [5] * 4
+    guard.undrafted(1, 10, 4.0)
+    assert guard._find(1).spent == 9 and guard._find(1).arms[0].pace == 0.4
+
+
+def test_the_first_iteration_of_all_is_not_measured():
+    world = World(cost=(1, 2))
+    world.held_up = 1
+    world.decode(20)
+    assert world.guard.spent < 40
+
+
+def test_lengths_that_are_equally_fast_are_not_exchanged():
+    world = World(cost=(1, 0.5, 0.5), brings=(1, 1, 1), lengths=2)
+    for _ in range(400):
+        world.decode(40)
+    assert max(world.share(1, 8000), world.share(2, 8000)) > 0.9
 
 
 def test_it_drafts_where_that_is_faster():
@@ -434,6 +490,13 @@ def test_an_answer_holds_until_there_may_be_no_drafts():
     world.guard.begin()
     assert world.guard.choose(1, world.tokens) == 1 and world.guard.ahead() > 0
     assert world.guard.choose(1, world.tokens, drafts=False) == 0
+
+
+@pytest.mark.parametrize("patient", [False, True])
+def test_it_is_asked_again_rarely_while_there_may_be_no_drafts(patient):
+    guard = Guard(patient=patient)
+    assert guard.choose(1, 0, drafts=False) == 0
+    assert 1 + guard.ahead() == (guard_module._PATIENT if patient else guard_module._LONG)
 
 
 def test_a_trial_does_not_wait_for_rows_that_may_have_no_drafts():
