@@ -35,6 +35,7 @@ class World:
         self.now, self.tokens, self.lost = 0.0, 0, 0.0
         self.arms, self.held_up = [], None
         self.unusual = 0
+        self.between = 1.0  # what others do between batches
         self.guard = Guard(
             promising, lengths, lambda: self.now, lambda: self.unusual, patient=patient
         )
@@ -71,7 +72,7 @@ class World:
             best = min(self.pace(each, rows) for each in range(len(self.cost)))
             self.lost += self.cost[arm] - rows * added * best
         self.guard.end(self.tokens)
-        self.now += 1.0  # what others do between batches
+        self.now += self.between
 
     def rest_or_decode(self, length):
         """As the loop does: a batch is decoded without a question while the guard rests."""
@@ -186,6 +187,18 @@ def test_a_drafter_that_stopped_does_not_start_again_at_once():
         runs = [(arm, len([*each])) for arm, each in itertools.groupby(world.arms[before:])]
         stopped += [length for arm, length in runs[1:-1] if arm == 0]
     assert stopped and min(stopped) >= guard_module._LONG
+
+
+@settings(max_examples=30)
+@any_world
+def test_decisions_do_not_depend_on_the_unit_of_time(cost, brings, lengths):
+    """The same model may be a thousand times as fast."""
+    one, other = World(cost, (1, *brings), lengths=2), World(cost, (1, *brings), lengths=2)
+    other.cost, other.between = [each / 1024 for each in cost], 1 / 1024
+    for length in lengths:
+        one.decode(length)
+        other.decode(length)
+    assert one.arms == other.arms
 
 
 @settings(max_examples=50)
