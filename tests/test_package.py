@@ -3,16 +3,18 @@
 import os
 import re
 import shutil
+from argparse import Namespace
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 import setuptools  # noqa: F401  (gives distutils where Python no longer has it)
+import torch
 from packaging.requirements import Requirement
 
 from specdec_plugin.fairseq_compat.user_dir import FOLDER, PluginPath
-from tests.support.command_lines import PLUGIN, ROOT, run_cli
+from tests.support.command_lines import PLUGIN, ROOT, TRACEBACK, generate_args, run_cli
 
 
 @pytest.fixture(scope="module")
@@ -141,3 +143,21 @@ def test_no_program_starts_with_a_notice_about_speech() -> None:
     other = "import logging; logging.getLogger('fairseq.tasks.text_to_speech').info('another')"
     done = run_cli(["python", "-c", f"import specdec_plugin; {other}"], fresh=True)
     assert "tensorboardX" not in done.stderr and "another" in done.stderr
+
+
+@pytest.mark.parametrize("level, shown", [("", False), ("info", False), ("debug", True)])
+def test_causes_are_told_only_to_those_who_ask(level: str, shown: bool) -> None:
+    """They are tracebacks, and a module of fairseq lets the log show them."""
+    cause = "import logging; logging.getLogger('specdec_plugin.a.b').debug('a cause')"
+    code = f"import specdec_plugin, fairseq_cli.generate; {cause}"
+    done = run_cli(["python", "-c", code], fresh=True, env={"LOGLEVEL": level} if level else {})
+    assert ("a cause" in done.stderr) == shown
+
+
+def test_a_refusal_in_a_program_has_no_traceback(corpus: Any, tmp_path: Path) -> None:
+    torch.save(
+        {"model": {}, "args": Namespace(arch="transformer", encoder_layers="x")}, tmp_path / "a.pt"
+    )
+    done = run_cli(generate_args(corpus.data_dir, tmp_path / "a.pt"), fresh=True, check=False)
+    assert done.returncode == 1 and TRACEBACK not in done.stderr
+    assert "its options describe no model" in done.stderr.splitlines()[-1]

@@ -1,12 +1,14 @@
 """Keeps libraries quiet that would log on every start.
 
-fairseq lets every logger speak. Then hydra would name its variables, and matplotlib its fonts. A
+fairseq lets every logger speak. Then hydra would name its variables, matplotlib its fonts, and the
+plugin the causes of its sentences, which are tracebacks (``LOGLEVEL=DEBUG`` keeps them). A
 task of fairseq, which makes speech, asks for tensorboardX, which the plugin has no use for.
 It asks while fairseq is imported, so this module is imported before. fairseq also notes settings of
 each iterator over data, which would be lines for each call from Python.
 """
 
 import logging
+import os
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Iterator
@@ -38,6 +40,8 @@ def _is_wanted(record: logging.LogRecord) -> bool:
     return not record.getMessage().startswith(_NOTICE)
 
 
+if os.environ.get("LOGLEVEL", "").upper() != "DEBUG":  # fairseq's own variable
+    logging.getLogger(__name__.partition(".")[0]).setLevel(logging.INFO)
 logging.getLogger("hydra").setLevel(logging.WARNING)
 logging.getLogger("matplotlib").setLevel(logging.WARNING)
 logging.getLogger(_LOGGER).addFilter(_is_wanted)
