@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from fairseq.models import ARCH_MODEL_REGISTRY, FairseqMultiModel
+
 from ..errors import PluginError
 from .block_nat import BlockNATModel
 from .blockwise_transformer import BlockwiseTransformerModel
@@ -25,3 +27,21 @@ def check_whole_model(model: Any, where: str, more: str = "") -> None:
     else:
         return
     raise PluginError(f"{where} names {what}: give the model that it was trained for{more}.")
+
+
+def check_one_model(cfg: Any) -> None:
+    """Refuse the options of a model that has an encoder and a decoder for each pair of languages.
+
+    Args:
+        cfg: fairseq's options of the model.
+
+    Raises:
+        PluginError: names the architecture, and the task that decodes it.
+    """
+    name = getattr(cfg, "_name", None) or getattr(cfg, "arch", None)
+    model = ARCH_MODEL_REGISTRY.get(name)
+    if model is not None and issubclass(model, FairseqMultiModel):
+        raise PluginError(
+            f"The architecture {name} has an encoder and a decoder for each pair of languages: "
+            "use fairseq's --task multilingual_translation, and leave out --decoding."
+        )

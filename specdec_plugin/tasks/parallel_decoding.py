@@ -22,6 +22,7 @@ from ..fairseq_compat.splits import SplitMixin
 from ..methods.build import build_generator
 from ..methods.checks import check_method_flags, check_sampling, check_whole_models
 from ..methods.registry import config_class, decoding_config, method_of, when_registered
+from ..models.roles import check_one_model
 from ..vocab.flags import cluster_search, verifier_clusters
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,15 @@ class ParallelDecodingMixin(
         check_method_flags(config_class().from_namespace(cfg))
         shard_of(cfg)
         return super().setup_task(cfg, **kwargs)
+
+    def build_model(self, cfg: Any, from_checkpoint: bool = False) -> Any:
+        """Build the model.
+
+        Raises:
+            PluginError: it consists of a model for each pair of languages.
+        """
+        check_one_model(cfg)
+        return super().build_model(cfg, from_checkpoint)
 
     def build_generator(self, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
         """The generator that ``--decoding`` names; without it, fairseq's own."""

@@ -17,7 +17,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq_cli import generate, interactive
 
 from specdec_plugin.errors import PluginError
-from tests.support.command_lines import hypotheses, run_cli, scored
+from tests.support.command_lines import TRACEBACK, hypotheses, run_cli, scored, train_args
 from tests.support.files import some
 from tests.support.multilingual import SETTINGS, trained
 
@@ -303,3 +303,15 @@ class TestBadInput:
     def test_flags_without_decoding(self, corpus, setting, verifier):
         with pytest.raises(PluginError, match="--block-size 3 is given without --decoding"):
             set_up(setting.generate(corpus, verifier, "--block-size", "3"))
+
+
+@pytest.mark.parametrize("task", ["translation", "translation_multi_simple_epoch"])
+def test_models_of_each_pair_are_refused(corpus, tmp_path, task):
+    """fairseq has an assertion without words, in a traceback."""
+    more = ["--task", f"specdec_{task}", "--arch", "multilingual_transformer_iwslt_de_en"]
+    more += ["--lang-pairs", "en-es"] if task != "translation" else []
+    done = run_cli(train_args(corpus.data_dir, tmp_path, *more), check=False)
+    assert done.returncode == 1 and TRACEBACK not in done.stderr
+    told = done.stderr.strip().splitlines()[-1]
+    assert told.startswith("The architecture multilingual_transformer_iwslt_de_en has an encoder")
+    assert "use fairseq's --task multilingual_translation" in told
