@@ -114,15 +114,8 @@ def check_room(min_len: int, max_len: int) -> None:
 
 def _check_samples(options: Any, typed: bool) -> None:
     """Refuse what cannot be drawn."""
-    beam, nbest = getattr(options, "beam", 1), getattr(options, "nbest", 1)
+    check_number_of_samples(options, typed)
     top_k, top_p = getattr(options, "sampling_topk", -1), getattr(options, "sampling_topp", -1.0)
-    if beam < 1:
-        raise PluginError(f"{_given('beam', beam, typed)}: give 1 or more samples.")
-    if nbest != beam and (typed or nbest != 1):
-        raise PluginError(
-            f"{_given('nbest', nbest, typed)} beside {_given('beam', beam, typed)}: both are the "
-            "number of samples. Give the same number, or one of them."
-        )
     if top_k != -1 and top_k < 1:
         raise PluginError(f"{_given('sampling_topk', top_k, typed)}: give 1 or more symbols.")
     if top_p != -1 and not 0 < top_p <= 1:
@@ -133,6 +126,18 @@ def _check_samples(options: Any, typed: bool) -> None:
         raise PluginError(
             f"{_given('sampling_topk', top_k, typed)} and {_given('sampling_topp', top_p, typed)} "
             "both tell which symbols are drawn from: leave one of them out."
+        )
+
+
+def check_number_of_samples(options: Any, typed: bool) -> None:
+    """Refuse two numbers of samples, for which fairseq's programs have an assertion."""
+    beam, nbest = getattr(options, "beam", 1), getattr(options, "nbest", 1)
+    if beam < 1:
+        raise PluginError(f"{_given('beam', beam, typed)}: give 1 or more samples.")
+    if nbest != beam and (typed or nbest != 1):
+        raise PluginError(
+            f"{_given('nbest', nbest, typed)} beside {_given('beam', beam, typed)}: both are the "
+            "number of samples. Give the same number, or one of them."
         )
 
 

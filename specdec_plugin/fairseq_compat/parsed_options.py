@@ -6,7 +6,7 @@ import torch
 
 from ..errors import PluginError
 from .collector import freeze_imports
-from .generation import check_generation
+from .generation import check_generation, check_number_of_samples
 from .interrupts import end_in_a_line
 from .options import flag_of
 from .programs import check_program
@@ -52,9 +52,10 @@ def check_when_parsed(
             check_generation(found, name, method.default_beam, method.honours, typed=True)
             method.check_search(found)
             check(found, found)
-            _check_printing(found)
-        if method is not None:
-            _check_steps(found, method)
+        elif found.sampling:
+            check_number_of_samples(found, typed=True)
+        _check_printing(found)
+        _check_steps(found, method)
         check_program(found)
         return found, rest
 
@@ -86,12 +87,16 @@ def _check_printing(options: Any) -> None:
 
 
 def _check_steps(options: Any, method: Any) -> None:
-    """fairseq raises a ``KeyError`` where its own search or scorer would print steps."""
-    reason = method.unavailable(options)
+    """fairseq-generate raises a ``KeyError`` where it would print steps of its own search."""
+    if hasattr(options, "buffer_size") or options.quiet:
+        return  # nothing prints steps
+    cure = "leave one of the two out"
     if options.score_reference:
         reason = "--score-reference is given"
+    elif method is None:
+        reason, cure = "--decoding is not given", "add --decoding auto, or leave it out"
+    else:
+        reason = method.unavailable(options)
     for name in ("print_step", "retain_iter_history"):
         if reason is not None and getattr(options, name):
-            raise PluginError(
-                f"{flag_of(name)} finds no steps, because {reason}: leave one of the two out."
-            )
+            raise PluginError(f"{flag_of(name)} finds no steps, because {reason}: {cure}.")

@@ -193,6 +193,17 @@ class TestParsing:
             parse("--decoding", "beam", "--beam", "5", "--print-alignment", flag)
         with pytest.raises(PluginError, match=told + "--score-reference is given"):
             parse("--decoding", "greedy", "--score-reference", flag)
+        with pytest.raises(PluginError, match=told + "--decoding is not given: add --decoding"):
+            parse(flag)
+        parse(flag, "--quiet")  # which prints none
+        parse(flag, interactive=True)  # likewise
+
+    def test_numbers_of_fairseqs_own_samples(self, parse):
+        """fairseq has an assertion, of the same meaning."""
+        assert parse("--sampling", "--beam", "3", "--nbest", "3").beam == 3
+        for interactive in (True, False):
+            with pytest.raises(PluginError, match=r"^--nbest 1 beside --beam 3: both are the num"):
+                parse("--sampling", "--beam", "3", interactive=interactive)
 
     def test_soft_alignments_cannot_be_printed_interactively(self, parse):
         flags = ["--decoding", "greedy", "--print-alignment"]
@@ -200,6 +211,8 @@ class TestParsing:
         assert parse(*flags, interactive=True).print_alignment == "hard"
         with pytest.raises(PluginError, match="fairseq-interactive cannot print soft alignments"):
             parse(*flags, "soft", interactive=True)
+        with pytest.raises(PluginError, match="fairseq-interactive cannot print soft alignments"):
+            parse("--print-alignment", "soft", interactive=True)
 
 
 @pytest.mark.parametrize("program", ["fairseq-generate", "fairseq-interactive"])
