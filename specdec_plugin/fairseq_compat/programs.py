@@ -23,6 +23,10 @@ _PACKAGES = {
     ("tokenizer", "moses"): ("sacremoses", "'specdec-plugin[moses]'"),
     ("tokenizer", "nltk"): ("nltk", "nltk"),
     ("bpe", "fastbpe"): ("fastBPE", "fastBPE"),
+    ("bpe", "subword_nmt"): ("subword_nmt", "subword-nmt"),
+    ("bpe", "gpt2"): ("regex", "regex"),
+    ("bpe", "hf_byte_bpe"): ("tokenizers", "tokenizers"),
+    ("bpe", "bert"): ("transformers", "transformers"),
     ("scoring", "wer"): ("editdistance", "editdistance"),
     ("scoring", "bert_score"): ("bert_score", "bert-score"),
     ("scoring", "meteor"): ("nltk", "nltk"),
@@ -34,6 +38,7 @@ _FILES = {
     "subword_nmt": ["bpe_codes"],
     "fastbpe": ["bpe_codes"],
     "hf_byte_bpe": ["bpe_vocab", "bpe_merges"],
+    "gpt2": ["gpt2_encoder_json", "gpt2_vocab_bpe"],
 }
 
 
@@ -51,7 +56,12 @@ def check_program(options: Any) -> None:
     if interactive:
         _check_interactive(options)
         read_every_line()
-    elif options.results_path is not None:
+        return
+    _check_scoring(options)
+    _check_constraints(options)
+    _check_unknown_words(options)
+    _check_language_model(options)
+    if options.results_path is not None:
         _check_results(options)
 
 
@@ -85,7 +95,10 @@ def _check_files(options: Any) -> None:
                 f"--bpe {options.bpe} needs {flag_of(name)}: name the file that the data were "
                 "split with."
             )
-        if urlparse(path).scheme:
+        scheme = urlparse(path).scheme
+        if scheme.startswith("http"):
+            _check_download(name, path)
+        if scheme:
             continue
         if not os.path.isfile(path):
             raise PluginError(
@@ -93,6 +106,15 @@ def _check_files(options: Any) -> None:
             )
         if name.startswith("sentencepiece"):
             load_sentencepiece(path)
+
+
+def _check_download(name: str, address: str) -> None:
+    """fairseq loads a file from its address with a package that it does not install."""
+    if importlib.util.find_spec("requests") is None:
+        raise PluginError(
+            f"{flag_of(name)} {address} is loaded with the package requests: pip install requests,"
+            " or name a file."
+        )
 
 
 def _check_texts(options: Any) -> None:
@@ -128,9 +150,71 @@ def _check_interactive(options: Any) -> None:
             f"--batch-size {size} is more than --buffer-size {room}: give --buffer-size {size} or "
             "more."
         )
+    _check_tokenizer(options)
     path = options.input
     if path != "-" and (os.path.isdir(path) or not os.access(path, os.R_OK)):  # or else a pipe
         raise PluginError(f"--input {path} is not a file that can be read. Check the path.")
+
+
+def _check_tokenizer(options: Any) -> None:
+    """nltk tells of missing data at the first line, at length."""
+    if options.tokenizer != "nltk":
+        return
+    try:
+        importlib.import_module("nltk.tokenize").word_tokenize("a")
+    except LookupError:
+        raise PluginError(
+            "--tokenizer nltk needs data of nltk: python -m nltk.downloader punkt punkt_tab."
+        ) from None
+
+
+def _check_scoring(options: Any) -> None:
+    """fairseq gives METEOR text, which it refuses after all sentences, and with no other words."""
+    if options.scoring != "meteor":
+        return
+    score = importlib.import_module("nltk.translate.meteor_score").single_meteor_score
+    try:
+        score("a", "b")
+    except TypeError:
+        raise PluginError(
+            "--scoring meteor gives text to nltk, and the nltk that is installed takes lists of "
+            "words: give another --scoring, such as sacrebleu."
+        ) from None
+    except LookupError:
+        raise PluginError(
+            "--scoring meteor needs WordNet: python -m nltk.downloader wordnet omw-1.4, or give "
+            "another --scoring."
+        ) from None
+
+
+def _check_constraints(options: Any) -> None:
+    """Data of fairseq-generate have none, for which its search has no words."""
+    if options.constraints is not None:
+        raise PluginError(
+            "fairseq-generate reads no constraints: leave out --constraints, or use "
+            "fairseq-interactive, where they follow a line behind tabs."
+        )
+
+
+def _check_unknown_words(options: Any) -> None:
+    """fairseq replaces unknown words by those of raw text alone."""
+    if options.replace_unk is not None and options.dataset_impl != "raw":
+        raise PluginError(
+            "--replace-unk copies words of raw text: give a folder with such text and "
+            "--dataset-impl raw, or leave it out."
+        )
+
+
+def _check_language_model(options: Any) -> None:
+    """fairseq reads the language model's dictionary in the data folder, after all models."""
+    if options.lm_path is None:
+        return
+    folder = split_paths(options.data)[0]
+    if not os.path.isfile(os.path.join(folder, "dict.txt")):
+        raise PluginError(
+            f"--lm-path {options.lm_path} needs the language model's dictionary as "
+            f"{os.path.join(folder, 'dict.txt')}: copy it there, or leave --lm-path out."
+        )
 
 
 def _check_results(options: Any) -> None:

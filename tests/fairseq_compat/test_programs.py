@@ -14,10 +14,10 @@ from specdec_plugin.fairseq_compat.splits import check_whole
 from tests.support.command_lines import PLUGIN, TRACEBACK, generate_args, run_cli
 
 
-def parse(*more, interactive=False):
+def parse(*more, interactive=False, data="data", decoding=("--decoding", "greedy")):
     parser = options.get_generation_parser(interactive)
-    args = ["data", "--user-dir", PLUGIN, "--task", "specdec_translation", "--path", "model.pt"]
-    return options.parse_args_and_arch(parser, [*args, "--decoding", "greedy", *map(str, more)])
+    args = [data, "--user-dir", PLUGIN, "--task", "specdec_translation", "--path", "model.pt"]
+    return options.parse_args_and_arch(parser, [*map(str, (*args, *decoding, *more))])
 
 
 @pytest.mark.parametrize("interactive", [False, True])
@@ -31,6 +31,24 @@ def test_models_are_named(interactive):
             parse("--path", path, interactive=interactive)
 
 
+#: What nltk scores with.
+METEOR = "nltk.translate.meteor_score"
+#: Options with files, by the subwords that need them.
+FILES = {
+    **dict.fromkeys(["fastbpe", "subword_nmt"], ("--bpe-codes", __file__)),
+    "gpt2": ("--gpt2-encoder-json", __file__, "--gpt2-vocab-bpe", __file__),
+    "hf_byte_bpe": ("--bpe-vocab", __file__, "--bpe-merges", __file__),
+}
+
+
+def there(monkeypatch, package):
+    """Pretend that a package is installed."""
+    found = ModuleType(package)
+    found.__spec__ = ModuleSpec(package, None)
+    monkeypatch.setitem(sys.modules, package, found)
+    return found
+
+
 @pytest.mark.parametrize(
     "flag, value, package, told",
     [
@@ -40,14 +58,16 @@ def test_models_are_named(interactive):
         ("--scoring", "wer", "editdistance", "editdistance"),
         ("--scoring", "bert_score", "bert_score", "bert-score"),
         ("--scoring", "meteor", "nltk", "nltk"),
+        ("--bpe", "subword_nmt", "subword_nmt", "subword-nmt"),
+        ("--bpe", "gpt2", "regex", "regex"),
+        ("--bpe", "hf_byte_bpe", "tokenizers", "tokenizers"),
+        ("--bpe", "bert", "transformers", "transformers"),
     ],
 )
 def test_packages(monkeypatch, flag, value, package, told):
-    found = ModuleType(package)
-    found.__spec__ = ModuleSpec(package, None)
-    monkeypatch.setitem(sys.modules, package, found)
-    codes = ["--bpe-codes", __file__] if flag == "--bpe" else []
-    parse(flag, value, *codes)
+    there(monkeypatch, package)
+    there(monkeypatch, METEOR).single_meteor_score = min
+    parse(flag, value, *FILES.get(value, ()))
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(PluginError, match=f"^{flag} {value} .* {package}: pip install {told}\\.$"):
         parse(flag, value)
@@ -65,7 +85,8 @@ def test_packages(monkeypatch, flag, value, package, told):
         ("hf_byte_bpe", "--bpe-vocab"),
     ],
 )
-def test_files_of_subwords(kind, flag, interactive, sentencepieces):
+def test_files_of_subwords(kind, flag, interactive, sentencepieces, monkeypatch):
+    there(monkeypatch, "requests")
     more = ["--bpe-merges", __file__] if kind == "hf_byte_bpe" else []
     reads_pieces = flag.startswith("--sentencepiece")
     good = str(sentencepieces / "spm.model") if reads_pieces else __file__
@@ -78,6 +99,78 @@ def test_files_of_subwords(kind, flag, interactive, sentencepieces):
         parse("--bpe", kind, *more, interactive=interactive)
     with pytest.raises(PluginError, match=f"^{flag} nowhere is not a file"):
         parse("--bpe", kind, flag, "nowhere", *more, interactive=interactive)
+
+
+@pytest.mark.parametrize("flag", ["--gpt2-encoder-json", "--gpt2-vocab-bpe"])
+def test_files_of_subwords_that_fairseq_downloads(flag, monkeypatch):
+    there(monkeypatch, "requests")
+    parse("--bpe", "gpt2")
+    with pytest.raises(PluginError, match=f"^{flag} nowhere is not a file"):
+        parse("--bpe", "gpt2", flag, "nowhere")
+    monkeypatch.setitem(sys.modules, "requests", None)
+    parse("--bpe", "gpt2", *FILES["gpt2"])
+    with pytest.raises(PluginError, match=f"^{flag} https://.* is loaded with the package reques"):
+        parse("--bpe", "gpt2", *FILES["gpt2"], flag, "https://example.org/a")
+
+
+@pytest.mark.parametrize(
+    "error, sentence",
+    [
+        (TypeError, "^--scoring meteor gives text to nltk, and the nltk that is installed takes"),
+        (LookupError, "^--scoring meteor needs WordNet: python -m nltk.downloader wordnet"),
+    ],
+)
+def test_meteor_cannot_score(error, sentence, monkeypatch):
+    """fairseq would tell after it has decoded everything."""
+
+    def score(reference, hypothesis):
+        raise error(reference)
+
+    there(monkeypatch, "nltk")
+    there(monkeypatch, METEOR).single_meteor_score = score
+    with pytest.raises(PluginError, match=sentence):
+        parse("--scoring", "meteor")
+    parse("--scoring", "meteor", interactive=True)
+
+
+def test_the_tokenizer_of_nltk_needs_data(monkeypatch):
+    def word_tokenize(line):
+        raise LookupError(line)
+
+    there(monkeypatch, "nltk")
+    nltk = there(monkeypatch, "nltk.tokenize")
+    nltk.word_tokenize = word_tokenize
+    with pytest.raises(PluginError, match=r"^--tokenizer nltk needs data of nltk: python -m nltk"):
+        parse("--tokenizer", "nltk", interactive=True)
+    parse("--tokenizer", "nltk")  # which makes no tokens
+    nltk.word_tokenize = str.split
+    parse("--tokenizer", "nltk", interactive=True)
+
+
+def test_constraints_are_read_from_lines():
+    parse("--constraints", interactive=True, decoding=())
+    with pytest.raises(PluginError, match=r"^fairseq-generate reads no constraints: leave out --"):
+        parse("--constraints", decoding=())
+
+
+def test_unknown_words_are_replaced_by_those_of_raw_text():
+    parse("--replace-unk", "--dataset-impl", "raw", decoding=())
+    parse("--replace-unk", interactive=True, decoding=())
+    with pytest.raises(
+        PluginError, match=r"^--replace-unk copies words of raw text: give a folder"
+    ):
+        parse("--replace-unk", decoding=())
+
+
+def test_the_dictionary_of_a_language_model(tmp_path):
+    lm = ("--lm-path", "lm.pt")
+    with pytest.raises(
+        PluginError, match=r"^--lm-path lm\.pt needs .* as .*dict\.txt: copy it the"
+    ):
+        parse(*lm, data=tmp_path, decoding=())
+    parse(*lm, data=tmp_path, interactive=True, decoding=())  # which does not read it
+    (tmp_path / "dict.txt").touch()
+    parse(*lm, data=tmp_path, decoding=())
 
 
 def test_post_process():
