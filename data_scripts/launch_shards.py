@@ -87,10 +87,12 @@ class Shard:
 
     def __init__(self, number: int, arguments: Sequence[str]) -> None:
         self.number = number
+        self.queued_again = False
         self.arguments = [*arguments, "--shard", str(number), "--wait"]
 
     def __call__(self) -> Optional[str]:
         """None, or the user's mistake in a sentence, which no repetition mends."""
+        self.queued_again = False
         gpus = torch.cuda.device_count()
         if gpus > 1:  # all jobs see those of this machine, and each takes one
             torch.cuda.set_device(self.number % gpus)
@@ -98,12 +100,16 @@ class Shard:
             distill_shard.main(self.arguments)
         except PluginError as mistake:
             return str(mistake)
+        finally:
+            if self.queued_again:  # on its way, submitit's exit may have become another error
+                os._exit(1)
         return None
 
     def checkpoint(self) -> Any:
         """What is queued when this job is preempted: the same, as its file holds what is done."""
         from submitit.helpers import DelayedSubmission
 
+        self.queued_again = True
         return DelayedSubmission(self)
 
 

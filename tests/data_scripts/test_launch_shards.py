@@ -167,6 +167,29 @@ def test_without_slurm_or_submitit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         launch_shards.main(args)
 
 
+def test_a_job_that_is_queued_again_reports_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Libraries make an error of the exit that submitit's handler of signals raises."""
+    pytest.importorskip("submitit")
+
+    def interrupted(arguments: List[str]) -> None:
+        try:
+            shard.checkpoint()
+            raise SystemExit(-1)
+        except BaseException:
+            raise AttributeError("of omegaconf") from None
+
+    def leave(status: int) -> None:
+        raise BlockingIOError  # as the process would end
+
+    shard = Shard(3, [])
+    monkeypatch.setattr(distill_shard, "main", interrupted)
+    monkeypatch.setattr(os, "_exit", leave)
+    with pytest.raises(BlockingIOError):
+        shard()
+    monkeypatch.setattr(distill_shard, "main", lambda arguments: None)
+    assert shard() is None  # what is queued is the same
+
+
 #: Does what these programs of Slurm do for job arrays, with processes of this machine.
 SLURM = """\
 import os, re, subprocess, sys, time
