@@ -9,6 +9,7 @@ import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import distill_shard
+import slurm_queue
 import torch
 from shardfile import shard_path
 
@@ -140,6 +141,8 @@ def make_executor(args: argparse.Namespace, uses_gpu: bool) -> Any:
             "--launcher submitit: srun was not found, so this machine belongs to no Slurm cluster. "
             "Use --launcher local."
         ) from None
+    submitit.SlurmJob.watcher = slurm_queue.Queue()
+    submitit.SlurmJob._results_timeout_s = 0  # the queue waits for the result, of all jobs at once
     try:
         executor.update_parameters(
             job_name="specdec-shards",

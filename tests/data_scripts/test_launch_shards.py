@@ -82,7 +82,8 @@ def finish(executor: FakeExecutor, at_once: Optional[int] = None, grows: bool = 
     """Run four shards."""
     sizes = iter(range(10**6))
     shards = [Shard(number, []) for number in range(4)]
-    Run(executor, shards, at_once, lambda shard: next(sizes) if grows else 7).finish(0.001)
+    size: Callable[[Shard], int] = lambda shard: next(sizes) if grows else 7  # noqa: E731
+    Run(executor, shards, at_once, size).finish(0.001)
 
 
 def test_all_at_once_or_some() -> None:
@@ -227,11 +228,12 @@ elif program == "sbatch":
     print("Submitted batch job 77")
 elif program == "scontrol":
     open(path(args[1], "requeued"), "a").write("x")
-elif program == "sacct":
-    print("JobID|State|NodeList")
+elif program == "squeue":
     for name in sorted(os.listdir(folder)):
         if name.endswith(".state"):
-            print(f"{name[:-6]}|{open(os.path.join(folder, name)).read()}|here")
+            print(f"{name[:-6]}|{open(os.path.join(folder, name)).read()}|gpu|None")
+elif program == "scancel":
+    open(path("all", "cancelled"), "a").write(" ".join(args) + chr(10))
 """
 
 
@@ -239,7 +241,7 @@ def fake_slurm(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put Slurm's programs first on the path; the folder that they write into."""
     place = folder / "slurm"
     place.mkdir()
-    for name in ("srun", "sbatch", "scontrol", "sacct", "scancel"):
+    for name in ("srun", "sbatch", "scontrol", "squeue", "scancel"):
         program = place / name
         program.write_text(f"#!{sys.executable}\n{SLURM}", "utf-8")
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
