@@ -5,6 +5,7 @@ A shard's file holds all that was decoded, so a job that was killed simply begin
 
 import argparse
 import os
+import re
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -230,15 +231,24 @@ class Run:
         before, same = self._tries.get(shard.number, (-1, 0))
         same = same + 1 if size == before else 1
         self._tries[shard.number] = size, same
-        last = str(problem).strip().splitlines()[-1]
+        last = last_line(problem)
         if same > FRUITLESS:
             raise PluginError(
                 f"shard {shard.number} ended {same} times without getting further ({last}). Its "
                 f"log is {job.paths.stderr}. The same command resumes all shards."
             )
-        print(f"shard {shard.number} begins again, where it was; see {job.paths.stderr}")
+        slurm_queue.warn(
+            f"shard {shard.number} begins again, where it was ({last}); see {job.paths.stderr}"
+        )
         self._waiting.append(shard)
         return False
+
+
+def last_line(problem: Exception) -> str:
+    """What a job's error ends with: of submitit's, a trace is between two lines of hyphens."""
+    trace = re.search(r"-{20,}\n(.*?)\n-{20,}", str(problem), re.DOTALL)
+    text = trace[1] if trace else str(problem)
+    return ([line.strip() for line in text.splitlines() if line.strip()] or [repr(problem)])[-1]
 
 
 def main(argv: Optional[List[str]] = None) -> None:

@@ -191,6 +191,13 @@ def test_a_job_that_is_queued_again_reports_no_error(monkeypatch: pytest.MonkeyP
     assert shard() is None  # what is queued is the same
 
 
+def test_the_last_line_of_an_error_is_that_of_its_trace() -> None:
+    trace = f"failed with trace:\n{22 * '-'}\n  File x\nOSError: full\n\n{22 * '-'}\n  - /log.out"
+    assert launch_shards.last_line(RuntimeError(trace)) == "OSError: full"
+    log = f"Error stream produced:\n{40 * '-'}\nsrun: error: Killed\n"
+    assert launch_shards.last_line(RuntimeError(log)) == "srun: error: Killed"
+
+
 #: Does what these programs of Slurm do for job arrays, with processes of this machine.
 SLURM = """\
 import os, re, subprocess, sys, time
