@@ -104,6 +104,7 @@ pieces=$train.$source
 decode=("$data" --path "$teacher" -s "$source" -t "$target" --source "$pieces"
     --output-dir "$output/shards" --shards "$shards")
 stopped() {  # by its exit status: 125 of xargs, and more than 128 of a shell, is a kill
+    [ "$1" -ne 130 ] || fail "it was interrupted. Run the same command again to resume."
     [ "$1" -lt 125 ] || fail "a shard was killed. Run the same command again to resume."
     fail "a shard failed for the reason above. Mend it; what was decoded before is kept."
 }

@@ -6,6 +6,7 @@ A shard's file holds all that was decoded, so a job that was killed simply begin
 import argparse
 import os
 import re
+import signal
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -32,8 +33,8 @@ Run the shards of distill_shard.py as jobs, and wait for them.
 --launcher submitit makes them a job array of Slurm. A job that is preempted or
 reaches its time limit is queued again and resumes. --launcher local runs them on
 this machine. A job that is killed is started again, as long as its shard gets
-further. When this program ends, its jobs are cancelled. The same command resumes
-them.
+further. When this program ends, also by Ctrl-C, its jobs are cancelled. The same
+command resumes them.
 
 All other options are those of distill_shard.py."""
 
@@ -177,6 +178,7 @@ class Run:
         shards: what is to be done.
         at_once: how many are submitted at a time; None: all.
         size: a number that grows while a shard gets further.
+        cancel: ends jobs that are running or waiting.
     """
 
     def __init__(
@@ -185,11 +187,12 @@ class Run:
         shards: Sequence[Shard],
         at_once: Optional[int],
         size: Callable[[Shard], int],
+        cancel: Callable[[List[Any]], None],
     ) -> None:
         self._executor = executor
         self._waiting = list(shards)
         self._at_once = at_once or len(shards)
-        self._size = size
+        self._size, self._cancel = size, cancel
         self._jobs: List[Tuple[Shard, Any]] = []
         #: By shard, its size when it was last submitted, and how often it was the same before.
         self._tries: Dict[int, Tuple[int, int]] = {}
@@ -203,8 +206,7 @@ class Run:
                     time.sleep(seconds)
                     bar.update(self._collect())
         finally:
-            for _, job in self._jobs:
-                job.cancel(check=False)
+            self._cancel([job for _, job in self._jobs])
 
     def _submit(self) -> None:
         """Submit as many as there is room for, as one array."""
@@ -251,6 +253,19 @@ def last_line(problem: Exception) -> str:
     return ([line.strip() for line in text.splitlines() if line.strip()] or [repr(problem)])[-1]
 
 
+def cancel_each(jobs: List[Any]) -> None:
+    """End jobs of this machine."""
+    for job in jobs:
+        job.cancel(check=False)
+
+
+def heed_signals() -> None:
+    """Let what ends a session or a batch job end this program as Ctrl-C does."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one
+            signal.signal(number, signal.default_int_handler)
+
+
 def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
     args, rest = get_parser().parse_known_args(argv)
@@ -267,11 +282,13 @@ def main(argv: Optional[List[str]] = None) -> None:
         return os.path.getsize(path) if os.path.exists(path) else 0
 
     # Slurm itself holds back what is more than --jobs of an array.
-    at_once = (args.jobs or 1) if args.launcher == "local" else None
-    Run(executor, shards, at_once, size).finish()
+    local = args.launcher == "local"
+    at_once, cancel = ((args.jobs or 1), cancel_each) if local else (None, slurm_queue.cancel)
+    Run(executor, shards, at_once, size, cancel).finish()
     print(f"{args.output_dir}: {args.shards} shards are decoded.")
 
 
 if __name__ == "__main__":
-    end_in_a_line()
+    end_in_a_line("the jobs are cancelled, and the same command resumes them.")
+    heed_signals()
     main()

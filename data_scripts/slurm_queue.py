@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import time
-from typing import Dict, List, Set
+from typing import Any, Dict, Iterable, List, Set
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.progress import Progress
@@ -62,6 +62,17 @@ def run(*command: str) -> str:
 def warn(message: str) -> None:
     """Tell it beside the bar of progress."""
     Progress.write(f"warning: {message}", file=sys.stderr)
+
+
+def cancel(jobs: Iterable[Any]) -> None:
+    """Cancel jobs by one call, which a second Ctrl-C does not reach."""
+    ids = [job.job_id for job in jobs]
+    try:
+        if ids:
+            run("scancel", "--quiet", *ids)
+    except OSError as error:
+        arrays = " ".join(sorted({each.split("_")[0] for each in ids}))
+        warn(f"the jobs go on, as they could not be cancelled ({error}): scancel {arrays}")
 
 
 class Queue:

@@ -374,6 +374,20 @@ def test_the_shell_script_tells_a_mistake_from_a_kill(
     assert done.returncode == 1 and f"distill.sh: {sentence}" in done.stderr.splitlines()[-1]
 
 
+def test_the_shell_script_takes_ctrl_c_of_its_launcher_for_no_kill(tmp_path: Path) -> None:
+    python = write(tmp_path / "python", ["#!/bin/bash", "exit 130"])
+    python.chmod(0o755)
+    args = "-d data -p t.pt -x train -s en -t es -o out -n 1 --launcher submitit".split()
+    done = subprocess.run(
+        ["bash", str(SCRIPTS / "distill.sh"), *args],
+        env={**os.environ, "PYTHON": str(python)}, capture_output=True, encoding="utf-8",
+        cwd=tmp_path,
+    )  # fmt: skip
+    assert done.returncode == 1
+    told = "distill.sh: it was interrupted. Run the same command again to resume.\n"
+    assert done.stderr == told
+
+
 @pytest.mark.parametrize("flag", ["-v", "-e"])
 def test_what_would_fail_behind_the_decoding_is_refused_before(flag: str, tmp_path: Path) -> None:
     def refused(sentence: str, output: str = "out") -> None:

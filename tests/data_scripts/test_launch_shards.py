@@ -83,7 +83,7 @@ def finish(executor: FakeExecutor, at_once: Optional[int] = None, grows: bool = 
     sizes = iter(range(10**6))
     shards = [Shard(number, []) for number in range(4)]
     size: Callable[[Shard], int] = lambda shard: next(sizes) if grows else 7  # noqa: E731
-    Run(executor, shards, at_once, size).finish(0.001)
+    Run(executor, shards, at_once, size, launch_shards.cancel_each).finish(0.001)
 
 
 def test_all_at_once_or_some() -> None:
@@ -166,6 +166,24 @@ def test_without_slurm_or_submitit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "submitit", None)
     with pytest.raises(PluginError, match=r"pip install 'specdec-plugin\[slurm\]'"):
         launch_shards.main(args)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_ends_a_session_cancels_jobs(number: signal.Signals) -> None:
+    """As Ctrl-C does, but where nohup has the signal ignored."""
+    before = signal.getsignal(number)
+    try:
+        signal.signal(number, signal.SIG_IGN)
+        launch_shards.heed_signals()
+        os.kill(os.getpid(), number)
+        signal.signal(number, signal.SIG_DFL)
+        launch_shards.heed_signals()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), number)
+            time.sleep(10)
+    finally:
+        signal.signal(number, before)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def test_a_job_that_is_queued_again_reports_no_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 import os
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import slurm_queue
@@ -17,6 +18,7 @@ class Cluster:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.program("squeue", '[ -z "$SQUEUE_STATES" ] && cat "$0.txt"')
+        self.program("scancel", 'echo "$@" >> "$0.txt"')
 
     def program(self, name: str, script: str) -> None:
         path = self.folder / name
@@ -114,3 +116,17 @@ def test_jobs_that_never_start_end_the_run(cluster: Cluster, reason: str, senten
         queue("4_0").is_done("4_0")
     cluster.tell(f"4_0|PENDING|p,q|{reason}")  # another partition may start it
     assert not queue("4_0").is_done("4_0")
+
+
+def test_all_jobs_are_cancelled_by_one_call(
+    cluster: Cluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs = [SimpleNamespace(job_id=each) for each in ("4_0", "4_1", "7")]
+    slurm_queue.cancel([])
+    slurm_queue.cancel(jobs)
+    assert (cluster.folder / "scancel.txt").read_text("utf-8") == "--quiet 4_0 4_1 7\n"
+    cluster.program("scancel", "echo refused >&2; exit 1")
+    slurm_queue.cancel(jobs)
+    assert "the jobs go on, as they could not be cancelled (refused): scancel 4 7" in (
+        capsys.readouterr().err
+    )
