@@ -24,6 +24,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 #: How often in a row a shard may end without getting further.
 FRUITLESS = 5
 
+#: Seconds until Slurm is asked again to take jobs that it refused, while others run.
+LATER = 60.0
+
 #: submitit's own limit on the time limits that a job reaches, which ours replaces.
 MANY = 10**6
 
@@ -193,6 +196,8 @@ class Run:
         self._waiting = list(shards)
         self._at_once = at_once or len(shards)
         self._size, self._cancel = size, cancel
+        #: When jobs may be submitted again.
+        self._next = float("-inf")
         self._jobs: List[Tuple[Shard, Any]] = []
         #: By shard, its size when it was last submitted, and how often it was the same before.
         self._tries: Dict[int, Tuple[int, int]] = {}
@@ -210,12 +215,36 @@ class Run:
 
     def _submit(self) -> None:
         """Submit as many as there is room for, as one array."""
-        room = self._at_once - len(self._jobs)
-        shards, self._waiting = self._waiting[:room], self._waiting[room:]
-        if shards:
+        shards = self._waiting[: self._at_once - len(self._jobs)]
+        if not shards or time.monotonic() < self._next:
+            return
+        try:
             with self._executor.batch():
                 submitted = [(shard, self._executor.submit(shard)) for shard in shards]
-            self._jobs += submitted  # before, submitit's jobs cannot be cancelled
+        except FileNotFoundError as error:
+            if error.filename != "sbatch":
+                raise
+            raise PluginError(
+                "--launcher submitit: sbatch was not found, so this machine submits no jobs. Run "
+                "the command on one that does, such as the login node, or use --launcher local."
+            ) from None
+        except RuntimeError as error:  # what sbatch said
+            self._refused(slurm_queue.refusal(error))
+            return
+        self._waiting = self._waiting[len(shards) :]
+        self._jobs += submitted  # before, submitit's jobs cannot be cancelled
+
+    def _refused(self, why: str) -> None:
+        """Submit later, if that may help: there may be too many jobs, or Slurm starts again."""
+        if not self._jobs:
+            cure = "Change --partition, --minutes or --slurm"
+            if "job array" in why:
+                cure = "Give fewer --shards"
+            if "gres" in why:
+                cure += ", or add --cpu where there is no GPU"
+            raise PluginError(f"Slurm took no job ({why}). {cure}, and run the command again.")
+        slurm_queue.warn(f"Slurm took no job ({why}). In a minute it is asked again.")
+        self._next = time.monotonic() + LATER
 
     def _collect(self) -> int:
         """Of the jobs that have ended, the number that are done; others begin again."""

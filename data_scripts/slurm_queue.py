@@ -159,3 +159,9 @@ class Queue:
                 f"Slurm will never start these jobs in the partition {partition} ({reason}): give "
                 f"{cure} or another --partition."
             )
+
+
+def refusal(error: BaseException) -> str:
+    """What ``sbatch`` said when it took no job, in one line."""
+    lines = re.sub(r"(?m)^sbatch: (error: )?", "", str(error)).splitlines()
+    return "; ".join(line.strip(" .") for line in lines if line.strip())

@@ -168,6 +168,66 @@ def test_without_slurm_or_submitit(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         launch_shards.main(args)
 
 
+@pytest.mark.parametrize(
+    "said, sentence",
+    [
+        (
+            "error: invalid partition specified: x\nsbatch: error: Batch job submission failed.",
+            r"^Slurm took no job \(invalid partition specified: x; Batch job submission failed\)\. "
+            "Change --partition, --minutes or --slurm, and run the command again",
+        ),
+        (
+            "error: Invalid job array specification",
+            r"specification\)\. Give fewer --shards, and run",
+        ),
+        ("error: Invalid generic resource (gres)", "or add --cpu where there is no GPU, and run"),
+    ],
+)
+def test_what_sbatch_refuses_is_a_sentence(
+    said: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = fake_slurm(tmp_path, monkeypatch)
+    (place / "sbatch").write_text(f"#!/bin/sh\necho 'sbatch: {said}' >&2\nexit 1\n", "utf-8")
+    args = ["--launcher", "submitit", "--shards", "2", "--output-dir", str(tmp_path / "shards")]
+    with pytest.raises(PluginError, match=sentence):
+        launch_shards.main([*args, "--cpu"])
+    (place / "sbatch").unlink()
+    monkeypatch.setenv("PATH", str(place))
+    with pytest.raises(PluginError, match=r"sbatch was not found.*login node"):
+        launch_shards.main([*args, "--cpu"])
+
+
+def test_what_slurm_refuses_while_jobs_run_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Busy(FakeExecutor):
+        """Takes no job but the first, until it was asked three times."""
+
+        refusals = 0
+
+        @contextlib.contextmanager
+        def batch(self) -> Any:
+            if self.submitted and self.refusals < 2:
+                self.refusals += 1
+                raise RuntimeError("sbatch: error: Socket timed out on send/recv operation")
+            yield
+
+    monkeypatch.setattr(launch_shards, "LATER", 0.0)
+    executor = Busy({0: [ENDLESS], 1: [KILLED]})
+    run = Run(executor, [Shard(n, []) for n in range(2)], None, lambda _: 7, lambda jobs: None)
+    with pytest.raises(TimeoutError):  # of the first, which never ends
+        with monkeypatch.context() as patch:
+            looks = iter(range(20))
+            patch.setattr(time, "sleep", lambda _: next(looks, None) is None and _timeout())
+            run.finish(0.001)
+    assert executor.submitted == [0, 1, 1] and executor.refusals == 2
+    assert capsys.readouterr().err.count("Slurm took no job (Socket timed out on send/recv") == 2
+
+
+def _timeout() -> None:
+    raise TimeoutError
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_what_ends_a_session_cancels_jobs(number: signal.Signals) -> None:
     """As Ctrl-C does, but where nohup has the signal ignored."""
