@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 import distill_shard
 import slurm_queue
 import torch
-from shardfile import shard_path
+from shardfile import alone, shard_path
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.interrupts import end_in_a_line
@@ -313,7 +313,8 @@ def main(argv: Optional[List[str]] = None) -> None:
     # Slurm itself holds back what is more than --jobs of an array.
     local = args.launcher == "local"
     at_once, cancel = ((args.jobs or 1), cancel_each) if local else (None, slurm_queue.cancel)
-    Run(executor, shards, at_once, size, cancel).finish()
+    with alone(os.path.join(args.output_dir, "jobs"), "launched"):
+        Run(executor, shards, at_once, size, cancel).finish()
     print(f"{args.output_dir}: {args.shards} shards are decoded.")
 
 

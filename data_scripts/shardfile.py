@@ -216,11 +216,15 @@ def open_shard(path: str, manifest: Manifest, wait: bool = False) -> Iterator[Sh
 
 
 @contextlib.contextmanager
-def alone(folder: str) -> Iterator[None]:
+def alone(folder: str, doing: str = "merged") -> Iterator[None]:
     """Be the only process that merges shards into a folder, until the end in whatever way.
 
     Files appear there under names of their own while they are written, which two processes would
-    share.
+    share. Jobs of two launchers would wait for each other.
+
+    Args:
+        folder: where the lock is.
+        doing: what the process does, as the message has it.
 
     Raises:
         PluginError: another process does it now, or the folder cannot be written.
@@ -230,7 +234,7 @@ def alone(folder: str) -> Iterator[None]:
         os.makedirs(folder, exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        _lock(descriptor, folder, wait=False, doing="merged")
+        _lock(descriptor, folder, wait=False, doing=doing)
         yield
     finally:
         os.close(descriptor)

@@ -19,6 +19,7 @@ import launch_shards
 import merge_shards
 import pytest
 from launch_shards import Run, Shard
+from shardfile import alone
 
 from specdec_plugin.errors import PluginError
 from tests.support.command_lines import ENGLISH, ENVIRONMENT, ROOT, SCRIPTS
@@ -226,6 +227,15 @@ def test_what_slurm_refuses_while_jobs_run_is_tried_again(
 
 def _timeout() -> None:
     raise TimeoutError
+
+
+def test_two_launchers_of_a_folder_do_not_wait_for_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_slurm(tmp_path, monkeypatch)
+    args = ["--launcher", "submitit", "--shards", "2", "--output-dir", str(tmp_path), "--cpu"]
+    with alone(str(tmp_path / "jobs")), pytest.raises(PluginError, match="being launched by an"):
+        launch_shards.main(args)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
