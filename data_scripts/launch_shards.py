@@ -30,6 +30,18 @@ LATER = 60.0
 #: submitit's own limit on the time limits that a job reaches, which ours replaces.
 MANY = 10**6
 
+#: submitit's options of Slurm that this program sets, with what to do instead.
+OURS = {
+    "time": "give --minutes instead",
+    "array_parallelism": "give --jobs instead",
+    "job_name": "leave it out, as jobs have a fixed name",
+    "nodes": "leave it out, as a shard is one process; give more --shards",
+    "ntasks_per_node": "leave it out, as a shard is one process; give more --shards",
+}
+
+#: Those of which each is a line of the job's script, or an argument.
+COMMANDS = ("setup", "teardown", "srun_args")
+
 DESCRIPTION = """\
 Run the shards of distill_shard.py as jobs, and wait for them.
 
@@ -148,12 +160,13 @@ def make_executor(args: argparse.Namespace, uses_gpu: bool) -> Any:
         ) from None
     submitit.SlurmJob.watcher = slurm_queue.Queue()
     submitit.SlurmJob._results_timeout_s = 0  # the queue waits for the result, of all jobs at once
+    options = slurm_options(args, uses_gpu)
     try:
         executor.update_parameters(
             job_name="specdec-shards",
             time=args.minutes,
             array_parallelism=args.jobs or args.shards,
-            **slurm_options(args, uses_gpu),
+            **options,
         )
     except (TypeError, ValueError) as error:
         raise PluginError(f"--slurm: {error}") from None
@@ -167,9 +180,15 @@ def slurm_options(args: argparse.Namespace, uses_gpu: bool) -> Dict[str, Any]:
         found["partition"] = args.partition
     for option in args.slurm:
         name, equals, value = option.partition("=")
+        name = name.replace("-", "_")
         if not equals:
             raise PluginError(f"--slurm {option}: write NAME=VALUE, such as cpus_per_task=8.")
-        found[name.replace("-", "_")] = int(value) if value.isdigit() else value
+        if name in OURS:
+            raise PluginError(f"--slurm {option}: {OURS[name]}.")
+        if name in COMMANDS:
+            found.setdefault(name, []).append(value)
+        else:
+            found[name] = int(value) if value.isdigit() else value
     return found
 
 

@@ -144,7 +144,9 @@ def test_a_mistake_is_told_once_and_ends_the_other_jobs() -> None:
 @pytest.mark.parametrize(
     "more, sentence",
     [
-        (["--launcher", "submitit", "--slurm", "mem"], "--slurm mem: write NAME=VALUE"),
+        (["--launcher", "submitit", "--slurm", "mem"], "^--slurm mem: write NAME=VALUE"),
+        (["--launcher", "submitit", "--slurm", "time=3"], "^--slurm time=3: give --minutes"),
+        (["--launcher", "submitit", "--slurm", "nodes=2"], "^--slurm nodes=2: leave it out"),
         (["--launcher", "submitit", "--slurm", "men=3"], r"--slurm: Unavailable .*\['men'\]"),
         (["--launcher", "local", "--partition", "p"], "--partition and --slurm belong to"),
         (["--launcher", "local", "--jobs", "0"], "--jobs 0: give 1 or more"),
