@@ -20,8 +20,8 @@ Settings, as variables: SRC=en TGT=es (of the pairs; the reverse model reads TGT
 TOPK=0 (draw from so many symbols; 0: from all), SEED=1, DECODING=greedy (a method of
 --decoding), UPDATES=3122 of the reverse model, SHARDS=8, JOBS=1, SENTENCES=200 (of which
 the speed is measured; 0: not at all), THREADS=2, DEVICE (--cpu by default; empty for a
-GPU), PYTHON=python. LAUNCHER=submitit PARTITION=cpu runs the shards in Slurm, LAUNCHER=local
-as jobs of this machine; JOBS is then how many at a time.
+GPU), PYTHON=python. LAUNCHER=submitit PARTITION=cpu MINUTES=240 runs the shards in Slurm,
+LAUNCHER=local as jobs of this machine; JOBS is then how many at a time.
 
 example:
   examples/back_translation/run.sh corpora/pydocs/en-es corpora/news work
@@ -87,8 +87,8 @@ if [ ! -e "$synthetic/bin/dict.$src.txt" ]; then
     PYTHON=$python "$root/data_scripts/distill.sh" -d "$bin" -p "$reverse" \
         -x "$output/text/pieces/train" -s "$tgt" -t "$src" -o "$synthetic" \
         -n "${SHARDS:-8}" ${JOBS:+-j "$JOBS"} ${LAUNCHER:+--launcher "$LAUNCHER"} \
-        ${PARTITION:+--partition "$PARTITION"} -- --decoding "$decoding" \
-        "${sampling[@]}" --seed "$seed" ${device:+$device}
+        ${PARTITION:+--partition "$PARTITION"} ${MINUTES:+--minutes "$MINUTES"} \
+        -- --decoding "$decoding" "${sampling[@]}" --seed "$seed" ${device:+$device}
 fi
 
 step "pairs, $src to $tgt: those of the corpus as train, synthetic ones as train1"

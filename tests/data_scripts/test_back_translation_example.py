@@ -78,6 +78,8 @@ def test_from_text_to_pairs(text: Path, reverse: Path, tmp_path: Path) -> None:
     content = shard.read_bytes()
     shard.write_bytes(content[:-9])
     jobs = {"SENTENCES": "0", "LAUNCHER": "local", "JOBS": "2"}
+    refused = run(text, text / "news", output, reverse, **{**TINY, **jobs, "MINUTES": "0"})
+    assert refused.returncode == 1 and "--minutes 0: give 1 or more" in refused.stderr
     again = run(text, text / "news", output, reverse, **{**TINY, **jobs})
     assert again.returncode == 0, again.stdout + again.stderr
     assert shard.read_bytes() == content
