@@ -108,6 +108,7 @@ def test_numbers_that_are_near_and_the_least_block(data):
     )
     if data.draw(st.booleans()):
         rule = MinBlock(rule, data.draw(st.integers(1, 7)), EOS)
+    assert rule.exact == (isinstance(rule, TopBeta) and rule.beta == 1)
     normalisers = torch.zeros(rows, width + 1)
     found = judge(Scores(values, normalisers), Draft(tokens, lengths), rule, EOS)
     for row in range(rows):

@@ -123,6 +123,21 @@ def assert_scores(found, expected, apart):
         )
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_symbols_that_may_not_be_chosen_rule_out_no_other(seed):
+    """Padding, and the end of a sentence that would be too short, have far greater scores."""
+    model, sample = with_doubles(seed, 1e-3), tiny.sample([6, 3], seed, WORDS)
+    with torch.no_grad():
+        model.decoder.layers[-1].final_layer_norm.bias.add_(1.0)
+        model.decoder.output_projection.weight[[SYMBOLS.pad(), SYMBOLS.eos()]] = 1.0
+    lengths = {"min_len": 12, "max_len_b": 20}
+    expected = reference(model, sample, **lengths)
+    assert [len(tokens) for tokens in tokens_of(expected)] == [13, 13]
+    found, _ = decode(model, sample, None, **lengths)
+    assert tokens_of(found) == tokens_of(expected)
+    assert_scores(found, expected, EXACT)
+
+
 @needs_kernels
 @pytest.mark.parametrize("rows", [1, 3])
 def test_approximate_scores_of_a_larger_vocabulary(rows):
