@@ -308,7 +308,13 @@ def cancel_each(jobs: List[Any]) -> None:
 
 
 def heed_signals() -> None:
-    """Let what ends a session or a batch job end this program as Ctrl-C does."""
+    """Let what ends a session or a batch job end this program as Ctrl-C does.
+
+    A script's program in the background ignores Ctrl-C. Its jobs would, too, and submitit cancels
+    those of this machine by that signal: so this program heeds it, and does nothing.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, lambda number, frame: None)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is signal.SIG_DFL:  # nohup ignores one
             signal.signal(number, signal.default_int_handler)

@@ -240,6 +240,22 @@ def test_two_launchers_of_a_folder_do_not_wait_for_each_other(
         launch_shards.main(args)
 
 
+def test_jobs_of_a_script_in_the_background_can_be_cancelled() -> None:
+    """submitit cancels those of this machine by SIGINT, which such a script ignores."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        launch_shards.heed_signals()
+        os.kill(os.getpid(), signal.SIGINT)
+        job = subprocess.Popen(["sleep", "60"])
+        job.send_signal(signal.SIGINT)
+        assert job.wait(30) == -signal.SIGINT
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_what_ends_a_session_cancels_jobs(number: signal.Signals) -> None:
     """As Ctrl-C does, but where nohup has the signal ignored."""
