@@ -266,13 +266,16 @@ def test_other_rules_are_certified_too(rule, monkeypatch):
     assert_scores(*found, EXACT)
 
 
-def test_a_model_whose_scores_are_all_alike():
-    model = tiny.model(0, symbols=SYMBOLS)
+@pytest.mark.parametrize("approximate", [False, True])
+@pytest.mark.parametrize("words", [WORDS, 5000])
+def test_a_model_whose_scores_are_all_alike(words, approximate):
+    symbols = tiny.dictionary(words)
+    model, sample = tiny.model(0, symbols=symbols), tiny.sample([3], 1, words)
     with torch.no_grad():
         model.decoder.output_projection.weight.zero_()
-    sample = tiny.sample([3], 1, WORDS)
-    found, _ = decode(model, sample, None, max_len_b=5)
-    plain, _ = decode(model, sample, None, certified=False, max_len_b=5)
+    options = {"symbols": symbols, "max_len_b": 5}
+    found, _ = decode(model, sample, None, approximate=approximate, **options)
+    plain, _ = decode(model, sample, None, certified=False, **options)
     assert tokens_of(found) == tokens_of(plain)
 
 

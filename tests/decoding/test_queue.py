@@ -109,12 +109,16 @@ def test_in_large_batches_drafts_and_queue_free_the_others_memory(large, kept, m
 @pytest.mark.parametrize("way", ["greedy", "certified", "sampled"])
 @pytest.mark.parametrize("rows", [1, 3, 64])
 def test_a_prefix_is_kept_whatever_row_a_sentence_takes(way, rows, monkeypatch):
-    """Prefixes of any length, one of them with a gap, against the loop without a queue."""
+    """Prefixes of any length, one of them with a gap, against the loop without a queue.
+
+    Some end their sentences, so that other rows move while they are in their prefixes.
+    """
     pad, width, queued = methods.SYMBOLS.pad(), 3, []
     prefix = torch.randint(4, 16, (len(LENGTHS), width))
     real = torch.arange(len(LENGTHS)).unsqueeze(1) % (width + 1)
     prefix = prefix.masked_fill(torch.arange(width) >= real, pad)
     prefix[7, 1] = pad
+    prefix[::5, 0] = methods.SYMBOLS.eos()
     queue_of = steps.VerifiedStep.queue
     monkeypatch.setattr(
         steps.VerifiedStep, "queue", lambda *args: queued.append(1) or queue_of(*args)

@@ -19,13 +19,13 @@ from .search import SYMBOLS
 TIE = 1e-4
 
 
-def reference(models, sample, beams, prefix=None, **options):
+def reference(models, sample, beams, prefix=None, symbols=SYMBOLS, **options):
     """fairseq's n-best lists; n-grams are blocked in earnest."""
     strategy = None
     if options.get("match_source_len"):
-        strategy = LengthConstrainedBeamSearch(SYMBOLS, 1, 0, 1, 0)
+        strategy = LengthConstrainedBeamSearch(symbols, 1, 0, 1, 0)
     generator = SequenceGenerator(
-        models, SYMBOLS, beam_size=beams, search_strategy=strategy, **options
+        models, symbols, beam_size=beams, search_strategy=strategy, **options
     )
     block = generator.repeat_ngram_blocker
     if block is not None:
@@ -37,11 +37,22 @@ def reference(models, sample, beams, prefix=None, **options):
     return generator.generate(models, sample, prefix_tokens=prefix)
 
 
-def ours(models, sample, beams, prefix=None, backend=None, temperature=1.0, ahead=None, **options):
+def ours(
+    models,
+    sample,
+    beams,
+    prefix=None,
+    backend=None,
+    temperature=1.0,
+    ahead=None,
+    symbols=SYMBOLS,
+    **options,
+):
     """Our n-best lists, by options of fairseq's generator.
 
     Args:
         ahead: searches ahead; None: nobody does.
+        symbols: the dictionary of the models.
     """
     names = {"len_penalty", "max_len_a", "max_len_b", "min_len", "unk_penalty"}
     names |= {"no_repeat_ngram_size", "match_source_len"}
@@ -54,7 +65,7 @@ def ours(models, sample, beams, prefix=None, backend=None, temperature=1.0, ahea
     verifier = Verifier([build_engine(each, backend=backend) for each in models], statistics)
     verifier.temperature = temperature
     search = BeamSearch(verifier, statistics, lengths, beams, ahead)
-    generator = ParallelGenerator(models, SYMBOLS, search, statistics, lengths, backend=backend)
+    generator = ParallelGenerator(models, symbols, search, statistics, lengths, backend=backend)
     return generator.generate(models, sample, prefix_tokens=prefix)
 
 

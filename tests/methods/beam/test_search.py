@@ -40,6 +40,17 @@ def test_lists_are_fairseqs(backend, first, lengths, seed, beams, options, count
     assert_fairseqs_lists(found, models, sample, beams, **options)
 
 
+@pytest.mark.parametrize("backend", BACKENDS, ids=BACKEND_NAMES)
+@pytest.mark.parametrize("beams", [1, 2, 5])
+def test_many_more_symbols_than_candidates(beams, backend):
+    """The kernels compare those of a few parts of the vocabulary, where the best ones are."""
+    symbols = tiny.dictionary(1000)
+    model, sample = tiny.model(2, symbols=symbols), tiny.sample([5, 8, 2], 3, words=1000)
+    options = dict(max_len_b=12, symbols=symbols)
+    found = ours([model], sample, beams, backend=backend, **options)
+    assert_fairseqs_lists(found, [model], sample, beams, **options)
+
+
 def test_a_tie_within_the_search():
     """Two beams differ by 2.5e-6 of -52 at the 24th step; the list is that of float64."""
     options = dict(max_len_a=1.3, max_len_b=13, min_len=0, unk_penalty=1.5, len_penalty=0.6)
