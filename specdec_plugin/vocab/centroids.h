@@ -59,10 +59,7 @@ class Centroids {
       : centroids_(centroids, clusters, width),
         norms_(norms, norms + clusters),
         offsets_(offsets),
-        tokens_(tokens) {
-    for (int cluster = 0; cluster < clusters; ++cluster)
-      largest_ = std::max(largest_, size(cluster));
-  }
+        tokens_(tokens) {}
 
   // |C|² - 2 h·C of this thread's share of the centroids. in: (rows, width). distances: (rows,
   // count()) result; the caller waits before it calls `nearest`.
@@ -92,7 +89,6 @@ class Centroids {
   const int32_t* end(int cluster) const { return tokens_ + offsets_[cluster + 1]; }
   int size(int cluster) const { return int(end(cluster) - begin(cluster)); }
   int count() const { return centroids_.rows; }
-  int largest() const { return largest_; }
 
  private:
   static constexpr int AT_ONCE = 4;
@@ -101,7 +97,6 @@ class Centroids {
   Aligned<float> norms_;
   const int64_t* offsets_;
   const int32_t* tokens_;
-  int largest_ = 0;  // the most active tokens of a cluster
 };
 
 // A projection whose weights are read row by row, at the active tokens of clusters.
