@@ -203,12 +203,11 @@ def iterations(predictions: Tensor, ends: Tensor) -> Tensor:
         (rows,) iterations.
     """
     heads, rows, length = predictions.shape
-    positions = torch.arange(length, device=predictions.device)
-    agrees = positions.new_zeros((heads - 1, rows, length), dtype=torch.bool)
+    agrees = predictions.new_zeros((heads - 1, rows, length), dtype=torch.bool)
     for ahead in range(1, min(heads, length)):
         short = length - ahead
         agrees[ahead - 1, :, :short] = predictions[ahead, :, :short] == predictions[0, :, ahead:]
-        agrees[ahead - 1] &= positions + ahead < ends.unsqueeze(1)
+    # A block may seem to go on behind the end, which changes nothing: the sentence is over there.
     blocks = 1 + agrees.long().cumprod(0).sum(0)  # (rows, length)
     # The first iteration yields the first token and the state at position 0. A last block of
     # one token needs no further iteration, because the one before has already predicted it.
