@@ -78,7 +78,7 @@ def _bits(packed: Tensor, count: int) -> np.ndarray:
     try:
         found = unpacker.decompress(packed.numpy().tobytes(), count)
         # Without room for more, the end of what was compressed may not have been looked at.
-        rest = b"" if unpacker.eof else unpacker.decompress(unpacker.unconsumed_tail, 1)
+        rest = unpacker.decompress(unpacker.unconsumed_tail, 1)
     except zlib.error as error:
         raise ValueError(str(error)) from None
     if len(found) != count or rest or not unpacker.eof:

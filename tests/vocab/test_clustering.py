@@ -53,6 +53,14 @@ def test_finds_the_groups(states, backend, monkeypatch):
     assert closest.values.max() < 0.2
 
 
+def test_fewer_states_than_groups_may_come_first(states, monkeypatch):
+    """The short end of a folder, which cannot give the first centroids."""
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    monkeypatch.setattr(kmeans, "CHUNK", 199)
+    seed = next(seed for seed in range(99) if len(next(states.chunks(seed, 199))[0]) == 1)
+    assert cluster(states, 4, seed).isfinite().all()
+
+
 def test_active_tokens_are_the_unions(states):
     built = build_clusters(states, CENTRES, 2, 50, always=[2, 3], suppressed_id=1)
     expected = [[2, 3, 10 + group, 20 + group] for group in range(4)]

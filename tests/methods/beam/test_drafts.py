@@ -95,6 +95,16 @@ def test_slow_drafts_cost_little(cost):
     assert spent - 1000 * STEPS <= TRIAL * (cost - 1) + 32 + 0.0051 * spent
 
 
+def test_what_loses_nothing_is_tried_now_and_then():
+    guard = BatchGuard()
+    drafts = []
+    for _ in range(320):
+        passes = min(guard.drafts(), STEPS)
+        drafts.append(passes)
+        guard.record([float(STEPS - passes), float(passes)], [STEPS - passes, passes])
+    assert 10 <= sum(map(bool, drafts)) <= 12 and set(drafts) == {0, TRIAL}
+
+
 def test_fast_drafts_are_settled_on():
     guard = BatchGuard()
     drafted = [search(guard, 2, 4)[1] for _ in range(200)]
