@@ -116,6 +116,13 @@ def test_a_program_that_measures_has_the_users_threads_or_two(
     assert threads.measured_threads() == wanted
 
 
+@pytest.mark.parametrize("used, all_of_them", [(1, False), (2, True), (3, True)])
+def test_threads_that_take_all_processors(monkeypatch, used, all_of_them):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: used)
+    monkeypatch.setattr(threads, "processors", lambda: 2)
+    assert threads.take_all_processors() is all_of_them
+
+
 @pytest.fixture
 def two_threads():
     before = torch.get_num_threads()

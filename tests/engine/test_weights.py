@@ -1,10 +1,14 @@
 """When weights count as changed."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
+from specdec_plugin.engine import weights as weights_module
 from specdec_plugin.engine.weights import Weights
+from specdec_plugin.errors import PluginError
 
 
 @pytest.fixture
@@ -61,6 +65,25 @@ def test_each_change_counts():
     assert changed(weights, lambda: setattr(module[1], "weight", nn.Parameter(torch.rand(4, 4))))
     assert changed(weights, lambda: setattr(module[1].bias, "data", torch.rand(4)))
     assert changed(weights, lambda: setattr(module[1], "bias", None))
+
+
+def test_a_pass_in_training_counts():
+    """fairseq's optimizers change weights behind it, which PyTorch does not count."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).eval()
+    weights, source = Weights.of(model), torch.rand(2, 4)
+    assert not changed(weights, lambda: model(source))
+    model.train()
+    assert changed(weights, lambda: model(source))
+
+
+def test_weights_that_view_a_file_are_looked_at_where_that_is_asked(module, monkeypatch):
+    """Else all of the file would be read into memory."""
+    monkeypatch.setattr(weights_module, "views_file", lambda weight: True)
+    nn.init.constant_(module.weight, math.nan)
+    weights = Weights.of(module)
+    weights.check()
+    with pytest.raises(PluginError, match="weight of the model's Linear has numbers that are NaN"):
+        weights.check(mapped=True)
 
 
 def test_weights_that_were_made_in_inference_mode():
