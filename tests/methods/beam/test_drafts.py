@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from specdec_plugin.engine import CachedDecoder
 from specdec_plugin.methods.beam.guard import ALL, TRIAL, BatchGuard
 from specdec_plugin.methods.beam.native import StepDrafter
-from tests.support import tiny
+from tests.support import methods, tiny
 from tests.support.command_lines import generate_args, run_cli
 from tests.support.nbest import assert_fairseqs_lists, assert_same_lists, ours, reference
 from tests.support.search import MODELS
@@ -126,6 +126,17 @@ def test_the_guard_forgets():
         search(guard, 2, 4)
     guard.forget()
     assert [guard.drafts() for _ in range(2)] == [0, TRIAL]
+
+
+def test_a_search_forgets_what_its_guard_measured():
+    model = methods.verifier("beam")
+    search = methods.generator("beam", model, options={"beam": 2})
+    search.forget()  # nothing was decoded
+    search.generate([model], tiny.sample([5]))
+    guard = search.loop._native.guard
+    assert guard.spent > 0
+    search.forget()
+    assert guard.spent == 0
 
 
 def test_command_lines(corpus, tiny_verifier):
