@@ -54,6 +54,7 @@ def check_when_parsed(
             check(found, found)
         elif found.sampling:
             check_number_of_samples(found, typed=True)
+        _check_dropout(found)
         _check_printing(found)
         _check_steps(found, method)
         check_program(found)
@@ -75,6 +76,15 @@ def _fill_in(
         on_cpu = options.cpu or not torch.cuda.is_available()
         busy = method is not None and on_cpu and all_busy()
         options.num_workers = 0 if busy else defaults["num_workers"]
+
+
+def _check_dropout(options: Any) -> None:
+    """With --decoding no weights are drawn first, so that dropout would draw other numbers."""
+    if options.decoding is not None and options.score_reference and options.retain_dropout:
+        raise PluginError(
+            "--retain-dropout beside --score-reference draws fairseq's random numbers only without "
+            "--decoding: leave --decoding out."
+        )
 
 
 def _check_printing(options: Any) -> None:

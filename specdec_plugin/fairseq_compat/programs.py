@@ -11,6 +11,7 @@ from urllib.parse import urlparse
 
 from fairseq.data.data_utils import post_process
 from fairseq.utils import split_paths
+from hydra.core.config_store import ConfigStore
 from omegaconf import MISSING
 
 from ..errors import PluginError
@@ -31,6 +32,8 @@ _PACKAGES = {
     ("scoring", "bert_score"): ("bert_score", "bert-score"),
     ("scoring", "meteor"): ("nltk", "nltk"),
 }
+#: Tokenizers of sacrebleu that need a package.
+_SACREBLEU = {"ja-mecab": "MeCab", "ko-mecab": "mecab_ko"}
 #: By ``--bpe``: the options that name its files.
 _FILES = {
     "sentencepiece": ["sentencepiece_model"],
@@ -50,9 +53,12 @@ def check_program(options: Any) -> None:
     """
     interactive = hasattr(options, "buffer_size")
     _check_path(options.path)
+    _check_direction(options)
+    _check_configurations(options)
     _check_packages(options, interactive)
     _check_files(options)
     _check_texts(options)
+    _check_replacements(options.replace_unk)
     if interactive:
         _check_interactive(options)
         read_every_line()
@@ -72,6 +78,24 @@ def _check_path(path: Optional[str]) -> None:
     if not all(split_paths(path)):
         raise PluginError(
             f"--path {path} names a file without a name. Leave out the {os.pathsep} beside it."
+        )
+
+
+def _check_direction(options: Any) -> None:
+    """Tasks of many languages would take the data for those of a training."""
+    if hasattr(options, "lang_pairs") and None in (options.source_lang, options.target_lang):
+        raise PluginError(
+            f"--task {options.task} decodes one direction: give --source-lang and --target-lang."
+        )
+
+
+def _check_configurations(options: Any) -> None:
+    """fairseq declares no options for some kinds of subwords, and hydra fails without them."""
+    known = ConfigStore.instance().repo.get("bpe", {})
+    if options.bpe is not None and f"{options.bpe}.yaml" not in known:
+        raise PluginError(
+            f"--bpe {options.bpe} has no configuration in this fairseq: leave it out, and split "
+            "the lines before."
         )
 
 
@@ -169,7 +193,13 @@ def _check_tokenizer(options: Any) -> None:
 
 
 def _check_scoring(options: Any) -> None:
-    """fairseq gives METEOR text, which it refuses after all sentences, and with no other words."""
+    """What scorers lack, which fairseq would find out after it has loaded models, or at the end."""
+    kind = str(getattr(options, f"{options.scoring}_tokenizer", "none"))
+    if kind in _SACREBLEU and importlib.util.find_spec(_SACREBLEU[kind]) is None:
+        raise PluginError(
+            f"--{options.scoring}-tokenizer {kind} needs the package {_SACREBLEU[kind]}: pip "
+            f"install 'sacrebleu[{kind[:2]}]', or give another one."
+        )
     if options.scoring != "meteor":
         return
     score = importlib.import_module("nltk.translate.meteor_score").single_meteor_score
@@ -196,8 +226,17 @@ def _check_constraints(options: Any) -> None:
         )
 
 
+def _check_replacements(path: Optional[str]) -> None:
+    """Without a value, fairseq takes the name of a kind of subwords for a file."""
+    if path and not os.path.isfile(path):
+        raise PluginError(
+            f"--replace-unk {path} is not a file of words and their translations: name one, or "
+            "give --replace-unk '' to copy words."
+        )
+
+
 def _check_unknown_words(options: Any) -> None:
-    """fairseq replaces unknown words by those of raw text alone."""
+    """fairseq-generate replaces unknown words by those of raw text alone."""
     if options.replace_unk is not None and options.dataset_impl != "raw":
         raise PluginError(
             "--replace-unk copies words of raw text: give a folder with such text and "

@@ -57,6 +57,22 @@ def check_whole_models(models: Sequence[Any]) -> None:
         check_whole_model(model, "--path", ", and this file as --drafter-path")
 
 
+def check_alignment(models: Sequence[Any], generation: Any) -> None:
+    """Refuse alignments by a model whose decoder attends to no source.
+
+    Args:
+        models: those in ``--path``.
+        generation: fairseq's generation options.
+    """
+    for model in models if getattr(generation, "print_alignment", None) else ():
+        layers = getattr(getattr(model, "decoder", None), "layers", ())
+        if len(layers) > 0 and all(getattr(each, "encoder_attn", 0) is None for each in layers):
+            raise PluginError(
+                "--print-alignment shows attention to the source, which this model "
+                "(--no-cross-attention) lacks: leave it out."
+            )
+
+
 def check_method_flags(cfg: Any) -> None:
     """Refuse decoding flags that ``--decoding`` would ignore, and values out of range.
 

@@ -20,7 +20,7 @@ from ..fairseq_compat.sentence_numbers import SentenceNumbersMixin
 from ..fairseq_compat.shards import ShardConfig, shard_of
 from ..fairseq_compat.splits import SplitMixin
 from ..methods.build import build_generator
-from ..methods.checks import check_method_flags, check_sampling, check_whole_models
+from ..methods.checks import check_alignment, check_method_flags, check_sampling, check_whole_models
 from ..methods.registry import config_class, decoding_config, method_of, when_registered
 from ..models.roles import check_one_model
 from ..vocab.flags import cluster_search, verifier_clusters
@@ -69,6 +69,7 @@ class ParallelDecodingMixin(
         """The generator that ``--decoding`` names; without it, fairseq's own."""
         config: Any = decoding_config(self)
         check_method_flags(config)
+        check_alignment(models, args)
         scores = getattr(args, "score_reference", False)
         if config.decoding is not None and not scores:
             check_call(args, kwargs, config)

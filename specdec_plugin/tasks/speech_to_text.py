@@ -18,6 +18,14 @@ from .parallel_decoding import ParallelDecodingMixin
 class SpecdecSpeechToTextTask(ParallelDecodingMixin, SpeechDataTask):
     """fairseq's ``speech_to_text`` with ``--decoding``: features of sound in, text out."""
 
+    def build_generator(self, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
+        """See :meth:`ParallelDecodingMixin.build_generator`; fairseq aligns words alone."""
+        if getattr(args, "print_alignment", None):
+            raise PluginError(
+                "--print-alignment aligns words of the source, and sound has none: leave it out."
+            )
+        return super().build_generator(models, args, *rest, **kwargs)
+
     def _build_parallel_generator(self, models: Any, args: Any) -> Any:
         if self.data_cfg.prepend_tgt_lang_tag and args.prefix_size != 1:
             raise PluginError(

@@ -5,6 +5,7 @@ from typing import Any
 from fairseq.tasks import register_task
 from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
 
+from ..errors import PluginError
 from .parallel_decoding import ParallelDecodingMixin
 
 
@@ -17,6 +18,24 @@ class SpecdecTranslationMultiSimpleEpochTask(
     The language of a target is its first token, which fairseq's ``inference_step``
     gives as a prefix, or with ``--lang-tok-replacing-bos-eos`` what the decoder is fed first.
     """
+
+    @classmethod
+    def setup_task(cls, cfg: Any, **kwargs: Any) -> Any:
+        """Set up the task.
+
+        Raises:
+            PluginError: directions or languages are missing, or unknown.
+        """
+        try:
+            return super().setup_task(cfg, **kwargs)
+        except PluginError:
+            raise
+        except ValueError as error:
+            reason = str(error).rstrip(".")
+            raise PluginError(
+                f"--task {cfg.task}: {reason}. Check --lang-pairs, --langs and --lang-dict, "
+                "--source-lang and --target-lang."
+            ) from error
 
     def build_generator(self, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
         """See :meth:`ParallelDecodingMixin.build_generator`.

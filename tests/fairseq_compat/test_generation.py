@@ -63,7 +63,7 @@ class TestParsing:
     def parse(self, request):
         def parse(*more, interactive=False):
             parser = options.get_generation_parser(interactive)
-            args = ["data", "--user-dir", PLUGIN, "--path", "model.pt"]
+            args = ["data", "-s", "en", "-t", "es", "--user-dir", PLUGIN, "--path", "model.pt"]
             args += ["--task", "specdec_translation" + request.param, *more]
             found = options.parse_args_and_arch(parser, args)
             assert parser.get_default("beam") == 5
@@ -197,6 +197,12 @@ class TestParsing:
             parse(flag)
         parse(flag, "--quiet")  # which prints none
         parse(flag, interactive=True)  # likewise
+
+    def test_dropout_while_references_are_scored(self, parse):
+        flags = ["--score-reference", "--retain-dropout"]
+        assert parse(*flags).retain_dropout
+        with pytest.raises(PluginError, match=r"^--retain-dropout beside --score-reference draws"):
+            parse(*flags, "--decoding", "auto")
 
     def test_numbers_of_fairseqs_own_samples(self, parse):
         """fairseq has an assertion, of the same meaning."""

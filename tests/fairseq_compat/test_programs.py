@@ -133,6 +133,29 @@ def test_meteor_cannot_score(error, sentence, monkeypatch):
     parse("--scoring", "meteor", interactive=True)
 
 
+@pytest.mark.parametrize("scoring", ["sacrebleu", "wer"])
+@pytest.mark.parametrize(
+    "kind, package, told",
+    [("ja-mecab", "MeCab", r"'sacrebleu\[ja\]'"), ("ko-mecab", "mecab_ko", r"'sacrebleu\[ko\]'")],
+)
+def test_packages_of_tokenizers(monkeypatch, scoring, kind, package, told):
+    for name in ("editdistance", package):
+        there(monkeypatch, name)
+    flags = ("--scoring", scoring, f"--{scoring}-tokenizer", kind)
+    parse(*flags)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(PluginError, match=f"^--{scoring}-tok.* {package}: pip install {told}, or"):
+        parse(*flags)
+    parse(*flags, interactive=True)  # which scores nothing
+
+
+@pytest.mark.parametrize("interactive", [True, False])
+@pytest.mark.parametrize("kind", ["bytes", "characters"])
+def test_subwords_without_a_configuration(kind, interactive):
+    with pytest.raises(PluginError, match=f"^--bpe {kind} has no configuration in this fairseq: l"):
+        parse("--bpe", kind, interactive=interactive)
+
+
 def test_the_tokenizer_of_nltk_needs_data(monkeypatch):
     def word_tokenize(line):
         raise LookupError(line)
@@ -154,12 +177,14 @@ def test_constraints_are_read_from_lines():
 
 
 def test_unknown_words_are_replaced_by_those_of_raw_text():
-    parse("--replace-unk", "--dataset-impl", "raw", decoding=())
-    parse("--replace-unk", interactive=True, decoding=())
-    with pytest.raises(
-        PluginError, match=r"^--replace-unk copies words of raw text: give a folder"
-    ):
-        parse("--replace-unk", decoding=())
+    for path in (__file__, ""):
+        parse("--replace-unk", path, "--dataset-impl", "raw", decoding=())
+        parse("--replace-unk", path, interactive=True, decoding=())
+        with pytest.raises(PluginError, match=r"^--replace-unk copies words of raw text: give a "):
+            parse("--replace-unk", path, decoding=())
+    for interactive in (True, False):  # fairseq takes "@@ " for the path
+        with pytest.raises(PluginError, match=r"^--replace-unk @@  is not a file of words and th"):
+            parse("--replace-unk", interactive=interactive, decoding=())
 
 
 def test_the_dictionary_of_a_language_model(tmp_path):

@@ -25,8 +25,8 @@ TASKS = [
 ]
 PARSERS = {
     "train": (options.get_training_parser, ["--optimizer", "adam"]),
-    "generate": (options.get_generation_parser, []),
-    "interactive": (options.get_interactive_generation_parser, []),
+    "generate": (options.get_generation_parser, ["--path", "model.pt"]),
+    "interactive": (options.get_interactive_generation_parser, ["--path", "model.pt"]),
 }
 
 
@@ -35,7 +35,10 @@ def flags(task, program, arch):
     build, more = PARSERS[program]
     parser = build()
     args = ["data", "--user-dir", PLUGIN, "--task", task, *more]
-    args += ["--arch", arch] if program == "train" else ["--path", "model.pt"]
+    if program == "train":
+        args += ["--arch", arch]
+    elif not task.endswith("speech_to_text"):
+        args += ["-s", "en", "-t", "es"]
     options.parse_args_and_arch(parser, args)
     return {
         flag: (action.dest, action.help, str(action.default))

@@ -17,7 +17,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq_cli import generate, interactive
 
 from specdec_plugin.errors import PluginError
-from tests.support.command_lines import TRACEBACK, hypotheses, run_cli, scored, train_args
+from tests.support.command_lines import PLUGIN, TRACEBACK, hypotheses, run_cli, scored, train_args
 from tests.support.files import some
 from tests.support.multilingual import SETTINGS, trained
 
@@ -315,3 +315,20 @@ def test_models_of_each_pair_are_refused(corpus, tmp_path, task):
     told = done.stderr.strip().splitlines()[-1]
     assert told.startswith("The architecture multilingual_transformer_iwslt_de_en has an encoder")
     assert "use fairseq's --task multilingual_translation" in told
+
+
+@pytest.mark.parametrize(
+    "more, told",
+    [
+        (["--lang-pairs", "en-es"], "decodes one direction: give --source-lang and --target-lang."),
+        (["-s", "en", "-t", "es"], "--lang-pairs is required"),
+        (["-s", "en", "-t", "fr", "--lang-pairs", "en-es"], "that are not in the language dictio"),
+    ],
+)
+def test_directions_that_are_missing_or_unknown(corpus, tiny_verifier, more, told):
+    args = ["fairseq-generate", corpus.data_dir, "--path", tiny_verifier, "--user-dir", PLUGIN]
+    args += ["--task", "specdec_translation_multi_simple_epoch", "--cpu", "--decoding", "auto"]
+    done = run_cli([*args, *more], check=False)
+    assert done.returncode == 1 and TRACEBACK not in done.stderr
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("--task specdec_translation_multi_simple_epoch") and told in last

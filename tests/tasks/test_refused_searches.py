@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.support.command_lines import TRACEBACK, generate_args, run_cli
+from tests.support.command_lines import TRACEBACK, generate_args, run_cli, train_args
 
 SAMPLES = ["--decoding", "specdec", "--sampling"]
 SPECULATIVE = ["--decoding", "specdec", "--beam"]
@@ -45,3 +45,13 @@ def test_one_sentence(corpus, tiny_verifier, flags, sentence):
     assert done.returncode == 1 and TRACEBACK not in done.stderr
     (told,) = [line for line in done.stderr.splitlines() if sentence in line]
     assert told.endswith(".")
+
+
+@pytest.mark.parametrize("more", [[], ["--decoding", "greedy"]])
+def test_alignments_need_attention_to_the_source(corpus, tmp_path, more):
+    run_cli(train_args(corpus.data_dir, tmp_path, "--no-cross-attention", "--max-update", 1))
+    model = tmp_path / "checkpoint_last.pt"
+    done = run_cli(generate_args(corpus.data_dir, model, "--print-alignment", *more), check=False)
+    assert done.returncode == 1 and TRACEBACK not in done.stderr
+    told = done.stderr.strip().splitlines()[-1]
+    assert told.startswith("--print-alignment shows attention to the source") and told[-1] == "."

@@ -257,6 +257,12 @@ def test_a_damaged_sound_is_told(
         task.get_interactive_tokens_and_lengths([str(path)], None)
 
 
+@pytest.mark.parametrize("more", [[], ["--decoding", "greedy"]])
+def test_sound_is_not_aligned(folder: Path, more: list) -> None:
+    with pytest.raises(AssertionError, match=r"--print-alignment aligns words .* sound has none"):
+        decode(folder, "--beam", "1", "--print-alignment", *more)
+
+
 def test_lines_of_fairseq_interactive(folder: Path) -> None:
     checkpoint = folder / "model" / "checkpoint_last.pt"
     command = ["fairseq-interactive", folder, "--path", checkpoint, "--beam", "1", *TASK]
