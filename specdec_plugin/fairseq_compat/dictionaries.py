@@ -13,7 +13,7 @@ from fairseq.tokenizer import tokenize_line
 from torch import Tensor
 
 from ..errors import PluginError
-from .odd_values import shortened
+from .odd_values import reason_of, shortened
 
 
 class DictionaryMixin(FairseqTask):
@@ -39,6 +39,20 @@ class DictionaryMixin(FairseqTask):
             PluginError: there is none, or it is damaged.
         """
         return read_dictionary(filename)
+
+    def build_bpe(self, args: Any) -> Any:
+        """Build what makes subwords.
+
+        Raises:
+            PluginError: its files cannot be loaded, from where fairseq or transformers keep them.
+        """
+        try:
+            return super().build_bpe(args)
+        except OSError as error:
+            raise PluginError(
+                f"Files of --bpe cannot be loaded ({reason_of(error)}). Give the options that name "
+                "its files, with paths of yours."
+            ) from error
 
 
 def check_data_folder(cfg: Any, pair: bool) -> None:

@@ -1,12 +1,17 @@
-"""A quick dictionary does what fairseq's does."""
+"""A quick dictionary does what fairseq's does, and what cannot be loaded is told."""
+
+from argparse import Namespace
 
 import pytest
 import torch
+from fairseq import file_utils
 from fairseq.data import Dictionary
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.dictionaries import QuickDictionary, read_dictionary
+from specdec_plugin.tasks.parallel_decoding import SpecdecTranslationTask
 
 SYMBOLS = ["▁the", "▁a", "b@@", "c", "▁"]
 
@@ -83,3 +88,15 @@ def test_it_is_what_tasks_read(tmp_path, symbol):
     path.write_text("".join(f"{each} 3\n" for each in SYMBOLS), encoding="utf-8")
     found = read_dictionary(str(path))
     assert isinstance(found, QuickDictionary) and found.index(symbol) == 4 + SYMBOLS.index(symbol)
+
+
+def test_subwords_that_cannot_be_downloaded(monkeypatch):
+    """Named files are looked for while options are parsed; see test_programs.py."""
+
+    def cached_path(address):
+        raise OSError(f"no route to {address}")
+
+    monkeypatch.setattr(file_utils, "cached_path", cached_path)
+    task = SpecdecTranslationTask.__new__(SpecdecTranslationTask)
+    with pytest.raises(PluginError, match=r"^Files of --bpe cannot be loaded \(OSError: no route"):
+        task.build_bpe(Namespace(bpe="gpt2"))
