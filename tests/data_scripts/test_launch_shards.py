@@ -12,7 +12,7 @@ import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, Iterator, List, Optional
 
 import distill_shard
 import launch_shards
@@ -83,7 +83,10 @@ def finish(executor: FakeExecutor, at_once: Optional[int] = None, grows: bool = 
     """Run four shards."""
     sizes = iter(range(10**6))
     shards = [Shard(number, []) for number in range(4)]
-    size: Callable[[Shard], int] = lambda shard: next(sizes) if grows else 7  # noqa: E731
+
+    def size(shard: Shard) -> int:
+        return next(sizes) if grows else 7
+
     Run(executor, shards, at_once, size, launch_shards.cancel_each).finish(0.001)
 
 
@@ -240,38 +243,39 @@ def test_two_launchers_of_a_folder_do_not_wait_for_each_other(
         launch_shards.main(args)
 
 
+@pytest.fixture
+def own_signals() -> Iterator[None]:
+    """Restore the handlers of all signals that launch_shards.py handles."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.usefixtures("own_signals")
 def test_jobs_of_a_script_in_the_background_can_be_cancelled() -> None:
     """submitit cancels those of this machine by SIGINT, which such a script ignores."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        launch_shards.heed_signals()
-        os.kill(os.getpid(), signal.SIGINT)
-        job = subprocess.Popen(["sleep", "60"])
-        job.send_signal(signal.SIGINT)
-        assert job.wait(30) == -signal.SIGINT
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-        signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    launch_shards.heed_signals()
+    os.kill(os.getpid(), signal.SIGINT)
+    job = subprocess.Popen(["sleep", "60"])
+    job.send_signal(signal.SIGINT)
+    assert job.wait(30) == -signal.SIGINT
 
 
+@pytest.mark.usefixtures("own_signals")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_what_ends_a_session_cancels_jobs(number: signal.Signals) -> None:
     """As Ctrl-C does, but where nohup has the signal ignored."""
-    before = signal.getsignal(number)
-    try:
-        signal.signal(number, signal.SIG_IGN)
-        launch_shards.heed_signals()
+    signal.signal(number, signal.SIG_IGN)
+    launch_shards.heed_signals()
+    os.kill(os.getpid(), number)
+    signal.signal(number, signal.SIG_DFL)
+    launch_shards.heed_signals()
+    with pytest.raises(KeyboardInterrupt):
         os.kill(os.getpid(), number)
-        signal.signal(number, signal.SIG_DFL)
-        launch_shards.heed_signals()
-        with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), number)
-            time.sleep(10)
-    finally:
-        signal.signal(number, before)
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        time.sleep(10)
 
 
 def test_a_job_that_is_queued_again_reports_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
