@@ -20,6 +20,7 @@ struct GatherScratch {
   bool all = false;          // whether they were, and then masked
   Aligned<float> distances;  // (rows, clusters)
   Aligned<uint32_t> wanted;  // (vocabulary) the rows of a block that need a token's score
+  Aligned<uint32_t> inputs;  // of the product of all scores
 };
 
 // Several teams may score at a time, each with its scratch.
@@ -33,7 +34,9 @@ class Gather : public Clustered<RowTable> {
     scratch.distances.resize(size_t(rows) * centroids_.count());
     if (rows > 1) scratch.wanted.resize(vocabulary());
     scratch.packed = wanted_once_.load(std::memory_order_relaxed);
-    if (scratch.packed) pack_once();
+    if (!scratch.packed) return;
+    pack_once();
+    scratch.inputs.resize(full_->scratch_size(rows));
   }
 
   // in: (rows, width); out: (rows, vocabulary), -inf at tokens that are not active. The caller
@@ -57,7 +60,7 @@ class Gather : public Clustered<RowTable> {
     if (rows == 1) {
       gather(team, in, own[0], out);
     } else if (all) {
-      full_->run(team, in, width(), rows, nullptr,
+      full_->run(team, in, width(), rows, scratch.inputs.data(),
                  {out, size_t(vocabulary()), nullptr, Activation::none});
       for (int row = 0; row < rows; ++row)
         mask(own[row], out + size_t(row) * vocabulary(), full_->begin(team), full_->end(team));

@@ -36,6 +36,14 @@ def test_float32(outputs, inputs, rows):
     torch.testing.assert_close(found, F.linear(vectors, weight, bias), atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("outputs, inputs", [(530, 512), (512, 1024), (40, 512)])
+@pytest.mark.parametrize("rows", [8, 9, 14, 31])
+def test_inputs_that_would_share_few_sets_of_the_cache(outputs, inputs, rows):
+    weight, vectors = torch.randn(outputs, inputs), torch.randn(rows, inputs)
+    found = NativeLinear([weight], None, torch.float32)(vectors)
+    torch.testing.assert_close(found, F.linear(vectors, weight), atol=1e-4, rtol=1e-5)
+
+
 @pytest.mark.parametrize("outputs, inputs", SIZES)
 @pytest.mark.parametrize("rows", ROWS)
 def test_bfloat16_rounds_weights_and_inputs_only(outputs, inputs, rows):

@@ -67,6 +67,17 @@ def test_threads_share_the_work(threads, rows, backend):
     torch.testing.assert_close(found, naive(inputs, weight, None, clusters), atol=1e-4, rtol=1e-5)
 
 
+@pytest.mark.parametrize("dim", [24, 512])
+def test_scores_that_are_wanted_often_are_the_same(dim, backend):
+    """The second call packs the weights of all symbols, as many of them are wanted."""
+    weight, inputs = torch.randn(600, dim), torch.randn(40, dim)
+    clusters = made.random_clusters(7, dim, 600, 0.9)
+    linear = ClusteredLinear(weight, None, clusters, backend=backend)
+    expected = naive(inputs, weight, None, clusters)
+    for _ in range(3):
+        torch.testing.assert_close(linear(inputs), expected, atol=1e-4, rtol=1e-5)
+
+
 def test_on_the_kernels_not_a_bit_depends_on_the_neighbours(backend):
     weight, inputs = torch.randn(500, 37), torch.randn(70, 37)
     linear = ClusteredLinear(

@@ -29,11 +29,11 @@ struct Norm {
     for (int i = 0; i < dim; ++i) out[i] = (in[i] - mean) * scale * weight[i] + bias[i];
   }
 
-  // in, out: (rows, dim). Each thread computes its share; the caller waits.
-  void apply(const Team& team, const float* in, int rows, float* out) const {
-    const size_t dim = weight.size();
+  // in, out: (rows, dim) with `stride` from row to row. Each thread computes its share; the caller
+  // waits.
+  void apply(const Team& team, const float* in, size_t stride, int rows, float* out) const {
     for (int row = team.begin(rows); row < team.end(rows); ++row)
-      apply(in + row * dim, out + row * dim);
+      apply(in + row * stride, out + row * stride);
   }
 };
 
@@ -128,23 +128,25 @@ class Pass {
   void prepare(const Stack& stack, const StackCall& call, int threads) {
     stack_ = &stack;
     dim_ = stack.dim;
+    stride_ = stride_of(dim_);
     heads_ = stack.heads;
     norm_first_ = stack.norm_first;
     const int inputs = call.rows * call.width, slots = call.cache ? call.capacity : call.width;
     size_t wide = 3 * dim_, scratch_size = 0;
     for (const Layer& layer : stack.layers) {
-      wide = std::max(wide, stride_of(layer.inner->outputs));
-      scratch_size = std::max(scratch_size, layer.outer->scratch_size(inputs));
-      scratch_size = std::max(scratch_size, layer.self.in->scratch_size(inputs));
+      const size_t inner = stride_of(layer.inner->outputs);
+      wide = std::max(wide, inner);
+      scratch_size = std::max(scratch_size, layer.outer->scratch_size(inputs, inner));
+      scratch_size = std::max(scratch_size, layer.self.in->scratch_size(inputs, stride_));
     }
-    grow(hidden_, size_t(std::max(inputs, threads * FEW)) * dim_);
-    grow(normed_, size_t(std::max(inputs, threads * FEW)) * dim_);
-    grow(attended_, size_t(inputs) * dim_);
+    grow(hidden_, std::max(inputs, threads * FEW) * stride_);
+    grow(normed_, std::max(inputs, threads * FEW) * stride_);
+    grow(attended_, inputs * stride_);
     grow(wide_, inputs * wide);
     grow(scratch_, scratch_size);
     score_stride_ = std::max(call.source_length, slots) + 2 * LANES;
     grow(scores_, score_stride_ * threads);
-    if (call.counts) grow(wanted_, size_t(std::max(call.rows * call.block, threads * FEW)) * dim_);
+    if (call.counts) grow(wanted_, std::max(call.rows * call.block, threads * FEW) * stride_);
     gathered_size_ = size_t(slots) * (dim_ / heads_);
     grow(gathered_, 2 * gathered_size_ * threads);
   }
@@ -164,6 +166,7 @@ class Pass {
  private:
   const Stack* stack_ = nullptr;
   int dim_ = 0, heads_ = 0;
+  size_t stride_ = 0;  // from one vector to the next one, in room of the pass
   bool norm_first_ = false;
   Aligned<float> hidden_, normed_, wide_, attended_, scores_;
   Aligned<float> wanted_;    // what flows on when only masks are wanted
@@ -178,17 +181,17 @@ class Pass {
   // What flows through the layers: so many vectors of each row, and of all.
   struct Flow {
     int width, inputs;
-    float* vectors;  // (inputs, dim), or (threads, FEW, dim)
+    float* vectors;  // (inputs, stride), or (threads, FEW, stride)
   };
 
   // Whether each thread has all vectors by itself.
   bool alone(const Flow& flow) const { return flow.inputs <= FEW && !norm_first_; }
 
   float* hidden(const Team& team, const Flow& flow) const {
-    return flow.vectors + (alone(flow) ? size_t(team.index) * FEW * dim_ : 0);
+    return flow.vectors + (alone(flow) ? team.index * FEW * stride_ : 0);
   }
   float* normed(const Team& team, const Flow& flow) {
-    return &normed_[flow.inputs <= FEW && norm_first_ ? size_t(team.index) * FEW * dim_ : 0];
+    return &normed_[flow.inputs <= FEW && norm_first_ ? team.index * FEW * stride_ : 0];
   }
 
   // The vectors of a flow that a thread writes: [begin, end).
@@ -202,7 +205,7 @@ class Pass {
   void embed(const Team& team, const StackCall& call, const Flow& flow) {
     const Embedding& embedding = stack_->embedding;
     for (int input = begin(team, flow); input < end(team, flow); ++input) {
-      float* out = hidden(team, flow) + input * size_t(dim_);
+      float* out = hidden(team, flow) + input * stride_;
       if (call.vectors) {
         std::memcpy(out, call.vectors + input * size_t(dim_), 4 * dim_);
         continue;
@@ -236,7 +239,7 @@ class Pass {
     for (int mask = begin(team, masks); mask < end(team, masks); ++mask) {
       const int row = mask / masks.width;
       const size_t input = size_t(row) * flow.width + call.counts[row] + mask % masks.width;
-      std::memcpy(to + size_t(mask) * dim_, from + input * dim_, 4 * dim_);
+      std::memcpy(to + mask * stride_, from + input * stride_, 4 * dim_);
     }
     return masks;
   }
@@ -245,18 +248,15 @@ class Pass {
   void write_out(const Team& team, const StackCall& call, const Flow& flow) {
     const float* from = hidden(team, flow);
     for (int output = team.begin(flow.inputs); output < team.end(flow.inputs); ++output) {
-      const size_t first = size_t(output) * dim_;
+      const float* vector = from + output * stride_;
+      float* out = call.out + size_t(output) * dim_;
       if (stack_->final_norm) {
-        stack_->final_norm->apply(from + first, call.out + first);
+        stack_->final_norm->apply(vector, out);
       } else {
-        std::memcpy(call.out + first, from + first, 4 * dim_);
+        std::memcpy(out, vector, 4 * dim_);
       }
     }
   }
-
-  // The distance of rows with `count` numbers. It is no whole number of pages, or the rows of a
-  // tile would share few sets of the processor's cache.
-  static size_t stride_of(int count) { return size_t(count) + LANES; }
 
   // After a sub-layer `hidden` is complete, of few inputs the thread's own, and all threads have
   // waited. They wait between two products that write to the same memory.
@@ -266,7 +266,7 @@ class Pass {
                  Flow flow) {
     const Layer& layer = stack_->layers[index];
     const float* input = normed_input(team, layer.self.norm, flow);
-    layer.self.in->run(team, input, dim_, flow.inputs, scratch_.data(),
+    layer.self.in->run(team, input, stride_, flow.inputs, scratch_.data(),
                        {wide_.data(), size_t(3 * dim_), nullptr, Activation::none});
     team.wait();
     if (call.ancestors) {  // a row may read what another one has just stored
@@ -276,19 +276,19 @@ class Pass {
     attend_self(team, call, index, masks_only);
     if (masks_only) flow = only_masks(team, call, flow);
     team.wait();
-    add_residual(team, *layer.self.out, layer.self.norm, attended_.data(), dim_, flow);
+    add_residual(team, *layer.self.out, layer.self.norm, attended_.data(), stride_, flow);
     if (layer.cross) {
       input = normed_input(team, layer.cross->norm, flow);
-      layer.cross->in->run(team, input, dim_, flow.inputs, scratch_.data(),
+      layer.cross->in->run(team, input, stride_, flow.inputs, scratch_.data(),
                            {wide_.data(), size_t(dim_), nullptr, Activation::none});
       team.wait();
       attend_cross(team, call, index, flow.width);
       team.wait();
-      add_residual(team, *layer.cross->out, layer.cross->norm, attended_.data(), dim_, flow);
+      add_residual(team, *layer.cross->out, layer.cross->norm, attended_.data(), stride_, flow);
     }
     input = normed_input(team, layer.feed_forward_norm, flow);
     const size_t wide = stride_of(layer.inner->outputs);
-    layer.inner->run(team, input, dim_, flow.inputs, scratch_.data(),
+    layer.inner->run(team, input, stride_, flow.inputs, scratch_.data(),
                      {wide_.data(), wide, nullptr, stack_->activation});
     team.wait();
     add_residual(team, *layer.outer, layer.feed_forward_norm, wide_.data(), wide, flow);
@@ -298,9 +298,9 @@ class Pass {
   const float* normed_input(const Team& team, const Norm& norm, const Flow& flow) {
     if (!norm_first_) return hidden(team, flow);
     if (flow.inputs <= FEW) {
-      norm.apply(Team(), flow.vectors, flow.inputs, normed(team, flow));
+      norm.apply(Team(), flow.vectors, stride_, flow.inputs, normed(team, flow));
     } else {
-      norm.apply(team, flow.vectors, flow.inputs, normed_.data());
+      norm.apply(team, flow.vectors, stride_, flow.inputs, normed_.data());
       team.wait();
     }
     return normed(team, flow);
@@ -311,13 +311,13 @@ class Pass {
                     size_t stride, const Flow& flow) {
     float* out = norm_first_ ? flow.vectors : normed_.data();
     linear.run(team, in, stride, flow.inputs, scratch_.data(),
-               {out, size_t(dim_), hidden(team, flow), Activation::none});
+               {out, stride_, hidden(team, flow), Activation::none});
     team.wait();
     if (norm_first_) return;
     if (flow.inputs <= FEW) {
-      norm.apply(Team(), normed_.data(), flow.inputs, hidden(team, flow));
+      norm.apply(Team(), normed_.data(), stride_, flow.inputs, hidden(team, flow));
     } else {
-      norm.apply(team, normed_.data(), flow.inputs, flow.vectors);
+      norm.apply(team, normed_.data(), stride_, flow.inputs, flow.vectors);
       team.wait();
     }
   }
@@ -426,7 +426,7 @@ class Pass {
       const size_t output = size_t(row) * queries.count + i;
       attend(&wide_[input * 3 * dim_ + queries.shift], factor, keys, values,
              visible_slots(call, row, queries.first + i), mask, head_dim,
-             &scores_[team.index * score_stride_], &attended_[output * dim_ + queries.shift]);
+             &scores_[team.index * score_stride_], &attended_[output * stride_ + queries.shift]);
     }
   }
 
@@ -461,7 +461,7 @@ class Pass {
       for (int i = 0; i < width; ++i) {
         const size_t input = size_t(row) * width + i;
         attend(&wide_[input * dim_ + shift], factor, source.keys, source.values, source.count,
-               nullptr, head_dim, scores, &attended_[input * dim_ + shift]);
+               nullptr, head_dim, scores, &attended_[input * stride_ + shift]);
       }
     }
   }

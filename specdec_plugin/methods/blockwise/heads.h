@@ -78,7 +78,7 @@ class Heads {
       score_stride_ = call.source_length + 2 * LANES;
       scores_.resize(score_stride_ * threads);
     }
-    stride_ = width + LANES;
+    stride_ = stride_of(width);
     inner_.resize(call.rows * stride_);
     grow(states_, size_t(HEADS_AT_ONCE) * call.rows * dim);
     grow(values_, size_t(HEADS_AT_ONCE) * call.rows * projection.outputs);
