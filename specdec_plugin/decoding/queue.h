@@ -147,15 +147,18 @@ class Queue {
 // decoders of 19 to 30 MB were faster with few rows, and those of 41 to 100 MB with more.
 constexpr size_t CACHED = size_t(32) << 20;
 // Rows that have to share each weight that comes from memory.
-constexpr int SHARING = 28;
+constexpr int SHARING = 56;
 
-// Rows that a worker decodes at once. Products read the weights once for each TILE of them. As long
-// as the weights stay in the cache, more rows would only drive keys and values out of it.
-extern "C" int queue_rows(const Stack* stack, const Linear* projection) {
+// Rows that a worker decodes at once, of sentences with so many beams. Products read the weights
+// once for each TILE of them. As long as the weights stay in the cache, more rows would only drive
+// keys and values out of it. But whole sentences may leave a third of one tile empty, and less of
+// two.
+extern "C" int queue_rows(const Stack* stack, const Linear* projection, int beams) {
   const Format format = stack->layers[0].inner->format;
   const size_t weights = stack->weights + (projection ? projection->weights() : 0);
   const bool cached = weights / numbers_per_word(format) * sizeof(uint32_t) <= CACHED;
-  return cached ? TILE : (SHARING + TILE - 1) / TILE * TILE;
+  if (cached) return beams > 1 ? 2 * TILE : TILE;
+  return (SHARING + TILE - 1) / TILE * TILE;
 }
 
 // source_in: makes keys and values of the source.

@@ -68,9 +68,14 @@ class Workers(NamedTuple):
         return cls(number, min(max(1, rows // beams), -(-sentences // number)))
 
 
-def rows_at_once(engine: CachedDecoder) -> int:
-    """Rows that a worker decodes at once: few where the weights stay in the processor's cache."""
-    rows: int = native.library().queue_rows(*engine.handles)
+def rows_at_once(engine: CachedDecoder, beams: int = 1) -> int:
+    """Rows that a worker decodes at once: few where the weights stay in the processor's cache.
+
+    Args:
+        engine: of the model.
+        beams: rows of each sentence.
+    """
+    rows: int = native.library().queue_rows(*engine.handles, beams)
     return rows
 
 

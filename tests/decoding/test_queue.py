@@ -31,7 +31,7 @@ def threads_again():
 
 def decode_at_once(rows, monkeypatch):
     for module in (queue, beam):
-        monkeypatch.setattr(module, "rows_at_once", lambda engine: rows)
+        monkeypatch.setattr(module, "rows_at_once", lambda engine, beams=1: rows)
 
 
 def decoded(way, threads):
@@ -74,10 +74,14 @@ def test_weights_from_memory_are_shared_by_more_rows(dtype):
     for words in (10, 80_000):
         symbols, dims = tiny.dictionary(words), dict.fromkeys(DIMS, 128)
         model = tiny.model(symbols=symbols, **dims)
-        rows.append(rows_at_once(CachedDecoder(model.decoder, dtype)))
-    few, many = rows
-    assert few < 28 and many % few == 0
-    assert many >= 28 if dtype is None else many == few
+        engine = CachedDecoder(model.decoder, dtype)
+        rows.append((rows_at_once(engine), rows_at_once(engine, 5)))
+    (few, searched), many = rows
+    assert few < 28 and searched == 2 * few
+    if dtype is None:
+        assert min(many) >= 56 and {each % few for each in many} == {0}
+    else:
+        assert many == (few, searched)
 
 
 @pytest.mark.parametrize(("large", "kept"), [(len(LENGTHS), False), (len(LENGTHS) + 1, True)])

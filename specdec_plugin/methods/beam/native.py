@@ -123,7 +123,7 @@ class NativeBeamSearch:
         engine = self._verifier.engines[0]
         assert isinstance(engine, CachedDecoder)
         threads = torch.get_num_threads()
-        most, rows = self._workers or threads, rows_at_once(engine)
+        most, rows = self._workers or threads, rows_at_once(engine, self._beams)
         workers = Workers.of(batch.size, most, rows, self._beams)
         tables = Tables(batch, self._beams, workers)
         call = tables.call
