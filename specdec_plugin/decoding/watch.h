@@ -39,7 +39,7 @@ class Watch {
   // Each worker that has nothing left calls it. The one in the calling thread tells Python until
   // all have: the others may still have long sentences.
   void leave(const Team& team) {
-    left_.raise();
+    left_.raise_among_others();
     if (team.index == 0) left_.wait_for(team.size, SPINS, nullptr, [this] { stopped(0); });
   }
 

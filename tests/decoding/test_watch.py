@@ -1,7 +1,9 @@
 """A long native call tells how far it is, and ends at Ctrl-C."""
 
+import os
 import random
 import signal
+import sys
 import time
 
 import pytest
@@ -118,6 +120,26 @@ def test_what_a_handler_of_the_program_raises_ends_the_call(handle):
     assert Bar.made[-1].sentences < SENTENCES
 
 
+def run_threads_on(processors):
+    for thread in os.listdir("/proc/self/task"):
+        os.sched_setaffinity(int(thread), processors)
+
+
+@pytest.fixture(params=["all", "one"])
+def processors(request):
+    """All threads may run anywhere, or they share a processor and take turns there."""
+    if request.param == "all":
+        yield
+        return
+    if not sys.platform.startswith("linux"):
+        pytest.skip("only Linux lets a program choose its processors")
+    before = os.sched_getaffinity(0)
+    run_threads_on({min(before)})
+    yield
+    run_threads_on(before)
+
+
+@pytest.mark.usefixtures("processors")
 @pytest.mark.parametrize("way", WAYS)
 def test_ctrl_c_while_another_worker_has_the_last_sentence(way):
     model = methods.verifier(way, 7, max_target_positions=9000)

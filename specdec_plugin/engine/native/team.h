@@ -55,8 +55,15 @@ class alignas(64) Counter {
   void locate() { processor_.store(processor(), std::memory_order_relaxed); }
 
   void raise() {
-    delay_in_tests();
     locate();
+    raise_among_others();
+  }
+
+  // The same by one of several threads that raise this count. Where it runs tells nothing of the
+  // others. The one that waits may even be among them: it would find itself on the processor that
+  // it waits for, and yield time slices for seconds before it sleeps.
+  void raise_among_others() {
+    delay_in_tests();
     count_.fetch_add(1);
     wake();
   }
