@@ -25,7 +25,9 @@ from specdec_plugin.engine import NativeBackend, TorchBackend, build_engine, nat
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
 from specdec_plugin.methods.checks import check_method_flags
+from specdec_plugin.methods.jacobi import drafter as jacobi
 from specdec_plugin.methods.jacobi.drafter import JacobiDrafter
+from specdec_plugin.methods.jacobi.method import ADAPTIVE_BLOCKS, GaussSeidelJacobi
 from specdec_plugin.methods.jacobi.native import NativeNgramLookup
 from specdec_plugin.methods.jacobi.ngram_lookup import (
     INITIAL,
@@ -48,6 +50,7 @@ JACOBI = ("jacobi", "gs-jacobi", "hybrid-jacobi")
 
 PAD, EOS = SYMBOLS.pad(), SYMBOLS.eos()
 KINDS = ["pad", "source", "random", "ngram"]
+BACKENDS = [TorchBackend(), NativeBackend()]
 WINDOWS = [
     Window(block=2, size=3),
     Window(block=4, size=5),
@@ -107,7 +110,7 @@ def test_kernels_guess_what_operators_guess(
     sources, window, initial, until, entries, max_len, seed
 ):
     both = []
-    for backend in (TorchBackend(), NativeBackend()):
+    for backend in BACKENDS:
         solver = drafter(window, initial, until=until, entries=entries, backend=backend)
         samples = [tiny.sample(sources, each) for each in (seed, seed + 1, seed)]
         options = {"max_len_b": max_len, "backend": backend}
@@ -121,6 +124,20 @@ def test_kernels_guess_what_operators_guess(
     assert one.tries.tolist() == other_record.tries.tolist()
     assert one.hits.tolist() == other_record.hits.tolist()
     assert entries == 0 or one.pool.tolist() == other_record.pool.tolist()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_batches_that_came_before_save_iterations_until_they_are_forgotten(backend):
+    solver, sample = drafter(Window(block=6), "ngram", entries=1000, backend=backend), [5, 3]
+
+    def iterations():
+        _, statistics = ours(MODELS[:1], tiny.sample(sample, 3), solver, TopBeta(), max_len_b=15)
+        return statistics.iterations
+
+    first = iterations()
+    assert iterations() < first
+    solver.forget()
+    assert iterations() == first
 
 
 LIMIT = 20
@@ -229,10 +246,20 @@ def test_nothing_is_drafted_behind_a_known_length(sources, window, initial, wron
             decoded += len(added["tokens"])
 
 
-def test_a_known_length_needs_targets():
-    solver = drafter(known_length=True)
-    with pytest.raises(PluginError, match="decode a split with targets"):
-        ours(MODELS[:1], tiny.sample([3]), solver, TopBeta(), max_len_b=9)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_each_row_is_drafted_up_to_its_own_known_length(backend):
+    """Also where the longest row has left."""
+    solver = drafter(Window(block=sys.maxsize), backend=backend, known_length=True)
+    known, sources = [2, 8, 5], {"src_tokens": torch.full((3, 1), EOS)}
+    target = torch.tensor([[EOS] * length + [PAD] * (8 - length) for length in known])
+    limits = Constraints(PAD, 3, EOS, 0.0, 1, 20)
+    solver.start(Batch(sources, [], EOS, limits, target=target))
+    rows = rows_of([[], [], []])
+    assert solver.propose(rows).lengths.tolist() == [1, 7, 4]
+    for left, lengths in (([0, 2], [1, 4]), ([1], [4])):
+        rows.select(left)
+        solver.select(torch.tensor(left))
+        assert solver.propose(rows).lengths.tolist() == lengths
 
 
 def rows_of(tokens, room=24):
@@ -359,11 +386,30 @@ def test_the_pool_learns_from_sentences_that_a_queue_decoded(backend):
     expected = Record(64)
     for (hypothesis,) in found:
         expected.learn([EOS, *hypothesis["tokens"].tolist()], 1)
+        hypothesis["tokens"].zero_()  # it is the caller's
     assert (expected.pool >= 0).any()
     assert solver._record is None  # they wait until drafts are wanted
     constraints = Constraints(PAD, 3, EOS, 0.0, 1, 30)
     solver.start(Batch({"src_tokens": torch.tensor([[5, 2]])}, [], EOS, constraints))
     assert (solver._record.pool == expected.pool).all()
+    assert not solver._waiting
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_of_sentences_that_wait_the_last_ones_are_learned_unless_they_are_forgotten(
+    forgotten, backend, monkeypatch
+):
+    monkeypatch.setattr(jacobi, "_WAITING", 2)
+    solver = drafter(WINDOWS[2], "ngram", entries=1000, backend=backend)
+    for first in (5, 6, 7):
+        solver.ended(torch.tensor([first, 9, EOS]))
+    if forgotten:
+        solver.forget()
+    sources = {"src_tokens": torch.tensor([[5, EOS]])}
+    solver.start(Batch(sources, [], EOS, Constraints(PAD, 3, EOS, 0.0, 1, 30)))
+    followers = [solver._record.follower([first]) for first in (5, 6, 7)]
+    assert followers == ([-1, -1, -1] if forgotten else [-1, 9, 9])
 
 
 class TestInitialGuesses:
@@ -420,12 +466,52 @@ class TestFlags:
             ("gs-jacobi", {"jacobi_window": "block", "block_size": 5}, 4),
             ("gs-jacobi", {"jacobi_window": "sliding"}, 3),
             ("hybrid-jacobi", {"jacobi_window": "sliding", "block_size": 5}, 5),
+            ("hybrid-jacobi", {"jacobi_window": "sliding", "hybrid_length": 2}, 1),
         ],
     )
     def test_how_much_is_guessed(self, method, flags, most):
         generator = self.built(method, jacobi_init="pad", jacobi_pool=0, **flags)
         generator.generate(MODELS[:1], tiny.sample([4], 2))
         assert max(generator.statistics.draft_lengths) == most
+
+    @pytest.mark.parametrize("backend", BACKENDS)
+    @pytest.mark.parametrize(
+        "initial, guessed", [("pad", [PAD] * 3), ("source", [5, 6, 7]), ("ngram", [7, EOS])]
+    )
+    def test_what_followed_in_the_source_is_guessed_with_ngram_alone(
+        self, initial, guessed, backend
+    ):
+        flags = {"jacobi_init": initial, "jacobi_window": "sliding", "block_size": 3}
+        solver = self.built("gs-jacobi", backend, **flags).loop.drafter
+        sources = {"src_tokens": torch.tensor([[4, 5, 6, 7, EOS]])}
+        solver.start(Batch(sources, [], EOS, Constraints(PAD, 3, EOS, 0.0, 1, 20)))
+        draft = solver.propose(rows_of([[6]]))
+        assert draft.tokens[0, : draft.lengths[0]].tolist() == guessed
+
+    @pytest.mark.parametrize("flags, fewer", [({}, True), ({"jacobi_pool": 0}, False)])
+    def test_sentences_that_came_before_are_remembered_by_default(self, flags, fewer):
+        generator, iterations = self.built("gs-jacobi", **flags), [0]
+        for _ in range(2):
+            generator.generate(MODELS[:1], tiny.sample([5, 3], 3))
+            iterations.append(generator.statistics.iterations)
+        assert (iterations[2] - iterations[1] < iterations[1]) == fewer
+
+    @pytest.mark.parametrize("method", ["jacobi", "gs-jacobi"])
+    def test_a_known_length_needs_targets(self, method):
+        generator = self.built(method, jacobi_known_length=True)
+        with pytest.raises(PluginError, match="decode a split with targets"):
+            generator.generate(MODELS[:1], tiny.sample([3]))
+
+    @pytest.mark.parametrize("on_cpu", [True, False])
+    def test_an_adaptive_window_has_the_size_and_the_confidence_that_are_given(self, on_cpu):
+        def window(**flags):
+            cfg = config_class()(decoding="gs-jacobi", **flags)
+            return GaussSeidelJacobi.window(Namespace(cfg=cfg, on_cpu=on_cpu))
+
+        default = window()
+        assert default.block == (min if on_cpu else max)(ADAPTIVE_BLOCKS) and default.floor > 0
+        assert window(block_size=5) == default._replace(block=5)
+        assert window(draft_confidence=0.3) == default._replace(floor=0.3)
 
     @pytest.mark.parametrize(
         "flags, words",
