@@ -60,6 +60,7 @@ def check_generation(
     beam: Optional[int] = 1,
     honours: Container[str] = (),
     typed: bool = False,
+    read: Container[str] = (),
 ) -> None:
     """Refuse options of fairseq that would be ignored.
 
@@ -69,6 +70,7 @@ def check_generation(
         beam: the beam that the method takes; None: any.
         honours: options that the method keeps, though greedy decoding cannot.
         typed: they come from a command line; else from a program, such as fairseq's hub.
+        read: options that the task reads.
 
     Raises:
         PluginError: names the option as it was given, and the cure.
@@ -84,7 +86,8 @@ def check_generation(
         honours = OF_SAMPLES  # what else the method keeps, it keeps in a beam search
     for item in fields(GenerationConfig):
         any_beam = item.name == "beam" and beam is None
-        if item.name not in REFUSED or item.name in honours or any_beam:
+        kept = item.name in honours or item.name in read or any_beam
+        if item.name not in REFUSED or kept:
             continue
         default = beam if item.name == "beam" else item.default
         value = getattr(options, item.name, default)

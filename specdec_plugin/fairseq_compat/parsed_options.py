@@ -1,6 +1,6 @@
 """Checks of fairseq-generate and fairseq-interactive as soon as their options are parsed."""
 
-from typing import Any, Callable, Mapping
+from typing import Any, Callable, Container, Mapping
 
 import torch
 
@@ -17,6 +17,7 @@ def check_when_parsed(
     method_of: Callable[[Any], Any],
     check: Callable[[Any, Any], None],
     all_busy: Callable[[], bool],
+    read: Container[str],
 ) -> None:
     """Let a parser of fairseq-generate or fairseq-interactive check what it parsed at once.
 
@@ -31,6 +32,7 @@ def check_when_parsed(
             ``check_search``.
         check: further checks of the task's options and of fairseq's, both among the parsed ones.
         all_busy: whether threads that decode leave no processor to another process.
+        read: see :func:`.check_generation`.
     """
     defaults = {name: parser.get_default(name) for name in ("beam", "num_workers")}
     if defaults["beam"] is None:
@@ -49,7 +51,7 @@ def check_when_parsed(
         _fill_in(found, method, defaults, all_busy)
         if method is not None and not found.score_reference:
             name = str(found.decoding)
-            check_generation(found, name, method.default_beam, method.honours, typed=True)
+            check_generation(found, name, method.default_beam, method.honours, True, read)
             method.check_search(found)
             check(found, found)
         elif found.sampling:

@@ -2,7 +2,7 @@
 
 import logging
 import sys
-from typing import Any, Optional, Sequence, Type
+from typing import Any, Container, Optional, Sequence, Type
 
 from ..decoding.generator import ParallelGenerator
 from ..decoding.lengths import Lengths
@@ -44,7 +44,7 @@ def build_generator(
         PluginError: flags contradict each other, or the drafter does not fit.
     """
     cfg = decoding_config(task)
-    method = _checked_method(cfg, models, args)
+    method = _checked_method(cfg, models, args, getattr(task, "read_options", ()))
     target, statistics = task.target_dictionary, Statistics()
     backend = backend or choose_backend(next(models[0].parameters()).device)
     ends = target.eos() if eos is None else eos
@@ -71,12 +71,14 @@ def build_generator(
     )
 
 
-def _checked_method(cfg: Any, models: Sequence[Any], args: Any) -> Type[Method]:
+def _checked_method(
+    cfg: Any, models: Sequence[Any], args: Any, read: Container[str]
+) -> Type[Method]:
     """The method that flags name, when it is clear that models, flags and options fit it."""
     check_method_flags(cfg)
     method = method_of(cfg)
     check_models(models, cfg.decoding)
-    check_generation(args, method.name, method.default_beam, method.honours)
+    check_generation(args, method.name, method.default_beam, method.honours, read=read)
     method.check_search(args)
     check_read(cfg, method, args)
     check_sampling(cfg, args)

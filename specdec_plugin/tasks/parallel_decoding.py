@@ -1,7 +1,7 @@
 """``--task specdec_translation``: fairseq's translation task with the decoding flags."""
 
 import logging
-from typing import Any
+from typing import Any, ClassVar, FrozenSet
 
 from fairseq.tasks import FairseqTask, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -40,14 +40,20 @@ class ParallelDecodingMixin(
     """Adds ``--decoding`` and its flags to a fairseq translation task, legacy or not.
 
     Without ``--decoding`` the task stays fairseq's own, but loses no sentence.
+
+    Attributes:
+        read_options: fairseq's generation options that this task reads, and others refuse.
     """
+
+    read_options: ClassVar[FrozenSet[str]] = frozenset()
 
     @classmethod
     def add_args(cls, parser: Any) -> None:
         """Add the task's flags to the parser; legacy tasks have no dataclass that brings ours."""
         super().add_args(parser)
         add_legacy_options(cls, parser, config_class("LegacyConfig", AutocastConfig)())
-        check_when_parsed(parser, method_of, check_sampling, take_all_processors)
+        own = cls.read_options
+        check_when_parsed(parser, method_of, check_sampling, take_all_processors, own)
 
     @classmethod
     def setup_task(cls, cfg: Any, **kwargs: Any) -> Any:

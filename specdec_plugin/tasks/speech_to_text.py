@@ -18,6 +18,8 @@ from .parallel_decoding import ParallelDecodingMixin
 class SpecdecSpeechToTextTask(ParallelDecodingMixin, SpeechDataTask):
     """fairseq's ``speech_to_text`` with ``--decoding``: features of sound in, text out."""
 
+    read_options = frozenset(["eos_token"])
+
     def build_generator(self, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
         """See :meth:`ParallelDecodingMixin.build_generator`; fairseq aligns words alone."""
         if getattr(args, "print_alignment", None):

@@ -5,16 +5,18 @@ import random
 import re
 from argparse import Namespace
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 import pytest
 import yaml
+from fairseq import options
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.bench import __main__ as bench
 from specdec_plugin.lab.viz import __main__ as viz
 from specdec_plugin.tasks.speech_to_text import SpecdecSpeechToTextTask
+from tests.support import tiny
 from tests.support.command_lines import PLUGIN, hypotheses, once_per_run, run_cli
 from tests.support.pages import data_of
 
@@ -272,3 +274,60 @@ def test_lines_of_fairseq_interactive(folder: Path) -> None:
     alone = ["--beam", "1", "--batch-size", "1", "--decoding", "greedy"]
     expected = hypotheses(decode(folder, *alone).stdout)
     assert hypotheses(run_cli(command, input=sounds).stdout) == expected
+
+
+class TestTagsOfLanguages:
+    """Where the configuration says that targets have them."""
+
+    def built(self, folder: Path, config: dict, model: Any = None, **search: Any) -> Any:
+        write_corpus(folder)
+        with open(folder / "dict.txt", "a") as words:
+            words.write("<lang:es> 9\n<lang:fr> 9\n")
+        with open(folder / "config.yaml", "a") as lines:
+            lines.write(yaml.safe_dump(config))
+        args = Namespace(data=str(folder), config_yaml="config.yaml", seed=1, decoding="greedy")
+        task = SpecdecSpeechToTextTask.setup_task(args)
+        self.words = task.target_dictionary
+        models = [model or tiny.model(symbols=self.words)]
+        return task.build_generator(models, Namespace(beam=1, **{"prefix_size": 0, **search}))
+
+    def test_a_tag_in_front_is_a_prefix_and_not_printed(self, tmp_path: Path) -> None:
+        config = {"prepend_tgt_lang_tag": True}
+        found = self.built(tmp_path, config, prefix_size=1)
+        tags = {self.words.index(f"<lang:{each}>") for each in ("es", "fr")}
+        assert found.symbols_to_strip_from_output == {self.words.eos(), *tags}
+        with pytest.raises(PluginError, match="give --prefix-size 1"):
+            self.built(tmp_path, config)
+
+    @pytest.mark.parametrize("named", ["option", "configuration"])
+    def test_a_tag_at_the_end_ends_sentences(self, named: str, tmp_path: Path) -> None:
+        config = {"prepend_bos_and_append_tgt_lang_tag": True}
+        search, more = {"eos_token": "<lang:fr>"}, {}
+        if named == "configuration":
+            search, more = more, search
+        found = self.built(tmp_path, {**config, **more}, **search)
+        assert found.eos == self.words.index("<lang:fr>")
+        with pytest.raises(PluginError, match="give it by --eos-token"):
+            self.built(tmp_path, config)
+
+    def test_without_tags_the_end_is_that_of_the_dictionary(self, tmp_path: Path) -> None:
+        found = self.built(tmp_path, {"prepend_tgt_lang_tag": False})
+        assert found.eos == self.words.eos()
+
+    def test_two_decoders_in_a_row_are_refused(self, tmp_path: Path) -> None:
+        model = tiny.model()
+        model.mt_task_name = "translation"
+        with pytest.raises(PluginError, match="two decoders in a row"):
+            self.built(tmp_path, {"prepend_tgt_lang_tag": False}, model)
+
+    def test_a_command_line_may_name_the_tag_for_this_task_alone(self) -> None:
+        line = ["data", "--path", "model.pt", "--decoding", "greedy", "--eos-token", "<lang:fr>"]
+        line += ["--user-dir", PLUGIN, "--task"]
+
+        def parsed(task: str, *more: str) -> Any:
+            parser = options.get_generation_parser()
+            return options.parse_args_and_arch(parser, [*line, task, *more])
+
+        assert parsed("specdec_speech_to_text").eos_token == "<lang:fr>"
+        with pytest.raises(PluginError, match="--eos-token cannot be kept"):
+            parsed("specdec_translation", "-s", "en", "-t", "es")
