@@ -34,6 +34,7 @@ from specdec_plugin.methods.jacobi.ngram_lookup import (
     ITERATE,
     LONGEST_MATCH,
     MATCH,
+    MEMORY,
     ORDERS,
     ORIGINS,
     POOL,
@@ -370,6 +371,34 @@ def test_rates_count_what_was_right_up_to_the_first_that_was_wrong(maker):
     assert record.tries.tolist() == [2.0 + 4.0] + [2.0] * (ORIGINS - 1)
     assert record.hits.tolist() == [1.0 + 2.0] + [1.0] * (ORIGINS - 1)
     assert ITERATE < MATCH < POOL < ORIGINS
+
+
+@pytest.mark.parametrize("maker", [NgramLookup, NativeNgramLookup])
+def test_of_many_tries_recent_ones_count_most(maker):
+    if maker is NativeNgramLookup and native.library() is None:
+        pytest.skip("no kernels")
+    record = Record(0)
+    record.tries[:], record.hits[:] = MEMORY, 8
+    record.tries[MATCH] += 1
+    lookup = maker(Window(block=0), record, EOS, None, padding(1))
+    learned(lookup, rows_of([[5]]))
+    halved = [origin == MATCH for origin in range(ORIGINS)]
+    assert record.tries.tolist() == [(MEMORY + 1) / 2 if half else MEMORY for half in halved]
+    assert record.hits.tolist() == [4 if half else 8 for half in halved]
+
+
+@pytest.mark.parametrize("maker", [NgramLookup, NativeNgramLookup])
+def test_rows_are_read_where_they_moved_to_get_room(maker):
+    if maker is NativeNgramLookup and native.library() is None:
+        pytest.skip("no kernels")
+    rows, source = rows_of([[5]]), torch.tensor([[5, 7, 6, 8]])
+    lookup = maker(Window(block=1), Record(0), EOS, source, padding(1, 300))
+    assert lookup.draft(rows, 300).tokens.tolist() == [[7]]
+    before = rows.inputs
+    rows.make_room(200)
+    assert rows.inputs is not before
+    rows.inputs[0, 1] = 6
+    assert lookup.draft(rows, 300).tokens.tolist() == [[8]]
 
 
 @pytest.mark.skipif(native.library() is None, reason="no native kernels here")
