@@ -136,14 +136,13 @@ def test_rows_leave(maker):
 
 
 def test_the_largest_bias_copies_and_none_changes_nothing():
-    sample = tiny.sample([5, 3], 4)
-    symbols = Symbols.of(SYMBOLS, SYMBOLS, EOS)
     options = {"max_len_b": 12}
-    copied, _ = ours(
-        MODELS[:1], sample, drafter(), TopBeta(), preference=CopyBias(symbols, 99.0), **options
-    )
-    for row, line in zip(copied, sample["net_input"]["src_tokens"], strict=True):
-        assert row["tokens"].tolist() == [token for token in line.tolist() if token != 1]
+    largest = CopyBias(Symbols.of(SYMBOLS, SYMBOLS, EOS), 99.0)
+    for lengths in ([2, 4], [5, 3]):  # in each batch anew
+        sample = tiny.sample(lengths, 4)
+        copied, _ = ours(MODELS[:1], sample, drafter(), TopBeta(), preference=largest, **options)
+        for row, line in zip(copied, sample["net_input"]["src_tokens"], strict=True):
+            assert row["tokens"].tolist() == [token for token in line.tolist() if token != 1]
     plain, _ = ours(MODELS[:1], sample, drafter(), TopBeta(), **options)
     assert_same(plain, reference(MODELS[:1], sample, **options))
 

@@ -1,6 +1,7 @@
 """SourceCopy of the source as drafts, against the paper's algorithm and fairseq's greedy search."""
 
 from argparse import Namespace
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -10,17 +11,22 @@ from hypothesis import strategies as st
 
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.constraints import Constraints
-from specdec_plugin.decoding.state import Batch, Rows
+from specdec_plugin.decoding.drafter import Drafter
+from specdec_plugin.decoding.state import Batch, Draft, Rows
 from specdec_plugin.decoding.symbols import Symbols
 from specdec_plugin.engine import TorchBackend, native
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
+from specdec_plugin.methods import setup as method_setup
 from specdec_plugin.methods.checks import check_method_flags
 from specdec_plugin.methods.input_guided.drafter import InputGuidedDrafter
+from specdec_plugin.methods.input_guided.method import InputGuided
 from specdec_plugin.methods.input_guided.native import NativeSourceCopy
 from specdec_plugin.methods.input_guided.source_copy import NEAR, SourceCopy
 from specdec_plugin.methods.registry import config_class
+from specdec_plugin.methods.setup import rows_on
 from tests.support import tiny
+from tests.support.drafters import K, drafter_model
 from tests.support.hostile import HostileDrafter
 from tests.support.search import MODELS, SYMBOLS, VERIFYING, assert_same, ours, reference
 
@@ -174,6 +180,62 @@ def test_padding_on_the_right():
     assert len(sample["id"]) == 2
 
 
+def fallback_drafter():
+    """Drafts the same in every row, and remembers its calls."""
+    made = Mock(spec=Drafter)
+    made.propose.side_effect = lambda rows: Draft.of([[9, 10, 11]] * rows.size, rows.inputs.device)
+    return made
+
+
+def calls(fallback):
+    return [name for name, *_ in fallback.method_calls]
+
+
+def begun(fallback, backend, **options):
+    """A drafter with two sources."""
+    symbols = Symbols.of(SYMBOLS, SYMBOLS, EOS)
+    guided = InputGuidedDrafter(symbols, 2, fallback=fallback, backend=backend, **options)
+    sources = {"src_tokens": torch.tensor([[4, 5, 6, EOS], [7, 8, 4, EOS]])}
+    guided.start(Batch(sources, [], EOS, Constraints(1, 3, EOS, 0.0, 1, 20)))
+    return guided
+
+
+@pytest.mark.parametrize("backend", [None, TorchBackend()])
+def test_a_fallback_drafts_where_there_is_nothing_to_follow_and_is_asked_there_alone(backend):
+    fallback = fallback_drafter()
+    guided, rows = begun(fallback, backend), rows_of([], [])
+    draft = guided.propose(rows)
+    assert [drafted(draft, row) for row in range(2)] == [[4, 5], [7, 8]]
+    assert calls(fallback) == ["start"]
+    choose(rows, [3], [7])
+    draft = guided.propose(rows)
+    assert [drafted(draft, row) for row in range(2)] == [[9, 10, 11], [8, 4]]
+    assert guided.iterate(rows, None, 4) is None
+
+
+@pytest.mark.parametrize("backend", [None, TorchBackend()])
+def test_a_fallback_is_asked_while_so_many_rows_are_left(backend):
+    fallback = fallback_drafter()
+    guided, rows = begun(fallback, backend, fallback_rows=1), rows_of([3], [3])
+    assert guided.propose(rows).lengths.tolist() == [0, 0]
+    guided.select(rows.select([1]))
+    assert drafted(guided.propose(rows)) == [9, 10, 11]
+    assert calls(fallback) == ["start", "select", "propose"]
+
+
+def test_a_fallback_is_told_what_happens():
+    fallback = fallback_drafter()
+    guided = begun(fallback, None)
+    guided.accept("rows", "outcome")
+    guided.ended("tokens")
+    guided.stop()
+    guided.forget()
+    assert calls(fallback) == ["start", "accept", "ended", "stop", "forget"]
+    assert guided.cost("work") is fallback.cost("work", alone=False)
+    fallback.cost.assert_called_with("work", alone=False)
+    assert begun(None, None).cost("work") == 0.0
+
+
 @pytest.mark.parametrize("model", MODELS)
 def test_a_copied_sentence_needs_one_iteration(model):
     """The dictionaries are made such that the model copies."""
@@ -211,6 +273,45 @@ class TestFlags:
         check_method_flags(task.cfg)
         options = Namespace(beam=1, max_len_a=0, max_len_b=12)
         return build.build_generator(task, MODELS[:1], options)
+
+    @pytest.mark.parametrize(
+        "flags, guessed",
+        [({}, [4, 5, 6, 7, 8, 9, 4, 5]), ({"block_size": 2}, [4, 5])],
+    )
+    def test_the_size_of_a_draft(self, flags, guessed):
+        """On a CPU some tokens, where no size is given."""
+        guided, limits = self.built(**flags).loop.drafter, Constraints(1, 3, EOS, 0.0, 1, 20)
+        sources = {"src_tokens": torch.tensor([[4, 5, 6, 7, 8, 9, 4, 5, 6, EOS]])}
+        guided.start(Batch(sources, [], EOS, limits))
+        assert drafted(guided.propose(rows_of([]))) == guessed
+
+    @pytest.mark.parametrize("flags, guessed", [({}, []), ({"fallback": "ngram"}, [8, 4, 9, EOS])])
+    def test_of_several_matches_the_nearest_is_followed_where_it_is_asked_for(self, flags, guessed):
+        guided, limits = self.built(**flags).loop.drafter, Constraints(1, 3, EOS, 0.0, 1, 20)
+        sources = {"src_tokens": torch.tensor([[4, 8, 4, 9, EOS]])}
+        guided.start(Batch(sources, [], EOS, limits))
+        assert drafted(guided.propose(rows_of([7, 4]))) == guessed
+
+    @pytest.mark.parametrize("block_size, least", [(0, K), (2, 2), (K + 3, K)])
+    def test_a_trained_drafter_is_the_fallback_for_few_rows(self, block_size, least, monkeypatch):
+        monkeypatch.setattr(method_setup, "load_model", lambda *paths: drafter_model("causal"))
+        flags = {"fallback": "nat", "drafter_path": "drafter.pt", "block_size": block_size}
+        guided = self.built(**flags).loop.drafter
+        assert guided.fallback.block_size == least and guided.fallback.confidence > 0
+        guided.start(
+            Batch(tiny.sample([5])["net_input"], [], EOS, Constraints(1, 3, EOS, 0, 1, 20))
+        )
+        assert guided.propose(rows_of(*[[3]] * (rows_on(True) + 1))).lengths.sum() == 0
+
+    @pytest.mark.parametrize("rows, most", [(-1, None), (0, None), (2, 2)])
+    def test_any_number_of_rows_is_drafted_for_where_none_is_given(self, rows, most):
+        assert InputGuided.max_rows(Namespace(cfg=Namespace(draft_rows=rows))) == most
+
+    @pytest.mark.parametrize("bias", [-0.5, 0.0, 2.0])
+    def test_a_preference_has_the_bias_that_is_given(self, bias):
+        setup = Namespace(cfg=Namespace(copy_bias=bias), symbols=lambda: None, backend=None)
+        found = InputGuided.preference(setup)
+        assert (found.bias if bias else found) == (bias or None)
 
     @pytest.mark.parametrize("flags", [{}, {"fallback": "ngram"}, {"block_size": 2}])
     def test_lossless(self, flags):
