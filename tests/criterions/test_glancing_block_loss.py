@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -9,6 +10,12 @@ import torch
 from specdec_plugin.data.block_masking import sample_blocks
 from specdec_plugin.data.counter_random import counter_uniform
 from specdec_plugin.fairseq_compat.checkpoints import load_weights
+from specdec_plugin.tasks.block_nat_translation import (
+    BlockNATTranslationConfig,
+    BlockNATTranslationTask,
+)
+from specdec_plugin.tasks.blockwise_translation import BlockwiseTranslationTask
+from tests.support import tiny
 from tests.support.command_lines import drafter_train_args, run_cli
 from tests.support.drafters import K, drafter_model, one_by_one
 from tests.support.training import PAD, criterion, free_port, naive_loss, training_sample
@@ -47,6 +54,18 @@ def test_validation_loss_is_the_sum_over_hidden_tokens(form, rate, decay):
                 leading += 1
     assert int(log["blocks"]) == hidden
     assert int(log["accepted"]) == leading
+
+
+@pytest.mark.parametrize("kind", [BlockNATTranslationTask, BlockwiseTranslationTask])
+def test_tasks_tell_criterions_the_epoch_and_the_updates(kind):
+    symbols, model = tiny.dictionary(), drafter_model("causal")
+    task = kind(BlockNATTranslationConfig(), symbols, symbols)
+    task.fingerprints = model.fingerprints()
+    task.begin_epoch(4, model)
+    loss_of = Mock(return_value=(torch.zeros(()), 1, {}))
+    task.train_step({}, model, loss_of, Mock(), 7)
+    assert task.updates == 7
+    assert kind is BlockwiseTranslationTask or task.epoch == 4
 
 
 def one_by_one_unmasked(model, encoder_out, row, chosen):

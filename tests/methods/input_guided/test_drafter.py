@@ -231,8 +231,8 @@ def test_a_fallback_is_told_what_happens():
     guided.stop()
     guided.forget()
     assert calls(fallback) == ["start", "accept", "ended", "stop", "forget"]
-    assert guided.cost("work") is fallback.cost("work", alone=False)
-    fallback.cost.assert_called_with("work", alone=False)
+    assert guided.cost("work") is fallback.cost.return_value
+    fallback.cost.assert_called_once_with("work", alone=False)
     assert begun(None, None).cost("work") == 0.0
 
 
