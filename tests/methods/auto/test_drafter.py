@@ -1,12 +1,16 @@
 """One of several drafters: whichever drafts, the output is that of greedy decoding."""
 
 import random
+import weakref
 from unittest.mock import Mock
 
 import pytest
+import torch
 
+from specdec_plugin.decoding.constraints import Constraints
 from specdec_plugin.decoding.drafter import Drafter
 from specdec_plugin.decoding.gate import FixedGate
+from specdec_plugin.decoding.state import Batch, Rows
 from specdec_plugin.decoding.symbols import Symbols
 from specdec_plugin.engine import GraphBackend, native
 from specdec_plugin.methods.auto.drafter import OneOfDrafters
@@ -96,6 +100,22 @@ def test_each_length_of_each_drafter_is_a_length():
     assert len(drafter.lengths) == 2 + len(own.lengths)
 
 
+def test_lookups_follow_one_of_several_matches_of_a_symbol():
+    """In the source the nearest one, and of all that came before the last one."""
+    _, drafter = auto()
+    pad, end = ways.SYMBOLS.pad(), ways.SYMBOLS.eos()
+    limits = Constraints(pad, ways.SYMBOLS.unk(), end, 0.0, 1, 20)
+    batch = Batch({"src_tokens": torch.tensor([[4, 8, 4, 9, end]])}, [], end, limits)
+    rows = Rows(batch)
+    rows.append(torch.tensor([[7, 4]]), torch.zeros(1, 2), torch.tensor([2]))
+    rows.sync_lengths([2])
+    first = []
+    for lookup in drafter.drafters[:2]:
+        lookup.start(batch)
+        first.append(int(lookup.propose(rows).tokens[0, 0]))
+    assert first == [8, 9]
+
+
 def test_the_last_drafter_drafts_where_nothing_is_measured():
     found, drafter = auto()
     assert found.loop.schedule is None
@@ -149,6 +169,15 @@ class Recorder(Drafter):
     def stop(self):
         self.told.append("stop")
 
+    def select(self, rows):
+        self.told.append("select")
+
+    def accept(self, rows, outcome):
+        self.told.append("accept")
+
+    def forget(self):
+        self.told.append("forget")
+
     def too_late(self, batch, rows):
         return self.late
 
@@ -162,6 +191,12 @@ def test_it_is_too_late_where_it_is_for_all(late):
     assert drafter.too_late(None, None) == all(late)
 
 
+def test_its_longest_drafts_are_as_promising_as_those_of_the_last():
+    first, last = Recorder(False), Recorder(False)
+    first.promising, last.promising = 1, 3
+    assert OneOfDrafters([first, last]).promising == 3
+
+
 def test_who_drafts_no_more_lets_go_of_the_batch():
     first, last = Recorder(False), Recorder(False)
     drafter = OneOfDrafters([first, last])
@@ -172,6 +207,75 @@ def test_who_drafts_no_more_lets_go_of_the_batch():
     assert last.told == ["start", "stop", "start"] and first.told == ["start", "stop"]
     drafter.stop()
     assert last.told[-1] == first.told[-1] == "stop"
+
+
+class Held:
+    """Stands for a batch."""
+
+
+def test_when_it_stops_it_lets_go_of_the_batch():
+    drafter, batch = OneOfDrafters([Recorder(False), Recorder(False)]), Held()
+    drafter.start(batch)
+    drafter.propose(Mock())
+    held = weakref.ref(batch)
+    del batch
+    assert held() is not None
+    drafter.stop()
+    assert held() is None
+
+
+def test_a_drafter_has_the_length_that_was_chosen():
+    first, last = Recorder(False), Recorder(False)
+    last.lengths = (2, 4)
+    drafter, seen = OneOfDrafters([first, last]), []
+    drafter.start(Mock())
+    for drafter.length in range(3):
+        drafter.propose(Mock())
+        seen.append((first.length, last.length))
+    assert seen == [(1, 1), (1, 2), (1, 4)]
+
+
+def test_each_costs_its_share_of_the_drafted_tokens():
+    both = [Mock(wraps=Recorder(False), length=1, lengths=(), needs=()) for _ in range(2)]
+    for each, cost in zip(both, (100.0, 10.0), strict=True):
+        each.cost.return_value = cost
+    drafter = OneOfDrafters(both)
+    drafter.drafted = [1, 3]
+    assert drafter.cost("work") == 0.25 * 100 + 0.75 * 10
+    for each in both:
+        each.cost.assert_called_once_with("work", alone=False)
+
+
+def test_all_forget():
+    both = [Recorder(False), Recorder(False)]
+    OneOfDrafters(both).forget()
+    assert [each.told for each in both] == [["forget"]] * 2
+
+
+def test_who_drafts_is_told_and_who_begins_gets_the_rows_that_are_left():
+    first, last = Recorder(False), Recorder(False)
+    drafter, batch, rows = OneOfDrafters([first, last]), Mock(), Mock()
+    drafter.start(batch)
+    drafter.propose(rows)
+    drafter.accept(rows, Mock(drafted=[2, 1]))
+    for left in ([0, 2, 3], [1, 2]):
+        drafter.select(torch.tensor(left))
+    assert last.told == ["start", "accept", "select", "select"] and first.told == []
+    drafter.length = 0
+    drafter.propose(rows)
+    (left,) = batch.select.call_args.args
+    assert left.tolist() == [2, 3] and first.told == ["start"]
+
+
+def test_a_new_batch_begins_with_all_of_its_rows():
+    last = Recorder(False)
+    drafter, batches = OneOfDrafters([Recorder(False), last]), [Mock(), Mock()]
+    for batch in batches:
+        drafter.start(batch)
+        drafter.propose(Mock())
+        drafter.select(torch.tensor([0]))
+    assert last.told == ["start", "select"] * 2
+    assert not any(batch.select.called for batch in batches)
 
 
 def test_what_was_drafted_is_forgotten_with_the_batches():
