@@ -298,10 +298,10 @@ class TestFlags:
         flags = {"fallback": "nat", "drafter_path": "drafter.pt", "block_size": block_size}
         guided = self.built(**flags).loop.drafter
         assert guided.fallback.block_size == least and guided.fallback.confidence > 0
-        guided.start(
-            Batch(tiny.sample([5])["net_input"], [], EOS, Constraints(1, 3, EOS, 0, 1, 20))
-        )
-        assert guided.propose(rows_of(*[[3]] * (rows_on(True) + 1))).lengths.sum() == 0
+        many = rows_on(True) + 1
+        limits = Constraints(1, 3, EOS, 0.0, 1, 20)
+        guided.start(Batch(tiny.sample([5] * many)["net_input"], [], EOS, limits))
+        assert guided.propose(rows_of(*[[3]] * many)).lengths.tolist() == [0] * many
 
     @pytest.mark.parametrize("rows, most", [(-1, None), (0, None), (2, 2)])
     def test_any_number_of_rows_is_drafted_for_where_none_is_given(self, rows, most):
