@@ -388,6 +388,24 @@ def test_of_many_tries_recent_ones_count_most(maker):
 
 
 @pytest.mark.parametrize("maker", [NgramLookup, NativeNgramLookup])
+def test_what_was_decoded_before_the_first_draft_is_learned_and_not_judged(maker):
+    if maker is NativeNgramLookup and native.library() is None:
+        pytest.skip("no kernels")
+    record, rows = Record(1000), rows_of([[5, 6, 7]])
+    record.hits[INITIAL] = record.tries[INITIAL]  # no n-gram is better
+    hits, initial = record.hits.copy(), padding(1)
+    initial[0, 3] = 9
+    lookup = maker(Window(block=1), record, EOS, None, initial)
+    assert lookup.draft(rows, 24).tokens.tolist() == [[9]]
+    assert [record.follower([each]) for each in (EOS, 5, 6, 7)] == [5, 6, 7, -1]
+    rows.inputs[0, 4] = 9
+    rows.lengths = torch.tensor([4])
+    rows.sync_lengths([4])
+    learned(lookup, rows)
+    assert (record.hits - hits).tolist() == [1.0] + [0.0] * (ORIGINS - 1)
+
+
+@pytest.mark.parametrize("maker", [NgramLookup, NativeNgramLookup])
 def test_rows_are_read_where_they_moved_to_get_room(maker):
     if maker is NativeNgramLookup and native.library() is None:
         pytest.skip("no kernels")
