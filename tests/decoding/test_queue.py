@@ -13,6 +13,7 @@ from specdec_plugin.methods.beam import native as beam
 from tests.support import methods, tiny
 
 LENGTHS = [random.Random(3).randint(0, 9) for _ in range(41)]
+COUNTED = "certified", "rescored", "certain"
 DIMS = "encoder_embed_dim", "decoder_embed_dim"
 WAYS = {
     "greedy": {},
@@ -157,6 +158,20 @@ def test_after_large_batches_the_queue_is_freed(large, kept, monkeypatch):
     assert (ours.loop.step._queue is not None) == kept
     first, second = ([each["tokens"].tolist() for (each,) in rows] for rows in found)
     assert first == second
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_is_counted_of_a_batch_is_its_own(threads, monkeypatch):
+    decode_at_once(1, monkeypatch)
+    monkeypatch.setattr(queue, "LEAST", 1)
+    torch.set_num_threads(threads)
+    model, counts = methods.verifier("certified"), []
+    ours = methods.generator("certified", model)
+    for _ in range(2):
+        ours.generate([model], tiny.sample(LENGTHS))
+        counts.append([getattr(ours.statistics, name) for name in COUNTED])
+    assert counts[1] == [2 * count for count in counts[0]]
+    assert counts[0][0] == ours.statistics.tokens / 2 and min(counts[0]) > 0
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -170,6 +170,14 @@ def test_drafts_end_at_what_the_output_has_no_symbol_for(maker):
     assert drafted(found.draft(rows)) == [EOS]
 
 
+@pytest.mark.parametrize("maker", MAKERS)
+def test_drafts_end_at_an_end_of_sentence_within_the_source(maker):
+    if maker is NativeSourceCopy and native.library() is None:
+        pytest.skip("no kernels")
+    found = copies(maker, [4, EOS, 5, EOS], 0)
+    assert drafted(found.draft(rows_of([]))) == [4, EOS]
+
+
 def test_padding_on_the_right():
     sample = tiny.sample([3, 6], 3)
     right = {"src_tokens": torch.tensor([[4, 5, EOS, 1, 1], [6, 7, 8, 9, EOS]])}
