@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from specdec_plugin.decoding import watch
+from specdec_plugin.decoding import queue, watch
 from specdec_plugin.engine import native
 from tests.support import methods, tiny
 
@@ -94,6 +94,31 @@ def test_ctrl_c_ends_the_call_and_the_next_one_is_whole(way):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     Bar.when_told = staticmethod(lambda: None)
     assert decode() == expected
+
+
+def test_after_ctrl_c_scores_of_the_next_batch_are_its_own(monkeypatch):
+    """A certified verifier makes log-probabilities of scores some iterations later."""
+    monkeypatch.setattr(queue, "rows_at_once", lambda engine, beams=1: 1)
+    model, sample = methods.verifier("certified"), tiny.sample(LENGTHS)
+    generator = methods.generator("certified", model)
+    generator.shows_progress = True
+
+    def interrupt(left):
+        if left and left.pop():
+            signal.raise_signal(signal.SIGINT)
+
+    def scores():
+        found = generator.generate([model], sample)
+        return [best["positional_scores"].tolist() for best, *_ in found]
+
+    expected = scores()
+    for iteration in range(2, 6):  # within a sentence
+        left = [signal.SIGINT, *[0] * iteration]
+        Bar.when_told = staticmethod(lambda left=left: interrupt(left))
+        with pytest.raises(KeyboardInterrupt):
+            scores()
+        Bar.when_told = staticmethod(lambda: None)
+        assert scores() == expected
 
 
 @pytest.fixture(params=[signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
