@@ -61,6 +61,34 @@ def test_other_options_do_not_go_on(tmp_path):
         fill(tmp_path / "a", [1, 2], data="valid")
 
 
+def test_a_folder_without_states_takes_other_options(tmp_path):
+    fill(tmp_path / "a", [])
+    assert len(States([fill(tmp_path / "a", [1], data="valid")])) == 5
+
+
+def test_after_a_loss_of_power_the_note_before_counts_where_recording_goes_on(tmp_path):
+    folder = fill(tmp_path / "a", [1, 2])
+    note = tmp_path / "a" / "progress.json"
+    note.write_bytes(note.read_bytes()[:9])
+    with pytest.raises(PluginError, match="damaged or incomplete"):
+        States([folder])
+    assert StateStore(folder, IDENTITY, 4, 3).batches == 1
+    ((_, tokens),) = States([fill(tmp_path / "a", [1, 2, 3])]).chunks()
+    assert np.array_equal(tokens, torch.cat([batch(n, 5)[1] for n in (1, 2, 3)]).numpy())
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_damaged_note_is_told_unless_nothing_can_be_lost(stored, tmp_path):
+    fill(tmp_path / "a", [1] if stored else [])
+    for note in (tmp_path / "a").glob("progress*"):
+        note.write_bytes(b"{")
+    if not stored:
+        assert len(States([fill(tmp_path / "a", [1])])) == 5
+        return
+    with pytest.raises(PluginError, match="damaged or incomplete"):
+        fill(tmp_path / "a", [1])
+
+
 def test_several_folders_in_any_order_and_sampled(tmp_path):
     folders = [fill(tmp_path / name, [number], size=7) for name, number in (("a", 1), ("b", 5))]
     states = States(folders)
@@ -83,6 +111,9 @@ def test_folders_that_do_not_fit(tmp_path):
     one = fill(tmp_path / "a", [1])
     with pytest.raises(PluginError, match="holds no states"):
         States([one, str(tmp_path)])
-    other = fill(tmp_path / "b", [1], decoder=7)
-    with pytest.raises(PluginError, match=r"of another model .* decoder"):
-        States([one, other])
+    with pytest.raises(PluginError, match="holds no states"):
+        States([fill(tmp_path / "begun", [])])
+    for name in ("decoder", "dictionary"):
+        other = fill(tmp_path / name, [1], **{name: 7})
+        with pytest.raises(PluginError, match=rf"of another model .* {name}"):
+            States([one, other])
