@@ -56,6 +56,33 @@ def test_models_of_other_kinds(arch, decoding):
     assert str(caught.value).endswith(".")
 
 
+@pytest.mark.parametrize("backend, stops", [(None, True), (GraphBackend(), False)])
+def test_drafts_end_early_or_are_shorter_on_a_cpu_unless_a_confidence_is_given(
+    backend, stops, built, monkeypatch
+):
+    monkeypatch.setattr(method_setup.Setup, "on_cpu", stops)
+
+    def confidence(**flags):
+        model = drafter_model("causal", block_size=6)
+        drafter = built([tiny.model(2)], model, backend, **flags).loop.drafter
+        assert len(drafter.lengths) == 1 + stops
+        return drafter.confidence
+
+    assert (confidence() > 0) == stops and confidence(draft_confidence=0.7) == 0.7
+
+
+@pytest.mark.parametrize("block_size, lengths", [(0, (4, 6)), (5, (5,)), (6, (6,))])
+def test_drafts_may_be_shorter_where_no_length_is_given(block_size, lengths, built):
+    model = drafter_model("causal", block_size=6)
+    drafter = built([tiny.model(2)], model, block_size=block_size).loop.drafter
+    assert drafter.lengths == lengths
+
+
+def test_more_tokens_than_a_drafter_was_trained_with_are_refused(built):
+    with pytest.raises(PluginError, match=r"--block-size 7: .* trained with 6. Give 1 to 6"):
+        built([tiny.model(2)], drafter_model("causal", block_size=6), block_size=7)
+
+
 class TestSharedEncoder:
     """The drafter reads an encoder of the width that it was trained with."""
 
