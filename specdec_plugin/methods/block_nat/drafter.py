@@ -18,6 +18,8 @@ from ...engine import Backend, CachedDecoder, native
 from ...engine.encoder import build_encoder
 from ...engine.graphs.tensors import chosen
 from ...engine.threads import kernel_threads, one_thread
+from ...errors import PluginError
+from ...fairseq_compat.late_input import on_host
 from ...models.block_nat import BlockNATModel
 from ...vocab.clustered_projection import projection_by
 from ...vocab.clusters import Clusters
@@ -32,8 +34,8 @@ class NATDrafter(Drafter):
 
     With a causal prefix the decoder is fed only what is new, [new tokens ; k masks],
     and forgets the masks afterwards. Otherwise prefix tokens depend on the masks
-    after them, and everything is computed again. Behind the last learned position it
-    drafts nothing.
+    after them, and everything is computed again. Behind the last learned position, or for
+    longer sources than its own encoder has learned, it drafts nothing.
 
     Args:
         model: the drafter; its own encoder runs unless it shares the verifier's.
@@ -77,6 +79,7 @@ class NATDrafter(Drafter):
         shorter = [each for each in lengths if each < self.block_size]
         self.lengths, self.length = (*shorter, self.block_size), self.block_size
         self.shared = shared
+        self._sources = learned_positions(model.encoder) if shared is None else None
         self.with_scores = with_scores
         self.confidence = confidence
         self.causal = model.decoder.causal_prefix
@@ -122,6 +125,11 @@ class NATDrafter(Drafter):
 
     def _read(self, batch: Batch) -> None:
         """Encode the source, or take the verifier's encoding of it."""
+        if self._too_long(batch):
+            raise PluginError(
+                f"The drafter has learned {self._sources} source positions, and a sentence has "
+                "more tokens: give shorter sentences, or decode with --decoding greedy."
+            )
         if self.shared is None:
             encoded = self._encode(batch.net_input)
         else:
@@ -137,9 +145,9 @@ class NATDrafter(Drafter):
         """See :meth:`.Drafter.too_late`.
 
         It is where rows have more tokens than are likely to come. As many are expected as the
-        longest source of the batch has.
+        longest source of the batch has. A source that is too long is never read.
         """
-        return 2 * rows.shortest > batch.source
+        return self._skips(batch) or 2 * rows.shortest > batch.source
 
     def cost(self, work: Work, alone: bool = True) -> float:
         """What was fed, and scored."""
@@ -207,6 +215,8 @@ class NATDrafter(Drafter):
         self, rows: Rows, iterations: CapturedIterations, most: int
     ) -> Optional[Repeated]:
         """Draft and verify on a GPU; see :meth:`.Drafter.iterate_captured`."""
+        if self._at_end(rows):
+            return None
         if self._state is None:
             self._read(self._batch)
         before = [self._fed.get(index, 0) for index in rows.order]
@@ -230,8 +240,20 @@ class NATDrafter(Drafter):
         return found
 
     def _at_end(self, rows: Rows) -> bool:
-        """Whether a row is where no position was learned for a draft."""
+        """Whether a row is where no position was learned for a draft, or the source too long."""
+        if self._skips(self._batch):
+            return True
         return self.positions is not None and rows.longest + 1 >= self.positions
+
+    def _too_long(self, batch: Batch) -> bool:
+        """Whether the drafter's own encoder has learned fewer positions than a source has."""
+        if self._sources is None or batch.source <= self._sources:
+            return False
+        return int(on_host(batch.net_input)["src_lengths"].max()) > self._sources  # but padding
+
+    def _skips(self, batch: Batch) -> bool:
+        """Whether a batch with too long a source is decoded without drafts."""
+        return not self.with_scores and self._too_long(batch)
 
     def _draft_natively(self, rows: Rows, new: int) -> Draft:
         """Feed at most ``new`` tokens a row and k masks; the next draft overwrites this one."""
@@ -380,7 +402,7 @@ class Arranged(NamedTuple):
         return chosen(states, self.where)
 
 
-def learned_positions(decoder: Any) -> Optional[int]:
-    """How many target positions a decoder has learned; None where they do not end."""
-    table = getattr(decoder, "embed_positions", None)
+def learned_positions(stack: Any) -> Optional[int]:
+    """How many positions an encoder or a decoder has learned; None where they do not end."""
+    table = getattr(stack, "embed_positions", None)
     return table.max_positions if isinstance(table, LearnedPositionalEmbedding) else None

@@ -8,6 +8,7 @@ import torch
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.constraints import Constraints
 from specdec_plugin.decoding.state import Batch, Rows
+from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
 from specdec_plugin.methods import setup as method_setup
 from specdec_plugin.methods.block_nat.drafter import NATDrafter
@@ -50,6 +51,36 @@ def test_rows_go_on_greedily_where_positions_end(form, sources):
         assert any(width > 0 for _, width in drafter.seen)
         assert all(width == 0 for longest, width in drafter.seen if longest + 1 >= POSITIONS)
     assert max(len(row["tokens"]) for row in found) > POSITIONS
+
+
+#: Source positions that the drafters below have learned: those of the short batches.
+SOURCES = 6
+
+
+def reading(form, **more):
+    """A drafter that has learned fewer source positions than the verifier."""
+    return drafter_model(form, encoder_learned_pos=True, max_source_positions=SOURCES, **more)
+
+
+@pytest.mark.parametrize("encoder", [{}, {"activation_fn": "tanh"}])
+@pytest.mark.parametrize("form", ["full", "causal"])
+def test_longer_sources_are_decoded_greedily(form, encoder, backend):
+    """By the kernels' encoder, and by fairseq's own."""
+    drafter = Watched(reading(form, **encoder), K, backend=backend)
+    for sources, drafts in [([6], False), ([5, 2], True), ([3, 7, 0], False), ([4], True)]:
+        sample = tiny.sample(sources, 1)
+        drafter.seen = []
+        found, _ = ours(MODELS[1:2], sample, drafter, TopBeta(), backend=backend, max_len_b=30)
+        assert_same(found, reference(MODELS[1:2], sample, max_len_b=30))
+        assert any(width > 0 for _, width in drafter.seen) == drafts
+
+
+@pytest.mark.parametrize("encoder", [{}, {"activation_fn": "tanh"}])
+def test_alone_the_drafter_refuses_longer_sources(monkeypatch, encoder):
+    built = generator(monkeypatch, reading("causal", **encoder), "nat")
+    assert built.generate(MODELS[1:2], tiny.sample([SOURCES - 1]))
+    with pytest.raises(PluginError, match="learned 6 source positions, and a sentence has more"):
+        built.generate(MODELS[1:2], tiny.sample([SOURCES]))
 
 
 @pytest.mark.parametrize("form", ["full", "causal"])
