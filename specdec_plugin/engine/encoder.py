@@ -121,8 +121,9 @@ class FastEncoder(Packed):
     def _plain(self, tokens: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Spans]:
         """(symbols, dim) of all that is no ``padding`` (rows, src), and where that is."""
         assert self._layers is not None
-        positions = None if self._positions is None else self._positions.reach(0, tokens.size(1))
         spans = Spans.of(tokens.size(0), tokens.size(1), padding)
+        # A batch may be padded beyond the learned positions (--required-seq-len-multiple).
+        positions = None if self._positions is None else self._positions.reach(0, spans.longest)
         return self._layers.encode_rows(tokens, spans, positions), spans
 
     def _embedded(self, tokens: Tensor, padding: Optional[Tensor]) -> Tensor:

@@ -43,6 +43,10 @@ class PositionTable:
         self._table = weights.detach()[self._first :].to(dtype)
         self._numbers = torch.arange(self._table.size(0), device=weights.device)
 
+    def holds(self, length: int) -> bool:
+        """Whether a row of ``length`` tokens needs no position behind a learned table."""
+        return self._sinusoidal is not None or length <= self._table.size(0)
+
     def vectors(self, starts: Tensor, longest: int, new: int) -> Tensor:
         """Vectors of ``new`` positions a row, counted from ``starts``.
 

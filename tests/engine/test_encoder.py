@@ -38,6 +38,18 @@ def test_a_source_beyond_the_learned_positions_is_refused(make):
         build(net_input([9]))
 
 
+@pytest.mark.parametrize("make", [FastEncoder, encoder.CapturedEncoder])
+@pytest.mark.parametrize("left", [True, False])
+@pytest.mark.parametrize("lengths", [[8], [6, 8]])
+def test_a_batch_may_be_padded_beyond_the_learned_positions(make, left, lengths):
+    """By --required-seq-len-multiple."""
+    model = build_model(encoder_learned_pos=True, max_source_positions=8)
+    batch = net_input([10, *lengths], left)
+    batch = {name: each[1:] for name, each in batch.items()}
+    build = build_encoder(model, GraphBackend() if make is not FastEncoder else None)
+    assert_equals_fairseqs(model, batch, build(batch))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lengths", [[9], [7, 5, 1], [4, 4]])
 @pytest.mark.parametrize("left", [True, False])

@@ -104,7 +104,10 @@ class CapturedEncoder(Packed):
         rows, length = given.shape
         table: Optional[Tensor] = None
         if self._positions is not None:
-            table = self._positions.reach(0, length)
+            longest = length
+            if not self._positions.holds(length):  # but padding needs none
+                longest = int(given.ne(self._pad).sum(1).max())
+            table = self._positions.reach(0, longest)
         if rows * length > MOST_SYMBOLS:
             tokens = net_input["src_tokens"]
             encoded, padding = self._encoded(tokens, table), tokens.eq(self._pad)
