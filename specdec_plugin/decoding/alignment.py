@@ -3,10 +3,12 @@
 from typing import Any, Dict, List, Sequence
 
 import torch
+import torch.nn.functional as F
 from fairseq.data.data_utils import collate_tokens
 from fairseq.utils import extract_hard_alignment, extract_soft_alignment
 from torch import Tensor
 
+from ..engine.uncached_decoder import least_input
 from ..errors import PluginError
 from ..fairseq_compat.beams_of_models import one_beam, told_beams
 from .state import Batch
@@ -53,8 +55,10 @@ class Aligner:
                     source = (batch.net_input[name] for name in ("src_tokens", "src_lengths"))
                     _, extra = model(*source, previous)
                 else:
-                    _, extra = model.decoder(previous, encoder_out=encoder_out)
-            found.append(_weights(extra))
+                    behind = max(0, least_input(model.decoder) - previous.size(1))
+                    fed = F.pad(previous, (0, behind), value=self.pad)
+                    _, extra = model.decoder(fed, encoder_out=encoder_out)
+            found.append(_weights(extra)[:, : previous.size(1)])
         return torch.stack(found).mean(0) if len(found) > 1 else found[0]
 
 

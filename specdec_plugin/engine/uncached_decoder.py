@@ -82,6 +82,16 @@ class TokenState:
         return self.tokens[:, :end].masked_fill(behind, pad)
 
 
+def least_input(decoder: Any) -> int:
+    """Tokens that a whole forward pass has to be fed at least, so that it does as fairseq's search.
+
+    Of a shorter input, fairseq's dynamic convolutions normalise only a part of their filters.
+    """
+    dynamic = DynamicConv1dTBC, DynamicConv_scripatable
+    filters = (each.kernel_size for each in decoder.modules() if isinstance(each, dynamic))
+    return max(filters, default=0)
+
+
 class UncachedDecoder:
     """Runs a fairseq decoder in full, over the accepted and the new tokens, in every call.
 
@@ -95,11 +105,7 @@ class UncachedDecoder:
     def __init__(self, model: BaseFairseqModel) -> None:
         self.model = model
         self._told_beams = told_beams(model.decoder)
-        # Of a shorter input, fairseq's dynamic convolutions normalise only a part of their filters,
-        # unlike in its own search.
-        dynamic = DynamicConv1dTBC, DynamicConv_scripatable
-        filters = (each for each in model.decoder.modules() if isinstance(each, dynamic))
-        self._least = max((each.kernel_size for each in filters), default=0)
+        self._least = least_input(model.decoder)
 
     def start(self, encoder_out: Any, capacity: int, beams: int = 1) -> TokenState:
         """Begin a batch, with nothing accepted yet.
@@ -127,10 +133,12 @@ class UncachedDecoder:
         Returns:
             (rows, new, vocabulary) float32.
         """
-        fed = state.feed(tokens, self.model.decoder.dictionary.pad(), self._least)
+        pad = self.model.decoder.dictionary.pad()
+        fed = state.feed(tokens, pad, self._least)
         # Behind the longest row, the drafts of shorter ones are given columns that no model has.
         limit = int(self.model.decoder.max_positions())
-        fed = fed[:, :limit]
+        fed = fed[:, : max(limit, self._least)]
+        fed[:, limit:] = pad
         with torch.no_grad(), one_beam(self._told_beams):
             output = self.model.decoder(fed, encoder_out=state.encoder_out)
             new = torch.arange(tokens.size(1), device=tokens.device)

@@ -75,6 +75,22 @@ def test_other_architectures(arch):
         assert mine["alignment"] == other["alignment"]
 
 
+def test_outputs_shorter_than_dynamic_convolutions():
+    """fairseq's search applies the whole filters from the first token on."""
+    torch.manual_seed(0)
+    kernels = {"decoder_conv_type": "dynamic", "decoder_kernel_size_list": [3, 31]}
+    models = [build_model("lightconv", **kernels)]
+    sample = tiny.sample([7, 4, 2], 5)
+    theirs = SequenceGeneratorWithAlignment(
+        models, MORE_SYMBOLS, print_alignment="soft", beam_size=1, **LENGTHS
+    )
+    found = hypotheses(models, sample, "soft", "greedy", MORE_SYMBOLS)
+    for mine, (other,) in zip(found, theirs.generate(models, sample), strict=True):
+        weights = (torch.tensor([[*map(float, row)] for row in each["alignment"]])
+                   for each in (mine, other))  # fmt: skip
+        torch.testing.assert_close(*weights, rtol=0, atol=1.1e-6)
+
+
 def test_a_model_without_attention_is_refused():
     torch.manual_seed(0)
     model = build_model("lstm", decoder_attention="0")

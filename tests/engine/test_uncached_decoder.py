@@ -39,9 +39,17 @@ def test_equals_fairseq(arch, options, backend):
 
 @pytest.mark.parametrize("kernels", [[3, 7], [31, 40]])
 @pytest.mark.parametrize("kind", ["dynamic", "lightweight"])
-def test_convolutions_equal_fairseqs_search(kind, kernels):
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("positions", [9, 40])
+def test_convolutions_equal_fairseqs_search(kind, kernels, learned, positions):
     """Which feeds one token after another."""
-    model = build_model("lightconv", decoder_conv_type=kind, decoder_kernel_size_list=kernels)
+    model = build_model(
+        "lightconv",
+        decoder_conv_type=kind,
+        decoder_kernel_size_list=kernels,
+        decoder_learned_pos=learned,
+        max_target_positions=positions,
+    )
     encoder_out, tokens, state = encode(model), random_tokens(3, 9), {}
     with torch.no_grad():
         each = [
