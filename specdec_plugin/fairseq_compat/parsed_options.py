@@ -90,11 +90,18 @@ def _check_dropout(options: Any) -> None:
 
 
 def _check_printing(options: Any) -> None:
-    """fairseq-interactive raises a ``ValueError`` when it prints soft alignments."""
-    if hasattr(options, "buffer_size") and str(options.print_alignment) == "soft":
+    """fairseq's programs raise errors where they cannot print soft alignments."""
+    if str(options.print_alignment) != "soft":
+        return
+    if hasattr(options, "buffer_size"):
         raise PluginError(
             "fairseq-interactive cannot print soft alignments: give --print-alignment hard, or "
             "use fairseq-generate."
+        )
+    if options.score_reference and not options.quiet:
+        raise PluginError(
+            "--score-reference finds hard alignments alone: give --print-alignment hard, or leave "
+            "it out."
         )
 
 

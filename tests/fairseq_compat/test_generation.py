@@ -220,6 +220,14 @@ class TestParsing:
         with pytest.raises(PluginError, match="fairseq-interactive cannot print soft alignments"):
             parse("--print-alignment", "soft", interactive=True)
 
+    def test_references_have_no_soft_alignments(self, parse):
+        for flags in (["--decoding", "greedy"], []):
+            both = ["--score-reference", *flags, "--print-alignment"]
+            assert parse(*both).print_alignment == "hard"
+            assert parse(*both, "soft", "--quiet").quiet  # which prints none
+            with pytest.raises(PluginError, match=r"^--score-reference finds hard alignments alo"):
+                parse(*both, "soft")
+
 
 @pytest.mark.parametrize("program", ["fairseq-generate", "fairseq-interactive"])
 @pytest.mark.parametrize(
