@@ -16,6 +16,7 @@ from ..fairseq_compat.generation import check_call
 from ..fairseq_compat.options import add_legacy_options, set_task_dataclass
 from ..fairseq_compat.parsed_options import check_when_parsed
 from ..fairseq_compat.resumed_order import ResumedOrderMixin
+from ..fairseq_compat.search import block_ngrams
 from ..fairseq_compat.sentence_numbers import SentenceNumbersMixin
 from ..fairseq_compat.shards import ShardConfig, shard_of
 from ..fairseq_compat.splits import SplitMixin
@@ -92,6 +93,8 @@ class ParallelDecodingMixin(
             )
         clusters = verifier_clusters(path, models, self.target_dictionary)
         generator = super().build_generator(models, args, *rest, **kwargs)
+        if config.decoding is not None:
+            block_ngrams(generator)
         if clusters is None:
             return generator
         return cluster_search(generator, models[0].decoder, clusters)

@@ -47,6 +47,18 @@ def test_alignments_of_several_beams_are_fairseqs(corpus, tiny_verifier, method)
     assert "fairseq's own search decodes, because --print-alignment" in ours.stderr
 
 
+@pytest.mark.parametrize("method", ["beam", "auto"])
+def test_ngrams_are_blocked_beside_alignments(corpus, tiny_verifier, method):
+    """By fairseq's own search, which blocks nothing without its CUDA extension."""
+    more = [*BEAMS, "--decoding", method, "--no-repeat-ngram-size", 2]
+    args = generate_args(corpus.data_dir, tiny_verifier, *more)
+    blocked, aligned = run_cli(args), run_cli([*args, "--print-alignment"])
+    assert hypothesis_lines(aligned.stdout) == hypothesis_lines(blocked.stdout)
+    for _, _, text in hypothesis_lines(aligned.stdout):
+        pairs = [*zip(text.split(), text.split()[1:], strict=False)]
+        assert len(pairs) == len(set(pairs))
+
+
 @pytest.mark.parametrize(
     "more, sentence",
     [
