@@ -18,6 +18,9 @@ _HEADER = struct.Struct("<QBQ")
 #: Bytes of a number by that code; others have 8.
 _BYTES = {1: 1, 2: 1, 3: 2, 4: 4, 8: 2, 9: 4}
 
+#: Values of ``--dataset-impl`` that read files of the names that all others have.
+_OTHER_READERS = ("lazy", "cached", "fasta")
+
 
 class SplitMixin(FairseqTask):
     """Explains the errors of fairseq's readers of data."""
@@ -26,10 +29,11 @@ class SplitMixin(FairseqTask):
         """Load a split.
 
         Raises:
-            PluginError: the data folder has none of this name, or of these languages; or a file of
-                it is damaged.
+            PluginError: the data folder has none of this name, or of these languages; a file of it
+                is damaged, or of another kind than ``--dataset-impl`` names.
         """
-        for folder in utils.split_paths(task_options(self).data):
+        options = task_options(self)
+        for folder in utils.split_paths(options.data):
             check_whole(folder, split)
         try:
             super().load_dataset(split, *args, **kwargs)
@@ -37,6 +41,14 @@ class SplitMixin(FairseqTask):
             raise PluginError(
                 f"The data have no split {split} ({error}). Name a folder that fairseq-preprocess "
                 "wrote, and a split of it (--gen-subset, --train-subset, --valid-subset)."
+            ) from error
+        except (AssertionError, TypeError) as error:
+            kind = str(getattr(options, "dataset_impl", None))
+            if kind not in _OTHER_READERS:
+                raise
+            raise PluginError(
+                f"--dataset-impl {kind} cannot read the split {split}: leave it out, or name data "
+                "that were binarised with it."
             ) from error
 
 

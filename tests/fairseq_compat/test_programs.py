@@ -280,3 +280,12 @@ def test_a_split_that_is_not_there(corpus, tiny_verifier, flags, split):
     assert done.returncode == 1 and TRACEBACK not in done.stderr
     told = done.stderr.strip().splitlines()[-1]
     assert told.startswith(f"The data have no split {split} (") and "--gen-subset" in told
+
+
+@pytest.mark.parametrize("kind", ["lazy", "cached", "fasta"])
+def test_a_split_of_another_kind(corpus, tiny_verifier, kind):
+    args = generate_args(corpus.data_dir, tiny_verifier, "--dataset-impl", kind)
+    done = run_cli(args, check=False)
+    assert done.returncode == 1 and TRACEBACK not in done.stderr
+    told = done.stderr.strip().splitlines()[-1]
+    assert told.startswith(f"--dataset-impl {kind} cannot read the split test: leave it out")
