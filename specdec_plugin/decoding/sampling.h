@@ -30,7 +30,7 @@ class Draw {
   // scores of all symbols; it is read with top-p.
   int from(const float* values, int count, float normaliser, const int* symbols = nullptr) const {
     // The cut leaves the scores from some score on. What lies below a score outside is outside too.
-    float below = NOTHING;
+    float below = MINUS_INFINITY;
     for (;;) {
       const int drawn = greatest_noisy(values, count, symbols, below);
       if (inside(values, count, values[drawn], normaliser)) return drawn;
@@ -50,7 +50,7 @@ class Draw {
 
   // The index of the greatest noisy score among the scores above `below`.
   int greatest_noisy(const float* values, int count, const int* symbols, float below) const {
-    float most = NOTHING;
+    float most = MINUS_INFINITY;
     int found = 0;
     for (int first = 0; first < count; first += LANES) {
       const int lanes = std::min(LANES, count - first);
@@ -71,7 +71,7 @@ class Draw {
   // Whether no score can exceed `most` with its noise. Noise of more than x needs a uniform number
   // of less than e^-x.
   static bool hopeless(Vec scores, Vec uniform, float most) {
-    if (most == NOTHING) return false;
+    if (most == MINUS_INFINITY) return false;
     const float rounding = 1.0001f;
     const Vec needed = exponential(smaller(scores - splat(most), splat(0))) * splat(rounding);
     return sum(uniform <= needed) == 0;
@@ -87,7 +87,7 @@ class Draw {
     Vec total = Vec{};
     for (int first = 0; first < count; first += LANES) {
       const Vec scores = part(values + first, std::min(LANES, count - first));
-      const Vec above = scores > splat(score) ? scores : splat(NOTHING);
+      const Vec above = scores > splat(score) ? scores : splat(MINUS_INFINITY);
       total += exponential(above - splat(normaliser));
     }
     return sum(total);
@@ -95,7 +95,7 @@ class Draw {
 
   static Vec part(const float* values, int lanes) {
     if (lanes == LANES) return load(values);
-    Vec found = splat(NOTHING);
+    Vec found = splat(MINUS_INFINITY);
     for (int lane = 0; lane < lanes; ++lane) found[lane] = values[lane];
     return found;
   }

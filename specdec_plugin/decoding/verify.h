@@ -171,12 +171,12 @@ class Verification {
                           : call.gather ? call.gather->normaliser(input, values, gathered_)
                                         : log_sum_exp(values, vocabulary_);
     values[call.unk] -= call.unk_penalty;
-    values[call.suppressed_id] = NOTHING;
+    values[call.suppressed_id] = MINUS_INFINITY;
     if (position >= call.max_len) {
       argmax_[input] = call.eos;
       return;
     }
-    if (early) values[call.eos] = NOTHING;
+    if (early) values[call.eos] = MINUS_INFINITY;
     argmax_[input] =
         only >= 0 ? force(only, values, normalisers_[input]) : choose(call, input, values);
   }
@@ -184,7 +184,7 @@ class Verification {
   // Leaves one choice. Its score stays, unless a clustered projection left it out.
   int64_t force(int64_t only, float* values, float normaliser) const {
     const float kept = forced_score(values[only], normaliser);
-    std::fill_n(values, vocabulary_, NOTHING);
+    std::fill_n(values, vocabulary_, MINUS_INFINITY);
     values[only] = kept;
     return only;
   }
@@ -225,9 +225,9 @@ class Verification {
   // come yet.
   void rescore_possible(const VerifyCall& call, int input, float* values, bool early) {
     // Symbols that may not be chosen must not raise the bound.
-    const float suppressed = std::exchange(values[call.suppressed_id], NOTHING),
+    const float suppressed = std::exchange(values[call.suppressed_id], MINUS_INFINITY),
                 end = values[call.eos];
-    if (early) values[call.eos] = NOTHING;
+    if (early) values[call.eos] = MINUS_INFINITY;
     const float greatest = greatest_of(values, vocabulary_);
     const float* state = &hidden_[size_t(input) * dim_];
     const float bound = greatest - 2 * error_of(call.error_bound, state, dim_, greatest);

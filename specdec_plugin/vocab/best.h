@@ -3,25 +3,25 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
+
+#include "engine/native/vector.h"
 
 namespace native {
 
-static constexpr float NOTHING = -std::numeric_limits<float>::infinity();
 // The log-probability of a symbol that a prefix wants, and that clusters have left out; as in
 // constraints.py.
 static constexpr float FORCED_SCORE = -20.0f;
 
 // The score of a symbol that a prefix wants. normaliser: is subtracted from it.
 static inline float forced_score(float score, float normaliser) {
-  return score == NOTHING ? normaliser + FORCED_SCORE : score;
+  return score == MINUS_INFINITY ? normaliser + FORCED_SCORE : score;
 }
 
 // What one thread finds in its share of the symbols.
 struct Best {
   int symbol = 0;
-  float score = NOTHING;
-  float log_sum = NOTHING;  // of the exponentials of all scores of the share
+  float score = MINUS_INFINITY;
+  float log_sum = MINUS_INFINITY;  // of the exponentials of all scores of the share
 };
 
 // The best of all threads' symbols, the first one of equal ones.

@@ -43,7 +43,7 @@ class Gather : public Clustered<RowTable> {
   // waits before it reads `out` or calls `normaliser`.
   void run(const Team& team, const float* in, int rows, float* out, GatherScratch& scratch) const {
     const int begin = team.begin(vocabulary()), end = team.end(vocabulary());
-    if (rows == 1) std::fill(out + begin, out + end, NOTHING);
+    if (rows == 1) std::fill(out + begin, out + end, MINUS_INFINITY);
     centroids_.measure(team, in, rows, scratch.distances.data());
     team.wait();
     // Every thread finds all clusters by itself, which takes less time than to wait for another.
@@ -140,10 +140,10 @@ class Gather : public Clustered<RowTable> {
     int symbol = begin;
     for (; symbol + LANES <= end; symbol += LANES) {
       const Ints bits = Ints{} + int32_t(words_of[symbol / 32] >> symbol % 32);
-      store(scores + symbol, (bits & lanes) != 0 ? load(scores + symbol) : splat(NOTHING));
+      store(scores + symbol, (bits & lanes) != 0 ? load(scores + symbol) : splat(MINUS_INFINITY));
     }
     for (; symbol < end; ++symbol)
-      if (!(words_of[symbol / 32] >> symbol % 32 & 1)) scores[symbol] = NOTHING;
+      if (!(words_of[symbol / 32] >> symbol % 32 & 1)) scores[symbol] = MINUS_INFINITY;
   }
 
   // The scores of one state: this thread's share of the cluster's tokens.
@@ -171,7 +171,7 @@ class Gather : public Clustered<RowTable> {
     std::fill(wanted + begin, wanted + end, 0u);
     for (int row = 0; row < rows; ++row) {
       float* scores = out + size_t(row) * vocabulary;
-      std::fill(scores + begin, scores + end, NOTHING);
+      std::fill(scores + begin, scores + end, MINUS_INFINITY);
       if (!first_of(own, row)) continue;
       uint32_t those = 0;  // rows of the same cluster, a bit each
       for (int other = row; other < rows; ++other)
@@ -225,7 +225,7 @@ extern "C" void gather_run(Gather* gather, const float* in, int rows, int suppre
     for (int row = team.begin(rows); row < team.end(rows); ++row) {
       float* scores = out + size_t(row) * gather->vocabulary();
       normalisers[row] = gather->normaliser(row, scores, scratch);
-      if (suppressed_id >= 0) scores[suppressed_id] = NOTHING;
+      if (suppressed_id >= 0) scores[suppressed_id] = MINUS_INFINITY;
     }
   });
 }

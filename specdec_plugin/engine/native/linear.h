@@ -411,8 +411,7 @@ void linear_scores(const Linear* linear, const float* in, int rows, int suppress
     team.wait();
     for (int row = team.begin(rows); row < team.end(rows); ++row) {
       normalisers[row] = log_sum_exp(out + row * outputs, linear->outputs);
-      if (suppressed_id >= 0)
-        out[row * outputs + suppressed_id] = -std::numeric_limits<float>::infinity();
+      if (suppressed_id >= 0) out[row * outputs + suppressed_id] = MINUS_INFINITY;
     }
   });
 }

@@ -29,6 +29,9 @@ constexpr int LANES = 8;
 constexpr int LANES = 4;
 #endif
 
+// The score of a symbol that may not be chosen, and of a slot that may not be seen.
+constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
+
 typedef float Vec __attribute__((vector_size(4 * LANES)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
 typedef uint8_t Bytes __attribute__((vector_size(LANES)));
@@ -110,7 +113,7 @@ static inline float greatest(Vec v) {
 #ifdef __AVX512F__
   return _mm512_reduce_max_ps((__m512)v);
 #else
-  float parts[LANES], most = -std::numeric_limits<float>::infinity();
+  float parts[LANES], most = MINUS_INFINITY;
   store(parts, v);
   for (float part : parts) most = part > most ? part : most;
   return most;
@@ -200,7 +203,7 @@ static inline void add_scaled(float* sums, float factor, const float* values, in
 }
 
 static inline float greatest_of(const float* values, int count) {
-  Vec most = splat(-std::numeric_limits<float>::infinity());
+  Vec most = splat(MINUS_INFINITY);
   int i = 0;
   for (; i + LANES <= count; i += LANES) most = larger(most, load(values + i));
   float found = greatest(most);
@@ -241,13 +244,13 @@ struct Exponentials {
 static inline Vec only_first(int count, Vec v) {
   Ints lanes;
   for (int lane = 0; lane < LANES; ++lane) lanes[lane] = lane;
-  return lanes < count ? v : splat(-std::numeric_limits<float>::infinity());
+  return lanes < count ? v : splat(MINUS_INFINITY);
 }
 
 // Replaces values[0 … count), times a positive factor, by their exponentials relative to the
 // greatest. What follows them, up to a multiple of LANES, is overwritten.
 static inline Exponentials exponentials(float* values, int count, float factor = 1) {
-  Vec most = splat(-std::numeric_limits<float>::infinity());
+  Vec most = splat(MINUS_INFINITY);
   for (int i = 0; i < count; i += LANES) {
     Vec v = load(values + i) * splat(factor);
     if (i + LANES > count) v = only_first(count - i, v);

@@ -233,9 +233,10 @@ class BeamWorker {
     const int64_t only = forced(call, input);
     const float normaliser = model.gather ? model.gather->normaliser(index, values, gathered_)
                                           : log_sum_exp(values, vocabulary_);
-    values[call.suppressed_id] = NOTHING;
+    values[call.suppressed_id] = MINUS_INFINITY;
     values[call.unk] -= call.unk_penalty;
-    if (input.step < call.min_len && !in_prefix(call, input.step)) values[call.eos] = NOTHING;
+    if (input.step < call.min_len && !in_prefix(call, input.step))
+      values[call.eos] = MINUS_INFINITY;
     // Clusters may have left the symbol out.
     if (only >= 0 && in_prefix(call, input.step))
       values[only] = forced_score(values[only], normaliser);
@@ -261,7 +262,7 @@ class BeamWorker {
     greatest.resize(chunks);
     for (int i = 0; i < chunks; ++i)
       greatest[i] = greatest_of(values + i * CHUNK, std::min(CHUNK, vocabulary_ - i * CHUNK));
-    float bound = NOTHING;
+    float bound = MINUS_INFINITY;
     if (count < chunks) {
       sorted = greatest;
       std::nth_element(sorted.begin(), sorted.begin() + count - 1, sorted.end(),
@@ -271,7 +272,7 @@ class BeamWorker {
     for (int i = 0; i < chunks; ++i) {
       if (greatest[i] < bound) continue;
       for (int token = i * CHUNK; token < std::min(vocabulary_, (i + 1) * CHUNK); ++token)
-        if (values[token] >= bound && values[token] > NOTHING)
+        if (values[token] >= bound && values[token] > MINUS_INFINITY)
           best.push_back({values[token], token, 0});
     }
     if (int(best.size()) > count) {
@@ -292,7 +293,7 @@ class BeamWorker {
     const int64_t size = call.ngram, fed = input.step + 1;
     for (int64_t first = 0; first + size <= fed; ++first)
       if (std::equal(line.begin() + first, line.begin() + first + size - 1, line.end() - size + 1))
-        values[line[first + size - 1]] = NOTHING;
+        values[line[first + size - 1]] = MINUS_INFINITY;
   }
 
   // --- a step ------------------------------------------------------------------------------
@@ -313,14 +314,14 @@ class BeamWorker {
     std::partial_sort(merged_.begin(), merged_.begin() + most, merged_.end());
     merged_.resize(most);
     // What is missing is impossible; rows of it find nothing.
-    merged_.resize(2 * beams_, {NOTHING, call.suppressed_id, input.row});
+    merged_.resize(2 * beams_, {MINUS_INFINITY, call.suppressed_id, input.row});
     next_.clear();
     for (const Continuation& each : merged_)
       if (!ends(call, each) && int(next_.size()) < beams_) next_.push_back(each);
   }
 
   static bool ends(const BeamCall& call, const Continuation& each) {
-    return each.token == call.eos && each.total > NOTHING;
+    return each.token == call.eos && each.total > MINUS_INFINITY;
   }
 
   // Ends of sentences count among the B best continuations.
@@ -447,13 +448,13 @@ class BeamWorker {
   bool adopt(const BeamCall& call, int64_t step, int64_t sentence) const {
     const size_t first = at(call, step, sentence * beams_);
     static thread_local Aligned<float> totals;
-    totals.assign(beams_, NOTHING);
+    totals.assign(beams_, MINUS_INFINITY);
     for (const Continuation& each : next_)
       for (int beam = 0; beam < beams_; ++beam)
         if (call.tokens[first + beam] == each.token && call.parents[first + beam] == each.row)
           totals[beam] = each.total;
     for (float total : totals)
-      if (!(total > NOTHING)) return false;
+      if (!(total > MINUS_INFINITY)) return false;
     std::copy(totals.begin(), totals.end(), call.totals + first);
     return true;
   }

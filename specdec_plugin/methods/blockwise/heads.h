@@ -164,7 +164,7 @@ class Heads {
       if (begin == end) continue;
       if (call.confidence > 0) part.log_sum = log_sum_exp(values + begin, end - begin);
       if (begin <= call.suppressed_id && call.suppressed_id < end)
-        values[call.suppressed_id] = NOTHING;
+        values[call.suppressed_id] = MINUS_INFINITY;
       part.symbol = begin + argmax(values + begin, end - begin);
       part.score = values[part.symbol];
     }
@@ -179,7 +179,7 @@ class Heads {
     std::fill_n(parts, threads, Best());
     if (call.confidence > 0 || call.sampling.top_p > 0)
       parts[0].log_sum = log_sum_exp(values, vocabulary);
-    if (call.suppressed_id >= 0) values[call.suppressed_id] = NOTHING;
+    if (call.suppressed_id >= 0) values[call.suppressed_id] = MINUS_INFINITY;
     parts[0].symbol = draw.from(values, vocabulary, parts[0].log_sum);
     parts[0].score = values[parts[0].symbol];
   }

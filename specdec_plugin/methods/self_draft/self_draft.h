@@ -111,8 +111,8 @@ class SelfDraft {
       float* values = &values_[size_t(row) * vocabulary];
       cool(values, vocabulary, sampling.temperature);
       const float normaliser = sampling.top_p > 0 ? log_sum_exp(values, vocabulary) : 0;
-      values[call.suppressed_id] = NOTHING;
-      if (early(call, row, position)) values[call.eos] = NOTHING;
+      values[call.suppressed_id] = MINUS_INFINITY;
+      if (early(call, row, position)) values[call.eos] = MINUS_INFINITY;
       const Draw draw(sampling, row, position);
       Best* parts = &best_[size_t(row) * team.size];
       std::fill_n(parts, team.size, Best());
@@ -130,13 +130,13 @@ class SelfDraft {
     for (int row = 0; row < count; ++row) {
       float* values = &values_[size_t(row) * vocabulary + begin];
       const auto exclude = [&](int64_t symbol) {
-        if (begin <= symbol && symbol < begin + size) values[symbol - begin] = NOTHING;
+        if (begin <= symbol && symbol < begin + size) values[symbol - begin] = MINUS_INFINITY;
       };
       exclude(call.suppressed_id);
       if (early(call, row, position)) exclude(call.eos);
       const int best = argmax(values, size);
       best_[size_t(row) * team.size + team.index] = {begin + best,
-                                                     size > 0 ? values[best] : NOTHING};
+                                                     size > 0 ? values[best] : MINUS_INFINITY};
     }
   }
 
