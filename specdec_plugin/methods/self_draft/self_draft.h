@@ -16,9 +16,38 @@ class SelfDraft {
  public:
   // projection: scores all symbols; not used with a shortlist.
   void run(const Stack& stack, const Linear* projection, const SelfDraftCall& call, int threads) {
+    const int count = call.rows.count;
+    threads = stack.useful_threads(call.shortlist ? nullptr : projection, count, threads);
+    const StackCall inputs = prepare(stack, projection, call, threads);
+    parallel(threads, [&](const Team& team) {
+      for (int position = 0; position < call.block; ++position) {
+        pass_.run(team, inputs);
+        team.wait();
+        score(team, projection, call, position);
+        team.wait();
+        if (team.index == 0) {
+          unfinished_ = false;
+          for (int row = 0; row < count; ++row) add(call, row, position, team.size);
+        }
+        team.wait();
+        if (!unfinished_) break;
+      }
+    });
+  }
+
+ private:
+  Pass pass_;
+  bool unfinished_;
+  std::vector<int64_t> tokens_, starts_;
+  Aligned<float> hidden_, values_;
+  std::vector<Best> best_;  // (rows, threads)
+  Aligned<uint32_t> scratch_;
+
+  // Makes room, and begins with the newest token of each row. Returns what the layers are fed.
+  StackCall prepare(const Stack& stack, const Linear* projection, const SelfDraftCall& call,
+                    int threads) {
     const RowsCall& rows = call.rows;
     const int count = rows.count;
-    threads = stack.useful_threads(call.shortlist ? nullptr : projection, count, threads);
     tokens_.resize(count);
     starts_.assign(rows.lengths, rows.lengths + count);
     for (int row = 0; row < count; ++row) {
@@ -41,35 +70,19 @@ class SelfDraft {
     inputs.out = hidden_.data();
     pass_.prepare(stack, inputs, threads);
     unfinished_ = true;
-    parallel(threads, [&](const Team& team) {
-      for (int position = 0; position < call.block; ++position) {
-        pass_.run(team, inputs);
-        team.wait();
-        if (call.shortlist) {
-          score_shortlist(team, call, position);
-        } else if (draws(call.rows.sampling)) {
-          draw_from_all(team, *projection, call, position);
-        } else {
-          score_all(team, *projection, call, position);
-        }
-        team.wait();
-        if (team.index == 0) {
-          unfinished_ = false;
-          for (int row = 0; row < count; ++row) add(call, row, position, team.size);
-        }
-        team.wait();
-        if (!unfinished_) break;
-      }
-    });
+    return inputs;
   }
 
- private:
-  Pass pass_;
-  bool unfinished_;
-  std::vector<int64_t> tokens_, starts_;
-  Aligned<float> hidden_, values_;
-  std::vector<Best> best_;  // (rows, threads)
-  Aligned<uint32_t> scratch_;
+  // The best symbols of each row, or what is drawn. The caller waits.
+  void score(const Team& team, const Linear* projection, const SelfDraftCall& call, int position) {
+    if (call.shortlist) {
+      score_shortlist(team, call, position);
+    } else if (draws(call.rows.sampling)) {
+      draw_from_all(team, *projection, call, position);
+    } else {
+      score_all(team, *projection, call, position);
+    }
+  }
 
   // Whether no end may come yet.
   static bool early(const SelfDraftCall& call, int row, int position) {
