@@ -207,7 +207,7 @@ class Pass {
     for (int input = begin(team, flow); input < end(team, flow); ++input) {
       float* out = hidden(team, flow) + input * stride_;
       if (call.vectors) {
-        std::memcpy(out, call.vectors + input * size_t(dim_), 4 * dim_);
+        std::memcpy(out, call.vectors + input * size_t(dim_), sizeof(float) * dim_);
         continue;
       }
       const int row = input / call.width, i = input % call.width, mask = mask_of(call, row, i);
@@ -220,7 +220,7 @@ class Pass {
         const float* vector = embedding.weight + id * dim_;
         for (int k = 0; k < dim_; ++k) out[k] = embedding.scale * vector[k];
       } else {
-        std::memcpy(out, &embedding.masks[size_t(mask) * dim_], 4 * dim_);
+        std::memcpy(out, &embedding.masks[size_t(mask) * dim_], sizeof(float) * dim_);
       }
       if (call.positions) {
         const int position = std::min(start_of(call, row) + i, call.position_limit - 1);
@@ -239,7 +239,7 @@ class Pass {
     for (int mask = begin(team, masks); mask < end(team, masks); ++mask) {
       const int row = mask / masks.width;
       const size_t input = size_t(row) * flow.width + call.counts[row] + mask % masks.width;
-      std::memcpy(to + mask * stride_, from + input * stride_, 4 * dim_);
+      std::memcpy(to + mask * stride_, from + input * stride_, sizeof(float) * dim_);
     }
     return masks;
   }
@@ -253,7 +253,7 @@ class Pass {
       if (stack_->final_norm) {
         stack_->final_norm->apply(vector, out);
       } else {
-        std::memcpy(out, vector, 4 * dim_);
+        std::memcpy(out, vector, sizeof(float) * dim_);
       }
     }
   }
