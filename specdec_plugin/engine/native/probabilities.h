@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "engine/native/formats.h"
 #include "engine/native/vector.h"
 #include "interface.h"
 
@@ -12,14 +13,7 @@ namespace native {
 
 typedef uint16_t Words __attribute__((vector_size(2 * LANES)));
 
-// The upper half of a float32 is a bfloat16.
-static inline float widened(uint16_t x) {
-  const uint32_t bits = uint32_t(x) << 16;
-  float value;
-  std::memcpy(&value, &bits, sizeof value);
-  return value;
-}
-
+// The upper half of a float32 is a bfloat16. See `Bfloat16` for single numbers.
 static inline Vec widened(const uint16_t* from) {
   Words words;
   std::memcpy(&words, from, sizeof words);
@@ -43,7 +37,7 @@ class Probabilities {
   float replace(uint16_t* scores, int target, float added) {
     float* values = values_.data();
     for (int i = 0; i < whole_; i += LANES) store(values + i, widened(scores + i));
-    for (int i = whole_; i < count_; ++i) values[i] = widened(scores[i]);
+    for (int i = whole_; i < count_; ++i) values[i] = Bfloat16::widened(scores[i]);
     const Exponentials found = exponentials(values, count_);
     const Vec share = splat(1 / found.sum);
     for (int i = 0; i < count_; i += LANES) store(values + i, load(values + i) * share);
@@ -70,7 +64,7 @@ extern "C" void probabilities_run(uint16_t* scores, int rows, int count, const i
     Probabilities row_of(count);
     for (int row = team.begin(rows); row < team.end(rows); ++row) {
       uint16_t* own = scores + size_t(row) * count;
-      const float wanted = widened(own[targets[row]]);
+      const float wanted = Bfloat16::widened(own[targets[row]]);
       totals[row] = row_of.replace(own, int(targets[row]), added);
       wrong[row] = totals[row] - wanted;
     }
