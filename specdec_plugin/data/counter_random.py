@@ -12,8 +12,9 @@ from torch import Tensor
 
 #: An odd number of 64 bits near 2**64 divided by the golden ratio.
 GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit number
-_MIX_A = -4658895280553007687  # 0xBF58476D1CE4E5B9
-_MIX_B = -7723592293110705685  # 0x94D049BB133111EB
+#: The multipliers of the finaliser.
+MIX_A = -4658895280553007687  # 0xBF58476D1CE4E5B9
+MIX_B = -7723592293110705685  # 0x94D049BB133111EB
 
 
 def counter_uniform(ids: Tensor, width: int, *stream: int) -> Tensor:
@@ -37,8 +38,8 @@ def counter_uniform(ids: Tensor, width: int, *stream: int) -> Tensor:
 
 def mix(x: Tensor) -> Tensor:
     """The finaliser of SplitMix64, of int64 numbers of any shape."""
-    x = (x ^ shifted(x, 30)) * _MIX_A
-    x = (x ^ shifted(x, 27)) * _MIX_B
+    x = (x ^ shifted(x, 30)) * MIX_A
+    x = (x ^ shifted(x, 27)) * MIX_B
     return x ^ shifted(x, 31)
 
 

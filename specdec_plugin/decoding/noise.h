@@ -18,8 +18,8 @@ static inline Naturals mix_naturals(Naturals x) {
 
 // The finaliser of SplitMix64.
 static inline uint64_t mix_key(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
-  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  x = (x ^ (x >> 30)) * uint64_t(NOISE_MIX_A);
+  x = (x ^ (x >> 27)) * uint64_t(NOISE_MIX_B);
   return x ^ (x >> 31);
 }
 
@@ -28,7 +28,7 @@ class Noise {
  public:
   // row_key: of seed, sentence and sample.
   Noise(int64_t row_key, int64_t position) {
-    const uint64_t key = mix_key(uint64_t(row_key) * 0x9E3779B97F4A7C15u + uint64_t(position));
+    const uint64_t key = mix_key(uint64_t(row_key) * uint64_t(NOISE_GOLDEN) + uint64_t(position));
     low_ = uint32_t(key);
     high_ = uint32_t(key >> 32);
   }

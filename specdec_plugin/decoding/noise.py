@@ -13,7 +13,7 @@ Flood, 2014). The key and the symbol make 32 bits by two rounds of a mixer of 32
 import torch
 from torch import Tensor
 
-from ..data.counter_random import GOLDEN, mix, shifted
+from ..data.counter_random import GOLDEN, MIX_A, MIX_B, mix, shifted
 from ..engine.native.interface import constants
 
 #: Of the mixer.
@@ -23,6 +23,7 @@ _MASK = 0xFFFFFFFF
 _BELOW_ONE = 1 - 2**-24
 
 constants(NOISE_SPREAD=_SPREAD, NOISE_LOW_A=_LOW_A, NOISE_LOW_B=_LOW_B)
+constants(NOISE_GOLDEN=GOLDEN, NOISE_MIX_A=MIX_A, NOISE_MIX_B=MIX_B)
 
 
 def row_keys(seed: int, sentences: Tensor, samples: Tensor) -> Tensor:
