@@ -5,6 +5,7 @@ import io
 import random
 from pathlib import Path
 
+import hypothesis
 import pytest
 import sentencepiece
 import torch
@@ -22,6 +23,10 @@ from tests.support.command_lines import (
     run_cli,
     train_args,
 )
+
+# How long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile("without deadlines", deadline=None)
+hypothesis.settings.load_profile("without deadlines")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -33,7 +33,7 @@ batches = st.lists(st.integers(1, 9), min_size=1, max_size=5)
 
 
 class TestSampleBlocks:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(batches, st.integers(1, 5), st.sampled_from([0.0, 0.2, 0.5, 1.0]), st.integers(0, 99))
     def test_hides_what_follows_each_start(self, lengths, block_size, rate, seed):
         target = batch_of(lengths)
@@ -66,7 +66,7 @@ class TestSampleBlocks:
         assert counts.min() > 900 and counts.max() < 1100
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(batches, st.integers(1, 4), st.booleans(), st.integers(0, 99))
 def test_attention_and_slots_agree_with_one_by_one(lengths, block_size, causal, seed):
     target = batch_of(lengths)

@@ -30,7 +30,7 @@ def naive(lprobs, draft, beta, tolerance):
     return [*added, (best, lprobs[kept][best])], kept
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(data=st.data())
 def test_judge(data):
     rows, width = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 5))
@@ -89,7 +89,7 @@ def naive_rule(values, token, rule, place):
 NUMBERS = [math.nan] * 4 + [0.0, 1.0, 2.0, 2.5, 9.0, 10.0, 11.0, math.nan]
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(data=st.data())
 def test_numbers_that_are_near_and_the_least_block(data):
     rows, width = data.draw(st.integers(1, 4)), data.draw(st.integers(0, 6))

@@ -81,7 +81,7 @@ def tokens_of(found):
     return [row["tokens"].tolist() for row in found]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=5),
     number=st.integers(0, 2),

@@ -129,7 +129,7 @@ def naively(model, clusters):
         del module.forward
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(
     drawn=clusters,
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=4),
@@ -157,7 +157,7 @@ def test_greedy_is_fairseqs_over_the_active_tokens(
     assert_same(decode("greedy", model, sample, options=options, vocab_clusters=path), expected)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     drawn=clusters,
     method=st.sampled_from([name for name in METHODS if name != "greedy"]),
@@ -187,7 +187,7 @@ def test_every_method_says_what_greedy_says(
 
 
 @pytest.mark.skipif(native.library() is None, reason="no native kernels here")
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(
     drawn=clusters,
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=40),
@@ -218,7 +218,7 @@ def alone(sample, row):
     return {"net_input": {"src_tokens": tokens, "src_lengths": length}}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     drawn=clusters,
     method=st.sampled_from(DRAFTING),
@@ -247,7 +247,7 @@ def doubt(weight, state):
     return float(within.detach().max()) / 2 + 1e-4
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     drawn=clusters,
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=4),
@@ -289,7 +289,7 @@ def test_a_copy_drafts_the_best_of_the_active_tokens(
             said += verified["tokens"].tolist()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     drawn=clusters,
     beam=st.integers(1, 4),
@@ -309,7 +309,7 @@ def test_fairseqs_beam_search(drawn, beam, sources, seed):
     assert tokens_of(row[0] for row in full.generate([model], sample)) == before
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     drawn=clusters,
     beam=st.integers(2, 4),

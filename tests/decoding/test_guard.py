@@ -446,7 +446,7 @@ def test_what_was_measured_can_be_forgotten():
     assert world.guard.paces() is None and world.guard.spent == 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     cost=st.floats(0.2, 40),
     brings=st.integers(1, 12),

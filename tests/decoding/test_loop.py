@@ -24,7 +24,7 @@ from tests.support.search import (
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=5),
     models=st.sampled_from([[0], [1], [2], [0, 1], [0, 1, 2]]),
@@ -79,7 +79,7 @@ def test_a_watcher_is_told_each_token_when_it_is_chosen(honesty, verifying):
     assert seen == truth and sum(calls) == statistics.iterations
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=4),
     beta=st.integers(1, 4),
@@ -106,7 +106,7 @@ def test_the_native_step_is_the_loop_on_operators(sources, beta, tolerance, min_
     assert counts.draft_lengths == counted.draft_lengths
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(st.lists(st.integers(0, 7), min_size=1, max_size=4), st.integers(0, 999))
 def test_top_one_is_exact(sources, seed):
     sample = tiny.sample(sources, seed)

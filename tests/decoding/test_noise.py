@@ -34,7 +34,7 @@ def fill(tmp_path_factory):
     return call
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     seed=st.integers(-(2**70), 2**70),
     sentences=st.lists(st.integers(0, 2**40), min_size=1, max_size=4),

@@ -47,7 +47,7 @@ def tokens_of(found):
     return [[each["tokens"].tolist() for each in samples] for samples in found]
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=4),
     options=settings_of_search,
@@ -87,7 +87,7 @@ def test_samples_are_those_of_fairseqs_search_with_the_same_noise(
         assert abs(float(mine["score"]) - float(theirs["score"])) < 1e-4
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(data=st.data())
 def test_the_cut_leaves_what_fairseqs_leaves(data):
     rows, symbols = data.draw(st.integers(1, 3)), data.draw(st.integers(2, 60))

@@ -97,7 +97,7 @@ def test_it_notices_that_the_text_has_changed():
     st.floats(0.1, 20),
     st.integers(400, 3000),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_what_trials_lose_is_bounded(size, alone, few, sentences):
     run = Run(size, 1.0, {1: alone, 8: few}).go(sentences // size)
     costs = zip(SLICES, (alone, few), strict=True)

@@ -43,7 +43,7 @@ def dict_or_tuple(encoder_out):
 
 
 @pytest.mark.parametrize("name", MODELS)
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=40, derandomize=True)
 @given(data=st.data())
 def test_only_accepted_tokens_count(name, data, backend):
     model = model_of(name)

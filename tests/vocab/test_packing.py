@@ -9,7 +9,7 @@ from specdec_plugin.vocab.packing import pack, unpack
 from tests.support import made
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     vocabulary=st.sampled_from([1, 7, 8, 255, 256, 1000, 3000]),
     count=st.integers(1, 6),

@@ -52,7 +52,7 @@ def test_padding_stays_hidden_when_room_is_made():
     assert_close(*found)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     sources=st.lists(st.integers(1, 70), min_size=1, max_size=9),
     capacity=st.sampled_from([1, 20, 200]),

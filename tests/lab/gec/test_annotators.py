@@ -4,7 +4,7 @@ from typing import Any, List, Tuple
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from specdec_plugin.lab.gec.annotators import Counts, EditCounts
@@ -102,7 +102,6 @@ def corpora(draw: Any) -> Tuple[List[List[Counts]], List[List[int]]]:
     return rows, draw(st.lists(sample, min_size=1, max_size=4))
 
 
-@settings(deadline=None)
 @given(corpora())
 def test_all_samples_at_once_are_each_by_itself(
     case: Tuple[List[List[Counts]], List[List[int]]],

@@ -5,7 +5,7 @@ from typing import List
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from specdec_plugin.lab.gec.gleu import Gleu, reference_draws
@@ -65,7 +65,6 @@ TEXT = st.text("ab", max_size=9)
 CORPUS = st.lists(st.tuples(TEXT, TEXT, TEXT, TEXT), min_size=1, max_size=5)
 
 
-@settings(deadline=None)
 @given(CORPUS, st.data())
 def test_equals_a_naive_implementation(corpus: List[List[str]], data: st.DataObject) -> None:
     sources, hypotheses, *references = (list(texts) for texts in zip(*corpus, strict=True))

@@ -215,7 +215,7 @@ def cases(draw: Any) -> Tuple[str, str, List[Edit], int]:
     return source, hypothesis, edits, draw(st.integers(0, 3))
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=250)
 @given(cases())
 def test_equals_brute_force(case: Tuple[str, str, List[Edit], int]) -> None:
     source, hypothesis, edits, most = case
@@ -224,7 +224,7 @@ def test_equals_brute_force(case: Tuple[str, str, List[Edit], int]) -> None:
     assert total == len(edits)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.text("abc", max_size=5), st.text("abc", max_size=5))
 def test_lattice_is_all_cheapest_alignments(source: str, hypothesis: str) -> None:
     lattice = alignment_lattice(list(source), list(hypothesis))

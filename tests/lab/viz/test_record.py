@@ -28,7 +28,7 @@ def naive(models, sample, length, min_len, max_len):
         iterate = best
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     chosen=st.sampled_from([[0], [1], [2], [0, 2]]),
     source=st.integers(0, 9),

@@ -44,7 +44,7 @@ def test_an_iteration_in_full():
     assert (ended.kept, ended.own) == (2, None)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     source=st.integers(1, 9),
     seed=st.integers(0, 10_000),

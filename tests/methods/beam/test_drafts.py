@@ -40,7 +40,7 @@ def always(monkeypatch):
         }
     ),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_any_drafter(other, dtype, block, lengths, seed, beams, options):
     """Weights of the model itself, rounded or not, or of another one."""
     sample = tiny.sample(lengths, seed)
@@ -51,7 +51,7 @@ def test_any_drafter(other, dtype, block, lengths, seed, beams, options):
 
 @pytest.mark.usefixtures("always")
 @given(st.integers(0, 99), st.integers(1, 5), st.lists(st.integers(4, 15), max_size=4))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_behind_a_prefix(seed, beams, line):
     sample, prefix = tiny.sample([5], seed), torch.tensor([line]) if line else None
     drafter = StepDrafter(CachedDecoder(MODELS[0].decoder, torch.int8), 4)

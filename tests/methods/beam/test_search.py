@@ -31,7 +31,7 @@ lengths = st.lists(st.integers(1, 9), min_size=1, max_size=8)
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=BACKEND_NAMES)
 @given(st.integers(0, 2), lengths, st.integers(0, 99), st.integers(1, 7), rules, st.integers(1, 2))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_lists_are_fairseqs(backend, first, lengths, seed, beams, options, count):
     """Any options, batches, numbers of beams and ensembles."""
     models = [MODELS[(first + each) % len(MODELS)] for each in range(count)]
@@ -62,7 +62,7 @@ def test_a_tie_within_the_search():
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=BACKEND_NAMES)
 @given(lengths, st.integers(0, 99), st.integers(1, 6), st.integers(0, 3), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_forced_prefixes(backend, lengths, seed, beams, min_len, data):
     """Rows have prefixes of different lengths; one may end its sentence."""
     sample = tiny.sample(lengths, seed)
@@ -82,7 +82,7 @@ def test_forced_prefixes(backend, lengths, seed, beams, min_len, data):
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=BACKEND_NAMES)
 @given(lengths, st.integers(0, 99), st.integers(1, 6))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_outputs_as_long_as_their_sources(backend, lengths, seed, beams):
     sample = tiny.sample(lengths, seed)
     expected = reference(MODELS[:1], sample, beams, match_source_len=True)

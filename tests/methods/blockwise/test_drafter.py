@@ -86,7 +86,7 @@ def naive(model, encoder_out, rule, k, floor, min_len, max_len):
             return steps
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=120)
 @given(
     form=st.sampled_from(FORMS),
     rule=st.sampled_from(sorted(RULES)),
@@ -118,7 +118,7 @@ def test_every_iteration_is_the_papers(
         assert hypothesis["tokens"].tolist() == [token for _, added in expected for token in added]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     form=st.sampled_from(FORMS),
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=5),

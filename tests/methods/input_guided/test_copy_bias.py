@@ -54,7 +54,7 @@ def biased_greedy(model, source, bias, max_len):
     return output, scores
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     lengths=st.lists(st.integers(1, 7), min_size=1, max_size=5),
     model=st.sampled_from(MODELS),
@@ -96,7 +96,7 @@ def test_same_as_a_search_token_by_token(
         )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(
     text=st.lists(st.integers(4, 6), max_size=8),
     padding=st.integers(0, 2),

@@ -39,7 +39,7 @@ def drafter(block_size=50, longest=False, fallback=None, backend=None):
     return InputGuidedDrafter(symbols, block_size, longest, fallback, backend=backend)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=5),
     models=st.sampled_from([[0], [1], [2], [0, 1]]),
@@ -116,7 +116,7 @@ def drafted(draft, row=0):
     return draft.tokens[row, : draft.lengths[row]].tolist()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     text=st.lists(st.integers(4, 6), max_size=8),
     padding=st.integers(0, 2),

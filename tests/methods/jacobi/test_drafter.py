@@ -65,7 +65,7 @@ def drafter(window=WINDOWS[0], initial="pad", **options):
     return JacobiDrafter(window, Symbols.of(SYMBOLS, SYMBOLS, EOS), initial, **options)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=5),
     models=st.sampled_from([[0], [1], [2], [0, 1]]),
@@ -97,7 +97,7 @@ def test_lossless_in_no_more_iterations_than_tokens(
         assert all(row["steps"] <= len(row["tokens"]) for row in found)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=4),
     window=st.sampled_from(WINDOWS),
@@ -217,7 +217,7 @@ def test_hybrid_goes_on_one_by_one():
     assert length > 5
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=5),
     window=st.sampled_from(WINDOWS),
@@ -304,7 +304,7 @@ def naive_match(source, output, line):
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     sources=st.lists(st.lists(st.integers(-1, 6), min_size=8, max_size=8), min_size=1, max_size=3),
     outputs=st.lists(st.lists(st.integers(2, 6), max_size=10), min_size=3, max_size=3),
@@ -327,7 +327,7 @@ def test_the_longest_match_is_continued(sources, outputs, maker):
         assert draft.tokens[row].tolist() == line[-3:]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     texts=st.lists(st.lists(st.integers(4, 7), min_size=1, max_size=12), min_size=1, max_size=4),
     maker=st.sampled_from([NgramLookup, NativeNgramLookup]),

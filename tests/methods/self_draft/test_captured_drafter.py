@@ -49,7 +49,7 @@ def first_of(found):
     return [row[0] for row in found]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=5),
     models=st.sampled_from([[0], [1], [2], [0, 1]]),
