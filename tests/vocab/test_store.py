@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.vocab import store
 from specdec_plugin.vocab.store import States, StateStore
 
 IDENTITY = {"decoder": 1, "dictionary": 2, "data": "train"}
@@ -16,9 +17,9 @@ def batch(number, size):
 
 
 def fill(folder, numbers, size=5, **identity):
-    store = StateStore(str(folder), {**IDENTITY, **identity}, 4, 3)
-    for number in numbers[store.batches :]:
-        store.append(*batch(number, size))
+    opened = StateStore(str(folder), {**IDENTITY, **identity}, 4, 3)
+    for number in numbers[opened.batches :]:
+        opened.append(*batch(number, size))
     return str(folder)
 
 
@@ -39,7 +40,7 @@ def test_an_error_in_the_middle_of_a_batch(tmp_path, monkeypatch, where):
     """What was recorded before stays, and the batch is recorded again."""
     folder = fill(tmp_path / "a", [1, 2])
     files = {path.name for path in (tmp_path / "a").iterdir()}
-    store = StateStore(folder, IDENTITY, 4, 3)
+    opened = StateStore(folder, IDENTITY, 4, 3)
 
     def full(*args, **kwargs):
         raise OSError(errno.ENOSPC, "No space left")
@@ -47,7 +48,7 @@ def test_an_error_in_the_middle_of_a_batch(tmp_path, monkeypatch, where):
     with monkeypatch.context() as patch:
         patch.setattr(where, full)
         with pytest.raises(OSError, match="No space left"):
-            store.append(*batch(3, 5))
+            opened.append(*batch(3, 5))
     assert {path.name for path in (tmp_path / "a").iterdir()} == files
     assert len(States([folder])) == 10
     states = States([fill(tmp_path / "a", [1, 2, 3])])
@@ -105,6 +106,22 @@ def test_several_folders_in_any_order_and_sampled(tmp_path):
         assert len(np.unique(drawn, axis=0)) == 6
         assert {tuple(row) for row in drawn} <= {tuple(row) for row in whole}
     assert len(states.sample(99, 0)) == 14
+
+
+def test_of_folders_with_more_and_fewer_tokens_each_state_has_the_fewer(tmp_path):
+    fewer = StateStore(str(tmp_path / "b"), IDENTITY, 4, 2)
+    fewer.append(torch.ones(5, 4), torch.ones(5, 2))
+    states = States([fill(tmp_path / "a", [1]), str(tmp_path / "b")])
+    assert states.top_k == 2 and {tokens.shape for _, tokens in states.chunks()} == {(5, 2)}
+
+
+def test_samples_and_orders_of_many_chunks(tmp_path, monkeypatch):
+    monkeypatch.setattr(store, "CHUNK", 2)
+    states = States([fill(tmp_path / "a", [1, 3])])
+    whole = np.concatenate([each for each, _ in states.chunks()])
+    assert np.array_equal(np.sort(states.sample(10, 0), axis=0), np.sort(whole, axis=0))
+    recorded, mixed = ([each[0, 0] for each, _ in states.chunks(seed, 1)] for seed in (None, 1))
+    assert mixed != recorded == sorted(mixed)
 
 
 def test_folders_that_do_not_fit(tmp_path):
