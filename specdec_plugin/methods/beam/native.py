@@ -125,7 +125,7 @@ class NativeBeamSearch:
         threads = torch.get_num_threads()
         most, rows = self._workers or threads, rows_at_once(engine, self._beams)
         workers = Workers.of(batch.size, most, rows, self._beams)
-        tables = Tables(batch, self._beams, workers)
+        tables = SearchTables(batch, self._beams, workers)
         call = tables.call
         models = [*engine.handles, None, None]
         call.gather = engine.projection.gather
@@ -161,7 +161,7 @@ class _Scratch:
         self.handle = native.own(self, "beam_search")
 
 
-class Tables:
+class SearchTables:
     """What a search of a batch writes: :class:`BeamCall` and its tensors.
 
     Args:
