@@ -158,12 +158,12 @@ class Guard(Explorer):
         super().forget()
         self._buckets: List[_Bucket] = []
         self._warm = False
-        self._lengths = SourceLengths()
+        self._source_lengths = SourceLengths()
         self.begin()
 
     def see(self, length: int) -> None:
         """Forget with far longer sentences which arms were slower, so that they are tried again."""
-        if not self._lengths.far_longer(length):
+        if not self._source_lengths.far_longer(length):
             return
         self.forgive()
         for bucket in self._buckets:

@@ -132,7 +132,7 @@ class Schedule(Explorer):
         super().forget()
         self._queues: Dict[int, _Arm] = {}  # by the number of bits of the rows of a batch
         self._slices = {size: _Arm() for size in SLICES}
-        self._lengths = SourceLengths()
+        self._source_lengths = SourceLengths()
         self._rests, self._rested, self._rest = 0, 0, (0, 0)
         self.measures = True
 
@@ -142,7 +142,7 @@ class Schedule(Explorer):
         A queue that was slower with short sentences is soon tried again with far longer ones, where
         slower drafts would cost more.
         """
-        if self._lengths.far_longer(length):
+        if self._source_lengths.far_longer(length):
             for queue in self._queues.values():
                 queue.resume, queue.failures = 0.0, 0
             self._rests = 0
