@@ -82,14 +82,14 @@ class Statistics:
         """
         return _Timed(self.seconds, part)
 
-    def count(self, drafted: Sequence[int], kept: Sequence[int], emitted: Sequence[int]) -> None:
-        """Add one iteration: tokens drafted, kept and emitted by each row."""
+    def count(self, drafted: Sequence[int], kept: Sequence[int], added: Sequence[int]) -> None:
+        """Add one iteration: tokens drafted, kept and added by each row."""
         for length in drafted:
             self.draft_lengths[length] += 1
         for length in kept:
             self.kept_lengths[length] += 1
-        self.tokens += sum(emitted)
-        self.iterations += len(emitted)
+        self.tokens += sum(added)
+        self.iterations += len(added)
 
     def count_undrafted(self, tokens: int, gated: bool) -> None:
         """Add iterations of one token each; ``gated``: drafts would have been possible."""
