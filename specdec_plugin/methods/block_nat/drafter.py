@@ -102,16 +102,20 @@ class NATDrafter(Drafter):
         if self.chain is not None and not self.with_scores:
             self.chain.release()
 
+    @property
+    def _chains_natively(self) -> bool:
+        """Whether the kernels choose a block's tokens one after another. They give no scores."""
+        chained = self.chain is not None and self.chain.native is not None
+        return chained and not self.with_scores
+
     def _drafts_natively(self) -> bool:
         """Whether the kernels feed a block and choose its tokens in one call."""
-        chained = self.chain is not None and self.chain.native is not None
-        return chained and self.causal and not self.with_scores and self.engine.on_torch is None
+        return self._chains_natively and self.causal and self.engine.on_torch is None
 
     @property
     def stops_early(self) -> bool:
         """Whether positions behind the end of a draft cost hardly anything."""
-        chained = self.chain is not None and self.chain.native is not None
-        return chained and not self.with_scores and self.confidence > 0
+        return self._chains_natively and self.confidence > 0
 
     def start(self, batch: Batch) -> None:
         """Begin a batch; its source is read when the first draft is wanted."""
@@ -154,7 +158,11 @@ class NATDrafter(Drafter):
         return cost.operations(self, work, alone and self.stops_early)
 
     def propose(self, rows: Rows) -> Draft:
-        """The k most probable tokens, each for itself, within the limits."""
+        """A block of k tokens: the most probable ones, or those that are drawn.
+
+        A chain head chooses them one after another. Without one, each position is predicted for
+        itself, and the rules of the batch hold.
+        """
         if self._at_end(rows):
             return rows.empty_draft()
         if self._state is None:
