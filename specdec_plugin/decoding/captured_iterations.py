@@ -75,9 +75,9 @@ class CapturedIterations:
 
     def fits(self, rows: Rows) -> bool:
         """Whether nothing is drawn or forced. A minimum length may bind."""
-        rules = rows.constraints
-        forced = rules.prefix is not None and rows.shortest < rules.prefix.size(1)
-        return rows.sampler is None and rules.unk_penalty == 0 and not forced
+        constraints = rows.constraints
+        forced = constraints.prefix is not None and rows.shortest < constraints.prefix.size(1)
+        return rows.sampler is None and constraints.unk_penalty == 0 and not forced
 
     def repeat_undrafted(self, rows: Rows, most: int) -> Optional[Repeated]:
         """:meth:`repeat` without drafts."""
@@ -105,16 +105,17 @@ class CapturedIterations:
         self.verifier.statistics.seconds["verifier"] += time.perf_counter() - begin
         return found
 
-    def key(self, rules: Constraints) -> Hashable:
+    def key(self, constraints: Constraints) -> Hashable:
         """What :meth:`work` depends on besides its other arguments."""
-        return self._rule, self.verifier.temperature, rules.min_len, rules.pad, rules.eos
+        symbols = constraints.pad, constraints.eos
+        return self._rule, self.verifier.temperature, constraints.min_len, *symbols
 
     def work(
         self,
         tensors: StaticTensors,
         rows: StaticRows,
         visible: int,
-        rules: Constraints,
+        constraints: Constraints,
         early: bool,
         draft: Draft,
     ) -> None:
@@ -124,7 +125,7 @@ class CapturedIterations:
             tensors: the verifier's batch.
             rows: whose tokens are changed.
             visible: slots of the cache that are looked at.
-            rules: of the batch.
+            constraints: of the batch.
             early: whether a row may have fewer tokens than it must.
             draft: m tokens a row.
         """
@@ -135,32 +136,34 @@ class CapturedIterations:
         def steps() -> Tensor:
             return lengths.unsqueeze(1) + tensors.slots[: embedded.size(1)]
 
-        barred = Barred(rules.eos, steps(), rules.min_len) if early else None
+        barred = Barred(constraints.eos, steps(), constraints.min_len) if early else None
         if self._judge is not None and self._rule.exact:
-            best, scored = self._best_of(states, rules, barred)
-            self._judge.append(rows, best, scored, draft, rules.eos)
+            best, scored = self._best_of(states, constraints, barred)
+            self._judge.append(rows, best, scored, draft, constraints.eos)
             return
         if self._rule.exact:
-            emission = judge_best(*self._best_of(states, rules, barred), draft, rules.eos)
+            emission = judge_best(
+                *self._best_of(states, constraints, barred), draft, constraints.eos
+            )
         else:
-            emission = self._judged(states, draft, rules, barred)
+            emission = self._judged(states, draft, constraints, barred)
         rows.append(emission, draft.lengths, steps())
 
     def _best_of(
-        self, states: Tensor, rules: Constraints, barred: Optional[Barred]
+        self, states: Tensor, constraints: Constraints, barred: Optional[Barred]
     ) -> Tuple[Tensor, Tensor]:
         """The best tokens, and their log-probabilities."""
         projection = self.engine.projection
-        return projection.best_of(states, self.verifier.temperature, rules.pad, barred)
+        return projection.best_of(states, self.verifier.temperature, constraints.pad, barred)
 
     def _judged(
-        self, states: Tensor, draft: Draft, rules: Constraints, barred: Optional[Barred]
+        self, states: Tensor, draft: Draft, constraints: Constraints, barred: Optional[Barred]
     ) -> Emission:
         """What states make of drafts."""
-        scores = self.engine.projection.scores(states, self.verifier.temperature, rules.pad)
+        scores = self.engine.projection.scores(states, self.verifier.temperature, constraints.pad)
         if barred is not None:
             barred.bar(scores.values)
-        return judge(scores, draft, self._rule, rules.eos)
+        return judge(scores, draft, self._rule, constraints.eos)
 
 
 class _Ready(NamedTuple):
@@ -254,9 +257,9 @@ class _Run:
             bound: see above.
             limit: no row may have more.
         """
-        rules = self._rows.constraints
+        constraints = self._rows.constraints
         # Each iteration adds a token to each row that has not ended.
-        early = self._shortest < rules.min_len
+        early = self._shortest < constraints.min_len
         ready = self._ready
         if ready is not None and bound <= ready.bound and early == ready.early:
             return
@@ -268,14 +271,14 @@ class _Run:
         vectors = static.lengths.size(0) * self._width
         visible = iterations.engine.slots_seen(vectors, tensors, visible)
         table = iterations.engine.embedding.reach(bound, self._width)
-        fixed = iterations.key(rules), static, visible, self._width, table, early
+        fixed = iterations.key(constraints), static, visible, self._width, table, early
         replayed = tensors.calls.get(
             ("iteration", *fixed, depends), lambda: Replayed(tensors.graphs)
         )
 
         def work() -> None:
             draft = static.empty_draft() if drafter is None else drafter.draft(static)
-            iterations.work(tensors, static, visible, rules, early, draft)
+            iterations.work(tensors, static, visible, constraints, early, draft)
 
         self._ready = _Ready(bound, early, lambda: replayed(work))
 

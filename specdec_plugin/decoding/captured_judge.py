@@ -37,8 +37,8 @@ class CapturedJudge:
 
     def fits(self, rows: Rows, new: int) -> bool:
         """Whether no rule may apply to ``new`` tokens of each row, and none is drawn."""
-        rules = rows.constraints
-        binds = rules.unk_penalty != 0 or rules.bind(rows.shortest, rows.longest, new)
+        constraints = rows.constraints
+        binds = constraints.unk_penalty != 0 or constraints.bind(rows.shortest, rows.longest, new)
         return rows.sampler is None and not binds
 
     def emission(self, fed: Tensor, draft: Draft, rows: Rows) -> Emission:
@@ -49,16 +49,16 @@ class CapturedJudge:
             draft: m tokens a row.
             rows: the rows.
         """
-        verifier, rules = self._verifier, rows.constraints
+        verifier, constraints = self._verifier, rows.constraints
         states = verifier.read(fed)
         if self._version != self._projection.version:  # What was captured reads the old weights.
             self._run = RowsFunction(self._engine.device)
             self._version = self._projection.version
 
         def judged(states: Tensor, tokens: Tensor, lengths: Tensor) -> Sequence[Tensor]:
-            scores = self._projection.scores(states, verifier.temperature, rules.pad)
-            return judge(scores, Draft(tokens, lengths), self._rule, rules.eos)
+            scores = self._projection.scores(states, verifier.temperature, constraints.pad)
+            return judge(scores, Draft(tokens, lengths), self._rule, constraints.eos)
 
         with verifier.statistics.timed("projection"):
-            key = rules.pad, rules.eos
+            key = constraints.pad, constraints.eos
             return Emission(*self._run(key, judged, states, draft.tokens, draft.lengths))
