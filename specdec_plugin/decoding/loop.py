@@ -67,6 +67,7 @@ class DecodingLoop:
         fixed = drafter is None or isinstance(self.gate, FixedGate)
         self.schedule: Optional[Schedule] = None if fixed else Schedule(self.gate)
         self._asked = 0  # rows, in the iterations in which there was a draft
+        self._history: List[List[Tensor]] = []  # of each row of the batch; see `_remember`
         self.watcher: Optional[Watcher] = None
 
     def decode(self, batch: Batch) -> List[List[Dict[str, Any]]]:
@@ -147,8 +148,8 @@ class DecodingLoop:
     def _drafted(self, batch: Batch) -> List[Dict[str, Any]]:
         """A hypothesis for each sentence, with drafts where the gate lets them."""
         rows = Rows(batch)
-        self._history: List[List[Tensor]] = [[] for _ in rows.order]
-        finished: List[Optional[Dict[str, Any]]] = [None] * rows.size
+        self._history = [[] for _ in rows.order]
+        finished: Dict[int, Dict[str, Any]] = {}  # by index in the batch
         self._stop()
         iterations, self._asked = self.statistics.iterations, 0
         self.step.start(batch)
@@ -164,10 +165,7 @@ class DecodingLoop:
         self.gate.end(self.statistics.tokens)
         if self.drafter is not None:
             self.statistics.gated += self.statistics.iterations - iterations - self._asked
-        for hypothesis, steps in zip(finished, self._history):
-            assert hypothesis is not None
-            hypothesis["history"] = steps
-        return [hypothesis for hypothesis in finished if hypothesis is not None]
+        return [{**finished[row], "history": steps} for row, steps in enumerate(self._history)]
 
     def _iterate(self, batch: Batch, rows: Rows) -> Outcome:
         """One iteration, or several; the outcome of the last one."""
@@ -246,10 +244,8 @@ class DecodingLoop:
             self.drafter.stop()
         self.step.inform(frozenset())
 
-    def _finish(
-        self, rows: Rows, outcome: Outcome, finished: List[Optional[Dict[str, Any]]]
-    ) -> None:
-        """Take finished rows out of the batch."""
+    def _finish(self, rows: Rows, outcome: Outcome, finished: Dict[int, Dict[str, Any]]) -> None:
+        """Take finished rows out of the batch, and put their hypotheses into ``finished``."""
         ended, idle = outcome.ended, outcome.idle or [0] * rows.size
         for row, index in enumerate(rows.order):
             if ended[row]:
