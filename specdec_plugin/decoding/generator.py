@@ -164,7 +164,9 @@ class ParallelGenerator:
         if not 0 <= bos < self._symbols:
             raise PluginError(f"bos_token {bos}: give a symbol from 0 to {self._symbols - 1}.")
         if prefix is not None:  # before the encoder, so that a look at a device waits for less
-            prefix = self._checked(prefix[:, :max_len], on_host(net_input)["src_lengths"].size(0))
+            prefix = self._checked_prefix(
+                prefix[:, :max_len], on_host(net_input)["src_lengths"].size(0)
+            )
         with self.statistics.timed("encoder"):
             outs = [encode(net_input) for encode in self._encoders]
         limits = Constraints(
@@ -181,7 +183,7 @@ class ParallelGenerator:
         target = sample.get("target")
         return Batch(net_input, outs, bos, limits, shown=self.shows_progress, target=target)
 
-    def _checked(self, prefix: Tensor, rows: int) -> Optional[Tensor]:
+    def _checked_prefix(self, prefix: Tensor, rows: int) -> Optional[Tensor]:
         """A prefix of so many rows, long, whose symbols the model has; None: an empty one."""
         if len(prefix) != rows:
             raise PluginError(f"prefix_tokens has {len(prefix)} rows for {rows} sentences.")
