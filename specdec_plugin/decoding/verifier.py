@@ -83,7 +83,7 @@ class Verifier:
             return engine.describe_queue(batch.encoder_outs[0], longest, call, source)
 
     def on_one_thread(self, vectors: int) -> ContextManager[None]:
-        """Where PyTorch's operators work on scores, in turns with the kernels; see there.
+        """Where PyTorch's operators work on scores, in turns with the kernels: :func:`.one_thread`.
 
         Args:
             vectors: how many are scored.

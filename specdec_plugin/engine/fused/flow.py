@@ -159,8 +159,8 @@ class Flow:
     def __init__(self, kernels: Any, options: Mapping[str, Any], hidden: Tensor) -> None:
         self._kernels, self._options, self._hidden = kernels, options, hidden
         self._inner = hidden
-        self._pending: Optional[Norm] = None  # of what ``_hidden`` is before it
-        self._next: Optional[Norm] = None
+        self._pending: Optional[Norm] = None  # what ``_hidden`` still has to go through
+        self._next: Optional[Norm] = None  # the same, once the sublayer is left
 
     def enter(self, linear: Linear, norm: Norm, norm_first: bool, activation: str = "none") -> None:
         """Enter a sublayer, whose norm stands at its begin or at its end."""

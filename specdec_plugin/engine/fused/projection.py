@@ -16,7 +16,8 @@ _ALONE, _NUMBERS = 1024, 2048
 _LONGEST = 1024
 #: The most parts of a vocabulary, and warps that combine what is known of them.
 _PARTS, _WARPS = 2048, 8
-#: The most vectors of a program, and the most bytes that programs read; see :mod:`.layers`.
+#: The most vectors of a program, and the most bytes that programs read; see
+#: :func:`.most_vectors`.
 _TOGETHER, _READ = 4, 1 << 26
 
 

@@ -46,7 +46,7 @@ class AutoOptions(
     """The flags of the ways to choose from that leave the output exact."""
 
 
-#: They are about a self-draft.
+#: Flags about drafts: those of a trained drafter where one is given, else those of a self-draft.
 _OF_DRAFTS = ("block_size", "drafter_dtype", "drafter_vocab_clusters")
 
 
