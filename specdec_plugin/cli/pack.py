@@ -95,6 +95,7 @@ def _name(text: str) -> Any:
     return name, value
 
 
+# argparse calls a value that is refused an "invalid …", by the name of the function.
 _option.__name__ = _name.__name__ = "NAME=VALUE"
 
 
