@@ -173,6 +173,7 @@ class Verification {
     values[call.unk] -= call.unk_penalty;
     values[call.suppressed_id] = MINUS_INFINITY;
     if (position >= call.max_len) {
+      values[call.eos] = forced_score(values[call.eos], normalisers_[input]);
       argmax_[input] = call.eos;
       return;
     }

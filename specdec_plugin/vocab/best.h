@@ -8,11 +8,11 @@
 
 namespace native {
 
-// The log-probability of a symbol that a prefix wants, and that clusters have left out; as in
-// constraints.py.
+// The log-probability of a symbol that a prefix or the length limit wants, and that clusters have
+// left out; as in constraints.py.
 static constexpr float FORCED_SCORE = -20.0f;
 
-// The score of a symbol that a prefix wants. normaliser: is subtracted from it.
+// The score of such a symbol. normaliser: is subtracted from it.
 static inline float forced_score(float score, float normaliser) {
   return score == MINUS_INFINITY ? normaliser + FORCED_SCORE : score;
 }

@@ -190,14 +190,17 @@ def test_every_method_says_what_greedy_says(
 @settings(max_examples=30)
 @given(
     drawn=clusters,
+    always=st.sampled_from([(2, 3), (3,)]),  # with the end of a sentence or without
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=40),
     beta=st.integers(1, 4),
     tolerance=st.sampled_from([0.7, math.inf]),
     min_len=st.integers(0, 3),
     seed=st.integers(0, 10**6),
 )
-def test_the_native_step_is_the_loop_on_operators(drawn, sources, beta, tolerance, min_len, seed):
-    model, sample, clusters = MODELS[0], tiny.sample(sources, seed), clusters_of(drawn)
+def test_the_native_step_is_the_loop_on_operators(
+    drawn, always, sources, beta, tolerance, min_len, seed
+):
+    model, sample, clusters = MODELS[0], tiny.sample(sources, seed), clusters_of(drawn, always)
     limits = Lengths(max_positions=64, max_len_b=12, min_len=min_len)
     truth, both = [[5, 6, 7, 8, 2]] * len(sources), []
     for verifying in (TorchBackend(), NativeBackend()):
