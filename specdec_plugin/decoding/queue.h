@@ -87,13 +87,14 @@ class QueueWorker {
       if (index >= call.sentences) break;
       const int row = count()++;
       sentences_[row] = call.order[index];
-      sources_.load(sentences_[row], slots_[row], threads);
+      sources_.add(sentences_[row], slots_[row]);
       if (call.keys) keys_[row] = call.keys[sentences_[row]];
       const int width = verify_.prefix_width;
       std::copy_n(call.verify.prefix + sentences_[row] * width, width, prefix(row));
       lengths_[row] = 0;
       tokens_[size_t(row) * room_] = call.bos;
     }
+    sources_.load(threads);
     sources_.describe(verify_.stack);
     return count() > 0;
   }

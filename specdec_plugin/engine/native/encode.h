@@ -1,52 +1,53 @@
 // An encoder run for rows of different lengths, without padding.
 #pragma once
 
+#include <numeric>
+
 #include "engine/native/stack.h"
 
 namespace native {
 
-// Rows of one length.
-class RowsOfOneLength {
+// Rows that go through the encoder together, which reads its weights once for all of them.
+class EncoderRows {
  public:
   static constexpr int INPUTS = 256;  // at once, so that they stay in the nearer caches
 
-  struct Group {
-    int first, count;  // in the order of the call
-  };
   struct Groups {
     const Stack* stack;
     const EncodeCall* call;
-    std::vector<Group> all;
+    std::vector<std::vector<int64_t>> rows;  // of each group
 
-    // Those of a length that are taken at once; threads share them, if several are there.
+    // As few of them as are small enough and keep all threads busy. The longest rows come first,
+    // and each one joins the group that has the fewest symbols.
     Groups(const Stack& stack, const EncodeCall& call, int threads) : stack(&stack), call(&call) {
-      const int share = std::max(1, call.rows / threads);
-      for (int first = 0; first < call.rows;) {
-        const int64_t length = call.lengths[call.order[first]];
-        const int most = std::min(share, std::max(1, INPUTS / std::max(1, int(length))));
-        int count = 1;
-        while (count < most && first + count < call.rows &&
-               call.lengths[call.order[first + count]] == length)
-          ++count;
-        all.push_back({first, count});
-        first += count;
+      const int64_t total = std::accumulate(call.lengths, call.lengths + call.rows, int64_t(0));
+      const int64_t most = int64_t(INPUTS) * threads, times = (total + most - 1) / most;
+      rows.resize(std::clamp<int64_t>(threads * times, 1, call.rows));
+      std::vector<int64_t> inputs(rows.size());
+      for (int i = 0; i < call.rows; ++i) {
+        const size_t least = std::min_element(inputs.begin(), inputs.end()) - inputs.begin();
+        rows[least].push_back(call.order[i]);
+        inputs[least] += call.lengths[call.order[i]];
       }
     }
   };
 
   void prepare(const Groups& groups, int index, int, int threads) {
     call_ = groups.call;
-    group_ = groups.all[index];
+    rows_ = groups.rows[index].data();
     dim_ = groups.stack->dim;
-    const int width = int(call_->lengths[call_->order[group_.first]]);
-    tokens_.resize(size_t(group_.count) * width);
-    out_.resize(tokens_.size() * dim_);
-    for (int i = 0; i < group_.count; ++i)
-      std::copy_n(call_->tokens + row(i) * call_->stride + call_->starts[row(i)], width,
-                  &tokens_[size_t(i) * width]);
     inputs_ = StackCall();
-    inputs_.rows = group_.count;
-    inputs_.width = inputs_.token_stride = width;
+    inputs_.rows = int(groups.rows[index].size());
+    inputs_.width = int(call_->lengths[rows_[0]]);
+    firsts_.assign(1, 0);
+    tokens_.clear();
+    for (int i = 0; i < inputs_.rows; ++i) {
+      const int64_t* tokens = call_->tokens + rows_[i] * call_->stride + call_->starts[rows_[i]];
+      tokens_.insert(tokens_.end(), tokens, tokens + call_->lengths[rows_[i]]);
+      firsts_.push_back(int64_t(tokens_.size()));
+    }
+    out_.resize(tokens_.size() * dim_);
+    inputs_.firsts = firsts_.data();
     inputs_.tokens = tokens_.data();
     inputs_.positions = call_->positions;
     inputs_.position_limit = call_->position_limit;
@@ -57,26 +58,24 @@ class RowsOfOneLength {
   void run(const Team& team) {
     pass_.run(team, inputs_);
     team.wait();
-    const size_t size = size_t(inputs_.width) * dim_;
-    for (int i = team.begin(group_.count); i < team.end(group_.count); ++i)
-      std::copy_n(&out_[i * size], size, call_->out + call_->places[row(i)] * dim_);
+    for (int i = team.begin(inputs_.rows); i < team.end(inputs_.rows); ++i)
+      std::copy(out_.data() + firsts_[i] * dim_, out_.data() + firsts_[i + 1] * dim_,
+                call_->out + call_->places[rows_[i]] * dim_);
   }
 
  private:
   const EncodeCall* call_;
-  Group group_;
+  const int64_t* rows_;  // the longest first
   int dim_;
   Pass pass_;
   StackCall inputs_;
-  std::vector<int64_t> tokens_;
+  std::vector<int64_t> tokens_, firsts_;
   Aligned<float> out_;
-
-  int64_t row(int i) const { return call_->order[group_.first + i]; }
 };
 
 extern "C" void encode_run(const Stack* stack, const EncodeCall* call, int threads) {
-  const RowsOfOneLength::Groups groups(*stack, *call, threads);
-  in_parts<RowsOfOneLength>(groups, int(groups.all.size()), 1, threads);
+  const EncoderRows::Groups groups(*stack, *call, threads);
+  in_parts<EncoderRows>(groups, int(groups.rows.size()), 1, threads);
 }
 
 }  // namespace native

@@ -25,7 +25,12 @@ class StackCall(ctypes.Structure):
     """New inputs of a stack of layers. All tensors are contiguous; floats are float32."""
 
     rows = field("int")
-    width = field("int", "new inputs of each row")
+    width = field("int", "new inputs of each row; with firsts the most of any row")
+    firsts = field(
+        "const int64_t*",
+        "(rows + 1) new inputs of all rows before, where widths differ: then vectors, tokens and "
+        "out follow each other without padding, and there is no cache and no mask; or null",
+    )
     vectors = field("const float*", "(rows, width, dim); null: tokens are embedded")
     tokens = field("const int64_t*", "those of row r begin at tokens + r * token_stride")
     token_stride = field("int")
@@ -79,6 +84,11 @@ class SourceKvCall(ctypes.Structure):
     )
     count = field("int")
     heads = field("int")
+    places = field(
+        "const int64_t*",
+        "(rows) the float at which a row begins in out: (count, heads, length, size of a part); "
+        "null: out is in that other order",
+    )
     out = field("float*", "(count, then by row: heads, length, size of a part) result")
 
 
@@ -89,7 +99,7 @@ class EncodeCall(ctypes.Structure):
     tokens = field("const int64_t*", "(rows, stride)")
     rows = field("int")
     stride = field("int")
-    order = field("const int64_t*", "(rows) such that those of one length follow each other")
+    order = field("const int64_t*", "(rows) the longest first")
     starts = field("const int64_t*", "(rows) where the symbols of a row begin")
     lengths = field("const int64_t*", "(rows) how many they are")
     positions = field("const float*", "(position_limit, dim) vectors of positions, or null")

@@ -355,9 +355,9 @@ class SourceKv {
       const int64_t vector = part / call.heads, head = part % call.heads;
       for (int row = begin_; row < end_; ++row) {
         const int64_t length = starts[row + 1] - starts[row];
-        float* out =
-            call.out +
-            ((vector * starts[call.rows] + starts[row]) * call.heads + head * length) * size;
+        const int64_t together = (vector * starts[call.rows] + starts[row]) * call.heads;
+        float* out = call.out + (call.places ? call.places[row] + part * length * size
+                                             : (together + head * length) * size);
         const float* in = &values_[((starts[row] - starts[begin_]) * parts + part) * size];
         for (int i = 0; i < length; ++i)
           std::memcpy(out + i * size, in + size_t(i) * parts * size, sizeof(float) * size);

@@ -34,27 +34,42 @@ class SourceRows {
       store_ = Scratch<float>(size);
       size_ = size;
     }
+    forget_added();
     lengths_.assign(rows, 0);
     room_.assign(rows, 0);
     places_.assign(rows, 0);
   }
 
-  // Computes what belongs to a sentence, in this row.
-  void load(int64_t sentence, int64_t row, int threads) {
-    const int64_t length = length_of(sentence), starts[] = {0, length};
+  // Gives a row to a sentence, which `load` reads.
+  void add(int64_t sentence, int64_t row) {
+    const int64_t length = length_of(sentence);
     if (length > room_[row]) make_room(length, row);
-    SourceKvCall one = *call_;
-    one.inputs += size_t(sentence) * one.stride * linear_->inputs;
-    one.rows = 1;
-    one.begins += sentence;
-    one.starts = starts;
-    one.out = store_.get() + places_[row];
-    source_kv_.prepare({linear_, &one}, 0, 1, threads);
-    parallel(threads, [&](const Team& team) { source_kv_.run(team); });
     lengths_[row] = length;
+    added_begins_.push_back(sentence * call_->stride + call_->begins[sentence]);
+    added_starts_.push_back(added_starts_.back() + length);
+    added_places_.push_back(places_[row]);
   }
 
-  // Lets `call` read all rows. It holds until the next one is loaded.
+  // Computes what belongs to the sentences that were added: some of them together, which reads the
+  // weights once.
+  void load(int threads) {
+    SourceKvCall some = *call_;
+    some.rows = int(added_places_.size());
+    some.stride = 0;
+    some.begins = added_begins_.data();
+    some.starts = added_starts_.data();
+    some.places = added_places_.data();
+    some.out = store_.get();
+    for (int begin = 0, end; begin < some.rows; begin = end) {
+      end = begin + 1;
+      while (end < some.rows && added_starts_[end + 1] - added_starts_[begin] <= TOGETHER) ++end;
+      source_kv_.prepare({linear_, &some}, begin, end, threads);
+      parallel(threads, [&](const Team& team) { source_kv_.run(team); });
+    }
+    forget_added();
+  }
+
+  // Lets `call` read all rows. It holds until the next one is added.
   void describe(StackCall& call) const {
     call.source_kv = store_.get();
     call.source_places = places_.data();
@@ -63,6 +78,8 @@ class SourceRows {
   }
 
  private:
+  static constexpr int TOGETHER = 64;  // symbols, which are enough to share the weights
+
   const Linear* linear_ = nullptr;
   const SourceKvCall* call_ = nullptr;
   SourceKv source_kv_;
@@ -71,6 +88,14 @@ class SourceRows {
   int64_t longest_ = 0;
   std::vector<int64_t> lengths_, room_;  // (rows) symbols that each has, and that it has room for
   std::vector<int64_t> places_;          // (rows) the float at which each begins
+  // Of sentences that were added, as in SourceKvCall.
+  std::vector<int64_t> added_begins_, added_starts_, added_places_;
+
+  void forget_added() {
+    added_begins_.clear();
+    added_starts_.assign(1, 0);
+    added_places_.clear();
+  }
 
   int64_t length_of(int64_t sentence) const {
     return call_->starts[sentence + 1] - call_->starts[sentence];

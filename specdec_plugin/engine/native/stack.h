@@ -56,6 +56,26 @@ static inline size_t source_index(const StackCall& call, int row) {
                            : row_index(call, row) / size_t(beams_of(call));
 }
 
+// The index of a row's first new input among those of all rows.
+static inline size_t first_input(const StackCall& call, int row) {
+  return call.firsts ? size_t(call.firsts[row]) : size_t(row) * call.width;
+}
+
+// New inputs of a row.
+static inline int width_of(const StackCall& call, int row) {
+  return call.firsts ? int(call.firsts[row + 1] - call.firsts[row]) : call.width;
+}
+
+// New inputs of all rows.
+static inline int inputs_of(const StackCall& call) { return int(first_input(call, call.rows)); }
+
+// The row that an input belongs to.
+static inline int row_of(const StackCall& call, int input) {
+  if (!call.firsts) return input / call.width;
+  const int64_t* end = call.firsts + call.rows;
+  return int(std::upper_bound(call.firsts, end, int64_t(input)) - call.firsts) - 1;
+}
+
 // The slots of the cache that a row has taken, which is the position of its first new input.
 static inline int start_of(const StackCall& call, int row) {
   return call.cache ? int(call.starts[row]) : 0;
@@ -70,7 +90,7 @@ static inline int mask_of(const StackCall& call, int row, int i) {
 // to the whole row, and inputs without a cache to all.
 static inline int visible_slots(const StackCall& call, int row, int i) {
   if (call.limits) return int(call.limits[size_t(row) * call.width + i]);
-  if (!call.cache) return call.width;
+  if (!call.cache) return width_of(call, row);
   if (mask_of(call, row, i) < 0) return start_of(call, row) + i + 1;
   return start_of(call, row) + std::min(int(call.counts[row]) + call.block, call.width);
 }
@@ -131,7 +151,7 @@ class Pass {
     stride_ = stride_of(dim_);
     heads_ = stack.heads;
     norm_first_ = stack.norm_first;
-    const int inputs = call.rows * call.width, slots = call.cache ? call.capacity : call.width;
+    const int inputs = inputs_of(call), slots = call.cache ? call.capacity : call.width;
     size_t wide = 3 * dim_, scratch_size = 0;
     for (const Layer& layer : stack.layers) {
       const size_t inner = stride_of(layer.inner->outputs);
@@ -153,7 +173,7 @@ class Pass {
 
   // By all threads; the caller waits before it reads `call.out`.
   void run(const Team& team, const StackCall& call) {
-    Flow flow{call.width, call.rows * call.width, hidden_.data()};
+    Flow flow{call.width, inputs_of(call), hidden_.data()};
     embed(team, call, flow);
     if (!alone(flow)) team.wait();
     for (size_t index = 0; index < stack_->layers.size(); ++index) {
@@ -210,13 +230,15 @@ class Pass {
         std::memcpy(out, call.vectors + input * size_t(dim_), sizeof(float) * dim_);
         continue;
       }
-      const int row = input / call.width, i = input % call.width, mask = mask_of(call, row, i);
+      const int row = row_of(call, input), i = input - int(first_input(call, row));
+      const int mask = mask_of(call, row, i);
       // What follows the masks of a row is not read; any vector will do.
       const bool token = mask < 0 || mask >= call.block;
       if (token) {
         const size_t index = mask < 0 ? i : 0;
-        const int64_t id = call.tokens[row * size_t(call.token_stride) +
-                                       (call.from_starts ? start_of(call, row) : 0) + index];
+        const size_t begin = call.firsts ? call.firsts[row] : row * size_t(call.token_stride);
+        const int64_t id =
+            call.tokens[begin + (call.from_starts ? start_of(call, row) : 0) + index];
         const float* vector = embedding.weight + id * dim_;
         for (int k = 0; k < dim_; ++k) out[k] = embedding.scale * vector[k];
       } else {
@@ -341,19 +363,21 @@ class Pass {
     const size_t one = size_t(call.capacity) * dim_, all = call.total_rows * one;
     for (int item = team.begin(items); item < team.end(items); ++item) {
       const int row = item / heads_, shift = item % heads_ * head_dim;
-      const Queries queries = masks_only ? Queries{row, shift, int(call.counts[row]), call.block}
-                                         : Queries{row, shift, 0, call.width};
-      const float* parts = &wide_[size_t(row) * call.width * 3 * dim_ + shift];
+      const size_t first = first_input(call, row);
+      const Queries queries = masks_only ? Queries{row, shift, int(call.counts[row]), call.block,
+                                                   size_t(row) * call.block}
+                                         : Queries{row, shift, 0, width_of(call, row), first};
+      const float* parts = &wide_[first * 3 * dim_ + shift];
       const size_t stride = 3 * dim_;
       if (call.ancestors) {
         const int64_t* rows = call.ancestors + size_t(row) * call.capacity;
-        const float* first = call.cache + 2 * index * all + in_cache(call, shift);
-        attend_row(team, call, queries, SharedSlots{first, slot_stride(call), one, rows},
-                   SharedSlots{first + all, slot_stride(call), one, rows});
+        const float* keys = call.cache + 2 * index * all + in_cache(call, shift);
+        attend_row(team, call, queries, SharedSlots{keys, slot_stride(call), one, rows},
+                   SharedSlots{keys + all, slot_stride(call), one, rows});
       } else if (call.cache) {
-        const float* first = store_row(call, index, row, shift);
-        attend_row(team, call, queries, Slots{first, slot_stride(call)},
-                   Slots{first + all, slot_stride(call)});
+        const float* keys = store_row(call, index, row, shift);
+        attend_row(team, call, queries, Slots{keys, slot_stride(call)},
+                   Slots{keys + all, slot_stride(call)});
       } else {
         attend_row(team, call, queries, Slots{parts + dim_, stride},
                    Slots{parts + 2 * dim_, stride});
@@ -395,18 +419,20 @@ class Pass {
   }
 
   // Inputs of a row that ask: so many from `first` on. shift: where the head is in a vector.
+  // output: the index of the first one's result.
   struct Queries {
     int row, shift, first, count;
+    size_t output;
   };
 
   // The queries of one head of one row, after the row's keys and values are in the cache.
   template <class AnySlots>
   void attend_row(const Team& team, const StackCall& call, const Queries& queries, AnySlots keys,
                   AnySlots values) {
-    const int head_dim = dim_ / heads_, width = call.width;
+    const int head_dim = dim_ / heads_;
     if (queries.count >= MANY) {
       float* room = &gathered_[2 * team.index * gathered_size_];
-      const int slots = call.cache ? start_of(call, queries.row) + width : width;
+      const int slots = start_of(call, queries.row) + width_of(call, queries.row);
       const Slots near_keys = gather(keys, slots, head_dim, room);
       attend_queries(team, call, queries, near_keys,
                      gather(values, slots, head_dim, room + gathered_size_));
@@ -422,11 +448,11 @@ class Pass {
     const float factor = 1.0f / std::sqrt(float(head_dim));
     const float* mask = call.self_mask ? call.self_mask + size_t(row) * call.width : nullptr;
     for (int i = 0; i < queries.count; ++i) {
-      const size_t input = size_t(row) * call.width + queries.first + i;
-      const size_t output = size_t(row) * queries.count + i;
+      const size_t input = first_input(call, row) + queries.first + i;
+      float* out = &attended_[(queries.output + i) * stride_ + queries.shift];
       attend(&wide_[input * 3 * dim_ + queries.shift], factor, keys, values,
              visible_slots(call, row, queries.first + i), mask, head_dim,
-             &scores_[team.index * score_stride_], &attended_[output * stride_ + queries.shift]);
+             &scores_[team.index * score_stride_], out);
     }
   }
 

@@ -120,11 +120,12 @@ class BeamWorker {
       const int index = next.fetch_add(1);
       if (index >= call.sentences) break;
       active_.push_back({call.order[index], 0, free_.back()});
-      source_rows_.load(call.order[index], free_.back(), threads);
+      source_rows_.add(call.order[index], free_.back());
       for (int beam = 0; beam < beams_; ++beam)
         ancestors_[(free_.back() * beams_ + beam) * room_] = free_.back() * beams_ + beam;
       free_.pop_back();
     }
+    source_rows_.load(threads);
     source_rows_.describe(fed_call_);
     return !active_.empty();
   }
