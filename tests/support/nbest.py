@@ -11,6 +11,7 @@ from specdec_plugin.decoding.lengths import Lengths
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine
+from specdec_plugin.fairseq_compat.search import block_ngrams
 from specdec_plugin.methods.beam.search import BeamSearch
 
 from .search import SYMBOLS
@@ -27,13 +28,7 @@ def reference(models, sample, beams, prefix=None, symbols=SYMBOLS, **options):
     generator = SequenceGenerator(
         models, symbols, beam_size=beams, search_strategy=strategy, **options
     )
-    block = generator.repeat_ngram_blocker
-    if block is not None:
-        # Without its CUDA extension fairseq compares the padding behind the tokens.
-        forward = block.forward
-        block.forward = lambda tokens, lprobs, bsz, beam, step: forward(
-            tokens[:, : step + 1], lprobs, bsz, beam, step
-        )
+    block_ngrams(generator)
     return generator.generate(models, sample, prefix_tokens=prefix)
 
 
