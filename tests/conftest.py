@@ -4,6 +4,7 @@ import gc
 import io
 import random
 from pathlib import Path
+from typing import Iterator
 
 import hypothesis
 import pytest
@@ -38,6 +39,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def seeded() -> None:
     """PyTorch's random numbers are the same in each run."""
     torch.manual_seed(1)
+
+
+@pytest.fixture
+def threads_again() -> Iterator[None]:
+    """Behind the test, PyTorch has as many threads as before."""
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
 
 
 @pytest.fixture(scope="module", params=["native", "torch", "graphs"])

@@ -17,10 +17,11 @@ from specdec_plugin.decoding.native_verification import NativeVerification
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.steps import VerifiedStep
 from specdec_plugin.decoding.verifier import Verifier
-from specdec_plugin.engine import TorchBackend, build_engine, native
+from specdec_plugin.engine import TorchBackend, build_engine
 from specdec_plugin.methods.build import build_generator
 from specdec_plugin.methods.registry import config_class
 from tests.support import tiny
+from tests.support.compiled import needs_kernels
 from tests.support.hostile import HostileDrafter
 
 DecodingConfig = config_class()
@@ -28,7 +29,6 @@ DecodingConfig = config_class()
 WORDS = 300
 SYMBOLS = tiny.dictionary(WORDS)
 MODELS = [tiny.model(seed, symbols=SYMBOLS) for seed in range(3)]
-needs_kernels = pytest.mark.skipif(native.library() is None, reason="no native kernels here")
 
 
 def with_doubles(seed, apart):

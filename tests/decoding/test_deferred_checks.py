@@ -8,12 +8,13 @@ import torch
 from specdec_plugin.decoding import captured_iterations
 from specdec_plugin.decoding.captured_iterations import CapturedIterations
 from specdec_plugin.decoding.static_rows import AHEAD
-from specdec_plugin.engine import GraphBackend, NativeBackend, native
+from specdec_plugin.engine import GraphBackend, NativeBackend
 from specdec_plugin.engine.graphs.tables import Tables
 from specdec_plugin.engine.weights import DeferredChecks, StaleWeightsError, Weights, check_deferred
 from specdec_plugin.methods.beam.search import BeamSearch
 from tests.support import methods as ways
 from tests.support import tiny
+from tests.support.compiled import needs_kernels
 from tests.support.search import assert_same, reference
 
 #: A method that decodes without the host, one with a drafter, one that returns, and a search.
@@ -123,7 +124,7 @@ def test_what_moved_is_told_again():
     assert not DeferredChecks().stale()
 
 
-@pytest.mark.skipif(native.library() is None, reason="the kernels are not compiled")
+@needs_kernels
 def test_on_a_cpu_weights_are_checked_first():
     model, sample = tiny.model(7), tiny.sample([4], 1)
     ours = ways.generator("greedy", model, NativeBackend(), {"max_len_b": 20})

@@ -8,9 +8,12 @@ import torch
 from specdec_plugin.decoding import loop, queue, steps
 from specdec_plugin.decoding.gate import FixedGate
 from specdec_plugin.decoding.queue import LEAST, Workers, rows_at_once
-from specdec_plugin.engine import CachedDecoder, native
+from specdec_plugin.engine import CachedDecoder
 from specdec_plugin.methods.beam import native as beam
 from tests.support import methods, tiny
+from tests.support.compiled import needs_kernels
+
+pytestmark = pytest.mark.usefixtures("threads_again")
 
 LENGTHS = [random.Random(3).randint(0, 9) for _ in range(41)]
 COUNTED = "certified", "rescored", "certain"
@@ -21,13 +24,6 @@ WAYS = {
     "sampled": {"options": {"sampling": True, "temperature": 0.8}},
     "beam": {"options": {"beam": 3, "nbest": 3, "lenpen": 0.7}},
 }
-
-
-@pytest.fixture(autouse=True)
-def threads_again():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def decode_at_once(rows, monkeypatch):
@@ -67,7 +63,7 @@ def test_small_batches_have_one_worker_and_large_ones_full_rows():
     assert Workers.of(3, 4, 14, beams=100) == Workers(3, 1)
 
 
-@pytest.mark.skipif(native.library() is None, reason="needs the kernels")
+@needs_kernels
 @pytest.mark.parametrize("dtype", [None, torch.bfloat16, torch.int8])
 def test_weights_from_memory_are_shared_by_more_rows(dtype):
     """The second projection, of 10 million weights, leaves the cache in float32 only."""

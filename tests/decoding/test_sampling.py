@@ -20,10 +20,10 @@ from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import NativeBackend, TorchBackend, build_engine, native
 from specdec_plugin.engine.output_projection import Scores
 from tests.support import draws, tiny
+from tests.support.compiled import needs_kernels
 from tests.support.hostile import HostileDrafter
 from tests.support.search import MODELS, SYMBOLS, settings_of_search
 
-needs_kernels = pytest.mark.skipif(native.library() is None, reason="no native kernels here")
 BACKENDS = [TorchBackend()] + ([NativeBackend()] if native.library() is not None else [])
 
 cuts = st.sampled_from(

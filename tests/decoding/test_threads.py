@@ -14,11 +14,12 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from specdec_plugin.engine import NativeBackend, native
+from specdec_plugin.engine import NativeBackend
 from specdec_plugin.engine.linear import NativeLinear
 from tests.support import methods, tiny
+from tests.support.compiled import needs_kernels
 
-pytestmark = pytest.mark.skipif(native.library() is None, reason="needs the kernels")
+pytestmark = [needs_kernels, pytest.mark.usefixtures("threads_again")]
 
 #: ThreadSanitizer does not follow the fork of a process that has threads.
 forks = pytest.mark.skipif(
@@ -28,13 +29,6 @@ forks = pytest.mark.skipif(
 MANY = 2 * (os.cpu_count() or 1) + 3
 SAMPLE = tiny.sample([5, 1, 9, 3, 7], seed=4)
 WAYS = ["greedy", "certified", "beam", "self-draft", "chain", "joint heads", "hybrid-jacobi"]
-
-
-@pytest.fixture(autouse=True)
-def threads_again():
-    before = torch.get_num_threads()
-    yield
-    torch.set_num_threads(before)
 
 
 def decoder(way, sample=SAMPLE, options=None, **arguments):

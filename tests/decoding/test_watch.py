@@ -9,10 +9,10 @@ import time
 import pytest
 
 from specdec_plugin.decoding import queue, watch
-from specdec_plugin.engine import native
 from tests.support import methods, tiny
+from tests.support.compiled import needs_kernels
 
-pytestmark = pytest.mark.skipif(native.library() is None, reason="no native kernels here")
+pytestmark = needs_kernels
 
 SENTENCES = 41
 LENGTHS = [random.Random(3).randint(1, 9) for _ in range(SENTENCES)]

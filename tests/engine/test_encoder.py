@@ -50,6 +50,7 @@ def test_a_batch_may_be_padded_beyond_the_learned_positions(make, left, lengths)
     assert_equals_fairseqs(model, batch, build(batch))
 
 
+@pytest.mark.usefixtures("threads_again")
 @pytest.mark.parametrize("left", [True, False])
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("rows", [3, 70])
@@ -57,12 +58,8 @@ def test_rows_of_many_lengths(rows, threads, left):
     """More symbols than go through the layers at once, and fewer rows than threads."""
     lengths = [1 + 7 * row % 41 for row in range(rows)]
     model, batch = build_model(max_source_positions=64), net_input(lengths, left)
-    before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    try:
-        assert_equals_fairseqs(model, batch, build_encoder(model)(batch))
-    finally:
-        torch.set_num_threads(before)
+    assert_equals_fairseqs(model, batch, build_encoder(model)(batch))
 
 
 @pytest.mark.parametrize("kind", KINDS)

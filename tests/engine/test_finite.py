@@ -3,11 +3,12 @@
 import pytest
 import torch
 
-from specdec_plugin.engine import TorchBackend, native
+from specdec_plugin.engine import TorchBackend
 from specdec_plugin.engine.weights import is_finite
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat import mapping
 from tests.support import checkpoints, methods, tiny
+from tests.support.compiled import needs_kernels
 
 WAYS = ["greedy", "certified", "beam", "self-draft", "chain", "joint heads", "hybrid-jacobi"]
 NAMES = [
@@ -62,7 +63,7 @@ def test_weights_that_become_nan_between_two_batches():
             generator.generate([model], tiny.sample([4, 2]))
 
 
-@pytest.mark.skipif(native.library() is None, reason="needs the kernels")
+@needs_kernels
 def test_weights_that_view_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(mapping, "MAPPED_FROM", 0)
     model = checkpoints.model()

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from specdec_plugin.decoding.watch import WatchCall
-from specdec_plugin.engine import native
 from specdec_plugin.engine.native import interface
+from tests.support.compiled import needs_kernels
 
 from ..support.command_lines import run_cli
 from ..support.own_kernels import loaded
@@ -106,7 +106,7 @@ assert any("native kernel" in each for each in told), told
 """
 
 
-@pytest.mark.skipif(native.library() is None, reason="needs the kernels")
+@needs_kernels
 @pytest.mark.skipif(
     os.environ.get("SPECDEC_SANITIZE", "0") not in ("0", "delays"),
     reason="sanitizers take addresses without end",

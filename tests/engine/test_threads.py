@@ -124,11 +124,8 @@ def test_threads_that_take_all_processors(monkeypatch, used, all_of_them):
 
 
 @pytest.fixture
-def two_threads():
-    before = torch.get_num_threads()
+def two_threads(threads_again):
     torch.set_num_threads(2)
-    yield
-    torch.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from specdec_plugin.engine import native
 from specdec_plugin.errors import PluginError
 from tests.support import tiny
+from tests.support.compiled import needs_kernels
 from tests.support.methods import METHODS, generator, verifier
 from tests.support.search import assert_same, reference
 
@@ -56,7 +56,7 @@ def test_a_verifier_of_this_type(method, dtype, backend):
     assert found is None or all(len(row["tokens"]) > 0 for row in found)
 
 
-@pytest.mark.skipif(native.library() is None, reason="needs the kernels")
+@needs_kernels
 def test_beams_that_cannot_be_drafted_have_a_cure_with_beams():
     """A trained drafter is refused with beams, and greedy has one hypothesis."""
     with pytest.raises(PluginError, match=r"cannot be shared in float16.* Use --decoding beam\.$"):

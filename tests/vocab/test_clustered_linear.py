@@ -53,17 +53,14 @@ def test_what_is_said_does_not_depend_on_the_neighbours(backend):
     torch.testing.assert_close(together, alone)
 
 
+@pytest.mark.usefixtures("threads_again")
 @pytest.mark.parametrize("threads", [1, 2, 3])
 @pytest.mark.parametrize("rows", [1, 3, 40])
 def test_threads_share_the_work(threads, rows, backend):
-    before = torch.get_num_threads()
     weight, inputs = torch.randn(301, 24), torch.randn(rows, 24)
     clusters = made.random_clusters(5, 24, 301, 0.1)
     torch.set_num_threads(threads)
-    try:
-        found = ClusteredLinear(weight, None, clusters, backend=backend)(inputs)
-    finally:
-        torch.set_num_threads(before)
+    found = ClusteredLinear(weight, None, clusters, backend=backend)(inputs)
     torch.testing.assert_close(found, naive(inputs, weight, None, clusters), atol=1e-4, rtol=1e-5)
 
 

@@ -7,8 +7,9 @@ from specdec_plugin.engine import CachedDecoder, native, output_projection
 from specdec_plugin.engine.linear import NativeLinear
 from specdec_plugin.vocab.prefilter import Prefilter
 from tests.support import tiny
+from tests.support.compiled import needs_kernels
 
-pytestmark = pytest.mark.skipif(native.library() is None, reason="needs the kernels")
+pytestmark = needs_kernels
 
 
 @pytest.mark.parametrize("exact", [torch.float32, torch.bfloat16])

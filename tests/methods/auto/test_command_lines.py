@@ -3,7 +3,7 @@
 import pytest
 
 from specdec_plugin.decoding import native_verification
-from specdec_plugin.engine import TorchBackend, native
+from specdec_plugin.engine import TorchBackend
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods.auto.drafter import OneOfDrafters
 from specdec_plugin.methods.block_nat.drafter import NATDrafter
@@ -11,6 +11,7 @@ from specdec_plugin.methods.blockwise.drafter import BlockwiseDrafter
 from specdec_plugin.methods.self_draft.drafter import SelfDrafter
 from tests.support import methods as ways
 from tests.support.command_lines import generate_args, hypothesis_lines, run_cli
+from tests.support.compiled import needs_kernels
 
 
 @pytest.mark.parametrize("more", [["--batch-size", 1], ["--beam", 4, "--nbest", 4]], ids=len)
@@ -54,7 +55,7 @@ def test_the_model_drafts_for_itself_where_it_can(backend):
     assert isinstance(drafter, OneOfDrafters) == ways.can_draft_for_itself(backend)
 
 
-@pytest.mark.skipif(native.library() is None, reason="needs the kernels")
+@needs_kernels
 def test_a_large_projection_is_certified_and_a_small_one_where_it_is_asked_for(monkeypatch):
     assert not loop_of("auto").step.verifier.certified
     assert loop_of("auto", certified_projection=True).step.verifier.certified

@@ -12,7 +12,7 @@ from specdec_plugin.decoding.drafter import Drafter
 from specdec_plugin.decoding.gate import FixedGate
 from specdec_plugin.decoding.state import Batch, Rows
 from specdec_plugin.decoding.symbols import Symbols
-from specdec_plugin.engine import GraphBackend, native
+from specdec_plugin.engine import GraphBackend
 from specdec_plugin.methods.auto.drafter import OneOfDrafters
 from specdec_plugin.methods.input_guided.drafter import InputGuidedDrafter
 from specdec_plugin.methods.jacobi.drafter import JacobiDrafter
@@ -21,8 +21,9 @@ from specdec_plugin.methods.self_draft.drafter import SelfDrafter
 from specdec_plugin.methods.setup import Setup
 from tests.support import methods as ways
 from tests.support import tiny
+from tests.support.compiled import needs_kernels
 
-pytestmark = pytest.mark.skipif(native.library() is None, reason="needs the kernels")
+pytestmark = needs_kernels
 
 
 class Wavering(FixedGate):

@@ -62,17 +62,14 @@ def test_proposals_equal_the_training_forward(form, lengths, learned):
 @pytest.mark.parametrize("norm_first", [False, True])
 @pytest.mark.parametrize("block_size", [1, 2, 4])
 @pytest.mark.parametrize("lengths", [[5], [5, 2, 7, 1]])
+@pytest.mark.usefixtures("threads_again")
 def test_threads_share_the_work_of_wide_layers(norm_first, block_size, lengths):
     """Of few vectors, each has all; and behind the last self-attention only masks are left."""
     wide = {"decoder_embed_dim": 128, "decoder_ffn_embed_dim": 512, "encoder_embed_dim": 128}
     wide["decoder_normalize_before"] = norm_first
     model = drafter_model("causal", block_size=block_size, **wide)
-    before = torch.get_num_threads()
     torch.set_num_threads(2)
-    try:
-        assert_proposals_of_training(model, lengths, block_size)
-    finally:
-        torch.set_num_threads(before)
+    assert_proposals_of_training(model, lengths, block_size)
 
 
 @pytest.mark.parametrize("form", ["full", "causal"])

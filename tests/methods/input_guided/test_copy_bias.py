@@ -9,7 +9,7 @@ from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.preference import most_preferred
 from specdec_plugin.decoding.state import Draft
 from specdec_plugin.decoding.symbols import Symbols
-from specdec_plugin.engine import TorchBackend, native
+from specdec_plugin.engine import TorchBackend
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods.checks import check_method_flags, check_sampling
 from specdec_plugin.methods.input_guided.copy_bias import CopyBias
@@ -17,12 +17,13 @@ from specdec_plugin.methods.input_guided.native import NativeSourceNext
 from specdec_plugin.methods.input_guided.source_copy import SourceNext
 from specdec_plugin.methods.registry import config_class
 from tests.support import tiny
+from tests.support.compiled import needs_kernels
 from tests.support.hostile import HostileDrafter
 from tests.support.search import MODELS, SYMBOLS, VERIFYING, assert_same, ours, reference
 
 from .test_drafter import EOS, algorithm_1, choose, drafter, rows_of
 
-MAKERS = [SourceNext, NativeSourceNext]
+MAKERS = [SourceNext, pytest.param(NativeSourceNext, marks=needs_kernels)]
 
 
 def next_positions(source, output):
@@ -96,17 +97,15 @@ def test_same_as_a_search_token_by_token(
         )
 
 
+@pytest.mark.parametrize("maker", MAKERS)
 @settings(max_examples=200)
 @given(
     text=st.lists(st.integers(4, 6), max_size=8),
     padding=st.integers(0, 2),
     steps=st.lists(st.lists(st.integers(4, 7), min_size=1, max_size=4), max_size=4),
     draft=st.lists(st.integers(4, 7), max_size=5),
-    maker=st.sampled_from(MAKERS),
 )
 def test_the_next_token_follows_from_source_and_output_alone(text, padding, steps, draft, maker):
-    if maker is NativeSourceNext and native.library() is None:
-        return
     source = [*text, EOS]
     found = maker(torch.tensor([[-1] * padding + source]), torch.tensor([padding]))
     rows, output = rows_of([]), []
@@ -121,8 +120,6 @@ def test_the_next_token_follows_from_source_and_output_alone(text, padding, step
 
 @pytest.mark.parametrize("maker", MAKERS)
 def test_rows_leave(maker):
-    if maker is NativeSourceNext and native.library() is None:
-        pytest.skip("no kernels")
     found = maker(torch.tensor([[4, 5, 6, EOS], [-1, 7, 8, EOS]]), torch.tensor([0, 1]))
     rows = rows_of([], [])
     empty = Draft.of([[], []], torch.device("cpu"))

@@ -14,7 +14,7 @@ from specdec_plugin.decoding.constraints import Constraints
 from specdec_plugin.decoding.drafter import Drafter
 from specdec_plugin.decoding.state import Batch, Draft, Rows
 from specdec_plugin.decoding.symbols import Symbols
-from specdec_plugin.engine import TorchBackend, native
+from specdec_plugin.engine import TorchBackend
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
 from specdec_plugin.methods import setup as method_setup
@@ -26,12 +26,13 @@ from specdec_plugin.methods.input_guided.source_copy import NEAR, SourceCopy
 from specdec_plugin.methods.registry import config_class
 from specdec_plugin.methods.setup import rows_on
 from tests.support import tiny
+from tests.support.compiled import needs_kernels
 from tests.support.drafters import K, drafter_model
 from tests.support.hostile import HostileDrafter
 from tests.support.search import MODELS, SYMBOLS, VERIFYING, assert_same, ours, reference
 
 EOS = SYMBOLS.eos()
-MAKERS = [SourceCopy, NativeSourceCopy]
+MAKERS = [SourceCopy, pytest.param(NativeSourceCopy, marks=needs_kernels)]
 
 
 def drafter(block_size=50, longest=False, fallback=None, backend=None):
@@ -116,17 +117,15 @@ def drafted(draft, row=0):
     return draft.tokens[row, : draft.lengths[row]].tolist()
 
 
+@pytest.mark.parametrize("maker", MAKERS)
 @settings(max_examples=300)
 @given(
     text=st.lists(st.integers(4, 6), max_size=8),
     padding=st.integers(0, 2),
     steps=st.lists(st.lists(st.integers(4, 7), min_size=1, max_size=4), max_size=4),
-    maker=st.sampled_from(MAKERS),
     longest=st.booleans(),
 )
 def test_the_source_goes_on_where_the_algorithm_says(text, padding, steps, maker, longest):
-    if maker is NativeSourceCopy and native.library() is None:
-        return
     source = [*text, EOS]
     found = copies(maker, [-1] * padding + source, padding, longest=longest)
     rows, output, place = rows_of([]), [], 0
@@ -140,8 +139,6 @@ def test_the_source_goes_on_where_the_algorithm_says(text, padding, steps, maker
 
 @pytest.mark.parametrize("maker", MAKERS)
 def test_rows_follow_their_own_source_and_leave(maker):
-    if maker is NativeSourceCopy and native.library() is None:
-        pytest.skip("no kernels")
     sources = torch.tensor([[4, 5, 6, 7, EOS], [-1, -1, 8, 9, EOS], [5, 5, 6, 5, EOS]])
     found = maker(sources, torch.tensor([0, 2, 0]), 3, EOS, False)
     rows = rows_of([], [], [])
@@ -159,8 +156,6 @@ def test_rows_follow_their_own_source_and_leave(maker):
 
 @pytest.mark.parametrize("maker", MAKERS)
 def test_drafts_end_at_what_the_output_has_no_symbol_for(maker):
-    if maker is NativeSourceCopy and native.library() is None:
-        pytest.skip("no kernels")
     found = copies(maker, [4, 5, -1, 6, EOS], 0)
     rows = rows_of([])
     assert drafted(found.draft(rows)) == [4, 5]
@@ -172,8 +167,6 @@ def test_drafts_end_at_what_the_output_has_no_symbol_for(maker):
 
 @pytest.mark.parametrize("maker", MAKERS)
 def test_drafts_end_at_an_end_of_sentence_within_the_source(maker):
-    if maker is NativeSourceCopy and native.library() is None:
-        pytest.skip("no kernels")
     found = copies(maker, [4, EOS, 5, EOS], 0)
     assert drafted(found.draft(rows_of([]))) == [4, EOS]
 

@@ -21,7 +21,7 @@ from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.steps import VerifiedStep
 from specdec_plugin.decoding.symbols import Symbols
 from specdec_plugin.decoding.verifier import Verifier
-from specdec_plugin.engine import NativeBackend, TorchBackend, build_engine, native
+from specdec_plugin.engine import NativeBackend, TorchBackend, build_engine
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
 from specdec_plugin.methods.checks import check_method_flags
@@ -45,13 +45,15 @@ from specdec_plugin.methods.jacobi.ngram_lookup import (
 )
 from specdec_plugin.methods.registry import config_class
 from tests.support import tiny
+from tests.support.compiled import needs_kernels
 from tests.support.search import MODELS, SYMBOLS, VERIFYING, assert_same, ours, reference
 
 JACOBI = ("jacobi", "gs-jacobi", "hybrid-jacobi")
 
 PAD, EOS = SYMBOLS.pad(), SYMBOLS.eos()
 KINDS = ["pad", "source", "random", "ngram"]
-BACKENDS = [TorchBackend(), NativeBackend()]
+BACKENDS = [TorchBackend(), pytest.param(NativeBackend(), marks=needs_kernels)]
+MAKERS = [NgramLookup, pytest.param(NativeNgramLookup, marks=needs_kernels)]
 WINDOWS = [
     Window(block=2, size=3),
     Window(block=4, size=5),
@@ -97,6 +99,7 @@ def test_lossless_in_no_more_iterations_than_tokens(
         assert all(row["steps"] <= len(row["tokens"]) for row in found)
 
 
+@needs_kernels
 @settings(max_examples=80)
 @given(
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=4),
@@ -111,7 +114,7 @@ def test_kernels_guess_what_operators_guess(
     sources, window, initial, until, entries, max_len, seed
 ):
     both = []
-    for backend in BACKENDS:
+    for backend in (TorchBackend(), NativeBackend()):
         solver = drafter(window, initial, until=until, entries=entries, backend=backend)
         samples = [tiny.sample(sources, each) for each in (seed, seed + 1, seed)]
         options = {"max_len_b": max_len, "backend": backend}
@@ -217,16 +220,16 @@ def test_hybrid_goes_on_one_by_one():
     assert length > 5
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @settings(max_examples=80)
 @given(
     sources=st.lists(st.integers(0, 7), min_size=1, max_size=5),
     window=st.sampled_from(WINDOWS),
     initial=st.sampled_from(KINDS),
     wrong=st.integers(-3, 3),
-    kernels=st.booleans(),
     seed=st.integers(0, 10**6),
 )
-def test_nothing_is_drafted_behind_a_known_length(sources, window, initial, wrong, kernels, seed):
+def test_nothing_is_drafted_behind_a_known_length(sources, window, initial, wrong, backend, seed):
     """Whatever the targets' lengths are, the output is that of greedy decoding."""
     sample = tiny.sample(sources, seed)
     expected = reference(MODELS[:1], sample, max_len_b=15)
@@ -234,7 +237,6 @@ def test_nothing_is_drafted_behind_a_known_length(sources, window, initial, wron
     target = torch.full((len(known), max(known)), PAD)
     for row, length in enumerate(known):
         target[row, :length] = EOS
-    backend = NativeBackend() if kernels else TorchBackend()
     solver = drafter(window, initial, backend=backend, known_length=True)
     found, _ = ours(
         MODELS[:1], {**sample, "target": target}, solver, TopBeta(), backend=backend, max_len_b=15
@@ -304,15 +306,13 @@ def naive_match(source, output, line):
     return found
 
 
+@pytest.mark.parametrize("maker", MAKERS)
 @settings(max_examples=150)
 @given(
     sources=st.lists(st.lists(st.integers(-1, 6), min_size=8, max_size=8), min_size=1, max_size=3),
     outputs=st.lists(st.lists(st.integers(2, 6), max_size=10), min_size=3, max_size=3),
-    maker=st.sampled_from([NgramLookup, NativeNgramLookup]),
 )
 def test_the_longest_match_is_continued(sources, outputs, maker):
-    if maker is NativeNgramLookup and native.library() is None:
-        return
     outputs = outputs[: len(sources)]
     record = Record(0)
     record.hits[INITIAL] = 0.0  # any match is better than padding
@@ -327,14 +327,12 @@ def test_the_longest_match_is_continued(sources, outputs, maker):
         assert draft.tokens[row].tolist() == line[-3:]
 
 
+@pytest.mark.parametrize("maker", MAKERS)
 @settings(max_examples=60)
 @given(
     texts=st.lists(st.lists(st.integers(4, 7), min_size=1, max_size=12), min_size=1, max_size=4),
-    maker=st.sampled_from([NgramLookup, NativeNgramLookup]),
 )
 def test_the_pool_says_what_followed_last(texts, maker):
-    if maker is NativeNgramLookup and native.library() is None:
-        return
     record, followers = Record(100_003), {}
     for text in texts:
         rows = rows_of([[]])
@@ -353,10 +351,8 @@ def test_the_pool_says_what_followed_last(texts, maker):
         assert record.follower([8] * order) == -1
 
 
-@pytest.mark.parametrize("maker", [NgramLookup, NativeNgramLookup])
+@pytest.mark.parametrize("maker", MAKERS)
 def test_rates_count_what_was_right_up_to_the_first_that_was_wrong(maker):
-    if maker is NativeNgramLookup and native.library() is None:
-        pytest.skip("no kernels")
     record = Record(0)
     record.tries[:], record.hits[:] = 2.0, 1.0
     rows, initial = rows_of([[5], [6]]), padding(2)
@@ -373,10 +369,8 @@ def test_rates_count_what_was_right_up_to_the_first_that_was_wrong(maker):
     assert ITERATE < MATCH < POOL < ORIGINS
 
 
-@pytest.mark.parametrize("maker", [NgramLookup, NativeNgramLookup])
+@pytest.mark.parametrize("maker", MAKERS)
 def test_of_many_tries_recent_ones_count_most(maker):
-    if maker is NativeNgramLookup and native.library() is None:
-        pytest.skip("no kernels")
     record = Record(0)
     record.tries[:], record.hits[:] = MEMORY, 8
     record.tries[MATCH] += 1
@@ -387,10 +381,8 @@ def test_of_many_tries_recent_ones_count_most(maker):
     assert record.hits.tolist() == [4 if half else 8 for half in halved]
 
 
-@pytest.mark.parametrize("maker", [NgramLookup, NativeNgramLookup])
+@pytest.mark.parametrize("maker", MAKERS)
 def test_what_was_decoded_before_the_first_draft_is_learned_and_not_judged(maker):
-    if maker is NativeNgramLookup and native.library() is None:
-        pytest.skip("no kernels")
     record, rows = Record(1000), rows_of([[5, 6, 7]])
     record.hits[INITIAL] = record.tries[INITIAL]  # no n-gram is better
     hits, initial = record.hits.copy(), padding(1)
@@ -405,10 +397,8 @@ def test_what_was_decoded_before_the_first_draft_is_learned_and_not_judged(maker
     assert (record.hits - hits).tolist() == [1.0] + [0.0] * (ORIGINS - 1)
 
 
-@pytest.mark.parametrize("maker", [NgramLookup, NativeNgramLookup])
+@pytest.mark.parametrize("maker", MAKERS)
 def test_rows_are_read_where_they_moved_to_get_room(maker):
-    if maker is NativeNgramLookup and native.library() is None:
-        pytest.skip("no kernels")
     rows, source = rows_of([[5]]), torch.tensor([[5, 7, 6, 8]])
     lookup = maker(Window(block=1), Record(0), EOS, source, padding(1, 300))
     assert lookup.draft(rows, 300).tokens.tolist() == [[7]]
@@ -419,7 +409,7 @@ def test_rows_are_read_where_they_moved_to_get_room(maker):
     assert lookup.draft(rows, 300).tokens.tolist() == [[8]]
 
 
-@pytest.mark.skipif(native.library() is None, reason="no native kernels here")
+@needs_kernels
 @pytest.mark.parametrize("backend", [None, TorchBackend("of a test")])
 def test_the_pool_learns_from_sentences_that_a_queue_decoded(backend):
     solver = drafter(WINDOWS[2], "ngram", entries=64, backend=backend)

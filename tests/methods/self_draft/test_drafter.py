@@ -59,16 +59,13 @@ def test_lossless(sources, models, block_size, dtype, min_len, max_len, prefix_s
     assert_same(first_of(found), expected)
 
 
+@pytest.mark.usefixtures("threads_again")
 @pytest.mark.parametrize("sources", [[5], [3, 6, 1, 4]])
 @pytest.mark.parametrize("threads", [1, 2, 3])
 def test_a_copy_that_is_not_rounded_is_never_wrong(sources, threads):
-    before = torch.get_num_threads()
     torch.set_num_threads(threads)
-    try:
-        sample, ours = tiny.sample(sources, 5), generator(MODELS[:1], 6, torch.float32)
-        found = first_of(ours.generate(MODELS[:1], sample))
-    finally:
-        torch.set_num_threads(before)
+    sample, ours = tiny.sample(sources, 5), generator(MODELS[:1], 6, torch.float32)
+    found = first_of(ours.generate(MODELS[:1], sample))
     statistics = ours.statistics
     assert statistics.draft_lengths == statistics.kept_lengths
     for row in found:
