@@ -2,9 +2,11 @@
 
 Importing them takes most of the time of a tiny command line.  Each program still has a process of
 its own: its own file descriptors, environment, memory and exit status.  The server starts no
-threads, so that a copy of it is as good as a new process.
+threads, so that a copy of it is as good as a new process.  A copy ends without taking the modules
+apart, because that writes to most of the pages that it shares with the server.
 """
 
+import atexit
 import functools
 import gc
 import importlib
@@ -29,6 +31,9 @@ PRELOADED = (
     "fairseq.trainer",
     "fairseq.model_parallel.megatron_trainer",
     "sacrebleu",
+    # PyTorch imports these with the first optimizer.
+    "torch._dynamo",
+    "torch.distributed.fsdp",
 )
 #: The program that sets up logging before fairseq does, so that what fairseq did has to be undone.
 LOGS_FIRST = "fairseq-train"
@@ -178,5 +183,29 @@ def _become(request: Dict[str, Any]) -> None:
         runpy.run_path(rest[0], run_name="__main__")
 
 
+def _status(request: Dict[str, Any]) -> int:
+    """Run the program of the request in this process; what it would end with by itself."""
+    try:
+        _become(request)
+    except SystemExit as ended:
+        if ended.code is None or isinstance(ended.code, int):
+            return ended.code or 0
+        print(ended.code, file=sys.stderr)
+        return 1
+    return 0
+
+
+def _end(status: int) -> None:
+    """End this process as the interpreter does, but keep the modules; return if it cannot."""
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except OSError:
+        return  # the interpreter tells it, with a status of its own
+    os._exit(status)
+
+
 if __name__ == "__main__":
-    _become(_serve())
+    _end(_status(_serve()))
