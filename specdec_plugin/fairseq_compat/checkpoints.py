@@ -14,6 +14,7 @@ import functools
 import importlib
 import os
 import threading
+import warnings
 from typing import (
     IO,
     Any,
@@ -30,7 +31,9 @@ import numpy as np
 import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass import constants
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
+from omegaconf import OmegaConf
 
 from ..errors import PluginError
 from ..outputs import told_if_unwritable, written_whole
@@ -132,11 +135,18 @@ def _save(state: Dict[str, Any], file: IO[bytes]) -> None:
 def save_untrained(weights: Dict[str, Any], arguments: argparse.Namespace, path: str) -> None:
     """Write a checkpoint of a model that fairseq has not trained, from which training may start.
 
+    Its configuration is whole, as fairseq-train writes it. From arguments alone fairseq would make
+    it twice whenever it loads the model, which takes a second.
+
     Args:
         weights: of the model, by their names.
-        arguments: of its architecture, as fairseq-train would store them.
+        arguments: of its architecture, as fairseq's parser gives them.
         path: of the file; see :func:`save_whole`.
     """
+    options = argparse.Namespace(**{"task": "translation", **vars(arguments)})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # hydra's, of how fairseq calls it
+        config = convert_namespace_to_omegaconf(options)
     # fairseq reads all of these. It uses the names only beside the state of an optimizer.
     done = {
         "criterion_name": "CrossEntropyCriterion",
@@ -145,7 +155,8 @@ def save_untrained(weights: Dict[str, Any], arguments: argparse.Namespace, path:
         "num_updates": 0,
     }
     state = {
-        "args": arguments,
+        "args": None,
+        "cfg": OmegaConf.to_container(config, resolve=True, enum_to_str=True),
         "model": weights,
         "optimizer_history": [done],
         "extra_state": {},

@@ -271,15 +271,15 @@ class TestFiles:
         write_json(tmp_path / "given", "config.json", told)
         run(tmp_path / "given", tmp_path / "again")
         first, second = (
-            load_weights(str(tmp_path / name / "model.pt"))["args"] for name in ("out", "again")
+            load_weights(str(tmp_path / name / "model.pt"))["cfg"] for name in ("out", "again")
         )
         assert first == second
 
     def test_tied_embeddings_stay_tied(self, given, tmp_path):
         run(given, tmp_path / "out")
         saved = load_weights(str(tmp_path / "out" / "model.pt"))
-        assert saved["args"].arch == "transformer"
-        assert saved["args"].share_all_embeddings
+        assert saved["cfg"]["model"].arch == "transformer"
+        assert saved["cfg"]["model"].share_all_embeddings
         names = ["encoder.embed_tokens", "decoder.embed_tokens", "decoder.output_projection"]
         assert len({saved["model"][f"{name}.weight"].data_ptr() for name in names}) == 1
 

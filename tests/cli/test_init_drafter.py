@@ -104,7 +104,7 @@ def test_a_verifier_of_fairseq_hydra_train(corpus, tiny_verifier, run, tmp_path)
     torch.save(state, path)
     drafter, printed = run(path, "--block-size", 3)
     assert printed == run(tiny_verifier, "--block-size", 3)[1]
-    kept = vars(load_weights(drafter)["args"])
+    kept = vars(load_weights(drafter)["cfg"]["model"])
     assert kept["decoder_embed_dim"] == 16
     assert [name for name in kept if name.startswith("_")] == ["_name"]
 

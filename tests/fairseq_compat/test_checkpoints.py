@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Dict
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from fairseq.models.transformer import TransformerModel
 import specdec_plugin
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import explained, load_weights
+from tests.support import checkpoints
 from tests.support.command_lines import (
     PLUGIN,
     Corpus,
@@ -106,6 +108,18 @@ def test_both_styles_load(read: Any, tiny_verifier: str, old_style: str) -> None
     assert new["model"].keys() == old["model"].keys()
     for name, weights in new["model"].items():
         assert torch.equal(weights, old["model"][name])
+
+
+def test_an_untrained_model_has_a_whole_configuration(tmp_path: Path) -> None:
+    """From arguments fairseq would make one whenever it loads the model."""
+    path = checkpoints.save(checkpoints.model(), tmp_path / "model.pt")
+    found = load_weights(path)
+    assert isinstance(found["cfg"], dict) and found["args"] is None
+    made = "convert_namespace_to_omegaconf"
+    with mock.patch.object(checkpoint_utils, made, side_effect=AssertionError(made)):
+        loaded = checkpoints.load(path)
+    for name, weights in loaded.state_dict().items():
+        assert torch.equal(weights, found["model"][name])
 
 
 @pytest.mark.parametrize("read", READERS)
