@@ -50,9 +50,12 @@ REFUSED = {
 def fairseq_config(arguments: Sequence[str]) -> Any:
     """fairseq-generate's configuration from its own command-line options."""
     method = _method(arguments)
-    config = _parsed([*DEFAULTS, *method, *arguments])
-    if getattr(config.task, "decoding", None) is not None:
-        config = _parsed([*DEFAULTS, *QUEUED, *method, *arguments])
+    found = _parsed([*DEFAULTS, *method, *arguments])
+    if getattr(found, "decoding", None) is not None:
+        found = _parsed([*DEFAULTS, *QUEUED, *method, *arguments])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Hydra's, of how fairseq calls it
+        config = convert_namespace_to_omegaconf(found)
     for name, reason in REFUSED.items():
         if getattr(config.generation, name, None) not in (None, False, 0, -1, ""):
             raise PluginError(
@@ -65,13 +68,10 @@ def fairseq_config(arguments: Sequence[str]) -> Any:
 
 
 def _parsed(arguments: Sequence[str]) -> Any:
-    """fairseq's configuration of a command line."""
+    """fairseq's options of a command line."""
     parser = options.get_generation_parser()
     parser.error = _refuse
-    found = options.parse_args_and_arch(parser, input_args=list(arguments))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # Hydra's, of how fairseq calls it
-        return convert_namespace_to_omegaconf(found)
+    return options.parse_args_and_arch(parser, input_args=list(arguments))
 
 
 def _refuse(message: str) -> NoReturn:
@@ -95,13 +95,13 @@ def _method(arguments: Sequence[str]) -> List[str]:
     if given.decoding is not None:
         return task
     plain = _parsed([*DEFAULTS, *task, *arguments])
-    if plain.generation.sampling:
+    if plain.sampling:
         return [*task, "--decoding", "greedy"]
     try:
-        check_generation(plain.generation, "beam", None, ("nbest", "match_source_len"))
+        check_generation(plain, "beam", None, ("nbest", "match_source_len"))
     except PluginError:
         return []
-    return [] if plain.common.fp16 else [*task, "--decoding", "beam"]
+    return [] if plain.fp16 else [*task, "--decoding", "beam"]
 
 
 def _check_sampling(config: Any) -> None:
