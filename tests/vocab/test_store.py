@@ -1,4 +1,6 @@
 import errno
+import json
+import os
 
 import numpy as np
 import pytest
@@ -54,6 +56,36 @@ def test_an_error_in_the_middle_of_a_batch(tmp_path, monkeypatch, where):
     states = States([fill(tmp_path / "a", [1, 2, 3])])
     (found,) = list(states.chunks())
     assert np.array_equal(found[1], torch.cat([batch(n, 5)[1] for n in (1, 2, 3)]).numpy())
+
+
+def test_states_are_on_the_disk_before_the_note_that_tells_of_them(tmp_path, monkeypatch):
+    opened, folder = StateStore(str(tmp_path / "a"), IDENTITY, 4, 3), tmp_path / "a"
+    events, forced, replace = [], os.fsync, os.replace
+
+    def noted(number):
+        names = {path.stat().st_ino: path.name for path in folder.iterdir()}
+        events.append(names[os.fstat(number).st_ino])
+        forced(number)
+
+    def named(source, target):
+        events.append(f"named {os.path.basename(target)}")
+        replace(source, target)
+
+    monkeypatch.setattr(os, "fsync", noted)
+    monkeypatch.setattr(os, "replace", named)
+    opened.append(*batch(1, 5))
+    assert {"states", "tokens"} <= set(events[: events.index("named progress.json")])
+
+
+@pytest.mark.parametrize("name", ["dim", "top_k"])
+def test_a_note_of_states_without_numbers_is_damaged(name, tmp_path):
+    folder = fill(tmp_path / "a", [1])
+    note = tmp_path / "a" / "progress.json"
+    known = json.loads(note.read_text("utf-8"))
+    known["identity"][name] = 0
+    note.write_text(json.dumps(known), "utf-8")
+    with pytest.raises(PluginError, match="damaged or incomplete"):
+        States([folder])
 
 
 def test_other_options_do_not_go_on(tmp_path):
