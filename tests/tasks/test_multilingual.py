@@ -1,5 +1,8 @@
 """The plugin's tasks for mBART and for many languages, with tiny models trained under each."""
 
+import contextlib
+import functools
+import io
 import logging
 import re
 import shutil
@@ -70,17 +73,18 @@ def set_up(args):
     return task
 
 
-@pytest.fixture
-def printed(capsys):
+def printed(args):
     """What fairseq's programs print for a command line, without the cost of a new process."""
-
-    def run(args):
-        main = {"fairseq-generate": generate.main, "fairseq-interactive": interactive.main}
-        capsys.readouterr()
+    main = {"fairseq-generate": generate.main, "fairseq-interactive": interactive.main}
+    with contextlib.redirect_stdout(io.StringIO()) as out:
         main[args[0]](configured(args))
-        return capsys.readouterr().out
+    return out.getvalue()
 
-    return run
+
+@functools.cache
+def printed_once(*args):
+    """The same, of a command line that several tests ask for."""
+    return printed(args)
 
 
 def batches(task, dataset, **more):
@@ -140,22 +144,22 @@ class TestSameAsFairseq:
             assert len(said) == 21 and len(set(said)) > 8
 
     @pytest.mark.parametrize("method", METHODS)
-    def test_printed_lines(self, corpus, name, setting, verifier, printed, method):
+    def test_printed_lines(self, corpus, name, setting, verifier, method):
         """Of every sentence, with fairseq's default ``--required-batch-size-multiple``, 8."""
         args = setting.generate(corpus, verifier, "--batch-size", 5)
         found = scored(printed([*args, "--decoding", method, *METHODS[method]]))
         if name == "mbart":  # fairseq's own generator in our task
-            expected = scored(printed(args))
+            expected = scored(printed_once(*args))
         else:
             args = setting.generate(corpus, verifier, "--batch-size", 5, prefix="")
-            expected = scored(printed([*args, "--required-batch-size-multiple", "1"]))
+            expected = scored(printed_once(*args, "--required-batch-size-multiple", "1"))
         assert found.keys() == expected.keys() and len(found) == 21
         for key, (score, text) in expected.items():
             assert found[key][1] == text
             assert abs(found[key][0] - score) < 1e-4
             assert set(text.split()).isdisjoint({"[es]", "__es__", "</s>"})
 
-    def test_scoring_references(self, corpus, name, setting, verifier, printed):
+    def test_scoring_references(self, corpus, name, setting, verifier):
         more = ["--score-reference", "--batch-size", "5"]
         found = scored(printed(setting.generate(corpus, verifier, *more, "--decoding", "greedy")))
         assert len(found) == 21
@@ -224,15 +228,16 @@ class TestEveryLine:
             self.cut("replacing", task, batch)
 
     @pytest.mark.parametrize("method", METHODS)
-    def test_interactive(self, corpus, name, setting, verifier, printed, method, tmp_path, caplog):
+    def test_interactive(self, corpus, name, setting, verifier, method, tmp_path_factory, caplog):
         """Empty, blank, too long and unknown lines, one at the limit, and ordinary ones."""
         fits = " ".join(["one"] * (7 if name == "replacing" else 6))
         lines = ["one two", "", "   ", fits, fits + " two", "qqq zzz", "nine minus two"]
-        (tmp_path / "lines").write_text("\n".join(lines) + "\n", "utf-8")
+        path = tmp_path_factory.getbasetemp() / f"{name}.lines"
+        path.write_text("\n".join(lines) + "\n", "utf-8")
         args = setting.generate(corpus, verifier, "--buffer-size", "4", "--batch-size", "3")
-        args = ["fairseq-interactive", *args[1:], "--input", str(tmp_path / "lines")]
+        args = ["fairseq-interactive", *args[1:], "--input", str(path)]
         args += ["--max-source-positions", "8"]
-        expected = hypotheses(printed(args))
+        expected = hypotheses(printed_once(*args))
         with caplog.at_level(logging.WARNING):
             found = hypotheses(printed([*args, "--decoding", method, *METHODS[method]]))
         assert len(found) == len(lines) and found == expected
@@ -240,7 +245,7 @@ class TestEveryLine:
 
 
 @pytest.mark.parametrize("shards", [2, 4])
-def test_shards_are_every_line_once(corpus, setting, verifier, printed, shards):
+def test_shards_are_every_line_once(corpus, setting, verifier, shards):
     """With fairseq's ``--required-batch-size-multiple``, 8, which would drop the last batch."""
     args = setting.generate(corpus, verifier, "--decoding", "greedy", "--batch-size", "4")
     found = {}
@@ -252,7 +257,7 @@ def test_shards_are_every_line_once(corpus, setting, verifier, printed, shards):
     assert found == scored(printed(args)) and len(found) == 21
 
 
-def test_program(corpus, printed, tmp_path_factory):
+def test_program(corpus, tmp_path_factory):
     """In a process of its own, as users run it."""
     verifier = trained(corpus, "mbart", tmp_path_factory)
     args = SETTINGS["mbart"].generate(corpus, verifier, "--decoding", "specdec")
@@ -262,7 +267,7 @@ def test_program(corpus, printed, tmp_path_factory):
 
 
 @pytest.mark.parametrize("flags", [[], ["--decoding", "greedy"]])
-def test_language_symbols_are_kept_where_asked(corpus, printed, flags, tmp_path_factory):
+def test_language_symbols_are_kept_where_asked(corpus, flags, tmp_path_factory):
     verifier = trained(corpus, "prefix", tmp_path_factory)
     args = SETTINGS["prefix"].generate(corpus, verifier, *flags)
     kept = hypotheses(printed([*args, "--keep-inference-langtok"]))
