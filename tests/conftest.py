@@ -89,7 +89,7 @@ def tiny_verifier(corpus: Corpus, tmp_path_factory: pytest.TempPathFactory) -> s
     """Path of a fairseq checkpoint, trained a few updates; do not write beside it."""
 
     def build(folder: Path) -> None:
-        run_cli(train_args(corpus.data_dir, folder, "--max-update", 60))
+        run_cli(train_args(corpus.data_dir, folder, "--max-update", 60), fresh=True)
 
     return str(once_per_run(tmp_path_factory, "tiny_verifier", build) / "checkpoint_last.pt")
 

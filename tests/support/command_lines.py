@@ -72,7 +72,8 @@ def run_cli(
         args: the program and its arguments.  ``python`` is this interpreter;
             others (``fairseq-generate``, ``specdec-bench``) are those installed beside it.
         check: fail the test, showing what was printed, unless the exit code is 0.
-        fresh: start a new process, and not a copy of one that has imported fairseq.
+        fresh: start a new process, and not a copy of one that has imported fairseq. Only there
+            the interpreter takes all modules apart at the end.
         env: is added to the environment.
         cwd: the working directory; by default the test's own.
         input: what the program reads.

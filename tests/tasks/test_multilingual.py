@@ -262,7 +262,7 @@ def test_program(corpus, tmp_path_factory):
     verifier = trained(corpus, "mbart", tmp_path_factory)
     args = SETTINGS["mbart"].generate(corpus, verifier, "--decoding", "specdec")
     text = "\n".join(corpus.lines("test", "en")) + "\n"
-    done = run_cli(["fairseq-interactive", *args[1:]], input=text)
+    done = run_cli(["fairseq-interactive", *args[1:]], input=text, fresh=True)
     assert hypotheses(done.stdout) == hypotheses(printed(args))
 
 
