@@ -4,13 +4,11 @@ import argparse
 import ast
 import json
 import os
-import warnings
 from typing import Any, Dict, List, NoReturn, Sequence
 
 import torch
 from fairseq import checkpoint_utils, options, tasks, utils
 from fairseq.data import Dictionary
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq_cli.generate import get_symbols_to_strip_from_output
 from omegaconf import OmegaConf
 from textfiles import sha256, sha256_of_file
@@ -18,7 +16,7 @@ from textfiles import sha256, sha256_of_file
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.dictionaries import check_data_folder, unreadable
 from specdec_plugin.fairseq_compat.generation import check_generation
-from specdec_plugin.fairseq_compat.options import flag_of
+from specdec_plugin.fairseq_compat.options import configuration_of, flag_of
 from specdec_plugin.methods.registry import decoding_config, given_flags, method_of
 
 #: Handed to fairseq before the user's own options, which win.  The length limit
@@ -53,9 +51,7 @@ def fairseq_config(arguments: Sequence[str]) -> Any:
     found = _parsed([*DEFAULTS, *method, *arguments])
     if getattr(found, "decoding", None) is not None:
         found = _parsed([*DEFAULTS, *QUEUED, *method, *arguments])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # Hydra's, of how fairseq calls it
-        config = convert_namespace_to_omegaconf(found)
+    config = configuration_of(found)
     for name, reason in REFUSED.items():
         if getattr(config.generation, name, None) not in (None, False, 0, -1, ""):
             raise PluginError(

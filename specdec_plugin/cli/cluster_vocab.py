@@ -10,13 +10,13 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 import torch
 from fairseq import checkpoint_utils, options, tasks, utils
 from fairseq.data.data_utils import collate_tokens
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from torch import Tensor
 
 from .. import api
 from ..checksum import checksum
 from ..errors import PluginError
 from ..fairseq_compat.interrupts import console_program
+from ..fairseq_compat.options import configuration_of
 from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
 from ..outputs import check_output
 from ..progress import Progress
@@ -188,7 +188,7 @@ def open_session(rest: List[str], decodes: bool) -> RecordingSession:
     if decodes:
         rest = [*rest, "--decoding", "greedy"]
     args = options.parse_args_and_arch(parser, rest)
-    cfg = convert_namespace_to_omegaconf(args)
+    cfg = configuration_of(args)
     paths = utils.split_paths(cfg.common_eval.path or "")
     if len(paths) != 1:
         raise PluginError("Clusters belong to one checkpoint: give one as --path.")

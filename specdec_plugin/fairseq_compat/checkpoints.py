@@ -14,7 +14,6 @@ import functools
 import importlib
 import os
 import threading
-import warnings
 from typing import (
     IO,
     Any,
@@ -31,7 +30,6 @@ import numpy as np
 import torch
 from fairseq import checkpoint_utils
 from fairseq.dataclass import constants
-from fairseq.dataclass.utils import convert_namespace_to_omegaconf
 from fairseq.distributed import utils as distributed_utils
 from omegaconf import OmegaConf
 
@@ -47,6 +45,7 @@ from .checkpoint_errors import (
 from .checkpoint_options import check_options
 from .hub import keep_task_overrides
 from .mapping import mapped_models, serves_plugin
+from .options import configuration_of
 
 Allowed = Union[Callable[..., Any], Tuple[Callable[..., Any], str]]
 
@@ -144,9 +143,7 @@ def save_untrained(weights: Dict[str, Any], arguments: argparse.Namespace, path:
         path: of the file; see :func:`save_whole`.
     """
     options = argparse.Namespace(**{"task": "translation", **vars(arguments)})
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # hydra's, of how fairseq calls it
-        config = convert_namespace_to_omegaconf(options)
+    config = configuration_of(options)
     # fairseq reads all of these. It uses the names only beside the state of an optimizer.
     done = {
         "criterion_name": "CrossEntropyCriterion",

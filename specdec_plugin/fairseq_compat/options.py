@@ -1,10 +1,12 @@
 """The options of fairseq's tasks, models and losses: declaring, finding and replacing them."""
 
+import argparse
 import copy
+import warnings
 from dataclasses import field
 from typing import Any
 
-from fairseq.dataclass.utils import gen_parser_from_dataclass
+from fairseq.dataclass.utils import convert_namespace_to_omegaconf, gen_parser_from_dataclass
 from fairseq.models import ARCH_MODEL_REGISTRY
 from fairseq.tasks import TASK_DATACLASS_REGISTRY, TASK_REGISTRY
 from hydra.core.config_store import ConfigStore
@@ -38,6 +40,13 @@ def fill_in(args: Any, defaults: Any) -> None:
 def task_options(task: Any) -> Any:
     """The options of a fairseq task: legacy tasks keep them in ``args``, others in ``cfg``."""
     return task.args if task.cfg is None else task.cfg
+
+
+def configuration_of(options: argparse.Namespace) -> Any:
+    """fairseq's configuration from what its parser gives; half a second goes into it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # Hydra's, of how fairseq calls it
+        return convert_namespace_to_omegaconf(options)
 
 
 def add_legacy_options(task: type, parser: Any, dataclass: Any) -> None:
