@@ -26,8 +26,10 @@ class Constraints(NamedTuple):
         no_repeat_ngram_size: no n-gram of this size, 2 or more, comes twice in a hypothesis; 0:
             any may.
         source_lengths: (rows,) the length that each output must have, or None.
+        phrases: (rows, width) what each output must contain, packed as by fairseq's
+            ``pack_constraints``, or None.
 
-    The last two are kept by beam search alone.
+    The last three are kept by beam search alone.
     """
 
     pad: int
@@ -39,6 +41,7 @@ class Constraints(NamedTuple):
     prefix: Optional[Tensor] = None
     no_repeat_ngram_size: int = 0
     source_lengths: Optional[Tensor] = None
+    phrases: Optional[Tensor] = None
 
     def select(self, rows: Union[Tensor, slice]) -> "Constraints":
         """The same rules for some of the rows."""

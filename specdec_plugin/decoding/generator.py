@@ -49,6 +49,7 @@ class ParallelGenerator:
         sampling: how samples are drawn; None: the most probable tokens are chosen.
         shows_progress: whether a bar shows how far a long batch is.
         warns: whether a run with hardly any drafts ends with a warning.
+        constrained: whether batches may have phrases that outputs must contain.
 
     Attributes:
         symbols_to_strip_from_output: fairseq leaves these out when it prints. Tasks add symbols of
@@ -68,6 +69,7 @@ class ParallelGenerator:
         sampling: Optional[Settings] = None,
         shows_progress: bool = False,
         warns: bool = True,
+        constrained: bool = False,
     ) -> None:
         self.models = models
         self._encoders = [build_encoder(model, backend) for model in models]
@@ -79,6 +81,7 @@ class ParallelGenerator:
         self.statistics = statistics
         self.lengths = lengths
         self.sampling, self.shows_progress = sampling, shows_progress
+        self._constrained = constrained
         self.symbols_to_strip_from_output = {self.eos}
         self._aligner = Aligner(models, alignment, self.pad, self.eos) if alignment else None
         samples = 1 if sampling is None else sampling.samples
@@ -100,7 +103,8 @@ class ParallelGenerator:
             models: as given at construction; fairseq passes them again.
             sample: fairseq's batch.
             prefix_tokens: (rows, width) tokens to begin with, padded on the right.
-            constraints: must be None.
+            constraints: (rows, width) phrases that each output must contain, packed as by
+                fairseq's ``pack_constraints``; None: those in the batch, if there are any.
             bos_token: what the decoder is fed first (default: ``eos``).
 
         Returns:
@@ -109,8 +113,12 @@ class ParallelGenerator:
             ``history``, ``alignment`` where asked for, and empty ``attention``. Tensors are on the
             CPU where a GPU has told them already, and else on the device of the batch.
         """
-        if constraints is not None:
-            raise PluginError("Constraints cannot be kept with --decoding; leave one of them out.")
+        phrases = sample.get("constraints") if constraints is None else constraints
+        if phrases is not None and not self._constrained:
+            raise PluginError(
+                "This search keeps no constraints: give --constraints beside --decoding auto or "
+                "beam, or leave them out."
+            )
         source = on_host(sample["net_input"]).get("src_tokens")
         if source is not None and not is_finite(source):
             raise PluginError(
@@ -118,7 +126,7 @@ class ParallelGenerator:
                 "would mean nothing. Make the features again."
             )
         with self.statistics.timed("total"):
-            batch, found = self._decoded(sample, prefix_tokens, bos_token)
+            batch, found = self._decoded(sample, prefix_tokens, phrases, bos_token)
         hypotheses = [[self._finished(each) for each in sentence] for sentence in found]
         if self._aligner is not None:
             self._aligner.align(batch, [best for best, *_ in hypotheses])
@@ -142,19 +150,29 @@ class ParallelGenerator:
         return self._decode(*given)
 
     def _decode(
-        self, sample: Dict[str, Any], prefix: Optional[Tensor], bos: Optional[int]
+        self,
+        sample: Dict[str, Any],
+        prefix: Optional[Tensor],
+        phrases: Optional[Tensor],
+        bos: Optional[int],
     ) -> Tuple[Batch, Found]:
         """The batch, and what the loop makes of it."""
-        batch = self._batch(sample, prefix, bos)
+        batch = self._batch(sample, prefix, phrases, bos)
         if self.sampling is not None:
-            batch = self._repeated(batch, self.sampling, sample.get("id"))
+            batch = self._repeated(batch, self.sampling)
         return batch, self.loop.decode(batch)
 
     def forget(self) -> None:
         """Decode as if nothing had been decoded before; only speed depends on it."""
         self.loop.forget()
 
-    def _batch(self, sample: Dict[str, Any], prefix: Optional[Tensor], bos: Optional[int]) -> Batch:
+    def _batch(
+        self,
+        sample: Dict[str, Any],
+        prefix: Optional[Tensor],
+        phrases: Optional[Tensor],
+        bos: Optional[int],
+    ) -> Batch:
         net_input = sample["net_input"]
         max_len = self._max_len(net_input)
         for model in self.models:
@@ -163,10 +181,15 @@ class ParallelGenerator:
         bos = self.eos if bos is None else bos
         if not 0 <= bos < self._symbols:
             raise PluginError(f"bos_token {bos}: give a symbol from 0 to {self._symbols - 1}.")
-        if prefix is not None:  # before the encoder, so that a look at a device waits for less
-            prefix = self._checked_prefix(
-                prefix[:, :max_len], on_host(net_input)["src_lengths"].size(0)
-            )
+        rows = on_host(net_input)["src_lengths"].size(0)
+        # Before the encoder, so that a look at a device waits for less.
+        if prefix is not None:
+            prefix = self._checked(prefix[:, :max_len], rows, "prefix_tokens")
+        if phrases is not None:
+            # Each row begins with how many phrases it has.
+            wanted = phrases.numel() > 0 and bool(phrases[:, 0].any())
+            symbols = self._checked(phrases[:, 1:], rows, "constraints")
+            phrases = None if symbols is None or not wanted else phrases.long()
         with self.statistics.timed("encoder"):
             outs = [encode(net_input) for encode in self._encoders]
         limits = Constraints(
@@ -179,30 +202,32 @@ class ParallelGenerator:
             prefix,
             self.lengths.no_repeat_ngram_size,
             net_input["src_lengths"] if self.lengths.match_source_len else None,
+            phrases,
         )
-        target = sample.get("target")
-        return Batch(net_input, outs, bos, limits, shown=self.shows_progress, target=target)
+        numbers, target = sample.get("id"), sample.get("target")
+        numbers = numbers if isinstance(numbers, Tensor) else None
+        shown = self.shows_progress
+        return Batch(net_input, outs, bos, limits, shown=shown, numbers=numbers, target=target)
 
-    def _checked_prefix(self, prefix: Tensor, rows: int) -> Optional[Tensor]:
-        """A prefix of so many rows, long, whose symbols the model has; None: an empty one."""
-        if len(prefix) != rows:
-            raise PluginError(f"prefix_tokens has {len(prefix)} rows for {rows} sentences.")
-        if prefix.numel() == 0:
+    def _checked(self, tokens: Tensor, rows: int, name: str) -> Optional[Tensor]:
+        """Tokens of so many rows, long, whose symbols the model has; None: there are none."""
+        if len(tokens) != rows:
+            raise PluginError(f"{name} has {len(tokens)} rows for {rows} sentences.")
+        if tokens.numel() == 0:
             return None
-        bounds = torch.stack(prefix.aminmax()).tolist()
-        check_symbols(bounds, self._symbols, "prefix_tokens", "--tgtdict")
-        return prefix.long()
+        bounds = torch.stack(tokens.aminmax()).tolist()
+        check_symbols(bounds, self._symbols, name, "--tgtdict")
+        return tokens.long()
 
-    def _repeated(self, batch: Batch, sampling: Settings, numbers: Optional[Tensor]) -> Batch:
+    def _repeated(self, batch: Batch, sampling: Settings) -> Batch:
         """A row for each sample, those of a sentence side by side.
 
         Args:
             batch: a row for each sentence.
             sampling: how samples are drawn.
-            numbers: (sentences,) of the sentences in their corpus; None: those in the batch.
         """
         order = torch.arange(batch.size, device=batch.device)
-        numbers = order if numbers is None else numbers.to(batch.device)
+        numbers = order if batch.numbers is None else batch.numbers.to(batch.device)
         if sampling.samples > 1:
             rows = order.repeat_interleave(sampling.samples)
             outs = [

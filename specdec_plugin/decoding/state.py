@@ -27,6 +27,7 @@ class Batch(NamedTuple):
         constraints: what may not be chosen.
         sampler: draws the tokens of each row; None: the most probable ones are chosen.
         shown: whether a bar shows how far a long batch is.
+        numbers: (rows,) of the sentences in their data; None: those in the batch.
         target: (rows, length) the data's targets, padded, on the device or on the CPU; None for
             data without targets.
     """
@@ -37,6 +38,7 @@ class Batch(NamedTuple):
     constraints: Constraints
     sampler: Optional[Sampler] = None
     shown: bool = False
+    numbers: Optional[Tensor] = None
     target: Optional[Tensor] = None
 
     @property
@@ -70,16 +72,21 @@ class Batch(NamedTuple):
 
     def select(self, rows: Union[Tensor, slice]) -> "Batch":
         """The batch of these rows: (rows,) indices, which may repeat, or a range of them."""
-        target = self.target
-        if target is not None:  # which may have stayed on the host
-            target = target[rows.to(target.device) if isinstance(rows, Tensor) else rows]
         return self._replace(
             net_input={name: self.net_input[name][rows] for name in ("src_tokens", "src_lengths")},
             encoder_outs=EncodedRows(self.encoder_outs, rows),
             constraints=self.constraints.select(rows),
             sampler=None if self.sampler is None else self.sampler.select(rows),
-            target=target,
+            numbers=_selected(self.numbers, rows),
+            target=_selected(self.target, rows),
         )
+
+
+def _selected(each: Optional[Tensor], rows: Union[Tensor, slice]) -> Optional[Tensor]:
+    """Some rows of a tensor, which may have stayed on the host."""
+    if each is None:
+        return None
+    return each[rows.to(each.device) if isinstance(rows, Tensor) else rows]
 
 
 class EncodedRows(Sequence[Any]):

@@ -10,8 +10,10 @@ from fairseq.data import SampledMultiDataset
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
+from ..errors import PluginError
 from .options import task_options
 from .shards import batches_of_shard, shard_of
+from .strategies import without_empty
 
 logger = logging.getLogger(__name__)
 
@@ -40,15 +42,30 @@ class EveryLineMixin(FairseqTask):
         return super().build_criterion(*args, **kwargs)
 
     def build_dataset_for_inference(
-        self, src_tokens: Any, src_lengths: Any, *rest: Any, **kwargs: Any
+        self, src_tokens: Any, src_lengths: Any, constraints: Optional[Tensor] = None
     ) -> Any:
         """Count the lines, of which fairseq-interactive gives a buffer at a time, and their tokens.
 
         fairseq's multilingual tasks add a language symbol to each source, but do not count it. A
-        source could then be longer than the model takes.
+        source could then be longer than the model takes. They also refuse constraints.
+
+        Args:
+            src_tokens: lines, or sounds.
+            src_lengths: of each.
+            constraints: (lines, width) phrases that each output must contain, packed.
+
+        Raises:
+            PluginError: sounds have constraints.
         """
-        dataset = super().build_dataset_for_inference(src_tokens, src_lengths, *rest, **kwargs)
+        dataset = super().build_dataset_for_inference(src_tokens, src_lengths)
         pairs = getattr(dataset, "dataset", dataset)
+        if constraints is not None:
+            if not hasattr(pairs, "src"):
+                raise PluginError(
+                    "--constraints follow a line of text, and the source is speech: leave it out."
+                )
+            pairs.constraints = without_empty(constraints)
+            self._warn_of_phrases(pairs.constraints)
         if hasattr(pairs, "src"):  # or else it is speech, to which nothing is added
             self._warn_if_unknown(src_tokens)
             sources = (pairs.src[line] for line in range(len(pairs.src)))
@@ -70,6 +87,15 @@ class EveryLineMixin(FairseqTask):
                 f"{self._unknown_given:,} of {self._symbols_given:,} symbols of the source are "
                 "unknown to its dictionary. If the lines are raw text, name the subword model that "
                 "the data were split with (--bpe; in Python subwords=). Else give pieces of it."
+            )
+
+    def _warn_of_phrases(self, constraints: Tensor) -> None:
+        """Tell which lines want symbols that the model does not have."""
+        unknown = (constraints[:, 1:] == self.target_dictionary.unk()).any(1)
+        for line in unknown.nonzero().flatten().tolist():
+            logger.warning(
+                f"line {self._lines_given + line + 1}: a phrase of --constraints has symbols that "
+                "are unknown to the target dictionary, so that the output has unknown words."
             )
 
     def can_reuse_epoch_itr(self, dataset: Any) -> bool:

@@ -8,6 +8,7 @@ from fairseq.dataclass.configs import GenerationConfig
 
 from ..errors import PluginError
 from .options import flag_of
+from .strategies import ALLOWED, OF_STRATEGIES, strategies_given
 
 _LEAVE = "leave it out, or leave out {decoding}"
 _SEARCHES = "{searches}, or leave it out"
@@ -15,7 +16,6 @@ _LANGUAGE_MODEL = "a language model is not verified in parallel; leave it out"
 _DROPOUT = "with dropout no two passes agree; leave it out"
 _SAMPLING = f"the method draws no samples; {_LEAVE}, or use --decoding greedy"
 _CUT = "it tells which symbols --sampling draws from; add --sampling, or leave it out"
-_DIVERSE = f"no method searches diversely; {_LEAVE}"
 _SPEECH = "it belongs to speech translation; leave it out"
 _ITERATIVE = "it belongs to fairseq's iterative refinement; leave it out"
 
@@ -26,13 +26,11 @@ REFUSED: Dict[str, str] = {
     "beam": "the method speeds up greedy search; {beam}",
     "nbest": "greedy decoding has one hypothesis; leave it out",
     "replace_unk": "fairseq itself fails at the first unknown word; leave it out",
-    **dict.fromkeys(["match_source_len", "no_repeat_ngram_size"], _SEARCHES),
-    "constraints": _LEAVE,
+    **dict.fromkeys(["match_source_len", "no_repeat_ngram_size", *OF_STRATEGIES], _SEARCHES),
     **dict.fromkeys(["lm_path", "lm_weight"], _LANGUAGE_MODEL),
     **dict.fromkeys(["retain_dropout", "retain_dropout_modules"], _DROPOUT),
     "sampling": _SAMPLING,
     **dict.fromkeys(["sampling_topk", "sampling_topp"], _CUT),
-    **dict.fromkeys(["diverse_beam_groups", "diverse_beam_strength", "diversity_rate"], _DIVERSE),
     **dict.fromkeys(["beam_mt", "max_len_a_mt", "max_len_b_mt", "lenpen_mt", "eos_token"], _SPEECH),
     **dict.fromkeys(
         [
@@ -50,6 +48,9 @@ _NUMBERS: Dict[str, Tuple[Callable[[float], bool], str]] = {
     "unkpen": (lambda value: value > -math.inf, "give a number, such as 0"),
     "prefix_size": (lambda value: value >= 0, "give 0 or more"),
     "no_repeat_ngram_size": (lambda value: value == 0 or value > 1, "give 2 or more, or 0"),
+    "diverse_beam_groups": (lambda value: value >= -1, "give 1 or more groups"),
+    "diverse_beam_strength": (math.isfinite, "give a finite number, such as 0.5"),
+    "diversity_rate": (lambda value: -1 <= value < math.inf, "give a finite number, such as 0.5"),
     **dict.fromkeys(["max_len_a", "max_len_b"], (math.isfinite, "give a finite number")),
 }
 
@@ -81,9 +82,17 @@ def check_generation(
             raise PluginError(f"{_given(name, value, typed)}: {cure}.")
     if getattr(options, "max_len_a", 0) == 0 and not getattr(options, "match_source_len", False):
         check_room(getattr(options, "min_len", 1), int(getattr(options, "max_len_b", 200)))
-    if getattr(options, "sampling", False) and "sampling" in honours:
+    drawn = getattr(options, "sampling", False) and "sampling" in honours
+    if drawn:
         _check_samples(options, typed)
         honours = OF_SAMPLES  # what else the method keeps, it keeps in a beam search
+    if "constraints" in honours:
+        _check_strategy(options, typed)
+    elif ALLOWED in strategies_given(options):
+        raise PluginError(
+            f"{ALLOWED} cannot be kept with {'sampling=True' if drawn else f'decoding={method!r}'}"
+            ": it tells a beam search what may follow. Pass decoding='auto', or leave it out."
+        )
     for item in fields(GenerationConfig):
         any_beam = item.name == "beam" and beam is None
         kept = item.name in honours or item.name in read or any_beam
@@ -98,8 +107,32 @@ def check_generation(
                 searches="use --decoding auto" if typed else "use decoding='auto'",
             )
             beside = f"--decoding {method}" if typed else f"decoding={method!r}"
+            if drawn and REFUSED[item.name] == _SEARCHES:
+                beside, cure = _given("sampling", True, typed), "leave one of the two out"
             given = _given(item.name, value, typed)
             raise PluginError(f"{given} cannot be kept with {beside}: {cure}.")
+
+
+def _check_strategy(options: Any, typed: bool) -> None:
+    """Refuse two strategies of a search, and what one of them cannot do."""
+    given = strategies_given(options)
+    if getattr(options, "match_source_len", False):
+        given.append("match_source_len")
+    if len(given) > 1:
+        names = " and ".join(flag_of(name) if typed else name for name in given[:2])
+        raise PluginError(f"{names} both tell how a beam search chooses: leave one of them out.")
+    strength = getattr(options, "diverse_beam_strength", 0.5)
+    groups, beam = getattr(options, "diverse_beam_groups", -1), getattr(options, "beam", 5)
+    if groups <= 0 and strength != 0.5:
+        raise PluginError(
+            f"{_given('diverse_beam_strength', strength, typed)} would have no effect without "
+            "groups: add --diverse-beam-groups, or leave it out."
+        )
+    if groups > 0 and beam % groups != 0:
+        raise PluginError(
+            f"{_given('diverse_beam_groups', groups, typed)} cannot share "
+            f"{_given('beam', beam, typed)} evenly: give a number of beams that it divides."
+        )
 
 
 def check_room(min_len: int, max_len: int) -> None:
@@ -155,12 +188,11 @@ def check_call(options: Any, arguments: Mapping[str, Any], config: Any) -> None:
     Raises:
         PluginError: names the argument, and the cure.
     """
-    for name in ("prefix_allowed_tokens_fn", "seq_gen_cls"):
-        if arguments.get(name) is not None:
-            raise PluginError(
-                f"{name} cannot be kept with decoding={str(config.decoding)!r}: leave it out, or "
-                "leave out decoding."
-            )
+    if arguments.get("seq_gen_cls") is not None:
+        raise PluginError(
+            f"seq_gen_cls cannot be kept with decoding={str(config.decoding)!r}: leave it out, or "
+            "leave out decoding."
+        )
     for item in fields(config):
         value = getattr(options, item.name, None)
         if value is not None and value != getattr(config, item.name) and item.name != "_name":

@@ -7,6 +7,7 @@ last handed out. That one is decoded before the next one is asked for.
 
 from typing import Any, Iterator, Optional
 
+from fairseq.search import DiverseBeamSearch
 from fairseq.tasks import FairseqTask
 from torch import Tensor
 
@@ -37,7 +38,12 @@ class SentenceNumbersMixin(FairseqTask):
     def inference_step(
         self, generator: Any, models: Any, sample: Any, *args: Any, **kwargs: Any
     ) -> Any:
-        """Like fairseq's; a batch without numbers gets those that were noted."""
-        if "id" not in sample and self._handed_out is not None:
+        """Like fairseq's; a batch without numbers gets those that were noted.
+
+        fairseq's search with diverse beams takes them for rows of the batch, and fails.
+        """
+        if isinstance(getattr(generator, "search", None), DiverseBeamSearch):
+            sample = {name: each for name, each in sample.items() if name != "id"}
+        elif "id" not in sample and self._handed_out is not None:
             sample = {**sample, "id": self._handed_out}
         return super().inference_step(generator, models, sample, *args, **kwargs)

@@ -17,7 +17,7 @@ from ..fairseq_compat.common_options import seed_of, shows_progress
 from ..fairseq_compat.generation import check_generation
 from ..vocab.clustered_projection import projection_by
 from ..vocab.flags import verifier_clusters
-from .checks import check_method_flags, check_models, check_read, check_sampling
+from .checks import check_beside, check_method_flags, check_models, check_read
 from .registry import Method, decoding_config, method_of
 from .setup import Setup, dtype_of
 
@@ -68,6 +68,7 @@ def build_generator(
         sampling=_sampling(setup),
         shows_progress=shows_progress(task),
         warns=not method.chooses,
+        constrained=bool(getattr(args, "constraints", None)),
     )
 
 
@@ -81,7 +82,7 @@ def _checked_method(
     check_generation(args, method.name, method.default_beam, method.honours, read=read)
     method.check_search(args)
     check_read(cfg, method, args)
-    check_sampling(cfg, args)
+    check_beside(cfg, args)
     return method
 
 

@@ -9,6 +9,7 @@ from fairseq.models.nat import FairseqNATModel
 
 from ..errors import PluginError
 from ..fairseq_compat.options import flag_of
+from ..fairseq_compat.strategies import ALLOWED, strategies_given
 from ..models.roles import check_whole_model
 from .registry import (
     OF_ANY_SEARCH,
@@ -164,7 +165,25 @@ def check_read(cfg: Any, method: Type[Method], generation: Any) -> None:
         )
 
 
-def check_sampling(cfg: Any, generation: Any) -> None:
+def check_beside(cfg: Any, generation: Any) -> None:
+    """Refuse flags that fairseq's generation options contradict.
+
+    Args:
+        cfg: as for :func:`check_method_flags`, with a method.
+        generation: fairseq's generation options.
+    """
+    _check_sampling(cfg, generation)
+    wanting = {ALLOWED, "constraints"}.intersection(strategies_given(generation))
+    if cfg.vocab_clusters is not None and wanting:
+        (name,) = wanting
+        wants = name if name == ALLOWED else flag_of(name)
+        raise PluginError(
+            f"--vocab-clusters {cfg.vocab_clusters} leaves out most symbols, which {wants} may "
+            "want: leave one of the two out."
+        )
+
+
+def _check_sampling(cfg: Any, generation: Any) -> None:
     """Refuse flags that would bend the distribution of samples, and those that need samples.
 
     Args:

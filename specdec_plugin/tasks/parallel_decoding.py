@@ -1,11 +1,13 @@
 """``--task specdec_translation``: fairseq's translation task with the decoding flags."""
 
 import logging
-from typing import Any, ClassVar, FrozenSet
+from typing import Any, ClassVar, FrozenSet, Optional
 
 from fairseq.tasks import FairseqTask, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
+from torch import Tensor
 
+from ..decoding.generator import ParallelGenerator
 from ..engine.threads import take_all_processors
 from ..errors import PluginError
 from ..fairseq_compat.autocast import AutocastConfig, AutocastMixin
@@ -20,8 +22,9 @@ from ..fairseq_compat.search import block_ngrams
 from ..fairseq_compat.sentence_numbers import SentenceNumbersMixin
 from ..fairseq_compat.shards import ShardConfig, shard_of
 from ..fairseq_compat.splits import SplitMixin
+from ..fairseq_compat.strategies import ALLOWED, with_option
 from ..methods.build import build_generator
-from ..methods.checks import check_alignment, check_method_flags, check_sampling, check_whole_models
+from ..methods.checks import check_alignment, check_beside, check_method_flags, check_whole_models
 from ..methods.registry import config_class, decoding_config, method_of, when_registered
 from ..models.roles import check_one_model
 from ..vocab.flags import cluster_search, verifier_clusters
@@ -44,9 +47,11 @@ class ParallelDecodingMixin(
 
     Attributes:
         read_options: fairseq's generation options that this task reads, and others refuse.
+        constrained_by_fairseq: whether fairseq's own search keeps constraints with this task.
     """
 
     read_options: ClassVar[FrozenSet[str]] = frozenset()
+    constrained_by_fairseq: ClassVar[bool] = False
 
     @classmethod
     def add_args(cls, parser: Any) -> None:
@@ -54,7 +59,7 @@ class ParallelDecodingMixin(
         super().add_args(parser)
         add_legacy_options(cls, parser, config_class("LegacyConfig", AutocastConfig)())
         own = cls.read_options
-        check_when_parsed(parser, method_of, check_sampling, take_all_processors, own)
+        check_when_parsed(parser, method_of, check_beside, take_all_processors, own)
 
     @classmethod
     def setup_task(cls, cfg: Any, **kwargs: Any) -> Any:
@@ -78,6 +83,9 @@ class ParallelDecodingMixin(
         check_method_flags(config)
         check_alignment(models, args)
         scores = getattr(args, "score_reference", False)
+        allowed = kwargs.pop(ALLOWED, None)
+        if allowed is not None:  # where fairseq looks for it as well
+            args = with_option(args, ALLOWED, allowed)
         if config.decoding is not None and not scores:
             check_call(args, kwargs, config)
             reason = method_of(config).unavailable(args)
@@ -99,6 +107,28 @@ class ParallelDecodingMixin(
             return generator
         return cluster_search(generator, models[0].decoder, clusters)
 
+    def inference_step(
+        self,
+        generator: Any,
+        models: Any,
+        sample: Any,
+        prefix_tokens: Optional[Tensor] = None,
+        constraints: Optional[Tensor] = None,
+    ) -> Any:
+        """Decode a batch. It keeps its constraints, which some of fairseq's tasks lose.
+
+        Raises:
+            PluginError: fairseq's own search would lose them.
+        """
+        if constraints is not None:
+            if not isinstance(generator, ParallelGenerator) and not self.constrained_by_fairseq:
+                raise PluginError(
+                    "--constraints with this --task need our search: add --decoding auto, "
+                    "without --print-alignment."
+                )
+            sample = {**sample, "constraints": constraints}
+        return super().inference_step(generator, models, sample, prefix_tokens, constraints)
+
     def _build_parallel_generator(self, models: Any, args: Any) -> Any:
         return build_generator(self, models, args)
 
@@ -106,6 +136,8 @@ class ParallelDecodingMixin(
 @register_task("specdec_translation")
 class SpecdecTranslationTask(ParallelDecodingMixin, TranslationTask):
     """Without ``--decoding``, fairseq's ``translation`` that loses no sentence."""
+
+    constrained_by_fairseq = True
 
 
 def translation_config() -> Any:

@@ -14,6 +14,7 @@ from specdec_plugin.fairseq_compat.generation import (
     check_call,
     check_generation,
 )
+from specdec_plugin.methods.auto.method import Auto
 from specdec_plugin.methods.greedy.method import Greedy
 from specdec_plugin.methods.registry import config_class
 from tests.support.command_lines import PLUGIN, TRACEBACK, run_cli
@@ -155,6 +156,40 @@ class TestParsing:
         with pytest.raises(PluginError, match=sentence):
             parse("--decoding", "greedy", "--sampling", *flags)
 
+    @pytest.mark.parametrize("method", ["auto", "beam"])
+    @pytest.mark.parametrize(
+        "flags, sentence",
+        [
+            (["--diverse-beam-groups", "2"], "^--diverse-beam-groups 2 cannot share --beam 5 eve"),
+            (["--diverse-beam-strength", "2"], "^--diverse-beam-strength 2.0 would have no effect"),
+            (
+                ["--diverse-beam-groups", "5", "--diversity-rate", "1"],
+                "^--diverse-beam-groups and --diversity-rate both tell how a beam search chooses",
+            ),
+            (
+                ["--diversity-rate", "0", "--match-source-len"],
+                "^--diversity-rate and --match-source-len both tell how",
+            ),
+        ],
+    )
+    def test_strategies_that_cannot_be_kept(self, parse, method, flags, sentence):
+        with pytest.raises(PluginError, match=sentence):
+            parse("--decoding", method, "--beam", "5", *flags)
+
+    def test_clusters_leave_out_what_phrases_want(self, parse):
+        flags = ["--decoding", "auto", "--beam", "5", "--vocab-clusters", "c.pt"]
+        with pytest.raises(PluginError, match=r"^--vocab-clusters c\.pt leaves .* --constraints"):
+            parse(*flags, "--constraints", interactive=True)
+        assert parse(*flags, "--diverse-beam-groups", "5").beam == 5
+
+    def test_strategies(self, parse):
+        for flags in (["--diverse-beam-groups", "5"], ["--diversity-rate", "0.5"]):
+            assert parse("--decoding", "auto", "--beam", "5", *flags).beam == 5
+        interactive = ["--decoding", "auto", "--beam", "5", "--constraints", "ordered"]
+        assert str(parse(*interactive, interactive=True).constraints) == "ordered"
+        with pytest.raises(PluginError, match=r"^--constraints cannot be kept with --sampling: l"):
+            parse("--decoding", "auto", "--sampling", "--constraints")
+
     def test_an_offset_needs_samples(self, parse):
         flags = ["--decoding", "greedy", "--sentence-offset", "5"]
         assert parse(*flags, "--sampling").sentence_offset == 5
@@ -169,7 +204,12 @@ class TestParsing:
         [
             (["--beam", "5"], r"^--beam 5 cannot .* --decoding greedy: .*; give --beam 1\.$"),
             (["--sampling-topk", "5"], "^--sampling-topk 5 cannot be kept .* add --sampling"),
-            (["--constraints"], "^--constraints cannot be kept"),
+            (["--constraints"], r"^--constraints cannot .* greedy: use --decoding auto, or leave"),
+            (["--diverse-beam-groups", "2"], "^--diverse-beam-groups 2 cannot .* --decoding auto"),
+            (["--diverse-beam-groups", "-2"], "^--diverse-beam-groups -2: give 1 or more groups"),
+            (["--diverse-beam-strength", "nan"], "^--diverse-beam-strength nan: give a finite"),
+            (["--diversity-rate", "inf"], "^--diversity-rate inf: give a finite number"),
+            (["--diversity-rate", "-3"], "^--diversity-rate -3.0: give a finite number"),
             (["--nbest", "2"], "^--nbest 2 cannot be kept"),
             (["--temperature", "0"], "^--temperature 0.0: give more than 0"),
             (["--temperature", "nan"], "^--temperature nan: give more than 0"),
@@ -252,10 +292,19 @@ class TestCalls:
     config = config_class()(decoding="greedy")
 
     def test_arguments(self):
-        check_call(Namespace(), {"prefix_allowed_tokens_fn": None}, self.config)
-        for name in ("prefix_allowed_tokens_fn", "seq_gen_cls"):
-            with pytest.raises(PluginError, match=f"^{name} cannot be kept with decoding='greedy'"):
-                check_call(Namespace(), {name: max}, self.config)
+        check_call(Namespace(), {"seq_gen_cls": None}, self.config)
+        with pytest.raises(PluginError, match=r"^seq_gen_cls cannot be kept with decoding='gr"):
+            check_call(Namespace(), {"seq_gen_cls": max}, self.config)
+
+    def test_tokens_that_may_follow(self):
+        """A beam search keeps them; samples and greedy methods do not."""
+        given = Namespace(beam=1, nbest=1, prefix_allowed_tokens_fn=max)
+        check_generation(given, "auto", honours=Auto.honours)
+        with pytest.raises(PluginError, match=r"cannot be kept with decoding='greedy': it tells a"):
+            check_generation(given, "greedy", honours=Greedy.honours)
+        given.sampling = True
+        with pytest.raises(PluginError, match=r"cannot be kept with sampling=True: it tells"):
+            check_generation(given, "auto", honours=Auto.honours)
 
     def test_decoding_options_among_those_of_the_search(self):
         check_call(Namespace(beam=1, decoding="greedy", top_beta=1), {}, self.config)

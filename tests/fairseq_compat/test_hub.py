@@ -77,6 +77,25 @@ def test_it_refuses_what_cannot_be_kept(load, options, sentence):
         hub.translate(LINES, **options)
 
 
+@pytest.mark.parametrize("decoding", ["auto", "beam"])
+@pytest.mark.parametrize("beam", [1, 3])
+def test_it_keeps_to_tokens_that_are_allowed(load, decoding, beam):
+    """As fairseq does, by the number of a sentence and the tokens so far."""
+    plain, ours = load(), load(task=TASK, decoding=decoding)
+    encoded = [plain.encode(line) for line in LINES]
+    end = plain.tgt_dict.eos()
+
+    def allowed(number, tokens):
+        return [5 + number, 7, 9] if len(tokens) < 4 + number else [end]
+
+    def found(hub):
+        lists = hub.generate(encoded, beam=beam, prefix_allowed_tokens_fn=allowed)
+        return [[each["tokens"].tolist() for each in hypotheses] for hypotheses in lists]
+
+    assert found(ours) == found(plain)
+    assert [len(hypotheses[0]) for hypotheses in found(ours)] == [4, 5]
+
+
 def test_it_draws_samples(load):
     hub = load(task=TASK, decoding="greedy")
     encoded = [hub.encode(line) for line in LINES]

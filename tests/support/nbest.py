@@ -20,16 +20,23 @@ from .search import SYMBOLS
 TIE = 1e-4
 
 
-def reference(models, sample, beams, prefix=None, symbols=SYMBOLS, **options):
-    """fairseq's n-best lists; n-grams are blocked in earnest."""
-    strategy = None
+def reference(
+    models, sample, beams, prefix=None, symbols=SYMBOLS, strategy=None, phrases=None, **options
+):
+    """fairseq's n-best lists; n-grams are blocked in earnest.
+
+    Args:
+        strategy: makes one of fairseq's search strategies of a dictionary; None: plain beam search.
+        phrases: packed, of each sentence; None: none.
+    """
+    strategy = None if strategy is None else strategy(symbols)
     if options.get("match_source_len"):
         strategy = LengthConstrainedBeamSearch(symbols, 1, 0, 1, 0)
     generator = SequenceGenerator(
         models, symbols, beam_size=beams, search_strategy=strategy, **options
     )
     block_ngrams(generator)
-    return generator.generate(models, sample, prefix_tokens=prefix)
+    return generator.generate(models, sample, prefix_tokens=prefix, constraints=phrases)
 
 
 def ours(
@@ -41,6 +48,8 @@ def ours(
     temperature=1.0,
     ahead=None,
     symbols=SYMBOLS,
+    strategy=None,
+    phrases=None,
     **options,
 ):
     """Our n-best lists, by options of fairseq's generator.
@@ -48,6 +57,7 @@ def ours(
     Args:
         ahead: searches ahead; None: nobody does.
         symbols: the dictionary of the models.
+        strategy, phrases: as for :func:`reference`.
     """
     names = {"len_penalty", "max_len_a", "max_len_b", "min_len", "unk_penalty"}
     names |= {"no_repeat_ngram_size", "match_source_len"}
@@ -59,9 +69,12 @@ def ours(
     statistics = Statistics()
     verifier = Verifier([build_engine(each, backend=backend) for each in models], statistics)
     verifier.temperature = temperature
-    search = BeamSearch(verifier, statistics, lengths, beams, ahead)
-    generator = ParallelGenerator(models, symbols, search, statistics, lengths, backend=backend)
-    return generator.generate(models, sample, prefix_tokens=prefix)
+    strategy = None if strategy is None else strategy(symbols)
+    search = BeamSearch(verifier, statistics, lengths, beams, ahead, strategy=strategy)
+    generator = ParallelGenerator(
+        models, symbols, search, statistics, lengths, backend=backend, constrained=True
+    )
+    return generator.generate(models, sample, prefix_tokens=prefix, constraints=phrases)
 
 
 def totals(hypotheses):
@@ -91,10 +104,38 @@ def assert_fairseqs_lists(found, models, sample, beams, prefix=None, **options):
     """:func:`assert_same_lists` with fairseq's, or with those of its search in float64.
 
     Where sums of log-probabilities differ by less than float32 tells apart, either hypothesis may
-    stay in the beam, and all that follows differs.
+    stay in the beam, and all that follows differs. Such a sentence has the list that fairseq finds
+    with weights that differ by as little.
     """
-    try:
-        assert_same_lists(found, reference(models, sample, beams, prefix, **options))
-    except AssertionError:
-        precise = [copy.deepcopy(model).double() for model in models]
-        assert_same_lists(found, reference(precise, sample, beams, prefix, **options))
+    given = sample, beams, prefix
+    different = _differences(found, reference(models, *given, **options))
+    precise = [copy.deepcopy(model).double() for model in models]
+    different &= _differences(found, reference(precise, *given, **options)) if different else set()
+    for seed in range(6):
+        if not different:
+            return
+        nearly = reference([_nearly(model, seed) for model in precise], *given, **options)
+        different &= _differences(found, nearly)
+    assert not different
+
+
+def _differences(found, expected):
+    """The sentences whose lists are not the same."""
+    assert len(found) == len(expected)
+    different = set()
+    for number, (mine, theirs) in enumerate(zip(found, expected, strict=True)):
+        try:
+            assert_same_lists([mine], [theirs])
+        except AssertionError:
+            different.add(number)
+    return different
+
+
+@torch.no_grad()
+def _nearly(model, seed):
+    """A copy whose weights differ by what float32 rounds away."""
+    copied, generator = copy.deepcopy(model), torch.Generator().manual_seed(seed)
+    for weight in copied.parameters():
+        noise = torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+        weight.mul_(1 + 3e-7 * noise)
+    return copied

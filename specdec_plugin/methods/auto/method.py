@@ -9,6 +9,7 @@ from typing import Any, FrozenSet, List, Optional, Type
 
 from ...decoding.drafter import Drafter
 from ...errors import PluginError
+from ...fairseq_compat.strategies import strategies_given
 from ...models.blockwise_transformer import BlockwiseTransformerModel
 from ..beam.build import OF_ONE_BEAM
 from ..beam.method import Beam
@@ -88,7 +89,7 @@ class Auto(Method):
     Config = AutoOptions
     certifies = True
     chooses = True
-    honours = frozenset(["beam", "nbest", "sampling", "match_source_len", "no_repeat_ngram_size"])
+    honours = Beam.honours | {"beam", "sampling"}
     variants = (Variant("auto", frozenset(["drafter_path", "draft_confidence", *_OF_DRAFTS])),)
 
     @classmethod
@@ -155,7 +156,8 @@ def _searches(generation: Any) -> bool:
 def _restricted(generation: Any) -> bool:
     """Whether options are given that beam search alone keeps, which drafts no steps then."""
     lengths = getattr(generation, "match_source_len", False)
-    return bool(lengths or getattr(generation, "no_repeat_ngram_size", 0))
+    ngrams = getattr(generation, "no_repeat_ngram_size", 0)
+    return bool(lengths or ngrams or strategies_given(generation))
 
 
 def _trained(setup: Setup) -> Type[Method]:

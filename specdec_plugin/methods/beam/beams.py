@@ -135,22 +135,23 @@ class Beams:
         self._ignored = self._ignored[kept]
         return kept
 
-    def advance(self, found: Candidates, ended: Tensor) -> Candidates:
-        """Make the first B candidates that end nothing the beams.
+    def choose(self, ended: Tensor) -> Tensor:
+        """Choose the first B candidates that end nothing.
 
         Args:
-            found: the candidates of the step.
             ended: (n, candidates) from :meth:`finish`.
 
         Returns:
-            (n, B) what was made the beams.
+            (n, B) their ranks.
         """
         ended = ended.clone()
         ended[:, : self._beams] |= self._ignored
         ranks, self._ignored = first_unended(ended, self._beams)
-        chosen = found.take(ranks)
-        own = torch.arange(len(self.tokens), device=ranks.device).unsqueeze(1)
+        return ranks
+
+    def advance(self, chosen: Candidates) -> None:
+        """Make the chosen candidates, (n, B), the beams."""
+        own = torch.arange(len(self.tokens), device=chosen.tokens.device).unsqueeze(1)
         tokens, totals = self.tokens[own, chosen.parents], self.totals[own, chosen.parents]
         self.tokens = torch.cat([tokens, chosen.tokens.unsqueeze(2)], dim=2)
         self.totals = torch.cat([totals, chosen.totals.unsqueeze(2)], dim=2)
-        return chosen

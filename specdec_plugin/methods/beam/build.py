@@ -3,6 +3,7 @@
 from typing import Any, Optional
 
 from ...errors import PluginError
+from ...fairseq_compat.strategies import strategy_of
 from ..setup import Setup
 from .native import StepDrafter
 from .search import BeamSearch
@@ -65,4 +66,7 @@ def build_search(setup: Setup, ahead: Optional[StepDrafter] = None) -> BeamSearc
             f"{symbols - 1} can be compared. Give --beam {symbols - 1} or less."
         )
     workers = setup.cfg.decoding_workers
-    return BeamSearch(setup.verifier, setup.statistics, setup.lengths, beam, ahead, workers)
+    strategy = strategy_of(setup.task.target_dictionary, setup.eos, setup.generation)
+    return BeamSearch(
+        setup.verifier, setup.statistics, setup.lengths, beam, ahead, workers, strategy
+    )

@@ -162,7 +162,7 @@ class DeviceBeams:
 
 
 class CapturedBeamSearch:
-    """What :class:`.search.TorchBeamSearch` does, for one model on tensors that stay.
+    """What :class:`.torch_search.TorchBeamSearch` does, for one model on tensors that stay.
 
     Args:
         verifier: started with the batch.
@@ -257,7 +257,8 @@ class CapturedBeamSearch:
             self._beams.keep(kept)
         totals, index = table[:, : len(self._beams.order)]
         found = Candidates.of(totals.float(), index.long(), self._rules.vocabulary)
-        self._beams.advance(found, self._beams.finish(found))
+        ranks = self._beams.choose(self._beams.finish(found))
+        self._beams.advance(found.take(ranks))
 
 
 def _placed(found: Hypotheses, device: torch.device) -> Hypotheses:

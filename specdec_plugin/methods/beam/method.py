@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar, Optional
 
+from ...fairseq_compat.strategies import OF_STRATEGIES
 from ..options import WorkerOptions
 from ..registry import BENCH_BEAM, Method, Variant, register_method
 from ..setup import Setup
@@ -16,7 +17,7 @@ class Beam(Method):
     summary = "fairseq's beam search with --beam hypotheses"
     Config: ClassVar[Any] = WorkerOptions
     default_beam = None
-    honours = frozenset(["nbest", "match_source_len", "no_repeat_ngram_size"])
+    honours = frozenset(["nbest", "match_source_len", "no_repeat_ngram_size"]) | OF_STRATEGIES
     variants = (Variant("beam", beam=BENCH_BEAM),)
 
     @classmethod

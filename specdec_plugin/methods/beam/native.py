@@ -74,7 +74,7 @@ class StepDrafter(NamedTuple):
 
 
 class NativeBeamSearch:
-    """What :class:`.search.TorchBeamSearch` does, for one model.
+    """What :class:`.torch_search.TorchBeamSearch` does, for one model.
 
     Args:
         verifier: scores the candidates; see :meth:`supports`.

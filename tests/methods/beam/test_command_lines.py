@@ -66,7 +66,7 @@ def test_ngrams_are_blocked_beside_alignments(corpus, tiny_verifier, method):
         (["--beam", 0], "--beam 0: give 1 or more."),
         (["--beam", 500], "Give --beam "),
         (["--sampling"], "--sampling cannot be kept with --decoding beam"),
-        (["--diverse-beam-groups", 2, "--beam", 4], "--diverse-beam-groups 2 cannot be kept"),
+        (["--diverse-beam-groups", 2, "--beam", 5], "--diverse-beam-groups 2 cannot share --bea"),
         (["--lm-path", "lm.pt"], "--lm-path cannot be kept"),
         (["--certified-projection"], "--certified-projection would have no effect"),
     ],
@@ -76,6 +76,48 @@ def test_refusals(corpus, tiny_verifier, more, sentence):
     done = run_cli(args, check=False)
     assert done.returncode == 1 and sentence in done.stderr
     assert "Traceback" not in done.stderr
+
+
+DIVERSE = [["--diverse-beam-groups", 2, "--diverse-beam-strength", 1.5], ["--diversity-rate", 0.8]]
+
+
+@pytest.mark.parametrize("flags", DIVERSE)
+@pytest.mark.parametrize("method", ["beam", "auto"])
+def test_diverse_lists(corpus, tiny_verifier, flags, method):
+    """They differ from those of plain beam search."""
+    args = generate_args(corpus.data_dir, tiny_verifier, *BEAMS, "--batch-size", 4)
+    plain, theirs = (run_cli([*args, *more]).stdout for more in ([], flags))
+    ours = run_cli([*args, *flags, "--decoding", method]).stdout
+    assert hypothesis_lines(ours) == hypothesis_lines(theirs) != hypothesis_lines(plain)
+    assert len(hypothesis_lines(ours)) == 4 * 21
+
+
+@pytest.mark.parametrize("order", ["ordered", "unordered"])
+@pytest.mark.parametrize("method", ["beam", "auto"])
+def test_phrases_follow_a_line(corpus, tiny_verifier, order, method):
+    """Behind tabs. An empty one asks for nothing; fairseq fails there."""
+    lines = "one two\tdos uno\tseis\nthree\t\nnine and two\nminus one\tmenos cinco\n"
+    args = ["fairseq-interactive", *generate_args(corpus.data_dir, tiny_verifier)[1:]]
+    args += ["--beam", 6, "--constraints", order, "--buffer-size", 3, "--batch-size", 2]
+    theirs = run_cli(args, input=lines).stdout
+    ours = run_cli([*args, "--decoding", method], input=lines).stdout
+    kept = [
+        [line.split("\t") for line in out.splitlines() if line[:2] in ("C-", "D-")]
+        for out in (ours, theirs)
+    ]
+    assert [(line[0], line[-1]) for line in kept[0]] == [(line[0], line[-1]) for line in kept[1]]
+    texts = {line[0]: line[-1] for line in kept[0] if line[0][0] == "D"}
+    assert "dos uno" in texts["D-0"] and "seis" in texts["D-0"] and "menos cinco" in texts["D-3"]
+    assert [line[1] for line in kept[0] if line[0][0] == "C"] == ["dos uno", "seis", "menos cinco"]
+
+
+def test_unknown_words_of_phrases(corpus, tiny_verifier):
+    args = ["fairseq-interactive", *generate_args(corpus.data_dir, tiny_verifier)[1:]]
+    args += ["--constraints", "--decoding", "auto", "--buffer-size", 2]
+    done = run_cli(args, input="one\ntwo\ndos\nthree\tqqq\n")
+    assert "line 4: a phrase of --constraints has symbols that are unknown" in done.stderr
+    assert done.stderr.count("unknown to the target dictionary") == 1
+    assert "<unk>" in done.stdout
 
 
 def test_python_and_hub(corpus, tiny_verifier):

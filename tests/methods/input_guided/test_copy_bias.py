@@ -11,7 +11,7 @@ from specdec_plugin.decoding.state import Draft
 from specdec_plugin.decoding.symbols import Symbols
 from specdec_plugin.engine import TorchBackend
 from specdec_plugin.errors import PluginError
-from specdec_plugin.methods.checks import check_method_flags, check_sampling
+from specdec_plugin.methods.checks import check_beside, check_method_flags
 from specdec_plugin.methods.input_guided.copy_bias import CopyBias
 from specdec_plugin.methods.input_guided.native import NativeSourceNext
 from specdec_plugin.methods.input_guided.source_copy import SourceNext
@@ -167,4 +167,4 @@ def test_refusals():
         check_method_flags(config_class()(decoding="greedy", copy_bias=0.5))
     sampling = type("Generation", (), {"sampling": True})
     with pytest.raises(PluginError, match="prefers tokens of the source"):
-        check_sampling(flags(copy_bias=0.5), sampling)
+        check_beside(flags(copy_bias=0.5), sampling)

@@ -1,0 +1,75 @@
+"""Beam search by one of fairseq's strategies, which compares the candidates itself.
+
+The strategies are diverse beams (Vijayakumar et al. 2018), diverse siblings (Li, Monroe and
+Jurafsky 2016), phrases that the output must contain (Post and Vilar 2018; Hu et al. 2019), and
+tokens that a function allows (De Cao et al. 2021). The model's passes are those of any beam search
+here.
+"""
+
+from typing import Optional
+
+import torch
+from fairseq.search import (
+    LexicallyConstrainedBeamSearch,
+    PrefixConstrainedBeamSearch,
+    Search,
+)
+from torch import Tensor
+
+from ...decoding.lengths import Lengths
+from ...decoding.state import Batch
+from ...decoding.verifier import Verifier
+from ...fairseq_compat.strategies import begin_constraints
+from .beams import Candidates
+from .torch_search import TorchBeamSearch
+
+
+def strategy_for(strategy: Optional[Search], batch: Batch) -> Optional[Search]:
+    """The strategy, or None where plain beam search finds the same: no phrases are wanted."""
+    idle = isinstance(strategy, LexicallyConstrainedBeamSearch)
+    return None if idle and batch.constraints.phrases is None else strategy
+
+
+class StrategySearch(TorchBeamSearch):
+    """A batch whose candidates a strategy chooses.
+
+    Args:
+        strategy: fairseq's.
+        verifier, lengths, beams, batch: as for :class:`.TorchBeamSearch`.
+    """
+
+    def __init__(
+        self, strategy: Search, verifier: Verifier, lengths: Lengths, beams: int, batch: Batch
+    ) -> None:
+        super().__init__(verifier, lengths, beams, batch)
+        self._strategy = strategy
+        # A function that allows tokens knows sentences by their numbers in the data. Others count
+        # by place in the batch.
+        self._numbers = self.sentences
+        if isinstance(strategy, PrefixConstrainedBeamSearch) and batch.numbers is not None:
+            self._numbers = batch.numbers.to(batch.device)
+        self._begin = 0
+        if batch.constraints.phrases is not None:
+            begin_constraints(strategy, batch.constraints.phrases, beams)
+            # Phrases begin behind a forced prefix, such as the symbol of a language. fairseq would
+            # fill beams with phrases that the prefix rules out.
+            self._begin = 0 if self.prefix is None else self.prefix.size(1)
+
+    def _candidates(self, lprobs: Tensor, step: int) -> Candidates:
+        if step < self._begin:
+            return super()._candidates(lprobs, step)
+        own, sums = step - self._begin, self.beams.totals[:, :, self._begin :]
+        every = lprobs if own > 0 else lprobs[:, :1].expand(-1, self._width, -1).contiguous()
+        tokens, numbers = self.beams.tokens.flatten(0, 1), self._numbers[self.sentences]
+        totals, symbols, parents = self._strategy.step(own, every, sums, tokens, numbers)
+        if own == 0:  # where all beams are the first one
+            parents = torch.zeros_like(parents)
+            if step > 0:
+                totals = totals + self.beams.totals[:, :1, -1]
+        return Candidates(totals, symbols, parents)
+
+    def _follow(self, left: Optional[Tensor], ranks: Tensor, step: int) -> None:
+        if left is not None:
+            self._strategy.prune_sentences(left)
+        if step >= self._begin:
+            self._strategy.update_constraints(ranks)
