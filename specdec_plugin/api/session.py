@@ -25,6 +25,7 @@ from typing import (
 import torch
 from fairseq import utils
 from fairseq.dataclass.configs import CommonConfig, GenerationConfig
+from fairseq.token_generation_constraints import pack_constraints
 from torch import Tensor
 
 from ..decoding.generator import ParallelGenerator
@@ -46,8 +47,8 @@ from .naming import named_as_given
 SEARCH_OPTIONS = (
     "beam", "max_len_a", "max_len_b", "min_len", "lenpen", "unkpen", "unnormalized", "temperature",
     "no_repeat_ngram_size", "match_source_len", "sampling", "sampling_topk", "sampling_topp",
-    "diverse_beam_groups", "diverse_beam_strength", "diversity_rate", "retain_iter_history",
-    "seed",
+    "diverse_beam_groups", "diverse_beam_strength", "diversity_rate", "constraints",
+    "retain_iter_history", "seed",
 )  # fmt: skip
 #: Those whose types fairseq declares; ``seed`` is of another class.
 _SEARCHED = {
@@ -166,18 +167,21 @@ class Session:
         args = Namespace(**{**shared, **searching})
         return task.build_generator(self.models, args), method
 
-    def dataset(self, lines: Sequence[str], first: int = 0) -> Any:
+    def dataset(
+        self, lines: Sequence[str], first: int = 0, phrases: Optional[Tensor] = None
+    ) -> Any:
         """fairseq's data set of lines of subword pieces, with spaces between the pieces.
 
         Args:
             lines: for a model of speech, paths of sounds.
             first: lines before them, which warnings count.
+            phrases: (lines, width) of :meth:`phrases`; None: none.
         """
         check_lines(lines)
         for line in lines:
             check_type(line, str, os.PathLike)
         tokens, lengths = self.task.get_interactive_tokens_and_lengths(lines, str)
-        dataset = self.task.build_dataset_for_inference(tokens, lengths)
+        dataset = self.task.build_dataset_for_inference(tokens, lengths, phrases)
         dataset.lines_before = first  # of this call, where the task counts those of all calls
         return dataset
 
@@ -256,6 +260,32 @@ class Session:
             )
         return [" ".join(self.subwords.encode(line, out_type=str)) for line in lines]
 
+    def phrases(self, phrases: Sequence[Sequence[str]]) -> Tensor:
+        """What the output of each line must contain, (lines, width), as fairseq packs it.
+
+        Args:
+            phrases: raw text, a list for each line.
+
+        Raises:
+            PluginError: the model has no symbols for a part of a phrase.
+        """
+        check_lines(phrases)
+        return pack_constraints([self._phrases(each) for each in phrases])
+
+    def _phrases(self, phrases: Sequence[str]) -> List[Tensor]:
+        """The symbols of each of these phrases, (symbols,) long."""
+        symbols = self.task.target_dictionary
+        found = []
+        for phrase, pieces in zip(phrases, self.pieces(phrases)):
+            line = symbols.encode_line(pieces, add_if_not_exist=False, append_eos=False).long()
+            if len(line) == 0 or (line == symbols.unk()).any():
+                raise PluginError(
+                    f"The phrase {phrase!r} is {pieces!r} in subword pieces, which the target "
+                    "dictionary does not have. Leave it out, or write it otherwise."
+                )
+            found.append(line)
+        return found
+
     @property
     def room(self) -> int:
         """The most tokens of a source, its end included; of more, the first ones are decoded."""
@@ -317,7 +347,9 @@ class Session:
             model.set_beam_size(getattr(generator, "beam_size", 1))
         prefix = self._prefix(batch) if prefix is None else prefix
         prefix = prefix if prefix is None else prefix.to(device)
-        found: Any = self.task.inference_step(generator, self.models, batch, prefix)
+        found: Any = self.task.inference_step(
+            generator, self.models, batch, prefix, constraints=batch.get("constraints")
+        )
         if any(each["tokens"].is_cuda for sentence in found for each in sentence):
             torch.cuda.synchronize(device)
         return list(found)
@@ -484,8 +516,51 @@ class Translator:
         drawing = self.session.translator(self.method, **given)
         return drawing.translate(lines, batch_size, samples)
 
+    def constrained(
+        self,
+        lines: Sequence[str],
+        phrases: Sequence[Sequence[str]],
+        ordered: bool = False,
+        batch_size: int = 1,
+        nbest: int = 1,
+        **flags: Any,
+    ) -> List[Hypothesis]:
+        """Translate raw text into text that contains given phrases, such as terms of a glossary.
+
+        The search is that of Post and Vilar (2018) and Hu et al. (2019), as in fairseq.
+
+        Args:
+            lines: a sentence each.
+            phrases: for each line a list of phrases, which may be empty.
+            ordered: whether the phrases come in the given order.
+            batch_size, nbest: as for :meth:`translate`.
+            flags: ``beam``, which is 5 by default, and others; see :meth:`Session.translator`.
+
+        Returns:
+            the best hypothesis for every line.
+
+        Raises:
+            PluginError: this method keeps no phrases, or a phrase cannot be written.
+        """
+        check_lines(lines)
+        if len(phrases) != len(lines):
+            raise PluginError(
+                f"There are {len(phrases)} lists of phrases for {len(lines)} lines: give one for "
+                "each line, which may be empty."
+            )
+        packed, order = self.session.phrases(phrases), "ordered" if ordered else "unordered"
+        given = {"beam": 5, **self._flags, **flags, "constraints": order}
+        searching = self.session.translator(self.method, **given)
+        pieces = self.session.pieces(lines)
+        return searching._translated(pieces, batch_size, nbest, first=0, phrases=packed)
+
     def _translated(
-        self, lines: Sequence[str], batch_size: int, nbest: int, first: int
+        self,
+        lines: Sequence[str],
+        batch_size: int,
+        nbest: int,
+        first: int,
+        phrases: Optional[Tensor] = None,
     ) -> List[Hypothesis]:
         """:meth:`translate_pieces` of lines behind ``first`` others, whose samples differ."""
         check_lines(lines)
@@ -494,7 +569,8 @@ class Translator:
             return []
         found: Dict[int, Hypothesis] = {}
         with self.session.lock:
-            batches = self.session.batches(self.session.dataset(lines, first), batch_size)
+            dataset = self.session.dataset(lines, first, phrases)
+            batches = self.session.batches(dataset, batch_size)
         for batch in batches:
             numbers = batch["id"].tolist()
             batch["id"] = batch["id"] + first

@@ -124,6 +124,50 @@ def test_a_beam_search_gives_the_best_hypothesis(session, corpus):
     assert translator.statistics is None and found.iterations is None
 
 
+@pytest.mark.parametrize("method", ["auto", "beam", "fairseq"])
+@pytest.mark.parametrize("ordered", [True, False])
+def test_phrases_of_a_glossary(corpus, tiny_verifier, sentencepieces, method, ordered):
+    """In the text of their line, in order where asked for, as fairseq finds them."""
+    translator = specdec_plugin.load(
+        tiny_verifier, str(sentencepieces), **LANGUAGES, max_len_b=20, decoding=method,
+        subwords=str(sentencepieces / "spm.model"),
+    )  # fmt: skip
+    lines, phrases = ["one two", "nine", "three and"], [["ocho uno"], [], ["siete", "menos"]]
+    found = translator.constrained(lines, phrases, ordered, batch_size=2, nbest=2, beam=6)
+    assert "ocho uno" in found[0].text and len(found[0].nbest) == 2
+    order = found[2].text.index("siete"), found[2].text.index("menos")
+    assert not ordered or order[0] < order[1]
+    plain = specdec_plugin.load_session(
+        tiny_verifier, str(sentencepieces), **LANGUAGES,
+        subwords=str(sentencepieces / "spm.model"),
+    )  # fmt: skip
+    fairseqs = plain.translator("fairseq", max_len_b=20)
+    expected = fairseqs.constrained(lines, phrases, ordered, batch_size=3, beam=6)
+    assert [each.text for each in found] == [each.text for each in expected]
+
+
+def test_phrases_that_are_refused(corpus, tiny_verifier, sentencepieces):
+    session = specdec_plugin.load_session(
+        tiny_verifier, str(sentencepieces), **LANGUAGES,
+        subwords=str(sentencepieces / "spm.model"),
+    )  # fmt: skip
+    translator = session.translator("auto")
+    for phrases, words in (
+        ([[]], "^There are 1 lists of phrases for 2 lines: give one for each line"),
+        ([[], ["\u4e2d"]], "^The phrase '\u4e2d' is .* in subword pieces, which the target dict"),
+        ([[], [""]], "^The phrase '' is '' in subword pieces"),
+        ([[], [5]], "^5 is no line of text"),
+        ([[], "uno"], "^Give a list of lines, such as"),
+    ):
+        with pytest.raises(PluginError, match=words):
+            translator.constrained(["one", "two"], phrases)
+    with pytest.raises(PluginError, match=r"^constraints='unordered' cannot be kept with decod"):
+        session.translator("greedy").constrained(["one"], [["uno"]], beam=1)
+    with pytest.raises(PluginError, match=r"^This search keeps no constraints: give constraints"):
+        batch = session.batches(session.dataset(["one"], phrases=session.phrases([["uno"]])), 1)
+        translator.decode(batch[0])
+
+
 def test_raw_text(session, sentencepieces, corpus, tiny_verifier):
     translator = specdec_plugin.load(
         tiny_verifier, str(sentencepieces), **LANGUAGES, max_len_b=20,

@@ -244,6 +244,19 @@ class TestEveryLine:
         assert set(re.findall(r"line (\d+): the source has (\d+)", caplog.text)) == {("5", "9")}
 
 
+def test_phrases_that_outputs_must_contain(corpus, setting, verifier, tmp_path):
+    """Behind the symbol of a language; fairseq's own tasks for many languages take no phrases."""
+    path = tmp_path / "lines"
+    path.write_text("one two\tseis siete\nnine\nthree\tocho\tdos\n", "utf-8")
+    args = ["fairseq-interactive", *setting.generate(corpus, verifier)[1:], "--input", str(path)]
+    args += ["--buffer-size", "3", "--batch-size", "3", "--constraints", "--beam", "5"]
+    first, second, third = hypotheses(printed([*args, "--decoding", "auto"]))
+    assert "seis siete" in first and "ocho" in third and "dos" in third
+    plain = [*args[: args.index("--constraints")], "--beam", "5", "--decoding", "auto"]
+    path.write_text("one two\nnine\nthree\n", "utf-8")
+    assert hypotheses(printed(plain))[1] == second
+
+
 @pytest.mark.parametrize("shards", [2, 4])
 def test_shards_are_every_line_once(corpus, setting, verifier, shards):
     """With fairseq's ``--required-batch-size-multiple``, 8, which would drop the last batch."""
@@ -304,6 +317,15 @@ class TestBadInput:
         args[index : index + 2] = [] if langs is None else ["--langs", langs]
         with pytest.raises(PluginError, match=f"{words}.*give all languages"):
             set_up(args)
+
+    def test_phrases_without_decoding(self, corpus, setting, verifier, tmp_path):
+        """fairseq's own tasks raise an error without a cure."""
+        path = tmp_path / "lines"
+        path.write_text("one two\tseis\n", "utf-8")
+        args = setting.generate(corpus, verifier, "--constraints", "--input", str(path))
+        args[0] = "fairseq-interactive"
+        with pytest.raises(PluginError, match=r"^--constraints with this --task need our se"):
+            printed(args)
 
     def test_flags_without_decoding(self, corpus, setting, verifier):
         with pytest.raises(PluginError, match="--block-size 3 is given without --decoding"):
