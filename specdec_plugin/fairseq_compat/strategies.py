@@ -3,12 +3,11 @@
 from argparse import Namespace
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from fairseq.search import (
     DiverseBeamSearch,
     DiverseSiblingsSearch,
-    LexicallyConstrainedBeamSearch,
     PrefixConstrainedBeamSearch,
     Search,
 )
@@ -16,6 +15,7 @@ from fairseq.token_generation_constraints import pack_constraints, unpack_constr
 from torch import Tensor
 
 from ..errors import PluginError
+from .phrase_search import PhraseSearch
 
 #: The argument of a program, and the attribute of options, that names the tokens that may follow.
 ALLOWED = "prefix_allowed_tokens_fn"
@@ -55,13 +55,39 @@ def strategy_of(dictionary: Any, eos: int, options: Any) -> Optional[Search]:
             dictionary, groups, getattr(options, "diverse_beam_strength", 0.5)
         ),
         "diversity_rate": lambda rate: DiverseSiblingsSearch(dictionary, rate),
-        "constraints": lambda order: LexicallyConstrainedBeamSearch(dictionary, str(order)),
+        "constraints": lambda order: PhraseSearch(dictionary, str(order)),
         ALLOWED: lambda function: PrefixConstrainedBeamSearch(dictionary, function),
     }
     (name,) = given
     strategy = build[name](getattr(options, name))
     strategy.eos = eos
     return strategy
+
+
+class Penalties(NamedTuple):
+    """A strategy that lowers totals of candidates, and compares them as plain beam search does.
+
+    Attributes:
+        groups: of beams, which choose in turn; 0: all beams choose at once.
+        strength: what a group pays for a symbol that an earlier one chose.
+        rate: what a continuation pays for each better one of its beam, and for itself.
+    """
+
+    groups: int = 0
+    strength: float = 0.0
+    rate: float = 0.0
+
+
+def penalties_of(strategy: Optional[Search]) -> Optional[Penalties]:
+    """What a strategy is to the kernels; None: they cannot choose by it."""
+    if strategy is None:
+        return Penalties()
+    if isinstance(strategy, DiverseSiblingsSearch):
+        return Penalties(rate=strategy.diversity_rate)
+    # With a bonus instead of a penalty, a symbol that is not among a beam's best may be chosen.
+    if isinstance(strategy, DiverseBeamSearch) and strategy.diversity_strength <= 0:
+        return Penalties(strategy.num_groups, -strategy.diversity_strength)
+    return None
 
 
 def with_option(options: Any, name: str, value: Any) -> Namespace:

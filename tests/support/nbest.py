@@ -1,9 +1,10 @@
 """fairseq's beam search, ours, and the comparison of their n-best lists."""
 
 import copy
+from functools import partial
 
 import torch
-from fairseq.search import LengthConstrainedBeamSearch
+from fairseq.search import LengthConstrainedBeamSearch, LexicallyConstrainedBeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 
 from specdec_plugin.decoding.generator import ParallelGenerator
@@ -11,6 +12,7 @@ from specdec_plugin.decoding.lengths import Lengths
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine
+from specdec_plugin.fairseq_compat.phrase_search import PhraseSearch
 from specdec_plugin.fairseq_compat.search import block_ngrams
 from specdec_plugin.methods.beam.search import BeamSearch
 
@@ -69,6 +71,8 @@ def ours(
     statistics = Statistics()
     verifier = Verifier([build_engine(each, backend=backend) for each in models], statistics)
     verifier.temperature = temperature
+    if strategy is not None and strategy.func is LexicallyConstrainedBeamSearch:
+        strategy = partial(PhraseSearch, **strategy.keywords)
     strategy = None if strategy is None else strategy(symbols)
     search = BeamSearch(verifier, statistics, lengths, beams, ahead, strategy=strategy)
     generator = ParallelGenerator(

@@ -9,16 +9,13 @@ here.
 from typing import Optional
 
 import torch
-from fairseq.search import (
-    LexicallyConstrainedBeamSearch,
-    PrefixConstrainedBeamSearch,
-    Search,
-)
+from fairseq.search import PrefixConstrainedBeamSearch, Search
 from torch import Tensor
 
 from ...decoding.lengths import Lengths
 from ...decoding.state import Batch
 from ...decoding.verifier import Verifier
+from ...fairseq_compat.phrase_search import PhraseSearch
 from ...fairseq_compat.strategies import begin_constraints
 from .beams import Candidates
 from .torch_search import TorchBeamSearch
@@ -26,7 +23,7 @@ from .torch_search import TorchBeamSearch
 
 def strategy_for(strategy: Optional[Search], batch: Batch) -> Optional[Search]:
     """The strategy, or None where plain beam search finds the same: no phrases are wanted."""
-    idle = isinstance(strategy, LexicallyConstrainedBeamSearch)
+    idle = isinstance(strategy, PhraseSearch)
     return None if idle and batch.constraints.phrases is None else strategy
 
 
