@@ -1,5 +1,6 @@
 // Beam search of a batch, as fairseq's `SequenceGenerator` runs it. The reference on PyTorch's
-// operators is `TorchBeamSearch` in search.py.
+// operators is `TorchBeamSearch` in torch_search.py, with penalties `StrategySearch` in
+// strategic.py.
 #pragma once
 
 #include <algorithm>
@@ -10,22 +11,11 @@
 #include "engine/native/row_cache.h"
 #include "engine/native/source_rows.h"
 #include "engine/native/stack.h"
+#include "methods/beam/groups.h"
 #include "vocab/best.h"
 #include "vocab/gather.h"
 
 namespace native {
-
-// A token that may follow a beam.
-struct Continuation {
-  float total;  // log-probabilities, cumulated
-  int64_t token, row;
-};
-
-// Better ones first; of equal ones, that of the lower beam and token.
-static inline bool operator<(const Continuation& a, const Continuation& b) {
-  if (a.total != b.total) return a.total > b.total;
-  return a.row != b.row ? a.row < b.row : a.token < b.token;
-}
 
 // A model that scores continuations.
 struct Scorer {
@@ -94,6 +84,8 @@ class BeamWorker {
   GatherScratch gathered_;
   std::vector<std::vector<Continuation>> best_;  // by input, up to 2 B each
   std::vector<Continuation> merged_, next_;
+  std::vector<char> idle_;              // (B) which of next_ are ignored
+  std::vector<GroupState> groups_;      // by slot
   std::vector<int64_t> drafted_lines_;  // (steps, B, room_) the ancestors before each step
 
   static double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -112,6 +104,7 @@ class BeamWorker {
     free_.clear();
     for (int slot = call.active - 1; slot >= 0; --slot) free_.push_back(slot);
     ancestors_.resize(size_t(call.active) * beams_ * room_);
+    groups_.resize(call.active);
   }
 
   // Lets waiting sentences take free slots; tells whether any sentence is searched.
@@ -121,6 +114,7 @@ class BeamWorker {
       if (index >= call.sentences) break;
       active_.push_back({call.order[index], 0, free_.back()});
       source_rows_.add(call.order[index], free_.back());
+      groups_[free_.back()].begin(beams_, call.groups);
       for (int beam = 0; beam < beams_; ++beam)
         ancestors_[(free_.back() * beams_ + beam) * room_] = free_.back() * beams_ + beam;
       free_.pop_back();
@@ -249,6 +243,7 @@ class BeamWorker {
       return;
     }
     find_best(values, 2 * beams_, best);
+    if (call.sibling_rate != 0) std::sort(best.begin(), best.end());
     for (Continuation& each : best) {
       each.total -= normaliser;
       each.row = input.row;
@@ -299,26 +294,66 @@ class BeamWorker {
 
   // --- a step ------------------------------------------------------------------------------
 
-  // The 2 B best continuations of a sentence, the best first. Its inputs begin at `first`.
-  void merge(const BeamCall& call, int first, int beams) {
+  // The candidates of a sentence, the best first, and those of them that become its beams. Its
+  // inputs begin at `first`.
+  void merge(const BeamCall& call, const Active& active, int first, int beams) {
+    if (call.groups > 0)
+      merge_groups(call, active, first, beams);
+    else
+      merge_all(call, first, beams);
+    next_.clear();
+    idle_.clear();
+    for (const bool ended : {false, true})
+      for (int rank = 0; rank < int(merged_.size()) && int(next_.size()) < beams_; ++rank) {
+        const bool over = ignored(active, rank) || ends(call, merged_[rank]);
+        if (over != ended) continue;
+        next_.push_back(merged_[rank]);
+        idle_.push_back(over);
+      }
+  }
+
+  // A prefix that ends the sentence makes all beams the first one.
+  bool ends_in_prefix(const BeamCall& call, const Input& input) const {
+    return in_prefix(call, input.step) && forced(call, input) == call.eos;
+  }
+
+  // The 2 B best continuations. Each but the best of a beam pays for its rank among siblings.
+  void merge_all(const BeamCall& call, int first, int beams) {
     const Input& input = inputs_[first];
+    const float rate = input.step > 0 ? call.sibling_rate : 0;
     merged_.clear();
-    for (int beam = 0; beam < beams; ++beam)
+    for (int beam = 0; beam < beams; ++beam) {
+      int rank = 0;
       for (Continuation each : best_[first + beam]) {
         each.total += call.totals[at(call, input.step, each.row)];
+        each.total -= rate * float(++rank);
         merged_.push_back(each);
       }
-    // A prefix that ends the sentence makes all beams the first one.
-    if (in_prefix(call, input.step) && forced(call, input) == call.eos)
-      merged_.assign(beams, Continuation(merged_[0]));
+    }
+    if (ends_in_prefix(call, input)) merged_.assign(beams, Continuation(merged_[0]));
     const size_t most = std::min(merged_.size(), size_t(2 * beams_));
     std::partial_sort(merged_.begin(), merged_.begin() + most, merged_.end());
     merged_.resize(most);
     // What is missing is impossible; rows of it find nothing.
     merged_.resize(2 * beams_, {MINUS_INFINITY, call.suppressed_id, input.row});
-    next_.clear();
-    for (const Continuation& each : merged_)
-      if (!ends(call, each) && int(next_.size()) < beams_) next_.push_back(each);
+  }
+
+  // The B best continuations, chosen by one group of beams after another.
+  void merge_groups(const BeamCall& call, const Active& active, int first, int beams) {
+    const Input& input = inputs_[first];
+    const bool over = ends_in_prefix(call, input);
+    groups_[active.slot].choose(
+        {call.group_strength, call.suppressed_id, input.step, input.row}, merged_,
+        [&](int beam) -> const std::vector<Continuation>& {
+          return best_[first + (over || beams == 1 ? 0 : beam)];
+        },
+        [&](const Continuation& each) { return call.totals[at(call, input.step, each.row)]; });
+  }
+
+  // Whether a rank among the candidates is that of a beam that continues nothing. Where candidates
+  // are too few, fairseq fills the beams with ended ones.
+  bool ignored(const Active& active, int rank) const {
+    return rank < beams_ && groups_[active.slot].ignored[rank];
   }
 
   static bool ends(const BeamCall& call, const Continuation& each) {
@@ -331,11 +366,11 @@ class BeamWorker {
                              [&](const Continuation& each) { return ends(call, each); }));
   }
 
-  void finish(const BeamCall& call, int64_t sentence, int64_t step) const {
-    int64_t& count = call.counts[sentence];
+  void finish(const BeamCall& call, const Active& active, int64_t step) const {
+    int64_t& count = call.counts[active.sentence];
     for (int rank = 0; rank < beams_ && count < beams_; ++rank)
-      if (ends(call, merged_[rank]))
-        trace(call, merged_[rank], step, size_t(sentence) * beams_ + count++);
+      if (ends(call, merged_[rank]) && !ignored(active, rank))
+        trace(call, merged_[rank], step, size_t(active.sentence) * beams_ + count++);
   }
 
   // Writes a finished hypothesis: follows the parents of its last row back to the first step.
@@ -368,6 +403,7 @@ class BeamWorker {
       const int64_t* line = lines + (next_[beam].row - active.sentence * beams_) * room_;
       std::copy_n(line, slots, &inherited_[beam * slots]);
     }
+    groups_[active.slot].ignored = idle_;
     for (int beam = 0; beam < beams_; ++beam) {
       const int64_t row = active.slot * beams_ + beam;
       std::copy_n(&inherited_[beam * slots], slots, &ancestors_[row * room_]);
@@ -390,7 +426,7 @@ class BeamWorker {
       inputs_.clear();
       collect(active, step, lines);
       score(drafter, call, threads);
-      merge(call, 0, beams_);
+      merge(call, active, 0, beams_);
       ended += count_ends(call);
       if (ended >= beams_) break;
       branch(call, active, step, lines);
@@ -432,8 +468,8 @@ class BeamWorker {
     for (;; --drafted) {
       const int64_t step = active.step++;
       const int beams = beams_at(step);
-      merge(call, first, beams);
-      finish(call, active.sentence, step);
+      merge(call, active, first, beams);
+      finish(call, active, step);
       if (call.counts[active.sentence] == beams_ || step == call.max_len) return true;
       if (drafted == 0 || !adopt(call, step + 1, active.sentence)) {
         branch(call, active, step, lines);

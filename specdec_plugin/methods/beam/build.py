@@ -56,7 +56,7 @@ def build_search(setup: Setup, ahead: Optional[StepDrafter] = None) -> BeamSearc
     """The search with ``--beam`` hypotheses; ``ahead`` drafts its steps.
 
     Raises:
-        PluginError: there are fewer symbols than beams.
+        PluginError: there are fewer symbols than beams, or than a strategy compares.
     """
     assert setup.verifier is not None
     beam, symbols = setup.generation.beam, len(setup.task.target_dictionary)
@@ -67,6 +67,11 @@ def build_search(setup: Setup, ahead: Optional[StepDrafter] = None) -> BeamSearc
         )
     workers = setup.cfg.decoding_workers
     strategy = strategy_of(setup.task.target_dictionary, setup.eos, setup.generation)
+    if strategy is not None and 2 * beam > symbols:
+        raise PluginError(
+            f"--beam {beam}: this search compares {2 * beam} symbols, and the target dictionary "
+            f"has {symbols}. Give --beam {symbols // 2} or less."
+        )
     return BeamSearch(
         setup.verifier, setup.statistics, setup.lengths, beam, ahead, workers, strategy
     )

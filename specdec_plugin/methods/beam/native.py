@@ -5,6 +5,7 @@ import time
 from typing import Any, Dict, List, NamedTuple, Optional
 
 import torch
+from fairseq.search import Search
 from torch import Tensor
 
 from ...decoding.lengths import Lengths
@@ -16,6 +17,7 @@ from ...decoding.watch import Watch
 from ...engine import CachedDecoder, native
 from ...engine.free_memory import LARGE_BATCH
 from ...engine.native.interface import Header, field, structure
+from ...fairseq_compat.strategies import penalties_of
 from .guard import BatchGuard
 
 Header(__file__, "beam.h", "BeamSearch beam_search()")
@@ -40,6 +42,9 @@ class BeamCall(ctypes.Structure):
     prefix = field("const int64_t*", "(sentences, prefix_width) tokens to begin with; or null")
     prefix_width = field("int")
     ngram = field("int", "no n-gram of this size, 2 or more, may repeat; 0: any may")
+    sibling_rate = field("float", "what a continuation pays for each better one of its beam")
+    groups = field("int", "of beams, which choose in turn; 0: all beams choose at once")
+    group_strength = field("float", "what a group pays for a symbol that an earlier one chose")
     order = field("const int64_t*", "(sentences) in which they are begun")
     workers = field("int")
     active = field("int", "sentences that a worker searches at once")
@@ -82,6 +87,7 @@ class NativeBeamSearch:
         beams: B.
         drafter: searches ahead where one sentence is left and it pays; None: nobody does.
         workers: see :class:`.search.BeamSearch`.
+        strategy: likewise; one that :meth:`supports` allows.
     """
 
     def __init__(
@@ -91,15 +97,19 @@ class NativeBeamSearch:
         beams: int,
         drafter: Optional[StepDrafter],
         workers: int = 0,
+        strategy: Optional[Search] = None,
     ) -> None:
         self._verifier, self._lengths, self._workers = verifier, lengths, workers
+        self._penalties = penalties_of(strategy)
         self._beams, self._drafter = beams, drafter
         self._library = native.library()
         self._scratch: Optional[_Scratch] = None
         self.guard = BatchGuard()
 
     @staticmethod
-    def supports(verifier: Verifier, batch: Batch, beams: int) -> Optional[str]:
+    def supports(
+        verifier: Verifier, batch: Batch, beams: int, strategy: Optional[Search] = None
+    ) -> Optional[str]:
         """Why the kernels cannot search, in a few words; None if they can."""
         reason = NativeVerification.supports(verifier)
         engine = verifier.engines[0]
@@ -109,6 +119,8 @@ class NativeBeamSearch:
             return f"--temperature is {verifier.temperature}"
         if batch.constraints.source_lengths is not None:
             return "--match-source-len is given"
+        if penalties_of(strategy) is None:
+            return "fairseq's strategy chooses the candidates"
         projection = engine.projection
         if not engine.by_kernels:
             return engine.on_torch or "the projection is not a plain one"
@@ -127,6 +139,8 @@ class NativeBeamSearch:
         workers = Workers.of(batch.size, most, rows, self._beams)
         tables = SearchTables(batch, self._beams, workers)
         call = tables.call
+        if self._penalties is not None:
+            call.groups, call.group_strength, call.sibling_rate = self._penalties
         models = [*engine.handles, None, None]
         call.gather = engine.projection.gather
         drafted = self._drafter is not None and call.workers == 1

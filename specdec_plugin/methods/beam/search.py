@@ -97,9 +97,10 @@ class BeamSearch:
         """The finished hypotheses of each sentence, by who can search the batch soonest."""
         args = self.verifier, self.lengths, self.beam_size
         strategy = strategy_for(self._strategy, batch)
-        native = NativeBeamSearch.supports(self.verifier, batch, self.beam_size) is None
-        if native and strategy is None:
-            self._native = self._native or NativeBeamSearch(*args, self._ahead, self._workers)
+        size = self.beam_size
+        if NativeBeamSearch.supports(self.verifier, batch, size, strategy) is None:
+            own = self._ahead, self._workers, strategy
+            self._native = self._native or NativeBeamSearch(*args, *own)
             return self._native.run(batch)
         self.verifier.start(batch, self.beam_size)
         check_deferred()

@@ -67,6 +67,7 @@ def test_ngrams_are_blocked_beside_alignments(corpus, tiny_verifier, method):
         (["--beam", 500], "Give --beam "),
         (["--sampling"], "--sampling cannot be kept with --decoding beam"),
         (["--diverse-beam-groups", 2, "--beam", 5], "--diverse-beam-groups 2 cannot share --bea"),
+        (["--diversity-rate", 1, "--beam", 20], "--beam 20: this search compares 40 symbols, and"),
         (["--lm-path", "lm.pt"], "--lm-path cannot be kept"),
         (["--certified-projection"], "--certified-projection would have no effect"),
     ],

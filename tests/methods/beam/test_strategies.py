@@ -86,7 +86,7 @@ def contains(tokens, phrase):
 
 @on_all
 @given(lengths, st.integers(0, 99), st.integers(1, 3), st.integers(1, 3), rules, st.integers(1, 2))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_diverse_beams(backend, lengths, seed, groups, each, options, count):
     """In any number of groups, by ensembles too."""
     sample, models = unnumbered(lengths, seed), MODELS[:count]
@@ -97,7 +97,7 @@ def test_diverse_beams(backend, lengths, seed, groups, each, options, count):
 
 @on_all
 @given(lengths, st.integers(0, 99), st.integers(1, 6), rules, st.sampled_from([0.0, 0.3, 2.0]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_diverse_siblings(backend, lengths, seed, beams, options, rate):
     sample = unnumbered(lengths, seed)
     given = dict(options, strategy=partial(DiverseSiblingsSearch, diversity_rate=rate))
@@ -106,7 +106,7 @@ def test_diverse_siblings(backend, lengths, seed, beams, options, rate):
 
 @on_all
 @given(st.integers(0, 99), st.integers(1, 6), st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_allowed_tokens(backend, seed, beams, data):
     """What a function of a sentence's number and the tokens so far allows.
 
