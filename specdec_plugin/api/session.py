@@ -542,7 +542,9 @@ class Translator:
         Raises:
             PluginError: this method keeps no phrases, or a phrase cannot be written.
         """
-        check_lines(lines)
+        for each in (lines, phrases):
+            check_lines(each)
+        lines, phrases = [*lines], [*phrases]
         if len(phrases) != len(lines):
             raise PluginError(
                 f"There are {len(phrases)} lists of phrases for {len(lines)} lines: give one for "

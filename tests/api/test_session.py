@@ -158,6 +158,9 @@ def test_phrases_that_are_refused(corpus, tiny_verifier, sentencepieces):
         ([[], [""]], "^The phrase '' is '' in subword pieces"),
         ([[], [5]], "^5 is no line of text"),
         ([[], "uno"], "^Give a list of lines, such as"),
+        ("ab", "^Give a list of lines, such as"),
+        (None, "^lines=None: give a list of texts"),
+        (iter([[]]), "^There are 1 lists of phrases for 2 lines"),
     ):
         with pytest.raises(PluginError, match=words):
             translator.constrained(["one", "two"], phrases)

@@ -15,6 +15,7 @@ from torch import Tensor
 from ...decoding.lengths import Lengths
 from ...decoding.state import Batch
 from ...decoding.verifier import Verifier
+from ...errors import PluginError
 from ...fairseq_compat.phrase_search import PhraseSearch
 from ...fairseq_compat.strategies import begin_constraints
 from .beams import Candidates
@@ -50,7 +51,22 @@ class StrategySearch(TorchBeamSearch):
             begin_constraints(strategy, batch.constraints.phrases, beams)
             # Phrases begin behind a forced prefix, such as the symbol of a language. fairseq would
             # fill beams with phrases that the prefix rules out.
-            self._begin = 0 if self.prefix is None else self.prefix.size(1)
+            self._begin = 0 if self.prefix is None else self._prefix_width(self.prefix)
+
+    def _prefix_width(self, prefix: Tensor) -> int:
+        """Tokens of all prefixes, (n, width); those that end their sentence may be shorter.
+
+        Raises:
+            PluginError: they have different lengths, so that phrases would begin at different
+                steps.
+        """
+        short = prefix.eq(self.constraints.pad).any(1) & ~prefix.eq(self.constraints.eos).any(1)
+        if bool(short.any()):
+            raise PluginError(
+                "prefix_tokens of a batch with constraints have different lengths: decode those of "
+                "each length by themselves."
+            )
+        return prefix.size(1)
 
     def _candidates(self, lprobs: Tensor, step: int) -> Candidates:
         if step < self._begin:

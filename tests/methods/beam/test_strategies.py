@@ -171,6 +171,18 @@ def test_phrases_behind_a_prefix(backend):
         assert_same_lists(found[1:2], plain[1:2])
 
 
+def test_phrases_behind_prefixes_of_different_lengths():
+    """A sentence would depend on the others of its batch. A prefix may end its sentence."""
+    given = dict(max_len_b=12, phrases=packed([[[5]], [[6]]]), strategy=lexical("ordered"))
+    short = torch.tensor([[10, 8], [6, PAD]])
+    with pytest.raises(PluginError, match=r"^prefix_tokens of a batch with constraints have diff"):
+        ours(MODELS[:1], unnumbered([5, 2], 3), 3, short, **given)
+    whole = torch.tensor([[10, 8, 7], [6, EOS, PAD]])
+    first, second = ours(MODELS[:1], unnumbered([5, 2], 3), 3, whole, **given)
+    assert first[0]["tokens"][:3].tolist() == [10, 8, 7]
+    assert second[0]["tokens"].tolist() == [6, EOS]
+
+
 def test_a_prefix_scores_as_the_model_does():
     """Log-probabilities of hypotheses behind a prefix are those of a pass over them."""
     sample, prefix = unnumbered([5, 2], 3), torch.tensor([[10, 8], [6, 11]])
