@@ -70,7 +70,7 @@ class Penalties(NamedTuple):
     Attributes:
         groups: of beams, which choose in turn; 0: all beams choose at once.
         strength: what a group pays for a symbol that an earlier one chose.
-        rate: what a continuation pays for each better one of its beam, and for itself.
+        rate: what a continuation pays for its rank among those of its beam, from 1.
     """
 
     groups: int = 0

@@ -317,7 +317,8 @@ class BeamWorker {
     return in_prefix(call, input.step) && forced(call, input) == call.eos;
   }
 
-  // The 2 B best continuations. Each but the best of a beam pays for its rank among siblings.
+  // The 2 B best continuations. Each pays for its rank among those of its beam, which is 1 for the
+  // best (Li, Monroe and Jurafsky 2016).
   void merge_all(const BeamCall& call, int first, int beams) {
     const Input& input = inputs_[first];
     const float rate = input.step > 0 ? call.sibling_rate : 0;
@@ -350,8 +351,8 @@ class BeamWorker {
         [&](const Continuation& each) { return call.totals[at(call, input.step, each.row)]; });
   }
 
-  // Whether a rank among the candidates is that of a beam that continues nothing. Where candidates
-  // are too few, fairseq fills the beams with ended ones.
+  // Whether a candidate of this rank neither ends a hypothesis nor continues one. Where candidates
+  // are too few, fairseq fills the beams with ended ones, and notes their ranks.
   bool ignored(const Active& active, int rank) const {
     return rank < beams_ && groups_[active.slot].ignored[rank];
   }

@@ -42,7 +42,7 @@ class BeamCall(ctypes.Structure):
     prefix = field("const int64_t*", "(sentences, prefix_width) tokens to begin with; or null")
     prefix_width = field("int")
     ngram = field("int", "no n-gram of this size, 2 or more, may repeat; 0: any may")
-    sibling_rate = field("float", "what a continuation pays for each better one of its beam")
+    sibling_rate = field("float", "what a continuation pays for its rank in its beam, from 1")
     groups = field("int", "of beams, which choose in turn; 0: all beams choose at once")
     group_strength = field("float", "what a group pays for a symbol that an earlier one chose")
     order = field("const int64_t*", "(sentences) in which they are begun")

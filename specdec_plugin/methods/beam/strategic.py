@@ -24,8 +24,8 @@ from .torch_search import TorchBeamSearch
 
 def strategy_for(strategy: Optional[Search], batch: Batch) -> Optional[Search]:
     """The strategy, or None where plain beam search finds the same: no phrases are wanted."""
-    idle = isinstance(strategy, PhraseSearch)
-    return None if idle and batch.constraints.phrases is None else strategy
+    for_phrases = isinstance(strategy, PhraseSearch)
+    return None if for_phrases and batch.constraints.phrases is None else strategy
 
 
 class StrategySearch(TorchBeamSearch):
@@ -41,8 +41,8 @@ class StrategySearch(TorchBeamSearch):
     ) -> None:
         super().__init__(verifier, lengths, beams, batch)
         self._strategy = strategy
-        # A function that allows tokens knows sentences by their numbers in the data. Others count
-        # by place in the batch.
+        # A function that allows tokens knows sentences by their numbers in the data. Other
+        # strategies know their rows in the batch.
         self._numbers = self.sentences
         if isinstance(strategy, PrefixConstrainedBeamSearch) and batch.numbers is not None:
             self._numbers = batch.numbers.to(batch.device)
