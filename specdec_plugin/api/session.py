@@ -347,9 +347,9 @@ class Session:
             model.set_beam_size(getattr(generator, "beam_size", 1))
         prefix = self._prefix(batch) if prefix is None else prefix
         prefix = prefix if prefix is None else prefix.to(device)
-        found: Any = self.task.inference_step(
-            generator, self.models, batch, prefix, constraints=batch.get("constraints")
-        )
+        phrases = batch.get("constraints")  # of which a task of the user's own may take none
+        more = {} if phrases is None else {"constraints": phrases}
+        found: Any = self.task.inference_step(generator, self.models, batch, prefix, **more)
         if any(each["tokens"].is_cuda for sentence in found for each in sentence):
             torch.cuda.synchronize(device)
         return list(found)
