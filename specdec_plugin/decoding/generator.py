@@ -186,10 +186,7 @@ class ParallelGenerator:
         if prefix is not None:
             prefix = self._checked(prefix[:, :max_len], rows, "prefix_tokens")
         if phrases is not None:
-            # Each row begins with how many phrases it has.
-            wanted = phrases.numel() > 0 and bool(phrases[:, 0].any())
-            symbols = self._checked(phrases[:, 1:], rows, "constraints")
-            phrases = None if symbols is None or not wanted else phrases.long()
+            phrases = self._checked_phrases(phrases.cpu(), rows)
         with self.statistics.timed("encoder"):
             outs = [encode(net_input) for encode in self._encoders]
         limits = Constraints(
@@ -218,6 +215,14 @@ class ParallelGenerator:
         bounds = torch.stack(tokens.aminmax()).tolist()
         check_symbols(bounds, self._symbols, name, "--tgtdict")
         return tokens.long()
+
+    def _checked_phrases(self, packed: Tensor, rows: int) -> Optional[Tensor]:
+        """Phrases of so many rows, long, on the host, which alone reads them; None: no row has any.
+
+        Each row begins with how many it has.
+        """
+        symbols = self._checked(packed[:, 1:], rows, "constraints")
+        return None if symbols is None or not packed[:, 0].any() else packed.long()
 
     def _repeated(self, batch: Batch, sampling: Settings) -> Batch:
         """A row for each sample, those of a sentence side by side.

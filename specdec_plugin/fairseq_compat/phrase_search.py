@@ -6,6 +6,7 @@ do. fairseq moves single numbers to and from tensors, and asks a state about eac
 step reads all candidates at once. A state is asked once about all tokens that no phrase has.
 """
 
+import itertools
 import math
 from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -33,7 +34,7 @@ class Candidate(NamedTuple):
     token: int
 
 
-class Progress:
+class PhraseState:
     """A state of fairseq's, and what it has told.
 
     Args:
@@ -51,32 +52,32 @@ class Progress:
         self.most = len(state.tokens)
         self.bank: int = state.bank
         self.finished: bool = state.finished
-        self._next: Dict[int, Progress] = {}
+        self._next: Dict[int, PhraseState] = {}
 
     def next_tokens(self) -> List[int]:
         """Tokens that bring a hypothesis further."""
         return [int(token) for token in self._state.next_tokens()]
 
-    def advance(self, token: int) -> "Progress":
+    def advance(self, token: int) -> "PhraseState":
         """What it contains with another token."""
         key = token if token in self._tokens else _OTHER
         if key not in self._next:
-            self._next[key] = Progress(self._state.advance(token), self._tokens)
+            self._next[key] = PhraseState(self._state.advance(token), self._tokens)
         return self._next[key]
 
 
 class PhraseSearch(LexicallyConstrainedBeamSearch):
     """What :class:`fairseq.search.LexicallyConstrainedBeamSearch` chooses.
 
-    ``constraint_states`` are lists of :class:`Progress`, those of a sentence's beams.
+    ``constraint_states`` are lists of :class:`PhraseState`, those of a sentence's beams.
     """
 
     def init_constraints(self, batch_constraints: Optional[Tensor], beam_size: int) -> None:
         """Begin a batch: (sentences, width) long, packed."""
         super().init_constraints(batch_constraints, beam_size)
         begun: Any = [row[0] for row in self.constraint_states]
-        self.constraint_states: List[List[Progress]] = [
-            [Progress(each, frozenset(map(int, each.tokens)))] * beam_size for each in begun
+        self.constraint_states: List[List[PhraseState]] = [
+            [PhraseState(each, frozenset(map(int, each.tokens)))] * beam_size for each in begun
         ]
 
     def step(
@@ -96,21 +97,18 @@ class PhraseSearch(LexicallyConstrainedBeamSearch):
             self._forbid_ends(lprobs)
             lprobs = lprobs + scores[:, :, step - 1].unsqueeze(-1)
         count = min(2 * beams, beams * symbols - 1)
+        wanted = self._wanted(lprobs.size(1))
+        further = torch.tensor(wanted, dtype=torch.long, device=lprobs.device).view(-1, 3).unbind(1)
         totals, index = lprobs.flatten(1).topk(count)
-        best = _lists(totals, index // symbols, index % symbols)
-        if step > 0:
-            totals, index = lprobs.topk(1)  # of each beam
-            own = torch.arange(beams, device=index.device).expand(size, beams)
-            for row, more in zip(best, _lists(totals[..., 0], own, index[..., 0])):
-                row += more
-        for row, more in zip(best, self._wanted(lprobs)):
-            row += more
-        chosen = [self._shared(number, row, count) for number, row in enumerate(best)]
-        columns = [[list(column) for column in zip(*row)] for row in chosen]
-        found, parents, tokens = (
-            torch.tensor(column, device=lprobs.device) for column in zip(*columns)
-        )
-        return found, tokens, parents
+        # Each beam keeps its best candidate. The first step has one beam, of which all are known.
+        own, token = lprobs[:, : beams if step > 0 else 0].topk(1)
+        told = _on_host(totals, index, own, token, lprobs[further])
+        found = _by_sentence(size, symbols, *told[:4])
+        for (sentence, *rest), score in zip(wanted, told[4]):
+            found[sentence].append(Candidate(score, *rest))
+        chosen = [self._shared(number, row, count) for number, row in enumerate(found)]
+        made = torch.tensor(chosen, dtype=torch.float64, device=lprobs.device)
+        return made[..., 0].to(lprobs.dtype), made[..., 2].long(), made[..., 1].long()
 
     def _forbid_ends(self, lprobs: Tensor) -> None:
         """Rule out ends of hypotheses that lack a phrase; ``lprobs`` changes in place."""
@@ -118,20 +116,14 @@ class PhraseSearch(LexicallyConstrainedBeamSearch):
         mask = torch.tensor(lacks, device=lprobs.device)
         lprobs[..., self.eos].masked_fill_(mask, -math.inf)
 
-    def _wanted(self, lprobs: Tensor) -> List[List[Candidate]]:
-        """Of each sentence, the candidates that bring a hypothesis further."""
-        found = [
+    def _wanted(self, beams: int) -> List[Tuple[int, int, int]]:
+        """Sentence, beam and token of each candidate that brings a hypothesis further."""
+        return [
             (sentence, beam, token)
             for sentence, row in enumerate(self.constraint_states)
-            for beam, each in enumerate(row[: lprobs.size(1)])
+            for beam, each in enumerate(row[:beams])
             for token in each.next_tokens()
         ]
-        lists: List[List[Candidate]] = [[] for _ in self.constraint_states]
-        if found:
-            index = torch.tensor(found, device=lprobs.device).unbind(1)
-            for (sentence, beam, token), score in zip(found, lprobs[index].tolist()):
-                lists[sentence].append(Candidate(score, beam, token))
-        return lists
 
     def _shared(self, sentence: int, found: List[Candidate], count: int) -> List[Candidate]:
         """So many candidates, of the banks in turn, those that contain most first."""
@@ -153,10 +145,39 @@ class PhraseSearch(LexicallyConstrainedBeamSearch):
         return [found[rank] for rank in order]
 
 
-def _lists(scores: Tensor, beams: Tensor, tokens: Tensor) -> List[List[Candidate]]:
-    """The candidates of each sentence, from tensors (sentences, candidates)."""
-    rows = zip(scores.tolist(), beams.tolist(), tokens.tolist())
-    return [[Candidate(*each) for each in zip(*row)] for row in rows]
+def _on_host(*tensors: Tensor) -> List[List[float]]:
+    """The numbers of each of these tensors; a GPU is waited for once."""
+    joined = torch.cat([each.flatten().double() for each in tensors]).tolist()
+    ends = list(itertools.accumulate(each.numel() for each in tensors))
+    return [joined[first:end] for first, end in zip([0, *ends], ends)]
+
+
+def _by_sentence(
+    size: int,
+    symbols: int,
+    totals: Sequence[float],
+    index: Sequence[float],
+    own: Sequence[float],
+    token: Sequence[float],
+) -> List[List[Candidate]]:
+    """The candidates of each sentence: the best of all, and the best of each beam.
+
+    Args:
+        size: sentences.
+        symbols: of the dictionary.
+        totals, index: the same number of each sentence, and where in its (beams, symbols).
+        own, token: of each beam.
+    """
+    count, beams = len(totals) // size, len(own) // size
+    best = [Candidate(total, *divmod(int(at), symbols)) for total, at in zip(totals, index)]
+    firsts = [
+        Candidate(total, row % beams, int(symbol))
+        for row, (total, symbol) in enumerate(zip(own, token))
+    ]
+    return [
+        best[count * row : count * (row + 1)] + firsts[beams * row : beams * (row + 1)]
+        for row in range(size)
+    ]
 
 
 def _by_banks(found: Sequence[Candidate], banks: Sequence[int], most: int) -> List[int]:
@@ -176,7 +197,7 @@ def _in_turns(order: Sequence[int], banks: Sequence[int], most: int) -> List[int
     Args:
         order: of candidates, by bank and score.
         banks: of each candidate.
-        most: see :class:`Progress`.
+        most: see :class:`PhraseState`.
     """
     turns, turn, current = [], -1, banks[order[0]]
     for rank in order:
