@@ -3,8 +3,8 @@
 import argparse
 import copy
 import warnings
-from dataclasses import field
-from typing import Any
+from dataclasses import field, fields, is_dataclass
+from typing import Any, Mapping
 
 from fairseq.dataclass.utils import convert_namespace_to_omegaconf, gen_parser_from_dataclass
 from fairseq.models import ARCH_MODEL_REGISTRY
@@ -66,6 +66,15 @@ def with_own_options(task: Any) -> Any:
     else:
         changed.cfg = copy.copy(task.cfg)
     return changed
+
+
+def with_option(options: Any, name: str, value: Any) -> argparse.Namespace:
+    """fairseq's generation options with one that is no text or number, which OmegaConf refuses."""
+    if is_dataclass(options):
+        known = {item.name: getattr(options, item.name) for item in fields(options)}
+    else:
+        known = dict(options) if isinstance(options, Mapping) else dict(vars(options))
+    return argparse.Namespace(**{**known, name: value})
 
 
 def set_task_dataclass(name: str, dataclass: Any) -> None:

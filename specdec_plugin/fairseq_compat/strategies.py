@@ -1,8 +1,5 @@
 """fairseq's search strategies: which candidates of a beam search are compared, and how."""
 
-from argparse import Namespace
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from typing import Any, Callable, Dict, List, NamedTuple, Optional
 
 from fairseq.search import (
@@ -88,15 +85,6 @@ def penalties_of(strategy: Optional[Search]) -> Optional[Penalties]:
     if isinstance(strategy, DiverseBeamSearch) and strategy.diversity_strength <= 0:
         return Penalties(strategy.num_groups, -strategy.diversity_strength)
     return None
-
-
-def with_option(options: Any, name: str, value: Any) -> Namespace:
-    """fairseq's generation options with one that is no text or number, which OmegaConf refuses."""
-    if is_dataclass(options):
-        known = {item.name: getattr(options, item.name) for item in fields(options)}
-    else:
-        known = dict(options) if isinstance(options, Mapping) else dict(vars(options))
-    return Namespace(**{**known, name: value})
 
 
 def without_empty(constraints: Tensor) -> Tensor:

@@ -15,14 +15,14 @@ from ..fairseq_compat.common_options import CommonConfig
 from ..fairseq_compat.dictionaries import DictionaryMixin
 from ..fairseq_compat.every_line import EveryLineMixin
 from ..fairseq_compat.generation import check_call
-from ..fairseq_compat.options import add_legacy_options, set_task_dataclass
+from ..fairseq_compat.options import add_legacy_options, set_task_dataclass, with_option
 from ..fairseq_compat.parsed_options import check_when_parsed
 from ..fairseq_compat.resumed_order import ResumedOrderMixin
 from ..fairseq_compat.search import block_ngrams
 from ..fairseq_compat.sentence_numbers import SentenceNumbersMixin
 from ..fairseq_compat.shards import ShardConfig, shard_of
 from ..fairseq_compat.splits import SplitMixin
-from ..fairseq_compat.strategies import ALLOWED, with_option
+from ..fairseq_compat.strategies import ALLOWED
 from ..methods.build import build_generator
 from ..methods.checks import check_alignment, check_beside, check_method_flags, check_whole_models
 from ..methods.registry import config_class, decoding_config, method_of, when_registered
