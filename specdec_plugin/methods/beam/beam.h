@@ -1,6 +1,6 @@
 // Beam search of a batch, as fairseq's `SequenceGenerator` runs it. The reference on PyTorch's
 // operators is `TorchBeamSearch` in torch_search.py, with penalties `StrategySearch` in
-// strategic.py.
+// strategy_search.py.
 #pragma once
 
 #include <algorithm>

@@ -20,7 +20,7 @@ from ...errors import PluginError
 from .beams import Hypotheses
 from .captured import CapturedBeamSearch
 from .native import NativeBeamSearch, StepDrafter
-from .strategic import StrategySearch, strategy_for
+from .strategy_search import StrategySearch, strategy_for
 from .torch_search import TorchBeamSearch
 
 

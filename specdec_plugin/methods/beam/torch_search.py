@@ -119,7 +119,7 @@ class TorchBeamSearch:
             state.fork(parents, self.sentences, left)
 
     def _follow(self, left: Optional[Tensor], ranks: Tensor, step: int) -> None:
-        """Learn what continues: :class:`.strategic.StrategySearch` does.
+        """Learn what continues: :class:`.strategy_search.StrategySearch` does.
 
         Args:
             left: rows of the sentences that are not done; None: all.
