@@ -16,7 +16,7 @@ from fairseq.token_generation_constraints import pack_constraints
 
 from tests.gpu.test_identity import on_cpu
 from tests.support import tiny
-from tests.support.nbest import assert_fairseqs_lists, ours
+from tests.support.nbest import assert_lists_of_strategy, ours
 from tests.support.search import MODELS
 
 PHRASES = pack_constraints([[torch.tensor([5, 6]), torch.tensor([9])], [], [torch.tensor([7])]])
@@ -43,4 +43,4 @@ def test_lists_are_fairseqs(name, device):
     placed = utils.move_to_cuda(sample) if device.type == "cuda" else sample
     on_device = given if phrases is None else {**given, "phrases": phrases.to(device)}
     found = on_cpu(ours([there], placed, 4, **on_device))
-    assert_fairseqs_lists(found, MODELS[:1], sample, 4, **given)
+    assert_lists_of_strategy(found, MODELS[:1], sample, 4, **given)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from specdec_plugin.engine import GraphBackend, NativeBackend, TorchBackend
 from specdec_plugin.errors import PluginError
 from tests.support import tiny
-from tests.support.nbest import assert_fairseqs_lists, assert_same_lists, ours, reference
+from tests.support.nbest import assert_lists_of_strategy, assert_same_lists, ours, reference
 from tests.support.search import MODELS, SYMBOLS
 
 BACKENDS = [NativeBackend(), TorchBackend(), GraphBackend()]
@@ -74,7 +74,7 @@ def searched(models, sample, beams, backend, **options):
         assert fails
         return None
     if not fails:
-        assert_fairseqs_lists(found, models, sample, beams, **options)
+        assert_lists_of_strategy(found, models, sample, beams, **options)
     return found
 
 
