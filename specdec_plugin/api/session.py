@@ -47,7 +47,8 @@ from .naming import named_as_given
 SEARCH_OPTIONS = (
     "beam", "max_len_a", "max_len_b", "min_len", "lenpen", "unkpen", "unnormalized", "temperature",
     "no_repeat_ngram_size", "match_source_len", "sampling", "sampling_topk", "sampling_topp",
-    "diverse_beam_groups", "diverse_beam_strength", "diversity_rate", "constraints",
+    "diverse_beam_groups", "diverse_beam_strength", "diversity_rate", "constraints", "lm_path",
+    "lm_weight",
     "retain_iter_history", "seed",
 )  # fmt: skip
 #: Those whose types fairseq declares; ``seed`` is of another class.

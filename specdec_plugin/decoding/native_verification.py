@@ -194,6 +194,8 @@ class NativeVerification:
         """
         if len(verifier.engines) != 1:
             return f"--path names {len(verifier.engines)} models"
+        if verifier.language_model is not None:
+            return "a language model adds its scores"
         engine = verifier.engines[0]
         if not isinstance(engine, CachedDecoder):
             return "the model's decoder is not a plain Transformer's"

@@ -9,12 +9,15 @@ from torch import Tensor
 from ..engine import CachedDecoder, Engine
 from ..engine.output_projection import Scores
 from ..engine.threads import one_thread
+from .language_model import LanguageModel
 from .state import Batch, Rows
 from .statistics import Statistics
 
 
 class Verifier:
     """Log-probabilities of the models in ``--path``, averaged as fairseq averages.
+
+    With a language model, scores are the sums of both; see :class:`.LanguageModel`.
 
     Args:
         engines: one for each model.
@@ -23,9 +26,11 @@ class Verifier:
         certified: let 8-bit scores find the symbols that might be the best, and score those in
             float32, wherever the kernels verify a draft in one call.
         approximate_scores: normalise by the 8-bit scores of all but the best symbols then.
+        language_model: whose scores are added, where a search feeds one token a step; None: no
+            scores are added.
 
     Attributes:
-        states: of each engine, for the batch in progress.
+        states: of each engine, and of the language model behind them, for the batch in progress.
         hidden: (rows, width, dim) what the first model's decoder gave for the tokens that were
             last fed, before it is projected; None where the engine does not tell.
     """
@@ -37,13 +42,15 @@ class Verifier:
         temperature: float = 1.0,
         certified: bool = False,
         approximate_scores: bool = False,
+        language_model: Optional[LanguageModel] = None,
     ) -> None:
         self.engines = engines
         self.statistics = statistics
         self.temperature = temperature
         self.certified = certified
         self.approximate_scores = approximate_scores
-        self.states: Sequence[Any] = ()
+        self.language_model = language_model
+        self.states: List[Any] = []
         self._symbols = 0  # of the vocabulary, once something was scored
         self.hidden: Optional[Tensor] = None
 
@@ -67,10 +74,12 @@ class Verifier:
                 engine.start(out, capacity, beams)
                 for engine, out in zip(self.engines, batch.encoder_outs)
             ]
+        if self.language_model is not None:
+            self.states.append(self.language_model.start())
 
     def end(self) -> None:
         """Let go of a batch: its caches, and keys and values of its sources."""
-        self.states, self.hidden = (), None
+        self.states, self.hidden = [], None
 
     def describe_queue(
         self, batch: Batch, call: Any, source: Any
@@ -107,6 +116,14 @@ class Verifier:
             for engine, state in zip(self.engines, self.states)
         ]
         self._symbols = each[0].values.size(-1)
+        found = self._mean(each)
+        if self.language_model is None:
+            return found
+        with self.statistics.timed("verifier"):
+            return self.language_model.fused(found, self.states[-1], fed)
+
+    def _mean(self, each: Sequence[Scores]) -> Scores:
+        """The mean of the models' distributions."""
         if len(each) == 1:
             return each[0]
         lprobs = torch.stack([one.values - one.normalisers.unsqueeze(-1) for one in each])

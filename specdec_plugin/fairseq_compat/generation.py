@@ -7,12 +7,12 @@ from typing import Any, Callable, Container, Dict, Mapping, Optional, Tuple
 from fairseq.dataclass.configs import GenerationConfig
 
 from ..errors import PluginError
+from .language_models import OF_LANGUAGE_MODELS
 from .options import flag_of
 from .strategies import ALLOWED, OF_STRATEGIES, strategies_given
 
 _LEAVE = "leave it out, or leave out {decoding}"
 _SEARCHES = "{searches}, or leave it out"
-_LANGUAGE_MODEL = "a language model is not verified in parallel; leave it out"
 _DROPOUT = "with dropout no two passes agree; leave it out"
 _SAMPLING = f"the method draws no samples; {_LEAVE}, or use --decoding greedy"
 _CUT = "it tells which symbols --sampling draws from; add --sampling, or leave it out"
@@ -26,8 +26,8 @@ REFUSED: Dict[str, str] = {
     "beam": "the method speeds up greedy search; {beam}",
     "nbest": "greedy decoding has one hypothesis; leave it out",
     "replace_unk": "fairseq itself fails at the first unknown word; leave it out",
-    **dict.fromkeys(["match_source_len", "no_repeat_ngram_size", *OF_STRATEGIES], _SEARCHES),
-    **dict.fromkeys(["lm_path", "lm_weight"], _LANGUAGE_MODEL),
+    **dict.fromkeys(["match_source_len", "no_repeat_ngram_size"], _SEARCHES),
+    **dict.fromkeys([*OF_STRATEGIES, *OF_LANGUAGE_MODELS], _SEARCHES),
     **dict.fromkeys(["retain_dropout", "retain_dropout_modules"], _DROPOUT),
     "sampling": _SAMPLING,
     **dict.fromkeys(["sampling_topk", "sampling_topp"], _CUT),
@@ -51,7 +51,9 @@ _NUMBERS: Dict[str, Tuple[Callable[[float], bool], str]] = {
     "diverse_beam_groups": (lambda value: value >= -1, "give 1 or more groups"),
     "diverse_beam_strength": (math.isfinite, "give a finite number, such as 0.5"),
     "diversity_rate": (lambda value: -1 <= value < math.inf, "give a finite number, such as 0.5"),
-    **dict.fromkeys(["max_len_a", "max_len_b"], (math.isfinite, "give a finite number")),
+    **dict.fromkeys(
+        ["max_len_a", "max_len_b", "lm_weight"], (math.isfinite, "give a finite number")
+    ),
 }
 
 
@@ -88,6 +90,7 @@ def check_generation(
         honours = OF_SAMPLES  # what else the method keeps, it keeps in a beam search
     if "constraints" in honours:
         _check_strategy(options, typed)
+        _check_language_model(options, typed)
     elif ALLOWED in strategies_given(options):
         raise PluginError(
             f"{ALLOWED} cannot be kept with {'sampling=True' if drawn else f'decoding={method!r}'}"
@@ -132,6 +135,16 @@ def _check_strategy(options: Any, typed: bool) -> None:
         raise PluginError(
             f"{_given('diverse_beam_groups', groups, typed)} cannot share "
             f"{_given('beam', beam, typed)} evenly: give a number of beams that it divides."
+        )
+
+
+def _check_language_model(options: Any, typed: bool) -> None:
+    """Refuse the weight of no language model."""
+    weight = getattr(options, "lm_weight", 0)
+    if weight != 0 and getattr(options, "lm_path", None) is None:
+        raise PluginError(
+            f"{_given('lm_weight', weight, typed)} would have no effect without a language model: "
+            "add --lm-path, or leave it out."
         )
 
 

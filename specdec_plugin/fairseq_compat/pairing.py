@@ -9,10 +9,11 @@ import functools
 import hashlib
 import os
 import re
-from typing import Any, Callable, Dict, Iterable
+from typing import Any, Callable, Dict, Iterable, Optional
 
 import torch
 from fairseq import checkpoint_utils
+from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor, nn
 
@@ -20,13 +21,20 @@ from ..errors import PluginError
 from .checkpoints import load_weights
 
 
-def load_model(path: str, source_dictionary: Any, target_dictionary: Any) -> Any:
+def load_model(
+    path: str, source_dictionary: Any, target_dictionary: Any, task: Optional[FairseqTask] = None
+) -> Any:
     """Build the model of a checkpoint for the dictionaries of the data in use.
 
     The folder that the checkpoint names may be gone.
 
+    Args:
+        path: of the checkpoint.
+        source_dictionary, target_dictionary: of the data.
+        task: builds the model; None: translation, with these dictionaries.
+
     Returns:
-        the encoder-decoder model on the CPU, float32, in evaluation mode.
+        the model on the CPU, float32, in evaluation mode.
 
     Raises:
         PluginError: it cannot be read, belongs to other dictionaries, or is several checkpoints.
@@ -37,7 +45,7 @@ def load_model(path: str, source_dictionary: Any, target_dictionary: Any) -> Any
             "--path, and -p of distill.sh, take several."
         )
     check_vocabulary(path, load_weights(path)["model"], source_dictionary, target_dictionary)
-    task = TranslationTask(TranslationConfig(), source_dictionary, target_dictionary)
+    task = task or TranslationTask(TranslationConfig(), source_dictionary, target_dictionary)
     # Looked up in its module, where checkpoints.py has wrapped it.
     models, _, _ = checkpoint_utils.load_model_ensemble_and_task([path], task=task)
     return models[0].float().eval()

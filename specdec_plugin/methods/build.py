@@ -4,7 +4,10 @@ import logging
 import sys
 from typing import Any, Container, Optional, Sequence, Type
 
+from fairseq.modules import LearnedPositionalEmbedding
+
 from ..decoding.generator import ParallelGenerator
+from ..decoding.language_model import LanguageModel
 from ..decoding.lengths import Lengths
 from ..decoding.native_verification import NativeVerification
 from ..decoding.sampling import Settings
@@ -15,6 +18,7 @@ from ..engine.packed_files import keep
 from ..errors import PluginError
 from ..fairseq_compat.common_options import seed_of, shows_progress
 from ..fairseq_compat.generation import check_generation
+from ..fairseq_compat.language_models import LANGUAGE_MODEL
 from ..vocab.clustered_projection import projection_by
 from ..vocab.flags import verifier_clusters
 from .checks import check_beside, check_method_flags, check_models, check_read
@@ -121,11 +125,21 @@ def _verifier(setup: Setup, certifies: bool) -> Verifier:
     project, dtype = projection_by(clusters), dtype_of(cfg.verifier_dtype)
     engines = [build_engine(each, dtype, project, setup.backend) for each in models]
     verifier = Verifier(
-        engines, setup.statistics, temperature, approximate_scores=cfg.approximate_scores
+        engines,
+        setup.statistics,
+        temperature,
+        approximate_scores=cfg.approximate_scores,
+        language_model=_language_model(setup.generation),
     )
     if cfg.certified_projection or certifies:
         verifier.certified = _is_certified(verifier, setup)
     return verifier
+
+
+def _language_model(generation: Any) -> Optional[LanguageModel]:
+    """What ``--lm-path`` names; None: nothing, or its weight is 0."""
+    model = getattr(generation, LANGUAGE_MODEL, None)
+    return None if model is None else LanguageModel(model, generation.lm_weight)
 
 
 def _is_certified(verifier: Verifier, setup: Setup) -> bool:
@@ -150,11 +164,17 @@ def _adaptive(model: Any) -> bool:
 
 
 def _lengths(args: Any, models: Sequence[Any]) -> Lengths:
-    """fairseq's length options; the verifiers' positions limit the output, as in fairseq."""
+    """fairseq's length options; the verifiers' positions limit the output, as in fairseq.
+
+    So do those of a language model whose table of positions ends, where fairseq fails.
+    """
     limits = [sys.maxsize]
     for model in models:
         if hasattr(model, "max_decoder_positions"):
             limits.append(model.max_decoder_positions())
+    beside: Any = getattr(getattr(args, LANGUAGE_MODEL, None), "decoder", None)
+    if isinstance(getattr(beside, "embed_positions", None), LearnedPositionalEmbedding):
+        limits.append(beside.max_positions())
     return Lengths(
         max_len_a=getattr(args, "max_len_a", 0),
         max_len_b=getattr(args, "max_len_b", 200),

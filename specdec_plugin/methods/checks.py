@@ -160,8 +160,9 @@ def check_read(cfg: Any, method: Type[Method], generation: Any) -> None:
     given = given_flags(cfg)
     for flag in sorted(method.unread(generation) & given.keys()):
         raise PluginError(
-            f"{typed(flag, given[flag])} would have no effect in the beam search that --beam, "
-            "--match-source-len or --no-repeat-ngram-size asks for: leave one of them out."
+            f"{typed(flag, given[flag])} would have no effect in the beam search that --beam or "
+            "another option of fairseq asks for, such as --match-source-len, "
+            "--no-repeat-ngram-size or --lm-path: leave one of them out."
         )
 
 

@@ -1,7 +1,7 @@
 """``--task specdec_translation``: fairseq's translation task with the decoding flags."""
 
 import logging
-from typing import Any, ClassVar, FrozenSet, Optional
+from typing import Any, ClassVar, FrozenSet, Optional, Tuple
 
 from fairseq.tasks import FairseqTask, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -15,6 +15,7 @@ from ..fairseq_compat.common_options import CommonConfig
 from ..fairseq_compat.dictionaries import DictionaryMixin
 from ..fairseq_compat.every_line import EveryLineMixin
 from ..fairseq_compat.generation import check_call
+from ..fairseq_compat.language_models import LANGUAGE_MODEL, asks_language_model, language_model
 from ..fairseq_compat.options import add_legacy_options, set_task_dataclass, with_option
 from ..fairseq_compat.parsed_options import check_when_parsed
 from ..fairseq_compat.resumed_order import ResumedOrderMixin
@@ -86,6 +87,8 @@ class ParallelDecodingMixin(
         allowed = kwargs.pop(ALLOWED, None)
         if allowed is not None:  # where fairseq looks for it as well
             args = with_option(args, ALLOWED, allowed)
+        if asks_language_model(args) and not scores:
+            args, kwargs = self._with_language_model(models, args, kwargs)
         if config.decoding is not None and not scores:
             check_call(args, kwargs, config)
             reason = method_of(config).unavailable(args)
@@ -106,6 +109,13 @@ class ParallelDecodingMixin(
         if clusters is None:
             return generator
         return cluster_search(generator, models[0].decoder, clusters)
+
+    def _with_language_model(self, models: Any, args: Any, kwargs: Any) -> Tuple[Any, Any]:
+        """Generation options, and arguments of ``build_generator``, with the language model."""
+        extra = dict(kwargs.get("extra_gen_cls_kwargs") or {})
+        model = language_model(args, extra.get("lm_model"), models, self.target_dictionary)
+        extra.update(lm_model=model, lm_weight=args.lm_weight)
+        return with_option(args, LANGUAGE_MODEL, model), {**kwargs, "extra_gen_cls_kwargs": extra}
 
     def inference_step(
         self,

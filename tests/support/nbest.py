@@ -8,6 +8,7 @@ from fairseq.search import LengthConstrainedBeamSearch, LexicallyConstrainedBeam
 from fairseq.sequence_generator import SequenceGenerator
 
 from specdec_plugin.decoding.generator import ParallelGenerator
+from specdec_plugin.decoding.language_model import LanguageModel
 from specdec_plugin.decoding.lengths import Lengths
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
@@ -52,6 +53,8 @@ def ours(
     symbols=SYMBOLS,
     strategy=None,
     phrases=None,
+    lm_model=None,
+    lm_weight=1.0,
     **options,
 ):
     """Our n-best lists, by options of fairseq's generator.
@@ -60,6 +63,7 @@ def ours(
         ahead: searches ahead; None: nobody does.
         symbols: the dictionary of the models.
         strategy, phrases: as for :func:`reference`.
+        lm_model, lm_weight: a language model beside the models, as fairseq's generator takes it.
     """
     names = {"len_penalty", "max_len_a", "max_len_b", "min_len", "unk_penalty"}
     names |= {"no_repeat_ngram_size", "match_source_len"}
@@ -71,6 +75,7 @@ def ours(
     statistics = Statistics()
     verifier = Verifier([build_engine(each, backend=backend) for each in models], statistics)
     verifier.temperature = temperature
+    verifier.language_model = lm_model and LanguageModel(lm_model, lm_weight)
     if strategy is not None and strategy.func is LexicallyConstrainedBeamSearch:
         strategy = partial(PhraseSearch, **strategy.keywords)
     strategy = None if strategy is None else strategy(symbols)

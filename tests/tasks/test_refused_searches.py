@@ -20,8 +20,9 @@ SPECULATIVE = ["--decoding", "specdec", "--beam"]
         ([*SPECULATIVE, 32], "--beam 32: the target dictionary has 32 symbols, so that at most 31"),
         (
             [*SPECULATIVE, 2, "--top-beta", 3],
-            "--top-beta 3 would have no effect in the beam search that --beam, --match-source-len "
-            "or --no-repeat-ngram-size asks for: leave one of them out.",
+            "--top-beta 3 would have no effect in the beam search that --beam or another option of "
+            "fairseq asks for, such as --match-source-len, --no-repeat-ngram-size or --lm-path: "
+            "leave one of them out.",
         ),
         ([*SPECULATIVE, 2, "--draft-rows", 4], "--draft-rows 4 would have no effect in the beam"),
         ([*SPECULATIVE, 2, "--max-len-a", "nan"], "--max-len-a nan: give a finite number."),

@@ -9,6 +9,7 @@ from typing import Any, FrozenSet, List, Optional, Type
 
 from ...decoding.drafter import Drafter
 from ...errors import PluginError
+from ...fairseq_compat.language_models import asks_language_model
 from ...fairseq_compat.strategies import strategies_given
 from ...models.blockwise_transformer import BlockwiseTransformerModel
 from ..beam.build import OF_ONE_BEAM
@@ -157,7 +158,9 @@ def _restricted(generation: Any) -> bool:
     """Whether options are given that beam search alone keeps, which drafts no steps then."""
     lengths = getattr(generation, "match_source_len", False)
     ngrams = getattr(generation, "no_repeat_ngram_size", 0)
-    return bool(lengths or ngrams or strategies_given(generation))
+    return bool(
+        lengths or ngrams or strategies_given(generation) or asks_language_model(generation)
+    )
 
 
 def _trained(setup: Setup) -> Type[Method]:

@@ -190,10 +190,12 @@ class CapturedBeamSearch:
 
     @staticmethod
     def supports(verifier: Verifier, batch: Batch, beams: int) -> bool:
-        """Whether one model's search has no rules but lengths and the unknown symbol's penalty."""
+        """Whether one model searches, by no rules but lengths and a penalty of unknown symbols."""
         engine, rules = verifier.engines[0], batch.constraints
         static = isinstance(engine, CachedDecoder) and engine.backend.static
         if not static or len(verifier.engines) > 1 or rules.no_repeat_ngram_size > 1:
+            return False
+        if verifier.language_model is not None:
             return False
         if rules.prefix is not None or rules.source_lengths is not None:
             return False

@@ -2,6 +2,7 @@
 
 from typing import Any, ClassVar, Optional
 
+from ...fairseq_compat.language_models import OF_LANGUAGE_MODELS
 from ...fairseq_compat.strategies import OF_STRATEGIES
 from ..options import WorkerOptions
 from ..registry import BENCH_BEAM, Method, Variant, register_method
@@ -17,7 +18,11 @@ class Beam(Method):
     summary = "fairseq's beam search with --beam hypotheses"
     Config: ClassVar[Any] = WorkerOptions
     default_beam = None
-    honours = frozenset(["nbest", "match_source_len", "no_repeat_ngram_size"]) | OF_STRATEGIES
+    honours = (
+        frozenset(["nbest", "match_source_len", "no_repeat_ngram_size"])
+        | OF_STRATEGIES
+        | OF_LANGUAGE_MODELS
+    )
     variants = (Variant("beam", beam=BENCH_BEAM),)
 
     @classmethod

@@ -68,7 +68,7 @@ def test_ngrams_are_blocked_beside_alignments(corpus, tiny_verifier, method):
         (["--sampling"], "--sampling cannot be kept with --decoding beam"),
         (["--diverse-beam-groups", 2, "--beam", 5], "--diverse-beam-groups 2 cannot share --bea"),
         (["--diversity-rate", 1, "--beam", 20], "--beam 20: this search compares 40 symbols, and"),
-        (["--lm-path", "lm.pt"], "--lm-path cannot be kept"),
+        (["--lm-weight", 0.5], "--lm-weight 0.5 would have no effect without a language model"),
         (["--certified-projection"], "--certified-projection would have no effect"),
     ],
 )

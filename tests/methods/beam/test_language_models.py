@@ -1,0 +1,74 @@
+"""Beam search beside a language model, against fairseq's own."""
+
+from functools import partial
+
+import pytest
+from fairseq.search import DiverseBeamSearch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec_plugin.engine import GraphBackend, NativeBackend, TorchBackend
+from tests.support import language_models, tiny
+from tests.support.language_models import KINDS
+from tests.support.nbest import assert_fairseqs_lists, assert_same_lists, ours, reference
+from tests.support.search import MODELS
+
+BACKENDS = [NativeBackend(), TorchBackend(), GraphBackend()]
+BESIDE = {kind: language_models.model(kind) for kind in KINDS}
+
+lengths = st.lists(st.integers(1, 9), min_size=1, max_size=6)
+rules = st.fixed_dictionaries(
+    {
+        "max_len_b": st.integers(6, 14),
+        "min_len": st.integers(0, 2),
+        "unk_penalty": st.sampled_from([0.0, 1.5]),
+        "len_penalty": st.sampled_from([0.6, 1.0]),
+        "temperature": st.sampled_from([1.0, 0.7]),
+        "no_repeat_ngram_size": st.sampled_from([0, 0, 3]),
+        "lm_weight": st.sampled_from([-0.2, 0.3, 1.0]),
+    }
+)
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=["native", "torch", "graphs"])
+@pytest.mark.parametrize("kind", KINDS)
+@given(lengths, st.integers(0, 99), st.integers(1, 4), rules, st.integers(1, 2))
+@settings(max_examples=8, deadline=None)
+def test_lists_are_fairseqs(kind, backend, lengths, seed, beams, options, count):
+    """For any language model, by ensembles too."""
+    sample, models = tiny.sample(lengths, seed), MODELS[:count]
+    given = dict(options, lm_model=BESIDE[kind])
+    found = ours(models, sample, beams, backend=backend, **given)
+    assert_fairseqs_lists(found, models, sample, beams, **given)
+
+
+def test_it_is_heard():
+    """Lists differ with it, and with its weight."""
+    sample = tiny.sample([3, 5, 7], 1)
+    found = [
+        [[each["tokens"].tolist() for each in row] for row in ours(MODELS[:1], sample, 3, **given)]
+        for given in ({}, *({"lm_model": BESIDE["transformer"], "lm_weight": w} for w in (0.5, 2)))
+    ]
+    assert found[0] != found[1] != found[2] != found[0]
+
+
+def test_beside_a_strategy():
+    sample = tiny.sample([3, 5, 7], 2)
+    del sample["id"]
+    strategy = partial(DiverseBeamSearch, num_groups=2, diversity_strength=0.7)
+    given = dict(strategy=strategy, lm_model=BESIDE["transformer"], lm_weight=0.4, max_len_b=12)
+    assert_same_lists(
+        ours(MODELS[:1], sample, 4, **given), reference(MODELS[:1], sample, 4, **given)
+    )
+
+
+def test_each_step_computes_its_own_tokens_alone(monkeypatch):
+    """fairseq's search runs the whole output through the language model in each step."""
+    beside, widths = language_models.model(), []
+    layer = beside.decoder.layers[0]
+    run = layer.forward
+    monkeypatch.setattr(
+        layer, "forward", lambda x, *a, **k: (widths.append(x.size(0)), run(x, *a, **k))[1]
+    )
+    ours(MODELS[:1], tiny.sample([5]), 3, lm_model=beside, max_len_b=8, min_len=8)
+    assert widths == [1] * 9

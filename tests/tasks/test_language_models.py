@@ -1,0 +1,125 @@
+"""``--lm-path``: a language model beside the model, on the command lines and in Python."""
+
+import shutil
+
+import pytest
+from fairseq.data import Dictionary
+
+import specdec_plugin
+from tests.support import language_models, tiny
+from tests.support.command_lines import generate_args, hypothesis_lines, run_cli
+
+LINES = ["one two three", "nine and two", "minus one"]
+
+
+@pytest.fixture(scope="module")
+def data(corpus, tmp_path_factory):
+    """The data folder with the dictionary of the language model, where fairseq reads it."""
+    folder = tmp_path_factory.mktemp("data")
+    shutil.copytree(corpus.data_dir, folder, dirs_exist_ok=True)
+    shutil.copy(folder / "dict.es.txt", folder / "dict.txt")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def beside(data):
+    """The path of a language model of the target."""
+    return language_models.save(data / "lm.pt", Dictionary.load(str(data / "dict.txt")))
+
+
+@pytest.mark.parametrize("beams", [["--beam", 4, "--nbest", 4], ["--beam", 1]])
+def test_generate_prints_fairseqs_lists(data, tiny_verifier, beside, beams):
+    """With one beam too, and what fairseq prints differs from what it prints without."""
+    args = generate_args(data, tiny_verifier, *beams, "--batch-size", 4)
+    more = ["--lm-path", beside, "--lm-weight", 0.4]
+    plain, theirs = (hypothesis_lines(run_cli([*args, *each]).stdout) for each in ([], more))
+    assert theirs != plain
+    for method in ("beam", "auto"):
+        ours = run_cli([*args, *more, "--decoding", method])
+        assert hypothesis_lines(ours.stdout) == theirs
+
+
+def test_a_weight_of_0(data, tiny_verifier, beside):
+    """It is one of a grid that somebody tries: the language model has no say."""
+    args = generate_args(data, tiny_verifier, "--beam", 3)
+    more = ["--decoding", "auto", "--lm-path", beside]
+    plain, found = (run_cli([*args, *each]).stdout for each in ([], more))
+    assert hypothesis_lines(found) == hypothesis_lines(plain)
+
+
+def test_interactive_hears_it(corpus, data, tiny_verifier, beside):
+    """fairseq's own program reads no language model; the task does, with its search and with ours.
+
+    Then the folder needs no dictionary of the language model.
+    """
+    given = ["--beam", 4, "--lm-path", beside, "--lm-weight", 0.4]
+    printed = hypothesis_lines(run_cli(generate_args(data, tiny_verifier, *given)).stdout)
+    args = generate_args(corpus.data_dir, tiny_verifier, *given, "-s", "en", "-t", "es")[1:]
+    lines = "\n".join(corpus.lines("test", "en")) + "\n"
+    for more in ([], ["--decoding", "auto"]):
+        found = run_cli(["fairseq-interactive", *args, *more], input=lines).stdout
+        assert [text for _, _, text in hypothesis_lines(found)] == [text for *_, text in printed]
+
+
+@pytest.mark.parametrize(
+    "more, sentence",
+    [
+        (["--lm-weight", 0.3], "--lm-weight 0.3 would have no effect without a language model: a"),
+        (["--lm-path", "LM", "--lm-weight", "nan"], "--lm-weight nan: give a finite number."),
+        (["--lm-path", "no.pt", "--lm-weight", 1], "no.pt"),
+        (["--lm-path", "TRANSLATION", "--lm-weight", 1], "names a TransformerModel, which is no"),
+        (
+            ["--lm-path", "LARGER", "--lm-weight", 1],
+            "has 44 target symbols, but the target diction",
+        ),
+        (
+            ["--lm-path", "LM", "--lm-weight", 1, "--sampling"],
+            "cannot be kept with --sampling: lea",
+        ),
+        (
+            ["--lm-path", "LM", "--lm-weight", 1, "--draft-rows", 1],
+            "would have no effect in the be",
+        ),
+    ],
+)
+def test_refusals(corpus, data, tiny_verifier, beside, tmp_path, more, sentence):
+    """In a sentence, by the program that loads no language model itself."""
+    larger = language_models.save(tmp_path / "larger.pt", tiny.dictionary(40))
+    paths = {"LM": beside, "TRANSLATION": tiny_verifier, "LARGER": larger}
+    args = generate_args(corpus.data_dir, tiny_verifier, "--decoding", "auto", "-s", "en")[1:]
+    args += ["-t", "es", *(paths.get(str(each), each) for each in more)]
+    done = run_cli(["fairseq-interactive", *args], input="one\n", check=False)
+    assert done.returncode == 1 and sentence in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_other_symbols(data, tiny_verifier, beside, tmp_path):
+    """fairseq reads the language model's dictionary in the folder; another order is nonsense."""
+    shutil.copytree(data, tmp_path, dirs_exist_ok=True)
+    lines = (tmp_path / "dict.txt").read_text().splitlines(keepends=True)
+    (tmp_path / "dict.txt").write_text("".join([*lines[1:], lines[0]]))
+    more = ["--decoding", "beam", "--beam", 3, "--lm-path", beside, "--lm-weight", 0.4]
+    done = run_cli(generate_args(tmp_path, tiny_verifier, *more), check=False)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "has other symbols than the target, in number or order" in done.stderr
+
+
+def test_greedy_methods_refuse_it(data, tiny_verifier, beside):
+    more = ["--decoding", "greedy", "--lm-path", beside, "--lm-weight", 0.4]
+    done = run_cli(generate_args(data, tiny_verifier, *more), check=False)
+    assert "cannot be kept with --decoding greedy: use --decoding auto, or" in done.stderr
+
+
+def test_python(corpus, tiny_verifier, beside):
+    session = specdec_plugin.load_session(
+        tiny_verifier, corpus.data_dir, source_lang="en", target_lang="es"
+    )
+    given = {"beam": 3, "lm_path": beside, "lm_weight": 0.4}
+    found = []
+    for decoding in ("fairseq", "beam", "auto"):
+        translator = session.translator(decoding, **given)
+        lists = translator.translate_pieces(LINES)
+        found.append([each.pieces for each in lists])
+    assert found[0] == found[1] == found[2]
+    plain = session.translator("beam", beam=3).translate_pieces(LINES)
+    assert [each.pieces for each in plain] != found[0]
