@@ -6,6 +6,7 @@ from functools import partial
 import torch
 from fairseq.search import LengthConstrainedBeamSearch, LexicallyConstrainedBeamSearch
 from fairseq.sequence_generator import SequenceGenerator
+from hypothesis import strategies as st
 
 from specdec_plugin.decoding.generator import ParallelGenerator
 from specdec_plugin.decoding.language_model import LanguageModel
@@ -19,6 +20,15 @@ from specdec_plugin.methods.beam.search import BeamSearch
 
 from .search import SYMBOLS
 
+#: The lengths of a batch's sources, and by name fairseq's options of a beam search.
+LENGTHS = st.lists(st.integers(1, 9), min_size=1, max_size=6)
+RULES = {
+    "max_len_b": st.integers(6, 14),
+    "min_len": st.integers(0, 2),
+    "unk_penalty": st.sampled_from([0.0, 1.5]),
+    "len_penalty": st.sampled_from([0.6, 1.0]),
+    "no_repeat_ngram_size": st.sampled_from([0, 0, 3]),
+}
 #: Two totals that differ by less may come in either order.
 TIE = 1e-4
 

@@ -10,21 +10,23 @@ from hypothesis import strategies as st
 from specdec_plugin.engine import GraphBackend, NativeBackend, TorchBackend
 from tests.support import language_models, tiny
 from tests.support.language_models import KINDS
-from tests.support.nbest import assert_fairseqs_lists, assert_same_lists, ours, reference
+from tests.support.nbest import (
+    LENGTHS,
+    RULES,
+    assert_fairseqs_lists,
+    assert_same_lists,
+    ours,
+    reference,
+)
 from tests.support.search import MODELS
 
 BACKENDS = [NativeBackend(), TorchBackend(), GraphBackend()]
 BESIDE = {kind: language_models.model(kind) for kind in KINDS}
 
-lengths = st.lists(st.integers(1, 9), min_size=1, max_size=6)
 rules = st.fixed_dictionaries(
     {
-        "max_len_b": st.integers(6, 14),
-        "min_len": st.integers(0, 2),
-        "unk_penalty": st.sampled_from([0.0, 1.5]),
-        "len_penalty": st.sampled_from([0.6, 1.0]),
+        **RULES,
         "temperature": st.sampled_from([1.0, 0.7]),
-        "no_repeat_ngram_size": st.sampled_from([0, 0, 3]),
         "lm_weight": st.sampled_from([-0.2, 0.3, 1.0]),
     }
 )
@@ -32,7 +34,7 @@ rules = st.fixed_dictionaries(
 
 @pytest.mark.parametrize("backend", BACKENDS, ids=["native", "torch", "graphs"])
 @pytest.mark.parametrize("kind", KINDS)
-@given(lengths, st.integers(0, 99), st.integers(1, 4), rules, st.integers(1, 2))
+@given(LENGTHS, st.integers(0, 99), st.integers(1, 4), rules, st.integers(1, 2))
 @settings(max_examples=8, deadline=None)
 def test_lists_are_fairseqs(kind, backend, lengths, seed, beams, options, count):
     """For any language model, by ensembles too."""

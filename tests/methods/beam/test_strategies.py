@@ -17,23 +17,21 @@ from hypothesis import strategies as st
 from specdec_plugin.engine import GraphBackend, NativeBackend, TorchBackend
 from specdec_plugin.errors import PluginError
 from tests.support import tiny
-from tests.support.nbest import assert_lists_of_strategy, assert_same_lists, ours, reference
+from tests.support.nbest import (
+    LENGTHS,
+    RULES,
+    assert_lists_of_strategy,
+    assert_same_lists,
+    ours,
+    reference,
+)
 from tests.support.search import MODELS, SYMBOLS
 
 BACKENDS = [NativeBackend(), TorchBackend(), GraphBackend()]
 BACKEND_NAMES = ["native", "torch", "graphs"]
 EOS, PAD = SYMBOLS.eos(), SYMBOLS.pad()
 
-lengths = st.lists(st.integers(1, 9), min_size=1, max_size=6)
-rules = st.fixed_dictionaries(
-    {
-        "max_len_b": st.integers(6, 14),
-        "min_len": st.integers(0, 2),
-        "unk_penalty": st.sampled_from([0.0, 1.5]),
-        "len_penalty": st.sampled_from([0.6, 1.0]),
-        "no_repeat_ngram_size": st.sampled_from([0, 0, 3]),
-    }
-)
+rules = st.fixed_dictionaries(RULES)
 
 
 def on_all(test):
@@ -85,7 +83,7 @@ def contains(tokens, phrase):
 
 
 @on_all
-@given(lengths, st.integers(0, 99), st.integers(1, 3), st.integers(1, 3), rules, st.integers(1, 2))
+@given(LENGTHS, st.integers(0, 99), st.integers(1, 3), st.integers(1, 3), rules, st.integers(1, 2))
 @settings(max_examples=25, deadline=None)
 def test_diverse_beams(backend, lengths, seed, groups, each, options, count):
     """In any number of groups, by ensembles too."""
@@ -96,7 +94,7 @@ def test_diverse_beams(backend, lengths, seed, groups, each, options, count):
 
 
 @on_all
-@given(lengths, st.integers(0, 99), st.integers(1, 6), rules, st.sampled_from([0.0, 0.3, 2.0]))
+@given(LENGTHS, st.integers(0, 99), st.integers(1, 6), rules, st.sampled_from([0.0, 0.3, 2.0]))
 @settings(max_examples=25, deadline=None)
 def test_diverse_siblings(backend, lengths, seed, beams, options, rate):
     sample = unnumbered(lengths, seed)
@@ -112,7 +110,7 @@ def test_allowed_tokens(backend, seed, beams, data):
 
     It allows an end always, as fairseq finds nothing else for a sentence without one.
     """
-    sizes = data.draw(lengths)
+    sizes = data.draw(LENGTHS)
     sample = unnumbered(sizes, seed)
     sample["id"] = torch.tensor(data.draw(st.permutations(range(7, 7 + len(sizes)))))
 
@@ -139,7 +137,7 @@ phrases = st.lists(st.lists(st.integers(4, 15), min_size=1, max_size=3), max_siz
 @settings(max_examples=20, deadline=None)
 def test_phrases(backend, order, seed, beams, data):
     """fairseq's lists; all of a sentence's phrases are in each hypothesis."""
-    sizes = data.draw(lengths)
+    sizes = data.draw(LENGTHS)
     wanted = [data.draw(phrases) for _ in sizes]
     sample, given = unnumbered(sizes, seed), dict(max_len_b=14, phrases=packed(wanted))
     given["strategy"] = lexical(order)
