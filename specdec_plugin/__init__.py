@@ -12,6 +12,7 @@ from .criterions import blockwise_cross_entropy, glancing_block_loss, projected_
 from .engine.threads import respect_quota
 from .fairseq_compat.checkpoints import install_safe_loading
 from .fairseq_compat.hydra_train import tell_in_a_sentence
+from .fairseq_compat.numpy_names import install_numpy_names
 from .fairseq_compat.options import tell_missing_architecture
 from .fairseq_compat.saving import install_whole_copies
 from .fairseq_compat.speech import explain_sounds
@@ -30,6 +31,7 @@ __all__ = ["load", "load_session"]
 
 __path__ = PluginPath(__path__)  # so that fairseq takes any copy for the one loaded
 explain_sounds()
+install_numpy_names()
 install_safe_loading()
 install_whole_copies()
 respect_quota()

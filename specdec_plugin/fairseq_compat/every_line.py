@@ -122,7 +122,15 @@ class EveryLineMixin(FairseqTask):
         ``--required-batch-size-multiple``, and raises for sentences over the limit. Where losses
         are computed, both stay, because the model has to read whole references then.
         With ``--num-shards`` every sentence is in one shard.
+
+        Raises:
+            PluginError: ``--num-batch-buckets`` is given without ``--max-tokens``.
         """
+        if max_tokens is None and dataset.get_batch_shapes() is not None:
+            raise PluginError(
+                "--num-batch-buckets makes batches of as many tokens as --max-tokens tells: give "
+                "it too, or leave --num-batch-buckets out."
+            )
         if not self._measures_loss:
             source_limit = _source_limit(max_positions)
             dataset = keep_every_line(dataset, source_limit, max_tokens, self._source_ending)
