@@ -1,16 +1,17 @@
 """A language model beside the verifier: shallow fusion (Gulcehre et al. 2015)."""
 
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Union
 
 import torch
 from fairseq.models import FairseqIncrementalDecoder
 from torch import Tensor
 
+from ..engine import Backend, CachedDecoder, DecoderState, choose_backend
 from ..engine.output_projection import Scores
 
 
 class FedTokens:
-    """What a language model holds of a batch in progress.
+    """What fairseq's decoder of a language model holds of a batch in progress.
 
     Attributes:
         tokens: (rows, fed) long; (0, 0) before the first step.
@@ -42,35 +43,58 @@ class LanguageModel:
     """Adds a language model's log-probabilities to those of the verifier, as fairseq's search does.
 
     A symbol's score is ``log p(y | x) + weight · log p_LM(y)``. fairseq runs the model over the
-    whole output in each step; here its decoder keeps what it has computed.
+    whole output in each step. Here the kernels run a plain Transformer over the newest tokens, and
+    others keep what they have computed.
 
     Args:
         model: fairseq's language model of the target's symbols, on the verifier's device.
         weight: of its log-probabilities.
+        backend: who computes; None chooses.
     """
 
-    def __init__(self, model: Any, weight: float) -> None:
+    def __init__(self, model: Any, weight: float, backend: Optional[Backend] = None) -> None:
         model.eval()  # which returns nothing, once fairseq has prepared it for generation
         self._model, self._weight = model, weight
+        backend = backend or choose_backend(next(model.parameters()).device)
+        self._engine: Optional[CachedDecoder] = None
+        if CachedDecoder.supports_alone(model.decoder, backend) is None:
+            self._engine = CachedDecoder(model.decoder, backend=backend)
 
-    def start(self) -> FedTokens:
-        """Begin a batch."""
+    def refresh(self) -> None:
+        """Pack weights again where they have changed."""
+        if self._engine is not None:
+            self._engine.refresh()
+
+    def start(self, rows: int, capacity: int, beams: int) -> Union[DecoderState, FedTokens]:
+        """Begin a batch, after :meth:`refresh`; see :meth:`.CachedDecoder.start`."""
+        if self._engine is not None:
+            return self._engine.start_alone(rows, capacity, beams)
         return FedTokens(self._model.decoder)
 
-    def fused(self, scores: Scores, state: FedTokens, fed: Tensor) -> Scores:
+    def fused(self, scores: Scores, state: Any, fed: Tensor, suppressed_id: int) -> Scores:
         """Scores of what follows the newest tokens.
 
         Args:
             scores: the verifier's, (rows, 1, vocabulary).
             state: from :meth:`start`.
             fed: (rows, 1) long, what the verifier was fed.
+            suppressed_id: a symbol that the verifier has ruled out.
 
         Returns:
             (rows, 1, vocabulary), no log-probabilities any more; normalisers of 0, (rows, 1).
         """
+        own = self._weight * self._log_probabilities(state, fed, suppressed_id)
+        values = scores.values - scores.normalisers.unsqueeze(-1) + own
+        return Scores(values, torch.zeros_like(scores.normalisers))
+
+    def _log_probabilities(self, state: Any, fed: Tensor, suppressed_id: int) -> Tensor:
+        """(rows, 1, vocabulary); see :meth:`fused`."""
+        if self._engine is not None:
+            features = self._engine.feed(state, fed)
+            scores = self._engine.projection.scores(features, 1.0, suppressed_id)
+            return scores.values - scores.normalisers.unsqueeze(-1)
         tokens = state.feed(fed)
         kept = {} if state.kept is None else {"incremental_state": state.kept}
-        found = self._model(tokens, **kept)
-        own = self._model.get_normalized_probs(found, log_probs=True, sample=None)[:, -1:]
-        values = scores.values - scores.normalisers.unsqueeze(-1) + self._weight * own
-        return Scores(values, torch.zeros_like(scores.normalisers))
+        output = self._model(tokens, **kept)
+        found: Tensor = self._model.get_normalized_probs(output, log_probs=True, sample=None)
+        return found[:, -1:]

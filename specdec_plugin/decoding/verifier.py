@@ -59,6 +59,8 @@ class Verifier:
         for engine in self.engines:
             if isinstance(engine, CachedDecoder):
                 engine.refresh()
+        if self.language_model is not None:
+            self.language_model.refresh()
 
     def start(self, batch: Batch, beams: int = 1) -> None:
         """Project the encoder outputs of a batch and empty the caches, after :meth:`refresh`.
@@ -75,7 +77,7 @@ class Verifier:
                 for engine, out in zip(self.engines, batch.encoder_outs)
             ]
         if self.language_model is not None:
-            self.states.append(self.language_model.start())
+            self.states.append(self.language_model.start(batch.size, capacity, beams))
 
     def end(self) -> None:
         """Let go of a batch: its caches, and keys and values of its sources."""
@@ -120,7 +122,7 @@ class Verifier:
         if self.language_model is None:
             return found
         with self.statistics.timed("verifier"):
-            return self.language_model.fused(found, self.states[-1], fed)
+            return self.language_model.fused(found, self.states[-1], fed, suppressed_id)
 
     def _mean(self, each: Sequence[Scores]) -> Scores:
         """The mean of the models' distributions."""

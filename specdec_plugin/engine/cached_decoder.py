@@ -72,8 +72,13 @@ class CachedDecoder(Packed):
         self.repack()
 
     @staticmethod
-    def supports(decoder: nn.Module) -> Optional[str]:
-        """Why this engine cannot hold ``decoder``, in a few words; ``None`` if it can."""
+    def supports(decoder: nn.Module, attends: bool = True) -> Optional[str]:
+        """Why this engine cannot hold ``decoder``, in a few words; ``None`` if it can.
+
+        Args:
+            decoder: fairseq's decoder.
+            attends: see :meth:`.DecoderLayer.supports`.
+        """
         if not isinstance(decoder, TransformerDecoderBase):
             return f"{type(decoder).__name__} is not a Transformer decoder"
         known: Any = [each for each in _KNOWN if isinstance(decoder, each)][-1]
@@ -90,8 +95,24 @@ class CachedDecoder(Packed):
             return "it attends to source and target at once (--cross-self-attention)"
         if decoder.quant_noise is not None:
             return "it has a quantization-noise layer behind its embedding"
-        reasons = (DecoderLayer.supports(layer) for layer in every_layer(decoder))
+        if type(decoder.embed_tokens) is not nn.Embedding:
+            return f"its embedding is a {type(decoder.embed_tokens).__name__}"
+        reasons = (DecoderLayer.supports(layer, attends) for layer in every_layer(decoder))
         return next((reason for reason in reasons if reason is not None), None)
+
+    @staticmethod
+    def supports_alone(decoder: Any, backend: Backend) -> Optional[str]:
+        """Why the kernels cannot run a decoder that reads no source; ``None`` if they can.
+
+        Args:
+            decoder: of a language model of fairseq.
+            backend: who computes.
+        """
+        reason = CachedDecoder.supports(decoder, attends=False)
+        if reason is not None:
+            return reason
+        every, dtype = every_layer(decoder), decoder.embed_tokens.weight.dtype
+        return NativeLayers.supports(every, backend, dtype)
 
     def repack(self) -> None:
         """See :class:`Packed`; the projection does so too."""
@@ -144,12 +165,12 @@ class CachedDecoder(Packed):
         """The layers, for the kernels or for PyTorch's operators."""
         decoder, dtype = self.decoder, self.dtype
         self._heads, self.width = layers[0].self_attn.num_heads, layers[0].embed_dim
-        attentions = [layer.encoder_attn for layer in layers]
-        sources = parameters_of(
-            *(each for attention in attentions for each in (attention.k_proj, attention.v_proj))
-        )
         linear: Any = NativeLinear if native else Linear.of
-        self._source_in = linear(*sources, self.weight_type)
+        attentions = [each.encoder_attn for each in layers if each.encoder_attn is not None]
+        pairs = [each for attention in attentions for each in (attention.k_proj, attention.v_proj)]
+        self._source_in: Any = None  # a language model reads no source
+        if pairs:
+            self._source_in = linear(*parameters_of(*pairs), self.weight_type)
         self._native: Optional[NativeLayers] = None
         self._layers: List[DecoderLayer] = []
         if native:
@@ -208,17 +229,31 @@ class CachedDecoder(Packed):
                 encoded, padding, lengths = _moved_to_front(encoded, padding)
         source_kv = self._project_source(encoded)
         mask = None if padding is None else self._source_mask(padding)
-        cache = KVCache(
+        cache = self._cache(encoded.size(0) * (1 if self._native is None else beams), capacity)
+        return DecoderState(cache, source_kv, mask, lengths, beams)
+
+    def start_alone(self, rows: int, capacity: int, beams: int = 1) -> DecoderState:
+        """Begin a batch of a language model; see :meth:`start` and :meth:`supports_alone`.
+
+        Args:
+            rows: sentences of the batch.
+            capacity, beams: as for :meth:`start`.
+        """
+        no_source = torch.empty(0, 0, self._heads, 0, self.width // self._heads)
+        return DecoderState(self._cache(rows * beams, capacity), no_source, None, None, beams)
+
+    def _cache(self, rows: int, capacity: int) -> KVCache:
+        """An empty cache of so many rows."""
+        return KVCache(
             len(self.decoder.layers),
-            encoded.size(0) * (1 if self._native is None else beams),
+            rows,
             self._heads,
-            source_kv.size(-1),
+            self.width // self._heads,
             capacity,
             self.dtype,
             self.device,
             for_kernels=self._native is not None,
         )
-        return DecoderState(cache, source_kv, mask, lengths, beams)
 
     def _project_source(self, encoded: Tensor) -> Tensor:
         """(rows, src, dim) to (2 * layers, rows, heads, src, head_dim)."""

@@ -119,19 +119,24 @@ class DecoderLayer:
         self.feed_forward = FeedForward(layer, dtype)
 
     @staticmethod
-    def supports(layer: nn.Module) -> Optional[str]:
-        """Why ``layer`` cannot be run here, in a few words; ``None`` if it can."""
+    def supports(layer: nn.Module, attends: bool = True) -> Optional[str]:
+        """Why ``layer`` cannot be run here, in a few words; ``None`` if it can.
+
+        Args:
+            layer: of a fairseq decoder.
+            attends: whether it has to attend to a source; else it must not.
+        """
         if not isinstance(layer, TransformerDecoderLayerBase):
             return f"it has a layer of type {type(layer).__name__}"
         for name in ("forward", "residual_connection"):
             if getattr(type(layer), name) is not getattr(TransformerDecoderLayerBase, name):
                 return f"{type(layer).__name__} has its own {name}()"
-        if layer.encoder_attn is None:
-            return "it does not attend to a source"
+        if (layer.encoder_attn is not None) != attends:
+            return f"it {'does not attend' if attends else 'attends'} to a source"
         extras = (layer.attn_ln, layer.c_attn, layer.ffn_layernorm, layer.w_resid)
         if any(extra is not None for extra in extras):
             return "it has NormFormer's extra scaling (--scale-attn, -heads, -fc or -resids)"
-        attentions = [layer.self_attn, layer.encoder_attn]
+        attentions = [layer.self_attn, layer.encoder_attn] if attends else [layer.self_attn]
         for attention in attentions:
             reason = unusual_attention(attention, layer.embed_dim)
             if reason is not None:

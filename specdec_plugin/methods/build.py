@@ -129,17 +129,19 @@ def _verifier(setup: Setup, certifies: bool) -> Verifier:
         setup.statistics,
         temperature,
         approximate_scores=cfg.approximate_scores,
-        language_model=_language_model(setup.generation),
+        language_model=_language_model(setup),
     )
     if cfg.certified_projection or certifies:
         verifier.certified = _is_certified(verifier, setup)
     return verifier
 
 
-def _language_model(generation: Any) -> Optional[LanguageModel]:
+def _language_model(setup: Setup) -> Optional[LanguageModel]:
     """What ``--lm-path`` names; None: nothing, or its weight is 0."""
-    model = getattr(generation, LANGUAGE_MODEL, None)
-    return None if model is None else LanguageModel(model, generation.lm_weight)
+    model = getattr(setup.generation, LANGUAGE_MODEL, None)
+    if model is None:
+        return None
+    return LanguageModel(model, setup.generation.lm_weight, setup.backend)
 
 
 def _is_certified(verifier: Verifier, setup: Setup) -> bool:

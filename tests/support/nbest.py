@@ -85,7 +85,8 @@ def ours(
     statistics = Statistics()
     verifier = Verifier([build_engine(each, backend=backend) for each in models], statistics)
     verifier.temperature = temperature
-    verifier.language_model = lm_model and LanguageModel(lm_model, lm_weight)
+    if lm_model is not None:
+        verifier.language_model = LanguageModel(lm_model, lm_weight, backend)
     if strategy is not None and strategy.func is LexicallyConstrainedBeamSearch:
         strategy = partial(PhraseSearch, **strategy.keywords)
     strategy = None if strategy is None else strategy(symbols)

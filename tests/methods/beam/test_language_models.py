@@ -64,13 +64,16 @@ def test_beside_a_strategy():
     )
 
 
-def test_each_step_computes_its_own_tokens_alone(monkeypatch):
-    """fairseq's search runs the whole output through the language model in each step."""
-    beside, widths = language_models.model(), []
-    layer = beside.decoder.layers[0]
-    run = layer.forward
-    monkeypatch.setattr(
-        layer, "forward", lambda x, *a, **k: (widths.append(x.size(0)), run(x, *a, **k))[1]
-    )
-    ours(MODELS[:1], tiny.sample([5]), 3, lm_model=beside, max_len_b=8, min_len=8)
-    assert widths == [1] * 9
+@pytest.mark.parametrize("backend", [NativeBackend(), TorchBackend()], ids=["native", "torch"])
+def test_each_step_computes_its_own_tokens_alone(monkeypatch, backend):
+    """fairseq runs the model over the whole output. The kernels do not call it."""
+    beside, widths, given = language_models.model(), [], dict(max_len_b=8, min_len=8)
+    run = beside.decoder.layers[0].forward
+
+    def watched(inputs, *args, **kwargs):
+        widths.append(inputs.size(0))
+        return run(inputs, *args, **kwargs)
+
+    monkeypatch.setattr(beside.decoder.layers[0], "forward", watched)
+    ours(MODELS[:1], tiny.sample([5]), 3, lm_model=beside, backend=backend, **given)
+    assert widths == ([] if isinstance(backend, NativeBackend) else [1] * 9)
