@@ -60,6 +60,11 @@ class LanguageModel:
         if CachedDecoder.supports_alone(model.decoder, backend) is None:
             self._engine = CachedDecoder(model.decoder, backend=backend)
 
+    @property
+    def by_kernels(self) -> bool:
+        """Whether the kernels run its layers."""
+        return self._engine is not None
+
     def refresh(self) -> None:
         """Pack weights again where they have changed."""
         if self._engine is not None:

@@ -99,8 +99,10 @@ class Verifier:
         Args:
             vectors: how many are scored.
         """
-        engines = self.engines
+        engines, beside = self.engines, self.language_model
         by_kernels = all(isinstance(each, CachedDecoder) and each.by_kernels for each in engines)
+        # Another language model takes as long as its layers, not as its scores.
+        by_kernels &= beside is None or beside.by_kernels
         return one_thread(vectors * self._symbols if by_kernels else None)
 
     def scores(self, fed: Tensor, suppressed_id: int) -> Scores:

@@ -3,11 +3,15 @@
 from functools import partial
 
 import pytest
+import torch
 from fairseq.search import DiverseBeamSearch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.engine import GraphBackend, NativeBackend, TorchBackend
+from specdec_plugin.decoding.language_model import LanguageModel
+from specdec_plugin.decoding.statistics import Statistics
+from specdec_plugin.decoding.verifier import Verifier
+from specdec_plugin.engine import GraphBackend, NativeBackend, TorchBackend, build_engine
 from tests.support import language_models, tiny
 from tests.support.language_models import KINDS
 from tests.support.nbest import (
@@ -77,3 +81,14 @@ def test_each_step_computes_its_own_tokens_alone(monkeypatch, backend):
     monkeypatch.setattr(beside.decoder.layers[0], "forward", watched)
     ours(MODELS[:1], tiny.sample([5]), 3, lm_model=beside, backend=backend, **given)
     assert widths == ([] if isinstance(backend, NativeBackend) else [1] * 9)
+
+
+@pytest.mark.parametrize("kind, threads", [("transformer", 1), ("lstm", 2)])
+def test_threads_where_it_takes_long(threads_again, kind, threads):
+    """What fairseq's modules compute of it has all threads, however few symbols there are."""
+    torch.set_num_threads(2)
+    beside = LanguageModel(BESIDE[kind], 0.5, NativeBackend())
+    engines = [build_engine(MODELS[0], backend=NativeBackend())]
+    verifier = Verifier(engines, Statistics(), language_model=beside)
+    with verifier.on_one_thread(4):
+        assert torch.get_num_threads() == threads
