@@ -6,6 +6,7 @@ do. fairseq moves single numbers to and from tensors, and asks a state about eac
 step reads all candidates at once. A state is asked once about all tokens that no phrase has.
 """
 
+import functools
 import itertools
 import math
 from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
@@ -94,7 +95,7 @@ class PhraseSearch(LexicallyConstrainedBeamSearch):
             lprobs = lprobs[:, :1]
         else:
             assert scores is not None
-            self._forbid_ends(lprobs)
+            self.forbid_ends(lprobs)
             lprobs = lprobs + scores[:, :, step - 1].unsqueeze(-1)
         count = min(2 * beams, beams * symbols - 1)
         wanted = self._wanted(lprobs.size(1))
@@ -110,7 +111,20 @@ class PhraseSearch(LexicallyConstrainedBeamSearch):
         made = torch.tensor(chosen, dtype=torch.float64, device=lprobs.device)
         return made[..., 0].to(lprobs.dtype), made[..., 2].long(), made[..., 1].long()
 
-    def _forbid_ends(self, lprobs: Tensor) -> None:
+    def update_constraints(self, active_hypos: Tensor) -> None:
+        """Keep the states of these candidates, (sentences, B), which one transfer reads."""
+        for sentence, ranks in enumerate(active_hypos.tolist()):
+            states = self.constraint_states[sentence]
+            self.constraint_states[sentence] = [states[rank] for rank in ranks]
+
+    def follow(self, prefix: Tensor) -> None:
+        """Note what a forced prefix contains already, (sentences, width)."""
+        for sentence, tokens in enumerate(prefix.tolist()):
+            states = self.constraint_states[sentence]
+            begun = functools.reduce(PhraseState.advance, tokens, states[0])
+            self.constraint_states[sentence] = [begun] * len(states)
+
+    def forbid_ends(self, lprobs: Tensor) -> None:
         """Rule out ends of hypotheses that lack a phrase; ``lprobs`` changes in place."""
         lacks = [[not each.finished for each in row] for row in self.constraint_states]
         mask = torch.tensor(lacks, device=lprobs.device)

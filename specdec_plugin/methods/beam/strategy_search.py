@@ -51,7 +51,9 @@ class StrategySearch(TorchBeamSearch):
             begin_constraints(strategy, batch.constraints.phrases, beams)
             # Phrases begin behind a forced prefix, such as the symbol of a language. fairseq would
             # fill beams with phrases that the prefix rules out.
-            self._begin = 0 if self.prefix is None else self._prefix_width(self.prefix)
+            if self.prefix is not None and isinstance(strategy, PhraseSearch):
+                self._begin = self._prefix_width(self.prefix)
+                strategy.follow(self.prefix)
 
     def _prefix_width(self, prefix: Tensor) -> int:
         """Tokens of all prefixes, (n, width); those that end their sentence may be shorter.
@@ -73,6 +75,8 @@ class StrategySearch(TorchBeamSearch):
             return super()._candidates(lprobs, step)
         own, sums = step - self._begin, self.beams.totals[:, :, self._begin :]
         every = lprobs if own > 0 else lprobs[:, :1].expand(-1, self._width, -1).contiguous()
+        if own == 0 and step > 0 and isinstance(self._strategy, PhraseSearch):
+            self._strategy.forbid_ends(every)  # in its first step, it takes them for ruled out
         tokens, numbers = self.beams.tokens.flatten(0, 1), self._numbers[self.sentences]
         totals, symbols, parents = self._strategy.step(own, every, sums, tokens, numbers)
         if own == 0:  # where all beams are the first one

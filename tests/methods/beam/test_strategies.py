@@ -169,6 +169,21 @@ def test_phrases_behind_a_prefix(backend):
         assert_same_lists(found[1:2], plain[1:2])
 
 
+@on_all
+@pytest.mark.parametrize("order", ["ordered", "unordered"])
+def test_what_a_prefix_contains_is_not_wanted_again(backend, order):
+    """A whole phrase, or the beginning of one. No end comes before what is still missing."""
+    sample, wanted = unnumbered([4, 6, 2], 1), [[[5, 6]], [[8, 9]], [[7], [14]]]
+    prefix = torch.tensor([[5, 6], [7, 8], [9, 7]])
+    given = dict(max_len_b=14, min_len=0, phrases=packed(wanted), strategy=lexical(order))
+    lists = ours(MODELS[:1], sample, 4, prefix, backend, **given)
+    found = [[each["tokens"].tolist() for each in row] for row in lists]
+    assert not any(contains(tokens[2:], [5, 6]) for tokens in found[0])
+    assert any(tokens[:3] == [7, 8, 9] for tokens in found[1])
+    for row, hypotheses in zip(wanted, found, strict=True):
+        assert all(contains(tokens, each) for tokens in hypotheses for each in row)
+
+
 def test_phrases_behind_prefixes_of_different_lengths():
     """A sentence would depend on the others of its batch. A prefix may end its sentence."""
     given = dict(max_len_b=12, phrases=packed([[[5]], [[6]]]), strategy=lexical("ordered"))
