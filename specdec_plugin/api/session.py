@@ -277,9 +277,10 @@ class Session:
         """The symbols of each of these phrases, (symbols,) long."""
         symbols = self.task.target_dictionary
         found = []
+        barred = {symbols.bos(), symbols.eos(), symbols.pad(), symbols.unk()}
         for phrase, pieces in zip(phrases, self.pieces(phrases)):
             line = symbols.encode_line(pieces, add_if_not_exist=False, append_eos=False).long()
-            if len(line) == 0 or (line == symbols.unk()).any():
+            if len(line) == 0 or barred.intersection(line.tolist()):
                 raise PluginError(
                     f"The phrase {phrase!r} is {pieces!r} in subword pieces, which the target "
                     "dictionary does not have. Leave it out, or write it otherwise."

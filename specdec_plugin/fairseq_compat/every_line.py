@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from fairseq.data import SampledMultiDataset
 from fairseq.tasks import FairseqTask
+from fairseq.token_generation_constraints import unpack_constraints
 from torch import Tensor
 
 from ..errors import PluginError
@@ -55,7 +56,7 @@ class EveryLineMixin(FairseqTask):
             constraints: (lines, width) phrases that each output must contain, packed.
 
         Raises:
-            PluginError: sounds have constraints.
+            PluginError: sounds have constraints, or a phrase cannot be in an output.
         """
         dataset = super().build_dataset_for_inference(src_tokens, src_lengths)
         pairs = getattr(dataset, "dataset", dataset)
@@ -64,8 +65,8 @@ class EveryLineMixin(FairseqTask):
                 raise PluginError(
                     "--constraints follow a line of text, and the source is speech: leave it out."
                 )
+            self._check_phrases(constraints)
             pairs.constraints = without_empty(constraints)
-            self._warn_of_phrases(pairs.constraints)
         if hasattr(pairs, "src"):  # or else it is speech, to which nothing is added
             self._warn_if_unknown(src_tokens)
             sources = (pairs.src[line] for line in range(len(pairs.src)))
@@ -89,9 +90,19 @@ class EveryLineMixin(FairseqTask):
                 "the data were split with (--bpe; in Python subwords=). Else give pieces of it."
             )
 
-    def _warn_of_phrases(self, constraints: Tensor) -> None:
-        """Tell which lines want symbols that the model does not have."""
-        unknown = (constraints[:, 1:] == self.target_dictionary.unk()).any(1)
+    def _check_phrases(self, constraints: Tensor) -> None:
+        """Refuse symbols that no output contains, and tell which lines want unknown ones."""
+        words, symbols = self.target_dictionary, constraints[:, 1:]
+        barred = ((symbols == words.eos()) | (symbols == words.pad())).any(1)
+        for line, row in enumerate(constraints):
+            # The first symbol of a dictionary stands between phrases.
+            kept = sum(len(phrase) for phrase in unpack_constraints(row))
+            if barred[line] or kept < int((row[1:] != 0).sum()):
+                raise PluginError(
+                    f"line {self._lines_given + line + 1}: a phrase of --constraints has a symbol "
+                    "that no output contains, such as </s>: leave it out."
+                )
+        unknown = (symbols == words.unk()).any(1)
         for line in unknown.nonzero().flatten().tolist():
             logger.warning(
                 f"line {self._lines_given + line + 1}: a phrase of --constraints has symbols that "

@@ -90,7 +90,7 @@ def penalties_of(strategy: Optional[Search]) -> Optional[Penalties]:
 def without_empty(constraints: Tensor) -> Tensor:
     """Packed phrases without empty ones, at which fairseq fails.
 
-    A line may end with a tab.
+    There is one between two tabs that follow each other.
 
     Args:
         constraints: (lines, width) long, as fairseq's ``pack_constraints`` gives.

@@ -97,7 +97,7 @@ def test_diverse_lists(corpus, tiny_verifier, flags, method):
 @pytest.mark.parametrize("method", ["beam", "auto"])
 def test_phrases_follow_a_line(corpus, tiny_verifier, order, method):
     """Behind tabs. An empty one asks for nothing; fairseq fails there."""
-    lines = "one two\tdos uno\tseis\nthree\t\nnine and two\nminus one\tmenos cinco\n"
+    lines = "one two\tdos uno\t\tseis\nthree\t\t\nnine and two\nminus one\tmenos cinco\n"
     args = ["fairseq-interactive", *generate_args(corpus.data_dir, tiny_verifier)[1:]]
     args += ["--beam", 6, "--constraints", order, "--buffer-size", 3, "--batch-size", 2]
     theirs = run_cli(args, input=lines).stdout
@@ -119,6 +119,16 @@ def test_unknown_words_of_phrases(corpus, tiny_verifier):
     assert "line 4: a phrase of --constraints has symbols that are unknown" in done.stderr
     assert done.stderr.count("unknown to the target dictionary") == 1
     assert "<unk>" in done.stdout
+
+
+@pytest.mark.parametrize("phrases", ["tres </s>", "<pad> tres", "<s> cinco\tseis", "<s> tres"])
+def test_symbols_that_no_output_contains(corpus, tiny_verifier, phrases):
+    """fairseq takes the first one for a separator, and drops what follows."""
+    args = ["fairseq-interactive", *generate_args(corpus.data_dir, tiny_verifier)[1:]]
+    args += ["--constraints", "--decoding", "auto", "--buffer-size", 2]
+    done = run_cli(args, input=f"one\tuno\ntwo\t{phrases}\n", check=False)
+    assert "line 2: a phrase of --constraints has a symbol that no output contains" in done.stderr
+    assert done.returncode == 1 and "Traceback" not in done.stderr
 
 
 def test_python_and_hub(corpus, tiny_verifier):
