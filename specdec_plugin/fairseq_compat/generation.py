@@ -50,7 +50,7 @@ _NUMBERS: Dict[str, Tuple[Callable[[float], bool], str]] = {
     "no_repeat_ngram_size": (lambda value: value == 0 or value > 1, "give 2 or more, or 0"),
     "diverse_beam_groups": (lambda value: value >= -1, "give 1 or more groups"),
     "diverse_beam_strength": (math.isfinite, "give a finite number, such as 0.5"),
-    "diversity_rate": (lambda value: -1 <= value < math.inf, "give a finite number, such as 0.5"),
+    "diversity_rate": (lambda value: -1 <= value < math.inf, "give a finite number from 0"),
     **dict.fromkeys(
         ["max_len_a", "max_len_b", "lm_weight"], (math.isfinite, "give a finite number")
     ),

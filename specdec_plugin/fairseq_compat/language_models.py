@@ -1,5 +1,6 @@
 """fairseq's language models, which score outputs beside the model (``--lm-path``)."""
 
+import math
 from typing import Any, Sequence
 
 from fairseq.models import FairseqLanguageModel
@@ -40,9 +41,11 @@ def language_model(options: Any, given: Any, models: Sequence[Any], dictionary: 
         dictionary: of the target.
 
     Raises:
-        PluginError: it is another kind of model, or has other symbols.
+        PluginError: it is another kind of model, or has other symbols, or its weight is no number.
     """
     path = options.lm_path
+    if not math.isfinite(options.lm_weight):
+        raise PluginError(f"--lm-weight {options.lm_weight}: give a finite number.")
     model = _loaded(path, dictionary) if given is None else given
     if not isinstance(model, FairseqLanguageModel):
         raise PluginError(
@@ -50,7 +53,8 @@ def language_model(options: Any, given: Any, models: Sequence[Any], dictionary: 
             "one that was trained with --task language_modeling, or leave --lm-path out."
         )
     own = getattr(model.decoder, "dictionary", dictionary)
-    if own.symbols != dictionary.symbols:
+    # With --output-dictionary-size, the length alone is another one.
+    if len(own) != len(dictionary) or own.symbols != dictionary.symbols:
         raise PluginError(
             f"--lm-path {path} has other symbols than the target, in number or order: train the "
             "language model with the target's dictionary (fairseq-preprocess --srcdict), or leave "

@@ -177,6 +177,10 @@ def _lengths(args: Any, models: Sequence[Any]) -> Lengths:
     beside: Any = getattr(getattr(args, LANGUAGE_MODEL, None), "decoder", None)
     if isinstance(getattr(beside, "embed_positions", None), LearnedPositionalEmbedding):
         limits.append(beside.max_positions())
+        if limits[-1] <= min(getattr(args, "max_len_b", 200), *limits[:-1]):
+            logger.warning(
+                f"--lm-path has {limits[-1]} positions: no output has more tokens than that."
+            )
     return Lengths(
         max_len_a=getattr(args, "max_len_a", 0),
         max_len_b=getattr(args, "max_len_b", 200),

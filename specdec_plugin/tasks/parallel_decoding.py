@@ -104,6 +104,11 @@ class ParallelDecodingMixin(
             )
         clusters = verifier_clusters(path, models, self.target_dictionary)
         generator = super().build_generator(models, args, *rest, **kwargs)
+        if hasattr(args, LANGUAGE_MODEL) and getattr(generator, "lm_model", None) is None:
+            raise PluginError(
+                "--lm-path with this --task needs our search: add --decoding auto, without "
+                "--print-alignment."
+            )
         if config.decoding is not None:
             block_ngrams(generator)
         if clusters is None:

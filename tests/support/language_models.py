@@ -3,6 +3,7 @@
 from argparse import Namespace
 
 import torch
+from fairseq.data import TruncatedDictionary
 from fairseq.models.fconv_lm import FConvLanguageModel
 from fairseq.models.fconv_lm import base_lm_architecture as convolutional
 from fairseq.models.lstm_lm import LSTMLanguageModel
@@ -51,7 +52,9 @@ def model(kind="transformer", seed=0, symbols=None, **given):
     torch.manual_seed(seed)
     architecture, named = options(kind, **given)
     symbols = symbols or tiny.dictionary()
-    task = LanguageModelingTask(LanguageModelingConfig(), symbols, symbols)
+    few = given.get("output_dictionary_size")
+    outputs = symbols if few is None else TruncatedDictionary(symbols, few)
+    task = LanguageModelingTask(LanguageModelingConfig(), symbols, outputs)
     built = architecture.build_model(named, task)
     with torch.no_grad():
         for weight in built.parameters():
@@ -60,10 +63,10 @@ def model(kind="transformer", seed=0, symbols=None, **given):
     return built.eval()
 
 
-def save(path, symbols, kind="transformer", seed=0):
+def save(path, symbols, kind="transformer", seed=0, **given):
     """Write the checkpoint of such a model, as fairseq-train names its options; its path."""
-    _, named = options(kind)
+    _, named = options(kind, **given)
     named.arch = named._name = "transformer_lm"
     named.task, named.data = "language_modeling", str(path.parent)
-    save_untrained(model(kind, seed, symbols).state_dict(), named, str(path))
+    save_untrained(model(kind, seed, symbols, **given).state_dict(), named, str(path))
     return str(path)

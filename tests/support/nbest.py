@@ -130,6 +130,8 @@ def assert_fairseqs_lists(found, models, sample, beams, prefix=None, **options):
         assert_same_lists(found, reference(models, sample, beams, prefix, **options))
     except AssertionError:
         precise = [copy.deepcopy(model).double() for model in models]
+        if "lm_model" in options:
+            options["lm_model"] = copy.deepcopy(options["lm_model"]).double()
         assert_same_lists(found, reference(precise, sample, beams, prefix, **options))
 
 

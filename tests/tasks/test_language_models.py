@@ -104,6 +104,30 @@ def test_other_symbols(data, tiny_verifier, beside, tmp_path):
     assert "has other symbols than the target, in number or order" in done.stderr
 
 
+def test_other_sizes(data, tiny_verifier, tmp_path):
+    """Fewer positions than outputs may have, and fewer symbols in the output than in the input."""
+    symbols = Dictionary.load(str(data / "dict.txt"))
+    args = [*generate_args(data, tiny_verifier, "--decoding", "auto"), "--lm-weight", "0.4"]
+    short = language_models.save(tmp_path / "short.pt", symbols, "learned", max_target_positions=6)
+    done = run_cli([*args, "--lm-path", short])
+    assert "--lm-path has 6 positions: no output has more tokens than that" in done.stderr
+    assert max(len(text.split()) for _, _, text in hypothesis_lines(done.stdout)) <= 6
+    few = {"output_dictionary_size": 12, "share_decoder_input_output_embed": False}
+    path = language_models.save(tmp_path / "few.pt", symbols, **few)
+    done = run_cli([*args, "--lm-path", path], check=False)
+    assert "has other symbols than the target, in number or order" in done.stderr
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("weight", ["nan", "inf"])
+def test_weights_without_a_meaning(data, tiny_verifier, beside, weight):
+    """fairseq's own search ends in a traceback."""
+    more = ["--beam", 3, "--lm-path", beside, "--lm-weight", weight]
+    done = run_cli(generate_args(data, tiny_verifier, *more), check=False)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert f"--lm-weight {weight}: give a finite number." in done.stderr
+
+
 def test_greedy_methods_refuse_it(data, tiny_verifier, beside):
     more = ["--decoding", "greedy", "--lm-path", beside, "--lm-weight", 0.4]
     done = run_cli(generate_args(data, tiny_verifier, *more), check=False)

@@ -20,6 +20,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq_cli import generate, interactive
 
 from specdec_plugin.errors import PluginError
+from tests.support import language_models
 from tests.support.command_lines import PLUGIN, TRACEBACK, hypotheses, run_cli, scored, train_args
 from tests.support.files import some
 from tests.support.multilingual import SETTINGS, trained
@@ -255,6 +256,23 @@ def test_phrases_that_outputs_must_contain(corpus, setting, verifier, tmp_path):
     plain = [*args[: args.index("--constraints")], "--beam", "5", "--decoding", "auto"]
     path.write_text("one two\nnine\nthree\n", "utf-8")
     assert hypotheses(printed(plain))[1] == second
+
+
+def test_a_language_model(corpus, setting, verifier, tmp_path):
+    """fairseq's task of mBART leaves it out without a word, and fairseq-interactive always does."""
+    path = tmp_path / "lines"
+    path.write_text("one two\nnine\nthree\n", "utf-8")
+    args = setting.generate(corpus, verifier, "--beam", "3")
+    beside = language_models.save(tmp_path / "lm.pt", set_up(args).target_dictionary)
+    args += ["--input", str(path), "--buffer-size", "3", "--batch-size", "3"]
+    args[0], more = "fairseq-interactive", ["--lm-path", beside, "--lm-weight", "0.6"]
+    plain, ours = (printed([*args, *each, "--decoding", "auto"]) for each in ([], more))
+    assert hypotheses(ours) != hypotheses(plain)
+    if setting.task == "translation_from_pretrained_bart":
+        with pytest.raises(PluginError, match=r"^--lm-path with this --task needs our search: add"):
+            printed([*args, *more])
+    else:
+        assert hypotheses(printed([*args, *more])) == hypotheses(ours)
 
 
 @pytest.mark.parametrize("shards", [2, 4])
