@@ -1,28 +1,30 @@
 """A language model beside the verifier: shallow fusion (Gulcehre et al. 2015)."""
 
+import sys
 from typing import Any, Dict, Optional, Union
 
 import torch
 from fairseq.models import FairseqIncrementalDecoder
+from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor
 
 from ..engine import Backend, CachedDecoder, DecoderState, choose_backend
 from ..engine.output_projection import Scores
 
 
-class FedTokens:
+class IncrementalState:
     """What fairseq's decoder of a language model holds of a batch in progress.
 
     Attributes:
         tokens: (rows, fed) long; (0, 0) before the first step.
-        kept: what the decoder has computed of them; None where it computes all in each step.
+        computed: fairseq's incremental state; None where the decoder computes all in each step.
     """
 
     def __init__(self, decoder: Any) -> None:
         self._decoder = decoder
         self.tokens = torch.empty(0, 0, dtype=torch.long)
         incremental = isinstance(decoder, FairseqIncrementalDecoder)
-        self.kept: Optional[Dict[str, Any]] = {} if incremental else None
+        self.computed: Optional[Dict[str, Any]] = {} if incremental else None
 
     def feed(self, new: Tensor) -> Tensor:
         """All tokens, (rows, fed), with the newest ones, (rows, 1), at their end."""
@@ -35,8 +37,8 @@ class FedTokens:
     def fork(self, parents: Tensor, sentences: Tensor, left: Optional[Tensor] = None) -> None:
         """Continue with copies of these rows; see :meth:`.DecoderState.fork`."""
         self.tokens = self.tokens.index_select(0, parents)
-        if self.kept is not None:
-            self._decoder.reorder_incremental_state_scripting(self.kept, parents)
+        if self.computed is not None:
+            self._decoder.reorder_incremental_state_scripting(self.computed, parents)
 
 
 class LanguageModel:
@@ -65,16 +67,23 @@ class LanguageModel:
         """Whether the kernels run its layers."""
         return self._engine is not None
 
+    @property
+    def max_positions(self) -> int:
+        """The most tokens that it reads: those of a learned table of positions, which ends."""
+        decoder = self._model.decoder
+        learned = isinstance(getattr(decoder, "embed_positions", None), LearnedPositionalEmbedding)
+        return int(decoder.max_positions()) if learned else sys.maxsize
+
     def refresh(self) -> None:
         """Pack weights again where they have changed."""
         if self._engine is not None:
             self._engine.refresh()
 
-    def start(self, rows: int, capacity: int, beams: int) -> Union[DecoderState, FedTokens]:
+    def start(self, rows: int, capacity: int, beams: int) -> Union[DecoderState, IncrementalState]:
         """Begin a batch, after :meth:`refresh`; see :meth:`.CachedDecoder.start`."""
         if self._engine is not None:
             return self._engine.start_alone(rows, capacity, beams)
-        return FedTokens(self._model.decoder)
+        return IncrementalState(self._model.decoder)
 
     def fused(self, scores: Scores, state: Any, fed: Tensor, suppressed_id: int) -> Scores:
         """Scores of what follows the newest tokens.
@@ -99,7 +108,7 @@ class LanguageModel:
             scores = self._engine.projection.scores(features, 1.0, suppressed_id)
             return scores.values - scores.normalisers.unsqueeze(-1)
         tokens = state.feed(fed)
-        kept = {} if state.kept is None else {"incremental_state": state.kept}
-        output = self._model(tokens, **kept)
+        more = {} if state.computed is None else {"incremental_state": state.computed}
+        output = self._model(tokens, **more)
         found: Tensor = self._model.get_normalized_probs(output, log_probs=True, sample=None)
         return found[:, -1:]

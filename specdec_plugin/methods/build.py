@@ -4,8 +4,6 @@ import logging
 import sys
 from typing import Any, Container, Optional, Sequence, Type
 
-from fairseq.modules import LearnedPositionalEmbedding
-
 from ..decoding.generator import ParallelGenerator
 from ..decoding.language_model import LanguageModel
 from ..decoding.lengths import Lengths
@@ -55,7 +53,7 @@ def build_generator(
     setup = Setup(cfg, task, models, statistics, ends, backend, generation=args)
     if method.verifies:
         setup.verifier = _verifier(setup, method.certifies)
-    setup.lengths = _lengths(args, models)
+    setup.lengths = _lengths(setup)
     loop = method.loop(setup)
     if loop.drafter is not None and not method.verifies:
         positions = method.max_positions(loop.drafter)
@@ -165,18 +163,17 @@ def _adaptive(model: Any) -> bool:
     return getattr(model.decoder, "adaptive_softmax", None) is not None
 
 
-def _lengths(args: Any, models: Sequence[Any]) -> Lengths:
+def _lengths(setup: Setup) -> Lengths:
     """fairseq's length options; the verifiers' positions limit the output, as in fairseq.
 
     So do those of a language model whose table of positions ends, where fairseq fails.
     """
-    limits = [sys.maxsize]
-    for model in models:
+    args, limits = setup.generation, [sys.maxsize]
+    for model in setup.models:
         if hasattr(model, "max_decoder_positions"):
             limits.append(model.max_decoder_positions())
-    beside: Any = getattr(getattr(args, LANGUAGE_MODEL, None), "decoder", None)
-    if isinstance(getattr(beside, "embed_positions", None), LearnedPositionalEmbedding):
-        limits.append(beside.max_positions())
+    if setup.verifier is not None and setup.verifier.language_model is not None:
+        limits.append(setup.verifier.language_model.max_positions)
         if limits[-1] <= min(getattr(args, "max_len_b", 200), *limits[:-1]):
             logger.warning(
                 f"--lm-path has {limits[-1]} positions: no output has more tokens than that."
