@@ -60,6 +60,8 @@ _SEARCHED = {
 DEFAULT = "default"
 #: What ``method`` calls fairseq's own search.
 FAIRSEQ = "fairseq"
+#: Searches that a translator keeps for :meth:`Translator.sample` and others, beside its own.
+_OTHERS = 4
 #: Batches that :meth:`Translator.translate_iter` reads ahead, so that similar lengths meet.
 AHEAD = 16
 
@@ -132,6 +134,10 @@ class Session:
         if decoding == DEFAULT:
             decoding = "greedy" if self.folder is None else self.folder.decoding
         decoding = None if decoding == FAIRSEQ else decoding
+        flags = {
+            name: os.fspath(value) if isinstance(value, os.PathLike) else value
+            for name, value in flags.items()
+        }
         self._check(decoding, flags)
         packed = {} if self.folder is None else suited(self.folder.flags(decoding), decoding, flags)
         with self.lock:
@@ -392,6 +398,7 @@ class Translator:
     ) -> None:
         self.session = session
         self._flags = dict(flags or {})
+        self._others: Dict[str, Translator] = {}  # the newest first
         self._take(generator, method)
 
     def _take(self, generator: Any, method: Optional[Type[Method]]) -> None:
@@ -515,8 +522,7 @@ class Translator:
         """
         check_counts(samples=samples)
         given = {**self._flags, **flags, "sampling": True, "beam": samples}
-        drawing = self.session.translator(self.method, **given)
-        return drawing.translate(lines, batch_size, samples)
+        return self._other(given).translate(lines, batch_size, samples)
 
     def constrained(
         self,
@@ -553,10 +559,20 @@ class Translator:
                 "each line, which may be empty."
             )
         packed, order = self.session.phrases(phrases), "ordered" if ordered else "unordered"
-        given = {"beam": 5, **self._flags, **flags, "constraints": order}
-        searching = self.session.translator(self.method, **given)
-        pieces = self.session.pieces(lines)
+        given = {**self._flags, **flags, "constraints": order}
+        if self.method_class is None or "constraints" in self.method_class.honours:
+            given = {"beam": 5, **given}
+        searching, pieces = self._other(given), self.session.pieces(lines)
         return searching._translated(pieces, batch_size, nbest, first=0, phrases=packed)
+
+    def _other(self, flags: Mapping[str, Any]) -> "Translator":
+        """One by the same method with these options; weights are packed for each one."""
+        key = f"{self.method} {sorted(flags.items())}"
+        with self.session.lock:
+            if key not in self._others:
+                made = self.session.translator(self.method, **flags)
+                self._others = {key: made, **dict([*self._others.items()][: _OTHERS - 1])}
+            return self._others[key]
 
     def _translated(
         self,

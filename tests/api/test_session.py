@@ -146,6 +146,27 @@ def test_phrases_of_a_glossary(corpus, tiny_verifier, sentencepieces, method, or
     assert [each.text for each in found] == [each.text for each in expected]
 
 
+def test_searches_of_other_kinds_are_kept(corpus, tiny_verifier, sentencepieces, monkeypatch):
+    """To build a search takes longer than a sentence, and a glossary comes with each text."""
+    session = specdec_plugin.load_session(
+        tiny_verifier, str(sentencepieces), **LANGUAGES,
+        subwords=str(sentencepieces / "spm.model"),
+    )  # fmt: skip
+    translator, built = session.translator("auto", max_len_b=20), []
+    build = session.translator
+    monkeypatch.setattr(session, "translator", lambda *a, **k: built.append(k) or build(*a, **k))
+    first = translator.constrained(["one two"], [["ocho"]])[0].text
+    assert translator.constrained(["one two"], [["ocho"]])[0].text == first
+    assert len(built) == 1
+    ordered = translator.constrained(["one"], [["ocho", "siete"]], ordered=True)[0].text
+    assert len(built) == 2 and ordered.index("ocho") < ordered.index("siete")
+    samples = [translator.sample(["one two"], seed=seed)[0].text for seed in (1, 2, 3, 4, 5, 1)]
+    assert samples[0] == samples[-1] and len(built) == 8  # the first one was given up meanwhile
+    translator.method = "beam"
+    assert "ocho" in translator.constrained(["one two"], [["ocho"]])[0].text
+    assert built[-1]["constraints"] == "unordered" and len(built) == 10
+
+
 def test_phrases_that_are_refused(corpus, tiny_verifier, sentencepieces):
     session = specdec_plugin.load_session(
         tiny_verifier, str(sentencepieces), **LANGUAGES,
@@ -165,7 +186,7 @@ def test_phrases_that_are_refused(corpus, tiny_verifier, sentencepieces):
         with pytest.raises(PluginError, match=words):
             translator.constrained(["one", "two"], phrases)
     with pytest.raises(PluginError, match=r"^constraints='unordered' cannot be kept with decod"):
-        session.translator("greedy").constrained(["one"], [["uno"]], beam=1)
+        session.translator("greedy").constrained(["one"], [["uno"]])
     with pytest.raises(PluginError, match=r"^This search keeps no constraints: give constraints"):
         batch = session.batches(session.dataset(["one"], phrases=session.phrases([["uno"]])), 1)
         translator.decode(batch[0])
