@@ -1,15 +1,15 @@
 """A language model beside the verifier: shallow fusion (Gulcehre et al. 2015)."""
 
-import sys
 from typing import Any, Dict, Optional, Union
 
 import torch
 from fairseq.models import FairseqIncrementalDecoder
-from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor
 
 from ..engine import Backend, CachedDecoder, DecoderState, choose_backend
 from ..engine.output_projection import Scores
+from ..errors import PluginError
+from ..fairseq_compat.language_models import positions_of
 
 
 class IncrementalState:
@@ -69,10 +69,8 @@ class LanguageModel:
 
     @property
     def max_positions(self) -> int:
-        """The most tokens that it reads: those of a learned table of positions, which ends."""
-        decoder = self._model.decoder
-        learned = isinstance(getattr(decoder, "embed_positions", None), LearnedPositionalEmbedding)
-        return int(decoder.max_positions()) if learned else sys.maxsize
+        """The most tokens that it reads."""
+        return positions_of(self._model)
 
     def refresh(self) -> None:
         """Pack weights again where they have changed."""
@@ -108,6 +106,11 @@ class LanguageModel:
             scores = self._engine.projection.scores(features, 1.0, suppressed_id)
             return scores.values - scores.normalisers.unsqueeze(-1)
         tokens = state.feed(fed)
+        if tokens.size(1) > self.max_positions:
+            raise PluginError(
+                f"--lm-path has {self.max_positions} positions, and a longer output was asked for: "
+                "leave out --match-source-len, or --lm-path."
+            )
         more = {} if state.computed is None else {"incremental_state": state.computed}
         output = self._model(tokens, **more)
         found: Tensor = self._model.get_normalized_probs(output, log_probs=True, sample=None)

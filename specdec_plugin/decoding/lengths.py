@@ -5,8 +5,6 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..errors import PluginError
-
 
 @dataclass
 class Lengths:
@@ -35,17 +33,5 @@ class Lengths:
     match_source_len: bool = False
 
     def score(self, total: Tensor, length: int) -> Tensor:
-        """The score of hypotheses of one length: (…) from their log-probabilities, (…).
-
-        Raises:
-            PluginError: a power of the length is no number.
-        """
-        if not self.normalize:
-            return total
-        try:
-            return total / float(length) ** self.len_penalty
-        except OverflowError:
-            raise PluginError(
-                f"--lenpen {self.len_penalty}: scores are divided by this power of the length, and "
-                f"that of {length} is too large a number. Give a smaller one, such as 1."
-            ) from None
+        """The score of hypotheses of one length: (…) from their log-probabilities, (…)."""
+        return total / float(length) ** self.len_penalty if self.normalize else total

@@ -7,7 +7,7 @@ from typing import Any, Callable, Container, Dict, Mapping, Optional, Tuple
 from fairseq.dataclass.configs import GenerationConfig
 
 from ..errors import PluginError
-from .language_models import OF_LANGUAGE_MODELS
+from .language_models import EXTRA, OF_EXTRA, OF_LANGUAGE_MODELS, asks_language_model
 from .options import flag_of
 from .strategies import ALLOWED, OF_STRATEGIES, strategies_given
 
@@ -44,16 +44,17 @@ REFUSED: Dict[str, str] = {
 _NUMBERS: Dict[str, Tuple[Callable[[float], bool], str]] = {
     # Logits that are divided by less may overflow in float32.
     "temperature": (lambda value: value >= 1e-30, "give more than 0, at least 1e-30"),
-    "lenpen": (math.isfinite, "give a finite number, such as 1"),
+    # The length to a larger power may be no number.
+    "lenpen": (lambda value: -32 <= value <= 32, "give a number from -32 to 32, such as 1"),
     "unkpen": (lambda value: value > -math.inf, "give a number, such as 0"),
     "prefix_size": (lambda value: value >= 0, "give 0 or more"),
     "no_repeat_ngram_size": (lambda value: value == 0 or value > 1, "give 2 or more, or 0"),
     "diverse_beam_groups": (lambda value: value >= -1, "give 1 or more groups"),
     "diverse_beam_strength": (math.isfinite, "give a finite number, such as 0.5"),
     "diversity_rate": (lambda value: -1 <= value < math.inf, "give a finite number from 0"),
-    **dict.fromkeys(
-        ["max_len_a", "max_len_b", "lm_weight"], (math.isfinite, "give a finite number")
-    ),
+    # Log-probabilities of a whole output, times more, may overflow in float32.
+    "lm_weight": (lambda value: -1e30 <= value <= 1e30, "give a number such as 0.3"),
+    **dict.fromkeys(["max_len_a", "max_len_b"], (math.isfinite, "give a finite number")),
 }
 
 
@@ -78,59 +79,77 @@ def check_generation(
     Raises:
         PluginError: names the option as it was given, and the cure.
     """
-    for name, (holds, cure) in _NUMBERS.items():
-        value = getattr(options, name, None)
-        if value is not None and not holds(value):
-            raise PluginError(f"{_given(name, value, typed)}: {cure}.")
-    if getattr(options, "max_len_a", 0) == 0 and not getattr(options, "match_source_len", False):
-        check_room(getattr(options, "min_len", 1), int(getattr(options, "max_len_b", 200)))
+    check_numbers(options, typed)
     drawn = getattr(options, "sampling", False) and "sampling" in honours
     if drawn:
         _check_samples(options, typed)
         honours = OF_SAMPLES  # what else the method keeps, it keeps in a beam search
-    if "constraints" in honours:
-        _check_strategy(options, typed)
-        _check_language_model(options, typed)
+    if all(name in honours for name in OF_STRATEGIES):
+        check_strategy(options, typed)
+        _check_effects(options, typed)
     elif ALLOWED in strategies_given(options):
         raise PluginError(
             f"{ALLOWED} cannot be kept with {'sampling=True' if drawn else f'decoding={method!r}'}"
             ": it tells a beam search what may follow. Pass decoding='auto', or leave it out."
         )
     for item in fields(GenerationConfig):
-        any_beam = item.name == "beam" and beam is None
-        kept = item.name in honours or item.name in read or any_beam
-        if item.name not in REFUSED or kept:
+        if item.name in honours or item.name in read or (item.name == "beam" and beam is None):
             continue
         default = beam if item.name == "beam" else item.default
         value = getattr(options, item.name, default)
-        if default is not MISSING and value != default and value is not None:
-            cure = REFUSED[item.name].format(
-                decoding="--decoding" if typed else "decoding",
-                beam=f"give --beam {beam}" if typed else f"pass beam={beam}",
-                searches="use --decoding auto" if typed else "use decoding='auto'",
-            )
-            beside = f"--decoding {method}" if typed else f"decoding={method!r}"
-            if drawn and REFUSED[item.name] == _SEARCHES:
-                beside, cure = _given("sampling", True, typed), "leave one of the two out"
-            given = _given(item.name, value, typed)
-            raise PluginError(f"{given} cannot be kept with {beside}: {cure}.")
+        if item.name in REFUSED and default is not MISSING and value not in (default, None):
+            raise PluginError(_refusal(item.name, value, method, beam, typed, drawn))
 
 
-def _check_strategy(options: Any, typed: bool) -> None:
-    """Refuse two strategies of a search, and what one of them cannot do."""
-    given = strategies_given(options)
-    if getattr(options, "match_source_len", False):
-        given.append("match_source_len")
+def check_numbers(options: Any, typed: bool) -> None:
+    """Refuse numbers of a search that have no meaning.
+
+    Args:
+        options: fairseq's generation options.
+        typed: see :func:`check_generation`.
+
+    Raises:
+        PluginError: names the option as it was given, and the cure.
+    """
+    for name, (holds, cure) in _NUMBERS.items():
+        value = getattr(options, name, None)
+        if value is not None and not holds(value):
+            raise PluginError(f"{_given(name, value, typed)}: {cure}.")
+    if getattr(options, "max_len_a", 0) == 0 and not getattr(options, "match_source_len", False):
+        check_room(getattr(options, "min_len", 1), int(getattr(options, "max_len_b", 200)))
+
+
+def _refusal(
+    name: str, value: Any, method: str, beam: Optional[int], typed: bool, drawn: bool
+) -> str:
+    """Why an option cannot be kept; see :func:`check_generation`. ``drawn``: samples are."""
+    cure = REFUSED[name].format(
+        decoding="--decoding" if typed else "decoding",
+        beam=f"give --beam {beam}" if typed else f"pass beam={beam}",
+        searches="use --decoding auto" if typed else "use decoding='auto'",
+    )
+    beside = f"--decoding {method}" if typed else f"decoding={method!r}"
+    if drawn and REFUSED[name] == _SEARCHES:
+        beside, cure = _given("sampling", True, typed), "leave one of the two out"
+    return f"{_given(name, value, typed)} cannot be kept with {beside}: {cure}."
+
+
+def check_strategy(options: Any, typed: bool) -> None:
+    """Refuse two ways to choose, and groups that cannot share the beams of a search.
+
+    Args:
+        options: fairseq's generation options.
+        typed: see :func:`check_generation`.
+
+    Raises:
+        PluginError: names the options, and the cure.
+    """
+    others = ("sampling", "match_source_len")
+    given = strategies_given(options) + [name for name in others if getattr(options, name, False)]
     if len(given) > 1:
         names = " and ".join(flag_of(name) if typed else name for name in given[:2])
-        raise PluginError(f"{names} both tell how a beam search chooses: leave one of them out.")
-    strength = getattr(options, "diverse_beam_strength", 0.5)
+        raise PluginError(f"{names} both tell how a search chooses: leave one of them out.")
     groups, beam = getattr(options, "diverse_beam_groups", -1), getattr(options, "beam", 5)
-    if groups <= 0 and strength != 0.5:
-        raise PluginError(
-            f"{_given('diverse_beam_strength', strength, typed)} would have no effect without "
-            "groups: add --diverse-beam-groups, or leave it out."
-        )
     if groups > 0 and beam % groups != 0:
         raise PluginError(
             f"{_given('diverse_beam_groups', groups, typed)} cannot share "
@@ -138,14 +157,38 @@ def _check_strategy(options: Any, typed: bool) -> None:
         )
 
 
-def _check_language_model(options: Any, typed: bool) -> None:
-    """Refuse the weight of no language model."""
-    weight = getattr(options, "lm_weight", 0)
-    if weight != 0 and getattr(options, "lm_path", None) is None:
+def _check_effects(options: Any, typed: bool) -> None:
+    """Refuse what has no effect without another option."""
+    strength, weight = (
+        getattr(options, name, default)
+        for name, default in (("diverse_beam_strength", 0.5), ("lm_weight", 0))
+    )
+    if getattr(options, "diverse_beam_groups", -1) <= 0 and strength != 0.5:
+        raise PluginError(
+            f"{_given('diverse_beam_strength', strength, typed)} would have no effect without "
+            "groups: add --diverse-beam-groups, or leave it out."
+        )
+    if weight != 0 and not asks_language_model(options):
         raise PluginError(
             f"{_given('lm_weight', weight, typed)} would have no effect without a language model: "
             "add --lm-path, or leave it out."
         )
+
+
+def check_counts(options: Any, typed: bool) -> None:
+    """Refuse a search without beams, or without hypotheses that anybody gets.
+
+    Args:
+        options: fairseq's generation options.
+        typed: see :func:`check_generation`.
+
+    Raises:
+        PluginError: names the option, and the cure.
+    """
+    for name in ("beam", "nbest"):
+        number = getattr(options, name, 1)
+        if number < 1:
+            raise PluginError(f"{_given(name, number, typed)}: give 1 or more.")
 
 
 def check_room(min_len: int, max_len: int) -> None:
@@ -163,7 +206,7 @@ def check_room(min_len: int, max_len: int) -> None:
 
 def _check_samples(options: Any, typed: bool) -> None:
     """Refuse what cannot be drawn."""
-    check_number_of_samples(options, typed)
+    _check_number_of_samples(options, typed)
     top_k, top_p = getattr(options, "sampling_topk", -1), getattr(options, "sampling_topp", -1.0)
     if top_k != -1 and top_k < 1:
         raise PluginError(f"{_given('sampling_topk', top_k, typed)}: give 1 or more symbols.")
@@ -178,7 +221,7 @@ def _check_samples(options: Any, typed: bool) -> None:
         )
 
 
-def check_number_of_samples(options: Any, typed: bool) -> None:
+def _check_number_of_samples(options: Any, typed: bool) -> None:
     """Refuse two numbers of samples, for which fairseq's programs have an assertion."""
     beam, nbest = getattr(options, "beam", 1), getattr(options, "nbest", 1)
     if beam < 1:
@@ -188,6 +231,31 @@ def check_number_of_samples(options: Any, typed: bool) -> None:
             f"{_given('nbest', nbest, typed)} beside {_given('beam', beam, typed)}: both are the "
             "number of samples. Give the same number, or one of them."
         )
+
+
+def check_fairseqs_search(options: Any, typed: bool) -> None:
+    """Refuse options for which fairseq's own search has assertions, or errors without a cure.
+
+    Args:
+        options: fairseq's generation options.
+        typed: see :func:`check_generation`.
+
+    Raises:
+        PluginError: names the option, and the cure.
+    """
+    check_numbers(options, typed)
+    check_strategy(options, typed)
+    if getattr(options, "sampling", False):
+        _check_number_of_samples(options, typed)
+        return
+    check_counts(options, typed)
+    for name in ("sampling_topk", "sampling_topp"):
+        value = getattr(options, name, -1)
+        if value >= 0:
+            raise PluginError(
+                f"{_given(name, value, typed)} tells which symbols --sampling draws from: add "
+                "--sampling, or leave it out."
+            )
 
 
 def check_call(options: Any, arguments: Mapping[str, Any], config: Any) -> None:
@@ -201,9 +269,12 @@ def check_call(options: Any, arguments: Mapping[str, Any], config: Any) -> None:
     Raises:
         PluginError: names the argument, and the cure.
     """
-    if arguments.get("seq_gen_cls") is not None:
+    extra = arguments.get(EXTRA) or {}
+    given = [name for name in ("seq_gen_cls",) if arguments.get(name) is not None]
+    given += [f"{EXTRA}[{name!r}]" for name in extra if name not in OF_EXTRA]
+    if given:
         raise PluginError(
-            f"seq_gen_cls cannot be kept with decoding={str(config.decoding)!r}: leave it out, or "
+            f"{given[0]} cannot be kept with decoding={str(config.decoding)!r}: leave it out, or "
             "leave out decoding."
         )
     for item in fields(config):

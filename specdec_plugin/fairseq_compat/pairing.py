@@ -9,7 +9,7 @@ import functools
 import hashlib
 import os
 import re
-from typing import Any, Callable, Dict, Iterable, Optional
+from typing import Any, Callable, Dict, Iterable, Optional, Union
 
 import torch
 from fairseq import checkpoint_utils
@@ -22,7 +22,10 @@ from .checkpoints import load_weights
 
 
 def load_model(
-    path: str, source_dictionary: Any, target_dictionary: Any, task: Optional[FairseqTask] = None
+    path: Union[str, "os.PathLike[str]"],
+    source_dictionary: Any,
+    target_dictionary: Any,
+    task: Optional[FairseqTask] = None,
 ) -> Any:
     """Build the model of a checkpoint for the dictionaries of the data in use.
 
@@ -39,6 +42,7 @@ def load_model(
     Raises:
         PluginError: it cannot be read, belongs to other dictionaries, or is several checkpoints.
     """
+    path = os.fspath(path)
     if not os.path.exists(path) and ":" in path and all(map(os.path.exists, path.split(":"))):
         raise PluginError(
             f"{path} names an ensemble, and one checkpoint is needed here. Give one of them; only "

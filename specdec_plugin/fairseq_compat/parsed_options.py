@@ -6,7 +6,7 @@ import torch
 
 from ..errors import PluginError
 from .collector import freeze_imports
-from .generation import check_generation, check_number_of_samples
+from .generation import check_fairseqs_search, check_generation
 from .interrupts import end_in_a_line
 from .options import flag_of
 from .programs import check_program
@@ -54,8 +54,8 @@ def check_when_parsed(
             check_generation(found, name, method.default_beam, method.honours, True, read)
             method.check_search(found)
             check(found, found)
-        elif found.sampling:
-            check_number_of_samples(found, typed=True)
+        elif not found.score_reference:
+            check_fairseqs_search(found, typed=True)
         _check_dropout(found)
         _check_printing(found)
         _check_steps(found, method)

@@ -6,6 +6,7 @@ Most of those come after it has loaded data and models.
 import ast
 import importlib.util
 import os
+import sys
 from typing import Any, Optional
 from urllib.parse import urlparse
 
@@ -19,6 +20,13 @@ from ..subwords import load_sentencepiece
 from .input_lines import read_every_line
 from .options import flag_of
 
+#: By option: the least and the largest value that has a meaning.
+_NUMBERS = {
+    "num_workers": (0, sys.maxsize),
+    "required_seq_len_multiple": (1, sys.maxsize),
+    "checkpoint_shard_count": (1, sys.maxsize),
+    "seed": (0, 2**32 - 1),  # NumPy's
+}
 #: By option and value: the package that it needs, and what pip installs.
 _PACKAGES = {
     ("tokenizer", "moses"): ("sacremoses", "'specdec-plugin[moses]'"),
@@ -53,6 +61,7 @@ def check_program(options: Any) -> None:
     """
     interactive = hasattr(options, "buffer_size")
     _check_path(options.path)
+    _check_numbers(options)
     _check_direction(options)
     _check_configurations(options)
     _check_packages(options, interactive)
@@ -79,6 +88,15 @@ def _check_path(path: Optional[str]) -> None:
         raise PluginError(
             f"--path {path} names a file without a name. Leave out the {os.pathsep} beside it."
         )
+
+
+def _check_numbers(options: Any) -> None:
+    """Numbers that libraries refuse, each in an error of its own."""
+    for name, (least, most) in _NUMBERS.items():
+        number = getattr(options, name, None)
+        if number is not None and not least <= number <= most:
+            upto = "" if most == sys.maxsize else f", up to {most}"
+            raise PluginError(f"{flag_of(name)} {number}: give {least} or more{upto}.")
 
 
 def _check_direction(options: Any) -> None:

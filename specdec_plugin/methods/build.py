@@ -16,7 +16,7 @@ from ..engine.packed_files import keep
 from ..errors import PluginError
 from ..fairseq_compat.common_options import seed_of, shows_progress
 from ..fairseq_compat.generation import check_generation
-from ..fairseq_compat.language_models import LANGUAGE_MODEL
+from ..fairseq_compat.language_models import LANGUAGE_MODEL, tell_positions
 from ..vocab.clustered_projection import projection_by
 from ..vocab.flags import verifier_clusters
 from .checks import check_beside, check_method_flags, check_models, check_read
@@ -46,7 +46,7 @@ def build_generator(
         PluginError: flags contradict each other, or the drafter does not fit.
     """
     cfg = decoding_config(task)
-    method = _checked_method(cfg, models, args, getattr(task, "read_options", ()))
+    method = checked_method(cfg, models, args, getattr(task, "read_options", ()))
     target, statistics = task.target_dictionary, Statistics()
     backend = backend or choose_backend(next(models[0].parameters()).device)
     ends = target.eos() if eos is None else eos
@@ -74,10 +74,20 @@ def build_generator(
     )
 
 
-def _checked_method(
+def checked_method(
     cfg: Any, models: Sequence[Any], args: Any, read: Container[str]
 ) -> Type[Method]:
-    """The method that flags name, when it is clear that models, flags and options fit it."""
+    """The method that flags name, when it is clear that models, flags and options fit it.
+
+    Args:
+        cfg: the flags, with the fields of :func:`.registry.config_class`.
+        models: the verifiers.
+        args: fairseq's generation options.
+        read: options that the task reads.
+
+    Raises:
+        PluginError: one of them does not fit.
+    """
     check_method_flags(cfg)
     method = method_of(cfg)
     check_models(models, cfg.decoding)
@@ -174,10 +184,7 @@ def _lengths(setup: Setup) -> Lengths:
             limits.append(model.max_decoder_positions())
     if setup.verifier is not None and setup.verifier.language_model is not None:
         limits.append(setup.verifier.language_model.max_positions)
-        if limits[-1] <= min(getattr(args, "max_len_b", 200), *limits[:-1]):
-            logger.warning(
-                f"--lm-path has {limits[-1]} positions: no output has more tokens than that."
-            )
+        tell_positions(limits[-1], min(limits), args)
     return Lengths(
         max_len_a=getattr(args, "max_len_a", 0),
         max_len_b=getattr(args, "max_len_b", 200),

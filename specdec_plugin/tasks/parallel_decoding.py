@@ -1,7 +1,7 @@
 """``--task specdec_translation``: fairseq's translation task with the decoding flags."""
 
 import logging
-from typing import Any, ClassVar, FrozenSet, Optional, Tuple
+from typing import Any, ClassVar, Dict, FrozenSet, Optional
 
 from fairseq.tasks import FairseqTask, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -14,8 +14,8 @@ from ..fairseq_compat.autocast import AutocastConfig, AutocastMixin
 from ..fairseq_compat.common_options import CommonConfig
 from ..fairseq_compat.dictionaries import DictionaryMixin
 from ..fairseq_compat.every_line import EveryLineMixin
-from ..fairseq_compat.generation import check_call
-from ..fairseq_compat.language_models import LANGUAGE_MODEL, asks_language_model, language_model
+from ..fairseq_compat.generation import check_call, check_fairseqs_search, check_numbers
+from ..fairseq_compat.language_models import EXTRA, LANGUAGE_MODEL, limited, with_language_model
 from ..fairseq_compat.options import add_legacy_options, set_task_dataclass, with_option
 from ..fairseq_compat.parsed_options import check_when_parsed
 from ..fairseq_compat.resumed_order import ResumedOrderMixin
@@ -24,11 +24,12 @@ from ..fairseq_compat.sentence_numbers import SentenceNumbersMixin
 from ..fairseq_compat.shards import ShardConfig, shard_of
 from ..fairseq_compat.splits import SplitMixin
 from ..fairseq_compat.strategies import ALLOWED
-from ..methods.build import build_generator
+from ..methods.build import build_generator, checked_method
 from ..methods.checks import check_alignment, check_beside, check_method_flags, check_whole_models
 from ..methods.registry import config_class, decoding_config, method_of, when_registered
 from ..models.roles import check_one_model
 from ..vocab.flags import cluster_search, verifier_clusters
+from .validation import LateGenerator
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +54,7 @@ class ParallelDecodingMixin(
 
     read_options: ClassVar[FrozenSet[str]] = frozenset()
     constrained_by_fairseq: ClassVar[bool] = False
+    _builds_model: bool = False
 
     @classmethod
     def add_args(cls, parser: Any) -> None:
@@ -76,51 +78,78 @@ class ParallelDecodingMixin(
             PluginError: it consists of a model for each pair of languages.
         """
         check_one_model(cfg)
-        return super().build_model(cfg, from_checkpoint)
+        self._builds_model = True
+        try:
+            return super().build_model(cfg, from_checkpoint)
+        finally:
+            self._builds_model = False
 
-    def build_generator(self, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
-        """The generator that ``--decoding`` names; without it, fairseq's own."""
+    def build_generator(
+        self,
+        models: Any,
+        args: Any,
+        seq_gen_cls: Any = None,
+        extra_gen_cls_kwargs: Any = None,
+        prefix_allowed_tokens_fn: Any = None,
+    ) -> Any:
+        """The generator that ``--decoding`` names; without it, fairseq's own.
+
+        See :meth:`fairseq.tasks.FairseqTask.build_generator` for the arguments.
+        """
         config: Any = decoding_config(self)
         check_method_flags(config)
         check_alignment(models, args)
-        scores = getattr(args, "score_reference", False)
-        allowed = kwargs.pop(ALLOWED, None)
-        if allowed is not None:  # where fairseq looks for it as well
-            args = with_option(args, ALLOWED, allowed)
-        if asks_language_model(args) and not scores:
-            args, kwargs = self._with_language_model(models, args, kwargs)
-        if config.decoding is not None and not scores:
-            check_call(args, kwargs, config)
-            reason = method_of(config).unavailable(args)
-            if reason is None:
-                return self._build_parallel_generator(models, args)
+        given = {"seq_gen_cls": seq_gen_cls, EXTRA: extra_gen_cls_kwargs}
+        given = {name: value for name, value in given.items() if value is not None}
+        if getattr(args, "score_reference", False):
+            return self._build_scorer(models, args, given)
+        if prefix_allowed_tokens_fn is not None:  # where fairseq looks for it as well
+            args = with_option(args, ALLOWED, prefix_allowed_tokens_fn)
+        check_numbers(args, typed=False)
+        args, given = with_language_model(args, given, models, self.target_dictionary)
+        if config.decoding is None:
+            return self._build_fairseqs(models, args, given)
+        method = method_of(config)
+        if getattr(args, "beam", None) is None:  # as in --eval-bleu-args
+            args = with_option(args, "beam", method.default_beam or 5)
+        check_call(args, given, config)
+        reason = method.unavailable(args)
+        if reason is not None:
             logger.info(f"fairseq's own search decodes, because {reason}")
+            generator = self._build_fairseqs(models, args, given)
+            block_ngrams(generator)
+            return generator
+        if self._builds_model:
+            checked_method(config, models, args, self.read_options)
+            return LateGenerator(lambda: self._build_parallel_generator(models, args))
+        return self._build_parallel_generator(models, args)
+
+    def _build_scorer(self, models: Any, args: Any, given: Dict[str, Any]) -> Any:
+        """What scores references: fairseq's own."""
         check_whole_models(models)
-        path = config.vocab_clusters
-        if path is not None and scores:
+        path = decoding_config(self).vocab_clusters
+        if path is not None:
             raise PluginError(
                 f"--vocab-clusters {path} leaves tokens without scores, so that references cannot "
                 "be scored (--score-reference): leave one of them out."
             )
+        return super().build_generator(models, args, **given)
+
+    def _build_fairseqs(self, models: Any, args: Any, given: Dict[str, Any]) -> Any:
+        """fairseq's own search; ``given``: other arguments of :meth:`build_generator`."""
+        check_whole_models(models)
+        check_fairseqs_search(args, typed=False)
+        path = decoding_config(self).vocab_clusters
         clusters = verifier_clusters(path, models, self.target_dictionary)
-        generator = super().build_generator(models, args, *rest, **kwargs)
+        generator = super().build_generator(models, args, **limited(given, models, args))
         if hasattr(args, LANGUAGE_MODEL) and getattr(generator, "lm_model", None) is None:
             raise PluginError(
                 "--lm-path with this --task needs our search: add --decoding auto, without "
                 "--print-alignment."
             )
-        if config.decoding is not None:
-            block_ngrams(generator)
         if clusters is None:
             return generator
         return cluster_search(generator, models[0].decoder, clusters)
-
-    def _with_language_model(self, models: Any, args: Any, kwargs: Any) -> Tuple[Any, Any]:
-        """Generation options, and arguments of ``build_generator``, with the language model."""
-        extra = dict(kwargs.get("extra_gen_cls_kwargs") or {})
-        model = language_model(args, extra.get("lm_model"), models, self.target_dictionary)
-        extra.update(lm_model=model, lm_weight=args.lm_weight)
-        return with_option(args, LANGUAGE_MODEL, model), {**kwargs, "extra_gen_cls_kwargs": extra}
 
     def inference_step(
         self,

@@ -164,7 +164,7 @@ class TestParsing:
             (["--diverse-beam-strength", "2"], "^--diverse-beam-strength 2.0 would have no effect"),
             (
                 ["--diverse-beam-groups", "5", "--diversity-rate", "1"],
-                "^--diverse-beam-groups and --diversity-rate both tell how a beam search chooses",
+                "^--diverse-beam-groups and --diversity-rate both tell how a search chooses",
             ),
             (
                 ["--diversity-rate", "0", "--match-source-len"],
@@ -213,8 +213,10 @@ class TestParsing:
             (["--nbest", "2"], "^--nbest 2 cannot be kept"),
             (["--temperature", "0"], "^--temperature 0.0: give more than 0"),
             (["--temperature", "nan"], "^--temperature nan: give more than 0"),
-            (["--lenpen", "nan"], "^--lenpen nan: give a finite number, such as 1"),
-            (["--lenpen", "inf"], "^--lenpen inf: give a finite number"),
+            (["--lenpen", "nan"], "^--lenpen nan: give a number from -32 to 32, such as 1"),
+            (["--lenpen", "inf"], "^--lenpen inf: give a number from -32 to 32"),
+            (["--lenpen", "1000"], "^--lenpen 1000.0: give a number from -32 to 32"),
+            (["--lm-weight", "1e38"], r"^--lm-weight 1e\+38: give a number such as 0\.3"),
             (["--unkpen", "nan"], "^--unkpen nan: give a number"),
             (["--prefix-size", "-1"], "^--prefix-size -1: give 0 or more"),
             (["--decoding", "beam", "--nbest", "0"], "^--nbest 0: give 1 or more"),
@@ -250,6 +252,59 @@ class TestParsing:
         for interactive in (True, False):
             with pytest.raises(PluginError, match=r"^--nbest 1 beside --beam 3: both are the num"):
                 parse("--sampling", "--beam", "3", interactive=interactive)
+
+    @pytest.mark.parametrize(
+        "flags, sentence",
+        [
+            (["--beam", "0"], "^--beam 0: give 1 or more"),
+            (["--nbest", "0"], "^--nbest 0: give 1 or more"),
+            (["--temperature", "0"], "^--temperature 0.0: give more than 0"),
+            (["--max-len-a", "nan"], "^--max-len-a nan: give a finite number"),
+            (["--min-len", "300"], "^--min-len 300 is more than the length limit 200"),
+            (["--lenpen", "400"], "^--lenpen 400.0: give a number from -32 to 32"),
+            (["--unkpen", "nan"], "^--unkpen nan: give a number"),
+            (["--sampling-topk", "5"], "^--sampling-topk 5 tells which symbols --sampling draws"),
+            (["--sampling-topp", "0.5"], "^--sampling-topp 0.5 tells which symbols --sampling dr"),
+            (["--diverse-beam-groups", "2"], "^--diverse-beam-groups 2 cannot share --beam 5 eve"),
+            (
+                ["--diverse-beam-groups", "5", "--diversity-rate", "0.5"],
+                "^--diverse-beam-groups and --diversity-rate both tell how a search chooses",
+            ),
+            (
+                ["--sampling", "--beam", "5", "--nbest", "5", "--match-source-len"],
+                "^--sampling and --match-source-len both tell how",
+            ),
+        ],
+    )
+    @pytest.mark.parametrize("interactive", [True, False])
+    def test_fairseqs_own_search(self, parse, flags, sentence, interactive):
+        """Each of these ends in a traceback of fairseq's."""
+        with pytest.raises(PluginError, match=sentence):
+            parse(*flags, interactive=interactive)
+
+    def test_what_fairseqs_own_search_takes(self, parse):
+        """Some of it has no effect there, which is fairseq's affair."""
+        for flags in (
+            ["--lm-weight", "0.4"], ["--diverse-beam-strength", "0.3"], ["--nbest", "9"],
+            ["--sampling", "--sampling-topk", "5"], ["--diverse-beam-groups", "5"],
+            ["--match-source-len", "--max-len-b", "0"], ["--constraints"],
+        ):  # fmt: skip
+            parse(*flags, interactive=True)
+
+    @pytest.mark.parametrize(
+        "flags, sentence",
+        [
+            (["--num-workers", "-1"], "^--num-workers -1: give 0 or more"),
+            (["--required-seq-len-multiple", "0"], "^--required-seq-len-multiple 0: give 1 or m"),
+            (["--checkpoint-shard-count", "0"], "^--checkpoint-shard-count 0: give 1 or more"),
+            (["--seed", "-1"], "^--seed -1: give 0 or more, up to 4294967295"),
+            (["--seed", "4294967296"], "^--seed 4294967296: give 0 or more, up to"),
+        ],
+    )
+    @pytest.mark.parametrize("more", [[], ["--decoding", "auto"]])
+    def test_numbers_of_programs(self, parse, flags, sentence, more):
+        with pytest.raises(PluginError, match=sentence):
+            parse(*flags, *more)
 
     def test_soft_alignments_cannot_be_printed_interactively(self, parse):
         flags = ["--decoding", "greedy", "--print-alignment"]
@@ -295,6 +350,13 @@ class TestCalls:
         check_call(Namespace(), {"seq_gen_cls": None}, self.config)
         with pytest.raises(PluginError, match=r"^seq_gen_cls cannot be kept with decoding='gr"):
             check_call(Namespace(), {"seq_gen_cls": max}, self.config)
+
+    def test_other_arguments_of_fairseqs_generators(self):
+        """``fairseq-generate`` hands over a language model, or None."""
+        extra = {"lm_model": None, "lm_weight": 0.0}
+        check_call(Namespace(), {"extra_gen_cls_kwargs": extra}, self.config)
+        with pytest.raises(PluginError, match=r"^extra_gen_cls_kwargs\['max_len'\] cannot be kept"):
+            check_call(Namespace(), {"extra_gen_cls_kwargs": {"max_len": 9}}, self.config)
 
     def test_tokens_that_may_follow(self):
         """A beam search keeps them; samples and greedy methods do not."""

@@ -1,11 +1,17 @@
 """``--lm-path``: a language model beside the model, on the command lines and in Python."""
 
+import os
 import shutil
+from argparse import Namespace
+from pathlib import Path
 
 import pytest
 from fairseq.data import Dictionary
+from fairseq.models.transformer import TransformerModel
 
 import specdec_plugin
+from specdec_plugin.fairseq_compat import language_models as loading
+from specdec_plugin.fairseq_compat.options import with_own_options
 from tests.support import language_models, tiny
 from tests.support.command_lines import generate_args, hypothesis_lines, run_cli
 
@@ -65,7 +71,7 @@ def test_interactive_hears_it(corpus, data, tiny_verifier, beside):
     "more, sentence",
     [
         (["--lm-weight", 0.3], "--lm-weight 0.3 would have no effect without a language model: a"),
-        (["--lm-path", "LM", "--lm-weight", "nan"], "--lm-weight nan: give a finite number."),
+        (["--lm-path", "LM", "--lm-weight", "nan"], "--lm-weight nan: give a number such as 0.3."),
         (["--lm-path", "no.pt", "--lm-weight", 1], "no.pt"),
         (["--lm-path", "TRANSLATION", "--lm-weight", 1], "names a TransformerModel, which is no"),
         (
@@ -107,11 +113,23 @@ def test_other_symbols(data, tiny_verifier, beside, tmp_path):
 def test_other_sizes(data, tiny_verifier, tmp_path):
     """Fewer positions than outputs may have, and fewer symbols in the output than in the input."""
     symbols = Dictionary.load(str(data / "dict.txt"))
-    args = [*generate_args(data, tiny_verifier, "--decoding", "auto"), "--lm-weight", "0.4"]
+    args = [*generate_args(data, tiny_verifier, "--beam", 2), "--lm-weight", "0.4"]
     short = language_models.save(tmp_path / "short.pt", symbols, "learned", max_target_positions=6)
-    done = run_cli([*args, "--lm-path", short])
-    assert "--lm-path has 6 positions: no output has more tokens than that" in done.stderr
-    assert max(len(text.split()) for _, _, text in hypothesis_lines(done.stdout)) <= 6
+    found = []
+    for more in (["--decoding", "auto"], []):
+        done = run_cli([*args, "--lm-path", short, *more])
+        assert "--lm-path has 6 positions: no output has more tokens than that" in done.stderr
+        found.append(hypothesis_lines(done.stdout))
+    assert found[0] == found[1]
+    assert max(len(text.split()) for _, _, text in found[0]) <= 6
+    args += ["--decoding", "auto"]
+    for kind in ("learned", "adaptive"):
+        path = language_models.save(
+            tmp_path / f"{kind}.pt", symbols, kind, decoder_learned_pos=True, max_target_positions=4
+        )
+        done = run_cli([*args, "--lm-path", path, "--match-source-len"], check=False)
+        assert done.returncode == 1 and "Traceback" not in done.stderr
+        assert " positions, and " in done.stderr.strip().splitlines()[-1]
     few = {"output_dictionary_size": 12, "share_decoder_input_output_embed": False}
     path = language_models.save(tmp_path / "few.pt", symbols, **few)
     done = run_cli([*args, "--lm-path", path], check=False)
@@ -119,13 +137,13 @@ def test_other_sizes(data, tiny_verifier, tmp_path):
     assert done.returncode == 1 and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("weight", ["nan", "inf"])
+@pytest.mark.parametrize("weight", ["nan", "inf", "1e+38"])
 def test_weights_without_a_meaning(data, tiny_verifier, beside, weight):
     """fairseq's own search ends in a traceback."""
     more = ["--beam", 3, "--lm-path", beside, "--lm-weight", weight]
     done = run_cli(generate_args(data, tiny_verifier, *more), check=False)
     assert done.returncode == 1 and "Traceback" not in done.stderr
-    assert f"--lm-weight {weight}: give a finite number." in done.stderr
+    assert f"--lm-weight {weight}: give a number such as 0.3." in done.stderr
 
 
 def test_greedy_methods_refuse_it(data, tiny_verifier, beside):
@@ -135,15 +153,61 @@ def test_greedy_methods_refuse_it(data, tiny_verifier, beside):
 
 
 def test_python(corpus, tiny_verifier, beside):
+    """As text and as a path."""
     session = specdec_plugin.load_session(
         tiny_verifier, corpus.data_dir, source_lang="en", target_lang="es"
     )
     given = {"beam": 3, "lm_path": beside, "lm_weight": 0.4}
     found = []
-    for decoding in ("fairseq", "beam", "auto"):
-        translator = session.translator(decoding, **given)
+    for decoding, kind in (("fairseq", str), ("beam", Path), ("auto", str)):
+        translator = session.translator(decoding, **{**given, "lm_path": kind(beside)})
         lists = translator.translate_pieces(LINES)
         found.append([each.pieces for each in lists])
     assert found[0] == found[1] == found[2]
     plain = session.translator("beam", beam=3).translate_pieces(LINES)
     assert [each.pieces for each in plain] != found[0]
+
+
+def test_the_hub_loads_it_once(corpus, tiny_verifier, tmp_path, monkeypatch):
+    """It builds a search for each call; a file that has changed is loaded again."""
+    symbols = Dictionary.load(os.path.join(corpus.data_dir, "dict.es.txt"))
+    path, other = (
+        language_models.save(tmp_path / f"{seed}.pt", symbols, seed=seed) for seed in (0, 1)
+    )
+    hub = TransformerModel.from_pretrained(
+        *os.path.split(tiny_verifier),
+        data_name_or_path=corpus.data_dir,
+        task="specdec_translation",
+        decoding="auto",
+    )
+    loaded, load = [], loading.load_model
+    monkeypatch.setattr(loading, "load_model", lambda *args: loaded.append(args) or load(*args))
+    given = {"beam": 3, "lm_path": path, "lm_weight": 2.0}
+    first, again = (hub.translate(LINES, **given) for _ in range(2))
+    assert first == again and len(loaded) == 1
+    os.replace(other, path)
+    assert hub.translate(LINES, **given) != first and len(loaded) == 2
+    hub.half()
+    hub.translate(LINES, **given)
+    assert len(loaded) == 3
+
+
+def test_a_program_hands_one_over(corpus, tiny_verifier):
+    """As ``fairseq-generate`` does; there is no path then."""
+    session = specdec_plugin.load_session(
+        tiny_verifier, corpus.data_dir, source_lang="en", target_lang="es"
+    )
+    model = language_models.model(symbols=session.task.target_dictionary)
+    found = []
+    for decoding, weight in ((None, 0.4), ("beam", 0.4), ("beam", 0.0)):
+        task = with_own_options(session.task)
+        task.cfg.decoding = decoding
+        generator = task.build_generator(
+            session.models,
+            Namespace(beam=3),
+            extra_gen_cls_kwargs={"lm_model": model, "lm_weight": weight},
+        )
+        (batch,) = session.batches(session.dataset(LINES), 3)
+        lists = generator.generate(session.models, batch)
+        found.append([[each["tokens"].tolist() for each in sentence] for sentence in lists])
+    assert found[0] == found[1] != found[2]

@@ -3,6 +3,7 @@
 from typing import Any, Optional
 
 from ...errors import PluginError
+from ...fairseq_compat.generation import check_counts
 from ...fairseq_compat.strategies import strategy_of
 from ..setup import Setup
 from .native import StepDrafter
@@ -39,11 +40,8 @@ def check_beams(generation: Any, default: Optional[int] = None) -> None:
     Raises:
         PluginError: it names both options.
     """
+    check_counts(generation, typed=True)
     beam, nbest = generation.beam, getattr(generation, "nbest", 1)
-    if beam < 1:
-        raise PluginError(f"--beam {beam}: give 1 or more.")
-    if nbest < 1:
-        raise PluginError(f"--nbest {nbest}: give 1 or more.")
     if nbest > beam:
         told = ", the method's default" if beam == default else ""
         raise PluginError(

@@ -1,0 +1,107 @@
+"""``--eval-bleu`` beside ``--decoding``: our search decodes the validations of a training."""
+
+import os
+import re
+
+import pytest
+from fairseq.models.transformer import TransformerModel
+
+from specdec_plugin.tasks.validation import LateGenerator
+from tests.support.command_lines import (
+    PLUGIN,
+    TRACEBACK,
+    generate_args,
+    hypotheses,
+    run_cli,
+    train_args,
+)
+
+LISTS = '{"beam": 3, "max_len_a": 1.2, "max_len_b": 10}'
+
+
+def training(corpus, folder, *more):
+    """A training whose validations find BLEU: at the ends of epochs, and between them."""
+    args = train_args(corpus.data_dir, folder, "--max-update", 90, *more)
+    args.remove("--disable-validation")
+    args += ["--eval-bleu", "--eval-tokenized-bleu", "--validate-interval-updates", "30"]
+    return args
+
+
+def scores(done):
+    """BLEU of each validation."""
+    lines = [line for line in done.stdout.splitlines() if "valid on 'valid' subset" in line]
+    return [float(re.search(r"\| bleu ([\d.]+) ", line)[1]) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def trained(corpus, tmp_path_factory):
+    """The checkpoint of fairseq's own validations, and their BLEU, by ``--eval-bleu-args``."""
+    found = {}
+    for number, lists in enumerate((LISTS, "{}")):
+        folder = tmp_path_factory.mktemp(f"trained{number}")
+        done = run_cli(training(corpus, folder, "--eval-bleu-args", lists))
+        found[lists] = str(folder / "checkpoint_last.pt"), scores(done)
+    return found
+
+
+@pytest.mark.parametrize("decoding, lists", [("beam", LISTS), ("auto", LISTS), ("beam", "{}")])
+def test_each_validation_has_fairseqs_bleu(corpus, trained, tmp_path, decoding, lists):
+    """The weights change between them; without a number of beams, fairseq has five."""
+    more = ["--eval-bleu-args", lists, "--decoding", decoding]
+    found = scores(run_cli(training(corpus, tmp_path, *more)))
+    assert found == trained[lists][1]
+    assert len(found) >= 3 and max(found) > 1
+
+
+def test_contradictions_end_before_the_training(corpus, tmp_path):
+    more = ["--eval-bleu-args", LISTS, "--decoding", "greedy"]
+    done = run_cli(training(corpus, tmp_path, *more), check=False)
+    assert done.returncode == 1 and TRACEBACK not in done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith("beam=3 cannot be kept with decoding='g")
+
+
+@pytest.mark.parametrize("lists", [LISTS, "{}"])
+def test_the_hub_loads_what_such_a_training_left(corpus, trained, lists):
+    """It asks for BLEU, so that fairseq builds a search beside a model that has no weights yet."""
+    hub = [
+        TransformerModel.from_pretrained(
+            *os.path.split(trained[lists][0]),
+            data_name_or_path=corpus.data_dir,
+            user_dir=PLUGIN,
+            task="specdec_translation",
+            decoding=decoding,
+        )
+        for decoding in (None, "auto")
+    ]
+    lines = corpus.lines("test", "en")[:3]
+    fairseqs, ours = (each.translate(lines, beam=3) for each in hub)
+    assert ours == fairseqs
+
+
+def test_generate_with_an_option_of_the_training(corpus, tiny_verifier):
+    args = generate_args(corpus.data_dir, tiny_verifier, "--decoding", "auto")
+    plain, beside = (run_cli([*args, *more]) for more in ([], ["--eval-bleu"]))
+    assert hypotheses(beside.stdout) == hypotheses(plain.stdout)
+
+
+def test_a_search_is_built_once_and_late():
+    built = []
+
+    class Search:
+        """Gives what it is given."""
+
+        def generate(self, *args, **kwargs):
+            return args, kwargs
+
+    def build():
+        built.append(Search())
+        return built[-1]
+
+    generator = LateGenerator(build)
+    assert built == []
+    for number in range(2):
+        assert generator.generate(number, prefix_tokens=None) == (
+            (number,),
+            {"prefix_tokens": None},
+        )
+    assert len(built) == 1
