@@ -20,6 +20,7 @@ from ..fairseq_compat.options import configuration_of
 from ..fairseq_compat.pairing import fingerprint_of_dictionary, fingerprint_of_module
 from ..outputs import check_output
 from ..progress import Progress
+from ..tasks.parallel_decoding import ParallelDecodingMixin
 from ..textfiles import opened, read_lines
 from ..vocab.active import build_clusters
 from ..vocab.cluster_file import made_for, save_clusters
@@ -202,11 +203,13 @@ def open_session(rest: List[str], decodes: bool) -> RecordingSession:
 
 
 def always_active(session: RecordingSession) -> List[int]:
-    """End of sentence, unknown, and symbols such as languages that a task may force."""
-    dictionary = session.dictionary
+    """Ends of sentences, unknown, and symbols such as languages that a task may force."""
+    dictionary, task = session.dictionary, session.task
     language = getattr(session.cfg.task, "target_lang", None)
     forms = [f"[{language}]", f"__{language}__"]
     forced = [dictionary.index(form) for form in forms if form in dictionary.indices]
+    if isinstance(task, ParallelDecodingMixin):
+        forced.append(task.end_of_sentence(session.cfg.generation))
     return sorted({dictionary.eos(), dictionary.unk(), *forced})
 
 

@@ -173,8 +173,16 @@ class ParallelDecodingMixin(
             sample = {**sample, "constraints": constraints}
         return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
+    def end_of_sentence(self, args: Any) -> int:
+        """The symbol that ends targets, and that the decoder is fed first.
+
+        Args:
+            args: fairseq's generation options.
+        """
+        return int(self.target_dictionary.eos())
+
     def _build_parallel_generator(self, models: Any, args: Any) -> Any:
-        return build_generator(self, models, args)
+        return build_generator(self, models, args, eos=self.end_of_sentence(args))
 
 
 @register_task("specdec_translation")

@@ -10,7 +10,6 @@ from fairseq.tasks.speech_to_text import SpeechToTextTask
 
 from ..errors import PluginError
 from ..fairseq_compat.speech import SpeechDataTask
-from ..methods.build import build_generator
 from .parallel_decoding import ParallelDecodingMixin
 
 
@@ -38,17 +37,30 @@ class SpecdecSpeechToTextTask(ParallelDecodingMixin, SpeechDataTask):
             raise PluginError(
                 "A model with two decoders in a row is not supported: leave out --decoding."
             )
+        generator = super()._build_parallel_generator(models, args)
+        words = self.target_dictionary.indices.items()
+        generator.symbols_to_strip_from_output.update(each for word, each in words if is_tag(word))
+        return generator
+
+    def end_of_sentence(self, args: Any) -> int:
+        """The tag of a language, where targets end with it.
+
+        Raises:
+            PluginError: nothing names it, or the dictionary lacks it.
+        """
+        words = self.target_dictionary
         named = getattr(args, "eos_token", None) or self.data_cfg.config.get("eos_token")
         if self.data_cfg.prepend_bos_and_append_tgt_lang_tag and not named:
             raise PluginError(
                 "The targets of these data end with a language tag "
                 "(prepend_bos_and_append_tgt_lang_tag): give it by --eos-token."
             )
-        words = self.target_dictionary
-        generator = build_generator(self, models, args, eos=words.index(named) if named else None)
-        tags = (number for word, number in words.indices.items() if is_tag(word))
-        generator.symbols_to_strip_from_output.update(tags)
-        return generator
+        if named and named not in words:
+            raise PluginError(
+                f"--eos-token {named} is no symbol of the target dictionary: give one that is, "
+                "such as <lang:es>."
+            )
+        return int(words.index(named) if named else words.eos())
 
 
 class SpeechTrainingTask(SpeechDataTask):

@@ -6,7 +6,6 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation_from_pretrained_bart import TranslationFromPretrainedBARTTask
 
 from ..errors import PluginError
-from ..methods.build import build_generator
 from .parallel_decoding import ParallelDecodingMixin
 
 
@@ -43,6 +42,6 @@ class SpecdecTranslationFromPretrainedBARTTask(ParallelDecodingMixin, Pretrained
 
     _source_ending = 2  # </s> and the language
 
-    def _build_parallel_generator(self, models: Any, args: Any) -> Any:
-        language = self.target_dictionary.index(f"[{self.cfg.target_lang}]")
-        return build_generator(self, models, args, eos=language)
+    def end_of_sentence(self, args: Any) -> int:
+        """The language's symbol."""
+        return int(self.target_dictionary.index(f"[{self.cfg.target_lang}]"))

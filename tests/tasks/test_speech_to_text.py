@@ -5,6 +5,7 @@ import random
 import re
 from argparse import Namespace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Optional
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from fairseq import options
 
+from specdec_plugin.cli.cluster_vocab import always_active
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.bench import __main__ as bench
 from specdec_plugin.lab.viz import __main__ as viz
@@ -286,7 +288,7 @@ class TestTagsOfLanguages:
         with open(folder / "config.yaml", "a") as lines:
             lines.write(yaml.safe_dump(config))
         args = Namespace(data=str(folder), config_yaml="config.yaml", seed=1, decoding="greedy")
-        task = SpecdecSpeechToTextTask.setup_task(args)
+        self.task = task = SpecdecSpeechToTextTask.setup_task(args)
         self.words = task.target_dictionary
         models = [model or tiny.model(symbols=self.words)]
         return task.build_generator(models, Namespace(beam=1, **{"prefix_size": 0, **search}))
@@ -307,8 +309,18 @@ class TestTagsOfLanguages:
             search, more = more, search
         found = self.built(tmp_path, {**config, **more}, **search)
         assert found.eos == self.words.index("<lang:fr>")
+        with pytest.raises(PluginError, match="--eos-token <lang:de> is no symbol of the target"):
+            self.built(tmp_path, config, eos_token="<lang:de>")
         with pytest.raises(PluginError, match="give it by --eos-token"):
             self.built(tmp_path, config)
+
+    def test_every_cluster_has_the_tag_that_ends_sentences(self, tmp_path: Path) -> None:
+        config = {"prepend_bos_and_append_tgt_lang_tag": True}
+        self.built(tmp_path, config, eos_token="<lang:fr>")
+        search = SimpleNamespace(task=None, generation=Namespace(eos_token="<lang:fr>"))
+        session = SimpleNamespace(dictionary=self.words, task=self.task, cfg=search)
+        ends = {self.words.eos(), self.words.unk(), self.words.index("<lang:fr>")}
+        assert {*always_active(session)} == ends
 
     def test_without_tags_the_end_is_that_of_the_dictionary(self, tmp_path: Path) -> None:
         found = self.built(tmp_path, {"prepend_tgt_lang_tag": False})
