@@ -249,11 +249,13 @@ class ParallelGenerator:
         lengths, net_input = self.lengths, on_host(net_input)
         if lengths.match_source_len:
             max_len = int(net_input["src_lengths"].max())
-        else:
-            limit = int(lengths.max_len_a * net_input["src_tokens"].size(1) + lengths.max_len_b)
-            max_len = min(limit, lengths.max_positions - 1)
+            check_room(lengths.min_len, max_len, "Lower it, or leave out --match-source-len.")
+            return max_len
+        room = lengths.max_positions - 1
+        check_room(lengths.min_len, room, "Lower it: the models have no more positions.")
+        max_len = int(lengths.max_len_a * net_input["src_tokens"].size(1) + lengths.max_len_b)
         check_room(lengths.min_len, max_len)
-        return max_len
+        return min(max_len, room)
 
     def _finished(self, hypothesis: Dict[str, Any]) -> Dict[str, Any]:
         history = [{"tokens": tokens} for tokens in hypothesis["history"]]

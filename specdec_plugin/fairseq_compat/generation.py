@@ -191,17 +191,16 @@ def check_counts(options: Any, typed: bool) -> None:
             raise PluginError(f"{_given(name, number, typed)}: give 1 or more.")
 
 
-def check_room(min_len: int, max_len: int) -> None:
+def check_room(
+    min_len: int, max_len: int, cure: str = "Lower it, or raise --max-len-a or --max-len-b."
+) -> None:
     """Refuse a minimum length that no output can reach.
 
     Raises:
         PluginError: names the options that limit it.
     """
     if min_len > max_len:
-        raise PluginError(
-            f"--min-len {min_len} is more than the length limit {max_len}. "
-            "Lower it, or raise --max-len-a or --max-len-b."
-        )
+        raise PluginError(f"--min-len {min_len} is more than the length limit {max_len}. {cure}")
 
 
 def _check_samples(options: Any, typed: bool) -> None:

@@ -36,6 +36,14 @@ SPECULATIVE = ["--decoding", "specdec", "--beam"]
             "--nbest 3 beside --beam 4: both are the number of samples.",
         ),
         (
+            ["--decoding", "greedy", "--min-len", 2000, "--max-len-b", 3000],
+            "--min-len 2000 is more than the length limit 1023. Lower it: the models have no more",
+        ),
+        (
+            ["--decoding", "beam", "--match-source-len", "--min-len", 30],
+            "Lower it, or leave out --match-source-len.",
+        ),
+        (
             ["--decoding", "beam", "--sampling"],
             "--sampling cannot be kept with --decoding beam: the method draws no samples; leave",
         ),
