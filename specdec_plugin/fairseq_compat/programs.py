@@ -119,13 +119,25 @@ def _check_configurations(options: Any) -> None:
 
 def _check_packages(options: Any, interactive: bool) -> None:
     """Packages are there; fairseq-interactive scores nothing."""
-    for (name, value), (package, install) in _PACKAGES.items():
-        if getattr(options, name) != value or (name == "scoring" and interactive):
-            continue
-        if importlib.util.find_spec(package) is None:
-            raise PluginError(
-                f"{flag_of(name)} {value} needs the package {package}: pip install {install}."
-            )
+    for name in {name for name, _ in _PACKAGES}:
+        if name != "scoring" or not interactive:
+            check_package(flag_of(name), name, getattr(options, name))
+
+
+def check_package(flag: str, kind: str, value: Any) -> None:
+    """Refuse what needs a package that is missing.
+
+    Args:
+        flag: that the user gave.
+        kind: ``tokenizer``, ``bpe`` or ``scoring``.
+        value: one of fairseq's.
+
+    Raises:
+        PluginError: it names the package.
+    """
+    package, install = _PACKAGES.get((kind, value), ("", ""))
+    if package and importlib.util.find_spec(package) is None:
+        raise PluginError(f"{flag} {value} needs the package {package}: pip install {install}.")
 
 
 def _check_files(options: Any) -> None:
@@ -161,13 +173,7 @@ def _check_download(name: str, address: str) -> None:
 
 def _check_texts(options: Any) -> None:
     """Values that fairseq reads late."""
-    try:
-        post_process("", options.post_process)
-    except NotImplementedError:
-        raise PluginError(
-            f"--post-process {options.post_process} is unknown: give sentencepiece, subword_nmt, "
-            "wordpiece, letter or none."
-        ) from None
+    check_subwords("--post-process", options.post_process)
     try:
         overrides = ast.literal_eval(options.model_overrides)
     except (ValueError, SyntaxError):
@@ -177,6 +183,21 @@ def _check_texts(options: Any) -> None:
             f"--model-overrides {options.model_overrides} is not a dictionary of Python: give one "
             "such as \"{'dropout': 0.1}\"."
         )
+
+
+def check_subwords(flag: str, value: Optional[str]) -> None:
+    """Refuse a kind of subwords that fairseq cannot join.
+
+    Raises:
+        PluginError: names the flag and others.
+    """
+    try:
+        post_process("", value)
+    except NotImplementedError:
+        raise PluginError(
+            f"{flag} {value} is unknown: give sentencepiece, subword_nmt, wordpiece, letter or "
+            "none."
+        ) from None
 
 
 def _check_interactive(options: Any) -> None:

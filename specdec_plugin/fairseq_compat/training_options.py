@@ -1,6 +1,7 @@
 """fairseq's options of training that do something else than a user expects, and are refused."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -23,6 +24,31 @@ class TrainingConfig(FairseqDataclass):
     bf16: bool = II("common.bf16")
     memory_efficient_fp16: bool = II("common.memory_efficient_fp16")
     memory_efficient_bf16: bool = II("common.memory_efficient_bf16")
+
+
+def check_training_when_parsed(parser: Any) -> None:
+    """Let a parser of fairseq-train or fairseq-validate refuse batches without a size.
+
+    Both have an assertion for it.
+
+    Args:
+        parser: fairseq's, to which a task adds its flags; others are left as they are.
+    """
+    # fairseq-generate and fairseq-interactive have sizes of their own; where fairseq registers a
+    # task, it hands over a group of options.
+    if parser.get_default("beam") is not None or not hasattr(parser, "parse_known_args"):
+        return
+    parse = parser.parse_known_args
+
+    def parse_known_args(args: Any = None, namespace: Any = None) -> Any:
+        found, rest = parse(args, namespace)
+        if getattr(found, "max_tokens", 1) is None and getattr(found, "batch_size", 1) is None:
+            raise PluginError(
+                "Batches need a size: give --max-tokens, such as 4096, or --batch-size."
+            )
+        return found, rest
+
+    parser.parse_known_args = parse_known_args
 
 
 def check_training(cfg: TrainingConfig) -> None:

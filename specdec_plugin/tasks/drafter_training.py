@@ -15,8 +15,9 @@ from ..fairseq_compat.options import add_legacy_options, task_options
 from ..fairseq_compat.pairing import check_resumed, explain_loading, load_model
 from ..fairseq_compat.resumed_order import ResumedOrderMixin
 from ..fairseq_compat.splits import SplitMixin
-from ..fairseq_compat.training_options import check_training
+from ..fairseq_compat.training_options import check_training, check_training_when_parsed
 from ..models.roles import check_whole_model
+from .validation import check_bleu
 
 #: What Ctrl-C means for a training.
 _RESUMES = "the same command resumes from the last checkpoint, if there is one."
@@ -54,6 +55,7 @@ class DrafterTrainingMixin(
         """Add the task's options to the parser."""
         super().add_args(parser)
         add_legacy_options(cls, parser, cls.Options)
+        check_training_when_parsed(parser)
 
     def load(self, path: str) -> Any:
         """The trained model of a checkpoint with the dictionaries of the task.
@@ -77,13 +79,14 @@ class DrafterTrainingMixin(
         """Build the model.
 
         Raises:
-            PluginError: targets are padded on the left.
+            PluginError: targets are padded on the left, or BLEU of validations cannot be found.
         """
         if str(getattr(task_options(self), "left_pad_target", False)) == "True":
             raise PluginError(
                 "--left-pad-target cannot be kept: blocks are counted from the first token of a "
                 "row. Leave it out."
             )
+        check_bleu(task_options(self))
         model = super().build_model(cfg, from_checkpoint)
         self.trains = not from_checkpoint
         if self.trains:

@@ -16,7 +16,12 @@ from ..fairseq_compat.dictionaries import DictionaryMixin
 from ..fairseq_compat.every_line import EveryLineMixin
 from ..fairseq_compat.generation import check_call, check_fairseqs_search, check_numbers
 from ..fairseq_compat.language_models import EXTRA, LANGUAGE_MODEL, limited, with_language_model
-from ..fairseq_compat.options import add_legacy_options, set_task_dataclass, with_option
+from ..fairseq_compat.options import (
+    add_legacy_options,
+    set_task_dataclass,
+    task_options,
+    with_option,
+)
 from ..fairseq_compat.parsed_options import check_when_parsed
 from ..fairseq_compat.resumed_order import ResumedOrderMixin
 from ..fairseq_compat.search import block_ngrams
@@ -24,12 +29,13 @@ from ..fairseq_compat.sentence_numbers import SentenceNumbersMixin
 from ..fairseq_compat.shards import ShardConfig, shard_of
 from ..fairseq_compat.splits import SplitMixin
 from ..fairseq_compat.strategies import ALLOWED
+from ..fairseq_compat.training_options import check_training_when_parsed
 from ..methods.build import build_generator, checked_method
 from ..methods.checks import check_alignment, check_beside, check_method_flags, check_whole_models
 from ..methods.registry import config_class, decoding_config, method_of, when_registered
 from ..models.roles import check_one_model
 from ..vocab.flags import cluster_search, verifier_clusters
-from .validation import LateGenerator
+from .validation import LateGenerator, check_bleu
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +69,7 @@ class ParallelDecodingMixin(
         add_legacy_options(cls, parser, config_class("LegacyConfig", AutocastConfig)())
         own = cls.read_options
         check_when_parsed(parser, method_of, check_beside, take_all_processors, own)
+        check_training_when_parsed(parser)
 
     @classmethod
     def setup_task(cls, cfg: Any, **kwargs: Any) -> Any:
@@ -75,9 +82,11 @@ class ParallelDecodingMixin(
         """Build the model.
 
         Raises:
-            PluginError: it consists of a model for each pair of languages.
+            PluginError: it consists of a model for each pair of languages, or BLEU of its
+                validations cannot be found.
         """
         check_one_model(cfg)
+        check_bleu(task_options(self))
         self._builds_model = True
         try:
             return super().build_model(cfg, from_checkpoint)

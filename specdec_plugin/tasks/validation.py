@@ -1,7 +1,66 @@
 """BLEU of validations (``--eval-bleu``), whose search is built together with the model."""
 
+import json
+from argparse import Namespace
+from dataclasses import fields
 from functools import cached_property
-from typing import Any, Callable
+from typing import Any, Callable, Dict
+
+from fairseq.data.encoders import TOKENIZER_REGISTRY
+from fairseq.dataclass.configs import GenerationConfig
+
+from ..errors import PluginError
+from ..fairseq_compat.generation import check_fairseqs_search
+from ..fairseq_compat.options import flag_of
+from ..fairseq_compat.programs import check_package, check_subwords
+from ..methods.options import check_value
+
+#: What ``--eval-bleu-args`` may have.
+_SEARCH = {item.name: item for item in fields(GenerationConfig)}
+
+
+def check_bleu(options: Any) -> None:
+    """Refuse options of ``--eval-bleu`` that fairseq ignores, or tells of in a traceback.
+
+    Args:
+        options: those of a fairseq task, which may have none of these.
+
+    Raises:
+        PluginError: names the option, and the cure.
+    """
+    if not getattr(options, "eval_bleu", False):
+        return
+    given = _read(options, "eval_bleu_args")
+    for name, value in given.items():
+        if name not in _SEARCH:
+            raise PluginError(
+                f"--eval-bleu-args has {name}, which is no option of a search: give some of those "
+                "that fairseq-generate has, such as beam and max_len_b."
+            )
+        check_value(_SEARCH[name], value)
+    check_fairseqs_search(Namespace(**given), typed=False)
+    _read(options, "eval_bleu_detok_args")
+    kind = options.eval_bleu_detok
+    if kind not in TOKENIZER_REGISTRY:
+        raise PluginError(
+            f"--eval-bleu-detok {kind} is unknown: give one of {', '.join(TOKENIZER_REGISTRY)}."
+        )
+    check_package("--eval-bleu-detok", "tokenizer", kind)
+    check_subwords("--eval-bleu-remove-bpe", options.eval_bleu_remove_bpe)
+
+
+def _read(options: Any, name: str) -> Dict[str, Any]:
+    """The object in an option that is JSON."""
+    given = getattr(options, name)
+    try:
+        found = json.loads(given)
+    except json.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise PluginError(
+            f"{flag_of(name)} {given} is no object of JSON: give one such as '{{\"beam\": 4}}'."
+        )
+    return found
 
 
 class LateGenerator:

@@ -303,6 +303,19 @@ def test_training_without_an_architecture(corpus, tmp_path):
     assert done.stderr.strip().splitlines()[-1].startswith(told)
 
 
+@pytest.mark.parametrize(
+    "task", ["specdec_translation", "block_nat_translation", "blockwise_speech_to_text"]
+)
+@pytest.mark.parametrize("program", [["fairseq-train"], ["fairseq-validate", "--path", "m.pt"]])
+def test_batches_need_a_size(corpus, task, program):
+    """fairseq has an assertion, before it looks for anything."""
+    args = [program[0], corpus.data_dir, "--user-dir", PLUGIN, "--task", task, *program[1:]]
+    args += ["--arch", "transformer"] if program[0] == "fairseq-train" else []
+    done = run_cli(args, check=False)
+    assert done.returncode == 1 and TRACEBACK not in done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith("Batches need a size: give --max-tokens")
+
+
 def test_training_from_a_checkpoint_of_another_shape(corpus, tiny_verifier, tmp_path):
     init = tmp_path / "init.pt"
     run_cli(

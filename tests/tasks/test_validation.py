@@ -1,12 +1,15 @@
 """``--eval-bleu`` beside ``--decoding``: our search decodes the validations of a training."""
 
+import importlib.util
 import os
 import re
+from argparse import Namespace
 
 import pytest
 from fairseq.models.transformer import TransformerModel
 
-from specdec_plugin.tasks.validation import LateGenerator
+from specdec_plugin.errors import PluginError
+from specdec_plugin.tasks.validation import LateGenerator, check_bleu
 from tests.support.command_lines import (
     PLUGIN,
     TRACEBACK,
@@ -58,6 +61,40 @@ def test_contradictions_end_before_the_training(corpus, tmp_path):
     done = run_cli(training(corpus, tmp_path, *more), check=False)
     assert done.returncode == 1 and TRACEBACK not in done.stderr
     assert done.stderr.strip().splitlines()[-1].startswith("beam=3 cannot be kept with decoding='g")
+
+
+@pytest.mark.parametrize(
+    "more, sentence",
+    [
+        (["--eval-bleu-args", "{beam: 5}"], "--eval-bleu-args {beam: 5} is no object of JSON"),
+        (["--eval-bleu-args", "[1]"], "--eval-bleu-args [1] is no object of JSON: give one such"),
+        (["--eval-bleu-args", '{"beem": 3}'], "--eval-bleu-args has beem, which is no option of"),
+        (["--eval-bleu-args", '{"beam": "x"}'], "beam='x': give a whole number."),
+        (["--eval-bleu-args", '{"lenpen": "0.6"}'], "lenpen='0.6': give a number."),
+        (["--eval-bleu-args", '{"temperature": 0}'], "temperature=0: give more than 0"),
+        (["--eval-bleu-detok", "nothing"], "--eval-bleu-detok nothing is unknown: give one of"),
+        (["--eval-bleu-detok-args", "x"], "--eval-bleu-detok-args x is no object of JSON"),
+        (["--eval-bleu-remove-bpe", "no"], "--eval-bleu-remove-bpe no is unknown: give sentence"),
+    ],
+)
+@pytest.mark.parametrize("task", ["specdec_translation", "blockwise_translation"])
+def test_what_fairseq_cannot_do(corpus, tmp_path, task, more, sentence):
+    """It ignores names of no option, and tells of the rest in a traceback."""
+    args = [*training(corpus, tmp_path, *more), "--task", task]
+    if task == "blockwise_translation":
+        args += ["--arch", "blockwise_transformer", "--criterion", "blockwise_cross_entropy"]
+    done = run_cli(args, check=False)
+    assert done.returncode == 1 and TRACEBACK not in done.stderr
+    assert done.stderr.strip().splitlines()[-1].startswith(sentence)
+
+
+def test_a_package_that_is_missing(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    given = Namespace(
+        eval_bleu=True, eval_bleu_args="{}", eval_bleu_detok="moses", eval_bleu_detok_args="{}"
+    )
+    with pytest.raises(PluginError, match=r"^--eval-bleu-detok moses needs the package sacremoses"):
+        check_bleu(given)
 
 
 @pytest.mark.parametrize("lists", [LISTS, "{}"])
