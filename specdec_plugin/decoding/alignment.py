@@ -34,8 +34,18 @@ class Aligner:
         self._extract = extract_soft_alignment if str(kind) == "soft" else extract_hard_alignment
         self._full_context = any(getattr(each, "full_context_alignment", False) for each in models)
 
-    def align(self, batch: Batch, hypotheses: Sequence[Dict[str, Any]]) -> None:
-        """Set ``alignment`` of each sentence's hypothesis, which has ``tokens`` (length,)."""
+    def align(self, batch: Batch, found: Sequence[Sequence[Dict[str, Any]]]) -> None:
+        """Set ``alignment`` of hypotheses.
+
+        Args:
+            batch: what was decoded.
+            found: for each row its hypotheses, which have ``tokens`` (length,).
+        """
+        hypotheses = [each for row in found for each in row]
+        if any(len(row) != 1 for row in found):
+            counts = torch.tensor([len(row) for row in found])
+            rows = torch.arange(len(found)).repeat_interleave(counts)
+            batch = batch.repeated(self.models, rows.to(batch.device))
         tokens = [each["tokens"].to(batch.device) for each in hypotheses]
         previous = collate_tokens(tokens, self.pad, batch.bos, move_eos_to_beginning=True)
         targets = collate_tokens(tokens, self.pad).cpu()

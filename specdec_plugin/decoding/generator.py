@@ -11,11 +11,9 @@ from ..engine import Backend
 from ..engine.encoder import build_encoder
 from ..engine.free_memory import HEAP, LARGE_BATCH
 from ..engine.graphs.encoder import CapturedEncoder
-from ..engine.ragged_encoding import RaggedEncoding
 from ..engine.symbol_numbers import check_symbols
 from ..engine.weights import DeferredChecks, is_finite
 from ..errors import PluginError
-from ..fairseq_compat.beams_of_models import reordered
 from ..fairseq_compat.generation import check_room
 from ..fairseq_compat.late_input import on_host
 from .alignment import Aligner
@@ -129,7 +127,7 @@ class ParallelGenerator:
             batch, found = self._decoded(sample, prefix_tokens, phrases, bos_token)
         hypotheses = [[self._finished(each) for each in sentence] for sentence in found]
         if self._aligner is not None:
-            self._aligner.align(batch, [best for best, *_ in hypotheses])
+            self._aligner.align(batch, hypotheses)
         del batch  # the encoders' outputs, 20 MB for 512 sentences
         HEAP.give_back(now=len(found) >= LARGE_BATCH)
         return hypotheses if self.sampling is None else _by_sentence(hypotheses, self.sampling)
@@ -234,14 +232,7 @@ class ParallelGenerator:
         order = torch.arange(batch.size, device=batch.device)
         numbers = order if batch.numbers is None else batch.numbers.to(batch.device)
         if sampling.samples > 1:
-            rows = order.repeat_interleave(sampling.samples)
-            outs = [
-                out.select(rows)
-                if isinstance(out, RaggedEncoding)
-                else reordered(model.encoder, out, rows)
-                for model, out in zip(self.models, batch.encoder_outs)
-            ]
-            batch = batch.select(rows)._replace(encoder_outs=outs)
+            batch = batch.repeated(self.models, order.repeat_interleave(sampling.samples))
         return batch._replace(sampler=sampling.sampler(numbers))
 
     def _max_len(self, net_input: Mapping[str, Any]) -> int:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..engine.output_projection import Scores
 from ..engine.ragged_encoding import RaggedEncoding
+from ..fairseq_compat.beams_of_models import reordered
 from ..fairseq_compat.late_input import LateInput, on_host
 from .constraints import Constraints
 from .sampling import Sampler
@@ -69,6 +70,21 @@ class Batch(NamedTuple):
         if isinstance(order, range) and order.step == 1:
             return self.select(slice(order.start, order.stop))
         return self.select(torch.as_tensor(order, dtype=torch.long, device=self.device))
+
+    def repeated(self, models: Sequence[Any], rows: Tensor) -> "Batch":
+        """The batch of these rows, (rows,) long, with encoder outputs in the models' own form.
+
+        Args:
+            models: the verifiers, of any architecture.
+            rows: indices, which may repeat.
+        """
+        outs = [
+            out.select(rows)
+            if isinstance(out, RaggedEncoding)
+            else reordered(model.encoder, out, rows)
+            for model, out in zip(models, self.encoder_outs)
+        ]
+        return self.select(rows)._replace(encoder_outs=outs)
 
     def select(self, rows: Union[Tensor, slice]) -> "Batch":
         """The batch of these rows: (rows,) indices, which may repeat, or a range of them."""

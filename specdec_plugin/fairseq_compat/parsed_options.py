@@ -109,13 +109,12 @@ def _check_steps(options: Any, method: Any) -> None:
     """fairseq-generate raises a ``KeyError`` where it would print steps of its own search."""
     if hasattr(options, "buffer_size") or options.quiet:
         return  # nothing prints steps
-    cure = "leave one of the two out"
     if options.score_reference:
-        reason = "--score-reference is given"
+        reason, cure = "--score-reference is given", "leave one of the two out"
     elif method is None:
         reason, cure = "--decoding is not given", "add --decoding auto, or leave it out"
     else:
-        reason = method.unavailable(options)
+        return
     for name in ("print_step", "retain_iter_history"):
-        if reason is not None and getattr(options, name):
+        if getattr(options, name):
             raise PluginError(f"{flag_of(name)} finds no steps, because {reason}: {cure}.")

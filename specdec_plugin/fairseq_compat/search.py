@@ -1,4 +1,4 @@
-"""fairseq's own search with another projection than its model's, or blocking n-grams."""
+"""fairseq's own search with another projection than its model's."""
 
 from typing import Any, Callable
 
@@ -36,20 +36,3 @@ def search_with(
 
     generator.generate = generate
     return generator
-
-
-def block_ngrams(generator: Any) -> None:
-    """Let one of fairseq's generators keep ``--no-repeat-ngram-size`` without its CUDA extension.
-
-    Its own code compares the padding behind the tokens, and blocks nothing.
-    """
-    block = getattr(generator, "repeat_ngram_blocker", None)
-    if block is None or block.use_extension:
-        return
-    forward = block.forward
-
-    def shortened(tokens: Tensor, lprobs: Tensor, bsz: int, beam_size: int, step: int) -> Tensor:
-        found: Tensor = forward(tokens[:, : step + 1], lprobs, bsz, beam_size, step)
-        return found
-
-    block.forward = shortened

@@ -128,14 +128,6 @@ class Method(ABC):
         return frozenset()
 
     @classmethod
-    def unavailable(cls, generation: Any) -> Optional[str]:
-        """Why fairseq's own search has to decode with these options of fairseq; None: it has not.
-
-        A few words for the log.
-        """
-        return None
-
-    @classmethod
     @abstractmethod
     def build(cls, setup: Setup) -> Optional[Drafter]:
         """Build the drafter; None where nothing is drafted."""

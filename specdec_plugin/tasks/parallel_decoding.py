@@ -1,6 +1,5 @@
 """``--task specdec_translation``: fairseq's translation task with the decoding flags."""
 
-import logging
 from typing import Any, ClassVar, Dict, FrozenSet, Optional
 
 from fairseq.tasks import FairseqTask, register_task
@@ -24,7 +23,6 @@ from ..fairseq_compat.options import (
 )
 from ..fairseq_compat.parsed_options import check_when_parsed
 from ..fairseq_compat.resumed_order import ResumedOrderMixin
-from ..fairseq_compat.search import block_ngrams
 from ..fairseq_compat.sentence_numbers import SentenceNumbersMixin
 from ..fairseq_compat.shards import ShardConfig, shard_of
 from ..fairseq_compat.splits import SplitMixin
@@ -36,8 +34,6 @@ from ..methods.registry import config_class, decoding_config, method_of, when_re
 from ..models.roles import check_one_model
 from ..vocab.flags import cluster_search, verifier_clusters
 from .validation import LateGenerator, check_bleu
-
-logger = logging.getLogger(__name__)
 
 
 class ParallelDecodingMixin(
@@ -122,12 +118,6 @@ class ParallelDecodingMixin(
         if getattr(args, "beam", None) is None:  # as in --eval-bleu-args
             args = with_option(args, "beam", method.default_beam or 5)
         check_call(args, given, config)
-        reason = method.unavailable(args)
-        if reason is not None:
-            logger.info(f"fairseq's own search decodes, because {reason}")
-            generator = self._build_fairseqs(models, args, given)
-            block_ngrams(generator)
-            return generator
         if self._builds_model:
             checked_method(config, models, args, self.read_options)
             return LateGenerator(lambda: self._build_parallel_generator(models, args))
@@ -152,10 +142,7 @@ class ParallelDecodingMixin(
         clusters = verifier_clusters(path, models, self.target_dictionary)
         generator = super().build_generator(models, args, **limited(given, models, args))
         if hasattr(args, LANGUAGE_MODEL) and getattr(generator, "lm_model", None) is None:
-            raise PluginError(
-                "--lm-path with this --task needs our search: add --decoding auto, without "
-                "--print-alignment."
-            )
+            raise PluginError("--lm-path with this --task needs our search: add --decoding auto.")
         if clusters is None:
             return generator
         return cluster_search(generator, models[0].decoder, clusters)
@@ -176,8 +163,7 @@ class ParallelDecodingMixin(
         if constraints is not None:
             if not isinstance(generator, ParallelGenerator) and not self.constrained_by_fairseq:
                 raise PluginError(
-                    "--constraints with this --task need our search: add --decoding auto, "
-                    "without --print-alignment."
+                    "--constraints with this --task need our search: add --decoding auto."
                 )
             sample = {**sample, "constraints": constraints}
         return super().inference_step(generator, models, sample, prefix_tokens, constraints)

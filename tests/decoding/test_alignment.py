@@ -34,12 +34,28 @@ MODELS = {
 LENGTHS = {"max_len_a": 1.2, "max_len_b": 3}
 
 
-def hypotheses(models, sample, kind, decoding, symbols=None, **more):
+def lists(models, sample, kind, decoding, symbols=None, beam=1, **more):
+    """For each sentence its hypotheses."""
     task = tiny.task(symbols)
     task.cfg = config_class()(decoding=decoding, **more)
-    options = tiny.Namespace(beam=1, print_alignment=kind, **LENGTHS)
-    generator = build_generator(task, models, options)
-    return [row[0] for row in generator.generate(models, sample)]
+    options = tiny.Namespace(beam=beam, print_alignment=kind, **LENGTHS)
+    return build_generator(task, models, options).generate(models, sample)
+
+
+def hypotheses(models, sample, kind, decoding, symbols=None, **more):
+    """The hypothesis of each sentence."""
+    return [row[0] for row in lists(models, sample, kind, decoding, symbols, **more)]
+
+
+def same(mine, other, kind):
+    """Whether a hypothesis has fairseq's tokens and alignment."""
+    assert mine["tokens"].tolist() == other["tokens"].tolist()
+    if kind == "hard":
+        assert mine["alignment"] == other["alignment"] != []
+    else:  # printed with six decimals
+        weights = (torch.tensor([[*map(float, row)] for row in each["alignment"]])
+                   for each in (mine, other))  # fmt: skip
+        torch.testing.assert_close(*weights, rtol=0, atol=1.1e-6)
 
 
 @pytest.mark.parametrize("lengths", [[6], [9, 2, 5, 7, 3, 4, 8]])
@@ -55,24 +71,36 @@ def test_alignments_are_fairseqs(name, kind, lengths, decoding):
     found = hypotheses(models, sample, kind, decoding, **flags)
     expected = [row[0] for row in theirs.generate(models, sample)]
     for mine, other in zip(found, expected, strict=True):
-        assert mine["tokens"].tolist() == other["tokens"].tolist()
-        if kind == "hard":
-            assert mine["alignment"] == other["alignment"] != []
-        else:  # printed with six decimals
-            weights = (torch.tensor([[*map(float, row)] for row in each["alignment"]])
-                       for each in (mine, other))  # fmt: skip
-            torch.testing.assert_close(*weights, rtol=0, atol=1.1e-6)
+        same(mine, other, kind)
+
+
+@pytest.mark.parametrize("lengths", [[6], [9, 2, 5, 7, 3, 4, 8]])
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("decoding", ["beam", "specdec"])
+def test_each_hypothesis_of_a_beam_search_is_aligned(name, kind, lengths, decoding):
+    models, sample = MODELS[name], tiny.sample(lengths, 3)
+    theirs = SequenceGeneratorWithAlignment(
+        models, SYMBOLS, print_alignment=kind, beam_size=4, **LENGTHS
+    )
+    found = lists(models, sample, kind, decoding, beam=4)
+    for ours, expected in zip(found, theirs.generate(models, sample), strict=True):
+        assert len(ours) == 4
+        for mine, other in zip(ours, expected, strict=True):
+            same(mine, other, kind)
 
 
 @pytest.mark.parametrize("arch", ["lstm", "fconv"])
-def test_other_architectures(arch):
+@pytest.mark.parametrize("beam", [1, 3])
+def test_other_architectures(arch, beam):
     torch.manual_seed(0)
     models = [build_model(arch)]
     sample = tiny.sample([7, 4, 2], 5)
-    theirs = SequenceGeneratorWithAlignment(models, MORE_SYMBOLS, beam_size=1, **LENGTHS)
-    found = hypotheses(models, sample, "hard", "greedy", MORE_SYMBOLS)
-    for mine, (other,) in zip(found, theirs.generate(models, sample), strict=True):
-        assert mine["alignment"] == other["alignment"]
+    theirs = SequenceGeneratorWithAlignment(models, MORE_SYMBOLS, beam_size=beam, **LENGTHS)
+    decoding = "greedy" if beam == 1 else "beam"
+    found = lists(models, sample, "hard", decoding, MORE_SYMBOLS, beam)
+    for ours, expected in zip(found, theirs.generate(models, sample), strict=True):
+        assert [each["alignment"] for each in ours] == [each["alignment"] for each in expected]
 
 
 def test_outputs_shorter_than_dynamic_convolutions():

@@ -15,7 +15,6 @@ from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import build_engine
 from specdec_plugin.fairseq_compat.phrase_search import PhraseSearch
-from specdec_plugin.fairseq_compat.search import block_ngrams
 from specdec_plugin.methods.beam.search import BeamSearch
 
 from .search import SYMBOLS
@@ -171,3 +170,19 @@ def _nearly(model, seed):
         noise = torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
         weight.mul_(1 + 3e-7 * noise)
     return copied
+
+
+def block_ngrams(generator):
+    """Let one of fairseq's generators keep ``--no-repeat-ngram-size`` without its CUDA extension.
+
+    Its own code compares the padding behind the tokens, and blocks nothing.
+    """
+    block = getattr(generator, "repeat_ngram_blocker", None)
+    if block is None or block.use_extension:
+        return
+    forward = block.forward
+
+    def shortened(tokens, lprobs, bsz, beam_size, step):
+        return forward(tokens[:, : step + 1], lprobs, bsz, beam_size, step)
+
+    block.forward = shortened

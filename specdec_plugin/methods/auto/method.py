@@ -115,11 +115,6 @@ class Auto(Method):
         return OF_ONE_BEAM.union(_OF_DRAFTS if _restricted(generation) else ())
 
     @classmethod
-    def unavailable(cls, generation: Any) -> Optional[str]:
-        """As beam search."""
-        return Beam.unavailable(generation)
-
-    @classmethod
     def chosen(cls, setup: Setup) -> Type[Method]:
         """The method that decodes, where the model can draft for itself."""
         generation, cfg = setup.generation, setup.cfg

@@ -23,13 +23,6 @@ def has_beams(generation: Any) -> bool:
     return generation.beam > 1 and not getattr(generation, "sampling", False)
 
 
-def unavailable(generation: Any) -> Optional[str]:
-    """Why a search with these options of fairseq has to be fairseq's own; None: it has not."""
-    if getattr(generation, "print_alignment", None) is not None and has_beams(generation):
-        return "--print-alignment is given for more than one beam"
-    return None
-
-
 def check_beams(generation: Any, default: Optional[int] = None) -> None:
     """Refuse fairseq's generation options that ask for more hypotheses than there are.
 

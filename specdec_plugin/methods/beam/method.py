@@ -1,13 +1,13 @@
 """``--decoding beam``: fairseq's beam search, faster."""
 
-from typing import Any, ClassVar, Optional
+from typing import Any, ClassVar
 
 from ...fairseq_compat.language_models import OF_LANGUAGE_MODELS
 from ...fairseq_compat.strategies import OF_STRATEGIES
 from ..options import WorkerOptions
 from ..registry import BENCH_BEAM, Method, Variant, register_method
 from ..setup import Setup
-from .build import build_search, check_beams, unavailable
+from .build import build_search, check_beams
 from .search import BeamSearch
 
 
@@ -29,11 +29,6 @@ class Beam(Method):
     def check_search(cls, generation: Any) -> None:
         """Refuse to print more hypotheses than there are."""
         check_beams(generation)
-
-    @classmethod
-    def unavailable(cls, generation: Any) -> Optional[str]:
-        """Alignments of several hypotheses are fairseq's."""
-        return unavailable(generation)
 
     @classmethod
     def build(cls, setup: Setup) -> None:

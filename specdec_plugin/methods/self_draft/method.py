@@ -2,14 +2,14 @@
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, FrozenSet, Optional, Sequence
+from typing import Any, ClassVar, FrozenSet, Sequence
 
 import torch
 
 from ...decoding.acceptance import Rule, TopBeta
 from ...decoding.drafter import Drafter
 from ...errors import PluginError
-from ..beam.build import OF_ONE_BEAM, build_search, check_beams, has_beams, unavailable
+from ..beam.build import OF_ONE_BEAM, build_search, check_beams, has_beams
 from ..beam.native import StepDrafter
 from ..options import (
     BlockSizeOptions,
@@ -119,11 +119,6 @@ class SelfDraft(Method):
     def unread(cls, generation: Any) -> FrozenSet[str]:
         """With several beams, flags about the best symbol."""
         return OF_ONE_BEAM if has_beams(generation) else frozenset()
-
-    @classmethod
-    def unavailable(cls, generation: Any) -> Optional[str]:
-        """As beam search, with several beams."""
-        return unavailable(generation)
 
     @classmethod
     def loop(cls, setup: Setup) -> Any:
