@@ -4,7 +4,7 @@ import gc
 import io
 import random
 from pathlib import Path
-from typing import Iterator
+from typing import Iterator, List
 
 import hypothesis
 import pytest
@@ -33,6 +33,13 @@ hypothesis.settings.load_profile("without deadlines")
 def pytest_configure(config: pytest.Config) -> None:
     """One thread: the models are tiny, and pytest's workers share the cores."""
     torch.set_num_threads(1)
+
+
+def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:
+    """Whole examples take minutes, and longer on a machine that does something else."""
+    for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(1200))
 
 
 @pytest.fixture
