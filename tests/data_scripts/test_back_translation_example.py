@@ -47,7 +47,6 @@ def lines(path: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_from_text_to_pairs(text: Path, reverse: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     done = run(text, text / "news", output, reverse, **TINY)

@@ -66,7 +66,6 @@ def columns(rows: List[Dict[str, Any]], *names: str) -> List[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_every_table(text: Path, started: List[Path], tmp_path: Path) -> None:
     settings = dict(TINY, TABLES=TABLES, OTHERS=str(text / "en-fr"))
     output = started[0]

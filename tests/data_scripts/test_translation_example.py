@@ -23,7 +23,6 @@ def lines(path: Path) -> List[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_from_text_to_a_table(text: Path, tmp_path: Path) -> None:
     """Also with further source text for the drafter, which starts from an existing one then."""
     given, output = tmp_path / "given", tmp_path / "out"

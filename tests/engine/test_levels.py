@@ -240,7 +240,6 @@ def test_a_wheel_needs_glibc_2_28_and_the_library_of_gcc_8(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
 def test_every_level_decodes_the_same_tokens(tmp_path):
     """Fifty sentences of the shipped model, by exact methods, on each level that runs here."""
     folder = tmp_path / "native" / "prebuilt"

@@ -47,7 +47,6 @@ def corpus(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_from_text_to_tables(corpus: Path, tmp_path: Path) -> None:
     text, output = tmp_path / "text.uk", tmp_path / "out"
     text.write_text("".join(f"{line}\n" for line in sentences(80, seed=1)), "utf-8")

@@ -30,7 +30,6 @@ def corpora(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_from_text_to_tables(corpora: Path, tmp_path: Path) -> None:
     output = tmp_path / "out"
     done = run(corpora, corpora / "made.orig", output, **TINY)
@@ -51,7 +50,6 @@ def test_from_text_to_tables(corpora: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_shipped_model_is_tuned(corpora: Path, tmp_path: Path) -> None:
     output, shipped = tmp_path / "out", Path("checkpoints/gec-en").resolve()
     settings = {**TINY, "DIM": "256", "LAYERS": "3", "START": str(shipped)}

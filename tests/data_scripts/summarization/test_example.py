@@ -32,7 +32,6 @@ def articles(tmp_path: Path) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_from_articles_to_tables(articles: Path, tmp_path: Path) -> None:
     output, text = tmp_path / "out", tmp_path / "text.en"
     text.write_text("Some further text of rules.\n", "utf-8")
@@ -59,7 +58,6 @@ def test_from_articles_to_tables(articles: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_a_shipped_model_is_denoised_and_tuned(articles: Path, tmp_path: Path) -> None:
     output, text, shipped = (
         tmp_path / "out",
