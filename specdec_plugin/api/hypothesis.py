@@ -18,6 +18,9 @@ class Hypothesis(NamedTuple):
         text: ``pieces`` joined by the session's subword model; without one, the same as ``pieces``.
         nbest: with ``nbest`` above 1, the best hypotheses, this one first; else none.
         seconds: in which its batch was decoded; 0 where that is unknown.
+        alignment: with ``print_alignment="hard"``, pairs of a source piece and an output piece,
+            which count from 0; with ``"soft"``, for each token what it attended to in the source;
+            else None.
     """
 
     tokens: Tensor
@@ -28,6 +31,7 @@ class Hypothesis(NamedTuple):
     text: str
     nbest: Tuple["Hypothesis", ...] = ()
     seconds: float = 0.0
+    alignment: Optional[Tuple[Tuple[float, ...], ...]] = None
 
     @property
     def accepted_tokens(self) -> Optional[float]:
@@ -39,8 +43,10 @@ class Hypothesis(NamedTuple):
 
         Returns:
             ``text``, ``score``, ``pieces`` (a list), ``token_scores`` (a list that has the end of
-            the sentence too), ``iterations``, ``accepted_tokens``, ``seconds``, and ``nbest``.
+            the sentence too), ``iterations``, ``accepted_tokens``, ``seconds``, ``nbest``, and
+            ``alignment`` where there is one.
         """
+        aligned = {} if self.alignment is None else {"alignment": [*map(list, self.alignment)]}
         return {
             "text": self.text,
             "score": self.score,
@@ -50,4 +56,5 @@ class Hypothesis(NamedTuple):
             "accepted_tokens": self.accepted_tokens,
             "seconds": self.seconds,
             "nbest": [each.plain() for each in self.nbest],
+            **aligned,
         }

@@ -48,7 +48,7 @@ SEARCH_OPTIONS = (
     "beam", "max_len_a", "max_len_b", "min_len", "lenpen", "unkpen", "unnormalized", "temperature",
     "no_repeat_ngram_size", "match_source_len", "sampling", "sampling_topk", "sampling_topp",
     "diverse_beam_groups", "diverse_beam_strength", "diversity_rate", "constraints", "lm_path",
-    "lm_weight",
+    "lm_weight", "print_alignment",
     "retain_iter_history", "seed",
 )  # fmt: skip
 #: Those whose types fairseq declares; ``seed`` is of another class.
@@ -323,7 +323,11 @@ class Session:
         # Copies: they are views of tables of their whole batch, which they would keep.
         scores = found["positional_scores"].to("cpu", copy=True)
         tokens, score = found["tokens"].to("cpu", copy=True), float(found["score"])
-        return Hypothesis(tokens, score, scores, found.get("steps"), pieces, text)
+        made = Hypothesis(tokens, score, scores, found.get("steps"), pieces, text)
+        rows = found.get("alignment")  # fairseq's: pairs, or rows of printed numbers, or a tensor
+        if rows is None or isinstance(rows, Tensor):
+            return made
+        return made._replace(alignment=tuple(tuple(map(_number, row)) for row in rows))
 
     @named_as_given
     def decode(
@@ -625,6 +629,11 @@ class Translator:
             for each in hypotheses[:nbest]
         ]
         return made[0] if nbest == 1 else made[0]._replace(nbest=tuple(made))
+
+
+def _number(each: Any) -> float:
+    """A position, or a probability that fairseq has printed."""
+    return float(each) if isinstance(each, str) else each
 
 
 def _moved(batch: Dict[str, Any], device: torch.device, ours: bool) -> Dict[str, Any]:

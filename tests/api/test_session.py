@@ -1,5 +1,6 @@
 """Decoding from Python."""
 
+import json
 import logging
 import threading
 from pathlib import Path
@@ -144,6 +145,29 @@ def test_phrases_of_a_glossary(corpus, tiny_verifier, sentencepieces, method, or
     fairseqs = plain.translator("fairseq", max_len_b=20)
     expected = fairseqs.constrained(lines, phrases, ordered, batch_size=3, beam=6)
     assert [each.text for each in found] == [each.text for each in expected]
+
+
+@pytest.mark.parametrize("kind", ["hard", "soft"])
+def test_alignments(session, corpus, kind):
+    """Of each hypothesis, as fairseq aligns it; JSON has them too."""
+    lines, found = corpus.lines("test", "en")[:4], []
+    for decoding, beam in (("fairseq", 3), ("beam", 3), ("auto", 3), ("greedy", 1)):
+        translator = session.translator(decoding, beam=beam, print_alignment=kind, max_len_b=20)
+        lists = translator.translate_pieces(lines, nbest=beam)
+        found.append([each for best in lists for each in best.nbest or (best,)])
+    assert session.translator("auto").translate_pieces(lines)[0].alignment is None
+    for theirs, *ours in zip(*found[:3], strict=True):
+        for mine in ours:
+            assert mine.pieces == theirs.pieces and len(mine.alignment) > 0
+            for pair, other in zip(mine.alignment, theirs.alignment, strict=True):
+                assert pair == pytest.approx(other, abs=1.1e-6)
+    best = found[3][0]
+    assert json.loads(json.dumps(best.plain()))["alignment"] == [*map(list, best.alignment)]
+    if kind == "hard":
+        length = len(best.pieces.split())
+        assert [output for _, output in best.alignment] == [*range(length)]
+    else:
+        assert sum(best.alignment[0]) == pytest.approx(1, abs=1e-4)
 
 
 def test_searches_of_other_kinds_are_kept(corpus, tiny_verifier, sentencepieces, monkeypatch):
