@@ -41,20 +41,24 @@ REFUSED: Dict[str, str] = {
     ),
 }  # fmt: skip
 #: Options that are numbers: which values have a meaning, and what to do instead. NaN has none.
+#: fairseq's own search ends in an error with others, or finds nothing.
 _NUMBERS: Dict[str, Tuple[Callable[[float], bool], str]] = {
     # Logits that are divided by less may overflow in float32.
     "temperature": (lambda value: value >= 1e-30, "give more than 0, at least 1e-30"),
     # The length to a larger power may be no number.
     "lenpen": (lambda value: -32 <= value <= 32, "give a number from -32 to 32, such as 1"),
     "unkpen": (lambda value: value > -math.inf, "give a number, such as 0"),
-    "prefix_size": (lambda value: value >= 0, "give 0 or more"),
-    "no_repeat_ngram_size": (lambda value: value == 0 or value > 1, "give 2 or more, or 0"),
-    "diverse_beam_groups": (lambda value: value >= -1, "give 1 or more groups"),
     "diverse_beam_strength": (math.isfinite, "give a finite number, such as 0.5"),
     "diversity_rate": (lambda value: -1 <= value < math.inf, "give a finite number from 0"),
     # Log-probabilities of a whole output, times more, may overflow in float32.
     "lm_weight": (lambda value: -1e30 <= value <= 1e30, "give a number such as 0.3"),
     **dict.fromkeys(["max_len_a", "max_len_b"], (math.isfinite, "give a finite number")),
+}
+#: Likewise of those that fairseq ignores in its own search.
+_IGNORED: Dict[str, Tuple[Callable[[float], bool], str]] = {
+    "prefix_size": (lambda value: value >= 0, "give 0 or more"),
+    "no_repeat_ngram_size": (lambda value: value == 0 or value > 1, "give 2 or more, or 0"),
+    "diverse_beam_groups": (lambda value: value >= -1, "give 1 or more groups"),
 }
 
 
@@ -79,7 +83,7 @@ def check_generation(
     Raises:
         PluginError: names the option as it was given, and the cure.
     """
-    check_numbers(options, typed)
+    check_numbers(options, typed, ours=True)
     drawn = getattr(options, "sampling", False) and "sampling" in honours
     if drawn:
         _check_samples(options, typed)
@@ -101,17 +105,18 @@ def check_generation(
             raise PluginError(_refusal(item.name, value, method, beam, typed, drawn))
 
 
-def check_numbers(options: Any, typed: bool) -> None:
+def check_numbers(options: Any, typed: bool, ours: bool = False) -> None:
     """Refuse numbers of a search that have no meaning.
 
     Args:
         options: fairseq's generation options.
         typed: see :func:`check_generation`.
+        ours: for a method of this plugin, and not for fairseq's own search.
 
     Raises:
         PluginError: names the option as it was given, and the cure.
     """
-    for name, (holds, cure) in _NUMBERS.items():
+    for name, (holds, cure) in {**_NUMBERS, **(_IGNORED if ours else {})}.items():
         value = getattr(options, name, None)
         if value is not None and not holds(value):
             raise PluginError(f"{_given(name, value, typed)}: {cure}.")

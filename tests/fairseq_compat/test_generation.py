@@ -286,6 +286,7 @@ class TestParsing:
             ["--lm-weight", "0.4"], ["--diverse-beam-strength", "0.3"], ["--nbest", "9"],
             ["--sampling", "--sampling-topk", "5"], ["--diverse-beam-groups", "5"],
             ["--match-source-len", "--max-len-b", "0"], ["--constraints"],
+            ["--no-repeat-ngram-size", "1"], ["--prefix-size", "-1"], ["--diversity-rate", "0"],
         ):  # fmt: skip
             parse(*flags, interactive=True)
 
