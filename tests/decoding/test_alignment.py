@@ -34,12 +34,12 @@ MODELS = {
 LENGTHS = {"max_len_a": 1.2, "max_len_b": 3}
 
 
-def lists(models, sample, kind, decoding, symbols=None, beam=1, **more):
+def lists(models, sample, kind, decoding, symbols=None, beam=1, backend=None, **more):
     """For each sentence its hypotheses."""
     task = tiny.task(symbols)
     task.cfg = config_class()(decoding=decoding, **more)
     options = tiny.Namespace(beam=beam, print_alignment=kind, **LENGTHS)
-    return build_generator(task, models, options).generate(models, sample)
+    return build_generator(task, models, options, backend=backend).generate(models, sample)
 
 
 def hypotheses(models, sample, kind, decoding, symbols=None, **more):
@@ -88,6 +88,18 @@ def test_each_hypothesis_of_a_beam_search_is_aligned(name, kind, lengths, decodi
         assert len(ours) == 4
         for mine, other in zip(ours, expected, strict=True):
             same(mine, other, kind)
+
+
+def test_beams_on_every_backend(backend):
+    """Encoders' outputs differ in form, and the last batch is smaller than those before it."""
+    models = MODELS["transformer"]
+    theirs = SequenceGeneratorWithAlignment(models, SYMBOLS, beam_size=4, **LENGTHS)
+    for lengths in ([9, 2, 5, 7, 3, 4, 8], [6, 3]):
+        sample = tiny.sample(lengths, 3)
+        found = lists(models, sample, "hard", "beam", beam=4, backend=backend)
+        for ours, expected in zip(found, theirs.generate(models, sample), strict=True):
+            for mine, other in zip(ours, expected, strict=True):
+                same(mine, other, "hard")
 
 
 @pytest.mark.parametrize("arch", ["lstm", "fconv"])
