@@ -1,7 +1,7 @@
 """fairseq's options of training that do something else than a user expects, and are refused."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Callable
 
 import torch
 from fairseq.dataclass import FairseqDataclass
@@ -26,13 +26,14 @@ class TrainingConfig(FairseqDataclass):
     memory_efficient_bf16: bool = II("common.memory_efficient_bf16")
 
 
-def check_training_when_parsed(parser: Any) -> None:
-    """Let a parser of fairseq-train or fairseq-validate refuse batches without a size.
+def check_training_when_parsed(parser: Any, check: Callable[[Any], None]) -> None:
+    """Let a parser of fairseq-train or fairseq-validate check what it parsed at once.
 
-    Both have an assertion for it.
+    For batches without a size, both have an assertion.
 
     Args:
         parser: fairseq's, to which a task adds its flags; others are left as they are.
+        check: further checks of all options.
     """
     # fairseq-generate and fairseq-interactive have sizes of their own; where fairseq registers a
     # task, it hands over a group of options.
@@ -46,6 +47,7 @@ def check_training_when_parsed(parser: Any) -> None:
             raise PluginError(
                 "Batches need a size: give --max-tokens, such as 4096, or --batch-size."
             )
+        check(found)
         return found, rest
 
     parser.parse_known_args = parse_known_args

@@ -55,7 +55,7 @@ class DrafterTrainingMixin(
         """Add the task's options to the parser."""
         super().add_args(parser)
         add_legacy_options(cls, parser, cls.Options)
-        check_training_when_parsed(parser)
+        check_training_when_parsed(parser, check_bleu)
 
     def load(self, path: str) -> Any:
         """The trained model of a checkpoint with the dictionaries of the task.
@@ -86,7 +86,8 @@ class DrafterTrainingMixin(
                 "--left-pad-target cannot be kept: blocks are counted from the first token of a "
                 "row. Leave it out."
             )
-        check_bleu(task_options(self))
+        if not from_checkpoint:
+            check_bleu(task_options(self))
         model = super().build_model(cfg, from_checkpoint)
         self.trains = not from_checkpoint
         if self.trains:

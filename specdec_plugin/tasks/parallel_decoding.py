@@ -33,7 +33,7 @@ from ..methods.checks import check_alignment, check_beside, check_method_flags, 
 from ..methods.registry import config_class, decoding_config, method_of, when_registered
 from ..models.roles import check_one_model
 from ..vocab.flags import cluster_search, verifier_clusters
-from .validation import LateGenerator, check_bleu
+from .validation import LateGenerator, check_bleu, of_validations, with_beam
 
 
 class ParallelDecodingMixin(
@@ -57,6 +57,7 @@ class ParallelDecodingMixin(
     read_options: ClassVar[FrozenSet[str]] = frozenset()
     constrained_by_fairseq: ClassVar[bool] = False
     _builds_model: bool = False
+    _trains: bool = False
 
     @classmethod
     def add_args(cls, parser: Any) -> None:
@@ -65,7 +66,7 @@ class ParallelDecodingMixin(
         add_legacy_options(cls, parser, config_class("LegacyConfig", AutocastConfig)())
         own = cls.read_options
         check_when_parsed(parser, method_of, check_beside, take_all_processors, own)
-        check_training_when_parsed(parser)
+        check_training_when_parsed(parser, check_bleu)
 
     @classmethod
     def setup_task(cls, cfg: Any, **kwargs: Any) -> Any:
@@ -82,8 +83,9 @@ class ParallelDecodingMixin(
                 validations cannot be found.
         """
         check_one_model(cfg)
-        check_bleu(task_options(self))
-        self._builds_model = True
+        if not from_checkpoint:
+            check_bleu(task_options(self))
+        self._builds_model, self._trains = True, not from_checkpoint
         try:
             return super().build_model(cfg, from_checkpoint)
         finally:
@@ -101,26 +103,45 @@ class ParallelDecodingMixin(
 
         See :meth:`fairseq.tasks.FairseqTask.build_generator` for the arguments.
         """
-        config: Any = decoding_config(self)
-        check_method_flags(config)
-        check_alignment(models, args)
+        check_method_flags(decoding_config(self))
         given = {"seq_gen_cls": seq_gen_cls, EXTRA: extra_gen_cls_kwargs}
         given = {name: value for name, value in given.items() if value is not None}
+        if not self._builds_model:
+            return self._build_search(models, args, given, prefix_allowed_tokens_fn)
+        if self._trains:
+            self._check_validation(models, args)
+        return LateGenerator(lambda: self._build_search(models, args, given))
+
+    def _check_validation(self, models: Any, args: Any) -> None:
+        """Refuse the search of ``--eval-bleu`` before the training begins."""
+        config = decoding_config(self)
+        if config.decoding is not None:
+            with of_validations():
+                args = with_beam(args, method_of(config))
+                checked_method(config, models, args, self.read_options)
+
+    def _build_search(
+        self, models: Any, args: Any, given: Dict[str, Any], allowed: Any = None
+    ) -> Any:
+        """See :meth:`build_generator`.
+
+        Args:
+            models, args: as there.
+            given: the others that are not None.
+            allowed: ``prefix_allowed_tokens_fn``.
+        """
+        config = decoding_config(self)
+        check_alignment(models, args)
         if getattr(args, "score_reference", False):
             return self._build_scorer(models, args, given)
-        if prefix_allowed_tokens_fn is not None:  # where fairseq looks for it as well
-            args = with_option(args, ALLOWED, prefix_allowed_tokens_fn)
+        if allowed is not None:  # where fairseq looks for it as well
+            args = with_option(args, ALLOWED, allowed)
         check_numbers(args, typed=False)
         args, given = with_language_model(args, given, models, self.target_dictionary)
         if config.decoding is None:
             return self._build_fairseqs(models, args, given)
-        method = method_of(config)
-        if getattr(args, "beam", None) is None:  # as in --eval-bleu-args
-            args = with_option(args, "beam", method.default_beam or 5)
+        args = with_beam(args, method_of(config))
         check_call(args, given, config)
-        if self._builds_model:
-            checked_method(config, models, args, self.read_options)
-            return LateGenerator(lambda: self._build_parallel_generator(models, args))
         return self._build_parallel_generator(models, args)
 
     def _build_scorer(self, models: Any, args: Any, given: Dict[str, Any]) -> Any:

@@ -1,17 +1,18 @@
 """BLEU of validations (``--eval-bleu``), whose search is built together with the model."""
 
+import contextlib
 import json
 from argparse import Namespace
 from dataclasses import fields
 from functools import cached_property
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Dict, Iterator
 
 from fairseq.data.encoders import TOKENIZER_REGISTRY
 from fairseq.dataclass.configs import GenerationConfig
 
 from ..errors import PluginError
 from ..fairseq_compat.generation import check_fairseqs_search
-from ..fairseq_compat.options import flag_of
+from ..fairseq_compat.options import flag_of, with_option
 from ..fairseq_compat.programs import check_package, check_subwords
 from ..methods.options import check_value
 
@@ -49,6 +50,18 @@ def check_bleu(options: Any) -> None:
     check_subwords("--eval-bleu-remove-bpe", options.eval_bleu_remove_bpe)
 
 
+def with_beam(options: Any, method: Any) -> Any:
+    """fairseq's generation options with a number of beams, which ``--eval-bleu-args`` may lack.
+
+    Args:
+        options: which.
+        method: the class whose default it is.
+    """
+    if getattr(options, "beam", None) is not None:
+        return options
+    return with_option(options, "beam", method.default_beam or 5)
+
+
 def _read(options: Any, name: str) -> Dict[str, Any]:
     """The object in an option that is JSON."""
     given = getattr(options, name)
@@ -63,10 +76,20 @@ def _read(options: Any, name: str) -> Dict[str, Any]:
     return found
 
 
+@contextlib.contextmanager
+def of_validations() -> Iterator[None]:
+    """Let a refusal name the option that the user gave for validations."""
+    try:
+        yield
+    except PluginError as error:
+        raise PluginError(f"--eval-bleu-args: {error}") from None
+
+
 class LateGenerator:
     """A search that is built when the first batch is decoded.
 
-    fairseq builds the one of ``--eval-bleu`` before the model has its weights, type and device.
+    fairseq builds the one of ``--eval-bleu`` before the model has its weights, type and device. It
+    does so too for its hub, which decodes nothing with it.
 
     Args:
         build: gives the search, which has fairseq's ``generate``.
@@ -77,7 +100,8 @@ class LateGenerator:
 
     @cached_property
     def _search(self) -> Any:
-        return self._build()
+        with of_validations():
+            return self._build()
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """See :meth:`fairseq.sequence_generator.SequenceGenerator.generate`."""

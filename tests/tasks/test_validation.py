@@ -60,7 +60,8 @@ def test_contradictions_end_before_the_training(corpus, tmp_path):
     more = ["--eval-bleu-args", LISTS, "--decoding", "greedy"]
     done = run_cli(training(corpus, tmp_path, *more), check=False)
     assert done.returncode == 1 and TRACEBACK not in done.stderr
-    assert done.stderr.strip().splitlines()[-1].startswith("beam=3 cannot be kept with decoding='g")
+    told = "--eval-bleu-args: beam=3 cannot be kept with decoding='greedy'"
+    assert done.stderr.strip().splitlines()[-1].startswith(told)
 
 
 @pytest.mark.parametrize(
@@ -108,11 +109,25 @@ def test_the_hub_loads_what_such_a_training_left(corpus, trained, lists):
             task="specdec_translation",
             decoding=decoding,
         )
-        for decoding in (None, "auto")
+        for decoding in (None, "auto", "greedy")
     ]
     lines = corpus.lines("test", "en")[:3]
-    fairseqs, ours = (each.translate(lines, beam=3) for each in hub)
+    fairseqs, ours = (each.translate(lines, beam=3) for each in hub[:2])
     assert ours == fairseqs
+    # The beams are those of validations, of which there are none here.
+    assert hub[2].translate(lines, beam=1) == hub[0].translate(lines, beam=1)
+
+
+def test_a_later_validation_names_the_option(corpus, trained):
+    """fairseq-validate loads a model that others might decode with."""
+    args = ["fairseq-validate", corpus.data_dir, "--user-dir", PLUGIN, "--path", trained[LISTS][0]]
+    args += ["--task", "specdec_translation", "--batch-size", 8, "--cpu", "--eval-bleu"]
+    args += ["--eval-bleu-args", LISTS, "--decoding"]
+    done = run_cli([*args, "greedy"], check=False)
+    assert done.returncode == 1 and TRACEBACK not in done.stderr
+    told = "--eval-bleu-args: beam=3 cannot be kept with decoding='greedy'"
+    assert done.stderr.strip().splitlines()[-1].startswith(told)
+    assert " bleu " in run_cli([*args, "beam"]).stdout
 
 
 def test_generate_with_an_option_of_the_training(corpus, tiny_verifier):
