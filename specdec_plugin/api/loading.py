@@ -10,7 +10,7 @@ from fairseq.checkpoint_utils import load_model_ensemble
 
 from ..errors import PluginError
 from ..fairseq_compat.mapping import mapped_models
-from ..fairseq_compat.tasks import TASK, set_up_task
+from ..fairseq_compat.tasks import TASK, TASK_OPTIONS, set_up_task
 from ..folder import Folder, read_folder
 from ..subwords import check_pieces, load_sentencepiece, load_subwords
 from .naming import named_as_given
@@ -47,6 +47,10 @@ def load(
     Raises:
         PluginError: a file is missing or does not fit, or an option is refused.
     """
+    for name in flags:
+        if name in TASK_OPTIONS:
+            given = {name: flags[name]}
+            raise PluginError(f"{name} is an option of the task: give it as task_options={given}.")
     session = load_session(
         path, data, source_lang=source_lang, target_lang=target_lang, device=device,
         subwords=subwords, task=task, task_options=task_options,

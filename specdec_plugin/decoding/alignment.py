@@ -35,7 +35,7 @@ class Aligner:
         self._full_context = any(getattr(each, "full_context_alignment", False) for each in models)
 
     def align(self, batch: Batch, found: Sequence[Sequence[Dict[str, Any]]]) -> None:
-        """Set ``alignment`` of hypotheses.
+        """Set ``alignment`` of hypotheses, and ``attention`` where it is that of the search.
 
         Args:
             batch: what was decoded.
@@ -52,8 +52,12 @@ class Aligner:
         sources = batch.net_input["src_tokens"].cpu()
         attention = self._attention(batch, previous).cpu()
         for row, hypothesis in enumerate(hypotheses):
+            own = attention[row]
+            # (source, length), as fairseq has it: of each token, before its pairs are extracted.
+            if not self._full_context:
+                hypothesis["attention"] = own[: len(hypothesis["tokens"])].t().clone()
             hypothesis["alignment"] = self._extract(
-                attention[row], sources[row], targets[row], self.pad, self.eos
+                own, sources[row], targets[row], self.pad, self.eos
             )
 
     def _attention(self, batch: Batch, previous: Tensor) -> Tensor:

@@ -103,7 +103,7 @@ def _weights_error(paths: str, error: RuntimeError) -> Optional[PluginError]:
         return PluginError(
             f"{paths} has {int(sizes[1]):,} symbols, but the dictionary of the data has "
             f"{int(sizes[2]):,}. Use the data folder (dictionaries) that the model was trained "
-            "with."
+            "with, and its --task and languages, which may add symbols (--langs, --lang-tok-style)."
         )
     other = _OTHER_WEIGHTS.search(str(error))
     if other is not None:

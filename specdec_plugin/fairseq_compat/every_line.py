@@ -34,6 +34,8 @@ class EveryLineMixin(FairseqTask):
     _symbols_given = _unknown_given = 0
     #: Whether a warning has told that most are unknown.
     _told_unknown = False
+    #: Whether a warning has told that no line is left out.
+    _told_kept = False
     #: Tokens at the end of every source, which stay when it is cut.
     _source_ending = 1
 
@@ -143,6 +145,12 @@ class EveryLineMixin(FairseqTask):
                 "it too, or leave --num-batch-buckets out."
             )
         if not self._measures_loss:
+            if ignore_invalid_inputs and not self._told_kept:
+                self._told_kept = True
+                logger.warning(
+                    "--skip-invalid-size-inputs-valid-test leaves out no line here: each has a "
+                    "hypothesis, and what is longer than the model takes is cut."
+                )
             source_limit = _source_limit(max_positions)
             dataset = keep_every_line(dataset, source_limit, max_tokens, self._source_ending)
             dataset = batches_of_shard(dataset, *shard_of(task_options(self)))

@@ -42,7 +42,15 @@ class SpecdecTranslationMultiSimpleEpochTask(
 
         fairseq looks for ``--keep-inference-langtok`` among the generation options,
         where its command lines never put it; here it is kept.
+
+        Raises:
+            PluginError: no direction is given, as by programs that load the model.
         """
+        if None in (self.args.source_lang, self.args.target_lang):
+            raise PluginError(
+                f"--task {self.args.task} decodes one direction: give --source-lang and "
+                "--target-lang (from_pretrained takes source_lang and target_lang)."
+            )
         generator = super().build_generator(models, args, *rest, **kwargs)
         if self.args.keep_inference_langtok:
             generator.symbols_to_strip_from_output = {generator.eos}

@@ -48,8 +48,10 @@ def hypotheses(models, sample, kind, decoding, symbols=None, **more):
 
 
 def same(mine, other, kind):
-    """Whether a hypothesis has fairseq's tokens and alignment."""
+    """Whether a hypothesis has fairseq's tokens, alignment and attention."""
     assert mine["tokens"].tolist() == other["tokens"].tolist()
+    if len(mine["attention"]) > 0:  # a model with a full context attends twice
+        torch.testing.assert_close(mine["attention"], other["attention"], rtol=0, atol=1e-5)
     if kind == "hard":
         assert mine["alignment"] == other["alignment"] != []
     else:  # printed with six decimals

@@ -258,6 +258,17 @@ def test_phrases_that_outputs_must_contain(corpus, setting, verifier, tmp_path):
     assert hypotheses(printed(plain))[1] == second
 
 
+@pytest.mark.parametrize("name", ["prefix", "replacing"])
+def test_the_hub_asks_for_a_direction(corpus, name, setting, verifier):
+    """A checkpoint of many directions does not tell which one is meant."""
+    task = set_up(setting.generate(corpus, verifier))
+    task.args.source_lang = task.args.target_lang = None
+    with pytest.raises(
+        PluginError, match="decodes one direction: give --source-lang and --targ"
+    ):
+        task.build_generator([], Namespace(beam=1))
+
+
 def test_a_language_model(corpus, setting, verifier, tmp_path):
     """fairseq's task of mBART leaves it out without a word, and fairseq-interactive always does."""
     path = tmp_path / "lines"
