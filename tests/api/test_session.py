@@ -310,9 +310,7 @@ def test_files_and_lines_that_are_refused(session, corpus, tiny_verifier, tmp_pa
         load(data=str(tmp_path), languages={})
     with pytest.raises(PluginError, match=r"dict\.de\.txt.* Name a folder"):
         load(languages={"source_lang": "de", "target_lang": "es"})
-    with pytest.raises(
-        PluginError, match="lang_pairs is an option of the task: give it as task_o"
-    ):
+    with pytest.raises(PluginError, match="lang_pairs is an option of the task: give it as task_o"):
         specdec_plugin.load(tiny_verifier, corpus.data_dir, **LANGUAGES, lang_pairs="en-es")
     with pytest.raises(PluginError, match=r"none\.model is not a file"):
         load(subwords="none.model")

@@ -263,9 +263,7 @@ def test_the_hub_asks_for_a_direction(corpus, name, setting, verifier):
     """A checkpoint of many directions does not tell which one is meant."""
     task = set_up(setting.generate(corpus, verifier))
     task.args.source_lang = task.args.target_lang = None
-    with pytest.raises(
-        PluginError, match="decodes one direction: give --source-lang and --targ"
-    ):
+    with pytest.raises(PluginError, match="decodes one direction: give --source-lang and --targ"):
         task.build_generator([], Namespace(beam=1))
 
 
