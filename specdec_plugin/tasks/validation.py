@@ -32,14 +32,16 @@ def check_bleu(options: Any) -> None:
     if not getattr(options, "eval_bleu", False):
         return
     given = _read(options, "eval_bleu_args")
-    for name, value in given.items():
+    for name in given:
         if name not in _SEARCH:
             raise PluginError(
                 f"--eval-bleu-args has {name}, which is no option of a search: give some of those "
                 "that fairseq-generate has, such as beam and max_len_b."
             )
-        check_value(_SEARCH[name], value)
-    check_fairseqs_search(Namespace(**given), typed=False)
+    with of_validations():
+        for name, value in given.items():
+            check_value(_SEARCH[name], value)
+        check_fairseqs_search(Namespace(**given), typed=False)
     _read(options, "eval_bleu_detok_args")
     kind = options.eval_bleu_detok
     if kind not in TOKENIZER_REGISTRY:
@@ -67,7 +69,7 @@ def _read(options: Any, name: str) -> Dict[str, Any]:
     given = getattr(options, name)
     try:
         found = json.loads(given)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, TypeError):
         found = None
     if not isinstance(found, dict):
         raise PluginError(

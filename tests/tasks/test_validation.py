@@ -70,9 +70,15 @@ def test_contradictions_end_before_the_training(corpus, tmp_path):
         (["--eval-bleu-args", "{beam: 5}"], "--eval-bleu-args {beam: 5} is no object of JSON"),
         (["--eval-bleu-args", "[1]"], "--eval-bleu-args [1] is no object of JSON: give one such"),
         (["--eval-bleu-args", '{"beem": 3}'], "--eval-bleu-args has beem, which is no option of"),
-        (["--eval-bleu-args", '{"beam": "x"}'], "beam='x': give a whole number."),
-        (["--eval-bleu-args", '{"lenpen": "0.6"}'], "lenpen='0.6': give a number."),
-        (["--eval-bleu-args", '{"temperature": 0}'], "temperature=0: give more than 0"),
+        (["--eval-bleu-args", '{"beam": "x"}'], "--eval-bleu-args: beam='x': give a whole number."),
+        (
+            ["--eval-bleu-args", '{"lenpen": "0.6"}'],
+            "--eval-bleu-args: lenpen='0.6': give a number.",
+        ),
+        (
+            ["--eval-bleu-args", '{"temperature": 0}'],
+            "--eval-bleu-args: temperature=0: give more than 0",
+        ),
         (["--eval-bleu-detok", "nothing"], "--eval-bleu-detok nothing is unknown: give one of"),
         (["--eval-bleu-detok-args", "x"], "--eval-bleu-detok-args x is no object of JSON"),
         (["--eval-bleu-remove-bpe", "no"], "--eval-bleu-remove-bpe no is unknown: give sentence"),
