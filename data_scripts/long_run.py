@@ -109,7 +109,8 @@ def watched(
     lines = itertools.islice(itertools.cycle(text), options.lines)
     given.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     plugin = str(Path(specdec_plugin.__file__).parent)
-    command = [str(Path(sys.executable).parent / "fairseq-interactive"), *options.options]
+    beside = Path(sys.executable).parent / "fairseq-interactive"
+    command = [str(beside) if beside.exists() else beside.name, *options.options]
     command += ["--user-dir", plugin, "--input", str(given), "--no-progress-bar"]
     with written.open("w") as out:
         program = subprocess.Popen(command, stdout=out)

@@ -19,8 +19,8 @@ class Hypothesis(NamedTuple):
         nbest: with ``nbest`` above 1, the best hypotheses, this one first; else none.
         seconds: in which its batch was decoded; 0 where that is unknown.
         alignment: with ``print_alignment="hard"``, pairs of a source piece and an output piece,
-            which count from 0; with ``"soft"``, for each token what it attended to in the source;
-            else None.
+            which count from 0, with symbols of languages among them; with ``"soft"``, for each
+            token what it attended to in the source; else None.
     """
 
     tokens: Tensor

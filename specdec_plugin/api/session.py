@@ -61,7 +61,7 @@ DEFAULT = "default"
 #: What ``method`` calls fairseq's own search.
 FAIRSEQ = "fairseq"
 #: Searches that a translator keeps for :meth:`Translator.sample` and others, beside its own.
-_OTHERS = 4
+_OTHERS = 2
 #: Batches that :meth:`Translator.translate_iter` reads ahead, so that similar lengths meet.
 AHEAD = 16
 
@@ -421,6 +421,7 @@ class Translator:
     def method(self, name: Optional[str]) -> None:
         decoding = None if name == FAIRSEQ else name
         other = self.session.translator(decoding, **suited(self._flags, decoding))
+        self._others = {}
         self._take(other.generator, other.method_class)
 
     def decode(self, batch: Any, prefix: Optional[Tensor] = None) -> List[List[Dict[str, Any]]]:
@@ -570,13 +571,14 @@ class Translator:
         return searching._translated(pieces, batch_size, nbest, first=0, phrases=packed)
 
     def _other(self, flags: Mapping[str, Any]) -> "Translator":
-        """One by the same method with these options; weights are packed for each one."""
-        key = f"{self.method} {sorted(flags.items())}"
+        """One by the same method with these options. Each has packed weights of its own."""
         with self.session.lock:
-            if key not in self._others:
-                made = self.session.translator(self.method, **flags)
-                self._others = {key: made, **dict([*self._others.items()][: _OTHERS - 1])}
-            return self._others[key]
+            method = self.method
+            key = f"{method} {sorted(flags.items())}"
+            found = self._others.pop(key, None)
+            found = self.session.translator(method, **flags) if found is None else found
+            self._others = {key: found, **dict([*self._others.items()][: _OTHERS - 1])}
+            return found
 
     def _translated(
         self,

@@ -152,6 +152,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     check_output(own.output)
     check_output(folder, folder=True, option="--states-dir")
     session = open_session(rest, own.decode)
+    always = always_active(session)
     recorded = record(session, own, folder)
     states = States([folder, *own.more_states])
     hidden = session.cfg.common.no_progress_bar
@@ -160,7 +161,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         cluster(states, own.clusters, session.cfg.common.seed, hidden),
         own.top_k,
         session.model.decoder.output_projection.out_features,
-        always_active(session),
+        always,
         session.dictionary.pad(),
         own.neighbours,
         hidden,

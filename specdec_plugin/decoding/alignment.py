@@ -13,9 +13,12 @@ from ..errors import PluginError
 from ..fairseq_compat.beams_of_models import one_beam, told_beams
 from .state import Batch
 
+#: Numbers that a pass may make. Decoders score all symbols at all positions, though nobody asks.
+_LOGITS = 1 << 26
+
 
 class Aligner:
-    """Aligns as fairseq's ``SequenceGeneratorWithAlignment``, with one pass for a whole batch.
+    """Aligns as fairseq's ``SequenceGeneratorWithAlignment``, many hypotheses in a pass.
 
     The cross-attention of the last layer, the mean of its heads, is what fairseq's search collects
     a token at a time. Models trained with ``--full-context-alignment`` attend to the whole
@@ -26,10 +29,11 @@ class Aligner:
         kind: ``"soft"`` for probabilities; all else is ``"hard"``, as in fairseq.
         pad: the padding symbol.
         eos: the symbol that ends a sentence.
+        symbols: how many there are.
     """
 
-    def __init__(self, models: Sequence[Any], kind: Any, pad: int, eos: int) -> None:
-        self.models = models
+    def __init__(self, models: Sequence[Any], kind: Any, pad: int, eos: int, symbols: int) -> None:
+        self.models, self._symbols = models, symbols
         self.pad, self.eos = pad, eos
         self._extract = extract_soft_alignment if str(kind) == "soft" else extract_hard_alignment
         self._full_context = any(getattr(each, "full_context_alignment", False) for each in models)
@@ -42,23 +46,28 @@ class Aligner:
             found: for each row its hypotheses, which have ``tokens`` (length,).
         """
         hypotheses = [each for row in found for each in row]
-        if any(len(row) != 1 for row in found):
-            counts = torch.tensor([len(row) for row in found])
-            rows = torch.arange(len(found)).repeat_interleave(counts)
-            batch = batch.repeated(self.models, rows.to(batch.device))
+        counts = torch.tensor([len(row) for row in found])
+        rows = torch.arange(len(found)).repeat_interleave(counts).to(batch.device)
         tokens = [each["tokens"].to(batch.device) for each in hypotheses]
         previous = collate_tokens(tokens, self.pad, batch.bos, move_eos_to_beginning=True)
-        targets = collate_tokens(tokens, self.pad).cpu()
+        most = max(1, _LOGITS // (previous.size(1) * self._symbols))
+        for first in range(0, len(hypotheses), most):
+            part = slice(first, first + most)
+            whole = len(hypotheses) == len(found) <= most
+            own = batch if whole else batch.repeated(self.models, rows[part])
+            self._align(own, previous[part], hypotheses[part])
+
+    def _align(self, batch: Batch, previous: Tensor, hypotheses: Sequence[Dict[str, Any]]) -> None:
+        """:meth:`align` of a row each; ``previous`` is (rows, length), what the decoder was fed."""
         sources = batch.net_input["src_tokens"].cpu()
         attention = self._attention(batch, previous).cpu()
         for row, hypothesis in enumerate(hypotheses):
-            own = attention[row]
+            target = hypothesis["tokens"].cpu()
+            own = attention[row, : len(target)]
             # (source, length), as fairseq has it: of each token, before its pairs are extracted.
             if not self._full_context:
-                hypothesis["attention"] = own[: len(hypothesis["tokens"])].t().clone()
-            hypothesis["alignment"] = self._extract(
-                own, sources[row], targets[row], self.pad, self.eos
-            )
+                hypothesis["attention"] = own.t().clone()
+            hypothesis["alignment"] = self._extract(own, sources[row], target, self.pad, self.eos)
 
     def _attention(self, batch: Batch, previous: Tensor) -> Tensor:
         """(rows, length, source) the mean over models of what each output token attended to."""

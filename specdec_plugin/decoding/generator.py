@@ -81,7 +81,9 @@ class ParallelGenerator:
         self.sampling, self.shows_progress = sampling, shows_progress
         self._constrained = constrained
         self.symbols_to_strip_from_output = {self.eos}
-        self._aligner = Aligner(models, alignment, self.pad, self.eos) if alignment else None
+        self._aligner = None
+        if alignment:
+            self._aligner = Aligner(models, alignment, self.pad, self.eos, self._symbols)
         samples = 1 if sampling is None else sampling.samples
         gate = loop.measured if warns else None
         weakref.finalize(self, _report, statistics, gate, samples)
@@ -108,8 +110,9 @@ class ParallelGenerator:
         Returns:
             for each sentence its hypotheses, the best first: ``tokens`` and
             ``positional_scores`` (length,), ``score``, ``steps`` (iterations),
-            ``history``, ``alignment`` where asked for, and empty ``attention``. Tensors are on the
-            CPU where a GPU has told them already, and else on the device of the batch.
+            ``history``, and where asked for ``alignment`` and ``attention``, which is else empty.
+            Tensors are on the CPU where a GPU has told them already, and else on the device of the
+            batch.
         """
         phrases = sample.get("constraints") if constraints is None else constraints
         if phrases is not None and not self._constrained:
@@ -243,7 +246,7 @@ class ParallelGenerator:
             check_room(lengths.min_len, max_len, "Lower it, or leave out --match-source-len.")
             return max_len
         room = lengths.max_positions - 1
-        check_room(lengths.min_len, room, "Lower it: the models have no more positions.")
+        check_room(lengths.min_len, room, "Lower it: a model has no more positions.")
         max_len = int(lengths.max_len_a * net_input["src_tokens"].size(1) + lengths.max_len_b)
         check_room(lengths.min_len, max_len)
         return min(max_len, room)

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+import threading
 import weakref
 from typing import Any, Dict, Sequence, Tuple
 
@@ -30,6 +31,7 @@ OF_EXTRA = frozenset(["lm_model", "lm_weight"])
 #: By model: of which file and for which type a language model was loaded last beside it, and the
 #: language model. fairseq's hub builds a search for each call.
 _LOADED: "weakref.WeakKeyDictionary[nn.Module, Tuple[Any, Any]]" = weakref.WeakKeyDictionary()
+_one_at_a_time = threading.Lock()
 
 
 class _AnyModelTask(LanguageModelingTask):
@@ -47,7 +49,7 @@ def asks_language_model(options: Any) -> bool:
 
 
 def with_language_model(
-    options: Any, arguments: Dict[str, Any], models: Sequence[Any], dictionary: Any
+    options: Any, arguments: Dict[str, Any], models: Sequence[Any], dictionary: Any, ours: bool
 ) -> Tuple[Any, Dict[str, Any]]:
     """Load the language model that options name, if they do.
 
@@ -58,6 +60,7 @@ def with_language_model(
         arguments: others of ``build_generator``.
         models: the models in ``--path``.
         dictionary: of the target.
+        ours: for a search of this plugin. fairseq's own gets what a program has loaded as it is.
 
     Returns:
         the options, of which :data:`LANGUAGE_MODEL` is on the models' device; and the arguments
@@ -67,13 +70,13 @@ def with_language_model(
         PluginError: it is another kind of model, or has other symbols.
     """
     extra = dict(arguments.get(EXTRA) or {})
-    if getattr(options, "lm_path", None) is None and extra.get("lm_model") is not None:
+    path = getattr(options, "lm_path", None)
+    if ours and path is None and extra.get("lm_model") is not None:
         # fairseq's own weight, where a program gives none.
         options = with_option(options, "lm_weight", extra.get("lm_weight", 1.0))
         options = with_option(options, LANGUAGE_MODEL, extra["lm_model"])
     if not asks_language_model(options):
         return options, arguments
-    path = getattr(options, "lm_path", None)
     name = "lm_model" if path is None else f"--lm-path {path}"
     model = extra.get("lm_model")
     model = _loaded(path, dictionary, models[0]) if model is None else model
@@ -94,6 +97,9 @@ def limited(arguments: Dict[str, Any], models: Sequence[Any], options: Any) -> D
         arguments: from :func:`with_language_model`.
         models: the models in ``--path``.
         options: fairseq's generation options.
+
+    Raises:
+        PluginError: the lengths of sources limit the output instead.
     """
     extra = arguments.get(EXTRA) or {}
     if extra.get("lm_model") is None:
@@ -104,8 +110,13 @@ def limited(arguments: Dict[str, Any], models: Sequence[Any], options: Any) -> D
     )
     if own >= min(theirs, default=sys.maxsize):
         return arguments
+    if getattr(options, "match_source_len", False):
+        raise PluginError(
+            f"--lm-path has {own} positions, and --match-source-len may ask for longer outputs: "
+            "leave one of the two out, or add --decoding auto."
+        )
     tell_positions(own, own, options)
-    return {**arguments, EXTRA: {**extra, "max_len": own}}
+    return {**arguments, EXTRA: {**extra, "max_len": min(own, extra.get("max_len") or own)}}
 
 
 def tell_positions(positions: int, limit: int, options: Any) -> None:
@@ -122,9 +133,10 @@ def tell_positions(positions: int, limit: int, options: Any) -> None:
 
 def positions_of(model: Any) -> int:
     """The most tokens that a language model reads: a learned table of positions ends."""
-    decoder = model.decoder
-    learned = isinstance(getattr(decoder, "embed_positions", None), LearnedPositionalEmbedding)
-    return int(decoder.max_positions()) if learned else sys.maxsize
+    decoder = getattr(model, "decoder", None)
+    if isinstance(getattr(decoder, "embed_positions", None), LearnedPositionalEmbedding):
+        return int(model.decoder.max_positions())
+    return sys.maxsize
 
 
 def _check(name: str, model: Any, dictionary: Any) -> None:
@@ -147,9 +159,12 @@ def _loaded(path: Any, dictionary: Any, beside: nn.Module) -> Any:
     """The model of a checkpoint, whose symbols are those of the target."""
     version = version_of(path) if os.path.exists(path) else None
     wanted = path, version, next(beside.parameters()).dtype
-    kept, model = _LOADED.get(beside, (None, None))
-    if version is None or kept != wanted:
-        task = _AnyModelTask(LanguageModelingConfig(), dictionary)
-        model = load_model(path, dictionary, dictionary, task)
-        _LOADED[beside] = wanted, model
-    return model
+    with _one_at_a_time:
+        kept, model = _LOADED.get(beside, (None, None))
+        if version is None or kept != wanted:
+            _LOADED.pop(beside, None)
+            del model  # before another one takes memory
+            task = _AnyModelTask(LanguageModelingConfig(), dictionary)
+            model = load_model(path, dictionary, dictionary, task)
+            _LOADED[beside] = wanted, model
+        return model

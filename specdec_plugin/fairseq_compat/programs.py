@@ -119,7 +119,7 @@ def _check_configurations(options: Any) -> None:
 
 def _check_packages(options: Any, interactive: bool) -> None:
     """Packages are there; fairseq-interactive scores nothing."""
-    for name in {name for name, _ in _PACKAGES}:
+    for name in dict.fromkeys(name for name, _ in _PACKAGES):
         if name != "scoring" or not interactive:
             check_package(flag_of(name), name, getattr(options, name))
 

@@ -1,5 +1,6 @@
 """``--task specdec_translation``: fairseq's translation task with the decoding flags."""
 
+import functools
 from typing import Any, ClassVar, Dict, FrozenSet, Optional
 
 from fairseq.tasks import FairseqTask, register_task
@@ -33,7 +34,7 @@ from ..methods.checks import check_alignment, check_beside, check_method_flags, 
 from ..methods.registry import config_class, decoding_config, method_of, when_registered
 from ..models.roles import check_one_model
 from ..vocab.flags import cluster_search, verifier_clusters
-from .validation import LateGenerator, check_bleu, of_validations, with_beam
+from .validation import LateGenerator, check_bleu, check_files, of_validations, with_beam
 
 
 class ParallelDecodingMixin(
@@ -85,11 +86,12 @@ class ParallelDecodingMixin(
         check_one_model(cfg)
         if not from_checkpoint:
             check_bleu(task_options(self))
+        before = self._builds_model, self._trains  # a model may build another by the same task
         self._builds_model, self._trains = True, not from_checkpoint
         try:
             return super().build_model(cfg, from_checkpoint)
         finally:
-            self._builds_model = False
+            self._builds_model, self._trains = before
 
     def build_generator(
         self,
@@ -106,38 +108,34 @@ class ParallelDecodingMixin(
         check_method_flags(decoding_config(self))
         given = {"seq_gen_cls": seq_gen_cls, EXTRA: extra_gen_cls_kwargs}
         given = {name: value for name, value in given.items() if value is not None}
+        if prefix_allowed_tokens_fn is not None:  # where fairseq looks for it as well
+            args = with_option(args, ALLOWED, prefix_allowed_tokens_fn)
+        build = functools.partial(self._build_search, models, args, given)
         if not self._builds_model:
-            return self._build_search(models, args, given, prefix_allowed_tokens_fn)
+            return build()
         if self._trains:
             self._check_validation(models, args)
-        return LateGenerator(lambda: self._build_search(models, args, given))
+        return LateGenerator(build)
 
     def _check_validation(self, models: Any, args: Any) -> None:
         """Refuse the search of ``--eval-bleu`` before the training begins."""
         config = decoding_config(self)
-        if config.decoding is not None:
-            with of_validations():
-                args = with_beam(args, method_of(config))
-                checked_method(config, models, args, self.read_options)
+        if config.decoding is None:
+            return
+        with of_validations():
+            args = with_beam(args, method_of(config))
+            checked_method(config, models, args, self.read_options)
+            check_files(config)
 
-    def _build_search(
-        self, models: Any, args: Any, given: Dict[str, Any], allowed: Any = None
-    ) -> Any:
-        """See :meth:`build_generator`.
-
-        Args:
-            models, args: as there.
-            given: the others that are not None.
-            allowed: ``prefix_allowed_tokens_fn``.
-        """
+    def _build_search(self, models: Any, args: Any, given: Dict[str, Any]) -> Any:
+        """See :meth:`build_generator`; ``given``: other arguments that are not None."""
         config = decoding_config(self)
         check_alignment(models, args)
         if getattr(args, "score_reference", False):
             return self._build_scorer(models, args, given)
-        if allowed is not None:  # where fairseq looks for it as well
-            args = with_option(args, ALLOWED, allowed)
         check_numbers(args, typed=False)
-        args, given = with_language_model(args, given, models, self.target_dictionary)
+        ours = config.decoding is not None
+        args, given = with_language_model(args, given, models, self.target_dictionary, ours)
         if config.decoding is None:
             return self._build_fairseqs(models, args, given)
         args = with_beam(args, method_of(config))
@@ -159,6 +157,8 @@ class ParallelDecodingMixin(
         """fairseq's own search; ``given``: other arguments of :meth:`build_generator`."""
         check_whole_models(models)
         check_fairseqs_search(args, typed=False)
+        if isinstance(getattr(args, "lenpen", None), int):  # whose power may be too large for it
+            args = with_option(args, "lenpen", float(args.lenpen))
         path = decoding_config(self).vocab_clusters
         clusters = verifier_clusters(path, models, self.target_dictionary)
         generator = super().build_generator(models, args, **limited(given, models, args))

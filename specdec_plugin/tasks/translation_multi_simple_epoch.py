@@ -6,6 +6,7 @@ from fairseq.tasks import register_task
 from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
 
 from ..errors import PluginError
+from ..fairseq_compat.options import flag_of
 from .parallel_decoding import ParallelDecodingMixin
 
 
@@ -44,13 +45,17 @@ class SpecdecTranslationMultiSimpleEpochTask(
         where its command lines never put it; here it is kept.
 
         Raises:
-            PluginError: no direction is given, as by programs that load the model.
+            PluginError: the language of a symbol is not given, as by programs that load the model.
         """
-        if None in (self.args.source_lang, self.args.target_lang):
-            raise PluginError(
-                f"--task {self.args.task} decodes one direction: give --source-lang and "
-                "--target-lang (from_pretrained takes source_lang and target_lang)."
-            )
+        of_source, of_target = self.args.langtoks["main"]
+        needed = {"source_lang"} if of_source == "src" else set()
+        needed |= {"target_lang"} if of_source == "tgt" or of_target else set()
+        for name in sorted(needed):
+            if getattr(self.args, name) is None:
+                raise PluginError(
+                    f"The symbol of a language is missing, which {flag_of(name)} tells: give it "
+                    f"(from_pretrained takes {name})."
+                )
         generator = super().build_generator(models, args, *rest, **kwargs)
         if self.args.keep_inference_langtok:
             generator.symbols_to_strip_from_output = {generator.eos}

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 from argparse import Namespace
 from dataclasses import fields
 from functools import cached_property
@@ -41,7 +42,7 @@ def check_bleu(options: Any) -> None:
     with of_validations():
         for name, value in given.items():
             check_value(_SEARCH[name], value)
-        check_fairseqs_search(Namespace(**given), typed=False)
+        check_fairseqs_search(Namespace(**{"beam": 5, **given}), typed=False)
     _read(options, "eval_bleu_detok_args")
     kind = options.eval_bleu_detok
     if kind not in TOKENIZER_REGISTRY:
@@ -50,6 +51,21 @@ def check_bleu(options: Any) -> None:
         )
     check_package("--eval-bleu-detok", "tokenizer", kind)
     check_subwords("--eval-bleu-remove-bpe", options.eval_bleu_remove_bpe)
+
+
+def check_files(config: Any) -> None:
+    """Refuse files that a search would miss at the first validation.
+
+    Args:
+        config: the decoding options.
+
+    Raises:
+        PluginError: names the option, and the file.
+    """
+    for name in ("drafter_path", "vocab_clusters", "drafter_vocab_clusters"):
+        path = getattr(config, name, None)
+        if path is not None and not os.path.exists(path):
+            raise PluginError(f"{flag_of(name)} {path} is not there. Check the path.")
 
 
 def with_beam(options: Any, method: Any) -> Any:
@@ -80,11 +96,11 @@ def _read(options: Any, name: str) -> Dict[str, Any]:
 
 @contextlib.contextmanager
 def of_validations() -> Iterator[None]:
-    """Let a refusal name the option that the user gave for validations."""
+    """Let a refusal tell that it is about validations."""
     try:
         yield
     except PluginError as error:
-        raise PluginError(f"--eval-bleu-args: {error}") from None
+        raise PluginError(f"The search of --eval-bleu: {error}") from None
 
 
 class LateGenerator:
@@ -105,6 +121,8 @@ class LateGenerator:
         with of_validations():
             return self._build()
 
-    def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """See :meth:`fairseq.sequence_generator.SequenceGenerator.generate`."""
-        return self._search.generate(*args, **kwargs)
+    def __getattr__(self, name: str) -> Any:
+        """What the search has, such as ``generate``."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._search, name)

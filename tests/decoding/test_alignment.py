@@ -5,6 +5,7 @@ import torch
 from fairseq.models.transformer_align import TransformerAlignModel
 from fairseq.sequence_generator import SequenceGeneratorWithAlignment
 
+from specdec_plugin.decoding import alignment
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods.build import build_generator
 from specdec_plugin.methods.registry import config_class
@@ -47,10 +48,10 @@ def hypotheses(models, sample, kind, decoding, symbols=None, **more):
     return [row[0] for row in lists(models, sample, kind, decoding, symbols, **more)]
 
 
-def same(mine, other, kind):
+def same(mine, other, kind, full_context=False):
     """Whether a hypothesis has fairseq's tokens, alignment and attention."""
     assert mine["tokens"].tolist() == other["tokens"].tolist()
-    if len(mine["attention"]) > 0:  # a model with a full context attends twice
+    if not full_context:  # with it, a model attends again, to align
         torch.testing.assert_close(mine["attention"], other["attention"], rtol=0, atol=1e-5)
     if kind == "hard":
         assert mine["alignment"] == other["alignment"] != []
@@ -73,7 +74,7 @@ def test_alignments_are_fairseqs(name, kind, lengths, decoding):
     found = hypotheses(models, sample, kind, decoding, **flags)
     expected = [row[0] for row in theirs.generate(models, sample)]
     for mine, other in zip(found, expected, strict=True):
-        same(mine, other, kind)
+        same(mine, other, kind, "full" in name)
 
 
 @pytest.mark.parametrize("lengths", [[6], [9, 2, 5, 7, 3, 4, 8]])
@@ -89,7 +90,27 @@ def test_each_hypothesis_of_a_beam_search_is_aligned(name, kind, lengths, decodi
     for ours, expected in zip(found, theirs.generate(models, sample), strict=True):
         assert len(ours) == 4
         for mine, other in zip(ours, expected, strict=True):
-            same(mine, other, kind)
+            same(mine, other, kind, "full" in name)
+
+
+def test_many_hypotheses_are_aligned_in_parts(monkeypatch):
+    """A decoder scores all symbols at all positions, which would fill the memory."""
+    models, sample = MODELS["ensemble"], tiny.sample([9, 2, 5, 7, 3, 4, 8], 3)
+    for decoding, beam in (("beam", 4), ("greedy", 1)):
+        whole = lists(models, sample, "hard", decoding, beam=beam)
+        fed, attention = [], alignment.Aligner._attention
+
+        def noted(self, batch, previous, fed=fed, attention=attention):
+            fed.append(previous.shape)
+            return attention(self, batch, previous)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(alignment, "_LOGITS", 500)
+            patch.setattr(alignment.Aligner, "_attention", noted)
+            parts = lists(models, sample, "hard", decoding, beam=beam)
+        assert len(fed) > 2 and all(rows * length * 16 <= 500 for rows, length in fed)
+        for mine, other in zip(parts, whole, strict=True):
+            assert [each["alignment"] for each in mine] == [each["alignment"] for each in other]
 
 
 def test_beams_on_every_backend(backend):

@@ -213,9 +213,9 @@ class TestParsing:
             (["--nbest", "2"], "^--nbest 2 cannot be kept"),
             (["--temperature", "0"], "^--temperature 0.0: give more than 0"),
             (["--temperature", "nan"], "^--temperature nan: give more than 0"),
-            (["--lenpen", "nan"], "^--lenpen nan: give a number from -32 to 32, such as 1"),
-            (["--lenpen", "inf"], "^--lenpen inf: give a number from -32 to 32"),
-            (["--lenpen", "1000"], "^--lenpen 1000.0: give a number from -32 to 32"),
+            (["--lenpen", "nan"], "^--lenpen nan: give a number from -10 to 10, such as 1"),
+            (["--lenpen", "inf"], "^--lenpen inf: give a number from -10 to 10"),
+            (["--lenpen", "1000"], "^--lenpen 1000.0: give a number from -10 to 10"),
             (["--lm-weight", "1e38"], r"^--lm-weight 1e\+38: give a number such as 0\.3"),
             (["--unkpen", "nan"], "^--unkpen nan: give a number"),
             (["--prefix-size", "-1"], "^--prefix-size -1: give 0 or more"),
@@ -259,7 +259,7 @@ class TestParsing:
             (["--temperature", "0"], "^--temperature 0.0: give more than 0"),
             (["--max-len-a", "nan"], "^--max-len-a nan: give a finite number"),
             (["--min-len", "300"], "^--min-len 300 is more than the length limit 200"),
-            (["--lenpen", "400"], "^--lenpen 400.0: give a number from -32 to 32"),
+            (["--lenpen", "400"], "^--lenpen 400.0: give a number from -10 to 10"),
             (["--unkpen", "nan"], "^--unkpen nan: give a number"),
             (["--sampling-topk", "5"], "^--sampling-topk 5 tells which symbols --sampling draws"),
             (["--sampling-topp", "0.5"], "^--sampling-topp 0.5 tells which symbols --sampling dr"),
@@ -276,7 +276,7 @@ class TestParsing:
     )
     @pytest.mark.parametrize("interactive", [True, False])
     def test_fairseqs_own_search(self, parse, flags, sentence, interactive):
-        """Each of these ends in a traceback of fairseq's."""
+        """Most of these end in a traceback of fairseq's."""
         with pytest.raises(PluginError, match=sentence):
             parse(*flags, interactive=interactive)
 

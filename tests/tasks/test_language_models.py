@@ -6,6 +6,7 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
+import torch
 from fairseq.data import Dictionary
 from fairseq.models.transformer import TransformerModel
 
@@ -122,6 +123,9 @@ def test_other_sizes(data, tiny_verifier, tmp_path):
         found.append(hypothesis_lines(done.stdout))
     assert found[0] == found[1]
     assert max(len(text.split()) for _, _, text in found[0]) <= 6
+    done = run_cli([*args, "--lm-path", short, "--match-source-len"], check=False)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "--match-source-len may ask for longer outputs: leave one" in done.stderr
     args += ["--decoding", "auto"]
     for kind in ("learned", "adaptive"):
         path = language_models.save(
@@ -211,3 +215,30 @@ def test_a_program_hands_one_over(corpus, tiny_verifier):
         lists = generator.generate(session.models, batch)
         found.append([[each["tokens"].tolist() for each in sentence] for sentence in lists])
     assert found[0] == found[1] != found[2]
+
+
+def test_fairseqs_own_search_takes_any_model(corpus, tiny_verifier):
+    """It asks for a call and for log-probabilities alone; a limit that was given stays."""
+
+    class Even(torch.nn.Module):
+        """All symbols are as probable."""
+
+        def forward(self, tokens):
+            return torch.zeros(*tokens.shape, symbols)
+
+        def get_normalized_probs(self, output, log_probs, sample):
+            return output.log_softmax(-1)
+
+    session = specdec_plugin.load_session(
+        tiny_verifier, corpus.data_dir, source_lang="en", target_lang="es"
+    )
+    symbols = len(session.task.target_dictionary)
+    (batch,) = session.batches(session.dataset(LINES), 3)
+    found = []
+    for extra in ({}, {"lm_model": Even(), "lm_weight": 0.4, "max_len": 3}):
+        task = with_own_options(session.task)
+        task.cfg.decoding = None
+        search = task.build_generator(session.models, Namespace(beam=1), extra_gen_cls_kwargs=extra)
+        lists = search.generate(session.models, batch)
+        found.append([best["tokens"][:2].tolist() for best, *_ in lists])
+    assert found[0] == found[1] and search.max_len == 3

@@ -20,7 +20,7 @@ from fairseq.sequence_generator import SequenceGenerator
 from fairseq_cli import generate, interactive
 
 from specdec_plugin.errors import PluginError
-from tests.support import language_models
+from tests.support import language_models, tiny
 from tests.support.command_lines import PLUGIN, TRACEBACK, hypotheses, run_cli, scored, train_args
 from tests.support.files import some
 from tests.support.multilingual import SETTINGS, trained
@@ -263,7 +263,11 @@ def test_the_hub_asks_for_a_direction(corpus, name, setting, verifier):
     """A checkpoint of many directions does not tell which one is meant."""
     task = set_up(setting.generate(corpus, verifier))
     task.args.source_lang = task.args.target_lang = None
-    with pytest.raises(PluginError, match="decodes one direction: give --source-lang and --targ"):
+    spec = task.args.langtoks["main"]
+    task.args.langtoks["main"] = (None, None)  # many languages into one need no symbol
+    assert task.build_generator([tiny.model()], Namespace(beam=1)) is not None
+    task.args.langtoks["main"] = spec
+    with pytest.raises(PluginError, match=r"^The symbol of a language is missing, which --"):
         task.build_generator([], Namespace(beam=1))
 
 

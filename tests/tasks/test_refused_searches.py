@@ -37,7 +37,7 @@ SPECULATIVE = ["--decoding", "specdec", "--beam"]
         ),
         (
             ["--decoding", "greedy", "--min-len", 2000, "--max-len-b", 3000],
-            "--min-len 2000 is more than the length limit 1023. Lower it: the models have no more",
+            "--min-len 2000 is more than the length limit 1023. Lower it: a model has no more",
         ),
         (
             ["--decoding", "beam", "--match-source-len", "--min-len", 30],

@@ -8,7 +8,9 @@ from argparse import Namespace
 import pytest
 from fairseq.models.transformer import TransformerModel
 
+import specdec_plugin
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.options import with_own_options
 from specdec_plugin.tasks.validation import LateGenerator, check_bleu
 from tests.support.command_lines import (
     PLUGIN,
@@ -60,7 +62,7 @@ def test_contradictions_end_before_the_training(corpus, tmp_path):
     more = ["--eval-bleu-args", LISTS, "--decoding", "greedy"]
     done = run_cli(training(corpus, tmp_path, *more), check=False)
     assert done.returncode == 1 and TRACEBACK not in done.stderr
-    told = "--eval-bleu-args: beam=3 cannot be kept with decoding='greedy'"
+    told = "The search of --eval-bleu: beam=3 cannot be kept with decoding='greedy'"
     assert done.stderr.strip().splitlines()[-1].startswith(told)
 
 
@@ -70,14 +72,17 @@ def test_contradictions_end_before_the_training(corpus, tmp_path):
         (["--eval-bleu-args", "{beam: 5}"], "--eval-bleu-args {beam: 5} is no object of JSON"),
         (["--eval-bleu-args", "[1]"], "--eval-bleu-args [1] is no object of JSON: give one such"),
         (["--eval-bleu-args", '{"beem": 3}'], "--eval-bleu-args has beem, which is no option of"),
-        (["--eval-bleu-args", '{"beam": "x"}'], "--eval-bleu-args: beam='x': give a whole number."),
+        (
+            ["--eval-bleu-args", '{"beam": "x"}'],
+            "The search of --eval-bleu: beam='x': give a w",
+        ),
         (
             ["--eval-bleu-args", '{"lenpen": "0.6"}'],
-            "--eval-bleu-args: lenpen='0.6': give a number.",
+            "The search of --eval-bleu: lenpen='0.6': give a number.",
         ),
         (
             ["--eval-bleu-args", '{"temperature": 0}'],
-            "--eval-bleu-args: temperature=0: give more than 0",
+            "The search of --eval-bleu: temperature=0: give more than 0",
         ),
         (["--eval-bleu-detok", "nothing"], "--eval-bleu-detok nothing is unknown: give one of"),
         (["--eval-bleu-detok-args", "x"], "--eval-bleu-detok-args x is no object of JSON"),
@@ -131,7 +136,7 @@ def test_a_later_validation_names_the_option(corpus, trained):
     args += ["--eval-bleu-args", LISTS, "--decoding"]
     done = run_cli([*args, "greedy"], check=False)
     assert done.returncode == 1 and TRACEBACK not in done.stderr
-    told = "--eval-bleu-args: beam=3 cannot be kept with decoding='greedy'"
+    told = "The search of --eval-bleu: beam=3 cannot be kept with decoding='greedy'"
     assert done.stderr.strip().splitlines()[-1].startswith(told)
     assert " bleu " in run_cli([*args, "beam"]).stdout
 
@@ -140,6 +145,35 @@ def test_generate_with_an_option_of_the_training(corpus, tiny_verifier):
     args = generate_args(corpus.data_dir, tiny_verifier, "--decoding", "auto")
     plain, beside = (run_cli([*args, *more]) for more in ([], ["--eval-bleu"]))
     assert hypotheses(beside.stdout) == hypotheses(plain.stdout)
+
+
+@pytest.mark.parametrize("flag", ["--drafter-path", "--vocab-clusters"])
+def test_files_are_missed_before_the_training(corpus, tmp_path, flag):
+    more = ["--eval-bleu-args", '{"beam": 1}', "--decoding", "specdec", flag, "none.pt"]
+    done = run_cli(training(corpus, tmp_path, *more), check=False)
+    assert done.returncode == 1 and TRACEBACK not in done.stderr
+    told = f"The search of --eval-bleu: {flag} none.pt is not there. Check the path."
+    assert done.stderr.strip().splitlines()[-1] == told
+
+
+def test_tokens_that_may_follow_are_kept(corpus, tiny_verifier):
+    """A task of the user's own may build a search of its own beside the model."""
+    session = specdec_plugin.load_session(
+        tiny_verifier, corpus.data_dir, source_lang="en", target_lang="es"
+    )
+    task, asked = with_own_options(session.task), []
+    task.cfg.decoding, task._builds_model = "beam", True
+
+    def allowed(number, tokens):
+        asked.append(number)
+        return [4, task.target_dictionary.eos()]
+
+    given = Namespace(beam=2, max_len_b=5)
+    late = task.build_generator(session.models, given, prefix_allowed_tokens_fn=allowed)
+    task._builds_model = False
+    (batch,) = session.batches(session.dataset(["one"]), 1)
+    assert not asked and {*late.generate(session.models, batch)[0][0]["tokens"].tolist()} <= {2, 4}
+    assert asked and late.eos == 2  # other attributes are those of the search
 
 
 def test_a_search_is_built_once_and_late():
