@@ -5,7 +5,6 @@ import json
 import os
 from argparse import Namespace
 from dataclasses import fields
-from functools import cached_property
 from typing import Any, Callable, Dict, Iterator
 
 from fairseq.data.encoders import TOKENIZER_REGISTRY
@@ -115,14 +114,13 @@ class LateGenerator:
 
     def __init__(self, build: Callable[[], Any]) -> None:
         self._build = build
-
-    @cached_property
-    def _search(self) -> Any:
-        with of_validations():
-            return self._build()
+        self._search: Any = None
 
     def __getattr__(self, name: str) -> Any:
         """What the search has, such as ``generate``."""
         if name.startswith("_"):
             raise AttributeError(name)
+        if self._search is None:
+            with of_validations():
+                self._search = self._build()
         return getattr(self._search, name)
