@@ -36,7 +36,7 @@ def flags(task, program, arch):
     parser = build()
     args = ["data", "--user-dir", PLUGIN, "--task", task, *more]
     if program == "train":
-        args += ["--arch", arch]
+        args += ["--arch", arch, "--batch-size", "1"]
     elif not task.endswith("speech_to_text"):
         args += ["-s", "en", "-t", "es"]
     options.parse_args_and_arch(parser, args)
