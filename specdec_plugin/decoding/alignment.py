@@ -46,28 +46,37 @@ class Aligner:
             found: for each row its hypotheses, which have ``tokens`` (length,).
         """
         hypotheses = [each for row in found for each in row]
-        counts = torch.tensor([len(row) for row in found])
-        rows = torch.arange(len(found)).repeat_interleave(counts).to(batch.device)
+        owners = [row for row, own in enumerate(found) for _ in own]
+        rows = torch.tensor(owners, device=batch.device)
         tokens = [each["tokens"].to(batch.device) for each in hypotheses]
         previous = collate_tokens(tokens, self.pad, batch.bos, move_eos_to_beginning=True)
+        # Together, as each transfer from a GPU waits for it.
+        targets = collate_tokens(tokens, self.pad).cpu()
+        sources = batch.net_input["src_tokens"].cpu()
         most = max(1, _LOGITS // (previous.size(1) * self._symbols))
         for first in range(0, len(hypotheses), most):
             part = slice(first, first + most)
             whole = len(hypotheses) == len(found) <= most
             own = batch if whole else batch.repeated(self.models, rows[part])
-            self._align(own, previous[part], hypotheses[part])
+            attention = self._attention(own, previous[part]).cpu()
+            for number, weights in enumerate(attention, first):
+                self._align(hypotheses[number], weights, sources[owners[number]], targets[number])
 
-    def _align(self, batch: Batch, previous: Tensor, hypotheses: Sequence[Dict[str, Any]]) -> None:
-        """:meth:`align` of a row each; ``previous`` is (rows, length), what the decoder was fed."""
-        sources = batch.net_input["src_tokens"].cpu()
-        attention = self._attention(batch, previous).cpu()
-        for row, hypothesis in enumerate(hypotheses):
-            target = hypothesis["tokens"].cpu()
-            own = attention[row, : len(target)]
-            # (source, length), as fairseq has it: of each token, before its pairs are extracted.
-            if not self._full_context:
-                hypothesis["attention"] = own.t().clone()
-            hypothesis["alignment"] = self._extract(own, sources[row], target, self.pad, self.eos)
+    def _align(
+        self, hypothesis: Dict[str, Any], weights: Tensor, source: Tensor, target: Tensor
+    ) -> None:
+        """Align one hypothesis.
+
+        Args:
+            hypothesis: gets what is found.
+            weights: (length, source) what each of its tokens attended to.
+            source: (source,) padded.
+            target: (length,) padded.
+        """
+        # (source, length), as fairseq has it: of each token, before its pairs are extracted.
+        if not self._full_context:
+            hypothesis["attention"] = weights[: len(hypothesis["tokens"])].t().clone()
+        hypothesis["alignment"] = self._extract(weights, source, target, self.pad, self.eos)
 
     def _attention(self, batch: Batch, previous: Tensor) -> Tensor:
         """(rows, length, source) the mean over models of what each output token attended to."""

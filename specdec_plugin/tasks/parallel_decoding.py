@@ -14,7 +14,7 @@ from ..fairseq_compat.autocast import AutocastConfig, AutocastMixin
 from ..fairseq_compat.common_options import CommonConfig
 from ..fairseq_compat.dictionaries import DictionaryMixin
 from ..fairseq_compat.every_line import EveryLineMixin
-from ..fairseq_compat.generation import check_call, check_fairseqs_search, check_numbers
+from ..fairseq_compat.generation import check_call, check_fairseqs_search
 from ..fairseq_compat.language_models import EXTRA, LANGUAGE_MODEL, limited, with_language_model
 from ..fairseq_compat.options import (
     add_legacy_options,
@@ -133,7 +133,6 @@ class ParallelDecodingMixin(
         check_alignment(models, args)
         if getattr(args, "score_reference", False):
             return self._build_scorer(models, args, given)
-        check_numbers(args, typed=False)
         ours = config.decoding is not None
         args, given = with_language_model(args, given, models, self.target_dictionary, ours)
         if config.decoding is None:

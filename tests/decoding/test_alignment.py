@@ -98,16 +98,22 @@ def test_many_hypotheses_are_aligned_in_parts(monkeypatch):
     models, sample = MODELS["ensemble"], tiny.sample([9, 2, 5, 7, 3, 4, 8], 3)
     for decoding, beam in (("beam", 4), ("greedy", 1)):
         whole = lists(models, sample, "hard", decoding, beam=beam)
-        fed, attention = [], alignment.Aligner._attention
+        fed, moved, attention, cpu = [], [], alignment.Aligner._attention, torch.Tensor.cpu
 
         def noted(self, batch, previous, fed=fed, attention=attention):
             fed.append(previous.shape)
             return attention(self, batch, previous)
 
+        def counted(self, moved=moved, cpu=cpu):
+            moved.append(self)
+            return cpu(self)
+
         with monkeypatch.context() as patch:
             patch.setattr(alignment, "_LOGITS", 500)
+            patch.setattr(torch.Tensor, "cpu", counted)
             patch.setattr(alignment.Aligner, "_attention", noted)
             parts = lists(models, sample, "hard", decoding, beam=beam)
+        assert len(moved) < len(fed) + 6  # one for each part, and few for the batch
         assert len(fed) > 2 and all(rows * length * 16 <= 500 for rows, length in fed)
         for mine, other in zip(parts, whole, strict=True):
             assert [each["alignment"] for each in mine] == [each["alignment"] for each in other]
