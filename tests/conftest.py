@@ -13,6 +13,7 @@ import torch
 
 from specdec_plugin.cli import pack
 from specdec_plugin.engine import Backend, GraphBackend, NativeBackend, TorchBackend, native
+from tests.support import quick_hydra
 from tests.support.command_lines import (
     ENGLISH,
     SENTENCES,
@@ -33,6 +34,7 @@ hypothesis.settings.load_profile("without deadlines")
 def pytest_configure(config: pytest.Config) -> None:
     """One thread: the models are tiny, and pytest's workers share the cores."""
     torch.set_num_threads(1)
+    quick_hydra.install()
 
 
 def pytest_collection_modifyitems(items: List[pytest.Item]) -> None:

@@ -1,5 +1,7 @@
 """Every method that draws samples × backend × cut: the samples of fairseq's search."""
 
+import functools
+
 import pytest
 
 from specdec_plugin.decoding.sampling import Settings
@@ -15,6 +17,7 @@ CUTS = {
     "top-k": {"top_k": 3},
     "top-p": {"top_p": 0.8, "temperature": 1.5},
 }
+LENGTHS = {"max_len_b": 14, "min_len": 2}
 #: They accept tokens that were not drawn.
 RELAXED = {"relaxed"}
 WAYS = [
@@ -35,17 +38,23 @@ def options_of(wanted, **more):
     }
 
 
+@functools.cache
+def fairseqs(model_of, cut):
+    """The settings, a model and a batch, and fairseq's samples; do not change them."""
+    wanted = Settings(seed=5, samples=4, **CUTS[cut])
+    model, sample = ways.verifier(model_of), tiny.sample([5, 2, 7], 8)
+    return wanted, model, sample, draws.reference([model], SYMBOLS, sample, wanted, **LENGTHS)
+
+
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("way", WAYS)
 def test_samples_are_fairseqs(backend, way, cut):
     if way in NATIVE and not ways.can_draft_for_itself(backend):
         return  # it is refused; see test_methods.py
-    wanted = Settings(seed=5, samples=4, **CUTS[cut])
-    model, sample = ways.verifier(way), tiny.sample([5, 2, 7], 8)
-    lengths = {"max_len_b": 14, "min_len": 2}
-    made = ways.generator(way, model, backend, options_of(wanted, **lengths))
+    model_of = way if way.endswith(" heads") else "greedy"  # those without heads share theirs
+    wanted, model, sample, expected = fairseqs(model_of, cut)
+    made = ways.generator(way, model, backend, options_of(wanted, **LENGTHS))
     found = made.generate([model], sample)
-    expected = draws.reference([model], SYMBOLS, sample, wanted, **lengths)
     assert len({tuple(each["tokens"].tolist()) for row in found for each in row}) > 8
     for mine, theirs in zip(found, map(draws.best_first, expected), strict=True):
         assert [each["tokens"].tolist() for each in mine] == [

@@ -139,6 +139,9 @@ def _serve() -> Dict[str, Any]:
     """Answer requests until there are no more; in each copy, return the request."""
     for name in PRELOADED:
         importlib.import_module(name)
+    quick_hydra = importlib.import_module("tests.support.quick_hydra")  # which imports fairseq
+    quick_hydra.install()
+    quick_hydra.warm_up()
     assert threading.active_count() == 1
     # Else each copy's collections, the last of them above all, would write to most pages.
     gc.freeze()
