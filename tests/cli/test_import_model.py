@@ -13,8 +13,9 @@ import torch
 from fairseq.data import Dictionary
 from fairseq.data.data_utils import collate_tokens
 
-from specdec_plugin import load_session
+from specdec_plugin import load, load_session
 from specdec_plugin.cli.import_model.__main__ import main
+from specdec_plugin.cli.import_model.languages import with_languages
 from specdec_plugin.cli.import_model.symbols import read_symbols
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights
@@ -27,6 +28,9 @@ pytest.importorskip("safetensors")
 WORDS = [f"▁w{number}" for number in range(30)]
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>"]
 LANGUAGES = ["__en__", "__fr__"]
+#: Of mBART-50 and NLLB, whose symbols get the names that fairseq writes.
+WITH_COUNTRIES = ["en_XX", "fr_XX"]
+WITH_SCRIPTS = ["eng_Latn", "fra_Latn"]
 SMALL = dict(
     d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
     decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=40, max_position_embeddings=64,
@@ -96,7 +100,8 @@ class FastTokenizer(Case):
     """The vocabulary of tokenizer.json, with languages and mask added."""
 
     def write_vocabulary(self, folder):
-        base = [[symbol, -1.0] for symbol in self.symbols if not symbol.startswith(("__", "<m"))]
+        later = (*WITH_COUNTRIES, *WITH_SCRIPTS, "<mask>")
+        base = [[symbol, -1.0] for symbol in self.symbols if symbol not in later]
         added = [
             {"id": number, "content": symbol}
             for number, symbol in enumerate(self.symbols)
@@ -125,8 +130,8 @@ CASES = {
         "BartConfig", "BartForConditionalGeneration", [*BASE, "<mask>"], forced="<s>",
     ),
     "mbart-50": FastTokenizer(
-        "MBartConfig", "MBartForConditionalGeneration", [*BASE, *LANGUAGES, "<mask>"], "__fr__",
-        decoder_start_token_id=2, scale_embedding=True,
+        "MBartConfig", "MBartForConditionalGeneration", [*BASE, *WITH_COUNTRIES, "<mask>"],
+        "[fr_XX]", decoder_start_token_id=2, scale_embedding=True,
     ),
     "m2m-100": M2M(
         "M2M100Config", "M2M100ForConditionalGeneration", [*BASE, *LANGUAGES], "__fr__",
@@ -136,8 +141,8 @@ CASES = {
         "__fr__", pad_token_id=0, bos_token_id=1,
     ),
     "nllb": FastTokenizer(
-        "M2M100Config", "M2M100ForConditionalGeneration", [*BASE, *LANGUAGES, "<mask>"], "__en__",
-        activation_function="silu",
+        "M2M100Config", "M2M100ForConditionalGeneration", [*BASE, *WITH_SCRIPTS, "<mask>"],
+        "__eng_Latn__", activation_function="silu",
     ),
     "marian": Biased(*FREE, activation_function="swish", scale_embedding=True, **SINGLE),
     "marian without a bias": Case(*FREE, scale_embedding=True, **SINGLE),
@@ -157,7 +162,8 @@ class Pair:
         self.folder, self.output = str(self.folder), str(self.output)
         main([self.folder, "--from", "transformers", "--output", self.output, "-s", "a", "-t", "b"])
         self.session = load_session(f"{self.output}/model.pt", source_lang="a", target_lang="b")
-        self.source = read_symbols(self.folder, self.model.config.vocab_size)
+        size, kind = self.model.config.vocab_size, self.model.config.model_type
+        self.source, self.languages = with_languages(read_symbols(self.folder, size), kind)
         separate = isinstance(case, Separate)
         self.target = read_symbols(self.folder, len(TARGET), True) if separate else self.source
         self.end = self.target.dictionary.eos()
@@ -232,6 +238,62 @@ def test_greedy_output_is_that_of_transformers(pair, greedy, decoding):
             found[number] = best["tokens"].tolist()
     assert len({tuple(row) for row in greedy}) > 2  # not one output for all
     assert [found[number] for number in range(50)] == greedy
+
+
+@pytest.mark.parametrize(
+    "kind, languages, style",
+    [
+        ("m2m-100", LANGUAGES, "multilingual"),
+        ("nllb", WITH_SCRIPTS, "multilingual"),
+        ("mbart-50", WITH_COUNTRIES, "mbart"),
+    ],
+)
+def test_every_direction_of_raw_pieces(kind, languages, style, tmp_path, capsys):
+    """fairseq's task writes the symbols of languages, and one loaded model has every direction."""
+    case, codes = CASES[kind], [each.strip("_") for each in languages]
+    model, output = case.make(tmp_path / "given"), str(tmp_path / "imported")
+    run(tmp_path / "given", output, "-s", codes[0], "-t", codes[1])
+    flags = capsys.readouterr().out.splitlines()[-1]
+    assert flags.startswith("The model has 2 languages. Decode with --task ")
+    assert f"--lang-pairs {codes[0]}-{codes[1]} --encoder-langtok src --decoder-langtok" in flags
+    assert f"--lang-tok-style {style}." in flags
+    translator = load(
+        f"{output}/model.pt", source_lang=codes[0], target_lang=codes[1],
+        task="specdec_translation_multi_simple_epoch", max_len_a=0, max_len_b=LONGEST,
+        task_options={
+            "lang_pairs": "-".join(codes), "lang_dict": f"{output}/langs.txt",
+            "encoder_langtok": "src", "decoder_langtok": True, "lang_tok_style": style,
+        },
+    )  # fmt: skip
+    assert translator.session.languages == codes
+    symbol_of = dict(zip(codes, languages, strict=True)).get
+    dictionary = translator.session.task.target_dictionary
+    # Of other lines, two symbols tie: -1.494248 and -1.494243.
+    choose, ids, all_output = random.Random(6), numbered(case.symbols), set()
+    lines = [" ".join(choose.choices(WORDS, k=choose.randint(1, 9))) for _ in range(12)]
+    for source, target in (codes, codes[::-1]):
+        found = translator.between(source, target).translate_pieces(lines, 4)
+        for line, each in zip(lines, found, strict=True):
+            given = [symbol_of(source), *line.split(), "</s>"]
+            row = model.generate(
+                torch.tensor([[*map(ids.get, given)]]), num_beams=1, do_sample=False,
+                max_length=LONGEST + 2, min_new_tokens=1,
+                forced_bos_token_id=ids[symbol_of(target)], forced_eos_token_id=ids["</s>"],
+                bad_words_ids=[[ids["<pad>"]]],
+            )  # fmt: skip
+            words = [as_written(case.symbols[number], style) for number in row[0, 1:].tolist()]
+            words = words[: words.index("</s>") + 1]
+            assert [dictionary[number] for number in each.tokens] == words
+            assert words[0] == as_written(symbol_of(target), style) not in each.pieces.split()
+            all_output.add(each.pieces)
+    assert len(all_output) > 4
+
+
+def as_written(symbol, style):
+    """A symbol of transformers as fairseq calls it."""
+    if symbol in (*WITH_COUNTRIES, *WITH_SCRIPTS):
+        return f"[{symbol}]" if style == "mbart" else f"__{symbol}__"
+    return symbol
 
 
 def run(folder, output, *more):

@@ -10,7 +10,9 @@ from ...errors import PluginError
 from ...fairseq_compat.checkpoints import save_untrained
 from ...fairseq_compat.interrupts import console_program
 from ...fairseq_compat.odd_values import ODD_VALUES, reason_of
+from ...fairseq_compat.options import flag_of
 from ...outputs import check_output, told_if_unwritable
+from .languages import FILE, TASK, Languages, with_languages
 from .symbols import SUBWORDS, Symbols, has_target_vocabulary, read_json, read_symbols
 from .weights import Checkpoint, convert, read_kind, read_tensors, start_id, table_size
 
@@ -49,27 +51,34 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     if options.source_lang == options.target_lang:
         raise PluginError(f"-s and -t are both {options.source_lang}: give each its own name.")
     with _explained(options.folder):
-        checkpoint, languages, first = _converted(options)
-    write(options.folder, options.output, checkpoint, languages)
-    symbols = len(languages[options.target_lang].ids)
+        checkpoint, sides, languages, first = _converted(options)
+    write(options.folder, options.output, checkpoint, sides, languages)
+    symbols = len(sides[options.target_lang].ids)
     print(f"{options.output}/model.pt: {len(checkpoint.state)} weights, {symbols} symbols")
     print(first)
 
 
-def _converted(options: argparse.Namespace) -> Tuple[Checkpoint, Dict[str, Symbols], str]:
-    """The checkpoint, the symbols of each language, and how targets begin."""
+def _converted(
+    options: argparse.Namespace,
+) -> Tuple[Checkpoint, Dict[str, Symbols], Languages, str]:
+    """The checkpoint, the symbols of both sides, the languages, and how targets begin."""
     config, _ = read_kind(options.folder)
     tensors = read_tensors(options.folder)
     size = table_size(config, "vocab_size", tensors)
-    source = target = read_symbols(options.folder, size)
+    source, languages = with_languages(read_symbols(options.folder, size), config["model_type"])
+    target = source
     if has_target_vocabulary(options.folder):
         if config.get("decoder_vocab_size"):
             size = table_size(config, "decoder_vocab_size", tensors)
         target = read_symbols(options.folder, size, target=True)
     start = start_id(options.folder, config, target)
     checkpoint = convert(config, tensors, source, target, start)
-    languages = {options.source_lang: source, options.target_lang: target}
-    return checkpoint, languages, first_words(options.folder, config, target)
+    sides = {options.source_lang: source, options.target_lang: target}
+    if {*sides} <= {*languages.codes}:
+        first = _flags(options, languages)
+    else:
+        first = first_words(options.folder, config, target, languages)
+    return checkpoint, sides, languages, first
 
 
 @contextlib.contextmanager
@@ -86,29 +95,59 @@ def _explained(folder: str) -> Iterator[None]:
         ) from error
 
 
-def write(folder: str, output: str, checkpoint: Checkpoint, languages: Dict[str, Symbols]) -> None:
-    """Write a checkpoint, a dictionary for each language, and copies of subword models."""
+def write(
+    folder: str,
+    output: str,
+    checkpoint: Checkpoint,
+    sides: Dict[str, Symbols],
+    languages: Languages,
+) -> None:
+    """Write a checkpoint, a dictionary for each side, and copies of subword models."""
     with told_if_unwritable(output):
         os.makedirs(output, exist_ok=True)
-        for language, symbols in languages.items():
+        for language, symbols in sides.items():
             symbols.dictionary.save(os.path.join(output, f"dict.{language}.txt"))
+        if languages.codes:
+            with open(os.path.join(output, FILE), "w", encoding="utf-8") as file:
+                file.writelines(f"{code}\n" for code in languages.codes)
         for name in SUBWORDS:
             if os.path.isfile(os.path.join(folder, name)):
                 shutil.copyfile(os.path.join(folder, name), os.path.join(output, name))
     save_untrained(checkpoint.state, checkpoint.arguments, os.path.join(output, "model.pt"))
 
 
-def first_words(folder: str, config: Dict[str, Any], target: Symbols) -> str:
+def _flags(options: argparse.Namespace, languages: Languages) -> str:
+    """How a direction of a multilingual model is decoded."""
+    given = languages.options(options.source_lang, options.target_lang)
+    words = [
+        flag_of(name) if value is True else f"{flag_of(name)} {value}"
+        for name, value in given.items()
+    ]
+    return (
+        f"The model has {len(languages.codes)} languages. Decode with --task {TASK} "
+        f"--lang-dict {os.path.join(options.output, FILE)} {' '.join(words)}."
+    )
+
+
+def first_words(folder: str, config: Dict[str, Any], target: Symbols, languages: Languages) -> str:
     """How a target begins, in words: with a forced symbol, or freely."""
     forced = read_json(folder, "generation_config.json").get("forced_bos_token_id")
     forced = config.get("forced_bos_token_id") if forced is None else forced
+    several = ""
+    if languages.codes:
+        several = (
+            f" Or name languages of the model in -s and -t, such as {languages.codes[0]}: then "
+            f"--task {TASK} writes their symbols."
+        )
     if forced is not None:
         symbol = target.dictionary[target.ids.index(forced)]
-        return f"Each target begins with {symbol}: write it first, and give --prefix-size 1."
+        return (
+            f"Each target begins with {symbol}: write it first, and give --prefix-size 1.{several}"
+        )
     if config["model_type"] in ("m2m_100", "mbart"):
         return (
             "Each target begins with its language's symbol: write it first, and give "
-            "--prefix-size 1."
+            f"--prefix-size 1.{several}"
         )
     return "Targets begin freely: no symbol comes before them, and --prefix-size is not needed."
 
