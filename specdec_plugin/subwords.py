@@ -91,11 +91,16 @@ def load_subwords(
         model: Subwords = load_sentencepiece(file)
         return model
     steps = []
-    if kind == "moses" or described.get("moses"):
+    if depends_on_languages(described):
         steps.append(_moses(source_lang or "en", target_lang or "en"))
     if kind == "subword-nmt":
         steps.append(_subword_nmt(file))
     return Chain(*steps)
+
+
+def depends_on_languages(described: Mapping[str, Any]) -> bool:
+    """Whether :func:`load_subwords` reads the languages."""
+    return described["kind"] == "moses" or bool(described.get("moses"))
 
 
 def joined(subwords: Subwords, pieces: List[str]) -> str:

@@ -1,6 +1,7 @@
 """Models that are loaded once, and the methods that decode with them."""
 
 import asyncio
+import copy
 import os
 import threading
 import time
@@ -17,6 +18,7 @@ from typing import (
     Mapping,
     Optional,
     Sequence,
+    Set,
     Sized,
     Tuple,
     Type,
@@ -38,7 +40,7 @@ from ..folder import Folder
 from ..methods.options import check_value
 from ..methods.registry import Method, decoding_config, method_of, suited
 from ..progress import Progress
-from ..subwords import Subwords, joined
+from ..subwords import Subwords, depends_on_languages, joined, load_subwords
 from .arguments import check_counts, check_lines, check_text, check_type, without_end
 from .hypothesis import Hypothesis
 from .naming import named_as_given
@@ -62,6 +64,8 @@ DEFAULT = "default"
 FAIRSEQ = "fairseq"
 #: Searches that a translator keeps for :meth:`Translator.sample` and others, beside its own.
 _OTHERS = 2
+#: Other directions of a multilingual model that a session keeps.
+_DIRECTIONS = 256
 #: Batches that :meth:`Translator.translate_iter` reads ahead, so that similar lengths meet.
 AHEAD = 16
 
@@ -97,6 +101,7 @@ class Session:
         self.prefix_size = prefix_size
         self.folder = folder
         self.lock = threading.RLock()
+        self._directions: Dict[Tuple[str, str], Session] = {}
 
     @property
     def device(self) -> torch.device:
@@ -173,6 +178,42 @@ class Session:
         shared = {"beam": beam or 5, "prefix_size": self.prefix_size, "eos_token": None}
         args = Namespace(**{**shared, **searching})
         return task.build_generator(self.models, args), method
+
+    @property
+    def languages(self) -> List[str]:
+        """The languages of a multilingual model; none where it has one direction."""
+        return list(getattr(self.task, "languages", ()))
+
+    def between(self, source_lang: str, target_lang: str) -> "Session":
+        """A session for another direction of a multilingual model, which shares the models.
+
+        Args:
+            source_lang, target_lang: of :attr:`languages`.
+
+        Raises:
+            PluginError: the model has one direction, or does not know a language.
+        """
+        if not self.languages:
+            raise PluginError(
+                "The model has one direction. Models of several languages have the task "
+                "specdec_translation_multi_simple_epoch."
+            )
+        direction = source_lang, target_lang
+        found = self._directions.get(direction)
+        if found is None:
+            found = self._of_direction(*direction)
+            if len(self._directions) >= _DIRECTIONS:
+                self._directions.clear()
+            self._directions[direction] = found
+        return found
+
+    def _of_direction(self, source_lang: str, target_lang: str) -> "Session":
+        other = copy.copy(self)
+        other.task = self.task.between(source_lang, target_lang)
+        described = None if self.folder is None else self.folder.described_subwords
+        if described is not None and depends_on_languages(described):
+            other.subwords = load_subwords(described, source_lang, target_lang)
+        return other
 
     def dataset(
         self, lines: Sequence[str], first: int = 0, phrases: Optional[Tensor] = None
@@ -308,13 +349,19 @@ class Session:
         """What fairseq's programs print: neither ends of sentences nor symbols of languages.
 
         Args:
-            generator: whose hypothesis it is; it has the symbols that are left out.
+            generator: whose hypothesis it is.
             tokens: (length,) of a hypothesis.
             post_process: of subwords, as ``--post-process``.
         """
-        ignored = getattr(generator, "symbols_to_strip_from_output", ())
-        dictionary = self.task.target_dictionary
+        ignored, dictionary = self.left_out(generator), self.task.target_dictionary
         return str(dictionary.string(tokens, post_process, extra_symbols_to_ignore=ignored))
+
+    def left_out(self, generator: Any) -> Set[int]:
+        """Symbols of a generator's hypotheses that are not printed."""
+        of_direction = getattr(self.task, "left_out", None)
+        if generator is None or of_direction is None:
+            return {*getattr(generator, "symbols_to_strip_from_output", ())}
+        return {*of_direction(generator)}
 
     def hypothesis(self, found: Dict[str, Any], generator: Any = None) -> Hypothesis:
         """One of fairseq's hypotheses, with its text; see :meth:`printed`."""
@@ -423,6 +470,31 @@ class Translator:
         other = self.session.translator(decoding, **suited(self._flags, decoding))
         self._others = {}
         self._take(other.generator, other.method_class)
+
+    def between(self, source_lang: str, target_lang: str) -> "Translator":
+        """A translator for another direction of a multilingual model.
+
+        It shares the models, the packed weights and the statistics.
+
+        Args:
+            source_lang, target_lang: of the session's :attr:`Session.languages`.
+
+        Raises:
+            PluginError: the model has one direction, or does not know a language, or decodes with
+                the tokens of one target language.
+        """
+        folder, method = self.session.folder, self.method
+        packed = {} if folder is None or method == FAIRSEQ else folder.flags(method)
+        clusters = {**packed, **self._flags}.get("vocab_clusters")
+        if clusters is not None:
+            raise PluginError(
+                f"vocab_clusters={clusters} has the tokens of one target language. Leave it out to "
+                "translate into others."
+            )
+        other = copy.copy(self)
+        other.session = self.session.between(source_lang, target_lang)
+        other._flags, other._others = dict(self._flags), {}
+        return other
 
     def decode(self, batch: Any, prefix: Optional[Tensor] = None) -> List[List[Dict[str, Any]]]:
         """fairseq's hypotheses of one of its batches; see :meth:`Session.decode`."""

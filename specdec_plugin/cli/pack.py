@@ -13,6 +13,7 @@ from fairseq import utils
 from ..api import Session, open_folder
 from ..errors import PluginError
 from ..fairseq_compat.interrupts import console_program
+from ..fairseq_compat.odd_values import reason_of
 from ..fairseq_compat.tasks import add_task_options, given_task_options
 from ..folder import NAME, Folder
 from ..methods.checks import typed
@@ -234,6 +235,8 @@ def folder_of(options: Namespace, packed: Packed) -> Folder:
     data = options.data or os.path.dirname(models[0]) or "."
     given = given_task_options(options)
     source, target = given.pop("source_lang", None), given.pop("target_lang", None)
+    if "lang_dict" in given:  # which is a file elsewhere
+        given["langs"] = ",".join(_languages(given.pop("lang_dict")))
     found = sorted(name for name in _listed(data) if name.startswith("dict."))
     wanted = {f"dict.{source}.txt", f"dict.{target}.txt"}
     dictionaries = [name for name in found if name in wanted] or found
@@ -259,6 +262,18 @@ def folder_of(options: Namespace, packed: Packed) -> Folder:
         names=dict(options.language_name),
         **{name: packed.add(path) for name, path in optional.items() if path},
     )
+
+
+def _languages(path: str) -> List[str]:
+    """Those of ``--lang-dict``: one on each line."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return [line.strip() for line in file if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise PluginError(
+            f"--lang-dict {path} cannot be read ({reason_of(error)}). Name a file with a language "
+            "on each line."
+        ) from error
 
 
 def _listed(folder: str) -> List[str]:

@@ -5,7 +5,7 @@ import contextlib
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any, AsyncIterator, Dict, Iterator, List, Optional, Sequence
+from typing import Any, AsyncIterator, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -15,9 +15,9 @@ from starlette.routing import Route
 
 from ..errors import PluginError
 from .batching import FAILED, Alone, Batcher, Sentence, Work
-from .decoding import Decoder, Offered
+from .decoding import Decoder, Key, Offered
 from .metrics import CONTENT_TYPE, Metrics
-from .questions import Limits, Offer, method_of, parameters, question
+from .questions import Limits, Offer, parameters, question
 from .refusal import RefusalError
 
 #: Nothing is fetched from elsewhere, and no other site frames the page.
@@ -49,7 +49,8 @@ class Server:
         assert self._session.folder is not None
         self._folder = self._session.folder
         self._methods, self._limits = methods, limits
-        self._offer = Offer.of(self._folder, [each.name for each in methods])
+        names = [each.name for each in methods]
+        self._offer = Offer.of(self._folder, names, self._session.languages)
         self._clients: Counter[str] = Counter()
         self._batcher = Batcher(decoders, batch_size, limits.sentences)
         self._metrics = Metrics(lambda: self._batcher.waiting)
@@ -83,26 +84,27 @@ class Server:
         """``POST /translate``: LibreTranslate's answer."""
         with self._client(request):
             asked = question(await self._parameters(request), self._offer, self._limits)
-            work = [Sentence(asked.key, self._pieces(each)) for each in asked.sentences]
+            key = asked.key
+            work = [Sentence(key, self._pieces(each, key)) for each in asked.sentences]
             found = await self._done(work)
             return JSONResponse(asked.answer(found, self._offer))
 
     async def stream(self, request: Request) -> Response:
         """``POST /stream``: server-sent events of one sentence, ``step`` and then ``done``.
 
-        ``q`` is the sentence, and ``method`` how it is decoded. See :meth:`.Decoder.stream`.
+        ``q`` is the sentence, and ``method`` how it is decoded. ``source`` and ``target`` are
+        those of the folder where they are missing. See :meth:`.Decoder.stream`.
         """
         with contextlib.ExitStack() as counted:
             counted.enter_context(self._client(request))
             given = await self._parameters(request)
-            pieces = self._sentence(given)
-            method = method_of(given, self._offer)
+            key, pieces = self._sentence(given)
             loop, events = asyncio.get_running_loop(), _Events()
 
             def tell(step: Dict[str, Any]) -> None:
                 loop.call_soon_threadsafe(events.put, "step", step)
 
-            work = Alone(lambda decoder: decoder.stream(method, pieces, tell))
+            work = Alone(lambda decoder: decoder.stream(key, pieces, tell))
             self._batcher.add([work])
             # The client is counted until the work is done, whether it listens or not.
             leave = counted.pop_all().close
@@ -113,9 +115,8 @@ class Server:
     async def steps(self, request: Request) -> Response:
         """``GET /steps?method=…&q=…``: the page on which a person steps through a sentence."""
         with self._client(request):
-            pieces = self._sentence(request.query_params)
-            method = method_of(request.query_params, self._offer)
-            work = Alone(lambda decoder: decoder.steps(method, pieces))
+            key, pieces = self._sentence(request.query_params)
+            work = Alone(lambda decoder: decoder.steps(key, pieces))
             (found,) = await self._done([work])
             return HTMLResponse(found, headers=_PAGE_HEADERS)
 
@@ -142,19 +143,23 @@ class Server:
             raise RefusalError(400, "The request ended too early. Send it again.") from None
         return parameters(bytes(body), request.headers.get("content-type", ""))
 
-    def _sentence(self, given: Any) -> str:
-        """The pieces of the one sentence in ``q``."""
-        languages = {"source": self._offer.source, "target": self._offer.target}
-        asked = question({"q": given.get("q"), **languages}, self._offer, self._limits)
+    def _sentence(self, given: Mapping[str, Any]) -> Tuple[Key, str]:
+        """How the one sentence in ``q`` is decoded, and its pieces."""
+        wanted = {"source": self._offer.source, "target": self._offer.target}
+        names = ("q", "method", "source", "target")
+        wanted |= {name: given[name] for name in names if name in given}
+        asked = question(wanted, self._offer, self._limits)
         if asked.several or len(asked.sentences) != 1:
             raise RefusalError(
                 400, f"The parameter q has {len(asked.sentences)} lines. Give one, with a sentence."
             )
-        return self._pieces(asked.sentences[0])
+        return asked.key, self._pieces(asked.sentences[0], asked.key)
 
-    def _pieces(self, sentence: str) -> str:
+    def _pieces(self, sentence: str, key: Key) -> str:
         """The subword pieces of a sentence; so many that the model takes them."""
         session = self._session
+        if key.direction is not None:
+            session = session.between(*key.direction)
         try:
             (pieces,) = session.pieces([sentence])
         except PluginError as error:
@@ -199,13 +204,11 @@ class Server:
     # What the server is
 
     async def languages(self, request: Request) -> Response:
-        """``GET /languages``, as LibreTranslate's."""
-        source, target = self._offer.source, self._offer.target
-        targets = {target: [], source: [target]}
+        """``GET /languages``, as LibreTranslate's; the folder's own come first."""
         names = self._folder.names
         found = [
-            {"code": code, "name": names.get(code, code), "targets": targets[code]}
-            for code in dict.fromkeys([source, target])
+            {"code": code, "name": names.get(code, code), "targets": targets}
+            for code, targets in self._offer.targets.items()
         ]
         return JSONResponse(found)
 

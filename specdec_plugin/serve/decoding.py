@@ -1,6 +1,6 @@
 """Decodes for the server: batches, a sentence that is told as it grows, and its steps."""
 
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from ..api import FAIRSEQ, Hypothesis, Session, Translator
 from ..decoding.loop import DecodingLoop
@@ -29,10 +29,12 @@ class Key(NamedTuple):
     Attributes:
         method: as ``--decoding``, or :data:`..api.FAIRSEQ`.
         nbest: hypotheses of each.
+        direction: the source and the target language of a multilingual model; None: the folder's.
     """
 
     method: str
     nbest: int = 1
+    direction: Optional[Tuple[str, str]] = None
 
 
 class Decoder:
@@ -49,13 +51,6 @@ class Decoder:
         self.session = session
         self.done: Callable[[List[Hypothesis]], None] = lambda found: None
         self._translators: Dict[Any, Translator] = {}
-        generator = session.translator("greedy").generator
-        self._reader = Reader(
-            session.task.source_dictionary,
-            session.task.target_dictionary,
-            generator.symbols_to_strip_from_output,
-            generator.eos,
-        )
 
     def warm_up(self, method: str) -> None:
         """Decode something, so that kernels are compiled and weights packed."""
@@ -77,18 +72,18 @@ class Decoder:
     def decode(self, key: Key, pieces: Sequence[str]) -> List[Hypothesis]:
         """A hypothesis for each line of subword pieces."""
         flags = {} if key.nbest == 1 else {"beam": max(LEAST_BEAM, key.nbest)}
-        translator = self._translator((key.method, *flags.values()), key.method, **flags)
+        translator = self._translator((key.method, *flags.values()), key, **flags)
         found = self._translated(translator, pieces, key.nbest)
         self.done(found)
         return found
 
     def stream(
-        self, method: str, pieces: str, tell: Callable[[Dict[str, Any]], None]
+        self, key: Key, pieces: str, tell: Callable[[Dict[str, Any]], None]
     ) -> Dict[str, Any]:
         """Decode a sentence, and tell each iteration when it is done.
 
         Args:
-            method: as in :class:`Key`.
+            key: of one hypothesis.
             pieces: of the sentence.
             tell: is given ``draft`` and ``added`` (readable tokens), ``kept`` (drafted tokens
                 that stand), and ``text``, the translation so far. Searches with several beams
@@ -98,10 +93,10 @@ class Decoder:
             ``text``, ``seconds``, ``tokens``, ``iterations`` (None for fairseq's own search) and
             ``steps``, whether :meth:`steps` can show them.
         """
-        translator = self._translator(("stream", method), method)
+        translator = self._translator(("stream", key.method), key)
         loop = getattr(translator.generator, "loop", None)
         if isinstance(loop, DecodingLoop):
-            loop.watcher = self._watcher(tell)
+            loop.watcher = _watcher(_reader(translator), tell)
         try:
             (found,) = self._translated(translator, [pieces])
         finally:
@@ -116,63 +111,73 @@ class Decoder:
             "steps": _verifies(loop),
         }
 
-    def _watcher(self, tell: Callable[[Dict[str, Any]], None]) -> Any:
-        """Tells the iterations of one sentence."""
-        emitted: List[int] = []
-
-        def watch(rows: Rows, draft: Draft, outcome: Outcome) -> None:
-            end = rows.host_lengths[0] + 1
-            drafted: List[int] = draft.tokens[0, : outcome.drafted[0]].tolist()
-            added: List[int] = rows.inputs[0, end - outcome.added[0] : end].tolist()
-            emitted.extend(added)
-            tell(
-                {
-                    "draft": self._reader.tokens(drafted),
-                    "added": self._reader.tokens(added),
-                    "kept": outcome.kept[0],
-                    "text": self._reader.text(emitted),
-                }
-            )
-
-        return watch
-
-    def steps(self, method: str, pieces: str) -> str:
+    def steps(self, key: Key, pieces: str) -> str:
         """A page on which a person steps through the iterations of a sentence.
 
         Raises:
             RefusalError: the method verifies no drafts.
         """
-        translator = self._translator(("steps", method), method, retain_iter_history=True)
+        translator = self._translator(("steps", key.method), key, retain_iter_history=True)
         loop = getattr(translator.generator, "loop", None)
         if not isinstance(loop, ObservingLoop):
             if not _verifies(loop):
                 raise RefusalError(
                     400,
-                    f"The method {method} verifies no drafts, so that there are no steps to show. "
-                    "Choose another, such as specdec.",
+                    f"The method {key.method} verifies no drafts, so that there are no steps to "
+                    "show. Choose another, such as specdec.",
                 )
             observed_loop: Any = loop
             translator.generator.loop = ObservingLoop(observed_loop, speculation.observe)
-        batch = self.session.batch([pieces])
+        batch = translator.session.batch([pieces])
         ((hypothesis, *_),) = translator.decode(batch)
         source = batch["net_input"]["src_tokens"][0].tolist()
         observed = hypothesis["observed"]
-        return page([speculation_chart("sentence-0", source, observed, self._reader)])
+        return page([speculation_chart("sentence-0", source, observed, _reader(translator))])
 
-    def _translator(self, name: Any, method: str, **flags: Any) -> Translator:
-        """A translator that is built when it is first wanted."""
+    def _translator(self, name: Any, key: Key, **flags: Any) -> Translator:
+        """A translator that is built when it is first wanted, and shared by all directions."""
         if name not in self._translators:
-            built = self.session.translator(method, **flags)
+            built = self.session.translator(key.method, **flags)
             self._translated(built, [FIRST])
             self._translators[name] = built
-        return self._translators[name]
+        found = self._translators[name]
+        return found if key.direction is None else found.between(*key.direction)
 
     def _translated(
         self, translator: Translator, pieces: Sequence[str], nbest: int = 1
     ) -> List[Hypothesis]:
-        batch = self.session.batch(pieces)
+        batch = translator.session.batch(pieces)
         found = zip(batch["id"].tolist(), translator.translate_batch(batch, nbest))
         return [hypothesis for _, hypothesis in sorted(found, key=lambda each: each[0])]
+
+
+def _watcher(reader: Reader, tell: Callable[[Dict[str, Any]], None]) -> Any:
+    """Tells the iterations of one sentence."""
+    emitted: List[int] = []
+
+    def watch(rows: Rows, draft: Draft, outcome: Outcome) -> None:
+        end = rows.host_lengths[0] + 1
+        drafted: List[int] = draft.tokens[0, : outcome.drafted[0]].tolist()
+        added: List[int] = rows.inputs[0, end - outcome.added[0] : end].tolist()
+        emitted.extend(added)
+        tell(
+            {
+                "draft": reader.tokens(drafted),
+                "added": reader.tokens(added),
+                "kept": outcome.kept[0],
+                "text": reader.text(emitted),
+            }
+        )
+
+    return watch
+
+
+def _reader(translator: Translator) -> Reader:
+    """Makes tokens readable."""
+    session, generator = translator.session, translator.generator
+    task = session.task
+    left_out, end = session.left_out(generator), generator.eos
+    return Reader(task.source_dictionary, task.target_dictionary, left_out, end)
 
 
 def _verifies(loop: Any) -> bool:

@@ -1,7 +1,7 @@
 """What a request asks for, in LibreTranslate's form, and what is refused."""
 
 import json
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import parse_qsl
 
 from ..folder import Folder
@@ -34,19 +34,31 @@ class Offer(NamedTuple):
     """What a server translates.
 
     Attributes:
-        source: the code of its source language.
-        target: of its target language.
+        source: the code of its source language, or of that which ``auto`` means.
+        target: of its target language, or of the first one of several.
         methods: the names of its methods, the default first.
+        languages: that may be translated into each other; none where there is one direction.
     """
 
     source: str
     target: str
     methods: Sequence[str]
+    languages: Sequence[str] = ()
 
     @classmethod
-    def of(cls, folder: Folder, methods: Sequence[str]) -> "Offer":
+    def of(cls, folder: Folder, methods: Sequence[str], languages: Sequence[str] = ()) -> "Offer":
         """That of a folder, which may leave languages without a code (``und``)."""
-        return cls(folder.source_lang or "und", folder.target_lang or "und", methods)
+        return cls(folder.source_lang or "und", folder.target_lang or "und", methods, languages)
+
+    @property
+    def targets(self) -> Dict[str, List[str]]:
+        """The target languages of each language, by its code; the source language is the first."""
+        codes = [*dict.fromkeys([self.source, self.target, *self.languages])]
+        found: Dict[str, List[str]] = {code: [] for code in codes}
+        found[self.source] = [self.target]
+        if self.languages:
+            found = {code: [each for each in codes if each != code] for code in codes}
+        return found
 
 
 class Question(NamedTuple):
@@ -145,8 +157,7 @@ def question(given: Mapping[str, Any], offer: Offer, limits: Limits) -> Question
             f"The text has {length:,} characters, and the server takes {limits.characters:,}. "
             "Send it in parts.",
         )
-    _check_language("source", given.get("source"), [offer.source, "auto"])
-    _check_language("target", given.get("target"), [offer.target])
+    direction = _direction(given, offer)
     form = given.get("format", "text")
     if form not in FORMS:
         raise RefusalError(400, f"The format {_short(form)} is unknown. Give text or html.")
@@ -155,7 +166,7 @@ def question(given: Mapping[str, Any], offer: Offer, limits: Limits) -> Question
     found = Question(
         segments,
         isinstance(given["q"], list),
-        _key(given, offer),
+        _key(given, offer)._replace(direction=direction),
         form == "html",
         given["source"] == "auto",
     )
@@ -185,18 +196,27 @@ def _texts(q: Any) -> List[str]:
     return texts
 
 
+def _direction(given: Mapping[str, Any], offer: Offer) -> Optional[Tuple[str, str]]:
+    """The languages that are asked for; None for those of the folder."""
+    sources = [code for code, targets in offer.targets.items() if targets]
+    _check_language("source", given.get("source"), [*sources, "auto"])
+    source = offer.source if given["source"] == "auto" else given["source"]
+    _check_language("target", given.get("target"), offer.targets[source])
+    direction = source, given["target"]
+    return None if direction == (offer.source, offer.target) else direction
+
+
 def _check_language(name: str, code: Any, known: Sequence[str]) -> None:
     if code is None:
         raise RefusalError(400, f"The parameter {name} is missing. Give {known[0]}.")
     if code not in known:
-        raise RefusalError(
-            400, f"The server has no {name} language {_short(code)}. Give {' or '.join(known)}."
-        )
+        some = " or ".join(known) if len(known) < 4 else f"one of {', '.join(known)}"
+        raise RefusalError(400, f"The server has no {name} language {_short(code)}. Give {some}.")
 
 
 def _key(given: Mapping[str, Any], offer: Offer) -> Key:
     """How to decode; other translations need a beam search."""
-    method = method_of(given, offer)
+    method = _method_of(given, offer)
     number = _number(given.get("alternatives", 0))
     if number is None or not 0 <= number <= MOST_ALTERNATIVES:
         raise RefusalError(
@@ -220,7 +240,7 @@ def _key(given: Mapping[str, Any], offer: Offer) -> Key:
     return Key("beam", number + 1)
 
 
-def method_of(given: Mapping[str, Any], offer: Offer) -> str:
+def _method_of(given: Mapping[str, Any], offer: Offer) -> str:
     """The method that is asked for, which LibreTranslate does not have.
 
     Raises:

@@ -1,6 +1,7 @@
 """``--task specdec_translation_multi_simple_epoch``: the decoding flags for many languages."""
 
-from typing import Any
+import copy
+from typing import Any, List, Set
 
 from fairseq.tasks import register_task
 from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
@@ -38,6 +39,40 @@ class SpecdecTranslationMultiSimpleEpochTask(
                 "--source-lang and --target-lang."
             ) from error
 
+    @property
+    def languages(self) -> List[str]:
+        """Those of the model, in the order of its training."""
+        return list(self.langs)
+
+    def between(self, source_lang: str, target_lang: str) -> Any:
+        """This task for another direction, with the same dictionaries.
+
+        Raises:
+            PluginError: the model does not know a language.
+        """
+        for language in (source_lang, target_lang):
+            if language not in self.langs:
+                raise PluginError(
+                    f"The model has no language {language}. It has {', '.join(self.langs)}."
+                )
+        args = copy.copy(self.args)
+        args.source_lang, args.target_lang = source_lang, target_lang
+        sides = {source_lang: self.source_dictionary, target_lang: self.target_dictionary}
+        return type(self)(args, self.langs, {**self.dicts, **sides}, training=False)
+
+    def left_out(self, generator: Any) -> Set[int]:
+        """Symbols of a generator's hypotheses that are not printed; it may be of any direction."""
+        if self.args.keep_inference_langtok:
+            return {generator.eos}
+        return {generator.eos, *self._symbol_of_target()}
+
+    def _symbol_of_target(self) -> Set[int]:
+        """The symbol that begins targets; none where the model has none."""
+        _, spec = self.args.langtoks["main"]
+        if not spec:
+            return set()
+        return {self.data_manager.get_decoder_langtok(self.args.target_lang, spec)}
+
     def build_generator(self, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
         """See :meth:`ParallelDecodingMixin.build_generator`.
 
@@ -63,8 +98,6 @@ class SpecdecTranslationMultiSimpleEpochTask(
 
     def _build_parallel_generator(self, models: Any, args: Any) -> Any:
         generator = super()._build_parallel_generator(models, args)
-        _, spec = self.args.langtoks["main"]
-        if spec and not getattr(args, "keep_inference_langtok", False):
-            language = self.data_manager.get_decoder_langtok(self.args.target_lang, spec)
-            generator.symbols_to_strip_from_output.add(language)
+        if not getattr(args, "keep_inference_langtok", False):
+            generator.symbols_to_strip_from_output |= self._symbol_of_target()
         return generator

@@ -1,10 +1,16 @@
 """One server for the tests that only ask it."""
 
 import logging
+import shutil
 
 import pytest
 
 from tests.support.servers import Process
+
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
+    None,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -26,3 +32,17 @@ def server(packed):
     assert status == 0, process.errors
     assert printed == "Stopped: all accepted requests are answered.\n"
     assert "Traceback" not in process.errors
+
+
+@pytest.fixture(scope="session")
+def browser():
+    if BROWSER is None:
+        pytest.skip("no Chromium is installed")
+    playwright = pytest.importorskip("playwright.sync_api")
+    quiet = ["--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    with playwright.sync_playwright() as started:
+        chromium = started.chromium.launch(
+            executable_path=BROWSER, args=["--no-sandbox", "--no-first-run", *quiet]
+        )
+        yield chromium
+        chromium.close()

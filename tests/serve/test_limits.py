@@ -248,8 +248,8 @@ def test_the_methods_that_are_named_are_all_that_is_offered(packed):
 def test_a_stream_keeps_nothing_of_its_client(session):
     decoder, told = Decoder(session), []
     (pieces,) = session.pieces(["one two"])
-    assert decoder.stream("greedy", pieces, told.append)["iterations"] == len(told) > 0
-    translator = decoder._translator(("stream", "greedy"), "greedy")
+    assert decoder.stream(Key("greedy"), pieces, told.append)["iterations"] == len(told) > 0
+    translator = decoder._translator(("stream", "greedy"), Key("greedy"))
     assert translator.generator.loop.watcher is None
     before = len(told)
     decoder.decode(Key("greedy"), [pieces])

@@ -1,0 +1,88 @@
+"""Directions of a multilingual model that is loaded once."""
+
+import pytest
+
+from specdec_plugin import load_session
+from specdec_plugin.errors import PluginError
+from tests.support.multilingual import MULTI, trained
+
+OPTIONS = {"lang_pairs": "en-es,es-en", "encoder_langtok": "src", "decoder_langtok": True}
+METHODS = ["greedy", "specdec", "hybrid-jacobi", "beam", None]
+
+
+@pytest.fixture(scope="module", params=["prefix", "replacing"])
+def session_of(request, corpus, tmp_path_factory):
+    """Loads a model for a direction; it writes languages before targets, or feeds them first."""
+    path = trained(corpus, request.param, tmp_path_factory)
+    options = {**OPTIONS, "lang_tok_replacing_bos_eos": request.param == "replacing"}
+
+    def build(source, target, **more):
+        return load_session(
+            path, corpus.data_dir, source_lang=source, target_lang=target,
+            task=f"specdec_{MULTI}", task_options={**options, **more},
+        )  # fmt: skip
+
+    return build
+
+
+def told(hypotheses):
+    """What two translators may not differ in."""
+    return [(each.tokens.tolist(), each.text, round(each.score, 4)) for each in hypotheses]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_each_has_the_output_of_its_own_session(session_of, corpus, method):
+    spanish, english = corpus.lines("test", "es")[:9], corpus.lines("test", "en")[:9]
+    there = session_of("en", "es").translator(method, max_len_b=20)
+    back = there.between("es", "en")
+    own = session_of("es", "en").translator(method, max_len_b=20)
+    expected = told(own.translate_pieces(spanish, 4))
+    assert told(back.translate_pieces(spanish, 4)) == expected
+    first = told(there.translate_pieces(english, 4))
+    assert told(back.translate_pieces(spanish, 4)) == expected
+    assert told(there.translate_pieces(english, 4)) == first != expected
+    assert back.generator is there.generator
+
+
+def test_the_language_is_not_printed(session_of, corpus):
+    there = session_of("en", "es").translator()
+    for pair in (("es", "en"), ("en", "es"), ("en", "en")):
+        (found,) = there.between(*pair).translate_pieces(["one two"])
+        assert f"__{pair[1]}__" not in found.text
+    kept = session_of("en", "es", keep_inference_langtok=True).translator(max_len_b=20)
+    (found,) = kept.between("es", "en").translate_pieces(["uno dos"])
+    begins = found.text.startswith("__en__")
+    assert begins == (not kept.session.task.args.lang_tok_replacing_bos_eos)
+
+
+def test_another_method_and_samples_stay_in_the_direction(session_of, corpus):
+    spanish = corpus.lines("test", "es")[:3]
+    back = session_of("en", "es").translator().between("es", "en")
+    back.method = "beam"
+    own = session_of("es", "en").translator("beam")
+    assert told(back.translate_pieces(spanish)) == told(own.translate_pieces(spanish))
+    there = back.between("en", "es")
+    assert there.method == "beam" and there.session.languages == ["en", "es"]
+
+
+def test_a_session_is_kept(session_of):
+    session = session_of("en", "es")
+    assert session.between("es", "en") is session.between("es", "en")
+    assert session.between("es", "en").models is session.models
+
+
+def test_what_is_refused(session_of, corpus, tiny_verifier):
+    there = session_of("en", "es").translator()
+    with pytest.raises(PluginError, match=r"has no language fr\. It has en, es"):
+        there.between("en", "fr")
+    one = load_session(tiny_verifier, corpus.data_dir, source_lang="en", target_lang="es")
+    assert one.languages == []
+    with pytest.raises(PluginError, match="has one direction"):
+        one.translator().between("es", "en")
+
+
+def test_clusters_of_one_target_language(session_of):
+    there = session_of("en", "es").translator()
+    there._flags["vocab_clusters"] = "clusters.pt"
+    with pytest.raises(PluginError, match=r"clusters\.pt has the tokens of one target language"):
+        there.between("es", "en")
