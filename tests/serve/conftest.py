@@ -34,8 +34,9 @@ def server(packed):
     assert "Traceback" not in process.errors
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser():
+    """Chromium. While it runs, asyncio has a loop in this thread."""
     if BROWSER is None:
         pytest.skip("no Chromium is installed")
     playwright = pytest.importorskip("playwright.sync_api")
