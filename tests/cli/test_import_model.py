@@ -289,6 +289,75 @@ def test_every_direction_of_raw_pieces(kind, languages, style, tmp_path, capsys)
     assert len(all_output) > 4
 
 
+@pytest.fixture
+def words_model():
+    """A SentencePiece model of the words, in bytes."""
+    trained = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter([" ".join(word.strip("▁") for word in WORDS)] * 2),
+        model_writer=trained,
+        model_type="word",
+        vocab_size=len(WORDS) + 3,
+        minloglevel=2,
+    )
+    return trained.getvalue()
+
+
+class TestRawText:
+    """A folder with a subword model is one of specdec-pack, unless symbols are missing."""
+
+    def imported(self, kind, words_model, tmp_path, *languages, file="sentencepiece.bpe.model"):
+        if not (tmp_path / "given").exists():
+            CASES[kind].make(tmp_path / "given")
+        (tmp_path / "given" / file).write_bytes(words_model)
+        run(tmp_path / "given", tmp_path / "out", "-s", languages[0], "-t", languages[1])
+        return str(tmp_path / "out")
+
+    @pytest.mark.parametrize(
+        "kind, languages",
+        [("m2m-100", ("en", "fr")), ("nllb", WITH_SCRIPTS), ("mbart-50", WITH_COUNTRIES)],
+    )
+    def test_every_direction(self, kind, languages, words_model, tmp_path, capsys):
+        output = self.imported(kind, words_model, tmp_path, *languages)
+        assert f"It takes raw text: specdec-serve {output}" in capsys.readouterr().out
+        there = load(output, max_len_b=LONGEST)
+        assert there.session.languages == [*languages] and there.method == "auto"
+        texts, pieces = ["w1 w22 w3", "w7"], ["▁w1 ▁w22 ▁w3", "▁w7"]
+        found = []
+        for translator in (there, there.between(*reversed(languages))):
+            found.append([each.pieces for each in translator.translate(texts)])
+            assert found[-1] == [each.pieces for each in translator.translate_pieces(pieces)]
+        assert found[0] != found[1]
+
+    def test_two_languages(self, words_model, tmp_path, capsys):
+        output = self.imported("marian", words_model, tmp_path, "en", "es", file="source.spm")
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert last.startswith("Targets begin freely")
+        (found,) = load(output, max_len_b=LONGEST).translate(["w1 w22"])
+        (same,) = load(output, max_len_b=LONGEST).translate_pieces(["▁w1 ▁w22"])
+        assert found.pieces == same.pieces and len(found.tokens) > 1
+
+    @pytest.mark.parametrize(
+        "kind, languages", [("m2m-100", ("a", "b")), ("bart with a bias", ("en", "fr"))]
+    )
+    def test_symbols_that_nobody_would_write(self, kind, languages, words_model, tmp_path, capsys):
+        if kind.startswith("bart"):
+            CASES[kind].make(tmp_path / "given")
+            write_json(tmp_path / "given", "generation_config.json", {"forced_bos_token_id": 0})
+        output = self.imported(kind, words_model, tmp_path, *languages)
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert not os.path.exists(f"{output}/specdec.json") and "--prefix-size 1" in last
+        assert ("name languages of the model in -s and -t, such as en" in last) == (kind[0] == "m")
+
+    def test_several_targets_of_marian(self, words_model, tmp_path):
+        CASES["marian"].make(tmp_path / "given")
+        named = numbered(MARIAN)
+        named[">>fr<<"] = named.pop("▁w29")
+        write_json(tmp_path / "given", "vocab.json", named)
+        output = self.imported("marian", words_model, tmp_path, "en", "x", file="source.spm")
+        assert not os.path.exists(f"{output}/specdec.json")
+
+
 def as_written(symbol, style):
     """A symbol of transformers as fairseq calls it."""
     if symbol in (*WITH_COUNTRIES, *WITH_SCRIPTS):

@@ -4,17 +4,18 @@ import argparse
 import contextlib
 import os
 import shutil
-from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, Optional, Sequence
 
 from ...errors import PluginError
 from ...fairseq_compat.checkpoints import save_untrained
 from ...fairseq_compat.interrupts import console_program
 from ...fairseq_compat.odd_values import ODD_VALUES, reason_of
-from ...fairseq_compat.options import flag_of
+from ...folder import NAME, Folder
 from ...outputs import check_output, told_if_unwritable
-from .languages import FILE, TASK, Languages, with_languages
+from .described import MODEL, Imported, described, told
+from .languages import FILE, with_languages
 from .symbols import SUBWORDS, Symbols, has_target_vocabulary, read_json, read_symbols
-from .weights import Checkpoint, convert, read_kind, read_tensors, start_id, table_size
+from .weights import convert, read_kind, read_tensors, start_id, table_size
 
 EXAMPLE = """example:
   specdec-import --from transformers opus-mt-en-es --output imported -s en -t es
@@ -51,17 +52,17 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     if options.source_lang == options.target_lang:
         raise PluginError(f"-s and -t are both {options.source_lang}: give each its own name.")
     with _explained(options.folder):
-        checkpoint, sides, languages, first = _converted(options)
-    write(options.folder, options.output, checkpoint, sides, languages)
-    symbols = len(sides[options.target_lang].ids)
-    print(f"{options.output}/model.pt: {len(checkpoint.state)} weights, {symbols} symbols")
-    print(first)
+        imported = _converted(options)
+    folder = write(options.folder, options.output, imported)
+    symbols = len(imported.sides[options.target_lang].ids)
+    weights = len(imported.checkpoint.state)
+    print(f"{options.output}/{MODEL}: {weights} weights, {symbols} symbols")
+    if folder is not None:
+        print(f"It takes raw text: specdec-serve {options.output}, or load it in Python.")
+    print(told(imported, options.output))
 
 
-def _converted(
-    options: argparse.Namespace,
-) -> Tuple[Checkpoint, Dict[str, Symbols], Languages, str]:
-    """The checkpoint, the symbols of both sides, the languages, and how targets begin."""
+def _converted(options: argparse.Namespace) -> Imported:
     config, _ = read_kind(options.folder)
     tensors = read_tensors(options.folder)
     size = table_size(config, "vocab_size", tensors)
@@ -74,11 +75,16 @@ def _converted(
     start = start_id(options.folder, config, target)
     checkpoint = convert(config, tensors, source, target, start)
     sides = {options.source_lang: source, options.target_lang: target}
-    if {*sides} <= {*languages.codes}:
-        first = _flags(options, languages)
-    else:
-        first = first_words(options.folder, config, target, languages)
-    return checkpoint, sides, languages, first
+    forced = _forced(options.folder, config, target)
+    begins = forced is not None or config["model_type"] in ("m2m_100", "mbart")
+    return Imported(checkpoint, sides, languages, forced, begins)
+
+
+def _forced(folder: str, config: Dict[str, Any], target: Symbols) -> Optional[str]:
+    """The symbol that the model's files force at the beginning of targets."""
+    forced = read_json(folder, "generation_config.json").get("forced_bos_token_id")
+    forced = config.get("forced_bos_token_id") if forced is None else forced
+    return None if forced is None else str(target.dictionary[target.ids.index(forced)])
 
 
 @contextlib.contextmanager
@@ -95,61 +101,32 @@ def _explained(folder: str) -> Iterator[None]:
         ) from error
 
 
-def write(
-    folder: str,
-    output: str,
-    checkpoint: Checkpoint,
-    sides: Dict[str, Symbols],
-    languages: Languages,
-) -> None:
-    """Write a checkpoint, a dictionary for each side, and copies of subword models."""
+def write(folder: str, output: str, imported: Imported) -> Optional[Folder]:
+    """Write a checkpoint, its dictionaries, copies of subword models, and ``specdec.json``.
+
+    Returns:
+        what that tells; None if there is none.
+    """
     with told_if_unwritable(output):
         os.makedirs(output, exist_ok=True)
-        for language, symbols in sides.items():
+        for language, symbols in imported.sides.items():
             symbols.dictionary.save(os.path.join(output, f"dict.{language}.txt"))
-        if languages.codes:
-            with open(os.path.join(output, FILE), "w", encoding="utf-8") as file:
-                file.writelines(f"{code}\n" for code in languages.codes)
+        if imported.languages.codes:
+            _write(os.path.join(output, FILE), "\n".join([*imported.languages.codes, ""]))
         for name in SUBWORDS:
             if os.path.isfile(os.path.join(folder, name)):
                 shutil.copyfile(os.path.join(folder, name), os.path.join(output, name))
-    save_untrained(checkpoint.state, checkpoint.arguments, os.path.join(output, "model.pt"))
+        found = described(imported, output)
+        if found is not None:
+            _write(os.path.join(output, NAME), found.text())
+    checkpoint = imported.checkpoint
+    save_untrained(checkpoint.state, checkpoint.arguments, os.path.join(output, MODEL))
+    return found
 
 
-def _flags(options: argparse.Namespace, languages: Languages) -> str:
-    """How a direction of a multilingual model is decoded."""
-    given = languages.options(options.source_lang, options.target_lang)
-    words = [
-        flag_of(name) if value is True else f"{flag_of(name)} {value}"
-        for name, value in given.items()
-    ]
-    return (
-        f"The model has {len(languages.codes)} languages. Decode with --task {TASK} "
-        f"--lang-dict {os.path.join(options.output, FILE)} {' '.join(words)}."
-    )
-
-
-def first_words(folder: str, config: Dict[str, Any], target: Symbols, languages: Languages) -> str:
-    """How a target begins, in words: with a forced symbol, or freely."""
-    forced = read_json(folder, "generation_config.json").get("forced_bos_token_id")
-    forced = config.get("forced_bos_token_id") if forced is None else forced
-    several = ""
-    if languages.codes:
-        several = (
-            f" Or name languages of the model in -s and -t, such as {languages.codes[0]}: then "
-            f"--task {TASK} writes their symbols."
-        )
-    if forced is not None:
-        symbol = target.dictionary[target.ids.index(forced)]
-        return (
-            f"Each target begins with {symbol}: write it first, and give --prefix-size 1.{several}"
-        )
-    if config["model_type"] in ("m2m_100", "mbart"):
-        return (
-            "Each target begins with its language's symbol: write it first, and give "
-            f"--prefix-size 1.{several}"
-        )
-    return "Targets begin freely: no symbol comes before them, and --prefix-size is not needed."
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
 
 
 if __name__ == "__main__":
