@@ -210,7 +210,7 @@ def _check_language(name: str, code: Any, known: Sequence[str]) -> None:
     if code is None:
         raise RefusalError(400, f"The parameter {name} is missing. Give {known[0]}.")
     if code not in known:
-        some = " or ".join(known) if len(known) < 4 else f"one of {', '.join(known)}"
+        some = " or ".join(known) if len(known) < 4 else "one of those at /languages"
         raise RefusalError(400, f"The server has no {name} language {_short(code)}. Give {some}.")
 
 

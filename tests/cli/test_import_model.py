@@ -254,7 +254,8 @@ def test_every_direction_of_raw_pieces(kind, languages, style, tmp_path, capsys)
     model, output = case.make(tmp_path / "given"), str(tmp_path / "imported")
     run(tmp_path / "given", output, "-s", codes[0], "-t", codes[1])
     flags = capsys.readouterr().out.splitlines()[-1]
-    assert flags.startswith("The model has 2 languages. Decode with --task ")
+    given = f"-s {codes[0]} -t {codes[1]} --task specdec_translation_multi_simple_epoch"
+    assert flags.startswith(f"The model has 2 languages. Decode with {given} ")
     assert f"--lang-pairs {codes[0]}-{codes[1]} --encoder-langtok src --decoder-langtok" in flags
     assert f"--lang-tok-style {style}." in flags
     translator = load(

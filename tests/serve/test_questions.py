@@ -32,6 +32,17 @@ def test_a_text():
     assert answer == {"translatedText": "uno\ndos"}
 
 
+def test_many_languages():
+    offer = Offer("en", "es", ["auto"], ["de", "en", "es", "fr"])
+    assert offer.targets["fr"] == ["en", "es", "de"]
+    given = {"q": "one", "source": "fr", "target": "de"}
+    assert question(given, offer, LIMITS).key == Key("auto", direction=("fr", "de"))
+    assert question({**given, "source": "auto"}, offer, LIMITS).key.direction == ("en", "de")
+    assert question({"q": "one", "source": "en", "target": "es"}, offer, LIMITS).key == Key("auto")
+    with pytest.raises(RefusalError, match=r"source language it\. Give one of those at /lang"):
+        question({**given, "source": "it"}, offer, LIMITS)
+
+
 def test_a_list_of_an_open_language():
     found = asked(q=["one", "", "two"], source="auto", method="beam")
     assert found.sentences == ["one", "two"] and found.key == Key("beam")

@@ -54,8 +54,9 @@ def told(imported: Imported, output: str) -> str:
             for name, value in given.items()
         ]
         return (
-            f"The model has {len(languages.codes)} languages. Decode with --task {TASK} "
-            f"--lang-dict {os.path.join(output, FILE)} {' '.join(words)}."
+            f"The model has {len(languages.codes)} languages. Decode with "
+            f"{' '.join(f'{flag} {code}' for flag, code in zip(('-s', '-t'), imported.sides))} "
+            f"--task {TASK} --lang-dict {os.path.join(output, FILE)} {' '.join(words)}."
         )
     if not imported.begins:
         return "Targets begin freely: no symbol comes before them, and --prefix-size is not needed."
