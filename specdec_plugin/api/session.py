@@ -18,7 +18,6 @@ from typing import (
     Mapping,
     Optional,
     Sequence,
-    Set,
     Sized,
     Tuple,
     Type,
@@ -27,7 +26,6 @@ from typing import (
 import torch
 from fairseq import utils
 from fairseq.dataclass.configs import CommonConfig, GenerationConfig
-from fairseq.token_generation_constraints import pack_constraints
 from torch import Tensor
 
 from ..decoding.generator import ParallelGenerator
@@ -35,15 +33,15 @@ from ..decoding.statistics import Statistics
 from ..errors import PluginError
 from ..fairseq_compat.late_input import LateInput
 from ..fairseq_compat.options import task_options, with_own_options
-from ..fairseq_compat.quiet import without_notes
 from ..folder import Folder
 from ..methods.options import check_value
 from ..methods.registry import Method, decoding_config, method_of, suited
 from ..progress import Progress
-from ..subwords import Subwords, depends_on_languages, joined, load_subwords
-from .arguments import check_counts, check_lines, check_text, check_type, without_end
+from ..subwords import Subwords, depends_on_languages, load_subwords
+from .arguments import check_counts, check_lines, without_end
 from .hypothesis import Hypothesis
 from .naming import named_as_given
+from .texts import Texts
 
 #: fairseq's options that a search reads.
 SEARCH_OPTIONS = (
@@ -70,7 +68,7 @@ _DIRECTIONS = 256
 AHEAD = 16
 
 
-class Session:
+class Session(Texts):
     """A task with its dictionaries, and models, loaded once.
 
     Args:
@@ -93,11 +91,9 @@ class Session:
         prefix_size: int = 0,
         folder: Optional[Folder] = None,
     ) -> None:
-        self.task = task
-        self.models = models
+        super().__init__(task, models, subwords)
         # fairseq gives a BART model the beams of the search that was built last.
         self._have_beams = [model for model in models if hasattr(model, "set_beam_size")]
-        self.subwords = subwords
         self.prefix_size = prefix_size
         self.folder = folder
         self.lock = threading.RLock()
@@ -179,11 +175,6 @@ class Session:
         args = Namespace(**{**shared, **searching})
         return task.build_generator(self.models, args), method
 
-    @property
-    def languages(self) -> List[str]:
-        """The languages of a multilingual model; none where it has one direction."""
-        return list(getattr(self.task, "languages", ()))
-
     def between(self, source_lang: str, target_lang: str) -> "Session":
         """A session for another direction of a multilingual model, which shares the models.
 
@@ -214,167 +205,6 @@ class Session:
         if described is not None and depends_on_languages(described):
             other.subwords = load_subwords(described, source_lang, target_lang)
         return other
-
-    def dataset(
-        self, lines: Sequence[str], first: int = 0, phrases: Optional[Tensor] = None
-    ) -> Any:
-        """fairseq's data set of lines of subword pieces, with spaces between the pieces.
-
-        Args:
-            lines: for a model of speech, paths of sounds.
-            first: lines before them, which warnings count.
-            phrases: (lines, width) of :meth:`phrases`; None: none.
-        """
-        check_lines(lines)
-        for line in lines:
-            check_type(line, str, os.PathLike)
-        tokens, lengths = self.task.get_interactive_tokens_and_lengths(lines, str)
-        dataset = self.task.build_dataset_for_inference(tokens, lengths, phrases)
-        dataset.lines_before = first  # of this call, where the task counts those of all calls
-        return dataset
-
-    def split(self, subset: str) -> Any:
-        """fairseq's data set of a binarised split.
-
-        Raises:
-            PluginError: the data folder has no such split.
-        """
-        self.task.load_dataset(subset)
-        return self.task.dataset(subset)
-
-    def iterator(
-        self,
-        dataset: Any,
-        batch_size: Optional[int],
-        max_tokens: Optional[int] = None,
-        seed: int = 1,
-    ) -> Any:
-        """fairseq's iterator over batches: similar lengths together, each sentence once.
-
-        Args:
-            dataset: fairseq's.
-            batch_size: the most sentences of a batch; None: any number.
-            max_tokens: the most tokens of its sources, or targets, padding included; likewise.
-            seed: of the order of batches, where they are shuffled.
-        """
-        with without_notes():
-            return self.task.get_batch_iterator(
-                dataset,
-                max_tokens,
-                batch_size,
-                self._max_positions(),
-                seed=seed,
-                disable_iterator_cache=True,  # else the first batch size is kept
-            )
-
-    def batches(self, dataset: Any, batch_size: int) -> List[Any]:
-        """fairseq's batches of a data set, in memory."""
-        # fairseq's loop over an iterator asks for pinned memory, and PyTorch warns without a GPU.
-        batched = self.iterator(dataset, batch_size)
-        lines = batched.dataset
-        return [
-            batched.collate_fn([lines[number] for number in numbers])
-            for numbers in batched.frozen_batches
-        ]
-
-    def batch(self, pieces: Sequence[str]) -> Any:
-        """One of fairseq's batches, of a few lines of subword pieces.
-
-        It is made in a fraction of the time of :meth:`batches`.
-
-        Args:
-            pieces: none of the lines has more tokens than :attr:`room`.
-        """
-        dataset = self.dataset(pieces)
-        return dataset.collater([dataset[number] for number in range(len(pieces))])
-
-    def length(self, pieces: str) -> int:
-        """Tokens of a line of subword pieces, with the symbols that the task adds."""
-        return len(self.dataset([pieces])[0]["source"])
-
-    def pieces(self, lines: Sequence[str]) -> List[str]:
-        """Raw lines as subword pieces with spaces between them.
-
-        Raises:
-            PluginError: the session has no subword model, or a line is no text.
-        """
-        check_lines(lines)
-        for line in lines:
-            check_text(line)
-        if self.subwords is None:
-            raise PluginError(
-                "Raw text needs a subword model: give subwords='spm.model' when loading, or "
-                "translate lines of subword pieces with translate_pieces."
-            )
-        return [" ".join(self.subwords.encode(line, out_type=str)) for line in lines]
-
-    def phrases(self, phrases: Sequence[Sequence[str]]) -> Tensor:
-        """What the output of each line must contain, (lines, width), as fairseq packs it.
-
-        Args:
-            phrases: raw text, a list for each line.
-
-        Raises:
-            PluginError: the model has no symbols for a part of a phrase.
-        """
-        check_lines(phrases)
-        return pack_constraints([self._phrases(each) for each in phrases])
-
-    def _phrases(self, phrases: Sequence[str]) -> List[Tensor]:
-        """The symbols of each of these phrases, (symbols,) long."""
-        symbols = self.task.target_dictionary
-        found = []
-        barred = {symbols.bos(), symbols.eos(), symbols.pad(), symbols.unk()}
-        for phrase, pieces in zip(phrases, self.pieces(phrases)):
-            line = symbols.encode_line(pieces, add_if_not_exist=False, append_eos=False).long()
-            if len(line) == 0 or barred.intersection(line.tolist()):
-                raise PluginError(
-                    f"The phrase {phrase!r} is {pieces!r} in subword pieces, which the target "
-                    "dictionary does not have. Leave it out, or write it otherwise."
-                )
-            found.append(line)
-        return found
-
-    @property
-    def room(self) -> int:
-        """The most tokens of a source, its end included; of more, the first ones are decoded."""
-        return int(self._max_positions()[0])
-
-    def _max_positions(self) -> Any:
-        """The most tokens of a source and a target that the task and every model take."""
-        limits = [self.task.max_positions(), *(model.max_positions() for model in self.models)]
-        return utils.resolve_max_positions(*limits)
-
-    def printed(self, generator: Any, tokens: Any, post_process: Optional[str] = None) -> str:
-        """What fairseq's programs print: neither ends of sentences nor symbols of languages.
-
-        Args:
-            generator: whose hypothesis it is.
-            tokens: (length,) of a hypothesis.
-            post_process: of subwords, as ``--post-process``.
-        """
-        ignored, dictionary = self.left_out(generator), self.task.target_dictionary
-        return str(dictionary.string(tokens, post_process, extra_symbols_to_ignore=ignored))
-
-    def left_out(self, generator: Any) -> Set[int]:
-        """Symbols of a generator's hypotheses that are not printed."""
-        of_direction = getattr(self.task, "left_out", None)
-        if generator is None or of_direction is None:
-            return {*getattr(generator, "symbols_to_strip_from_output", ())}
-        return {*of_direction(generator)}
-
-    def hypothesis(self, found: Dict[str, Any], generator: Any = None) -> Hypothesis:
-        """One of fairseq's hypotheses, with its text; see :meth:`printed`."""
-        pieces = self.printed(generator, found["tokens"])
-        text = pieces if self.subwords is None else joined(self.subwords, pieces.split())
-        # Copies: they are views of tables of their whole batch, which they would keep.
-        scores = found["positional_scores"].to("cpu", copy=True)
-        tokens, score = found["tokens"].to("cpu", copy=True), float(found["score"])
-        made = Hypothesis(tokens, score, scores, found.get("steps"), pieces, text)
-        rows = found.get("alignment")  # fairseq's: pairs, or rows of printed numbers, or a tensor
-        if rows is None or isinstance(rows, Tensor):
-            return made
-        return made._replace(alignment=tuple(tuple(map(_number, row)) for row in rows))
 
     @named_as_given
     def decode(
@@ -703,11 +533,6 @@ class Translator:
             for each in hypotheses[:nbest]
         ]
         return made[0] if nbest == 1 else made[0]._replace(nbest=tuple(made))
-
-
-def _number(each: Any) -> float:
-    """A position, or a probability that fairseq has printed."""
-    return float(each) if isinstance(each, str) else each
 
 
 def _moved(batch: Dict[str, Any], device: torch.device, ours: bool) -> Dict[str, Any]:
