@@ -6,6 +6,7 @@ import io
 import json
 import os
 import random
+import re
 
 import pytest
 import sentencepiece
@@ -16,7 +17,7 @@ from fairseq.data.data_utils import collate_tokens
 from specdec_plugin import load, load_session
 from specdec_plugin.cli.import_model.__main__ import main
 from specdec_plugin.cli.import_model.languages import with_languages
-from specdec_plugin.cli.import_model.symbols import read_symbols
+from specdec_plugin.cli.import_model.symbols import Symbols, read_symbols
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights
 from tests.support.hugging_face import hide_torchaudio
@@ -290,6 +291,26 @@ def test_every_direction_of_raw_pieces(kind, languages, style, tmp_path, capsys)
     assert len(all_output) > 4
 
 
+@pytest.mark.parametrize(
+    "kind, symbol, code",
+    [
+        ("m2m_100", "__ast__", "ast"),
+        ("m2m_100", "_____", None),
+        ("m2m_100", "kas_Deva", "kas_Deva"),
+        ("m2m_100", "▁the", None),
+        ("mbart", "zh_CN", "zh_CN"),
+        ("mbart", "__en__", None),
+        ("bart", "__en__", None),
+    ],
+)
+def test_what_a_language_looks_like(kind, symbol, code):
+    dictionary = Dictionary()
+    dictionary.add_symbol(symbol)
+    found, languages = with_languages(Symbols(dictionary, [0, 1, 2, 3, 4]), kind)
+    assert languages.codes == ([] if code is None else [code])
+    assert found.dictionary[4] == (symbol if code is None else as_written(symbol, languages.style))
+
+
 @pytest.fixture
 def words_model():
     """A SentencePiece model of the words, in bytes."""
@@ -353,7 +374,7 @@ class TestRawText:
     def test_several_targets_of_marian(self, words_model, tmp_path):
         CASES["marian"].make(tmp_path / "given")
         named = numbered(MARIAN)
-        named[">>fr<<"] = named.pop("▁w29")
+        named[">>zh-Hans<<"] = named.pop("▁w29")
         write_json(tmp_path / "given", "vocab.json", named)
         output = self.imported("marian", words_model, tmp_path, "en", "x", file="source.spm")
         assert not os.path.exists(f"{output}/specdec.json")
@@ -361,9 +382,9 @@ class TestRawText:
 
 def as_written(symbol, style):
     """A symbol of transformers as fairseq calls it."""
-    if symbol in (*WITH_COUNTRIES, *WITH_SCRIPTS):
-        return f"[{symbol}]" if style == "mbart" else f"__{symbol}__"
-    return symbol
+    if not re.fullmatch("[a-z]+_[A-Z][A-Za-z]+", symbol):
+        return symbol
+    return f"[{symbol}]" if style == "mbart" else f"__{symbol}__"
 
 
 def run(folder, output, *more):

@@ -122,6 +122,12 @@ def test_subwords_of_another_project(args, tmp_path, sentencepieces, tiny_verifi
         )  # fmt: skip
 
 
+def test_a_list_of_languages_that_is_missing(args, tmp_path):
+    with pytest.raises(PluginError, match=r"--lang-dict none\.txt cannot be read \(FileNotFound"):
+        main(args("--lang-dict", "none.txt"))
+    assert not (tmp_path / "packed").exists()
+
+
 def test_files_of_one_name(args, tmp_path, tiny_verifier):
     with pytest.raises(PluginError, match="is not a drafter"):  # though it is the same file
         main(args("--drafter", tiny_verifier))

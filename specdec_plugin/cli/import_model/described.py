@@ -12,8 +12,8 @@ from .weights import Checkpoint
 
 #: The checkpoint in the folder.
 MODEL = "model.pt"
-#: What Marian models of several targets expect before the source, such as ``>>fr<<``.
-_TARGET = re.compile(r">>\w+<<")
+#: What Marian models of several targets expect before the source, such as ``>>zh-Hans<<``.
+_TARGET = re.compile(r">>.+<<")
 
 
 class Imported(NamedTuple):

@@ -29,7 +29,9 @@ class _Form(NamedTuple):
 #: By ``model_type``. NLLB is an M2M-100 with longer codes.
 _FORMS = {
     "m2m_100": _Form(
-        LangTokStyle.multilingual.value, re.compile(r"__(\w+)__|([a-z]{3}_[A-Z][a-z]{3})")
+        LangTokStyle.multilingual.value,
+        # Vocabularies have runs of underscores, too.
+        re.compile(r"__([a-z]{2,3}(?:_[A-Za-z]+)?)__|([a-z]{3}_[A-Z][a-z]{3})"),
     ),
     "mbart": _Form(LangTokStyle.mbart.value, re.compile(r"([a-z]{2,3}_[A-Z]{2})")),
 }
