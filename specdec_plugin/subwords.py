@@ -46,6 +46,16 @@ class Chain:
             line = step.decode(line)
         return line
 
+    def between(self, source_lang: str, target_lang: str) -> "Chain":
+        """The same for other languages, by whose rules Moses splits and joins."""
+        from fairseq.data.encoders.moses_tokenizer import MosesTokenizer
+
+        steps = (
+            _moses(source_lang, target_lang) if isinstance(step, MosesTokenizer) else step
+            for step in self._steps
+        )  # fmt: skip
+        return Chain(*steps)
+
     def merged(self) -> Set[str]:
         """The pieces that subword-nmt merges; none where it does not split."""
         codes = [step.bpe.bpe_codes for step in self._steps if hasattr(step, "bpe")]
@@ -91,16 +101,11 @@ def load_subwords(
         model: Subwords = load_sentencepiece(file)
         return model
     steps = []
-    if depends_on_languages(described):
+    if kind == "moses" or described.get("moses"):
         steps.append(_moses(source_lang or "en", target_lang or "en"))
     if kind == "subword-nmt":
         steps.append(_subword_nmt(file))
     return Chain(*steps)
-
-
-def depends_on_languages(described: Mapping[str, Any]) -> bool:
-    """Whether :func:`load_subwords` reads the languages."""
-    return described["kind"] == "moses" or bool(described.get("moses"))
 
 
 def joined(subwords: Subwords, pieces: List[str]) -> str:

@@ -87,6 +87,9 @@ def test_moses(codes):
     pieces = both.encode(TEXT)
     assert pieces[-1] == "?" and any(piece.endswith("@@") for piece in pieces)
     assert both.decode(pieces) == TEXT
+    french = both.between("en", "fr")
+    assert french.encode(TEXT) == pieces and french._steps[1] is both._steps[1]
+    assert (french._steps[0].detok.lang, both._steps[0].detok.lang) == ("fr", "en")
 
 
 def test_what_is_refused(tmp_path):

@@ -37,7 +37,7 @@ from ..folder import Folder
 from ..methods.options import check_value
 from ..methods.registry import Method, decoding_config, method_of, suited
 from ..progress import Progress
-from ..subwords import Subwords, depends_on_languages, load_subwords
+from ..subwords import Chain, Subwords
 from .arguments import check_counts, check_lines, without_end
 from .hypothesis import Hypothesis
 from .naming import named_as_given
@@ -175,6 +175,25 @@ class Session(Texts):
         args = Namespace(**{**shared, **searching})
         return task.build_generator(self.models, args), method
 
+    @property
+    def languages(self) -> List[str]:
+        """The languages of a multilingual model; none where it has one direction."""
+        one = self._clusters is not None
+        return [] if one else list(getattr(self.task, "languages", ()))
+
+    @property
+    def _clusters(self) -> Optional[str]:
+        """The folder's clusters of the output, which have the tokens of one target language."""
+        flags = {} if self.folder is None else self.folder.flags(None)
+        found: Optional[str] = flags.get("vocab_clusters")
+        return found
+
+    @property
+    def direction(self) -> Tuple[str, str]:
+        """The source and the target language; speech has no source language."""
+        options = task_options(self.task)
+        return getattr(options, "source_lang", None) or "", options.target_lang or ""
+
     def between(self, source_lang: str, target_lang: str) -> "Session":
         """A session for another direction of a multilingual model, which shares the models.
 
@@ -182,29 +201,29 @@ class Session(Texts):
             source_lang, target_lang: of :attr:`languages`.
 
         Raises:
-            PluginError: the model has one direction, or does not know a language.
+            PluginError: the model has one direction, or does not know a language, or the folder
+                has clusters of one target language.
         """
+        check_clusters(self._clusters)
         if not self.languages:
             raise PluginError(
                 "The model has one direction. Models of several languages have the task "
                 "specdec_translation_multi_simple_epoch."
             )
         direction = source_lang, target_lang
+        self.task.check_direction(*direction)
+        if direction == self.direction:
+            return self
         found = self._directions.get(direction)
         if found is None:
-            found = self._of_direction(*direction)
+            found = copy.copy(self)
+            found.task = self.task.between(*direction)
+            if isinstance(self.subwords, Chain):
+                found.subwords = self.subwords.between(*direction)
             if len(self._directions) >= _DIRECTIONS:
-                self._directions.clear()
+                self._directions.pop(next(iter(self._directions)), None)
             self._directions[direction] = found
         return found
-
-    def _of_direction(self, source_lang: str, target_lang: str) -> "Session":
-        other = copy.copy(self)
-        other.task = self.task.between(source_lang, target_lang)
-        described = None if self.folder is None else self.folder.described_subwords
-        if described is not None and depends_on_languages(described):
-            other.subwords = load_subwords(described, source_lang, target_lang)
-        return other
 
     @named_as_given
     def decode(
@@ -279,6 +298,7 @@ class Translator:
     ) -> None:
         self.session = session
         self._flags = dict(flags or {})
+        self._root = self  # which keeps other searches for its other directions, too
         self._others: Dict[str, Translator] = {}  # the newest first
         self._take(generator, method)
 
@@ -298,7 +318,7 @@ class Translator:
     def method(self, name: Optional[str]) -> None:
         decoding = None if name == FAIRSEQ else name
         other = self.session.translator(decoding, **suited(self._flags, decoding))
-        self._others = {}
+        self._root, self._others = self, {}
         self._take(other.generator, other.method_class)
 
     def between(self, source_lang: str, target_lang: str) -> "Translator":
@@ -313,17 +333,12 @@ class Translator:
             PluginError: the model has one direction, or does not know a language, or decodes with
                 the tokens of one target language.
         """
-        folder, method = self.session.folder, self.method
-        packed = {} if folder is None or method == FAIRSEQ else folder.flags(method)
-        clusters = {**packed, **self._flags}.get("vocab_clusters")
-        if clusters is not None:
-            raise PluginError(
-                f"vocab_clusters={clusters} has the tokens of one target language. Leave it out to "
-                "translate into others."
-            )
+        session = self.session.between(source_lang, target_lang)
+        if session is self.session:
+            return self
+        check_clusters(self._flags.get("vocab_clusters"))
         other = copy.copy(self)
-        other.session = self.session.between(source_lang, target_lang)
-        other._flags, other._others = dict(self._flags), {}
+        other.session = session
         return other
 
     def decode(self, batch: Any, prefix: Optional[Tensor] = None) -> List[List[Dict[str, Any]]]:
@@ -474,13 +489,13 @@ class Translator:
 
     def _other(self, flags: Mapping[str, Any]) -> "Translator":
         """One by the same method with these options. Each has packed weights of its own."""
+        root, method = self._root, self.method
         with self.session.lock:
-            method = self.method
             key = f"{method} {sorted(flags.items())}"
-            found = self._others.pop(key, None)
-            found = self.session.translator(method, **flags) if found is None else found
-            self._others = {key: found, **dict([*self._others.items()][: _OTHERS - 1])}
-            return found
+            found = root._others.pop(key, None)
+            found = root.session.translator(method, **flags) if found is None else found
+            root._others = {key: found, **dict([*root._others.items()][: _OTHERS - 1])}
+        return found if self is root else found.between(*self.session.direction)
 
     def _translated(
         self,
@@ -533,6 +548,15 @@ class Translator:
             for each in hypotheses[:nbest]
         ]
         return made[0] if nbest == 1 else made[0]._replace(nbest=tuple(made))
+
+
+def check_clusters(clusters: Optional[str]) -> None:
+    """Refuse clusters of the output where there are several target languages."""
+    if clusters is not None:
+        raise PluginError(
+            f"vocab_clusters={clusters} has the tokens of one target language. Leave it out to "
+            "translate into others."
+        )
 
 
 def _moved(batch: Dict[str, Any], device: torch.device, ours: bool) -> Dict[str, Any]:

@@ -30,11 +30,6 @@ class Texts:
         self.models = models
         self.subwords = subwords
 
-    @property
-    def languages(self) -> List[str]:
-        """The languages of a multilingual model; none where it has one direction."""
-        return list(getattr(self.task, "languages", ()))
-
     def dataset(
         self, lines: Sequence[str], first: int = 0, phrases: Optional[Tensor] = None
     ) -> Any:

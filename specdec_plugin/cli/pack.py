@@ -235,7 +235,7 @@ def folder_of(options: Namespace, packed: Packed) -> Folder:
     data = options.data or os.path.dirname(models[0]) or "."
     given = given_task_options(options)
     source, target = given.pop("source_lang", None), given.pop("target_lang", None)
-    if "lang_dict" in given:  # which is a file elsewhere
+    if "lang_dict" in given and "langs" not in given:  # a file elsewhere
         given["langs"] = ",".join(_languages(given.pop("lang_dict")))
     found = sorted(name for name in _listed(data) if name.startswith("dict."))
     wanted = {f"dict.{source}.txt", f"dict.{target}.txt"}
@@ -268,12 +268,15 @@ def _languages(path: str) -> List[str]:
     """Those of ``--lang-dict``: one on each line."""
     try:
         with open(path, encoding="utf-8") as file:
-            return [line.strip() for line in file if line.strip()]
+            found = [line.strip() for line in file if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
         raise PluginError(
             f"--lang-dict {path} cannot be read ({reason_of(error)}). Name a file with a language "
             "on each line."
         ) from error
+    if not found:
+        raise PluginError(f"--lang-dict {path} is empty. Name a file with a language on each line.")
+    return found
 
 
 def _listed(folder: str) -> List[str]:

@@ -1,6 +1,8 @@
 """What a request asks for, in LibreTranslate's form, and what is refused."""
 
 import json
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import parse_qsl
 
@@ -30,7 +32,8 @@ class Limits(NamedTuple):
     requests: int = 128
 
 
-class Offer(NamedTuple):
+@dataclass(frozen=True)
+class Offer:
     """What a server translates.
 
     Attributes:
@@ -50,7 +53,7 @@ class Offer(NamedTuple):
         """That of a folder, which may leave languages without a code (``und``)."""
         return cls(folder.source_lang or "und", folder.target_lang or "und", methods, languages)
 
-    @property
+    @cached_property
     def targets(self) -> Dict[str, List[str]]:
         """The target languages of each language, by its code; the source language is the first."""
         codes = [*dict.fromkeys([self.source, self.target, *self.languages])]

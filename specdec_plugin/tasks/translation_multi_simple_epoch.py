@@ -44,21 +44,34 @@ class SpecdecTranslationMultiSimpleEpochTask(
         """Those of the model, in the order of its training."""
         return list(self.langs)
 
-    def between(self, source_lang: str, target_lang: str) -> Any:
-        """This task for another direction, with the same dictionaries.
+    def check_direction(self, source_lang: str, target_lang: str) -> None:
+        """Refuse a direction that the model cannot have.
 
         Raises:
-            PluginError: the model does not know a language.
+            PluginError: it does not know a language, or one language has two dictionaries.
         """
         for language in (source_lang, target_lang):
             if language not in self.langs:
                 raise PluginError(
                     f"The model has no language {language}. It has {', '.join(self.langs)}."
                 )
+        if source_lang == target_lang and self.source_dictionary != self.target_dictionary:
+            raise PluginError(
+                f"Sources and targets have dictionaries of their own, so that {source_lang} cannot "
+                "be both. Name two languages."
+            )
+
+    def between(self, source_lang: str, target_lang: str) -> Any:
+        """This task for a direction of :meth:`check_direction`, with the same dictionaries."""
         args = copy.copy(self.args)
         args.source_lang, args.target_lang = source_lang, target_lang
         sides = {source_lang: self.source_dictionary, target_lang: self.target_dictionary}
         return type(self)(args, self.langs, {**self.dicts, **sides}, training=False)
+
+    def check_dicts(self, dicts: Any, source_langs: List[str], target_langs: List[str]) -> None:
+        """As fairseq's; of one direction it would compare large dictionaries with themselves."""
+        if len(source_langs) > 1 or len(target_langs) > 1:
+            super().check_dicts(dicts, source_langs, target_langs)
 
     def left_out(self, generator: Any) -> Set[int]:
         """Symbols of a generator's hypotheses that are not printed; it may be of any direction."""

@@ -4,6 +4,7 @@ import pytest
 
 from specdec_plugin import load_session
 from specdec_plugin.errors import PluginError
+from specdec_plugin.folder import Folder
 from tests.support.multilingual import MULTI, trained
 
 OPTIONS = {"lang_pairs": "en-es,es-en", "encoder_langtok": "src", "decoder_langtok": True}
@@ -81,8 +82,58 @@ def test_what_is_refused(session_of, corpus, tiny_verifier):
         one.translator().between("es", "en")
 
 
-def test_clusters_of_one_target_language(session_of):
+def test_clusters_of_one_target_language(session_of, tmp_path):
     there = session_of("en", "es").translator()
     there._flags["vocab_clusters"] = "clusters.pt"
     with pytest.raises(PluginError, match=r"clusters\.pt has the tokens of one target language"):
         there.between("es", "en")
+    assert there.between("en", "es") is there
+
+
+@pytest.mark.parametrize("decoding", ["auto", None])
+def test_a_folder_with_clusters_has_one_direction(session_of, decoding):
+    session = session_of("en", "es")
+    session.folder = Folder("packed", [], [], clusters={"verifier": "clusters.pt"})
+    assert session.languages == []
+    with pytest.raises(PluginError, match=r"packed/clusters\.pt has the tokens of one target"):
+        session.between("es", "en")
+
+
+def test_one_language_with_two_dictionaries(session_of):
+    task = session_of("en", "es").task
+    task.target_dictionary.add_symbol("more")
+    with pytest.raises(PluginError, match="have dictionaries of their own, so that en cannot be"):
+        task.check_direction("en", "en")
+
+
+def test_a_language_that_is_no_text(session_of):
+    with pytest.raises(PluginError, match="has no language"):
+        session_of("en", "es").translator().between(["en"], "es")
+
+
+def test_directions_are_kept_up_to_a_number(session_of, monkeypatch):
+    monkeypatch.setattr("specdec_plugin.api.session._DIRECTIONS", 1)
+    session = session_of("en", "es")
+    first = session.between("es", "en")
+    assert session.between("es", "es") is not first
+    assert len(session._directions) == 1 and session.between("es", "en") is not first
+
+
+def test_samples_of_all_directions_share_a_search(session_of, corpus):
+    there = session_of("en", "es").translator()
+    back = there.between("es", "en")
+    lines = corpus.lines("test", "es")[:3]
+    found = told(samples(back, lines))
+    assert [len(each._others) for each in (there, back)] == [1, 0]
+    samples(there, lines)
+    assert len(there._others) == 1
+    own = session_of("es", "en").translator()
+    assert found == told(samples(own, lines)) != told(samples(there, lines))
+    back.method = "specdec"
+    assert found == told(samples(back, lines)) and len(back._others) == 1
+
+
+def samples(translator, lines):
+    """Those of lines of pieces, by the search that ``sample`` keeps."""
+    given = {**translator._flags, "seed": 5, "sampling": True, "beam": 2}
+    return translator._other(given).translate_pieces(lines, nbest=2)

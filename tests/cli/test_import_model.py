@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+from pathlib import Path
 
 import pytest
 import sentencepiece
@@ -20,6 +21,7 @@ from specdec_plugin.cli.import_model.languages import with_languages
 from specdec_plugin.cli.import_model.symbols import Symbols, read_symbols
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights
+from tests.support.command_lines import ROOT
 from tests.support.hugging_face import hide_torchaudio
 
 hide_torchaudio()
@@ -36,6 +38,8 @@ SMALL = dict(
     d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
     decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=40, max_position_embeddings=64,
 )  # fmt: skip
+#: The subwords of another project.
+OTHER = (Path(ROOT) / "checkpoints" / "gec-en" / "spm.model").read_bytes()
 #: Without the first token. The last is the end of the sentence, unless it is cut there.
 LONGEST = 16
 
@@ -305,10 +309,19 @@ def test_every_direction_of_raw_pieces(kind, languages, style, tmp_path, capsys)
 )
 def test_what_a_language_looks_like(kind, symbol, code):
     dictionary = Dictionary()
-    dictionary.add_symbol(symbol)
-    found, languages = with_languages(Symbols(dictionary, [0, 1, 2, 3, 4]), kind)
+    for each in (symbol, "<mask>"):
+        dictionary.add_symbol(each)
+    found, languages = with_languages(Symbols(dictionary, [0, 1, 2, 3, 4, 5]), kind)
     assert languages.codes == ([] if code is None else [code])
     assert found.dictionary[4] == (symbol if code is None else as_written(symbol, languages.style))
+
+
+def test_languages_in_fairseqs_style_need_a_mask():
+    """Which fairseq's task would add to the dictionary behind the model's symbols."""
+    dictionary = Dictionary()
+    dictionary.add_symbol("zh_CN")
+    found, languages = with_languages(Symbols(dictionary, [0, 1, 2, 3, 4]), "mbart")
+    assert languages.codes == [] and found.dictionary[4] == "zh_CN"
 
 
 @pytest.fixture
@@ -371,12 +384,32 @@ class TestRawText:
         assert not os.path.exists(f"{output}/specdec.json") and "--prefix-size 1" in last
         assert ("name languages of the model in -s and -t, such as en" in last) == (kind[0] == "m")
 
-    def test_several_targets_of_marian(self, words_model, tmp_path):
+    def test_several_targets_of_marian(self, words_model, tmp_path, capsys):
         CASES["marian"].make(tmp_path / "given")
         named = numbered(MARIAN)
         named[">>zh-Hans<<"] = named.pop("▁w29")
         write_json(tmp_path / "given", "vocab.json", named)
         output = self.imported("marian", words_model, tmp_path, "en", "x", file="source.spm")
+        assert not os.path.exists(f"{output}/specdec.json")
+        last = capsys.readouterr().out.splitlines()[-1]
+        assert "symbol of a target language, such as >>zh-Hans<<: write it." in last
+
+    @pytest.mark.parametrize(
+        "file, content", [("target.spm", None), ("source.spm", b"damaged"), ("source.spm", OTHER)]
+    )
+    def test_subwords_that_do_not_split_the_source(self, file, content, words_model, tmp_path):
+        content = words_model if content is None else content
+        output = self.imported("marian", content, tmp_path, "en", "es", file=file)
+        assert os.path.exists(f"{output}/{file}")
+        assert not os.path.exists(f"{output}/specdec.json")
+
+    def test_a_kind_of_several_languages_without_any(self, words_model, tmp_path, capsys):
+        CASES["nllb"].make(tmp_path / "given")
+        named = [f"word{number}" for number in range(len(CASES["nllb"].symbols) - 4)]
+        write_json(tmp_path / "given", "tokenizer.json", {})
+        write_json(tmp_path / "given", "vocab.json", numbered([*SPECIAL, *named]))
+        output = self.imported("nllb", words_model, tmp_path, "en", "fr")
+        assert "The files name no languages." in capsys.readouterr().out
         assert not os.path.exists(f"{output}/specdec.json")
 
 

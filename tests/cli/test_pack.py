@@ -125,6 +125,9 @@ def test_subwords_of_another_project(args, tmp_path, sentencepieces, tiny_verifi
 def test_a_list_of_languages_that_is_missing(args, tmp_path):
     with pytest.raises(PluginError, match=r"--lang-dict none\.txt cannot be read \(FileNotFound"):
         main(args("--lang-dict", "none.txt"))
+    (tmp_path / "empty.txt").write_text("\n", "utf-8")
+    with pytest.raises(PluginError, match=r"empty\.txt is empty\. Name a file with a language"):
+        main(args("--lang-dict", tmp_path / "empty.txt"))
     assert not (tmp_path / "packed").exists()
 
 

@@ -76,8 +76,7 @@ def _converted(options: argparse.Namespace) -> Imported:
     checkpoint = convert(config, tensors, source, target, start)
     sides = {options.source_lang: source, options.target_lang: target}
     forced = _forced(options.folder, config, target)
-    begins = forced is not None or config["model_type"] in ("m2m_100", "mbart")
-    return Imported(checkpoint, sides, languages, forced, begins)
+    return Imported(config["model_type"], checkpoint, sides, languages, forced)
 
 
 def _forced(folder: str, config: Dict[str, Any], target: Symbols) -> Optional[str]:
@@ -116,11 +115,12 @@ def write(folder: str, output: str, imported: Imported) -> Optional[Folder]:
         for name in SUBWORDS:
             if os.path.isfile(os.path.join(folder, name)):
                 shutil.copyfile(os.path.join(folder, name), os.path.join(output, name))
-        found = described(imported, output)
-        if found is not None:
-            _write(os.path.join(output, NAME), found.text())
     checkpoint = imported.checkpoint
     save_untrained(checkpoint.state, checkpoint.arguments, os.path.join(output, MODEL))
+    found = described(imported, output)
+    if found is not None:
+        with told_if_unwritable(output):
+            _write(os.path.join(output, NAME), found.text())
     return found
 
 

@@ -4,10 +4,12 @@ import os
 import re
 from typing import Dict, NamedTuple, Optional
 
+from ...errors import PluginError
 from ...fairseq_compat.options import flag_of
 from ...folder import Folder
-from .languages import FILE, TASK, Languages
-from .symbols import SUBWORDS, Symbols
+from ...subwords import check_pieces, load_sentencepiece
+from .languages import FILE, OF_LANGUAGES, TASK, Languages
+from .symbols import OF_SOURCE, Symbols
 from .weights import Checkpoint
 
 #: The checkpoint in the folder.
@@ -20,54 +22,75 @@ class Imported(NamedTuple):
     """A model that was read.
 
     Attributes:
+        kind: ``model_type`` of config.json.
         checkpoint: fairseq's.
         sides: the symbols of the source and of the target language, in this order, by their names.
         languages: that it translates into each other.
         forced: the symbol that begins every target; None if there is none, or it depends.
-        begins: whether targets begin with a symbol at all.
     """
 
+    kind: str
     checkpoint: Checkpoint
     sides: Dict[str, Symbols]
     languages: Languages
     forced: Optional[str]
-    begins: bool
 
     @property
     def of_languages(self) -> bool:
         """Whether its sides are named as languages that it has symbols for."""
         return {*self.sides} <= {*self.languages.codes}
 
+    @property
+    def example(self) -> Optional[str]:
+        """A symbol of a target that begins sources; None where sources have none."""
+        source, *_ = self.sides.values()
+        return next(filter(_TARGET.fullmatch, source.dictionary.symbols), None)
+
 
 def told(imported: Imported, output: str) -> str:
-    """How targets begin, and what is given for it.
+    """How sources and targets begin, and what is given for it.
 
     Args:
         imported: the model.
         output: its folder.
     """
-    languages = imported.languages
     if imported.of_languages:
-        given = languages.options(*imported.sides)
-        words = [
-            flag_of(name) if value is True else f"{flag_of(name)} {value}"
-            for name, value in given.items()
-        ]
-        return (
-            f"The model has {len(languages.codes)} languages. Decode with "
-            f"{' '.join(f'{flag} {code}' for flag, code in zip(('-s', '-t'), imported.sides))} "
-            f"--task {TASK} --lang-dict {os.path.join(output, FILE)} {' '.join(words)}."
+        return _told_of_languages(imported, output)
+    codes, example = imported.languages.codes, imported.example
+    if imported.forced is not None or codes:
+        told = (
+            f"Each target begins with {imported.forced or 'the symbol of its language'}: write it "
+            "first, and give --prefix-size 1."
         )
-    if not imported.begins:
-        return "Targets begin freely: no symbol comes before them, and --prefix-size is not needed."
-    symbol = imported.forced or "its language's symbol"
-    several = ""
-    if languages.codes:
-        several = (
-            f" Or name languages of the model in -s and -t, such as {languages.codes[0]}: then "
-            f"--task {TASK} writes their symbols."
+    elif imported.kind in OF_LANGUAGES:
+        told = (
+            "The files name no languages. If targets begin with a symbol, write it first, and give "
+            "--prefix-size 1."
         )
-    return f"Each target begins with {symbol}: write it first, and give --prefix-size 1.{several}"
+    else:
+        told = "Targets begin freely: no symbol comes before them, and --prefix-size is not needed."
+    if codes:
+        told += (
+            f" Or name languages of the model in -s and -t, such as {codes[0]}: then --task {TASK} "
+            "writes their symbols."
+        )
+    if example is not None:
+        told += f" Sources begin with the symbol of a target language, such as {example}: write it."
+    return told
+
+
+def _told_of_languages(imported: Imported, output: str) -> str:
+    languages = imported.languages
+    given = languages.options(*imported.sides)
+    words = [
+        flag_of(name) if value is True else f"{flag_of(name)} {value}"
+        for name, value in given.items()
+    ]
+    source, target = imported.sides
+    return (
+        f"The model has {len(languages.codes)} languages. Decode with -s {source} -t {target} "
+        f"--task {TASK} --lang-dict {os.path.join(output, FILE)} {' '.join(words)}."
+    )
 
 
 def described(imported: Imported, output: str) -> Optional[Folder]:
@@ -77,11 +100,10 @@ def described(imported: Imported, output: str) -> Optional[Folder]:
         imported: the model.
         output: its folder, with the subword models.
     """
-    here = [name for name in SUBWORDS if os.path.isfile(os.path.join(output, name))]
     source, target = imported.sides
-    first = imported.sides[source].dictionary
-    free = not imported.begins and not any(map(_TARGET.fullmatch, first.symbols))
-    if not here or not (free or imported.of_languages):
+    free = imported.kind == "marian" and imported.example is None
+    file = _subwords_of(imported.sides[source], output)
+    if file is None or not (free or imported.of_languages):
         return None
     folder = Folder(
         output,
@@ -89,10 +111,24 @@ def described(imported: Imported, output: str) -> Optional[Folder]:
         [f"dict.{source}.txt", f"dict.{target}.txt"],
         source,
         target,
-        {"kind": "sentencepiece", "file": here[0]},
+        {"kind": "sentencepiece", "file": file},
     )
     if not imported.of_languages:
         return folder
     options = {"langs": ",".join(imported.languages.codes)}
     options.update(imported.languages.options(source, target))
     return Folder(**{**vars(folder), "task": TASK, "task_options": options})
+
+
+def _subwords_of(source: Symbols, output: str) -> Optional[str]:
+    """The file that splits sources; None if there is none, or it belongs to another model."""
+    names = [name for name in OF_SOURCE if os.path.isfile(os.path.join(output, name))]
+    if not names:
+        return None
+    path = os.path.join(output, names[0])
+    try:
+        dictionary = source.dictionary
+        check_pieces(load_sentencepiece(path), path, dictionary.symbols[dictionary.nspecial :])
+    except PluginError:
+        return None
+    return names[0]

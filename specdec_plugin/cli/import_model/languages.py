@@ -1,7 +1,7 @@
 """The symbols of languages, under the names that fairseq's multilingual task looks up."""
 
 import re
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, FrozenSet, List, NamedTuple, Optional, Tuple
 
 from fairseq.data import Dictionary
 from fairseq.data.multilingual.multilingual_utils import LangTokStyle, get_lang_tok
@@ -20,10 +20,12 @@ class _Form(NamedTuple):
     Attributes:
         style: of fairseq, as ``--lang-tok-style``.
         symbol: whose first group that matched is the language's code.
+        needed: symbols that fairseq's task adds to dictionaries that lack them.
     """
 
     style: str
     symbol: "re.Pattern[str]"
+    needed: FrozenSet[str] = frozenset()
 
 
 #: By ``model_type``. NLLB is an M2M-100 with longer codes.
@@ -33,8 +35,12 @@ _FORMS = {
         # Vocabularies have runs of underscores, too.
         re.compile(r"__([a-z]{2,3}(?:_[A-Za-z]+)?)__|([a-z]{3}_[A-Z][a-z]{3})"),
     ),
-    "mbart": _Form(LangTokStyle.mbart.value, re.compile(r"([a-z]{2,3}_[A-Z]{2})")),
+    "mbart": _Form(
+        LangTokStyle.mbart.value, re.compile(r"([a-z]{2,3}_[A-Z]{2})"), frozenset(["<mask>"])
+    ),
 }
+#: Kinds of models that begin targets with a language.
+OF_LANGUAGES = frozenset(_FORMS)
 
 
 class Languages(NamedTuple):
@@ -66,7 +72,7 @@ def with_languages(symbols: Symbols, kind: str) -> Tuple[Symbols, Languages]:
         kind: ``model_type`` of config.json.
     """
     form = _FORMS.get(kind)
-    if form is None:
+    if form is None or not form.needed <= {*symbols.dictionary.symbols}:
         return symbols, Languages([], "")
     dictionary, codes = Dictionary(), []
     for symbol in symbols.dictionary.symbols[dictionary.nspecial :]:

@@ -11,8 +11,10 @@ from ...errors import PluginError
 
 #: fairseq's own symbols, which begin every dictionary.
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
-#: Subword models that are copied beside the checkpoint.
-SUBWORDS = ("sentencepiece.bpe.model", "source.spm", "target.spm", "spiece.model")
+#: Subword models of sources.
+OF_SOURCE = ("sentencepiece.bpe.model", "source.spm", "spiece.model")
+#: Those that are copied beside the checkpoint.
+SUBWORDS = (*OF_SOURCE, "target.spm")
 #: The id of a symbol that a dictionary has and the checkpoint has not.
 ABSENT = -1
 #: Languages of M2M-100 models in the order of their ids, by ``language_codes``. Some folders do not
