@@ -5,7 +5,7 @@ import pytest
 from specdec_plugin import load_session
 from specdec_plugin.errors import PluginError
 from specdec_plugin.folder import Folder
-from tests.support.multilingual import MULTI, trained
+from tests.support.multilingual import MULTI, drafter_of, heads_of, trained
 
 OPTIONS = {"lang_pairs": "en-es,es-en", "encoder_langtok": "src", "decoder_langtok": True}
 METHODS = ["greedy", "specdec", "hybrid-jacobi", "beam", None]
@@ -43,6 +43,24 @@ def test_each_has_the_output_of_its_own_session(session_of, corpus, method):
     assert told(back.translate_pieces(spanish, 4)) == expected
     assert told(there.translate_pieces(english, 4)) == first != expected
     assert back.generator is there.generator
+
+
+@pytest.mark.parametrize(
+    "decoding, trained_for", [("specdec", drafter_of), ("blockwise", heads_of)]
+)
+def test_trained_drafters(session_of, corpus, tmp_path_factory, decoding, trained_for):
+    """They draft as in a session of the direction alone, and the output is the model's."""
+    session = session_of("en", "es")
+    replacing = session.task.args.lang_tok_replacing_bos_eos
+    path = trained_for(corpus, "replacing" if replacing else "prefix", tmp_path_factory)
+    flags = {"drafter_path": path, "max_len_b": 20, "draft_rows": 0}
+    back = session.translator(decoding, **flags).between("es", "en")
+    own = session_of("es", "en").translator(decoding, **flags)
+    spanish = corpus.lines("test", "es")[:9]
+    found, expected = (each.translate_pieces(spanish, 4) for each in (back, own))
+    assert told(found) == told(expected)
+    assert [each.iterations for each in found] == [each.iterations for each in expected]
+    assert sum(each.iterations for each in found) < sum(len(each.tokens) for each in found)
 
 
 def test_the_language_is_not_printed(session_of, corpus):
