@@ -98,6 +98,7 @@ class Session(Texts):
         self.folder = folder
         self.lock = threading.RLock()
         self._directions: Dict[Tuple[str, str], Session] = {}
+        self._directions_lock = threading.Lock()  # nobody waits for a batch to get a direction
 
     @property
     def device(self) -> torch.device:
@@ -192,7 +193,8 @@ class Session(Texts):
     def direction(self) -> Tuple[str, str]:
         """The source and the target language; speech has no source language."""
         options = task_options(self.task)
-        return getattr(options, "source_lang", None) or "", options.target_lang or ""
+        source, target = (getattr(options, f"{side}_lang", None) for side in ("source", "target"))
+        return source or "", target or ""
 
     def between(self, source_lang: str, target_lang: str) -> "Session":
         """A session for another direction of a multilingual model, which shares the models.
@@ -214,16 +216,21 @@ class Session(Texts):
         self.task.check_direction(*direction)
         if direction == self.direction:
             return self
-        found = self._directions.get(direction)
-        if found is None:
-            found = copy.copy(self)
-            found.task = self.task.between(*direction)
-            if isinstance(self.subwords, Chain):
-                found.subwords = self.subwords.between(*direction)
-            if len(self._directions) >= _DIRECTIONS:
-                self._directions.pop(next(iter(self._directions)), None)
-            self._directions[direction] = found
-        return found
+        with self._directions_lock:
+            found = self._directions.get(direction)
+            if found is None:
+                found = self._of_direction(*direction)
+                if len(self._directions) >= _DIRECTIONS:
+                    del self._directions[next(iter(self._directions))]
+                self._directions[direction] = found
+            return found
+
+    def _of_direction(self, source_lang: str, target_lang: str) -> "Session":
+        other = copy.copy(self)
+        other.task = self.task.between(source_lang, target_lang)
+        if isinstance(self.subwords, Chain):
+            other.subwords = self.subwords.between(source_lang, target_lang)
+        return other
 
     @named_as_given
     def decode(
