@@ -1,7 +1,6 @@
 """``specdec-pack``: a folder whose name alone loads a model, a drafter, and how text is split."""
 
 import argparse
-import ast
 import contextlib
 import os
 import shutil
@@ -17,8 +16,9 @@ from ..fairseq_compat.odd_values import reason_of
 from ..fairseq_compat.tasks import add_task_options, given_task_options
 from ..folder import NAME, Folder
 from ..methods.checks import typed
-from ..methods.registry import names, suited
+from ..methods.registry import suited
 from ..outputs import check_output, told_if_unwritable
+from .option_values import add_decoding, name
 
 EXAMPLE = """examples:
   specdec-pack --path runs/model.pt --data data-bin -s en -t es --sentencepiece spm.model \\
@@ -48,21 +48,11 @@ def build_parser() -> argparse.ArgumentParser:
     add_task_options(parser)
     _add_files(parser.add_argument_group("files beside the model"))
     group = parser.add_argument_group("decoding, where a program asks for nothing else")
-    group.add_argument(
-        "--decoding", choices=[*names(), "fairseq"], default="auto", help="(default: %(default)s)"
-    )
-    group.add_argument(
-        "--option",
-        action="append",
-        type=_option,
-        default=[],
-        metavar="NAME=VALUE",
-        help="of decoding or of the search, as in Python, such as max_len_b=100; may be repeated",
-    )
+    add_decoding(group, "auto", "%(default)s")
     group.add_argument(
         "--language-name",
         action="append",
-        type=_name,
+        type=name,
         default=[],
         metavar="CODE=NAME",
         help="what people call a language, such as en=English; may be repeated",
@@ -78,26 +68,6 @@ def _add_files(group: Any) -> None:
     group.add_argument("--moses", action="store_true", help="raw text is split by Moses' rules")
     group.add_argument("--vocab-clusters", metavar="FILE", help="as in fairseq-generate")
     group.add_argument("--drafter-vocab-clusters", metavar="FILE", help="likewise")
-
-
-def _option(text: str) -> Any:
-    """An option's name and its value, which is a number, a switch or a text."""
-    name, value = _name(text)
-    try:
-        return name, ast.literal_eval(value)
-    except (SyntaxError, ValueError):
-        return name, value
-
-
-def _name(text: str) -> Any:
-    name, equals, value = text.partition("=")
-    if not (name and equals and value):
-        raise ValueError(text)
-    return name, value
-
-
-# argparse calls a value that is refused an "invalid …", by the name of the function.
-_option.__name__ = _name.__name__ = "NAME=VALUE"
 
 
 @console_program

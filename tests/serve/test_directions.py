@@ -3,7 +3,7 @@
 import pytest
 
 import specdec_plugin
-from specdec_plugin.cli import pack
+from specdec_plugin.cli import pack, translate
 from tests.support.multilingual import MULTI, trained
 from tests.support.pages import data_of
 from tests.support.servers import Process, at_once
@@ -44,6 +44,14 @@ def wanted(folder, corpus):
         texts = [each.text for each in there.between(source, target).translate(lines)]
         found[source, target] = dict(zip(lines, texts, strict=True))
     return found
+
+
+def test_the_command_line(folder, wanted, tmp_path):
+    lines = wanted["es", "en"]
+    (tmp_path / "given").write_text("\n".join(lines), "utf-8")
+    flags = ["--input", str(tmp_path / "given"), "--output", str(tmp_path / "out")]
+    translate.main([folder, "-s", "es", "-t", "en", *flags])
+    assert (tmp_path / "out").read_text("utf-8").splitlines() == [*lines.values()]
 
 
 def test_languages(server):

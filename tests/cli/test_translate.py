@@ -1,0 +1,131 @@
+"""``specdec-translate``: a line for each line, in order, whatever they hold."""
+
+import gzip
+import json
+import subprocess
+import sys
+
+import pytest
+
+import specdec_plugin
+from specdec_plugin.cli.translate import hypotheses, main
+from specdec_plugin.errors import PluginError
+from tests.support.command_lines import ENVIRONMENT, run_cli
+
+
+@pytest.fixture(scope="module")
+def lines(corpus):
+    return ["", *corpus.lines("test", "en")[:5], " ", "", "one two", "\t", ""]
+
+
+@pytest.fixture(scope="module")
+def wanted(packed, lines):
+    """The translation of each line; a blank line stays blank."""
+    texts = [line for line in lines if line.strip()]
+    found = iter(specdec_plugin.load(str(packed)).translate(texts))
+    return [next(found).text if line.strip() else "" for line in lines]
+
+
+@pytest.fixture(autouse=True)
+def levels(caplog):
+    """The program makes loggers quieter, and pytest's stay as they were."""
+    for name in ("fairseq", "specdec_plugin"):
+        caplog.set_level("INFO", name)
+
+
+def test_a_line_for_each_line(packed, lines, wanted):
+    done = run_cli(["specdec-translate", packed], input="\n".join([*lines, ""]))
+    assert done.stdout.split("\n") == [*wanted, ""]
+    assert "Traceback" not in done.stderr and "INFO" not in done.stderr
+
+
+@pytest.mark.parametrize("size", [1, 2, 100])
+def test_files(packed, lines, wanted, tmp_path, size):
+    given, output = tmp_path / "given.gz", tmp_path / "new" / "output"
+    given.write_bytes(gzip.compress("\r\n".join(lines).encode()))
+    flags = ["--input", str(given), "--output", str(output), "--batch-size", str(size)]
+    main([str(packed), *flags])
+    assert output.read_text("utf-8").split("\n") == wanted  # gzip's last line has no end
+    main([str(packed), *flags])
+    assert output.read_text("utf-8").split("\n") == wanted
+
+
+def test_objects(packed, lines, wanted, tmp_path):
+    given, output = tmp_path / "given", tmp_path / "output"
+    given.write_text("\n".join([*lines, ""]), "utf-8")
+    flags = ["--input", str(given), "--output", str(output), "--decoding", "beam"]
+    main([str(packed), *flags, "--option", "beam=3", "--nbest", "3", "--json"])
+    found = [json.loads(line) for line in output.read_text("utf-8").splitlines()]
+    assert len(found) == len(lines)
+    translator = specdec_plugin.load(str(packed), decoding="beam", beam=3)
+    for line, each in zip(lines, found, strict=True):
+        if not line.strip():
+            assert each == {"text": ""}
+            continue
+        (expected,) = translator.translate([line], nbest=3)
+        assert [one["text"] for one in each["nbest"]] == [one.text for one in expected.nbest]
+        assert each["score"] == pytest.approx(expected.score, abs=1e-4)
+
+
+def test_a_sentence_alone_waits_for_no_other(packed, lines, wanted):
+    """A program may ask line by line."""
+    program = [sys.executable, "-m", "specdec_plugin.cli.translate", packed, "--batch-size", "1"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([*map(str, program)], env=ENVIRONMENT, **pipes) as process:
+        for line, text in [pair for pair in zip(lines, wanted, strict=True) if pair[1]][:3]:
+            process.stdin.write(f"{line}\n".encode())
+            process.stdin.flush()
+            assert process.stdout.readline().decode() == f"{text}\n"
+        process.stdin.close()
+        assert process.wait(60) == 0
+
+
+def test_pieces_that_end_lines(packed, monkeypatch, tmp_path):
+    monkeypatch.setattr("specdec_plugin.api.texts.joined", lambda subwords, pieces: "a\nb\r\nc")
+    (tmp_path / "given").write_text("one\n", "utf-8")
+    main([str(packed), "--input", str(tmp_path / "given"), "--output", str(tmp_path / "out")])
+    assert (tmp_path / "out").read_bytes() == b"a b  c\n"
+
+
+def test_lines_are_read_as_they_are_needed(packed):
+    translator, read = specdec_plugin.load(str(packed)), []
+
+    def lines():
+        for number in range(100):
+            read.append(number)
+            yield "one"
+
+    found = hypotheses(translator, lines(), 1)
+    next(found)
+    assert len(read) == 1
+
+
+@pytest.mark.parametrize(
+    "flags, words",
+    [
+        (["--nbest", "2"], "--nbest 2 has no effect on lines of text: add --json"),
+        (["--batch-size", "0"], "--batch-size 0: give at least 1"),
+        (["-t", "fr"], "The model has one direction"),
+        (["--input", "none.txt"], "none.txt. Check the path"),
+        (["--output", "."], "is a folder. Name a file"),
+        (["--option", "brown=1"], "no option brown"),
+        (["--json", "--nbest", "2"], "this search has 1 hypotheses"),
+    ],
+)
+def test_refusals(packed, flags, words, tmp_path):
+    (tmp_path / "given").write_text("one\n", "utf-8")
+    with pytest.raises(PluginError) as caught:
+        main([str(packed), "--input", str(tmp_path / "given"), *flags])
+    assert words in str(caught.value)
+
+
+def test_what_is_done_stays_after_an_error(packed, lines, wanted, tmp_path):
+    (tmp_path / "given").write_bytes(lines[1].encode() + b"\n\xff\n")
+    flags = ["--input", "-", "--output", str(tmp_path / "out"), "--batch-size", "1"]
+    with (tmp_path / "given").open("rb") as given:
+        done = subprocess.run(
+            [sys.executable, "-m", "specdec_plugin.cli.translate", str(packed), *flags],
+            env=ENVIRONMENT, stdin=given, capture_output=True, check=False,
+        )  # fmt: skip
+    assert done.returncode != 0 and b"Line 2 of standard input is not UTF-8" in done.stderr
+    assert (tmp_path / "out").read_text("utf-8") == f"{wanted[1]}\n"
