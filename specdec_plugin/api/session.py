@@ -531,7 +531,7 @@ class Translator:
         """The best hypothesis of each sentence of fairseq's batch, in the order of its ``id``.
 
         Args:
-            batch: of :meth:`Session.batch` or :meth:`Session.batches`.
+            batch: of :meth:`Texts.batch` or :meth:`Texts.batches`.
             nbest: as for :meth:`translate`.
         """
         generator, session = self.generator, self.session
