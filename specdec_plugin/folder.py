@@ -94,6 +94,14 @@ class Folder:
             given["drafter_path"] = self.at(given["drafter_path"])
         return {**own, **given}
 
+    def check_raw_text(self) -> None:
+        """Refuse a folder that takes no raw text; PluginError names the cure."""
+        if self.subwords is None:
+            raise PluginError(
+                f"{self.path} does not tell how raw text is split. Write it again by specdec-pack "
+                "with --sentencepiece, --subword-nmt or --moses."
+            )
+
     def check(self) -> None:
         """Refuse files that are missing or lie elsewhere; PluginError names the cure."""
         for file in self.files:

@@ -9,9 +9,10 @@ import sys
 from collections import deque
 from typing import IO, Deque, Iterable, Iterator, Optional, Sequence
 
-from ..api import Hypothesis, Translator, load
+from ..api import Hypothesis, Translator, open_folder
 from ..errors import PluginError
 from ..fairseq_compat.interrupts import console_program
+from ..folder import read_folder
 from ..outputs import check_output, told_if_unwritable
 from ..progress import Progress
 from ..textfiles import read_lines
@@ -96,9 +97,12 @@ def _lines_of(path: str) -> Optional[int]:
 
 def _translator(options: argparse.Namespace) -> Translator:
     """That of the folder, for the direction that is asked for."""
+    folder = read_folder(options.folder)
+    folder.check_raw_text()
+    session = open_folder(folder, options.device)
     given = {} if options.decoding is None else {"decoding": options.decoding}
-    translator = load(options.folder, device=options.device, **given, **dict(options.option))
-    own = translator.session.direction
+    translator = session.translator(**given, **dict(options.option))
+    own = session.direction
     wanted = options.source_lang or own[0], options.target_lang or own[1]
     return translator if wanted == own else translator.between(*wanted)
 

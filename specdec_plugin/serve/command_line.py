@@ -110,11 +110,7 @@ def default_decoders(folder: Folder, device: Optional[str]) -> int:
 
 def check_folder(folder: Folder, options: argparse.Namespace) -> None:
     """Refuse a folder without raw text, and methods that do not exist."""
-    if folder.subwords is None:
-        raise PluginError(
-            f"{folder.path} does not tell how raw text is split. Write it again by specdec-pack "
-            "with --sentencepiece, --subword-nmt or --moses."
-        )
+    folder.check_raw_text()
     unknown = {*(options.methods or [])} - {*names(), FAIRSEQ}
     if unknown:
         raise PluginError(

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import shutil
 import subprocess
 import sys
 
@@ -117,6 +118,15 @@ def test_refusals(packed, flags, words, tmp_path):
     with pytest.raises(PluginError) as caught:
         main([str(packed), "--input", str(tmp_path / "given"), *flags])
     assert words in str(caught.value)
+
+
+def test_a_folder_of_pieces(packed, tmp_path):
+    folder = shutil.copytree(packed, tmp_path / "pieces")
+    told = json.loads((folder / "specdec.json").read_text("utf-8"))
+    del told["subwords"]
+    (folder / "specdec.json").write_text(json.dumps(told), "utf-8")
+    with pytest.raises(PluginError, match=r"does not tell how raw text is split.*--sentencepiece"):
+        main([str(folder), "--input", str(folder / "specdec.json")])
 
 
 def test_what_is_done_stays_after_an_error(packed, lines, wanted, tmp_path):
