@@ -19,6 +19,8 @@ _CUT = "it tells which symbols --sampling draws from; add --sampling, or leave i
 _SPEECH = "it belongs to speech translation; leave it out"
 _ITERATIVE = "it belongs to fairseq's iterative refinement; leave it out"
 
+#: Of ``extra_gen_cls_kwargs``: symbols that fairseq's programs do not print.
+STRIPPED = "symbols_to_strip_from_output"
 #: Options that have a meaning of their own with --sampling.
 OF_SAMPLES = frozenset(["sampling", "sampling_topk", "sampling_topp", "beam", "nbest"])
 #: Options that parallel greedy decoding cannot keep: why, and what to do instead.
@@ -276,7 +278,7 @@ def check_call(options: Any, arguments: Mapping[str, Any], config: Any) -> None:
     """
     extra = arguments.get(EXTRA) or {}
     given = [name for name in ("seq_gen_cls",) if arguments.get(name) is not None]
-    given += [f"{EXTRA}[{name!r}]" for name in extra if name not in OF_EXTRA]
+    given += [f"{EXTRA}[{name!r}]" for name in extra if name not in {*OF_EXTRA, STRIPPED}]
     if given:
         raise PluginError(
             f"{given[0]} cannot be kept with decoding={str(config.decoding)!r}: leave it out, or "

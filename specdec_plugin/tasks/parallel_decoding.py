@@ -14,7 +14,7 @@ from ..fairseq_compat.autocast import AutocastConfig, AutocastMixin
 from ..fairseq_compat.common_options import CommonConfig
 from ..fairseq_compat.dictionaries import DictionaryMixin
 from ..fairseq_compat.every_line import EveryLineMixin
-from ..fairseq_compat.generation import check_call, check_fairseqs_search
+from ..fairseq_compat.generation import STRIPPED, check_call, check_fairseqs_search
 from ..fairseq_compat.language_models import EXTRA, LANGUAGE_MODEL, limited, with_language_model
 from ..fairseq_compat.options import (
     add_legacy_options,
@@ -139,7 +139,9 @@ class ParallelDecodingMixin(
             return self._build_fairseqs(models, args, given)
         args = with_beam(args, method_of(config))
         check_call(args, given, config)
-        return self._build_parallel_generator(models, args)
+        generator = self._build_parallel_generator(models, args)
+        generator.symbols_to_strip_from_output |= set(given.get(EXTRA, {}).get(STRIPPED) or ())
+        return generator
 
     def _build_scorer(self, models: Any, args: Any, given: Dict[str, Any]) -> Any:
         """What scores references: fairseq's own."""

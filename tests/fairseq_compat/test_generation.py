@@ -352,7 +352,7 @@ class TestCalls:
 
     def test_other_arguments_of_fairseqs_generators(self):
         """``fairseq-generate`` hands over a language model, or None."""
-        extra = {"lm_model": None, "lm_weight": 0.0}
+        extra = {"lm_model": None, "lm_weight": 0.0, "symbols_to_strip_from_output": {7}}
         check_call(Namespace(), {"extra_gen_cls_kwargs": extra}, self.config)
         with pytest.raises(PluginError, match=r"^extra_gen_cls_kwargs\['max_len'\] cannot be kept"):
             check_call(Namespace(), {"extra_gen_cls_kwargs": {"max_len": 9}}, self.config)
