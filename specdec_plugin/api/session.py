@@ -206,7 +206,7 @@ class Session(Texts):
             PluginError: the model has one direction, or does not know a language, or the folder
                 has clusters of one target language.
         """
-        check_clusters(self._clusters)
+        _check_clusters(self._clusters)
         if not self.languages:
             raise PluginError(
                 "The model has one direction. Models of several languages have the task "
@@ -343,7 +343,7 @@ class Translator:
         session = self.session.between(source_lang, target_lang)
         if session is self.session:
             return self
-        check_clusters(self._flags.get("vocab_clusters"))
+        _check_clusters(self._flags.get("vocab_clusters"))
         other = copy.copy(self)
         other.session = session
         return other
@@ -557,7 +557,7 @@ class Translator:
         return made[0] if nbest == 1 else made[0]._replace(nbest=tuple(made))
 
 
-def check_clusters(clusters: Optional[str]) -> None:
+def _check_clusters(clusters: Optional[str]) -> None:
     """Refuse clusters of the output where there are several target languages."""
     if clusters is not None:
         raise PluginError(

@@ -70,8 +70,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         raise PluginError(f"--nbest {options.nbest} has no effect on lines of text: add --json.")
     if options.batch_size is not None and options.batch_size < 1:
         raise PluginError(f"--batch-size {options.batch_size}: give at least 1.")
-    if options.output is not None:
-        check_output(options.output)
+    _check_output(options)
     for each in ("fairseq", "specdec_plugin"):
         logging.getLogger(each).setLevel(logging.WARNING)
     total = _lines_of(options.input)
@@ -88,6 +87,18 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
                 if size == 1:
                     file.flush()
                 bar.add(1, 0 if found is None else len(found.tokens))
+
+
+def _check_output(options: argparse.Namespace) -> None:
+    """Refuse an output that cannot be written, or that would end the input before it is read."""
+    given, output = options.input, options.output
+    if output is None:
+        return
+    check_output(output)
+    if os.path.exists(output) and os.path.exists(given) and os.path.samefile(given, output):
+        raise PluginError(
+            f"--output {output} is the input, which would be lost: name another file."
+        )
 
 
 def _lines_of(path: str) -> Optional[int]:

@@ -120,6 +120,16 @@ def test_refusals(packed, flags, words, tmp_path):
     assert words in str(caught.value)
 
 
+def test_the_input_is_not_overwritten(packed, tmp_path):
+    (tmp_path / "given").write_text("one\n", "utf-8")
+    (tmp_path / "link").symlink_to(tmp_path / "given")
+    for output in ("given", "link"):
+        flags = ["--input", str(tmp_path / "given"), "--output", str(tmp_path / output)]
+        with pytest.raises(PluginError, match="is the input, which would be lost: name another"):
+            main([str(packed), *flags])
+    assert (tmp_path / "given").read_text("utf-8") == "one\n"
+
+
 def test_a_folder_of_pieces(packed, tmp_path):
     folder = shutil.copytree(packed, tmp_path / "pieces")
     told = json.loads((folder / "specdec.json").read_text("utf-8"))

@@ -12,9 +12,9 @@ from ...fairseq_compat.interrupts import console_program
 from ...fairseq_compat.odd_values import ODD_VALUES, reason_of
 from ...folder import NAME, Folder
 from ...outputs import check_output, told_if_unwritable
-from .described import MODEL, Imported, described, told
 from .languages import FILE, with_languages
 from .symbols import SUBWORDS, Symbols, has_target_vocabulary, read_json, read_symbols
+from .usage import MODEL, Imported, folder_of, usage
 from .weights import convert, read_kind, read_tensors, start_id, table_size
 
 EXAMPLE = """example:
@@ -59,7 +59,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     print(f"{options.output}/{MODEL}: {weights} weights, {symbols} symbols")
     if folder is not None:
         print(f"It takes raw text: specdec-serve {options.output}, or load it in Python.")
-    print(told(imported, options.output))
+    print(usage(imported, options.output))
 
 
 def _converted(options: argparse.Namespace) -> Imported:
@@ -117,7 +117,7 @@ def write(folder: str, output: str, imported: Imported) -> Optional[Folder]:
                 shutil.copyfile(os.path.join(folder, name), os.path.join(output, name))
     checkpoint = imported.checkpoint
     save_untrained(checkpoint.state, checkpoint.arguments, os.path.join(output, MODEL))
-    found = described(imported, output)
+    found = folder_of(imported, output)
     if found is not None:
         with told_if_unwritable(output):
             _write(os.path.join(output, NAME), found.text())

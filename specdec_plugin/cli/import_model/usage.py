@@ -41,13 +41,13 @@ class Imported(NamedTuple):
         return {*self.sides} <= {*self.languages.codes}
 
     @property
-    def example(self) -> Optional[str]:
+    def symbol_of_target(self) -> Optional[str]:
         """A symbol of a target that begins sources; None where sources have none."""
         source, *_ = self.sides.values()
         return next(filter(_TARGET.fullmatch, source.dictionary.symbols), None)
 
 
-def told(imported: Imported, output: str) -> str:
+def usage(imported: Imported, output: str) -> str:
     """How sources and targets begin, and what is given for it.
 
     Args:
@@ -55,31 +55,36 @@ def told(imported: Imported, output: str) -> str:
         output: its folder.
     """
     if imported.of_languages:
-        return _told_of_languages(imported, output)
-    codes, example = imported.languages.codes, imported.example
+        return _options_of_languages(imported, output)
+    codes, symbol = imported.languages.codes, imported.symbol_of_target
     if imported.forced is not None or codes:
-        told = (
+        sentences = (
             f"Each target begins with {imported.forced or 'the symbol of its language'}: write it "
             "first, and give --prefix-size 1."
         )
     elif imported.kind in OF_LANGUAGES:
-        told = (
+        sentences = (
             "The files name no languages. If targets begin with a symbol, write it first, and give "
             "--prefix-size 1."
         )
     else:
-        told = "Targets begin freely: no symbol comes before them, and --prefix-size is not needed."
+        sentences = (
+            "Targets begin freely: no symbol comes before them, and --prefix-size is not needed."
+        )
     if codes:
-        told += (
+        sentences += (
             f" Or name languages of the model in -s and -t, such as {codes[0]}: then --task {TASK} "
             "writes their symbols."
         )
-    if example is not None:
-        told += f" Sources begin with the symbol of a target language, such as {example}: write it."
-    return told
+    if symbol is not None:
+        sentences += (
+            f" Sources begin with the symbol of a target language, such as {symbol}: write it."
+        )
+    return sentences
 
 
-def _told_of_languages(imported: Imported, output: str) -> str:
+def _options_of_languages(imported: Imported, output: str) -> str:
+    """The options of fairseq's multilingual task."""
     languages = imported.languages
     given = languages.options(*imported.sides)
     words = [
@@ -93,7 +98,7 @@ def _told_of_languages(imported: Imported, output: str) -> str:
     )
 
 
-def described(imported: Imported, output: str) -> Optional[Folder]:
+def folder_of(imported: Imported, output: str) -> Optional[Folder]:
     """What ``specdec.json`` tells; None where raw text needs symbols that nobody would write.
 
     Args:
@@ -101,7 +106,7 @@ def described(imported: Imported, output: str) -> Optional[Folder]:
         output: its folder, with the subword models.
     """
     source, target = imported.sides
-    free = imported.kind == "marian" and imported.example is None
+    free = imported.kind == "marian" and imported.symbol_of_target is None
     file = _subwords_of(imported.sides[source], output)
     if file is None or not (free or imported.of_languages):
         return None
