@@ -2,6 +2,7 @@
 
 import gc
 import io
+import logging
 import random
 from pathlib import Path
 from typing import Iterator, List
@@ -178,6 +179,11 @@ def packed(
         + ["--sentencepiece", str(sentencepieces / "spm.model")]
     )
     return folder
+
+
+def pytest_unconfigure() -> None:
+    """Generators that outlive the tests report to a stream that pytest has closed."""
+    logging.raiseExceptions = False
 
 
 def pytest_collection_finish() -> None:

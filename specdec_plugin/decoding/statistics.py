@@ -161,9 +161,12 @@ class Statistics:
         """The summary, a line each; none before anything was decoded."""
         if self.tokens == 0 or self.seconds["total"] == 0:
             return []
+        return [*self._counts(), self._times()]
+
+    def _counts(self) -> List[str]:
         lines = [
-            f"{_counted(self.sentences, 'sentence')}, {_counted(self.tokens, 'token')}, "
-            f"{_counted(self.iterations, 'iteration')}: {self.accepted_tokens:.2f} "
+            f"{counted(self.sentences, 'sentence')}, {counted(self.tokens, 'token')}, "
+            f"{counted(self.iterations, 'iteration')}: {self.accepted_tokens:.2f} "
             "accepted tokens an iteration"
         ]
         shares = self.acceptance_by_position()
@@ -183,17 +186,18 @@ class Statistics:
                 f"speculative beam search: {self.passes:,} passes took {self.drafted_steps:,} "
                 f"steps, {self.drafted_steps / self.passes:.2f} each"
             )
+        return lines
+
+    def _times(self) -> str:
         total = self.seconds["total"]
         parts = {part: self.seconds[part] for part in PARTS}
         parts["rest"] = total - sum(parts.values())
-        lines.append(
-            f"time {total:.2f} s: "
-            + ", ".join(f"{part} {100 * spent / total:.0f}%" for part, spent in parts.items())
-        )
-        return lines
+        shares = (f"{part} {100 * spent / total:.0f}%" for part, spent in parts.items())
+        return f"time {total:.2f} s: {', '.join(shares)}"
 
 
-def _counted(number: int, name: str) -> str:
+def counted(number: int, name: str) -> str:
+    """A number of things, such as ``1 sentence``."""
     return f"{number:,} {name}" if number == 1 else f"{number:,} {name}s"
 
 

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from argparse import Namespace
 from typing import Any, Container, Optional, Sequence, Type
 
 from ..decoding.generator import ParallelGenerator
@@ -9,6 +10,7 @@ from ..decoding.language_model import LanguageModel
 from ..decoding.lengths import Lengths
 from ..decoding.native_verification import NativeVerification
 from ..decoding.sampling import Settings
+from ..decoding.scoring import ReferenceScorer, ScoringStatistics
 from ..decoding.statistics import Statistics
 from ..decoding.verifier import Verifier
 from ..engine import Backend, build_engine, choose_backend
@@ -20,10 +22,13 @@ from ..fairseq_compat.language_models import LANGUAGE_MODEL, tell_positions
 from ..vocab.clustered_projection import projection_by
 from ..vocab.flags import verifier_clusters
 from .checks import check_beside, check_method_flags, check_models, check_read
-from .registry import Method, decoding_config, method_of
+from .registry import Method, config_class, decoding_config, method_of
 from .setup import Setup, dtype_of
 
 logger = logging.getLogger(__name__)
+
+#: Decoding options about the weights of the models in ``--path``.
+_OF_WEIGHTS = ("verifier_dtype", "keep_packed_weights")
 
 
 def build_generator(
@@ -47,7 +52,49 @@ def build_generator(
     """
     cfg = decoding_config(task)
     method = checked_method(cfg, models, args, getattr(task, "read_options", ()))
-    target, statistics = task.target_dictionary, Statistics()
+    return _built(method, cfg, task, models, args, Statistics(), eos, backend)
+
+
+def build_scorer(
+    task: Any,
+    models: Sequence[Any],
+    fairseqs: Any,
+    backend: Optional[Backend] = None,
+) -> ReferenceScorer:
+    """Build what scores references.
+
+    Whatever ``--decoding`` names, the models in ``--path`` score them. No option of a search has an
+    effect, as in fairseq.
+
+    Args:
+        task: as for :func:`build_generator`.
+        models: likewise.
+        fairseqs: fairseq's own scorer.
+        backend: who computes; None chooses.
+
+    Raises:
+        PluginError: a model does not fit.
+    """
+    given = decoding_config(task)
+    kept = {name: getattr(given, name) for name in _OF_WEIGHTS}
+    cfg = config_class()(decoding="greedy", **kept)
+    check_models(models, cfg.decoding)
+    args = (method_of(cfg), cfg, task, models, Namespace(beam=1), ScoringStatistics())
+    return ReferenceScorer(_built(*args, fairseqs.eos, backend), fairseqs)
+
+
+def _built(
+    method: Type[Method],
+    cfg: Any,
+    task: Any,
+    models: Sequence[Any],
+    args: Any,
+    statistics: Statistics,
+    eos: Optional[int],
+    backend: Optional[Backend],
+) -> ParallelGenerator:
+    """See :func:`build_generator`; flags and options fit the method."""
+    target = task.target_dictionary
     backend = backend or choose_backend(next(models[0].parameters()).device)
     ends = target.eos() if eos is None else eos
     setup = Setup(cfg, task, models, statistics, ends, backend, generation=args)

@@ -1,7 +1,8 @@
 """``--task specdec_translation``: fairseq's translation task with the decoding flags."""
 
 import functools
-from typing import Any, ClassVar, Dict, FrozenSet, Optional
+from argparse import Namespace
+from typing import Any, ClassVar, Dict, FrozenSet, List, Optional, Tuple
 
 from fairseq.tasks import FairseqTask, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
@@ -29,7 +30,7 @@ from ..fairseq_compat.shards import ShardConfig, shard_of
 from ..fairseq_compat.splits import SplitMixin
 from ..fairseq_compat.strategies import ALLOWED
 from ..fairseq_compat.training_options import check_training_when_parsed
-from ..methods.build import build_generator, checked_method
+from ..methods.build import build_generator, build_scorer, checked_method
 from ..methods.checks import check_alignment, check_beside, check_method_flags, check_whole_models
 from ..methods.registry import config_class, decoding_config, method_of, when_registered
 from ..models.roles import check_one_model
@@ -144,7 +145,7 @@ class ParallelDecodingMixin(
         return generator
 
     def _build_scorer(self, models: Any, args: Any, given: Dict[str, Any]) -> Any:
-        """What scores references: fairseq's own."""
+        """What scores references: fairseq's own without ``--decoding``, or for alignments."""
         check_whole_models(models)
         path = decoding_config(self).vocab_clusters
         if path is not None:
@@ -152,7 +153,10 @@ class ParallelDecodingMixin(
                 f"--vocab-clusters {path} leaves tokens without scores, so that references cannot "
                 "be scored (--score-reference): leave one of them out."
             )
-        return super().build_generator(models, args, **given)
+        fairseqs = super().build_generator(models, args, **given)
+        if decoding_config(self).decoding is None or getattr(args, "print_alignment", None):
+            return fairseqs
+        return build_scorer(self, models, fairseqs)
 
     def _build_fairseqs(self, models: Any, args: Any, given: Dict[str, Any]) -> Any:
         """fairseq's own search; ``given``: other arguments of :meth:`build_generator`."""
@@ -197,6 +201,10 @@ class ParallelDecodingMixin(
             args: fairseq's generation options.
         """
         return int(self.target_dictionary.eos())
+
+    def around_target(self) -> Tuple[List[int], List[int]]:
+        """The symbols before the words of each target, and behind them."""
+        return [], [self.end_of_sentence(Namespace())]
 
     def _build_parallel_generator(self, models: Any, args: Any) -> Any:
         return build_generator(self, models, args, eos=self.end_of_sentence(args))

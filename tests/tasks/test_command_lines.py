@@ -65,6 +65,33 @@ def test_same_hypotheses_and_scores_as_fairseq(
         assert abs(found[name][0] - score) < 1e-4
 
 
+@pytest.mark.parametrize("decoding", ["greedy", "specdec"])
+def test_references_are_scored_as_by_fairseq(corpus, tiny_verifier, tiny_drafter, decoding):
+    flags = ["--score-reference", "--batch-size", 5]
+    args = generate_args(corpus.data_dir, tiny_verifier, *flags)
+    args[args.index("specdec_translation")] = "translation"
+    plain = scored(run_cli([*args, "--required-batch-size-multiple", 1]).stdout)
+    more = [*flags, "--decoding", decoding, "--unkpen", 3, "--max-len-b", 1, "--lenpen", 2]
+    more += ["--drafter-path", tiny_drafter] if decoding == "specdec" else []
+    done = run_cli(generate_args(corpus.data_dir, tiny_verifier, *more))
+    found = scored(done.stdout)
+    assert found.keys() == plain.keys() and len(found) == 21
+    for name, (score, text) in plain.items():
+        assert found[name] == (pytest.approx(score, abs=1e-4), text)
+    assert re.search(r"21 targets, \d+ tokens$", done.stderr, re.MULTILINE), done.stderr
+    assert "accepted tokens" not in done.stderr
+
+
+def test_alignments_of_references_are_fairseqs(corpus, tiny_verifier):
+    flags = ["--score-reference", "--batch-size", 5, "--print-alignment", "hard"]
+    outs = [
+        run_cli(generate_args(corpus.data_dir, tiny_verifier, *flags, *more)).stdout
+        for more in ([], ["--decoding", "greedy"])
+    ]
+    aligned = [[line for line in out.splitlines() if line.startswith("A-")] for out in outs]
+    assert aligned[0] == aligned[1] and len(aligned[0]) == 21
+
+
 def test_statistics_steps_and_history(corpus, tiny_verifier, tiny_drafter):
     more = ["--print-step", "--retain-iter-history", "--batch-size", 4, "--draft-rows", 0]
     more += ["--draft-confidence", 1e-9]

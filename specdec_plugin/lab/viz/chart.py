@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Container, Iterable, List, NamedTuple, Optional, Sequence
 
+from ...decoding.statistics import counted
 from .graph import Edge, drawn_edges, parallel, settling_iterations
 from .kinds import Kind
 from .record import Recording
@@ -74,12 +75,8 @@ class Chart:
     def summary(self) -> str:
         """Tokens, iterations and their ratio, in words."""
         tokens, iterations = len(self.settled), self.iterations
-        counts = f"{_counted(tokens, 'token')} in {_counted(iterations, 'iteration')}"
+        counts = f"{counted(tokens, 'token')} in {counted(iterations, 'iteration')}"
         return f"{counts}: {tokens / iterations:.2f} an iteration"
-
-
-def _counted(number: int, thing: str) -> str:
-    return f"{number} {thing}" + ("" if number == 1 else "s")
 
 
 class Reader:

@@ -1,0 +1,141 @@
+"""Scores of given targets: those of fairseq's scorer, whoever computes them."""
+
+import pytest
+import torch
+from fairseq.sequence_scorer import SequenceScorer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specdec_plugin.decoding.scoring import ReferenceScorer, ScoringStatistics
+from specdec_plugin.engine import NativeBackend, TorchBackend, native
+from specdec_plugin.methods.build import build_scorer
+from tests.support import tiny
+from tests.support.search import MODELS, SYMBOLS
+
+BACKENDS = [TorchBackend()] + ([NativeBackend()] if native.library() is not None else [])
+PAD, EOS = SYMBOLS.pad(), SYMBOLS.eos()
+
+
+def with_targets(lengths, seed, left=False, bos=EOS):
+    """fairseq's batch of pairs of these (source, target) lengths; words are drawn."""
+    sample = tiny.sample([source for source, _ in lengths], seed)
+    generator = torch.Generator().manual_seed(seed + 1)
+    width = max(target for _, target in lengths) + 1
+    targets, fed = (torch.full((len(lengths), width), PAD) for _ in range(2))
+    for row, (_, length) in enumerate(lengths):
+        words = torch.randint(4, 16, (length,), generator=generator)
+        place = slice(width - length - 1, width) if left else slice(0, length + 1)
+        targets[row, place] = torch.cat([words, torch.tensor([EOS])])
+        fed[row, place] = torch.cat([torch.tensor([bos]), words])
+    sample["target"], sample["net_input"]["prev_output_tokens"] = targets, fed
+    return sample
+
+
+def scorer(models, backend=None):
+    return build_scorer(tiny.task(SYMBOLS), models, SequenceScorer(SYMBOLS), backend)
+
+
+def check(found, expected):
+    for (one,), (other,) in zip(found, expected, strict=True):
+        assert one.keys() == other.keys() and one["alignment"] is None
+        assert torch.equal(one["tokens"], other["tokens"])
+        assert torch.allclose(one["positional_scores"], other["positional_scores"], atol=1e-4)
+        assert float(one["score"]) == pytest.approx(float(other["score"]), abs=1e-4)
+
+
+@settings(max_examples=80)
+@given(
+    lengths=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 9)), min_size=1, max_size=12),
+    ensemble=st.integers(1, 2),
+    left=st.booleans(),
+    bos=st.sampled_from([EOS, 7]),
+    backend=st.sampled_from(BACKENDS),
+    seed=st.integers(0, 10**6),
+)
+def test_scores_are_those_of_fairseqs_scorer(lengths, ensemble, left, bos, backend, seed):
+    models, sample = MODELS[:ensemble], with_targets(lengths, seed, left, bos)
+    ours = scorer(models, backend)
+    ours.fairseqs = None  # so that nothing else can have scored them
+    # Of targets that are padded on the left, fairseq returns the scores of the padding.
+    padded_right = with_targets(lengths, seed, False, bos)
+    expected = SequenceScorer(SYMBOLS).generate(models, padded_right)
+    check(ours.generate(models, sample), expected)
+
+
+class TestFairseqsOwn:
+    """What cannot be forced is scored by fairseq."""
+
+    def unusual(self, name):
+        sample = with_targets([(3, 4), (2, 2)], 5)
+        target, fed = sample["target"], sample["net_input"]["prev_output_tokens"]
+        if name == "an end within":
+            target[0, 1] = fed[0, 2] = EOS
+        elif name == "no end":
+            target[0, 4] = 9
+        elif name == "other symbols are fed":
+            fed[0, 2] = fed[0, 2] - 3 if fed[0, 2] > 8 else fed[0, 2] + 3
+        elif name == "two beginnings":
+            fed[1, 0] = 8
+        elif name == "an end alone":
+            target[0] = fed[0] = torch.tensor([EOS, EOS, EOS, EOS, EOS])
+        return sample
+
+    @pytest.mark.parametrize(
+        "name",
+        ["an end within", "no end", "other symbols are fed", "two beginnings", "an end alone"],
+    )
+    def test_unusual_targets(self, name, monkeypatch):
+        sample, ours = self.unusual(name), scorer(MODELS[:1])
+        monkeypatch.setattr(ours, "generator", Unused(ours.generator))
+        expected = SequenceScorer(SYMBOLS).generate(MODELS[:1], sample)
+        found = ours.generate(MODELS[:1], sample)
+        for (one,), (other,) in zip(found, expected, strict=True):
+            assert torch.equal(one["tokens"], other["tokens"])
+            assert torch.equal(one["positional_scores"], other["positional_scores"])
+
+    def test_targets_longer_than_the_model(self, monkeypatch):
+        """fairseq tells the limit, or computes further positions."""
+        sample, ours = with_targets([(3, 64)], 1), scorer(MODELS[:1])
+        monkeypatch.setattr(ours, "generator", Unused(ours.generator))
+        ((found,),) = ours.generate(MODELS[:1], sample)
+        assert len(found["tokens"]) == 65
+
+
+class Unused:
+    """A generator that may not generate."""
+
+    def __init__(self, generator):
+        self.pad, self.lengths = generator.pad, generator.lengths
+
+
+def test_a_target_as_long_as_the_model_takes():
+    sample = with_targets([(3, 63), (2, 1)], 2)
+    ours = scorer(MODELS[:1])
+    ours.fairseqs = None
+    check(ours.generate(MODELS[:1], sample), SequenceScorer(SYMBOLS).generate(MODELS[:1], sample))
+
+
+def test_targets_may_come_as_prefixes():
+    sample = with_targets([(3, 4), (2, 2), (1, 0)], 5, bos=7)
+    expected = SequenceScorer(SYMBOLS).generate(MODELS[:1], sample)
+    target = sample.pop("target")
+    check(scorer(MODELS[:1]).generate(MODELS[:1], sample, target, bos_token=7), expected)
+
+
+def test_no_option_of_a_search_counts():
+    """A short limit of one batch is not that of the next one."""
+    ours = scorer(MODELS[:1])
+    for length in (2, 30, 5):
+        sample = with_targets([(3, length)], length)
+        check(
+            ours.generate(MODELS[:1], sample), SequenceScorer(SYMBOLS).generate(MODELS[:1], sample)
+        )
+
+
+def test_the_summary_counts_targets():
+    ours = scorer(MODELS[:1])
+    ours.generate(MODELS[:1], with_targets([(3, 4), (2, 2)], 5))
+    statistics = ours.generator.statistics
+    assert isinstance(ours, ReferenceScorer) and isinstance(statistics, ScoringStatistics)
+    first, times = statistics.lines()
+    assert first == "2 targets, 8 tokens" and times.startswith("time ")
