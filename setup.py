@@ -164,6 +164,7 @@ setup(
             "specdec-init-drafter = specdec_plugin.cli.init_drafter:main",
             "specdec-pack = specdec_plugin.cli.pack:main",
             "specdec-serve = specdec_plugin.serve.__main__:main",
+            "specdec-score = specdec_plugin.cli.score:main",
             "specdec-translate = specdec_plugin.cli.translate:main",
         ]
     },

@@ -31,7 +31,8 @@ Several threads may share a session. One batch is decoded at a time, and calls t
 
 from .hypothesis import Hypothesis
 from .loading import check_device, load, load_models, load_session, open_folder
-from .session import FAIRSEQ, SEARCH_OPTIONS, Session, Translator
+from .searches import SEARCH_OPTIONS
+from .session import FAIRSEQ, Session, Translator
 
 __all__ = [
     "FAIRSEQ",

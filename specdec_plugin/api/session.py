@@ -5,8 +5,6 @@ import copy
 import os
 import threading
 import time
-from argparse import Namespace
-from dataclasses import fields
 from functools import cached_property
 from itertools import islice
 from typing import (
@@ -25,37 +23,23 @@ from typing import (
 
 import torch
 from fairseq import utils
-from fairseq.dataclass.configs import CommonConfig, GenerationConfig
 from torch import Tensor
 
 from ..decoding.generator import ParallelGenerator
 from ..decoding.statistics import Statistics
 from ..errors import PluginError
 from ..fairseq_compat.late_input import LateInput
-from ..fairseq_compat.options import task_options, with_own_options
+from ..fairseq_compat.options import task_options
 from ..folder import Folder
-from ..methods.options import check_value
-from ..methods.registry import Method, decoding_config, method_of, suited
+from ..methods.registry import Method, suited
 from ..progress import Progress
 from ..subwords import Chain, Subwords
 from .arguments import check_counts, check_lines, without_end
 from .hypothesis import Hypothesis
 from .naming import named_as_given
+from .searches import build_scorer, build_search, check_options
 from .texts import Texts
 
-#: fairseq's options that a search reads.
-SEARCH_OPTIONS = (
-    "beam", "max_len_a", "max_len_b", "min_len", "lenpen", "unkpen", "unnormalized", "temperature",
-    "no_repeat_ngram_size", "match_source_len", "sampling", "sampling_topk", "sampling_topp",
-    "diverse_beam_groups", "diverse_beam_strength", "diversity_rate", "constraints", "lm_path",
-    "lm_weight", "print_alignment",
-    "retain_iter_history", "seed",
-)  # fmt: skip
-#: Those whose types fairseq declares; ``seed`` is of another class.
-_SEARCHED = {
-    item.name: item for item in (*fields(GenerationConfig), *fields(CommonConfig))
-    if item.name in SEARCH_OPTIONS
-}  # fmt: skip
 #: ``decoding`` where none is given: that of the folder; without a folder, ``greedy``.
 DEFAULT = "default"
 #: What ``method`` calls fairseq's own search.
@@ -98,6 +82,7 @@ class Session(Texts):
         self.folder = folder
         self.lock = threading.RLock()
         self._directions: Dict[Tuple[str, str], Session] = {}
+        self._scorers: List[Any] = []  # one for all directions, from its first use on
         self._directions_lock = threading.Lock()  # nobody waits for a batch to get a direction
 
     @property
@@ -140,41 +125,44 @@ class Session(Texts):
             name: os.fspath(value) if isinstance(value, os.PathLike) else value
             for name, value in flags.items()
         }
-        self._check(decoding, flags)
+        check_options(self.task, decoding, flags)
         packed = {} if self.folder is None else suited(self.folder.flags(decoding), decoding, flags)
+        given = decoding, {**packed, **flags}, self.prefix_size
         with self.lock:
-            generator, method = self._build(decoding, {**packed, **flags})
+            generator, method = build_search(self.task, self.models, *given)
         return Translator(self, generator, method, flags)
 
-    def _check(self, decoding: Optional[str], flags: Mapping[str, Any]) -> None:
-        """Refuse values of another type, and what is no option."""
-        declared = {**_SEARCHED, **{item.name: item for item in fields(decoding_config(self.task))}}
-        for name, value in {"decoding": decoding, **flags}.items():
-            if name in declared and name != "_name":
-                check_value(declared[name], value)
-            elif name not in SEARCH_OPTIONS:
-                raise PluginError(
-                    f"There is no option {name}. `specdec-generate --help` lists the decoding "
-                    f"options; those of fairseq are {', '.join(SEARCH_OPTIONS)}."
-                )
+    def score(
+        self, lines: Sequence[str], translations: Sequence[str], batch_size: int = 1
+    ) -> List[Hypothesis]:
+        """How probable given translations of raw text are, as by fairseq's ``--score-reference``.
 
-    def _build(
-        self, decoding: Optional[str], flags: Mapping[str, Any]
-    ) -> Tuple[Any, Optional[Type[Method]]]:
-        """A generator, and the method that it decodes by."""
-        self._check(decoding, flags)
-        task, config = with_own_options(self.task), decoding_config(self.task)
-        options = task_options(task)
-        known = {item.name: item for item in fields(config) if item.name != "_name"}
-        searching = {name: value for name, value in flags.items() if name not in known}
-        for name, value in {"decoding": decoding, **flags}.items():
-            if name in known:
-                setattr(options, name, value)
-        method = None if decoding is None else method_of(decoding_config(task))
-        beam = None if method is None else method.default_beam
-        shared = {"beam": beam or 5, "prefix_size": self.prefix_size, "eos_token": None}
-        args = Namespace(**{**shared, **searching})
-        return task.build_generator(self.models, args), method
+        Args:
+            lines: a sentence each.
+            translations: of each line; it may be empty.
+            batch_size: sentences that are scored together.
+
+        Returns:
+            for every line its translation as a hypothesis. ``positional_scores`` are the
+            log-probabilities of its tokens, and ``score`` is their mean.
+
+        Raises:
+            PluginError: the session has no subword model, or a translation cannot be scored.
+        """
+        pieces = self.pieces(lines), self.pieces(translations)
+        return self.score_pieces(*pieces, batch_size)
+
+    @named_as_given
+    def score_pieces(
+        self, lines: Sequence[str], translations: Sequence[str], batch_size: int = 1
+    ) -> List[Hypothesis]:
+        """:meth:`score` of lines of subword pieces, with spaces between the pieces."""
+        targets = self.targets(lines, translations)
+        with self.lock:
+            if not self._scorers:
+                self._scorers.append(build_scorer(self.task, self.models))
+        scorer = Translator(self, self._scorers[0])
+        return scorer._translated(lines, batch_size, begun=targets)
 
     @property
     def languages(self) -> List[str]:
@@ -353,7 +341,11 @@ class Translator:
         return self.session.decode(self.generator, batch, prefix)
 
     def translate(
-        self, lines: Sequence[str], batch_size: int = 1, nbest: int = 1
+        self,
+        lines: Sequence[str],
+        batch_size: int = 1,
+        nbest: int = 1,
+        prefixes: Optional[Sequence[str]] = None,
     ) -> List[Hypothesis]:
         """Translate raw text.
 
@@ -363,6 +355,8 @@ class Translator:
                 single sentences.
             nbest: the hypotheses of each sentence that are returned, in ``nbest`` of the best.
                 The search needs as many beams or samples.
+            prefixes: for each line the text with which its hypotheses begin, such as what a
+                person has written so far; it may be empty. None: nothing is given.
 
         Returns:
             the best hypothesis for every line, in the order of the lines.
@@ -370,17 +364,23 @@ class Translator:
         Raises:
             PluginError: the session has no subword model, or the search has fewer hypotheses.
         """
-        return self.translate_pieces(self.session.pieces(lines), batch_size, nbest)
+        begun = None if prefixes is None else self.session.pieces(prefixes)
+        return self.translate_pieces(self.session.pieces(lines), batch_size, nbest, begun)
 
     def translate_pieces(
-        self, lines: Sequence[str], batch_size: int = 1, nbest: int = 1
+        self,
+        lines: Sequence[str],
+        batch_size: int = 1,
+        nbest: int = 1,
+        prefixes: Optional[Sequence[str]] = None,
     ) -> List[Hypothesis]:
         """Translate lines of subword pieces, with spaces between the pieces.
 
-        Arguments and result are those of :meth:`translate`. A line that is longer than the models
-        take is cut, with a warning.
+        Arguments and result are those of :meth:`translate`; prefixes are of pieces, too. A line
+        that is longer than the models take is cut, with a warning.
         """
-        return self._translated(lines, batch_size, nbest, first=0)
+        begun = None if prefixes is None else self.session.prefixes(lines, prefixes)
+        return self._translated(lines, batch_size, nbest, begun=begun)
 
     def translate_iter(
         self,
@@ -389,6 +389,7 @@ class Translator:
         nbest: int = 1,
         progress: bool = False,
         ahead: int = 0,
+        prefixes: Optional[Iterable[str]] = None,
     ) -> Iterator[Hypothesis]:
         """Translate raw text of any length, in constant memory.
 
@@ -398,6 +399,7 @@ class Translator:
             progress: whether a bar on the standard error shows how far it is.
             ahead: lines that are read ahead, so that lines of similar length are decoded
                 together; 0: those of :data:`AHEAD` batches.
+            prefixes: as for :meth:`translate`; they are read with the lines.
 
         Yields:
             the best hypothesis of every line, in the order of the lines.
@@ -409,17 +411,25 @@ class Translator:
         size = ahead or AHEAD * batch_size
         total = len(lines) if isinstance(lines, Sized) else None
         left = map(without_end, lines)
+        begins = None if prefixes is None else map(without_end, prefixes)
         first = 0
         with Progress(total=total, unit="sentence", disable=not progress) as bar:
             while chunk := list(islice(left, size)):
-                pieces = self.session.pieces(chunk)
-                found = self._translated(pieces, batch_size, nbest, first)
+                pieces, begun = self.session.pieces(chunk), None
+                if begins is not None:
+                    given = self.session.pieces(list(islice(begins, len(chunk))))
+                    begun = self.session.prefixes(pieces, given)
+                found = self._translated(pieces, batch_size, nbest, first, begun=begun)
                 first += len(chunk)
                 bar.add(len(found), sum(len(each.tokens) for each in found))
                 yield from found
 
     async def translate_async(
-        self, lines: Sequence[str], batch_size: int = 1, nbest: int = 1
+        self,
+        lines: Sequence[str],
+        batch_size: int = 1,
+        nbest: int = 1,
+        prefixes: Optional[Sequence[str]] = None,
     ) -> List[Hypothesis]:
         """:meth:`translate` in another thread, so that asyncio's loop stays free.
 
@@ -427,7 +437,7 @@ class Translator:
             ValueError: what is a :class:`.PluginError` elsewhere, which would end the loop.
         """
         try:
-            return await asyncio.to_thread(self.translate, lines, batch_size, nbest)
+            return await asyncio.to_thread(self.translate, lines, batch_size, nbest, prefixes)
         except PluginError as error:
             raise ValueError(str(error)) from error
 
@@ -492,7 +502,13 @@ class Translator:
         if self.method_class is None or "constraints" in self.method_class.honours:
             given = {"beam": 5, **given}
         searching, pieces = self._other(given), self.session.pieces(lines)
-        return searching._translated(pieces, batch_size, nbest, first=0, phrases=packed)
+        return searching._translated(pieces, batch_size, nbest, phrases=packed)
+
+    def score(
+        self, lines: Sequence[str], translations: Sequence[str], batch_size: int = 1
+    ) -> List[Hypothesis]:
+        """How probable given translations are, whatever the method; see :meth:`Session.score`."""
+        return self.session.score(lines, translations, batch_size)
 
     def _other(self, flags: Mapping[str, Any]) -> "Translator":
         """One by the same method with these options. Each has packed weights of its own."""
@@ -508,11 +524,15 @@ class Translator:
         self,
         lines: Sequence[str],
         batch_size: int,
-        nbest: int,
-        first: int,
+        nbest: int = 1,
+        first: int = 0,
         phrases: Optional[Tensor] = None,
+        begun: Optional[Sequence[Tensor]] = None,
     ) -> List[Hypothesis]:
-        """:meth:`translate_pieces` of lines behind ``first`` others, whose samples differ."""
+        """:meth:`translate_pieces` of lines behind ``first`` others, whose samples differ.
+
+        ``begun``: the symbols with which the hypotheses of each line begin.
+        """
         check_lines(lines)
         check_counts(batch_size=batch_size, nbest=nbest)
         if len(lines) == 0:  # of which fairseq makes no batches
@@ -524,20 +544,24 @@ class Translator:
         for batch in batches:
             numbers = batch["id"].tolist()
             batch["id"] = batch["id"] + first
-            found.update(zip(numbers, self.translate_batch(batch, nbest)))
+            prefix = None if begun is None else self.session.padded([begun[i] for i in numbers])
+            found.update(zip(numbers, self.translate_batch(batch, nbest, prefix)))
         return [found[number] for number in range(len(lines))]
 
-    def translate_batch(self, batch: Any, nbest: int = 1) -> List[Hypothesis]:
+    def translate_batch(
+        self, batch: Any, nbest: int = 1, prefix: Optional[Tensor] = None
+    ) -> List[Hypothesis]:
         """The best hypothesis of each sentence of fairseq's batch, in the order of its ``id``.
 
         Args:
             batch: of :meth:`Texts.batch` or :meth:`Texts.batches`.
             nbest: as for :meth:`translate`.
+            prefix: (rows, width) tokens with which hypotheses begin, padded on the right.
         """
         generator, session = self.generator, self.session
         with session.lock:
             begin = time.perf_counter()
-            decoded = session.decode(generator, batch)
+            decoded = session.decode(generator, batch, prefix)
             seconds = time.perf_counter() - begin
         return [self._best(hypotheses, generator, nbest, seconds) for hypotheses in decoded]
 

@@ -1,17 +1,22 @@
 """Lines of text as fairseq's batches, and its hypotheses as text."""
 
+import logging
 import os
-from typing import Any, Dict, List, Optional, Sequence, Set
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
+import torch
 from fairseq import utils
 from fairseq.token_generation_constraints import pack_constraints
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from ..errors import PluginError
 from ..fairseq_compat.quiet import without_notes
 from ..subwords import Subwords, joined
 from .arguments import check_lines, check_text, check_type
 from .hypothesis import Hypothesis
+
+logger = logging.getLogger(__name__)
 
 
 class Texts:
@@ -141,7 +146,7 @@ class Texts:
         found = []
         barred = {symbols.bos(), symbols.eos(), symbols.pad(), symbols.unk()}
         for phrase, pieces in zip(phrases, self.pieces(phrases)):
-            line = symbols.encode_line(pieces, add_if_not_exist=False, append_eos=False).long()
+            line = self._symbols(pieces)
             if len(line) == 0 or barred.intersection(line.tolist()):
                 raise PluginError(
                     f"The phrase {phrase!r} is {pieces!r} in subword pieces, which the target "
@@ -149,6 +154,78 @@ class Texts:
                 )
             found.append(line)
         return found
+
+    def prefixes(self, lines: Sequence[str], prefixes: Sequence[str]) -> List[Tensor]:
+        """The symbols with which the output of each line begins, (symbols,) long.
+
+        Args:
+            lines: the sources; as many.
+            prefixes: subword pieces, with spaces between them.
+        """
+        self._check_pairs(lines, prefixes, "prefixes")
+        before, _ = self._around()
+        return [torch.cat([before, self._symbols(each)]) for each in prefixes]
+
+    def targets(self, lines: Sequence[str], translations: Sequence[str]) -> List[Tensor]:
+        """All symbols of given outputs, (symbols,) long, as in the data of the training.
+
+        Args:
+            lines: the sources; as many.
+            translations: subword pieces, with spaces between them. One that is longer than the
+                models take is cut, with a warning.
+
+        Raises:
+            PluginError: an end of sentence stands within a translation.
+        """
+        self._check_pairs(lines, translations, "translations")
+        (before, after), most = self._around(), int(self._max_positions()[1])
+        found = []
+        for number, pieces in enumerate(translations, 1):
+            line = self._symbols(pieces)
+            if after[-1] in line:
+                raise PluginError(
+                    f"The translation of line {number} has a symbol that ends sentences within it: "
+                    f"{pieces[:60]!r}. Leave it out."
+                )
+            room = most - len(before) - len(after)
+            if len(line) > room:
+                logger.warning(
+                    f"line {number}: the translation has {len(line):,} symbols and the model takes "
+                    f"{room:,}; the score is that of its beginning."
+                )
+            found.append(torch.cat([before, line[:room], after]))
+        return found
+
+    def padded(self, rows: Sequence[Tensor]) -> Tensor:
+        """(rows, width) of symbols, padded on the right."""
+        pad = self.task.target_dictionary.pad()
+        return pad_sequence(list(rows), batch_first=True, padding_value=pad)
+
+    def _check_pairs(self, lines: Sequence[str], others: Sequence[str], name: str) -> None:
+        """Refuse another number of texts than of lines, and what is no text."""
+        for each in (lines, others):
+            check_lines(each)
+        for text in others:
+            check_text(text)
+        if len(others) != len(lines):
+            raise PluginError(
+                f"There are {len(others)} {name} for {len(lines)} lines: give one for each line, "
+                "which may be empty."
+            )
+
+    def _symbols(self, pieces: str) -> Tensor:
+        """(symbols,) of pieces of the target, without those that the task adds."""
+        words = self.task.target_dictionary
+        line: Tensor = words.encode_line(pieces, add_if_not_exist=False, append_eos=False)
+        return line.long()
+
+    def _around(self) -> Tuple[Tensor, Tensor]:
+        """The symbols that the task writes before and behind the words of each output."""
+        of_task = getattr(self.task, "around_target", None)
+        if of_task is None:
+            return torch.empty(0).long(), torch.tensor([self.task.target_dictionary.eos()])
+        before, after = of_task()
+        return torch.tensor(before).long(), torch.tensor(after)
 
     @property
     def room(self) -> int:

@@ -1,21 +1,28 @@
 """``specdec-translate``: a text in, its translation out, with a line for each line."""
 
 import argparse
-import contextlib
-import json
-import logging
-import os
 import sys
 from collections import deque
-from typing import IO, Deque, Iterable, Iterator, Optional, Sequence
+from typing import Any, Deque, Iterable, Iterator, Optional, Sequence
 
-from ..api import Hypothesis, Translator, open_folder
+from ..api import Hypothesis, Translator
 from ..errors import PluginError
 from ..fairseq_compat.interrupts import console_program
-from ..folder import read_folder
-from ..outputs import check_output, told_if_unwritable
 from ..progress import Progress
 from ..textfiles import read_lines
+from .line_by_line import (
+    BATCH,
+    add_directions,
+    add_output,
+    as_object,
+    check_files,
+    directed,
+    is_hidden,
+    lines_of,
+    paired,
+    quietly_opened,
+    written,
+)
 from .option_values import add_decoding
 
 EXAMPLE = """examples:
@@ -23,8 +30,6 @@ EXAMPLE = """examples:
   specdec-translate nllb -s eng_Latn -t deu_Latn --input input.en.gz --output output.de
   specdec-translate packed --decoding beam --option beam=4 --nbest 4 --json <input.en
 """
-#: Sentences that are decoded together, where nobody waits for each.
-BATCH = 512
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -41,11 +46,12 @@ def build_parser() -> argparse.ArgumentParser:
         "--input", default="-", help="a text, also one that is packed by gzip (default: %(default)s"
         ", the standard input)",
     )  # fmt: skip
-    parser.add_argument("--output", help="is written anew (default: the standard output)")
     parser.add_argument(
-        "--source-lang", "-s", help="of a multilingual model (default: the folder's)"
+        "--prefixes",
+        metavar="FILE",
+        help="has a line for each line: how its translation begins, or nothing",
     )
-    parser.add_argument("--target-lang", "-t", help="likewise")
+    add_directions(parser)
     parser.add_argument(
         "--batch-size", type=int, help="sentences that are decoded together; with 1, each is "
         f"translated when it is read (default: {BATCH}, and 1 on a terminal)",
@@ -56,8 +62,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--nbest", type=int, default=1, help="hypotheses in each object (default: %(default)s)"
     )
-    parser.add_argument("--device", help="for example cuda (default: the CPU)")
-    parser.add_argument("--no-progress-bar", action="store_true", help="show no progress")
+    add_output(parser)
     add_decoding(parser, None, "the folder's")
     return parser
 
@@ -70,69 +75,35 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         raise PluginError(f"--nbest {options.nbest} has no effect on lines of text: add --json.")
     if options.batch_size is not None and options.batch_size < 1:
         raise PluginError(f"--batch-size {options.batch_size}: give at least 1.")
-    _check_output(options)
-    for each in ("fairseq", "specdec_plugin"):
-        logging.getLogger(each).setLevel(logging.WARNING)
-    total = _lines_of(options.input)
-    translator = _translator(options)
+    others = [] if options.prefixes is None else [options.prefixes]
+    check_files(options.output, [options.input, *others])
+    if options.prefixes is not None and options.prefixes == options.input:
+        raise PluginError(f"--prefixes {options.prefixes} is the input: name another file.")
+    total = lines_of(options.input)
+    session = quietly_opened(options.folder, options.device)
+    given = {} if options.decoding is None else {"decoding": options.decoding}
+    translator = session.translator(**given, **dict(options.option))
+    translator = directed(translator, session, options)
     size = options.batch_size
     if size is None:
         size = 1 if options.input == "-" and sys.stdin.isatty() else BATCH
-    with _written(options.output) as file:
+    prefixes = None if options.prefixes is None else read_lines(options.prefixes)
+    with written(options.output) as file:
         lines = read_lines(options.input)
-        hidden = options.no_progress_bar or (options.output is None and sys.stdout.isatty())
-        with Progress(total=total, unit="line", disable=hidden) as bar:
-            for found in hypotheses(translator, lines, size, options.nbest):
+        with Progress(total=total, unit="line", disable=is_hidden(options)) as bar:
+            for found in hypotheses(translator, lines, size, options.nbest, prefixes):
                 file.write((_line(found, options.json) + "\n").encode())
                 if size == 1:
                     file.flush()
                 bar.add(1, 0 if found is None else len(found.tokens))
 
 
-def _check_output(options: argparse.Namespace) -> None:
-    """Refuse an output that cannot be written, or that would end the input before it is read."""
-    given, output = options.input, options.output
-    if output is None:
-        return
-    check_output(output)
-    if os.path.exists(output) and os.path.exists(given) and os.path.samefile(given, output):
-        raise PluginError(
-            f"--output {output} is the input, which would be lost: name another file."
-        )
-
-
-def _lines_of(path: str) -> Optional[int]:
-    """How many lines a file has; None where it can be read once only."""
-    return sum(1 for _ in read_lines(path)) if os.path.isfile(path) else None
-
-
-def _translator(options: argparse.Namespace) -> Translator:
-    """That of the folder, for the direction that is asked for."""
-    folder = read_folder(options.folder)
-    folder.check_raw_text()
-    session = open_folder(folder, options.device)
-    given = {} if options.decoding is None else {"decoding": options.decoding}
-    translator = session.translator(**given, **dict(options.option))
-    own = session.direction
-    wanted = options.source_lang or own[0], options.target_lang or own[1]
-    return translator if wanted == own else translator.between(*wanted)
-
-
-@contextlib.contextmanager
-def _written(path: Optional[str]) -> Iterator[IO[bytes]]:
-    """The file of this name; None: the standard output. What is done stays there after an error."""
-    if path is None:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    with told_if_unwritable(path):
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        with open(path, "wb") as file:
-            yield file
-
-
 def hypotheses(
-    translator: Translator, lines: Iterable[str], batch_size: int, nbest: int = 1
+    translator: Translator,
+    lines: Iterable[str],
+    batch_size: int,
+    nbest: int = 1,
+    prefixes: Optional[Iterable[str]] = None,
 ) -> Iterator[Optional[Hypothesis]]:
     """A hypothesis for each line, in their order; None for a blank line.
 
@@ -140,18 +111,28 @@ def hypotheses(
         translator: of a folder.
         lines: are read as they are needed.
         batch_size, nbest: as for :meth:`.Translator.translate_iter`.
+        prefixes: likewise; that of a blank line is not read.
+
+    Raises:
+        PluginError: there is another number of prefixes than of lines.
     """
     blank: Deque[bool] = deque()
+    begun: Deque[str] = deque()
+    pairs: Any = ((line, "") for line in lines) if prefixes is None else paired(lines, prefixes)
 
-    def written() -> Iterator[str]:
-        for line in lines:
+    def read() -> Iterator[str]:
+        for line, prefix in pairs:
             blank.append(not line.strip())
             if not blank[-1]:
+                begun.append(prefix)
                 yield line
 
     # A sentence alone waits for no other.
     ahead = 1 if batch_size == 1 else 0
-    for found in translator.translate_iter(written(), batch_size, nbest, ahead=ahead):
+    beginnings = None if prefixes is None else iter(begun.popleft, None)
+    for found in translator.translate_iter(
+        read(), batch_size, nbest, ahead=ahead, prefixes=beginnings
+    ):
         while blank.popleft():
             yield None
         yield found
@@ -160,8 +141,7 @@ def hypotheses(
 
 def _line(found: Optional[Hypothesis], as_json: bool) -> str:
     if as_json:
-        plain = {"text": ""} if found is None else found.plain()
-        return json.dumps(plain, ensure_ascii=False)
+        return as_object(found)
     text = "" if found is None else found.text
     # A model may have a piece for the end of a line, which would shift all others.
     return text.replace("\r", " ").replace("\n", " ")

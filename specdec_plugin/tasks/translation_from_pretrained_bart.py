@@ -1,6 +1,6 @@
 """``--task specdec_translation_from_pretrained_bart``: the decoding flags for mBART."""
 
-from typing import Any
+from typing import Any, List, Tuple
 
 from fairseq.tasks import register_task
 from fairseq.tasks.translation_from_pretrained_bart import TranslationFromPretrainedBARTTask
@@ -45,3 +45,7 @@ class SpecdecTranslationFromPretrainedBARTTask(ParallelDecodingMixin, Pretrained
     def end_of_sentence(self, args: Any) -> int:
         """The language's symbol."""
         return int(self.target_dictionary.index(f"[{self.cfg.target_lang}]"))
+
+    def around_target(self) -> Tuple[List[int], List[int]]:
+        """``</s>`` and the language come behind the words."""
+        return [], [int(self.target_dictionary.eos()), self.end_of_sentence(self.args)]

@@ -1,7 +1,7 @@
 """``--task specdec_translation_multi_simple_epoch``: the decoding flags for many languages."""
 
 import copy
-from typing import Any, List, Set
+from typing import Any, List, Set, Tuple
 
 from fairseq.tasks import register_task
 from fairseq.tasks.translation_multi_simple_epoch import TranslationMultiSimpleEpochTask
@@ -85,6 +85,11 @@ class SpecdecTranslationMultiSimpleEpochTask(
         if not spec:
             return set()
         return {self.data_manager.get_decoder_langtok(self.args.target_lang, spec)}
+
+    def around_target(self) -> Tuple[List[int], List[int]]:
+        """The language comes first, unless the decoder is fed it."""
+        before = [] if self.args.lang_tok_replacing_bos_eos else [*self._symbol_of_target()]
+        return before, [int(self.target_dictionary.eos())]
 
     def build_generator(self, models: Any, args: Any, *rest: Any, **kwargs: Any) -> Any:
         """See :meth:`ParallelDecodingMixin.build_generator`.

@@ -397,6 +397,6 @@ def test_flags_of_programs_are_named_as_they_are(session, monkeypatch):
     def refuse(*told):
         raise PluginError("Write it with specdec-pack --subword-nmt, or give --max-len-b 3.")
 
-    monkeypatch.setattr(session, "_build", refuse)
+    monkeypatch.setattr("specdec_plugin.api.session.build_search", refuse)
     with pytest.raises(PluginError, match="specdec-pack --subword-nmt, or give max_len_b 3"):
         session.translator()

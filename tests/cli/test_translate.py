@@ -68,6 +68,31 @@ def test_objects(packed, lines, wanted, tmp_path):
         assert each["score"] == pytest.approx(expected.score, abs=1e-4)
 
 
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_prefixes(packed, lines, wanted, tmp_path, size):
+    """Those of blank lines are not read."""
+    prefixes = ["siete" if number % 2 else "" for number in range(len(lines))]
+    for name, texts in (("given", lines), ("prefixes", prefixes)):
+        (tmp_path / name).write_text("\n".join([*texts, ""]), "utf-8")
+    flags = ["--input", str(tmp_path / "given"), "--output", str(tmp_path / "output")]
+    flags += ["--prefixes", str(tmp_path / "prefixes"), "--batch-size", str(size)]
+    main([str(packed), *flags])
+    found = (tmp_path / "output").read_text("utf-8").split("\n")[:-1]
+    for line, prefix, text, plain in zip(lines, prefixes, found, wanted, strict=True):
+        if line.strip() and prefix:
+            assert text.startswith(prefix)
+        else:
+            assert text == plain
+    assert found != wanted
+    (tmp_path / "prefixes").write_text("siete\n", "utf-8")
+    with pytest.raises(PluginError, match="The second file ends before line 2"):
+        main([str(packed), *flags])
+    with pytest.raises(PluginError, match="is the input, which would be lost"):
+        main([str(packed), *flags, "--output", str(tmp_path / "prefixes")])
+    with pytest.raises(PluginError, match="given is the input: name another file"):
+        main([str(packed), *flags, "--prefixes", str(tmp_path / "given")])
+
+
 def test_a_sentence_alone_waits_for_no_other(packed, lines, wanted):
     """A program may ask line by line."""
     program = [sys.executable, "-m", "specdec_plugin.cli.translate", packed, "--batch-size", "1"]

@@ -1,0 +1,110 @@
+"""What programs share that read a text, and write a line for each of its lines."""
+
+import argparse
+import contextlib
+import json
+import logging
+import os
+import sys
+from itertools import zip_longest
+from typing import IO, Iterable, Iterator, Optional, Sequence, Tuple, TypeVar
+
+from ..api import Hypothesis, Session, Translator, open_folder
+from ..errors import PluginError
+from ..folder import read_folder
+from ..outputs import check_output, told_if_unwritable
+from ..textfiles import read_lines
+
+Decoder = TypeVar("Decoder", Session, Translator)
+
+#: Sentences that are decoded together, where nobody waits for each.
+BATCH = 512
+
+
+def add_directions(parser: argparse.ArgumentParser) -> None:
+    """Add the languages of a multilingual model to a parser."""
+    parser.add_argument(
+        "--source-lang", "-s", help="of a multilingual model (default: the folder's)"
+    )
+    parser.add_argument("--target-lang", "-t", help="likewise")
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add where lines are written, and how."""
+    parser.add_argument("--output", help="is written anew (default: the standard output)")
+    parser.add_argument("--device", help="for example cuda (default: the CPU)")
+    parser.add_argument("--no-progress-bar", action="store_true", help="show no progress")
+
+
+def check_files(output: Optional[str], inputs: Sequence[str]) -> None:
+    """Refuse an output that cannot be written, or that would end an input before it is read."""
+    if output is None:
+        return
+    check_output(output)
+    for given in inputs:
+        if os.path.exists(output) and os.path.exists(given) and os.path.samefile(given, output):
+            raise PluginError(
+                f"--output {output} is the input, which would be lost: name another file."
+            )
+
+
+def lines_of(path: str) -> Optional[int]:
+    """How many lines a file has; None where it can be read once only."""
+    return sum(1 for _ in read_lines(path)) if os.path.isfile(path) else None
+
+
+def quietly_opened(folder: str, device: Optional[str]) -> Session:
+    """The session of a folder that takes raw text. Loggers tell warnings alone from now on."""
+    for each in ("fairseq", "specdec_plugin"):
+        logging.getLogger(each).setLevel(logging.WARNING)
+    read = read_folder(folder)
+    read.check_raw_text()
+    return open_folder(read, device)
+
+
+def directed(decoder: Decoder, session: Session, options: argparse.Namespace) -> Decoder:
+    """A session or its translator, for the direction that :func:`add_directions` asked for."""
+    own = session.direction
+    wanted = options.source_lang or own[0], options.target_lang or own[1]
+    return decoder if wanted == own else decoder.between(*wanted)
+
+
+def is_hidden(options: argparse.Namespace) -> bool:
+    """Whether no progress is shown: it would stand between the lines on a terminal."""
+    on_terminal = options.output is None and sys.stdout.isatty()
+    return bool(options.no_progress_bar or on_terminal)
+
+
+@contextlib.contextmanager
+def written(path: Optional[str]) -> Iterator[IO[bytes]]:
+    """The file of this name; None: the standard output. What is done stays there after an error."""
+    if path is None:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+        return
+    with told_if_unwritable(path):
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        with open(path, "wb") as file:
+            yield file
+
+
+def as_object(found: Optional[Hypothesis]) -> str:
+    """A hypothesis as a line of JSON; None: of a blank line."""
+    plain = {"text": ""} if found is None else found.plain()
+    return json.dumps(plain, ensure_ascii=False)
+
+
+def paired(lines: Iterable[str], others: Iterable[str]) -> Iterator[Tuple[str, str]]:
+    """Lines of two files side by side.
+
+    Raises:
+        PluginError: one of them ends before the other.
+    """
+    for number, (line, other) in enumerate(zip_longest(lines, others), 1):
+        if line is None or other is None:
+            which = "first" if line is None else "second"
+            raise PluginError(
+                f"The {which} file ends before line {number:,}, and the other does not: give files "
+                "with a line for each line of the other."
+            )
+        yield line, other
