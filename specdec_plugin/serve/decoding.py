@@ -2,6 +2,8 @@
 
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from torch import Tensor
+
 from ..api import FAIRSEQ, Hypothesis, Session, Translator
 from ..decoding.loop import DecodingLoop
 from ..decoding.state import Draft, Outcome, Rows
@@ -30,11 +32,13 @@ class Key(NamedTuple):
         method: as ``--decoding``, or :data:`..api.FAIRSEQ`.
         nbest: hypotheses of each.
         direction: the source and the target language of a multilingual model; None: the folder's.
+        prefix: the text with which the output begins.
     """
 
     method: str
     nbest: int = 1
     direction: Optional[Tuple[str, str]] = None
+    prefix: str = ""
 
 
 class Decoder:
@@ -73,7 +77,7 @@ class Decoder:
         """A hypothesis for each line of subword pieces."""
         flags = {} if key.nbest == 1 else {"beam": max(LEAST_BEAM, key.nbest)}
         translator = self._translator((key.method, *flags.values()), key, **flags)
-        found = self._translated(translator, pieces, key.nbest)
+        found = self._translated(translator, pieces, key)
         self.done(found)
         return found
 
@@ -98,7 +102,7 @@ class Decoder:
         if isinstance(loop, DecodingLoop):
             loop.watcher = _watcher(_reader(translator), tell)
         try:
-            (found,) = self._translated(translator, [pieces])
+            (found,) = self._translated(translator, [pieces], key)
         finally:
             if isinstance(loop, DecodingLoop):
                 loop.watcher = None  # it would keep the client's events
@@ -129,7 +133,8 @@ class Decoder:
             observed_loop: Any = loop
             translator.generator.loop = ObservingLoop(observed_loop, speculation.observe)
         batch = translator.session.batch([pieces])
-        ((hypothesis, *_),) = translator.decode(batch)
+        begun = _begun(translator.session, key.prefix, 1)
+        ((hypothesis, *_),) = translator.decode(batch, begun)
         source = batch["net_input"]["src_tokens"][0].tolist()
         observed = hypothesis["observed"]
         return page([speculation_chart("sentence-0", source, observed, _reader(translator))])
@@ -138,17 +143,26 @@ class Decoder:
         """A translator that is built when it is first wanted, and shared by all directions."""
         if name not in self._translators:
             built = self.session.translator(key.method, **flags)
-            self._translated(built, [FIRST])
+            self._translated(built, [FIRST], Key(key.method))
             self._translators[name] = built
         found = self._translators[name]
         return found if key.direction is None else found.between(*key.direction)
 
     def _translated(
-        self, translator: Translator, pieces: Sequence[str], nbest: int = 1
+        self, translator: Translator, pieces: Sequence[str], key: Key
     ) -> List[Hypothesis]:
-        batch = translator.session.batch(pieces)
-        found = zip(batch["id"].tolist(), translator.translate_batch(batch, nbest))
+        session = translator.session
+        batch, begun = session.batch(pieces), _begun(session, key.prefix, len(pieces))
+        found = zip(batch["id"].tolist(), translator.translate_batch(batch, key.nbest, begun))
         return [hypothesis for _, hypothesis in sorted(found, key=lambda each: each[0])]
+
+
+def _begun(session: Session, prefix: str, rows: int) -> Optional[Tensor]:
+    """(rows, width) symbols of a prefix of all rows; None for an empty one."""
+    if not prefix:
+        return None
+    pieces = session.pieces([prefix]) * rows
+    return session.padded(session.prefixes(pieces, pieces))
 
 
 def _watcher(reader: Reader, tell: Callable[[Dict[str, Any]], None]) -> Any:

@@ -153,7 +153,7 @@ def question(given: Mapping[str, Any], offer: Offer, limits: Limits) -> Question
         RefusalError: a parameter is missing, is of another type, or asks for too much.
     """
     texts = _texts(given.get("q"))
-    length = sum(map(len, texts))
+    length = sum(map(len, texts)) + len(_prefix(given))
     if length > limits.characters:
         raise RefusalError(
             413,
@@ -169,10 +169,14 @@ def question(given: Mapping[str, Any], offer: Offer, limits: Limits) -> Question
     found = Question(
         segments,
         isinstance(given["q"], list),
-        _key(given, offer)._replace(direction=direction),
+        _key(given, offer)._replace(direction=direction, prefix=_prefix(given)),
         form == "html",
         given["source"] == "auto",
     )
+    if found.key.prefix and (found.markup or len(found.sentences) != 1):
+        raise RefusalError(
+            400, "The parameter prefix goes with one line of text in q. Leave one of the two out."
+        )
     parts = max(len(texts), len(found.sentences))
     if parts > limits.sentences:
         raise RefusalError(
@@ -190,13 +194,26 @@ def _texts(q: Any) -> List[str]:
     if not all(isinstance(text, str) for text in texts):
         raise RefusalError(400, "The parameter q is neither a text nor a list of texts. Give one.")
     for text in texts:
-        try:
-            text.encode("utf-8")
-        except UnicodeEncodeError:
-            raise RefusalError(
-                400, "The parameter q has half of a surrogate pair. Send whole characters."
-            ) from None
+        _check_text("q", text)
     return texts
+
+
+def _check_text(name: str, text: str) -> None:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        raise RefusalError(
+            400, f"The parameter {name} has half of a surrogate pair. Send whole characters."
+        ) from None
+
+
+def _prefix(given: Mapping[str, Any]) -> str:
+    """The text with which the translation begins, which LibreTranslate does not have."""
+    prefix = given.get("prefix", "")
+    if not isinstance(prefix, str) or len(prefix.splitlines()) > 1:
+        raise RefusalError(400, "The parameter prefix is no line of text. Give one.")
+    _check_text("prefix", prefix)
+    return prefix.strip()
 
 
 def _direction(given: Mapping[str, Any], offer: Offer) -> Optional[Tuple[str, str]]:

@@ -63,6 +63,12 @@ def test_other_translations():
     assert found.answer(results, OFFER) == expected
 
 
+def test_a_prefix():
+    assert asked(q="one\n", prefix=" uno ").key == Key("auto", prefix="uno")
+    assert asked(q=["one"], prefix="uno", alternatives=2).key == Key("beam", 3, prefix="uno")
+    assert asked(q="one\ntwo", prefix=" ").key == Key("auto")
+
+
 def test_markup():
     found = asked(q="<b>one</b> &amp;", format="html")
     assert found.sentences == ["one", "&"]
@@ -99,6 +105,14 @@ def test_bodies():
         (400, "alternatives is 1.5", {"alternatives": 1.5}),
         (400, "alternatives is many", {"alternatives": "many"}),
         (400, "by the method beam, and method is auto", {"alternatives": 1, "method": "auto"}),
+        (400, "prefix is no line of text", {"prefix": 3}),
+        (400, "prefix is no line of text", {"prefix": "a\nb"}),
+        (400, "prefix has half of a surrogate pair", {"prefix": "\ud800"}),
+        (400, "prefix goes with one line of text", {"prefix": "a", "q": "one\ntwo"}),
+        (400, "prefix goes with one line of text", {"prefix": "a", "q": ["one", "two"]}),
+        (400, "prefix goes with one line of text", {"prefix": "a", "q": ""}),
+        (400, "prefix goes with one line of text", {"prefix": "a", "format": "html"}),
+        (413, "has 57 characters, and the server takes 50", {"prefix": "a" * 50}),
         (413, "has 60 characters, and the server takes 50", {"q": ["a" * 30, "b" * 30]}),
         (413, "has 5 texts or lines, and the server takes 4", {"q": "a\nb\nc\nd\ne"}),
         (413, "has 5 texts or lines", {"q": [""] * 5}),

@@ -73,6 +73,24 @@ def test_other_translations(server, packed, lines):
     assert found == [each.text for each in best.nbest] and len({*found}) > 1
 
 
+def test_a_given_beginning(server, packed, lines):
+    translator = specdec_plugin.load(str(packed), decoding="greedy")
+    given = [(line, prefix) for line in lines[:3] for prefix in ("ocho uno", "siete")]
+    (texts, prefixes) = zip(*given, strict=True)
+    wanted = [each.text for each in translator.translate(texts, prefixes=prefixes)]
+
+    def ask(line, prefix):
+        answer = server.translate(line, prefix=prefix, method="greedy")
+        return answer.json()["translatedText"]
+
+    assert at_once([lambda pair=pair: ask(*pair) for pair in given]) == wanted
+    events = server.events(q=texts[0], prefix="ocho uno", method="greedy")
+    assert events[-1][1]["text"] == wanted[0] and wanted[0].startswith("ocho uno")
+    query = f"/steps?method=specdec&q={texts[0]}&prefix=ocho uno".replace(" ", "%20")
+    (chart,) = data_of(server.get(query).body.decode())["charts"]
+    assert chart["output"] == wanted[0]
+
+
 def test_tokens_as_they_appear(server, lines, wanted):
     for method in ("greedy", "specdec"):
         events = server.events(q=lines[1], method=method)
