@@ -7,12 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_plugin.decoding.scoring import ReferenceScorer, ScoringStatistics
-from specdec_plugin.engine import NativeBackend, TorchBackend, native
+from specdec_plugin.engine import GraphBackend, NativeBackend, TorchBackend, native
 from specdec_plugin.methods.build import build_scorer
 from tests.support import tiny
 from tests.support.search import MODELS, SYMBOLS
 
-BACKENDS = [TorchBackend()] + ([NativeBackend()] if native.library() is not None else [])
+BACKENDS = [TorchBackend(), GraphBackend()] + (
+    [NativeBackend()] if native.library() is not None else []
+)
 PAD, EOS = SYMBOLS.pad(), SYMBOLS.eos()
 
 
