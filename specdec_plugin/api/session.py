@@ -423,6 +423,11 @@ class Translator:
                 first += len(chunk)
                 bar.add(len(found), sum(len(each.tokens) for each in found))
                 yield from found
+        if begins is not None and next(begins, None) is not None:
+            raise PluginError(
+                f"There are more prefixes than the {first} lines: give one for each line, which "
+                "may be empty."
+            )
 
     async def translate_async(
         self,

@@ -71,31 +71,43 @@ def build_parser() -> argparse.ArgumentParser:
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     options = build_parser().parse_args(argv)
+    _check(options)
+    total = lines_of(options.input)
+    translator = _translator(options)
+    size = options.batch_size
+    if size is None:
+        size = 1 if options.input == "-" and sys.stdin.isatty() else BATCH
+    prefixes = None if options.prefixes is None else read_lines(options.prefixes)
+    with (
+        written(options.output) as file,
+        Progress(total=total, unit="line", disable=is_hidden(options)) as bar,
+    ):
+        lines = read_lines(options.input)
+        for found in hypotheses(translator, lines, size, options.nbest, prefixes):
+            file.write((_line(found, options.json) + "\n").encode())
+            if size == 1:
+                file.flush()
+            bar.add(1, 0 if found is None else len(found.tokens))
+
+
+def _check(options: argparse.Namespace) -> None:
+    """Refuse options that contradict each other, before anything is loaded."""
     if options.nbest > 1 and not options.json:
         raise PluginError(f"--nbest {options.nbest} has no effect on lines of text: add --json.")
     if options.batch_size is not None and options.batch_size < 1:
         raise PluginError(f"--batch-size {options.batch_size}: give at least 1.")
     others = [] if options.prefixes is None else [options.prefixes]
     check_files(options.output, [options.input, *others])
-    if options.prefixes is not None and options.prefixes == options.input:
+    if options.prefixes == options.input:
         raise PluginError(f"--prefixes {options.prefixes} is the input: name another file.")
-    total = lines_of(options.input)
+
+
+def _translator(options: argparse.Namespace) -> Translator:
+    """That of the folder, for the direction that is asked for."""
     session = quietly_opened(options.folder, options.device)
     given = {} if options.decoding is None else {"decoding": options.decoding}
     translator = session.translator(**given, **dict(options.option))
-    translator = directed(translator, session, options)
-    size = options.batch_size
-    if size is None:
-        size = 1 if options.input == "-" and sys.stdin.isatty() else BATCH
-    prefixes = None if options.prefixes is None else read_lines(options.prefixes)
-    with written(options.output) as file:
-        lines = read_lines(options.input)
-        with Progress(total=total, unit="line", disable=is_hidden(options)) as bar:
-            for found in hypotheses(translator, lines, size, options.nbest, prefixes):
-                file.write((_line(found, options.json) + "\n").encode())
-                if size == 1:
-                    file.flush()
-                bar.add(1, 0 if found is None else len(found.tokens))
+    return directed(translator, session, options)
 
 
 def hypotheses(
@@ -127,9 +139,13 @@ def hypotheses(
                 begun.append(prefix)
                 yield line
 
+    def read_prefixes() -> Iterator[str]:
+        while begun:
+            yield begun.popleft()
+
     # A sentence alone waits for no other.
     ahead = 1 if batch_size == 1 else 0
-    beginnings = None if prefixes is None else iter(begun.popleft, None)
+    beginnings = None if prefixes is None else read_prefixes()
     for found in translator.translate_iter(
         read(), batch_size, nbest, ahead=ahead, prefixes=beginnings
     ):

@@ -122,10 +122,12 @@ class TestPrefixes:
         with pytest.raises(PluginError, match=words):
             session.translator("greedy").translate_pieces(["one", "two"], prefixes=prefixes)
 
-    def test_too_few_lines_of_a_file(self, packed):
-        found = specdec_plugin.load(str(packed)).translate_iter(["one"] * 3, prefixes=iter(["a"]))
+    def test_another_number_of_lines_of_a_file(self, packed):
+        translator = specdec_plugin.load(str(packed))
         with pytest.raises(PluginError, match="There are 1 prefixes for 3 lines"):
-            list(found)
+            list(translator.translate_iter(["one"] * 3, prefixes=iter(["a"])))
+        with pytest.raises(PluginError, match="There are more prefixes than the 3 lines"):
+            list(translator.translate_iter(["one"] * 3, ahead=1, prefixes=["", "uno", "", ""]))
 
 
 class TestScores:
