@@ -162,7 +162,7 @@ class Session(Texts):
             if not self._scorers:
                 self._scorers.append(build_scorer(self.task, self.models))
         scorer = Translator(self, self._scorers[0])
-        return scorer._translated(lines, batch_size, begun=targets)
+        return scorer._translated(lines, batch_size, prefixes=targets)
 
     @property
     def languages(self) -> List[str]:
@@ -364,8 +364,8 @@ class Translator:
         Raises:
             PluginError: the session has no subword model, or the search has fewer hypotheses.
         """
-        begun = None if prefixes is None else self.session.pieces(prefixes)
-        return self.translate_pieces(self.session.pieces(lines), batch_size, nbest, begun)
+        pieces = None if prefixes is None else self.session.pieces(prefixes)
+        return self.translate_pieces(self.session.pieces(lines), batch_size, nbest, pieces)
 
     def translate_pieces(
         self,
@@ -379,8 +379,8 @@ class Translator:
         Arguments and result are those of :meth:`translate`; prefixes are of pieces, too. A line
         that is longer than the models take is cut, with a warning.
         """
-        begun = None if prefixes is None else self.session.prefixes(lines, prefixes)
-        return self._translated(lines, batch_size, nbest, begun=begun)
+        begin = None if prefixes is None else self.session.prefixes(lines, prefixes)
+        return self._translated(lines, batch_size, nbest, prefixes=begin)
 
     def translate_iter(
         self,
@@ -404,30 +404,40 @@ class Translator:
         Yields:
             the best hypothesis of every line, in the order of the lines.
         """
-        check_lines(lines)
+        for each in (lines, () if prefixes is None else prefixes):
+            check_lines(each)
         check_counts(batch_size=batch_size, nbest=nbest)
         if ahead < 0:
             raise PluginError(f"ahead {ahead}: give 0 or more.")
         size = ahead or AHEAD * batch_size
         total = len(lines) if isinstance(lines, Sized) else None
         left = map(without_end, lines)
-        begins = None if prefixes is None else map(without_end, prefixes)
+        prefixes_left = None if prefixes is None else map(without_end, prefixes)
         first = 0
         with Progress(total=total, unit="sentence", disable=not progress) as bar:
             while chunk := list(islice(left, size)):
-                pieces, begun = self.session.pieces(chunk), None
-                if begins is not None:
-                    given = self.session.pieces(list(islice(begins, len(chunk))))
-                    begun = self.session.prefixes(pieces, given)
-                found = self._translated(pieces, batch_size, nbest, first, begun=begun)
+                pieces, begin = self.session.pieces(chunk), None
+                if prefixes_left is not None:
+                    begin = self._begin(pieces, prefixes_left, first)
+                found = self._translated(pieces, batch_size, nbest, first, prefixes=begin)
                 first += len(chunk)
                 bar.add(len(found), sum(len(each.tokens) for each in found))
                 yield from found
-        if begins is not None and next(begins, None) is not None:
+        if prefixes_left is not None and next(prefixes_left, None) is not None:
             raise PluginError(
-                f"There are more prefixes than the {first} lines: give one for each line, which "
+                f"There are more prefixes than the {first:,} lines: give one for each line, which "
                 "may be empty."
             )
+
+    def _begin(self, pieces: Sequence[str], left: Iterator[str], first: int) -> List[Tensor]:
+        """The symbols of the next prefixes, one for each of these lines behind ``first`` others."""
+        given = list(islice(left, len(pieces)))
+        if len(given) < len(pieces):
+            raise PluginError(
+                f"There are {first + len(given):,} prefixes, and more lines: give one for each "
+                "line, which may be empty."
+            )
+        return self.session.prefixes(pieces, self.session.pieces(given))
 
     async def translate_async(
         self,
@@ -532,11 +542,11 @@ class Translator:
         nbest: int = 1,
         first: int = 0,
         phrases: Optional[Tensor] = None,
-        begun: Optional[Sequence[Tensor]] = None,
+        prefixes: Optional[Sequence[Tensor]] = None,
     ) -> List[Hypothesis]:
         """:meth:`translate_pieces` of lines behind ``first`` others, whose samples differ.
 
-        ``begun``: the symbols with which the hypotheses of each line begin.
+        ``prefixes``: the symbols with which the hypotheses of each line begin.
         """
         check_lines(lines)
         check_counts(batch_size=batch_size, nbest=nbest)
@@ -549,7 +559,9 @@ class Translator:
         for batch in batches:
             numbers = batch["id"].tolist()
             batch["id"] = batch["id"] + first
-            prefix = None if begun is None else self.session.padded([begun[i] for i in numbers])
+            prefix = None
+            if prefixes is not None:
+                prefix = self.session.padded([prefixes[number] for number in numbers])
             found.update(zip(numbers, self.translate_batch(batch, nbest, prefix)))
         return [found[number] for number in range(len(lines))]
 

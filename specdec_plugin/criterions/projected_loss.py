@@ -110,7 +110,7 @@ def _compare(z: Tensor, target: Tensor, added: float) -> Tuple[Tensor, Tensor, T
     Returns:
         (rows, 1) and (rows, 1) float32, and (rows, vocabulary) float32, or z's bfloat16.
     """
-    if z.dtype == torch.bfloat16 and choose_backend(z.device).supports(z) is None:
+    if z.dtype == torch.bfloat16 and choose_backend(z.device).unsupported(z) is None:
         return _compare_natively(z, target, added)
     scores = z.float().log_softmax(1)  # one pass over memory instead of five
     wrong = -scores.gather(1, target)

@@ -10,7 +10,6 @@ from typing import Callable, Hashable, List, NamedTuple, Optional, Protocol, Tup
 
 from torch import Tensor
 
-from ..engine import CachedDecoder
 from ..engine.barred import Barred
 from ..engine.graphs.capture import Replayed
 from ..engine.graphs.layers import run_new
@@ -63,10 +62,8 @@ class CapturedIterations:
     """
 
     def __init__(self, verifier: Verifier, rule: Rule) -> None:
-        engine = verifier.engines[0]
-        assert isinstance(engine, CachedDecoder)
-        self.verifier, self.engine, self._rule = verifier, engine, rule
-        self._judge = judge_on(engine.device)
+        self.verifier, self.engine, self._rule = verifier, verifier.decoder, rule
+        self._judge = judge_on(self.engine.device)
 
     @property
     def writes_outcomes(self) -> bool:
@@ -99,7 +96,7 @@ class CapturedIterations:
         """
         begin = time.perf_counter()
         run = _Run(self, rows, drafter)
-        if not run.possible(rows.longest):
+        if not run.possible:
             return None
         found = run.iterate(most)
         self.verifier.statistics.seconds["verifier"] += time.perf_counter() - begin
@@ -137,24 +134,17 @@ class CapturedIterations:
             return lengths.unsqueeze(1) + tensors.slots[: embedded.size(1)]
 
         barred = Barred(constraints.eos, steps(), constraints.min_len) if early else None
-        if self._judge is not None and self._rule.exact:
-            best, scored = self._best_of(states, constraints, barred)
-            self._judge.append(rows, best, scored, draft, constraints.eos)
-            return
-        if self._rule.exact:
-            emission = judge_best(
-                *self._best_of(states, constraints, barred), draft, constraints.eos
-            )
-        else:
+        if not self._rule.exact:
             emission = self._judged(states, draft, constraints, barred)
-        rows.append(emission, draft.lengths, steps())
-
-    def _best_of(
-        self, states: Tensor, constraints: Constraints, barred: Optional[Barred]
-    ) -> Tuple[Tensor, Tensor]:
-        """The best tokens, and their log-probabilities."""
-        projection = self.engine.projection
-        return projection.best_of(states, self.verifier.temperature, constraints.pad, barred)
+            rows.append(emission, draft.lengths, steps())
+            return
+        best, scored = engine.projection.best_of(
+            states, self.verifier.temperature, constraints.pad, barred
+        )
+        if self._judge is not None:
+            self._judge.append(rows, best, scored, draft, constraints.eos)
+        else:
+            rows.append(judge_best(best, scored, draft, constraints.eos), draft.lengths, steps())
 
     def _judged(
         self, states: Tensor, draft: Draft, constraints: Constraints, barred: Optional[Barred]
@@ -216,9 +206,10 @@ class _Run:
         )
         return room
 
-    def possible(self, longest: int) -> bool:
-        """Whether an iteration may begin with rows of so many tokens at most."""
-        return longest <= self._most_tokens()
+    @property
+    def possible(self) -> bool:
+        """Whether no row is too near to its limit for an iteration."""
+        return self._longest <= self._most_tokens()
 
     def _most_tokens(self) -> int:
         """Tokens of a row with which an iteration may begin."""
@@ -234,7 +225,7 @@ class _Run:
         host, queued = self._outcomes.host, 0
         limit = min(self._most_tokens(), self._tensors.sizes.capacity - self._width)
         while queued < most and 2 * self._left > self._rows.size:
-            # Nobody knows yet what is unread: each iteration adds `width` tokens at most.
+            # Each iteration that is not read yet may have added `width` tokens.
             bound = self._longest + len(host) * self._width
             if bound > limit and len(host) == 0:
                 break

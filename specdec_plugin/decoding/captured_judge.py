@@ -4,7 +4,6 @@ from typing import Optional, Sequence
 
 from torch import Tensor
 
-from ..engine import CachedDecoder
 from ..engine.graphs.rows_function import RowsFunction
 from .acceptance import Emission, Rule, judge
 from .preference import Preference
@@ -21,9 +20,7 @@ class CapturedJudge:
     """
 
     def __init__(self, verifier: Verifier, rule: Rule) -> None:
-        engine = verifier.engines[0]
-        assert isinstance(engine, CachedDecoder)
-        self._verifier, self._rule = verifier, rule
+        self._verifier, self._rule, engine = verifier, rule, verifier.decoder
         self._engine, self._projection = engine, engine.projection
         self._run = RowsFunction(engine.device)
         self._version = engine.projection.version
@@ -31,9 +28,7 @@ class CapturedJudge:
     @staticmethod
     def supports(verifier: Verifier, preference: Optional[Preference]) -> bool:
         """Whether one model's best tokens are chosen, on tensors that stay where they are."""
-        engine = verifier.engines[0]
-        static = isinstance(engine, CachedDecoder) and engine.backend.static
-        return static and len(verifier.engines) == 1 and preference is None
+        return verifier.static and len(verifier.engines) == 1 and preference is None
 
     def fits(self, rows: Rows, new: int) -> bool:
         """Whether no rule may apply to ``new`` tokens of each row, and none is drawn."""

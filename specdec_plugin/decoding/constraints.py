@@ -6,9 +6,13 @@ from typing import NamedTuple, Optional, Union
 import torch
 from torch import Tensor
 
+from ..engine.native.interface import constants
+
 #: The log-probability of a forced token that a clustered projection has left out. It is added to
 #: those of what follows, which float32 could not tell apart behind a very small number.
 FORCED_SCORE = -20.0
+
+constants(FORCED_SCORE=FORCED_SCORE)
 
 
 class Constraints(NamedTuple):

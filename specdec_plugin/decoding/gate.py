@@ -40,7 +40,7 @@ class Gate(Measured, Protocol):
         Args:
             rows: how many are left.
             tokens: that were added before this iteration, since any fixed moment.
-            drafts: whether there may be drafts; else the answer is 0.
+            drafts: whether they may still pay; else the answer is 0, unless there always are.
         """
 
     def ahead(self) -> int:
@@ -80,7 +80,9 @@ class FixedGate:
 
     def choose(self, rows: int, tokens: int, drafts: bool = True) -> int:
         """See :class:`Gate`."""
-        return LONGEST if drafts and (self.max_rows is None or rows <= self.max_rows) else 0
+        if self.max_rows is None:
+            return LONGEST
+        return LONGEST if drafts and rows <= self.max_rows else 0
 
     def ahead(self) -> int:
         """See :class:`Gate`."""

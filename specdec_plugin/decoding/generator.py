@@ -1,4 +1,4 @@
-"""The face to fairseq-generate, fairseq-interactive and fairseq's hub."""
+"""The interface to fairseq-generate, fairseq-interactive and fairseq's hub."""
 
 import logging
 import weakref

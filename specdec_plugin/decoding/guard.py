@@ -9,7 +9,7 @@ kept to a small share of the time.
 
 import math
 import time
-from typing import Callable, List, Optional
+from typing import Callable, List, Optional, Union
 
 from .gate import Paces
 from .trials import CLEARLY, Explorer, SourceLengths, pause
@@ -93,10 +93,6 @@ class _Trial:
     def __init__(self, arm: int) -> None:
         self.arm = arm
         self.seconds, self.tokens, self.iterations = 0.0, 0, 0
-
-    def loss(self, settled: _Arm) -> float:
-        """Seconds beyond what the settled arm needs for the same tokens."""
-        return self.seconds - self.tokens * settled.pace
 
 
 class _Bucket:
@@ -332,11 +328,11 @@ class Guard(Explorer):
             most, each = _PATIENT, _loss(tried, settled) / tried.iterations
         elif trial.iterations > 0:
             most = min(_TRIED, trial.iterations, bucket.burst - trial.iterations)
-            each = trial.loss(settled) / trial.iterations
+            each = _loss(trial, settled) / trial.iterations
         else:
             return least
         if each > 0:
-            most = min(most, int((self._allowance(bucket) - trial.loss(settled)) / each))
+            most = min(most, int((self._allowance(bucket) - _loss(trial, settled)) / each))
         return max(least, most)
 
     def _find(self, rows: int) -> _Bucket:
@@ -355,7 +351,7 @@ class Guard(Explorer):
     def _judge(self, bucket: _Bucket, trial: _Trial, free: bool) -> None:
         """End a trial that has told enough, or lost too much."""
         tried, settled = bucket.arms[trial.arm], bucket.arms[bucket.settled]
-        loss = trial.loss(settled)
+        loss = _loss(trial, settled)
         enough = trial.iterations >= bucket.burst and (free or trial.arm > 0)
         if not enough and loss <= self._allowance(bucket):
             return
@@ -434,6 +430,6 @@ class Guard(Explorer):
         return cost - brings * mine
 
 
-def _loss(arm: _Arm, settled: _Arm) -> float:
+def _loss(arm: Union[_Arm, _Trial], settled: _Arm) -> float:
     """Seconds that an arm took beyond what the settled one needs for the same tokens."""
     return arm.seconds - arm.tokens * settled.pace

@@ -59,7 +59,7 @@ class LanguageModel:
         self._model, self._weight = model, weight
         backend = backend or choose_backend(next(model.parameters()).device)
         self._engine: Optional[CachedDecoder] = None
-        if CachedDecoder.supports_alone(model.decoder, backend) is None:
+        if CachedDecoder.unsupported_alone(model.decoder, backend) is None:
             self._engine = CachedDecoder(model.decoder, backend=backend)
 
     @property

@@ -28,7 +28,8 @@ from .steps import Step
 
 #: Iterations that the kernels do at most before they return to Python.
 _REPEATED = 64
-#: What it is told: the rows, whose new tokens are their last ones; the draft; what became of it.
+#: Is called after each iteration with the rows, whose new tokens are their last ones, the draft
+#: and its outcome.
 Watcher = Callable[[Rows, Draft, Outcome], None]
 
 

@@ -7,7 +7,7 @@ long as the arithmetic. The kernels compute what :class:`.steps.VerifiedStep` co
 import ctypes
 import time
 from ctypes import c_int64
-from typing import Any, Callable, FrozenSet, List, NamedTuple, Optional
+from typing import Any, Callable, FrozenSet, List, NamedTuple, Optional, Union
 
 import torch
 from torch import Tensor
@@ -144,7 +144,7 @@ class NativeVerification:
     take the best symbols from float32, and correct the others by the mean of all (mean_score.h).
 
     Args:
-        verifier: one that :meth:`supports` allows.
+        verifier: one that :meth:`unsupported` has nothing against.
         rule: the acceptance rule.
         preference: which tokens are preferred, or None.
     """
@@ -152,9 +152,7 @@ class NativeVerification:
     def __init__(
         self, verifier: Verifier, rule: Rule, preference: Optional[Preference] = None
     ) -> None:
-        engine = verifier.engines[0]
-        assert isinstance(engine, CachedDecoder)
-        self._verifier, self._engine = verifier, engine
+        self._verifier, self._engine = verifier, verifier.decoder
         self._library = native.library()
         self._scratch = native.own(self, "verification")
         self._rule = rule  # its tensors are read by the kernels
@@ -183,7 +181,7 @@ class NativeVerification:
         self._call.argmax = self._call.hidden = None
 
     @staticmethod
-    def supports(verifier: Verifier, backend: Optional[Backend] = None) -> Optional[str]:
+    def unsupported(verifier: Verifier, backend: Optional[Backend] = None) -> Optional[str]:
         """Why the kernels cannot verify for this verifier, in a few words; None if they can.
 
         Its weights may still move to where they cannot; see :attr:`ready`.
@@ -199,7 +197,7 @@ class NativeVerification:
         engine = verifier.engines[0]
         if not isinstance(engine, CachedDecoder):
             return "the model's decoder is not a plain Transformer's"
-        return (backend or engine.backend).supports()
+        return (backend or engine.backend).unsupported()
 
     @classmethod
     def certifies(cls, verifier: Verifier) -> Optional[str]:
@@ -207,7 +205,7 @@ class NativeVerification:
 
         Asked where the weights are now.
         """
-        reason, engine = cls.supports(verifier), verifier.engines[0]
+        reason, engine = cls.unsupported(verifier), verifier.engines[0]
         if reason is not None or not isinstance(engine, CachedDecoder):
             return reason
         if engine.weight_type != torch.float32:
@@ -293,11 +291,8 @@ class NativeVerification:
         run(*arguments, ctypes.byref(done))
         outcome, filled = self._outcome(rows, done.done), rows.size * done.done
         drafted, kept, added = (counts[at : at + filled] for at in (0, room, 2 * room))
-        verifier, drafting = self._verifier, done.draft_seconds
-        verifier.statistics.seconds["drafter"] += drafting
-        verifier.spent(time.perf_counter() - begin - drafting, done.scoring_seconds)
-        if verifier.certified:
-            verifier.statistics.certify(done.certified, done.certain, done.rescored)
+        self._verifier.statistics.seconds["drafter"] += done.draft_seconds
+        self.count(done, time.perf_counter() - begin - done.draft_seconds)
         return Repeated(done.done, drafted, kept, added, outcome)
 
     def repeat_undrafted(self, rows: Rows, most: int) -> Optional[Repeated]:
@@ -321,7 +316,7 @@ class NativeVerification:
         call.temperature, call.beta = self._verifier.temperature, 1
         return self._describe_scores(constraints, call)
 
-    def count(self, call: VerifyCall, seconds: float) -> None:
+    def count(self, call: Union[VerifyCall, Iterations], seconds: float) -> None:
         """Count the time of a call, and what it scored."""
         self._verifier.spent(seconds, call.scoring_seconds)
         if self._verifier.certified:

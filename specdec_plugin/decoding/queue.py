@@ -61,7 +61,7 @@ class Workers(NamedTuple):
         Args:
             sentences: how many.
             most: workers at most.
-            rows: of each worker, at most, where a sentence has no more; see :func:`rows_at_once`.
+            rows: of each worker, at most, if every sentence has one; see :func:`rows_at_once`.
             beams: rows of each sentence.
         """
         number = max(1, min(most, sentences, sentences * beams // LEAST))
@@ -102,8 +102,7 @@ class Queue:
         """
         verification, size = self._verification, batch.size
         width, threads = batch.constraints.max_len + 1, torch.get_num_threads()
-        engine = self._verifier.engines[0]
-        assert isinstance(engine, CachedDecoder)
+        engine = self._verifier.decoder
         workers = Workers.of(size, self._workers or threads, rows_at_once(engine))
         order = longest_first(batch)
         tokens = torch.empty(size, width, dtype=torch.long)

@@ -209,7 +209,7 @@ class Rows:
         return max(self.host_lengths)
 
     def within_limit(self, most: int) -> int:
-        """How many inputs a row is fed at once, of ``most``: none is behind the length limit.
+        """How many inputs a row is fed at once: ``most``, or fewer at the limit of its length.
 
         A buffer of drafts may be wider than what is left of a model's learned positions.
         """
@@ -406,11 +406,11 @@ class Draft(NamedTuple):
         return [line[1 : 1 + max(0, line[0])] for line in table]
 
     def within(self, rows: Rows, room: int) -> "Draft":
-        """Cut to ``room`` tokens beyond which a row would pass its length limit.
+        """Shortened drafts, so that the length of each row and its draft are ``room`` at most.
 
         Args:
             rows: the rows.
-            room: how many tokens a row of length 0 may draft.
+            room: tokens of a row, drafted ones included.
         """
         if rows.longest + self.tokens.size(1) <= room:
             return self

@@ -134,7 +134,7 @@ class Statistics:
         if self.gated < _HARDLY * max(1, self.iterations):
             return None
         if isinstance(gate, FixedGate):
-            return self._gated(gate.max_rows or 0, samples)
+            return None if gate.max_rows is None else self._gated(gate.max_rows, samples)
         paces = gate.paces()
         if paces is None or paces.drafted >= paces.without:
             return None
@@ -146,9 +146,11 @@ class Statistics:
             f"Give --decoding greedy, {smaller}another drafter, or --draft-rows 0 to draft always."
         )
 
-    def _gated(self, max_rows: int, samples: int) -> str:
-        """Why a fixed gate kept drafts off."""
+    def _gated(self, max_rows: int, samples: int) -> Optional[str]:
+        """Why a fixed gate kept drafts off; None where rows were few enough, but far behind."""
         size = self.sentences / max(1, self.batches) / samples
+        if size * samples <= max_rows:
+            return None
         several = f" with {samples} samples" if samples > 1 else ""
         smaller = "" if samples > 1 else f"--batch-size {max_rows}, or "
         return (

@@ -1,6 +1,6 @@
 """The step of an iteration: it judges a draft, and appends what stands of it.
 
-There are two. In one the verifier and a rule judge, and in the other nobody does.
+There are two. One lets the verifier and a rule judge, and the other accepts every draft.
 """
 
 from abc import ABC, abstractmethod
@@ -107,7 +107,7 @@ class VerifiedStep(Step):
         self._queue: Optional[Queue] = None
         self._queued = True  # what `free_memory` was told last
         self._native: Optional[NativeVerification] = None
-        if NativeVerification.supports(verifier, backend) is None:
+        if NativeVerification.unsupported(verifier, backend) is None:
             self._native = NativeVerification(verifier, rule, preference)
         self._judge: Optional[CapturedJudge] = None
         self._captured: Optional[CapturedIterations] = None

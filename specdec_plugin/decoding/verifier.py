@@ -54,6 +54,19 @@ class Verifier:
         self._symbols = 0  # of the vocabulary, once something was scored
         self.hidden: Optional[Tensor] = None
 
+    @property
+    def decoder(self) -> CachedDecoder:
+        """The first model's decoder, where the cache serves it."""
+        engine = self.engines[0]
+        assert isinstance(engine, CachedDecoder)
+        return engine
+
+    @property
+    def static(self) -> bool:
+        """Whether the first model decodes in tensors that stay where they are, as on a GPU."""
+        engine = self.engines[0]
+        return isinstance(engine, CachedDecoder) and engine.backend.static
+
     def refresh(self) -> None:
         """Pack weights again where they have changed."""
         for engine in self.engines:
@@ -87,11 +100,9 @@ class Verifier:
         self, batch: Batch, call: Any, source: Any
     ) -> Tuple[Optional[int], List[Any]]:
         """Describe a batch for kernels that decode it; as the decoder does."""
-        engine = self.engines[0]
-        assert isinstance(engine, CachedDecoder)
         longest = batch.constraints.max_len + 1
         with self.statistics.timed("verifier"):
-            return engine.describe_queue(batch.encoder_outs[0], longest, call, source)
+            return self.decoder.describe_queue(batch.encoder_outs[0], longest, call, source)
 
     def on_one_thread(self, vectors: int) -> ContextManager[None]:
         """Where PyTorch's operators work on scores, in turns with the kernels: :func:`.one_thread`.
@@ -155,10 +166,8 @@ class Verifier:
         Args:
             fed: (rows, width) long.
         """
-        engine = self.engines[0]
-        assert isinstance(engine, CachedDecoder)
         with self.statistics.timed("verifier"):
-            self.hidden = engine.feed(self.states[0], fed)
+            self.hidden = self.decoder.feed(self.states[0], fed)
         return self.hidden
 
     def spent(self, seconds: float, scoring: float) -> None:

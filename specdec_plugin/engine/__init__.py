@@ -45,7 +45,7 @@ def build_engine(
         project: makes the output projection, where the decoder is one that can be cached.
         backend: who computes; ``None`` chooses.
     """
-    reason = CachedDecoder.supports(model.decoder)
+    reason = CachedDecoder.unsupported(model.decoder)
     if reason is None:
         return CachedDecoder(model.decoder, dtype, project=project, backend=backend)
     logger.info(

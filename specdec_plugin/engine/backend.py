@@ -20,7 +20,7 @@ class Backend(ABC):
     static: bool = False
 
     @abstractmethod
-    def supports(
+    def unsupported(
         self, tensor: Optional[Tensor] = None, dtype: Optional[torch.dtype] = None
     ) -> Optional[str]:
         """Why native kernels do not run here, in a few words; None where they do.
@@ -46,7 +46,7 @@ class Backend(ABC):
                 its weights keep their own type then.
             exact: the same product in float32, if there is one, which may be read instead.
         """
-        if self.supports(weights[0], dtype) is None:
+        if self.unsupported(weights[0], dtype) is None:
             exact = exact if isinstance(exact, NativeLinear) else None
             return NativeLinear(weights, biases, dtype, exact)
         return Linear.of(weights, biases, dtype)
@@ -62,7 +62,7 @@ class TorchBackend(Backend):
     def __init__(self, reason: str = "PyTorch's operators were chosen") -> None:
         self._reason = reason
 
-    def supports(
+    def unsupported(
         self, tensor: Optional[Tensor] = None, dtype: Optional[torch.dtype] = None
     ) -> Optional[str]:
         """See :class:`Backend`."""
@@ -82,7 +82,7 @@ class GraphBackend(TorchBackend):
 class NativeBackend(Backend):
     """Native kernels for what they can run, and PyTorch's operators for the rest."""
 
-    def supports(
+    def unsupported(
         self, tensor: Optional[Tensor] = None, dtype: Optional[torch.dtype] = None
     ) -> Optional[str]:
         """See :class:`Backend`."""

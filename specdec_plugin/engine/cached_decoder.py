@@ -43,7 +43,7 @@ class CachedDecoder(Packed):
     caller does, with ``state.keep(lengths, longest)``, when it knows what it accepts.
 
     Args:
-        decoder: fairseq's decoder; see :meth:`supports`.
+        decoder: fairseq's decoder; see :meth:`unsupported`.
         dtype: type to run in, the fairseq model staying as it is; ``None`` is the model's.
         project: makes the output projection of what :class:`OutputProjection` takes.
         backend: who computes; ``None`` chooses.
@@ -72,12 +72,12 @@ class CachedDecoder(Packed):
         self.repack()
 
     @staticmethod
-    def supports(decoder: nn.Module, attends: bool = True) -> Optional[str]:
+    def unsupported(decoder: nn.Module, attends: bool = True) -> Optional[str]:
         """Why this engine cannot hold ``decoder``, in a few words; ``None`` if it can.
 
         Args:
             decoder: fairseq's decoder.
-            attends: see :meth:`.DecoderLayer.supports`.
+            attends: see :meth:`.DecoderLayer.unsupported`.
         """
         if not isinstance(decoder, TransformerDecoderBase):
             return f"{type(decoder).__name__} is not a Transformer decoder"
@@ -97,22 +97,22 @@ class CachedDecoder(Packed):
             return "it has a quantization-noise layer behind its embedding"
         if type(decoder.embed_tokens) is not nn.Embedding:
             return f"its embedding is a {type(decoder.embed_tokens).__name__}"
-        reasons = (DecoderLayer.supports(layer, attends) for layer in every_layer(decoder))
+        reasons = (DecoderLayer.unsupported(layer, attends) for layer in every_layer(decoder))
         return next((reason for reason in reasons if reason is not None), None)
 
     @staticmethod
-    def supports_alone(decoder: Any, backend: Backend) -> Optional[str]:
+    def unsupported_alone(decoder: Any, backend: Backend) -> Optional[str]:
         """Why the kernels cannot run a decoder that reads no source; ``None`` if they can.
 
         Args:
             decoder: of a language model of fairseq.
             backend: who computes.
         """
-        reason = CachedDecoder.supports(decoder, attends=False)
+        reason = CachedDecoder.unsupported(decoder, attends=False)
         if reason is not None:
             return reason
         every, dtype = every_layer(decoder), decoder.embed_tokens.weight.dtype
-        return NativeLayers.supports(every, backend, dtype)
+        return NativeLayers.unsupported(every, backend, dtype)
 
     def repack(self) -> None:
         """See :class:`Packed`; the projection does so too."""
@@ -141,7 +141,7 @@ class CachedDecoder(Packed):
         """Whether the kernels run the layers; and the types of weights and numbers."""
         decoder, embedding = self.decoder, self.decoder.embed_tokens.weight
         wanted = self._dtype or embedding.dtype
-        self.on_torch = NativeLayers.supports(layers, self.backend, wanted)
+        self.on_torch = NativeLayers.unsupported(layers, self.backend, wanted)
         native = self.on_torch is None
         if native and (decoder.project_in_dim is not None or decoder.project_out_dim is not None):
             self.on_torch = "its embedding is projected (--decoder-embed-dim, --decoder-output-dim)"
@@ -233,7 +233,7 @@ class CachedDecoder(Packed):
         return DecoderState(cache, source_kv, mask, lengths, beams)
 
     def start_alone(self, rows: int, capacity: int, beams: int = 1) -> DecoderState:
-        """Begin a batch of a language model; see :meth:`start` and :meth:`supports_alone`.
+        """Begin a batch of a language model; see :meth:`start` and :meth:`unsupported_alone`.
 
         Args:
             rows: sentences of the batch.

@@ -119,7 +119,7 @@ class DecoderLayer:
         self.feed_forward = FeedForward(layer, dtype)
 
     @staticmethod
-    def supports(layer: nn.Module, attends: bool = True) -> Optional[str]:
+    def unsupported(layer: nn.Module, attends: bool = True) -> Optional[str]:
         """Why ``layer`` cannot be run here, in a few words; ``None`` if it can.
 
         Args:

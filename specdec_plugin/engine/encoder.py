@@ -31,7 +31,7 @@ def build_encoder(model: Any, backend: Optional[Backend] = None) -> Encoder:
     """
     encoder = model.encoder
     backend = backend or choose_backend(next(model.parameters()).device)
-    if FastEncoder.supports(encoder, backend) is None:
+    if FastEncoder.unsupported(encoder, backend) is None:
         return FastEncoder(encoder, backend)
     if backend.static and unusual_encoder(encoder) is None and _embeds_plainly(encoder):
         return CapturedEncoder(encoder)
@@ -46,7 +46,7 @@ class FastEncoder(Packed):
     module embeds, and rows are padded.
 
     Args:
-        encoder: fairseq's encoder; see :meth:`supports`.
+        encoder: fairseq's encoder; see :meth:`unsupported`.
         backend: who computes.
     """
 
@@ -60,7 +60,7 @@ class FastEncoder(Packed):
         self._symbols: Optional[int] = encoder.embed_tokens.num_embeddings if simple else None
 
     @staticmethod
-    def supports(encoder: Any, backend: Backend) -> Optional[str]:
+    def unsupported(encoder: Any, backend: Backend) -> Optional[str]:
         """Why the kernels cannot give what this encoder gives, in a few words; None if they can."""
         unusual = unusual_encoder(encoder)
         if unusual is not None:
@@ -68,7 +68,7 @@ class FastEncoder(Packed):
         weight = encoder.embed_tokens.weight
         if weight.dtype != torch.float32:
             return "its weights are not float32"
-        return NativeLayers.supports(every_layer(encoder), backend, weight.dtype)
+        return NativeLayers.unsupported(every_layer(encoder), backend, weight.dtype)
 
     def __call__(self, net_input: Mapping[str, Any]) -> Mapping[str, List[Tensor]]:
         """Encode a batch.
@@ -101,7 +101,7 @@ class FastEncoder(Packed):
 
     def _pack(self) -> None:
         encoder, self._layers = self.encoder, None
-        if self.supports(encoder, self._backend) is not None:
+        if self.unsupported(encoder, self._backend) is not None:
             return  # moved since, or of another type
         self._layers = NativeLayers(every_layer(encoder), encoder.layer_norm, torch.float32)
         self._positions = None

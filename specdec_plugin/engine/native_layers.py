@@ -20,7 +20,7 @@ class NativeLayers:
     """Layers and last norm of a fairseq Transformer encoder or decoder.
 
     Args:
-        layers: fairseq's layers; see :meth:`supports`.
+        layers: fairseq's layers; see :meth:`unsupported`.
         final_norm: fairseq's norm behind the last layer, or None.
         dtype: of :data:`native.WEIGHT_TYPES`.
     """
@@ -43,7 +43,7 @@ class NativeLayers:
             )
 
     @staticmethod
-    def supports(layers: Sequence[Any], backend: Backend, dtype: torch.dtype) -> Optional[str]:
+    def unsupported(layers: Sequence[Any], backend: Backend, dtype: torch.dtype) -> Optional[str]:
         """Why the kernels cannot run these layers, in a few words; None if they can.
 
         Args:
@@ -55,7 +55,7 @@ class NativeLayers:
             if _activation(layer) is None:
                 name = getattr(layer.activation_fn, "__name__", "another")
                 return f"the native kernels have no activation {name}"
-        return backend.supports(layers[0].fc1.weight, dtype)
+        return backend.unsupported(layers[0].fc1.weight, dtype)
 
     def _add(self, layer: Any, dtype: torch.dtype) -> None:
         own, source = layer.self_attn, getattr(layer, "encoder_attn", None)

@@ -29,6 +29,9 @@ logger = logging.getLogger(__name__)
 
 #: Decoding options about the weights of the models in ``--path``.
 _OF_WEIGHTS = ("verifier_dtype", "keep_packed_weights")
+_SAME = ("max_len_a", "max_len_b", "min_len", "no_repeat_ngram_size", "match_source_len")
+#: Attributes of :class:`.Lengths`, and what fairseq calls them.
+_OF_LENGTHS = {**{name: name for name in _SAME}, "unk_penalty": "unkpen", "len_penalty": "lenpen"}
 
 
 def build_generator(
@@ -102,9 +105,6 @@ def _built(
         setup.verifier = _verifier(setup, method.certifies)
     setup.lengths = _lengths(setup)
     loop = method.loop(setup)
-    if loop.drafter is not None and not method.verifies:
-        positions = method.max_positions(loop.drafter)
-        setup.lengths.max_positions = min(setup.lengths.max_positions, positions or sys.maxsize)
     return ParallelGenerator(
         models,
         target,
@@ -232,14 +232,7 @@ def _lengths(setup: Setup) -> Lengths:
     if setup.verifier is not None and setup.verifier.language_model is not None:
         limits.append(setup.verifier.language_model.max_positions)
         tell_positions(limits[-1], min(limits), args)
-    return Lengths(
-        max_len_a=getattr(args, "max_len_a", 0),
-        max_len_b=getattr(args, "max_len_b", 200),
-        min_len=getattr(args, "min_len", 1),
-        max_positions=min(limits),
-        unk_penalty=getattr(args, "unkpen", 0),
-        len_penalty=getattr(args, "lenpen", 1),
-        normalize=not getattr(args, "unnormalized", False),
-        no_repeat_ngram_size=getattr(args, "no_repeat_ngram_size", 0),
-        match_source_len=getattr(args, "match_source_len", False),
-    )
+    # Programs may give options that lack some.
+    given = {own: getattr(args, name) for own, name in _OF_LENGTHS.items() if hasattr(args, name)}
+    normalize = not getattr(args, "unnormalized", False)
+    return Lengths(max_positions=min(limits), normalize=normalize, **given)

@@ -12,7 +12,6 @@ A method of your own is one file for ``--user-dir``::
 """
 
 import functools
-from abc import ABC, abstractmethod
 from argparse import Namespace
 from dataclasses import Field, field, fields, make_dataclass
 from typing import (
@@ -79,7 +78,7 @@ class Need(NamedTuple):
     value: str
 
 
-class Method(ABC):
+class Method:
     """A way to decode: its flags, its drafter and its acceptance rule.
 
     Attributes:
@@ -90,7 +89,8 @@ class Method(ABC):
         condition: the flag that :meth:`applies` asks for, as typed; "" for none.
         needs: flags that have an effect only beside another flag's value.
         certifies: whether the projection is certified, where this is faster, without the flag.
-        chooses: whether it takes another method's way, so that nobody asked for drafts.
+        chooses: whether it delegates to another method. The user then asked for no drafts, and
+            gets no warning where they do not pay.
         verifies: whether the model in ``--path`` verifies drafts; else they are the output.
         default_beam: fairseq's ``--beam`` where it is not typed; None keeps fairseq's.
         honours: options of fairseq that this method keeps, though not all do.
@@ -114,11 +114,11 @@ class Method(ABC):
         """Whether it is this class that ``--decoding`` means, of those that share its name."""
         return True
 
-    @classmethod  # noqa: B027 - most flags contradict none
+    @classmethod
     def check(cls, cfg: Any) -> None:
         """Refuse flags that contradict each other, with a :class:`..errors.PluginError`."""
 
-    @classmethod  # noqa: B027 - most keep fairseq's options, or refuse them
+    @classmethod
     def check_search(cls, generation: Any) -> None:
         """Refuse fairseq's generation options that contradict each other, likewise."""
 
@@ -128,9 +128,9 @@ class Method(ABC):
         return frozenset()
 
     @classmethod
-    @abstractmethod
     def build(cls, setup: Setup) -> Optional[Drafter]:
         """Build the drafter; None where nothing is drafted."""
+        return None
 
     @classmethod
     def loop(cls, setup: Setup) -> Any:
@@ -177,11 +177,6 @@ class Method(ABC):
     def max_rows(cls, setup: Setup) -> Optional[int]:
         """Unfinished rows up to which drafts are made, or tried first; None: any number."""
         return setup.max_rows() if "draft_rows" in flags_of(cls) else None
-
-    @classmethod
-    def max_positions(cls, drafter: Any) -> Optional[int]:
-        """Positions that an unverified drafter has; None where they do not end."""
-        return None
 
 
 _METHODS: List[Type[Method]] = []
@@ -243,11 +238,13 @@ def suited(
     any_beam = not named or any(
         each.default_beam is None or "beam" in each.honours for each in named
     )
-    read = {
-        flag for flag, names in readers().items()
-        if decoding in names or (decoding is None and flag in OF_ANY_SEARCH)
+    known = readers()
+    kept = {
+        name: value for name, value in flags.items()
+        if name not in known
+        or decoding in known[name]
+        or (decoding is None and name in OF_ANY_SEARCH)
     }  # fmt: skip
-    kept = {name: value for name, value in flags.items() if name not in readers() or name in read}
     if not any_beam and not kept.get("sampling"):
         kept.pop("beam", None)
     search = Namespace(**{"beam": 1, **kept, **(given or {})})

@@ -8,13 +8,10 @@
 
 namespace native {
 
-// The log-probability of a symbol that a prefix or the length limit wants, and that clusters have
-// left out; as in constraints.py.
-static constexpr float FORCED_SCORE = -20.0f;
-
-// The score of such a symbol. normaliser: is subtracted from it.
+// The score of a symbol that a prefix or the length limit wants. Clusters may have left it out.
+// normaliser: is subtracted from it.
 static inline float forced_score(float score, float normaliser) {
-  return score == MINUS_INFINITY ? normaliser + FORCED_SCORE : score;
+  return score == MINUS_INFINITY ? normaliser + float(FORCED_SCORE) : score;
 }
 
 // What one thread finds in its share of the symbols.

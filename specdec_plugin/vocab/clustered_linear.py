@@ -54,7 +54,7 @@ class ClusteredLinear:
         self._weight, self._bias, self._clusters = weight, bias, clusters
         self._gather: Optional[NativeObject] = None
         backend = backend or choose_backend(weight.device)
-        self._on_torch = backend.supports(weight)
+        self._on_torch = backend.unsupported(weight)
         self.on_cuda = kernels_of(weight, bias, clusters) if backend.static else None
         if self._on_torch is None or self.on_cuda is not None:
             return
@@ -100,8 +100,8 @@ class ClusteredLinear:
     def best(self, inputs: Tensor, temperature: float, suppressed_id: int) -> Tuple[Tensor, Tensor]:
         """The most probable token of each row, and its log-probability, (rows,) each.
 
-        Of equal ones it is the first, as an argmax over :meth:`scores` finds. On a GPU nothing
-        has the vocabulary's size.
+        Of equal ones it is the first, as an argmax over :meth:`scores` finds. Nothing has the
+        vocabulary's size. The kernels for a CPU have no part in it.
 
         Args:
             inputs: (rows, dim).
@@ -110,15 +110,6 @@ class ClusteredLinear:
         """
         if self.on_cuda is not None:
             return self.on_cuda.best(inputs, temperature, suppressed_id)
-        if self.native is not None:
-            values, normalisers = self.scores(inputs, -1)
-            if temperature != 1.0:
-                values = values / temperature
-                normalisers = values.logsumexp(1)
-            if suppressed_id >= 0:
-                values[:, suppressed_id] = -math.inf
-            highest, tokens = values.max(1)
-            return tokens, highest - normalisers
         active, values, normalisers = self._scored(inputs, temperature)
         # The last token is repeated behind the others, and never found there.
         highest, index = values.masked_fill(active == suppressed_id, -math.inf).max(1)

@@ -52,9 +52,10 @@ class ClusteredProjection(OutputProjection):
     ) -> Tuple[Tensor, Tensor]:
         """See :class:`OutputProjection`; on a GPU nothing has the vocabulary's size.
 
-        At the few steps at which a symbol is barred, scores have it.
+        At the few steps at which a symbol is barred, scores have it. So they have with kernels for
+        a CPU.
         """
-        if barred is not None:
+        if barred is not None or self._linear.native is not None:
             return super().best_of(hidden, temperature, suppressed_id, barred)
         flat, shape = self.entering(hidden.flatten(0, -2)), hidden.shape[:-1]
         tokens, log_probabilities = self._linear.best(flat, temperature, suppressed_id)
@@ -68,7 +69,7 @@ class ClusteredProjection(OutputProjection):
     @property
     def shortlist(self) -> Optional[int]:
         """The kernels' handle of the clusters' symbols in 8 bits, packed when first wanted."""
-        fits = self._first_head is None and self._backend.supports(self._source.weight) is None
+        fits = self._first_head is None and self._backend.unsupported(self._source.weight) is None
         if self._shortlist is None and fits:
             with packing():
                 weight, bias = self.float_weights()

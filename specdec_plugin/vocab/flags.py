@@ -27,7 +27,7 @@ def verifier_clusters(
             f"--vocab-clusters {path} belongs to one model, and --path names {len(models)}: give "
             "one of them, or leave --vocab-clusters out."
         )
-    reason = CachedDecoder.supports(models[0].decoder)
+    reason = CachedDecoder.unsupported(models[0].decoder)
     if reason is not None:
         raise PluginError(
             f"--vocab-clusters {path} cannot be used with this model, because {reason}. Leave it "

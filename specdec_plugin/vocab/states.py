@@ -33,7 +33,7 @@ class StateReader:
         if not isinstance(engine, CachedDecoder):
             raise PluginError(
                 "The states of this model cannot be clustered, because "
-                f"{CachedDecoder.supports(model.decoder)}. Use a plain Transformer."
+                f"{CachedDecoder.unsupported(model.decoder)}. Use a plain Transformer."
             )
         self._engine, self._encode = engine, build_encoder(model)
         self._top_k, self._pad = top_k, pad

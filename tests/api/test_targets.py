@@ -124,8 +124,10 @@ class TestPrefixes:
 
     def test_another_number_of_lines_of_a_file(self, packed):
         translator = specdec_plugin.load(str(packed))
-        with pytest.raises(PluginError, match="There are 1 prefixes for 3 lines"):
-            list(translator.translate_iter(["one"] * 3, prefixes=iter(["a"])))
+        with pytest.raises(PluginError, match="There are 1 prefixes, and more lines: give one"):
+            list(translator.translate_iter(["one"] * 3, ahead=1, prefixes=iter(["a"])))
+        with pytest.raises(PluginError, match="Give a list of lines"):
+            list(translator.translate_iter(["one"] * 3, prefixes="abc"))
         with pytest.raises(PluginError, match="There are more prefixes than the 3 lines"):
             list(translator.translate_iter(["one"] * 3, ahead=1, prefixes=["", "uno", "", ""]))
 

@@ -168,7 +168,7 @@ def test_a_trial_is_looked_at_before_it_has_lost_what_it_may(patient, cost, brin
         known = bucket.arms[trial.arm] if patient else trial  # before it, a device was waited for
         if found > (guard_module._SECOND if patient else 1):
             loss = known.seconds - known.tokens * settled.pace
-            foreseen = trial.loss(settled) + found * loss / known.iterations
+            foreseen = guard_module._loss(trial, settled) + found * loss / known.iterations
             assert loss <= 0 or foreseen <= world.guard._allowance(bucket) + 1e-6
         return found
 

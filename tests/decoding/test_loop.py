@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.drafter import Drafter
+from specdec_plugin.decoding.gate import FixedGate
 from specdec_plugin.decoding.state import Draft
 from specdec_plugin.engine import GraphBackend, NativeBackend, TorchBackend
 from tests.support import tiny
@@ -156,13 +157,16 @@ def test_rows_for_which_it_is_too_late_are_decoded_as_without_a_drafter(backend)
             assert batch.size == 3
             return rows.shortest < 4
 
-    drafter, asked = Late([[]] * 3, 1.0, 6, 3), []
-    drafter.propose = lambda rows: (asked.append(rows.shortest), rows.empty_draft())[1]
-    found, statistics = ours(
-        MODELS[:1], sample, drafter, TopBeta(), verifying=backend, max_len_b=12
-    )
-    assert_same(found, reference(MODELS[:1], sample, max_len_b=12))
-    assert asked and min(asked) == 4 and statistics.gated > 0
+    for gate, first in ((FixedGate(3), 4), (FixedGate(), 0)):  # the last one always drafts
+        drafter, asked = Late([[]] * 3, 1.0, 6, 3), []
+        drafter.propose = lambda rows, asked=asked: (
+            asked.append(rows.shortest) or rows.empty_draft()
+        )
+        found, statistics = ours(
+            MODELS[:1], sample, drafter, TopBeta(), verifying=backend, max_len_b=12, gate=gate
+        )
+        assert_same(found, reference(MODELS[:1], sample, max_len_b=12))
+        assert asked and min(asked) == first and (statistics.gated > 0) == (first > 0)
 
 
 def naive_relaxed(model, source_sample, truth_draft, beta, tolerance, max_len):

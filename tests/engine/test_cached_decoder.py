@@ -104,7 +104,7 @@ def test_half_precision_leaves_the_model_alone(dtype, backend):
     state = engine.start(encoder_out, 8)
     hidden = engine.forward(state, engine.embedding.of_tokens(tokens, state.lengths))
     # The kernels keep weights in bfloat16 and compute in float32; float16 they leave to PyTorch.
-    native = backend.supports() is None and dtype == torch.bfloat16
+    native = backend.unsupported() is None and dtype == torch.bfloat16
     assert hidden.dtype == (torch.float32 if native else dtype)
     assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
     logits = logits_of(engine, state, tokens)
@@ -119,7 +119,7 @@ def test_follows_a_model_in_half_precision(backend):
     engine = CachedDecoder(model.decoder, backend=backend)
     encoder_out, tokens = encode(model), random_tokens(3, 9)
     state = engine.start(encoder_out, 16)
-    computed = torch.float32 if backend.supports() is None else torch.bfloat16
+    computed = torch.float32 if backend.unsupported() is None else torch.bfloat16
     assert (
         engine.forward(state, engine.embedding.of_tokens(tokens, state.lengths)).dtype == computed
     )
@@ -351,27 +351,27 @@ class TestSupports:
         ],
     )
     def test_gives_the_reason(self, options, reason):
-        assert reason in CachedDecoder.supports(build_model(**options).decoder)
+        assert reason in CachedDecoder.unsupported(build_model(**options).decoder)
 
     def test_own_forward(self):
         decoder = build_model().decoder
         decoder.__class__ = OwnFeatures
-        assert CachedDecoder.supports(decoder) == "OwnFeatures has its own extract_features()"
+        assert CachedDecoder.unsupported(decoder) == "OwnFeatures has its own extract_features()"
 
     def test_harmless_subclass(self):
         decoder = build_model().decoder
         decoder.__class__ = Renamed
-        assert CachedDecoder.supports(decoder) is None
+        assert CachedDecoder.unsupported(decoder) is None
 
     def test_other_decoders(self):
-        assert "LSTMDecoder" in CachedDecoder.supports(build_model("lstm").decoder)
+        assert "LSTMDecoder" in CachedDecoder.unsupported(build_model("lstm").decoder)
 
     def test_pruned_heads(self):
         decoder = build_model().decoder
         decoder.layers[0].self_attn._adaptive_prune_heads([(0, 8)])
-        assert "pruned" in CachedDecoder.supports(decoder)
+        assert "pruned" in CachedDecoder.unsupported(decoder)
 
     def test_replaced_linear(self):
         decoder = build_model().decoder
         decoder.layers[0].fc1 = torch.nn.Sequential(decoder.layers[0].fc1)
-        assert CachedDecoder.supports(decoder) == "it has a Sequential for a linear map"
+        assert CachedDecoder.unsupported(decoder) == "it has a Sequential for a linear map"

@@ -91,7 +91,7 @@ def test_a_pad_symbol_amid_the_text_is_padding(backend):
 def test_a_symbol_that_the_model_does_not_know_is_refused(backend):
     batch = net_input([8, 3])
     batch["src_tokens"][0, 3] = VOCABULARY
-    ours = backend.static or backend.supports() is None
+    ours = backend.static or backend.unsupported() is None
     problem = PluginError if ours else IndexError
     with pytest.raises(problem, match=r"another dictionary|out of range"):
         build_encoder(build_model(), backend=backend)(batch)
@@ -99,7 +99,7 @@ def test_a_symbol_that_the_model_does_not_know_is_refused(backend):
 
 def test_used_where_it_can_be(backend):
     assert isinstance(build_encoder(build_model(), backend=backend), FastEncoder) == (
-        backend.supports() is None
+        backend.unsupported() is None
     )
     for other in (
         build_model("lstm"),

@@ -242,7 +242,7 @@ def test_turned_off(monkeypatch):
     native._loaded.cache_clear()
     try:
         assert native.library() is None
-        assert choose_backend(torch.device("cpu")).supports().startswith("SPECDEC_NATIVE=0")
+        assert choose_backend(torch.device("cpu")).unsupported().startswith("SPECDEC_NATIVE=0")
         model = build_model()
         engine, encoder_out, tokens = (
             CachedDecoder(model.decoder),

@@ -16,7 +16,7 @@ def refusal(method, dtype, backend):
     """What is said where the method cannot draft; None where it decodes."""
     if method not in ("self-draft", "relaxed") or backend.static:
         return None
-    if backend.supports() is not None:
+    if backend.unsupported() is not None:
         return r"only the native kernels can run .* Add --drafter-path DRAFTER\.pt"
     if dtype == "float16":
         return r"cannot be shared in float16: leave out --fp16 and --verifier-dtype float16"

@@ -55,7 +55,7 @@ DRAFTERS = {
 
 def can_draft_for_itself(backend):
     """Whether a model can draft for itself: by the kernels, or as a GPU does."""
-    return backend.supports() is None or backend.static
+    return backend.unsupported() is None or backend.static
 
 
 def verifier(method, seed=1, symbols=SYMBOLS, **arguments):

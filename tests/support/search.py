@@ -41,6 +41,7 @@ def ours(
     verifying=None,
     preference=None,
     watcher=None,
+    gate=None,
     **lengths,
 ):
     """Hypotheses, and what was counted.
@@ -50,11 +51,12 @@ def ours(
         verifying: who verifies a draft.
         preference: which tokens are preferred.
         watcher: is told each iteration.
+        gate: decides when to draft; None: always.
     """
     statistics = Statistics()
     engines = [build_engine(model, backend=backend) for model in models]
     step = VerifiedStep(Verifier(engines, statistics, temperature), rule, verifying, preference)
-    loop = DecodingLoop(drafter, step, statistics, keep_history=True)
+    loop = DecodingLoop(drafter, step, statistics, True, gate)
     loop.watcher = watcher
     positions = min(model.max_decoder_positions() for model in models)
     options = Lengths(max_positions=positions, **lengths)

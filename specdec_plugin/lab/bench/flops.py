@@ -78,7 +78,7 @@ def gflops(
 
 def _has_formula(model: Any) -> bool:
     transforms = isinstance(getattr(model, "encoder", None), TransformerEncoderBase)
-    return transforms and CachedDecoder.supports(model.decoder) is None
+    return transforms and CachedDecoder.unsupported(model.decoder) is None
 
 
 def operations(

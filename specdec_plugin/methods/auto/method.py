@@ -5,7 +5,7 @@ is then measured, which the output does not depend on. The projection is certifi
 """
 
 from dataclasses import dataclass
-from typing import Any, FrozenSet, List, Optional, Type
+from typing import Any, FrozenSet, List, Type
 
 from ...decoding.drafter import Drafter
 from ...errors import PluginError
@@ -135,11 +135,6 @@ class Auto(Method):
             if given_flags(setup.cfg).keys() & {*_OF_DRAFTS}:
                 raise
         return (Beam if _searches(setup.generation) else Greedy).loop(setup)
-
-    @classmethod
-    def build(cls, setup: Setup) -> Optional[Drafter]:
-        """That of the chosen method."""
-        return cls.chosen(setup).build(setup)
 
 
 def _searches(generation: Any) -> bool:

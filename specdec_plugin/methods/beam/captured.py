@@ -15,7 +15,6 @@ from torch import Tensor
 from ...decoding.lengths import Lengths
 from ...decoding.state import Batch
 from ...decoding.verifier import Verifier
-from ...engine import CachedDecoder
 from ...engine.graphs.cache import StaticCache
 from ...engine.graphs.capture import Replayed
 from ...engine.graphs.steps import feed
@@ -27,7 +26,7 @@ from .beams import Beams, Candidates, Hypotheses, first_unended
 _AHEAD = 1
 
 
-class Rules(NamedTuple):
+class SearchKey(NamedTuple):
     """What is the same in all searches that share captured steps.
 
     Attributes:
@@ -47,11 +46,10 @@ class Rules(NamedTuple):
     min_len: int
 
     @classmethod
-    def of(cls, verifier: Verifier, batch: Batch, beams: int) -> "Rules":
+    def of(cls, verifier: Verifier, batch: Batch, beams: int) -> "SearchKey":
         """Those of a batch."""
-        engine, rules = verifier.engines[0], batch.constraints
-        assert isinstance(engine, CachedDecoder)
-        vocabulary = engine.decoder.output_projection.weight.size(0)
+        rules = batch.constraints
+        vocabulary = verifier.decoder.decoder.output_projection.weight.size(0)
         symbols = rules.pad, rules.unk, rules.eos
         return cls(
             beams, vocabulary, verifier.temperature, *symbols, rules.unk_penalty, rules.min_len
@@ -83,7 +81,7 @@ class DeviceBeams:
             (beams, vocabulary).
     """
 
-    def __init__(self, tensors: StaticTensors, rules: Rules) -> None:
+    def __init__(self, tensors: StaticTensors, rules: SearchKey) -> None:
         sentences, long = tensors.sizes.sentences, tensors.lengths
         self._rules, self._offsets = rules, rules.offsets(long.device)
         self._tokens = long.new_zeros(sentences * rules.beams, 1)
@@ -172,11 +170,9 @@ class CapturedBeamSearch:
     """
 
     def __init__(self, verifier: Verifier, lengths: Lengths, beams: int, batch: Batch) -> None:
-        engine = verifier.engines[0]
-        assert isinstance(engine, CachedDecoder)
-        self._statistics, self._decoder = verifier.statistics, engine
+        self._statistics, self._decoder = verifier.statistics, verifier.decoder
         self._batch, self._state = batch, verifier.states[0]
-        self._rules = Rules.of(verifier, batch, beams)
+        self._rules = SearchKey.of(verifier, batch, beams)
         self._max_len = batch.constraints.max_len
         self._order = list(range(batch.size))
         self._tensors, _ = self._state.with_room(1)
@@ -191,16 +187,15 @@ class CapturedBeamSearch:
     @staticmethod
     def supports(verifier: Verifier, batch: Batch, beams: int) -> bool:
         """Whether one model searches, by no rules but lengths and a penalty of unknown symbols."""
-        engine, rules = verifier.engines[0], batch.constraints
-        static = isinstance(engine, CachedDecoder) and engine.backend.static
-        if not static or len(verifier.engines) > 1 or rules.no_repeat_ngram_size > 1:
+        rules = batch.constraints
+        if not verifier.static or len(verifier.engines) > 1 or rules.no_repeat_ngram_size > 1:
             return False
         if verifier.language_model is not None:
             return False
         if rules.prefix is not None or rules.source_lengths is not None:
             return False
         # Of 2B candidates in each step B end at most, so that B others are always left.
-        return Rules.of(verifier, batch, beams).vocabulary > 2 * beams
+        return SearchKey.of(verifier, batch, beams).vocabulary > 2 * beams
 
     def run(self) -> Hypotheses:
         """The finished hypotheses of each sentence, in the order in which they ended."""

@@ -31,10 +31,6 @@ class Beam(Method):
         check_beams(generation)
 
     @classmethod
-    def build(cls, setup: Setup) -> None:
-        """Nothing is drafted."""
-
-    @classmethod
     def loop(cls, setup: Setup) -> BeamSearch:
         """The search."""
         return build_search(setup)

@@ -82,12 +82,12 @@ class NativeBeamSearch:
     """What :class:`.torch_search.TorchBeamSearch` does, for one model.
 
     Args:
-        verifier: scores the candidates; see :meth:`supports`.
+        verifier: scores the candidates; see :meth:`unsupported`.
         lengths: fairseq's length options.
         beams: B.
         drafter: searches ahead where one sentence is left and it pays; None: nobody does.
         workers: see :class:`.search.BeamSearch`.
-        strategy: likewise; one that :meth:`supports` allows.
+        strategy: likewise; one that :meth:`unsupported` has nothing against.
     """
 
     def __init__(
@@ -107,11 +107,11 @@ class NativeBeamSearch:
         self.guard = BatchGuard()
 
     @staticmethod
-    def supports(
+    def unsupported(
         verifier: Verifier, batch: Batch, beams: int, strategy: Optional[Search] = None
     ) -> Optional[str]:
         """Why the kernels cannot search, in a few words; None if they can."""
-        reason = NativeVerification.supports(verifier)
+        reason = NativeVerification.unsupported(verifier)
         engine = verifier.engines[0]
         if reason is not None or not isinstance(engine, CachedDecoder):
             return reason
@@ -130,10 +130,9 @@ class NativeBeamSearch:
         """The finished hypotheses of each sentence, in the order in which they ended.
 
         Args:
-            batch: one that :meth:`supports` allows.
+            batch: one that :meth:`unsupported` has nothing against.
         """
-        engine = self._verifier.engines[0]
-        assert isinstance(engine, CachedDecoder)
+        engine = self._verifier.decoder
         threads = torch.get_num_threads()
         most, rows = self._workers or threads, rows_at_once(engine, self._beams)
         workers = Workers.of(batch.size, most, rows, self._beams)

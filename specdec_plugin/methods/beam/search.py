@@ -98,7 +98,7 @@ class BeamSearch:
         args = self.verifier, self.lengths, self.beam_size
         strategy = strategy_for(self._strategy, batch)
         size = self.beam_size
-        if NativeBeamSearch.supports(self.verifier, batch, size, strategy) is None:
+        if NativeBeamSearch.unsupported(self.verifier, batch, size, strategy) is None:
             own = self._ahead, self._workers, strategy
             self._native = self._native or NativeBeamSearch(*args, *own)
             return self._native.run(batch)

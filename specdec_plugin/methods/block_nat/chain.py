@@ -20,7 +20,7 @@ from ...models.chain_head import ChainHead
 from .chain_cuda import ROWS, CudaChain, kernels_of
 
 #: Applied to the scores of a position, (rows, 1, vocabulary), before its tokens are chosen.
-Rules = Callable[[Tensor, int], Any]
+Mask = Callable[[Tensor, int], Any]
 
 #: Positions whose candidates the kernels find at once: few drafts are longer.
 CHAIN_POSITIONS = 8
@@ -202,7 +202,7 @@ class Chain(Packed):
         states: Tensor,
         last: Tensor,
         suppressed_id: int = -1,
-        rules: Optional[Rules] = None,
+        rules: Optional[Mask] = None,
         rows: Optional[Rows] = None,
     ) -> Tuple[Tensor, Tensor]:
         """The whole block on PyTorch's operators, with log-probabilities.

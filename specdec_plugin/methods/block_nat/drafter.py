@@ -94,7 +94,7 @@ class NATDrafter(Drafter):
         self._buffers = {each: DraftBuffer(each) for each in self.lengths}
         self._batch: Any = None
         self._state: Any = None
-        self._fed: Dict[int, int] = {}  # inputs in the cache, by index in the batch; else none
+        self._fed: Dict[int, int] = {}  # inputs in the cache, by index in the batch; 0 if missing
 
     def release(self) -> None:
         """Free what the kernels have packed, for a model that serves this drafter alone."""
@@ -349,8 +349,8 @@ class NATDrafter(Drafter):
     def arranged(self, inputs: Tensor, lengths: Tensor, held: Tensor, new: int) -> "Arranged":
         """What is fed where rows have different numbers of new tokens.
 
-        Nobody looks at any number: the tables of positions have to :meth:`reach
-        <.TargetEmbedding.reach>` far enough.
+        The host reads no value. So the tables of positions have to :meth:`reach
+        <.TargetEmbedding.reach>` far enough before.
 
         Args:
             inputs: (rows, …) all tokens of each row.

@@ -25,7 +25,7 @@ from ..options import (
 from ..registry import Method, Variant, register_method
 from ..self_draft.method import SelfDraft
 from ..setup import Setup, warn_of_drafter_dtype
-from .drafter import NATDrafter, learned_positions
+from .drafter import NATDrafter
 
 logger = logging.getLogger(__name__)
 
@@ -78,13 +78,12 @@ class UnverifiedBlockNAT(Method):
 
     @classmethod
     def build(cls, setup: Setup) -> Drafter:
-        return build_drafter(setup, setup.cfg.block_size, with_scores=True)
-
-    @classmethod
-    def max_positions(cls, drafter: Any) -> Optional[int]:
-        """Learned positions, less one: a block starts one position behind the tokens before it."""
-        positions = learned_positions(drafter.model.decoder)
-        return None if positions is None else positions - 1
+        drafter = build_drafter(setup, setup.cfg.block_size, with_scores=True)
+        if drafter.positions is not None:
+            # A block starts one position behind the tokens before it.
+            most = min(setup.lengths.max_positions, drafter.positions - 1)
+            setup.lengths.max_positions = most
+        return drafter
 
 
 def build_drafter(
@@ -133,7 +132,7 @@ def build_drafter(
         lengths=SHORTER if verified and block_size == 0 and setup.on_cpu else (),
     )
     drafter.release()
-    if dtype is not None and not dtype.is_floating_point and drafter.engine.weight_type != dtype:
+    if setup.drafter_dtype not in (None, drafter.engine.weight_type):
         warn_of_drafter_dtype(setup)
     return drafter
 
@@ -141,7 +140,7 @@ def build_drafter(
 def _fastest_dtype(setup: Setup, model: BlockNATModel) -> Optional[torch.dtype]:
     """The type in which a drafter whose drafts are verified is fastest; None: the model's own."""
     if setup.on_cpu:
-        kernels = setup.backend.supports(next(model.parameters()), torch.int8) is None
+        kernels = setup.backend.unsupported(next(model.parameters()), torch.int8) is None
         return torch.int8 if kernels else None
     return torch.float16 if setup.backend.static else None
 
@@ -161,7 +160,7 @@ def _load(setup: Setup) -> BlockNATModel:
             "--arch block_nat."
         )
     check_pair(path, drafter, *setup.dictionaries)
-    reason = CachedDecoder.supports(drafter.decoder)
+    reason = CachedDecoder.unsupported(drafter.decoder)
     if reason is not None:
         raise PluginError(
             f"{path} cannot draft, because {reason}. Train a drafter without that option."

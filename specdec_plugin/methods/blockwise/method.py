@@ -113,7 +113,7 @@ class Blockwise(Method):
         if not isinstance(engine, CachedDecoder):
             raise PluginError(
                 "--decoding blockwise reads the states of the model in --path, which are "
-                f"unavailable, because {CachedDecoder.supports(setup.models[0].decoder)}. Use "
+                f"unavailable, because {CachedDecoder.unsupported(setup.models[0].decoder)}. Use "
                 "--decoding greedy."
             )
         return BlockwiseDrafter(
@@ -148,7 +148,7 @@ def _proposals(setup: Setup, model: BlockwiseTransformerModel, engine: CachedDec
     proposals = Proposals(model.heads, engine, k, wanted or default, clusters)
     if cfg.drafter_path is not None:
         proposals.release()
-    if wanted is not None and proposals.weight_type != wanted:
+    if wanted not in (None, proposals.weight_type):
         warn_of_drafter_dtype(setup)
     return proposals
 

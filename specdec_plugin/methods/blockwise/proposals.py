@@ -44,17 +44,18 @@ class Proposals(Packed):
         self.numbers = range(2, block_size + 1)
         #: The type that the weights are kept in: PyTorch has no products of integer types.
         self.weight_type = dtype or heads.inner.weight.dtype
-        if not self.weight_type.is_floating_point and self._supports(self.weight_type) is not None:
+        rounded = not self.weight_type.is_floating_point
+        if rounded and self._unsupported(self.weight_type) is not None:
             self.weight_type = heads.inner.weight.dtype
         project = projection_by(clusters)
         self._projection = project(engine.decoder, self.weight_type, backend=engine.backend)
         self.repack()
 
-    def _supports(self, dtype: torch.dtype) -> Optional[str]:
+    def _unsupported(self, dtype: torch.dtype) -> Optional[str]:
         """Why the kernels cannot run the heads with weights of this type; None if they can."""
         # The kernels read the source where the kernels have put it.
         source = self._engine.on_torch if self.heads.readers else None
-        return source or self._engine.backend.supports(self.heads.inner.weight, dtype)
+        return source or self._engine.backend.unsupported(self.heads.inner.weight, dtype)
 
     @property
     def native(self) -> Optional[int]:
@@ -80,7 +81,7 @@ class Proposals(Packed):
     def _pack(self) -> None:
         self._modules = self.heads
         self._native: Optional[NativeObject] = None
-        if self._supports(self.weight_type) is None and self._projection.native is not None:
+        if self._unsupported(self.weight_type) is None and self._projection.native is not None:
             self._native = self._packed_heads()
         elif self.weight_type != self.heads.inner.weight.dtype:
             self._modules = copy.deepcopy(self.heads).to(self.weight_type)

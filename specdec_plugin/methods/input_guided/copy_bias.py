@@ -29,7 +29,7 @@ class CopyBias(Preference):
         """Begin at the start of the source."""
         tokens = batch.net_input["src_tokens"]
         backend = self._backend or choose_backend(tokens.device)
-        make: Any = NativeSourceNext if backend.supports(tokens) is None else SourceNext
+        make: Any = NativeSourceNext if backend.unsupported(tokens) is None else SourceNext
         self._next = make(*sources_of(tokens, self._symbols))
 
     def tokens(self, rows: Rows, draft: Draft) -> Tensor:

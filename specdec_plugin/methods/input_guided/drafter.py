@@ -15,7 +15,7 @@ from torch import Tensor
 from ...decoding.drafter import Drafter
 from ...decoding.native_verification import NativeVerification, Repeated
 from ...decoding.operations import Work
-from ...decoding.state import Batch, Draft, Outcome, Rows
+from ...decoding.state import Batch, Draft, Rows
 from ...decoding.symbols import Symbols
 from ...engine import Backend, choose_backend
 from .native import NativeSourceCopy
@@ -29,7 +29,8 @@ class InputGuidedDrafter(Drafter):
         symbols: of the dictionaries.
         block_size: most tokens of a draft.
         longest: see :class:`.source_copy.SourceCopy`.
-        fallback: drafts for rows where there is nothing to follow, or None.
+        fallback: drafts for rows where there is nothing to follow, and learns from no outcome; or
+            None.
         fallback_rows: the fallback is asked only while at most so many rows are left; None: always.
         backend: who computes; None chooses.
     """
@@ -53,7 +54,7 @@ class InputGuidedDrafter(Drafter):
         """Begin at the start of the source, which counts as a match."""
         tokens = batch.net_input["src_tokens"]
         backend = self._backend or choose_backend(tokens.device)
-        make: Any = NativeSourceCopy if backend.supports(tokens) is None else SourceCopy
+        make: Any = NativeSourceCopy if backend.unsupported(tokens) is None else SourceCopy
         source, starts = sources_of(tokens, self._symbols)
         self._copies = make(source, starts, self._block_size, self._symbols.eos, self._longest)
         if self.fallback is not None:
@@ -77,16 +78,6 @@ class InputGuidedDrafter(Drafter):
             return None
         return self._copies.iterate(rows, verification, most)
 
-    def accept(self, rows: Rows, outcome: Outcome) -> None:
-        """Only the fallback may learn from it."""
-        if self.fallback is not None:
-            self.fallback.accept(rows, outcome)
-
-    def ended(self, tokens: Tensor) -> None:
-        """Only the fallback may learn from it."""
-        if self.fallback is not None:
-            self.fallback.ended(tokens)
-
     def stop(self) -> None:
         """See :meth:`.Drafter.stop`."""
         if self.fallback is not None:
@@ -95,11 +86,6 @@ class InputGuidedDrafter(Drafter):
     def cost(self, work: Work, alone: bool = True) -> float:
         """That of the fallback. Copies cost nothing."""
         return 0.0 if self.fallback is None else self.fallback.cost(work, alone=False)
-
-    def forget(self) -> None:
-        """Only the fallback may remember anything."""
-        if self.fallback is not None:
-            self.fallback.forget()
 
     def select(self, rows: Tensor) -> None:
         self._copies.select(rows)

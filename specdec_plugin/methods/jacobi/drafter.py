@@ -83,7 +83,7 @@ class JacobiDrafter(Drafter):
         matched = source if self._initial == "ngram" else None
         window = self._window._replace(block=min(self._window.block, self._limit))
         backend = self._backend or choose_backend(tokens.device)
-        make: Any = NativeNgramLookup if backend.supports(tokens) is None else NgramLookup
+        make: Any = NativeNgramLookup if backend.unsupported(tokens) is None else NgramLookup
         self._lookup = make(window, self._record, self._symbols.eos, matched, initial)
 
     def propose(self, rows: Rows) -> Draft:
@@ -122,7 +122,7 @@ class JacobiDrafter(Drafter):
         lines = F.pad(pad_sequence(waiting, batch_first=True), (1, 0), value=bos)
         self._waiting.clear()
         backend = self._backend or choose_backend(torch.device("cpu"))
-        if backend.supports() is None:
+        if backend.unsupported() is None:
             learn(record, lines, torch.tensor(lengths))
         else:
             record.learn_all(lines.tolist(), lengths)

@@ -68,7 +68,7 @@ class CapturedSteps:
 
 
 class CapturedDrafter(Drafter):
-    """Greedy decoding by a copy of the verifier's decoder, which waits for nobody.
+    """Greedy decoding by a copy of the verifier's decoder, for which the host does not wait.
 
     A draft of k tokens is one CUDA graph. In half precision the copy reads half as many bytes, and
     chooses nearly always what the verifier does.
@@ -100,8 +100,7 @@ class CapturedDrafter(Drafter):
                 f"--drafter-dtype {str(dtype).removeprefix('torch.')}: on a GPU, give float16, "
                 "bfloat16 or float32, or leave it out."
             )
-        engine = verifier.engines[0]
-        assert isinstance(engine, CachedDecoder)
+        engine = verifier.decoder
         self.copy = CachedDecoder(
             engine.decoder, dtype, project=projection_by(clusters), backend=engine.backend
         )
@@ -113,12 +112,6 @@ class CapturedDrafter(Drafter):
         self._state: Any = None
         self._read: Dict[int, int] = {}  # tokens in the cache, by index in the batch
         self._proposed = False  # since the last outcome
-
-    @staticmethod
-    def supports(verifier: Verifier) -> bool:
-        """Whether the verifier's decoder can be copied so."""
-        engine = verifier.engines[0]
-        return isinstance(engine, CachedDecoder) and engine.backend.static
 
     def start(self, batch: Batch) -> None:
         """Begin a batch; its source is projected when the first draft is wanted."""

@@ -84,7 +84,7 @@ class SelfDraft(Method):
         # A self-draft of 4 bits now and then misses the best token, but finds one of the best.
         exact = cfg.top_beta == 1
         assert setup.verifier is not None
-        if CapturedDrafter.supports(setup.verifier):
+        if setup.verifier.static:
             return cls._captured(setup)
         dtype = setup.drafter_dtype or dtype_of("int8" if exact else "int4")
         assert dtype is not None

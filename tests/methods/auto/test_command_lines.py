@@ -70,7 +70,7 @@ TRAINED = {"chain": NATDrafter, "joint heads": BlockwiseDrafter}
 def test_a_trained_drafter_is_one_of_several(kind, monkeypatch, backend):
     monkeypatch.setitem(ways.DRAFTERS, "auto", lambda **more: trained(kind, **more))
     drafter = loop_of("auto", backend, draft_rows=-1).drafter
-    if backend.supports() is None:
+    if backend.unsupported() is None:
         drafter, *others = drafter.drafters
         assert isinstance(others[-1], SelfDrafter)
     assert isinstance(drafter, TRAINED[kind])
