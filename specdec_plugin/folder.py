@@ -13,7 +13,9 @@ NAME = "specdec.json"
 FORMAT = 1
 #: Options of decoding that the folder's own files are given to, by the file's key.
 CLUSTERS = {"verifier": "vocab_clusters", "drafter": "drafter_vocab_clusters"}
-_SUBWORDS = ("kind", "file", "moses")
+_SUBWORDS = ("kind", "file", "target_file", "moses")
+#: Those that name files.
+_OF_SUBWORDS = ("file", "target_file")
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,8 @@ class Folder:
         dictionaries: ``dict.LANG.txt``, all in one folder.
         source_lang: the source language; None where the task needs none.
         target_lang: likewise.
-        subwords: how raw text is split: ``kind``, ``file`` and ``moses``; None: text is pieces.
+        subwords: how raw text is split: ``kind``, ``file``, ``target_file`` and ``moses``; None:
+            text is pieces.
         drafter: a trained drafter, for methods that need one; None: there is none.
         heads: a model with proposal heads, likewise.
         clusters: files of clusters, by ``verifier`` and ``drafter``.
@@ -57,8 +60,8 @@ class Folder:
     @property
     def files(self) -> List[str]:
         """All files that it names."""
-        split = (self.subwords or {}).get("file")
-        single = [each for each in (self.drafter, self.heads, split) if each is not None]
+        split = [(self.subwords or {}).get(key) for key in _OF_SUBWORDS]
+        single = [each for each in (self.drafter, self.heads, *split) if each is not None]
         return [*self.model, *self.dictionaries, *single, *self.clusters.values()]
 
     def at(self, file: str) -> str:
@@ -73,9 +76,12 @@ class Folder:
     @property
     def described_subwords(self) -> Optional[Dict[str, Any]]:
         """As :func:`.subwords.load_subwords` takes them."""
-        if self.subwords is None or "file" not in self.subwords:
-            return self.subwords
-        return {**self.subwords, "file": self.at(self.subwords["file"])}
+        if self.subwords is None:
+            return None
+        return {
+            key: self.at(value) if key in _OF_SUBWORDS else value
+            for key, value in self.subwords.items()
+        }
 
     def flags(self, decoding: Optional[str]) -> Dict[str, Any]:
         """Options that the folder gives a method; some methods may not read all of them.
@@ -233,6 +239,8 @@ def _check_parts(name: str, content: Mapping[str, Any]) -> None:
         or not isinstance(subwords.get("kind"), str)
         or subwords["kind"] not in FILES_OF
         or isinstance(subwords.get("file"), str) != FILES_OF[subwords["kind"]]
+        or not isinstance(subwords.get("target_file", ""), str)
+        or ("target_file" in subwords and subwords["kind"] != "sentencepiece")
     ):
         raise _damaged(
             name, "subwords", f"needs a kind, one of {', '.join(FILES_OF)}, and its file"

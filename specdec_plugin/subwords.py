@@ -56,6 +56,16 @@ class Chain:
         )  # fmt: skip
         return Chain(*steps)
 
+    def of_target(self) -> "Chain":
+        """What splits text of the target language: Moses by its rules."""
+        from fairseq.data.encoders.moses_tokenizer import MosesTokenizer
+
+        moses = [step for step in self._steps if isinstance(step, MosesTokenizer)]
+        if not moses:
+            return self
+        language = moses[0].cfg.target_lang
+        return self.between(language, language)
+
     def merged(self) -> Set[str]:
         """The pieces that subword-nmt merges; none where it does not split."""
         codes = [step.bpe.bpe_codes for step in self._steps if hasattr(step, "bpe")]
@@ -63,6 +73,37 @@ class Chain:
         return {
             each.removesuffix("</w>") if each.endswith("</w>") else f"{each}@@" for each in joined
         }
+
+
+class Pair:
+    """A SentencePiece model for sources, and another one for targets, as Marian has them.
+
+    Args:
+        source: splits raw text.
+        target: joins pieces, and splits raw text of the target language.
+    """
+
+    def __init__(self, source: Any, target: Any) -> None:
+        self.source, self._target = source, target
+
+    def encode(self, line: str, out_type: type = str) -> List[str]:
+        """The pieces of a line of raw text."""
+        pieces: List[str] = self.source.encode(line, out_type=out_type)
+        return pieces
+
+    def decode(self, pieces: List[str]) -> str:
+        """The raw text of pieces."""
+        return str(self._target.decode(pieces))
+
+    def of_target(self) -> Any:
+        """What splits text of the target language."""
+        return self._target
+
+
+def of_target(subwords: Subwords) -> Subwords:
+    """What splits raw text of the target language; SentencePiece splits both alike."""
+    own = getattr(subwords, "of_target", None)
+    return subwords if own is None else own()
 
 
 def load_sentencepiece(path: str) -> Any:
@@ -89,7 +130,7 @@ def load_subwords(
     Args:
         described: ``kind`` (``sentencepiece``, ``subword-nmt`` or ``moses``), and ``file``: the
             SentencePiece model, or the codes of subword-nmt. ``moses`` beside subword-nmt: the
-            words are those of Moses.
+            words are those of Moses. ``target_file``: another SentencePiece model, of targets.
         source_lang: whose rules Moses splits by.
         target_lang: whose rules it joins by.
 
@@ -99,7 +140,8 @@ def load_subwords(
     kind, file = described["kind"], described.get("file", "")
     if kind == "sentencepiece":
         model: Subwords = load_sentencepiece(file)
-        return model
+        other = described.get("target_file")
+        return model if other is None else Pair(model, load_sentencepiece(other))
     steps = []
     if kind == "moses" or described.get("moses"):
         steps.append(_moses(source_lang or "en", target_lang or "en"))
@@ -119,7 +161,9 @@ def joined(subwords: Subwords, pieces: List[str]) -> str:
     return text.replace("▁", " ").strip()
 
 
-def check_pieces(subwords: Subwords, file: str, symbols: Sequence[str]) -> None:
+def check_pieces(
+    subwords: Subwords, file: str, symbols: Sequence[str], side: str = "source"
+) -> None:
     """Refuse subwords of another project, with which most of a text would be unknown symbols.
 
     A model of several languages has pieces that the dictionary of one lacks. A dictionary may be
@@ -129,12 +173,13 @@ def check_pieces(subwords: Subwords, file: str, symbols: Sequence[str]) -> None:
     Args:
         subwords: of :func:`load_subwords` or :func:`load_sentencepiece`.
         file: where they are from.
-        symbols: of the dictionary of the source.
+        symbols: of the dictionary of a side.
+        side: ``source`` or ``target``.
 
     Raises:
         PluginError: neither holds.
     """
-    pieces = subwords.merged() if isinstance(subwords, Chain) else _pieces_of(subwords)
+    pieces = _pieces_of(subwords)
     pieces = {piece for piece in pieces if _is_long(piece)}
     words = {word for word in symbols if _is_long(word)}
     both, fewer = len(pieces & words), min(len(pieces), len(words))
@@ -142,13 +187,16 @@ def check_pieces(subwords: Subwords, file: str, symbols: Sequence[str]) -> None:
     if both < _ALIKE * fewer - 1.5 * math.sqrt(fewer):
         raise PluginError(
             f"{file} does not belong to this model: {both:,} of its {len(pieces):,} pieces are "
-            "among the symbols of the source dictionary. Give the file that the data were split "
+            f"among the symbols of the {side} dictionary. Give the file that the data were split "
             "with."
         )
 
 
-def _pieces_of(model: Any) -> Set[str]:
-    """All pieces of a SentencePiece model that stand for text."""
+def _pieces_of(subwords: Any) -> Set[str]:
+    """All pieces of sources that stand for text."""
+    if isinstance(subwords, Chain):
+        return subwords.merged()
+    model = subwords.source if isinstance(subwords, Pair) else subwords
     special = (model.is_control, model.is_unknown, model.is_unused, model.is_byte)
     numbers = [each for each in range(len(model)) if not any(of(each) for of in special)]
     return set(model.id_to_piece(numbers))

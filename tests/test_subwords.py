@@ -7,7 +7,7 @@ from sentencepiece import SentencePieceTrainer
 from subword_nmt.learn_bpe import learn_bpe
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.subwords import check_pieces, joined, load_subwords
+from specdec_plugin.subwords import check_pieces, joined, load_subwords, of_target
 
 OTHERS = ["otra", "pala@@", "bra", "▁another", "▁word", "▁not", "▁of", "it", "▁these", "▁files"]
 TEXT = "the lower tower, the newest flower; isn't it?"
@@ -90,6 +90,31 @@ def test_moses(codes):
     french = both.between("en", "fr")
     assert french.encode(TEXT) == pieces and french._steps[1] is both._steps[1]
     assert (french._steps[0].detok.lang, both._steps[0].detok.lang) == ("fr", "en")
+    plain = load_subwords({"kind": "moses"}, "en", "fr")
+    assert plain.encode("l'homme") == ["l", "&apos;homme"]
+    assert of_target(plain).encode("l'homme") == ["l&apos;", "homme"]
+
+
+def test_targets_that_have_a_model_of_their_own(tmp_path, codes):
+    models = []
+    for name, words in (("source", "one two three"), ("target", "uno dos tres")):
+        models.append(tmp_path / name)
+        with models[-1].open("wb") as file:
+            SentencePieceTrainer.train(
+                sentence_iterator=iter([words] * 3), model_writer=file, vocab_size=6,
+                model_type="word", minloglevel=2,
+            )  # fmt: skip
+    described = {"kind": "sentencepiece", "file": str(models[0]), "target_file": str(models[1])}
+    pair = load_subwords(described, "en", "es")
+    assert pair.encode("one two", out_type=str) == ["▁one", "▁two"]
+    assert pair.decode(["▁dos", "▁uno"]) == "dos uno"
+    assert of_target(pair).encode("uno dos", out_type=str) == ["▁uno", "▁dos"]
+    check_pieces(pair, "source", ["▁one", "▁two", "▁three"])
+    check_pieces(of_target(pair), "target", ["▁uno", "▁dos", "▁tres"], "target")
+    one = load_subwords({"kind": "sentencepiece", "file": str(models[0])}, "en", "es")
+    assert of_target(one) is one
+    bpe = load_subwords({"kind": "subword-nmt", "file": str(codes)}, "en", "es")
+    assert of_target(bpe) is bpe
 
 
 def test_what_is_refused(tmp_path):

@@ -1,9 +1,11 @@
 """What calls from Python are given is checked here: lines of text, and counts."""
 
 from numbers import Integral
-from typing import Any, Iterable
+from typing import Any, Iterable, List, Tuple, TypeVar
 
 from ..errors import PluginError
+
+T = TypeVar("T")
 
 
 def check_lines(lines: Any) -> None:
@@ -12,6 +14,23 @@ def check_lines(lines: Any) -> None:
         raise PluginError("Give a list of lines, such as ['The file is closed.'], not a text.")
     if not isinstance(lines, Iterable):
         raise PluginError(f"lines={repr(lines)[:60]}: give a list of texts.")
+
+
+def same_number(lines: Iterable[str], others: Iterable[T], name: str) -> Tuple[List[str], List[T]]:
+    """Lists of lines and of what each has.
+
+    Raises:
+        PluginError: they have different lengths, or one is a single text.
+    """
+    for each in (lines, others):
+        check_lines(each)
+    found, beside = list(lines), list(others)
+    if len(found) != len(beside):
+        raise PluginError(
+            f"There are {len(beside)} {name} for {len(found)} lines: give one for each line, which "
+            "may be empty."
+        )
+    return found, beside
 
 
 def check_text(line: Any) -> None:

@@ -2,7 +2,7 @@
 
 import os
 from argparse import Namespace
-from typing import Any, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional
 
 import torch
 from fairseq import utils
@@ -12,7 +12,7 @@ from ..errors import PluginError
 from ..fairseq_compat.mapping import mapped_models
 from ..fairseq_compat.tasks import TASK, TASK_OPTIONS, set_up_task
 from ..folder import Folder, read_folder
-from ..subwords import check_pieces, load_sentencepiece, load_subwords
+from ..subwords import check_pieces, load_subwords
 from .naming import named_as_given
 from .session import DEFAULT, Session, Translator
 
@@ -26,6 +26,7 @@ def load(
     decoding: Optional[str] = DEFAULT,
     device: Optional[str] = None,
     subwords: Optional[str] = None,
+    target_subwords: Optional[str] = None,
     task: str = TASK,
     task_options: Optional[Mapping[str, Any]] = None,
     **flags: Any,
@@ -41,6 +42,7 @@ def load(
         decoding: see :meth:`Session.translator`.
         device: such as ``"cuda"``; by default the CPU.
         subwords: a SentencePiece model; raw text needs it.
+        target_subwords: that of targets, if they have one of their own.
         task, task_options: see :func:`load_session`.
         flags: other options; see :meth:`Session.translator`.
 
@@ -53,7 +55,7 @@ def load(
             raise PluginError(f"{name} is an option of the task: give it as task_options={given}.")
     session = load_session(
         path, data, source_lang=source_lang, target_lang=target_lang, device=device,
-        subwords=subwords, task=task, task_options=task_options,
+        subwords=subwords, target_subwords=target_subwords, task=task, task_options=task_options,
     )  # fmt: skip
     return session.translator(decoding, **flags)
 
@@ -67,6 +69,7 @@ def load_session(
     target_lang: Optional[str] = None,
     device: Optional[str] = None,
     subwords: Optional[str] = None,
+    target_subwords: Optional[str] = None,
     task: str = TASK,
     task_options: Optional[Mapping[str, Any]] = None,
     prefix_size: int = 0,
@@ -84,6 +87,7 @@ def load_session(
         target_lang: target language.
         device: such as ``"cuda"``; by default the CPU.
         subwords: a SentencePiece model; raw text needs it.
+        target_subwords: that of targets, if they have one of their own.
         task: as ``--task``, such as ``"specdec_translation_multi_simple_epoch"``.
         task_options: the task's own, such as ``{"lang_pairs": "en-es", "decoder_langtok": True}``.
         prefix_size: as for :class:`Session`.
@@ -96,7 +100,7 @@ def load_session(
         raise PluginError(f"path {path!r}: name a folder, or the checkpoint of a model.")
     path = os.fspath(path)
     if os.path.isdir(path):
-        given = [data, source_lang, target_lang, subwords, task_options]
+        given = [data, source_lang, target_lang, subwords, target_subwords, task_options]
         if task != TASK or any(each is not None for each in given):
             raise PluginError(
                 f"{path} is a folder, whose specdec.json tells the data, languages, subwords and "
@@ -107,7 +111,10 @@ def load_session(
         if "://" not in each and not os.path.exists(each):
             raise PluginError(f"There is no folder or checkpoint {each}. Check the path.")
     folder = os.path.dirname(utils.split_paths(path)[0]) or "." if data is None else data
-    pieces = None if subwords is None else load_sentencepiece(subwords)
+    described: Dict[str, Any] = {"kind": "sentencepiece", "file": subwords}
+    if target_subwords is not None:
+        described["target_file"] = target_subwords
+    pieces = None if subwords is None else load_subwords(described, source_lang, target_lang)
     languages = {"source_lang": source_lang, "target_lang": target_lang}
     built = set_up_task(task, folder, {**languages, **(task_options or {})})
     if pieces is not None:

@@ -68,14 +68,16 @@ def build_search(
     return task.build_generator(models, Namespace(**{**shared, **searching})), method
 
 
-def build_scorer(task: Any, models: Sequence[Any]) -> Any:
+def build_scorer(
+    task: Any, models: Sequence[Any], flags: Mapping[str, Any], prefix_size: int = 0
+) -> Any:
     """What scores targets.
 
     Args:
-        task, models: as for :func:`build_search`.
+        task, models, flags, prefix_size: as for :func:`build_search`.
     """
-    args = Namespace(score_reference=True, prefix_size=0, eos_token=None)
-    return _with(task, {"decoding": "greedy"}).build_generator(models, args)
+    args = Namespace(score_reference=True, prefix_size=prefix_size, eos_token=None)
+    return _with(task, {**flags, "decoding": "greedy"}).build_generator(models, args)
 
 
 def _with(task: Any, flags: Mapping[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 import asyncio
 import copy
+import logging
 import os
 import threading
 import time
@@ -9,6 +10,7 @@ from functools import cached_property
 from itertools import islice
 from typing import (
     Any,
+    Callable,
     Dict,
     Iterable,
     Iterator,
@@ -31,14 +33,17 @@ from ..errors import PluginError
 from ..fairseq_compat.late_input import LateInput
 from ..fairseq_compat.options import task_options
 from ..folder import Folder
+from ..methods.build import OF_WEIGHTS
 from ..methods.registry import Method, suited
 from ..progress import Progress
 from ..subwords import Chain, Subwords
-from .arguments import check_counts, check_lines, without_end
+from .arguments import check_counts, check_lines, same_number, without_end
 from .hypothesis import Hypothesis
 from .naming import named_as_given
 from .searches import build_scorer, build_search, check_options
 from .texts import Texts
+
+logger = logging.getLogger(__name__)
 
 #: ``decoding`` where none is given: that of the folder; without a folder, ``greedy``.
 DEFAULT = "default"
@@ -82,7 +87,7 @@ class Session(Texts):
         self.folder = folder
         self.lock = threading.RLock()
         self._directions: Dict[Tuple[str, str], Session] = {}
-        self._scorers: List[Any] = []  # one for all directions, from its first use on
+        self._root = self  # of which other directions are copies
         self._directions_lock = threading.Lock()  # nobody waits for a batch to get a direction
 
     @property
@@ -149,7 +154,7 @@ class Session(Texts):
         Raises:
             PluginError: the session has no subword model, or a translation cannot be scored.
         """
-        pieces = self.pieces(lines), self.pieces(translations)
+        pieces = self.pieces(lines), self.target_pieces(translations)
         return self.score_pieces(*pieces, batch_size)
 
     @named_as_given
@@ -157,12 +162,45 @@ class Session(Texts):
         self, lines: Sequence[str], translations: Sequence[str], batch_size: int = 1
     ) -> List[Hypothesis]:
         """:meth:`score` of lines of subword pieces, with spaces between the pieces."""
-        targets = self.targets(lines, translations)
+        lines, translations = same_number(lines, translations, "translations")
+        return self._scored(lines, translations, batch_size, 0)
+
+    @named_as_given
+    def score_iter(
+        self, pairs: Iterable[Tuple[str, str]], batch_size: int = 1
+    ) -> Iterator[Hypothesis]:
+        """:meth:`score` of any number of pairs, in constant memory.
+
+        Args:
+            pairs: lines and their translations; they are read as they are needed.
+            batch_size: as for :meth:`score`.
+
+        Yields:
+            the translation of each line with its scores, in the order of the lines.
+        """
+        check_counts(batch_size=batch_size)
+        left, first = iter(pairs), 0
+        while chunk := list(islice(left, AHEAD * batch_size)):
+            lines, translations = zip(*chunk)
+            pieces = self.pieces(lines), self.target_pieces(translations)
+            yield from self._scored(*pieces, batch_size, first)
+            first += len(chunk)
+
+    def _scored(
+        self, lines: Sequence[str], translations: Sequence[str], batch_size: int, first: int
+    ) -> List[Hypothesis]:
+        """:meth:`score_pieces` of lines behind ``first`` others, which messages count."""
+        targets = self.targets(translations, first)
         with self.lock:
-            if not self._scorers:
-                self._scorers.append(build_scorer(self.task, self.models))
-        scorer = Translator(self, self._scorers[0])
-        return scorer._translated(lines, batch_size, prefixes=targets)
+            scorer = Translator(self, self._root._scorer)
+        return scorer._translated(lines, batch_size, first=first, prefixes=targets)
+
+    @cached_property
+    def _scorer(self) -> Any:
+        """What scores targets of all directions."""
+        folder = {} if self.folder is None else self.folder.flags("greedy")
+        flags = {name: folder[name] for name in OF_WEIGHTS if name in folder}
+        return build_scorer(self.task, self.models, flags, self.prefix_size)
 
     @property
     def languages(self) -> List[str]:
@@ -215,6 +253,7 @@ class Session(Texts):
 
     def _of_direction(self, source_lang: str, target_lang: str) -> "Session":
         other = copy.copy(self)
+        other.__dict__.pop("_of_target", None)
         other.task = self.task.between(source_lang, target_lang)
         if isinstance(self.subwords, Chain):
             other.subwords = self.subwords.between(source_lang, target_lang)
@@ -362,10 +401,11 @@ class Translator:
             the best hypothesis for every line, in the order of the lines.
 
         Raises:
-            PluginError: the session has no subword model, or the search has fewer hypotheses.
+            PluginError: the session has no subword model, or the search has fewer hypotheses, or
+                there is another number of prefixes.
         """
-        pieces = None if prefixes is None else self.session.pieces(prefixes)
-        return self.translate_pieces(self.session.pieces(lines), batch_size, nbest, pieces)
+        begin = None if prefixes is None else self.session.target_pieces(prefixes)
+        return self.translate_pieces(self.session.pieces(lines), batch_size, nbest, begin)
 
     def translate_pieces(
         self,
@@ -379,8 +419,10 @@ class Translator:
         Arguments and result are those of :meth:`translate`; prefixes are of pieces, too. A line
         that is longer than the models take is cut, with a warning.
         """
-        begin = None if prefixes is None else self.session.prefixes(lines, prefixes)
-        return self._translated(lines, batch_size, nbest, prefixes=begin)
+        if prefixes is None:
+            return self._translated(lines, batch_size, nbest)
+        lines, prefixes = same_number(lines, prefixes, "prefixes")
+        return self._continued(lines, batch_size, nbest, 0, prefixes)
 
     def translate_iter(
         self,
@@ -416,10 +458,12 @@ class Translator:
         first = 0
         with Progress(total=total, unit="sentence", disable=not progress) as bar:
             while chunk := list(islice(left, size)):
-                pieces, begin = self.session.pieces(chunk), None
-                if prefixes_left is not None:
-                    begin = self._begin(pieces, prefixes_left, first)
-                found = self._translated(pieces, batch_size, nbest, first, prefixes=begin)
+                pieces = self.session.pieces(chunk)
+                if prefixes_left is None:
+                    found = self._translated(pieces, batch_size, nbest, first)
+                else:
+                    begin = self._next(prefixes_left, len(chunk), first)
+                    found = self._continued(pieces, batch_size, nbest, first, begin)
                 first += len(chunk)
                 bar.add(len(found), sum(len(each.tokens) for each in found))
                 yield from found
@@ -429,15 +473,39 @@ class Translator:
                 "may be empty."
             )
 
-    def _begin(self, pieces: Sequence[str], left: Iterator[str], first: int) -> List[Tensor]:
-        """The symbols of the next prefixes, one for each of these lines behind ``first`` others."""
-        given = list(islice(left, len(pieces)))
-        if len(given) < len(pieces):
+    def _next(self, left: Iterator[str], count: int, first: int) -> List[str]:
+        """The next prefixes, as pieces, for so many lines behind ``first`` others."""
+        given = list(islice(left, count))
+        if len(given) < count:
             raise PluginError(
                 f"There are {first + len(given):,} prefixes, and more lines: give one for each "
                 "line, which may be empty."
             )
-        return self.session.prefixes(pieces, self.session.pieces(given))
+        return self.session.target_pieces(given)
+
+    def _continued(
+        self,
+        lines: Sequence[str],
+        batch_size: int,
+        nbest: int,
+        first: int,
+        prefixes: Sequence[str],
+    ) -> List[Hypothesis]:
+        """:meth:`translate_pieces` of lines behind ``first`` others, with as many prefixes."""
+        if self.session.prefix_size > 0:
+            raise PluginError(
+                f"prefix_size {self.session.prefix_size} takes the first tokens of references. "
+                "Load without it to give prefixes."
+            )
+        begin = self.session.prefixes(prefixes, first)
+        found = self._translated(lines, batch_size, nbest, first, prefixes=begin)
+        for number, (each, given) in enumerate(zip(found, begin), first + 1):
+            if len(each.tokens) <= len(given):  # of which the last one ends the sentence
+                logger.warning(
+                    f"line {number:,}: the prefix has {len(given):,} symbols, and the limit of "
+                    f"length cuts it to {len(each.tokens) - 1:,}. Raise max_len_b (--max-len-b)."
+                )
+        return found
 
     async def translate_async(
         self,
@@ -504,14 +572,7 @@ class Translator:
         Raises:
             PluginError: this method keeps no phrases, or a phrase cannot be written.
         """
-        for each in (lines, phrases):
-            check_lines(each)
-        lines, phrases = [*lines], [*phrases]
-        if len(phrases) != len(lines):
-            raise PluginError(
-                f"There are {len(phrases)} lists of phrases for {len(lines)} lines: give one for "
-                "each line, which may be empty."
-            )
+        lines, phrases = same_number(lines, phrases, "lists of phrases")
         packed, order = self.session.phrases(phrases), "ordered" if ordered else "unordered"
         given = {**self._flags, **flags, "constraints": order}
         if self.method_class is None or "constraints" in self.method_class.honours:
@@ -553,9 +614,10 @@ class Translator:
         if len(lines) == 0:  # of which fairseq makes no batches
             return []
         found: Dict[int, Hypothesis] = {}
+        alike = None if prefixes is None else self._alike(prefixes)
         with self.session.lock:
             dataset = self.session.dataset(lines, first, phrases)
-            batches = self.session.batches(dataset, batch_size)
+            batches = self.session.batches(dataset, batch_size, alike)
         for batch in batches:
             numbers = batch["id"].tolist()
             batch["id"] = batch["id"] + first
@@ -564,6 +626,16 @@ class Translator:
                 prefix = self.session.padded([prefixes[number] for number in numbers])
             found.update(zip(numbers, self.translate_batch(batch, nbest, prefix)))
         return [found[number] for number in range(len(lines))]
+
+    def _alike(self, prefixes: Sequence[Tensor]) -> Callable[[int], int]:
+        """Which sentences may share a batch.
+
+        As in fairseq, no minimum of length holds in the columns of a batch's prefixes. So a
+        sentence whose own prefix is shorter than the minimum is not beside a longer one.
+        """
+        lengths = getattr(self.generator, "lengths", self.generator)
+        least = getattr(lengths, "min_len", 0)
+        return lambda number: min(least, len(prefixes[number]))
 
     def translate_batch(
         self, batch: Any, nbest: int = 1, prefix: Optional[Tensor] = None

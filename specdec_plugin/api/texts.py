@@ -1,8 +1,9 @@
 """Lines of text as fairseq's batches, and its hypotheses as text."""
 
+import functools
 import logging
 import os
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 import torch
 from fairseq import utils
@@ -12,7 +13,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from ..errors import PluginError
 from ..fairseq_compat.quiet import without_notes
-from ..subwords import Subwords, joined
+from ..subwords import Subwords, check_pieces, joined, of_target
 from .arguments import check_lines, check_text, check_type
 from .hypothesis import Hypothesis
 
@@ -46,6 +47,7 @@ class Texts:
             phrases: (lines, width) of :meth:`phrases`; None: none.
         """
         check_lines(lines)
+        lines = list(lines)
         for line in lines:
             check_type(line, str, os.PathLike)
         tokens, lengths = self.task.get_interactive_tokens_and_lengths(lines, str)
@@ -87,15 +89,27 @@ class Texts:
                 disable_iterator_cache=True,  # else the first batch size is kept
             )
 
-    def batches(self, dataset: Any, batch_size: int) -> List[Any]:
-        """fairseq's batches of a data set, in memory."""
+    def batches(
+        self,
+        dataset: Any,
+        batch_size: int,
+        alike: Optional[Callable[[int], Any]] = None,
+    ) -> List[Any]:
+        """fairseq's batches of a data set, in memory.
+
+        Args:
+            dataset: fairseq's.
+            batch_size: the most sentences of a batch.
+            alike: sentences for whose numbers it gives different answers share no batch; None: all
+                may share one.
+        """
         # fairseq's loop over an iterator asks for pinned memory, and PyTorch warns without a GPU.
         batched = self.iterator(dataset, batch_size)
         lines = batched.dataset
-        return [
-            batched.collate_fn([lines[number] for number in numbers])
-            for numbers in batched.frozen_batches
-        ]
+        chosen = batched.frozen_batches
+        if alike is not None:
+            chosen = [part for numbers in chosen for part in _parts(numbers, alike)]
+        return [batched.collate_fn([lines[number] for number in numbers]) for numbers in chosen]
 
     def batch(self, pieces: Sequence[str]) -> Any:
         """One of fairseq's batches, of a few lines of subword pieces.
@@ -113,20 +127,29 @@ class Texts:
         return len(self.dataset([pieces])[0]["source"])
 
     def pieces(self, lines: Sequence[str]) -> List[str]:
-        """Raw lines as subword pieces with spaces between them.
+        """Raw lines of sources as subword pieces with spaces between them.
 
         Raises:
             PluginError: the session has no subword model, or a line is no text.
         """
-        check_lines(lines)
-        for line in lines:
-            check_text(line)
+        return _pieces(self.subwords, lines)
+
+    def target_pieces(self, lines: Sequence[str]) -> List[str]:
+        """The same for raw lines of targets.
+
+        Raises:
+            PluginError: likewise; or the subword model is that of sources alone.
+        """
+        return _pieces(self._of_target, lines)
+
+    @functools.cached_property
+    def _of_target(self) -> Optional[Subwords]:
+        """What splits targets, which has their pieces."""
         if self.subwords is None:
-            raise PluginError(
-                "Raw text needs a subword model: give subwords='spm.model' when loading, or "
-                "translate lines of subword pieces with translate_pieces."
-            )
-        return [" ".join(self.subwords.encode(line, out_type=str)) for line in lines]
+            return None
+        found, symbols = of_target(self.subwords), self.task.target_dictionary
+        check_pieces(found, "The subword model", symbols.symbols[symbols.nspecial :], "target")
+        return found
 
     def phrases(self, phrases: Sequence[Sequence[str]]) -> Tensor:
         """What the output of each line must contain, (lines, width), as fairseq packs it.
@@ -145,8 +168,8 @@ class Texts:
         symbols = self.task.target_dictionary
         found = []
         barred = {symbols.bos(), symbols.eos(), symbols.pad(), symbols.unk()}
-        for phrase, pieces in zip(phrases, self.pieces(phrases)):
-            line = self._symbols(pieces)
+        for phrase, pieces in zip(phrases, self.target_pieces(phrases)):
+            line = self._encoded(pieces)
             if len(line) == 0 or barred.intersection(line.tolist()):
                 raise PluginError(
                     f"The phrase {phrase!r} is {pieces!r} in subword pieces, which the target "
@@ -155,43 +178,49 @@ class Texts:
             found.append(line)
         return found
 
-    def prefixes(self, lines: Sequence[str], prefixes: Sequence[str]) -> List[Tensor]:
+    def prefixes(self, prefixes: Sequence[str], first: int = 0) -> List[Tensor]:
         """The symbols with which the output of each line begins, (symbols,) long.
 
         Args:
-            lines: the sources; as many.
-            prefixes: subword pieces, with spaces between them.
-        """
-        self._check_pairs(lines, prefixes, "prefixes")
-        before, _ = self._around()
-        return [torch.cat([before, self._symbols(each)]) for each in prefixes]
+            prefixes: subword pieces, with spaces between them. Unknown ones make unknown words,
+                with a warning.
+            first: lines before them, which messages count.
 
-    def targets(self, lines: Sequence[str], translations: Sequence[str]) -> List[Tensor]:
+        Raises:
+            PluginError: a prefix ends the sentence.
+        """
+        (before, after), words = self._around(), self.task.target_dictionary
+        found = []
+        for number, pieces in enumerate(prefixes, first + 1):
+            line = self._symbols(pieces, after, f"The prefix of line {number:,}")
+            if words.unk() in line:
+                logger.warning(
+                    f"line {number:,}: the prefix has symbols that are unknown to the target "
+                    "dictionary, so that the output has unknown words."
+                )
+            found.append(torch.cat([before, line]))
+        return found
+
+    def targets(self, translations: Sequence[str], first: int = 0) -> List[Tensor]:
         """All symbols of given outputs, (symbols,) long, as in the data of the training.
 
         Args:
-            lines: the sources; as many.
             translations: subword pieces, with spaces between them. One that is longer than the
                 models take is cut, with a warning.
+            first: lines before them, which messages count.
 
         Raises:
             PluginError: an end of sentence stands within a translation.
         """
-        self._check_pairs(lines, translations, "translations")
         (before, after), most = self._around(), int(self._max_positions()[1])
+        room = most - len(before) - len(after)
         found = []
-        for number, pieces in enumerate(translations, 1):
-            line = self._symbols(pieces)
-            if after[-1] in line:
-                raise PluginError(
-                    f"The translation of line {number} has a symbol that ends sentences within it: "
-                    f"{pieces[:60]!r}. Leave it out."
-                )
-            room = most - len(before) - len(after)
+        for number, pieces in enumerate(translations, first + 1):
+            line = self._symbols(pieces, after, f"The translation of line {number:,}")
             if len(line) > room:
                 logger.warning(
-                    f"line {number}: the translation has {len(line):,} symbols and the model takes "
-                    f"{room:,}; the score is that of its beginning."
+                    f"line {number:,}: the translation has {len(line):,} symbols and the model "
+                    f"takes {room:,}; the score is that of its beginning."
                 )
             found.append(torch.cat([before, line[:room], after]))
         return found
@@ -201,20 +230,24 @@ class Texts:
         pad = self.task.target_dictionary.pad()
         return pad_sequence(list(rows), batch_first=True, padding_value=pad)
 
-    def _check_pairs(self, lines: Sequence[str], others: Sequence[str], name: str) -> None:
-        """Refuse another number of texts than of lines, and what is no text."""
-        for each in (lines, others):
-            check_lines(each)
-        for text in others:
-            check_text(text)
-        if len(others) != len(lines):
-            raise PluginError(
-                f"There are {len(others)} {name} for {len(lines)} lines: give one for each line, "
-                "which may be empty."
-            )
+    def _symbols(self, pieces: str, after: Tensor, name: str) -> Tensor:
+        """(symbols,) of pieces of the target, without those that the task adds.
 
-    def _symbols(self, pieces: str) -> Tensor:
-        """(symbols,) of pieces of the target, without those that the task adds."""
+        Args:
+            pieces: with spaces between them.
+            after: the symbols behind the words of each output.
+            name: of the pieces, in a message.
+        """
+        line = self._encoded(pieces)
+        if after[-1] in line or self.task.target_dictionary.pad() in line:
+            raise PluginError(
+                f"{name} has a symbol that ends or fills sentences within it: {pieces[:60]!r}. "
+                "Leave it out."
+            )
+        return line
+
+    def _encoded(self, pieces: str) -> Tensor:
+        check_text(pieces)
         words = self.task.target_dictionary
         line: Tensor = words.encode_line(pieces, add_if_not_exist=False, append_eos=False)
         return line.long()
@@ -267,6 +300,28 @@ class Texts:
         if rows is None or isinstance(rows, Tensor):
             return made
         return made._replace(alignment=tuple(tuple(map(_number, row)) for row in rows))
+
+
+def _pieces(subwords: Optional[Subwords], lines: Sequence[str]) -> List[str]:
+    """Raw lines as subword pieces with spaces between them."""
+    check_lines(lines)
+    lines = list(lines)
+    for line in lines:
+        check_text(line)
+    if subwords is None:
+        raise PluginError(
+            "Raw text needs a subword model: give subwords='spm.model' when loading, or "
+            "translate lines of subword pieces with translate_pieces."
+        )
+    return [" ".join(subwords.encode(line, out_type=str)) for line in lines]
+
+
+def _parts(numbers: Iterable[int], alike: Callable[[int], Any]) -> List[List[int]]:
+    """Numbers of the same answer together, in their order."""
+    parts: Dict[Any, List[int]] = {}
+    for number in numbers:
+        parts.setdefault(alike(number), []).append(number)
+    return list(parts.values())
 
 
 def _number(each: Any) -> float:

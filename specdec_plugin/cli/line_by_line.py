@@ -13,7 +13,7 @@ from ..api import Hypothesis, Session, Translator, open_folder
 from ..errors import PluginError
 from ..folder import read_folder
 from ..outputs import check_output, told_if_unwritable
-from ..textfiles import read_lines
+from ..textfiles import opened, read_lines
 
 Decoder = TypeVar("Decoder", Session, Translator)
 
@@ -37,7 +37,11 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 
 def check_files(output: Optional[str], inputs: Sequence[str]) -> None:
-    """Refuse an output that cannot be written, or that would end an input before it is read."""
+    """Refuse inputs that are missing, and an output that cannot be written or is an input."""
+    for given in inputs:
+        if os.path.isfile(given) or not os.path.exists(given):
+            with contextlib.nullcontext() if given == "-" else opened(given):
+                pass
     if output is None:
         return
     check_output(output)

@@ -64,6 +64,9 @@ def _add_files(group: Any) -> None:
     group.add_argument("--drafter", help="a trained drafter, for specdec and nat")
     group.add_argument("--heads", help="a model with proposal heads, for blockwise")
     group.add_argument("--sentencepiece", metavar="MODEL", help="splits raw text")
+    group.add_argument(
+        "--target-sentencepiece", metavar="MODEL", help="of targets, if they have one of their own"
+    )
     group.add_argument("--subword-nmt", metavar="CODES", help="splits raw text, or Moses' words")
     group.add_argument("--moses", action="store_true", help="raw text is split by Moses' rules")
     group.add_argument("--vocab-clusters", metavar="FILE", help="as in fairseq-generate")
@@ -125,6 +128,11 @@ def _check_subwords(options: Namespace) -> None:
         other = typed("subword_nmt", options.subword_nmt) if options.subword_nmt else "--moses"
         raise PluginError(
             f"--sentencepiece {options.sentencepiece} splits raw text by itself: leave {other} out."
+        )
+    if options.target_sentencepiece is not None and options.sentencepiece is None:
+        raise PluginError(
+            f"--target-sentencepiece {options.target_sentencepiece} splits targets alone: give "
+            "--sentencepiece for sources, too."
         )
 
 
@@ -258,7 +266,10 @@ def _listed(folder: str) -> List[str]:
 
 def _subwords(options: Namespace, packed: Packed) -> Optional[Dict[str, Any]]:
     if options.sentencepiece is not None:
-        return {"kind": "sentencepiece", "file": packed.add(options.sentencepiece)}
+        model = {"kind": "sentencepiece", "file": packed.add(options.sentencepiece)}
+        if options.target_sentencepiece is not None:
+            model["target_file"] = packed.add(options.target_sentencepiece)
+        return model
     if options.subword_nmt is not None:
         codes = {"kind": "subword-nmt", "file": packed.add(options.subword_nmt)}
         return {**codes, "moses": True} if options.moses else codes

@@ -1,10 +1,8 @@
 """``specdec-score``: how probable given translations are, with a score for each line."""
 
 import argparse
-from itertools import islice
-from typing import Iterable, Iterator, Optional, Sequence
+from typing import Optional, Sequence
 
-from ..api import Hypothesis, Session
 from ..errors import PluginError
 from ..fairseq_compat.interrupts import console_program
 from ..progress import Progress
@@ -27,8 +25,6 @@ EXAMPLE = """examples:
   specdec-score checkpoints/pydocs-en-es input.en output.es >scores
   specdec-score nllb -s eng_Latn -t deu_Latn corpus.en.gz corpus.de.gz --json
 """
-#: Batches of which the lines are read ahead, so that similar lengths meet.
-_AHEAD = 16
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -74,20 +70,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         written(options.output) as file,
         Progress(total=total, unit="line", disable=is_hidden(options)) as bar,
     ):
-        for found in scored(session, pairs, options.batch_size):
+        for found in session.score_iter(pairs, options.batch_size):
             line = as_object(found) if options.json else f"{found.score:.4f}"
             file.write(f"{line}\n".encode())
             bar.add(1, len(found.tokens))
-
-
-def scored(
-    session: Session, pairs: Iterable[Sequence[str]], batch_size: int
-) -> Iterator[Hypothesis]:
-    """The translation of each pair with its scores; pairs are read as they are needed."""
-    left = iter(pairs)
-    while chunk := list(islice(left, _AHEAD * batch_size)):
-        lines, translations = zip(*chunk)
-        yield from session.score(lines, translations, batch_size)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,9 @@ from .state import Batch, Draft, Outcome, Rows
 from .statistics import Statistics
 from .steps import Step
 
+#: Tokens of a prefix from which on a single sentence is faster if they are verified at once. With
+#: four sentences a queue, which takes them step by step, was as fast.
+_LONG_PREFIX = 4
 #: Iterations that the kernels do at most before they return to Python.
 _REPEATED = 64
 #: Is called after each iteration with the rows, whose new tokens are their last ones, the draft
@@ -82,6 +85,7 @@ class DecodingLoop:
         self.step.refresh()
         watched = self.keep_history or self.watcher is not None
         queues = not watched and self.step.exact and self.step.queues()
+        queues = queues and not _verifies_prefix(batch)
         self.measured.see(batch.source)
         size, begin, found = batch.size, 0, []
         while begin < size:
@@ -261,6 +265,12 @@ class DecodingLoop:
             self.step.select(kept)
             if self.drafter is not None and self._started:
                 self.drafter.select(kept)
+
+
+def _verifies_prefix(batch: Batch) -> bool:
+    """Whether a batch is faster if its prefix is verified at once, and not step by step."""
+    prefix = batch.constraints.prefix
+    return prefix is not None and batch.size == 1 and prefix.size(1) >= _LONG_PREFIX
 
 
 def _remember(history: List[List[Tensor]], rows: Rows, draft: Draft, outcome: Outcome) -> None:

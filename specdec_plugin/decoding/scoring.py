@@ -1,13 +1,23 @@
-"""Scores of given targets: one pass of the verifier over all of their tokens."""
+"""Scores of given targets: each is the draft of one pass of the verifier."""
 
-from typing import Any, Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
 import torch
 from fairseq import utils
 from torch import Tensor
 
+from ..engine.uncached_decoder import least_input
+from .gate import FixedGate
 from .generator import ParallelGenerator
+from .state import Batch, Draft, Rows
 from .statistics import Statistics, counted
+from .steps import Step
+
+#: Positions that the kernels score at once, so that states stay in the processor's cache. Of 256 to
+#: 4,096, 512 and 1,024 were the fastest. A whole batch of 512 sentences took twice as long.
+MOST_POSITIONS = 1024
+#: Elsewhere, numbers of a table of positions and symbols, of which there are some copies.
+MOST_SCORES = 1 << 26
 
 
 class Forced(NamedTuple):
@@ -29,14 +39,81 @@ class ScoringStatistics(Statistics):
         return [f"{counted(self.sentences, 'target')}, {counted(self.tokens, 'token')}"]
 
 
+class ScoringLoop:
+    """Decodes batches of which each sentence has a prefix with an end: one pass, as of a draft.
+
+    Args:
+        step: verifies them.
+        statistics: where they are counted.
+        symbols: of the vocabulary.
+
+    Attributes:
+        drafter: there is none.
+        measured: nothing is.
+    """
+
+    drafter = None
+
+    def __init__(self, step: Step, statistics: Statistics, symbols: int) -> None:
+        self.step, self.statistics, self._symbols = step, statistics, symbols
+        self.measured = FixedGate()
+
+    def forget(self) -> None:
+        """Nothing was learned."""
+
+    def decode(self, batch: Batch) -> List[List[Dict[str, Any]]]:
+        """See :meth:`.loop.DecodingLoop.decode`; prefixes are padded on the right."""
+        prefix = batch.constraints.prefix
+        assert prefix is not None
+        self.step.refresh()
+        lengths: List[int] = prefix.ne(batch.constraints.pad).sum(1).tolist()
+        found: List[List[Dict[str, Any]]] = []
+        by_kernels = self.step.queues()
+        most = MOST_POSITIONS if by_kernels else MOST_SCORES // self._symbols
+        for rows in slices(lengths, most):
+            found += self._scored(batch.left(rows), lengths[rows.start : rows.stop])
+        self.statistics.sentences += batch.size
+        self.statistics.batches += 1
+        self.statistics.tokens += sum(lengths)
+        return found
+
+    def _scored(self, part: Batch, lengths: Sequence[int]) -> Iterator[List[Dict[str, Any]]]:
+        """A hypothesis for each of some sentences, whose targets have these lengths."""
+        prefix = part.constraints.prefix
+        assert prefix is not None
+        prefix = prefix[:, : max(lengths)]
+        rows = Rows(part._replace(constraints=part.constraints._replace(prefix=prefix)))
+        self.step.start(part)
+        self.step.take(rows, Draft(prefix, torch.tensor(lengths, device=prefix.device)))
+        self.step.end()
+        for row in range(rows.size):
+            yield [{**rows.hypothesis(row), "steps": 1, "history": []}]
+
+
+def slices(lengths: Sequence[int], most: int) -> Iterator[range]:
+    """Rows that follow one another, with at most so many positions, padding included.
+
+    Args:
+        lengths: of all rows.
+        most: positions; a longer row is alone.
+    """
+    begin, longest = 0, 0
+    for row, length in enumerate(lengths):
+        longest = max(longest, length)
+        if row > begin and (row + 1 - begin) * longest > most:
+            yield range(begin, row)
+            begin, longest = row, length
+    if begin < len(lengths):
+        yield range(begin, len(lengths))
+
+
 class ReferenceScorer:
     """Scores references as fairseq's ``SequenceScorer`` does, by packed weights.
 
-    A target is a prefix that ends its sentence. The loop verifies a prefix as one draft, so that
-    each target takes a single pass.
+    A target is a prefix that ends its sentence.
 
     Args:
-        generator: decodes greedily. Its limit of length is set for each batch.
+        generator: has a :class:`ScoringLoop`. Its limit of length is set for each batch.
         fairseqs: fairseq's scorer, for targets that cannot be forced.
 
     Attributes:
@@ -72,23 +149,26 @@ class ReferenceScorer:
             a list of one hypothesis for each sentence: ``tokens`` and ``positional_scores``
             (length,), and their mean ``score``. There is no attention.
         """
-        if sample.get("target") is not None or prefix_tokens is None:
-            found = self._forced(sample)
-        else:
-            found = Forced(prefix_tokens, self.eos if bos_token is None else bos_token)
+        if sample.get("target") is None and prefix_tokens is not None:
+            bos = self.eos if bos_token is None else bos_token
+            sample = _with_targets(sample, prefix_tokens, bos, self.generator.pad)
+        found = self._forced(sample)
         if found is None:
             scored: List[List[Dict[str, Any]]] = self.fairseqs.generate(models, sample)
             return scored
         # A tighter limit than the model's, after which tables of positions are made.
         self.generator.lengths.max_len_b = found.tokens.size(1)
-        lists = self.generator.generate(models, sample, found.tokens, bos_token=found.bos)
+        given = {**sample, "constraints": None}
+        lists = self.generator.generate(models, given, found.tokens, bos_token=found.bos)
         return [[_scored(each) for each in row] for row in lists]
 
     def _forced(self, sample: Dict[str, Any]) -> Optional[Forced]:
         """The targets of a batch; None where fairseq's scorer has to read them.
 
         A symbol that ends sentences may stand within a target, or be missing at its end. The model
-        may have fewer positions, and fairseq then tells which.
+        may have fewer positions, and fairseq then tells which. Dynamic convolutions give other
+        numbers for short inputs (:func:`.least_input`), and data of language models have beginnings
+        that are not scored.
         """
         pad = self.generator.pad
         target, fed = sample.get("target"), sample["net_input"].get("prev_output_tokens")
@@ -108,9 +188,22 @@ class ReferenceScorer:
                 (fed[:, 0] == fed[0, 0]).all(),
             ]
         )
-        if not fits.all() or tokens.size(1) > self.generator.lengths.max_positions:
+        least = max(least_input(model.decoder) for model in self.generator.models)
+        within = least <= tokens.size(1) <= self.generator.lengths.max_positions
+        if not within or "start_indices" in sample or not fits.all():
             return None
         return Forced(tokens, int(fed[0, 0]))
+
+
+def _with_targets(sample: Dict[str, Any], targets: Tensor, bos: int, pad: int) -> Dict[str, Any]:
+    """fairseq's batch with targets, (rows, width), and what a decoder is fed for them."""
+    fed = targets.roll(1, 1).masked_fill(targets.eq(pad), pad)
+    fed[:, 0] = bos
+    return {
+        **sample,
+        "target": targets,
+        "net_input": {**sample["net_input"], "prev_output_tokens": fed},
+    }
 
 
 def _scored(hypothesis: Dict[str, Any]) -> Dict[str, Any]:

@@ -5,13 +5,15 @@ import sys
 from argparse import Namespace
 from typing import Any, Container, Optional, Sequence, Type
 
+from ..decoding.acceptance import TopBeta
 from ..decoding.generator import ParallelGenerator
 from ..decoding.language_model import LanguageModel
 from ..decoding.lengths import Lengths
 from ..decoding.native_verification import NativeVerification
 from ..decoding.sampling import Settings
-from ..decoding.scoring import ReferenceScorer, ScoringStatistics
+from ..decoding.scoring import ReferenceScorer, ScoringLoop, ScoringStatistics
 from ..decoding.statistics import Statistics
+from ..decoding.steps import VerifiedStep
 from ..decoding.verifier import Verifier
 from ..engine import Backend, build_engine, choose_backend
 from ..engine.packed_files import keep
@@ -28,7 +30,7 @@ from .setup import Setup, dtype_of
 logger = logging.getLogger(__name__)
 
 #: Decoding options about the weights of the models in ``--path``.
-_OF_WEIGHTS = ("verifier_dtype", "keep_packed_weights")
+OF_WEIGHTS = ("verifier_dtype", "keep_packed_weights")
 _SAME = ("max_len_a", "max_len_b", "min_len", "no_repeat_ngram_size", "match_source_len")
 #: Attributes of :class:`.Lengths`, and what fairseq calls them.
 _OF_LENGTHS = {**{name: name for name in _SAME}, "unk_penalty": "unkpen", "len_penalty": "lenpen"}
@@ -55,7 +57,25 @@ def build_generator(
     """
     cfg = decoding_config(task)
     method = checked_method(cfg, models, args, getattr(task, "read_options", ()))
-    return _built(method, cfg, task, models, args, Statistics(), eos, backend)
+    setup = _setup(cfg, task, models, args, Statistics(), eos, backend)
+    if method.verifies:
+        setup.verifier = _verifier(setup, method.certifies)
+    setup.lengths = _lengths(setup)
+    loop = method.loop(setup)
+    return ParallelGenerator(
+        models,
+        task.target_dictionary,
+        loop,
+        setup.statistics,
+        setup.lengths,
+        setup.eos,
+        alignment=getattr(args, "print_alignment", None),
+        backend=setup.backend,
+        sampling=_sampling(setup),
+        shows_progress=shows_progress(task),
+        warns=not method.chooses,
+        constrained=bool(getattr(args, "constraints", None)),
+    )
 
 
 def build_scorer(
@@ -78,16 +98,21 @@ def build_scorer(
     Raises:
         PluginError: a model does not fit.
     """
-    given = decoding_config(task)
-    kept = {name: getattr(given, name) for name in _OF_WEIGHTS}
+    flags = decoding_config(task)
+    kept = {name: getattr(flags, name) for name in OF_WEIGHTS}
     cfg = config_class()(decoding="greedy", **kept)
     check_models(models, cfg.decoding)
-    args = (method_of(cfg), cfg, task, models, Namespace(beam=1), ScoringStatistics())
-    return ReferenceScorer(_built(*args, fairseqs.eos, backend), fairseqs)
+    statistics = ScoringStatistics()
+    setup = _setup(cfg, task, models, Namespace(), statistics, fairseqs.eos, backend)
+    setup.verifier = _verifier(setup, certifies=False)
+    symbols = task.target_dictionary
+    loop = ScoringLoop(VerifiedStep(setup.verifier, TopBeta()), statistics, len(symbols))
+    given = (models, symbols, loop, statistics, _lengths(setup), setup.eos)
+    generator = ParallelGenerator(*given, backend=setup.backend, warns=False)
+    return ReferenceScorer(generator, fairseqs)
 
 
-def _built(
-    method: Type[Method],
+def _setup(
     cfg: Any,
     task: Any,
     models: Sequence[Any],
@@ -95,30 +120,11 @@ def _built(
     statistics: Statistics,
     eos: Optional[int],
     backend: Optional[Backend],
-) -> ParallelGenerator:
-    """See :func:`build_generator`; flags and options fit the method."""
-    target = task.target_dictionary
+) -> Setup:
+    """See :func:`build_generator`; the verifier and the lengths are not set yet."""
     backend = backend or choose_backend(next(models[0].parameters()).device)
-    ends = target.eos() if eos is None else eos
-    setup = Setup(cfg, task, models, statistics, ends, backend, generation=args)
-    if method.verifies:
-        setup.verifier = _verifier(setup, method.certifies)
-    setup.lengths = _lengths(setup)
-    loop = method.loop(setup)
-    return ParallelGenerator(
-        models,
-        target,
-        loop,
-        statistics,
-        setup.lengths,
-        ends,
-        alignment=getattr(args, "print_alignment", None),
-        backend=backend,
-        sampling=_sampling(setup),
-        shows_progress=shows_progress(task),
-        warns=not method.chooses,
-        constrained=bool(getattr(args, "constraints", None)),
-    )
+    ends = task.target_dictionary.eos() if eos is None else eos
+    return Setup(cfg, task, models, statistics, ends, backend, generation=args)
 
 
 def checked_method(

@@ -161,8 +161,10 @@ def _begun(session: Session, prefix: str, rows: int) -> Optional[Tensor]:
     """(rows, width) symbols of a prefix of all rows; None for an empty one."""
     if not prefix:
         return None
-    pieces = session.pieces([prefix]) * rows
-    return session.padded(session.prefixes(pieces, pieces))
+    (begin,) = session.prefixes(session.target_pieces([prefix]))
+    if session.task.target_dictionary.unk() in begin:
+        raise PluginError(f"The model lacks characters of the prefix {prefix!r}. Change it.")
+    return session.padded([begin] * rows)
 
 
 def _watcher(reader: Reader, tell: Callable[[Dict[str, Any]], None]) -> Any:

@@ -4,6 +4,7 @@ import functools
 from argparse import Namespace
 from typing import Any, ClassVar, Dict, FrozenSet, List, Optional, Tuple
 
+from fairseq.sequence_scorer import SequenceScorer
 from fairseq.tasks import FairseqTask, register_task
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
@@ -154,7 +155,8 @@ class ParallelDecodingMixin(
                 "be scored (--score-reference): leave one of them out."
             )
         fairseqs = super().build_generator(models, args, **given)
-        if decoding_config(self).decoding is None or getattr(args, "print_alignment", None):
+        aligns = getattr(args, "print_alignment", None)
+        if decoding_config(self).decoding is None or aligns or type(fairseqs) is not SequenceScorer:
             return fairseqs
         return build_scorer(self, models, fairseqs)
 

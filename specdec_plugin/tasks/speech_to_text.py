@@ -25,14 +25,14 @@ class SpecdecSpeechToTextTask(ParallelDecodingMixin, SpeechDataTask):
             raise PluginError(
                 "--print-alignment aligns words of the source, and sound has none: leave it out."
             )
-        return super().build_generator(models, args, *rest, **kwargs)
-
-    def _build_parallel_generator(self, models: Any, args: Any) -> Any:
-        if self.data_cfg.prepend_tgt_lang_tag and args.prefix_size != 1:
+        if self.data_cfg.prepend_tgt_lang_tag and getattr(args, "prefix_size", 0) != 1:
             raise PluginError(
                 "The targets of these data begin with a language tag (prepend_tgt_lang_tag): give "
                 "--prefix-size 1."
             )
+        return super().build_generator(models, args, *rest, **kwargs)
+
+    def _build_parallel_generator(self, models: Any, args: Any) -> Any:
         if getattr(models[0], "mt_task_name", None) is not None:
             raise PluginError(
                 "A model with two decoders in a row is not supported: leave out --decoding."

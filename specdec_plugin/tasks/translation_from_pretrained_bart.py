@@ -47,5 +47,7 @@ class SpecdecTranslationFromPretrainedBARTTask(ParallelDecodingMixin, Pretrained
         return int(self.target_dictionary.index(f"[{self.cfg.target_lang}]"))
 
     def around_target(self) -> Tuple[List[int], List[int]]:
-        """``</s>`` and the language come behind the words."""
-        return [], [int(self.target_dictionary.eos()), self.end_of_sentence(self.args)]
+        """``</s>`` and the language come behind the words, with ``--prepend-bos`` ``<s>`` first."""
+        prepends = getattr(self.args, "prepend_bos", False)
+        before = [int(self.target_dictionary.bos())] if prepends else []
+        return before, [int(self.target_dictionary.eos()), self.end_of_sentence(self.args)]

@@ -1,9 +1,11 @@
 """What is known of targets: how they begin, or all of them, which is scored."""
 
 import asyncio
+import io
 import logging
 
 import pytest
+import sentencepiece
 import torch
 
 import specdec_plugin
@@ -74,10 +76,13 @@ class TestPrefixes:
         # The beginning is verified in one iteration.
         assert sum(each.iterations for each in again) < sum(len(each.tokens) for each in whole)
 
-    def test_a_prefix_as_long_as_the_limit(self, session):
-        translator = session.translator("greedy", max_len_b=3)
-        (found,) = translator.translate_pieces(["one"], prefixes=["uno dos tres cuatro ocho"])
-        assert found.pieces == "uno dos tres"
+    def test_a_sentence_alone_takes_one_pass_for_its_prefix(self, session):
+        translator = session.translator("greedy", max_len_b=20)
+        for prefix, passes in (("uno dos tres", 3), ("uno dos tres cuatro ocho uno", 1)):
+            (found,) = translator.translate_pieces(["one two three"], prefixes=[prefix])
+            written = len(found.tokens) - len(prefix.split())
+            # The pass over the prefix chooses the token behind it, too.
+            assert found.iterations == written - 1 + (1 if passes == 1 else passes + 1)
 
     def test_text(self, packed):
         translator = specdec_plugin.load(str(packed))
@@ -91,14 +96,6 @@ class TestPrefixes:
         assert [each.text for each in streamed] == [each.text for each in found]
         assert [each.text for each in later] == [each.text for each in found]
 
-    def test_a_symbol_that_data_have_first(self, session, lines):
-        """As with --prefix-size 1, but without references."""
-        translator = session.translator("greedy", max_len_b=20)
-        found = translator.translate_pieces(lines, 5, prefixes=["siete"] * 5)
-        assert {each.tokens[0].item() for each in found} == {
-            session.task.target_dictionary.index("siete")
-        }
-
     def test_the_language_stays_before_it(self, multilingual, lines):
         name, _, session = multilingual
         words = session.task.target_dictionary
@@ -109,6 +106,70 @@ class TestPrefixes:
                 own = ["__es__"] if name == "prefix" else []
                 assert begun[: len(own) + 2] == [*own, "siete", "ocho"]
                 assert found.text.startswith("siete ocho")
+
+    @pytest.mark.parametrize("decoding, beam", [("greedy", 1), ("beam", 4), (None, 4), ("auto", 4)])
+    @pytest.mark.parametrize("least", [1, 5])
+    def test_a_line_does_not_depend_on_the_prefixes_of_others(self, session, decoding, beam, least):
+        """A minimum of length holds behind a line's own prefix."""
+        translator = session.translator(decoding, beam=beam, max_len_b=20, min_len=least)
+        lines = ["one", "two", "three four", "nine", "zero one"]
+        prefixes = ["", "uno dos tres cuatro ocho uno dos", "ocho", "", "uno dos tres"]
+        alone = translator.translate_pieces(lines, 1, nbest=beam, prefixes=prefixes)
+        together = translator.translate_pieces(lines, 5, nbest=beam, prefixes=prefixes)
+        for one, other in zip(alone, together, strict=True):
+            assert told(one.nbest or [one]) == told(other.nbest or [other])
+        without = translator.translate_pieces(lines[3:4], nbest=beam)
+        assert told(without) == told(together[3:4])
+
+    def test_symbols_that_no_text_has(self, session, caplog):
+        translator = session.translator("greedy", max_len_b=20)
+        for symbol in ("</s>", "<pad>"):
+            with pytest.raises(PluginError, match="prefix of line 2 has a symbol that ends or"):
+                translator.translate_pieces(["one", "two"], prefixes=["", f"uno {symbol} dos"])
+        with caplog.at_level(logging.WARNING):
+            (found,) = translator.translate_pieces(["one"], prefixes=["quince uno"])
+        assert "line 1: the prefix has symbols that are unknown" in caplog.text
+        assert found.pieces.startswith("<unk> uno")
+
+    def test_a_prefix_that_the_limit_cuts(self, session, caplog):
+        translator = session.translator("greedy", max_len_b=3)
+        with caplog.at_level(logging.WARNING):
+            found = translator.translate_pieces(
+                ["one", "two"], 2, prefixes=["uno dos", "uno dos tres cuatro ocho"]
+            )
+        assert [each.pieces for each in found][1] == "uno dos tres"
+        assert caplog.text.count("limit of length") == 1
+        assert (
+            "line 2: the prefix has 5 symbols, and the limit of length cuts it to 3" in caplog.text
+        )
+
+    def test_references_and_prefixes(self, corpus, tiny_verifier, session, lines):
+        """References may begin hypotheses, and prefixes do the same."""
+        own = specdec_plugin.load_session(
+            tiny_verifier, corpus.data_dir, **LANGUAGES, prefix_size=1
+        )
+        translator = own.translator("greedy", max_len_b=20)
+        dataset = own.split("test")
+        batch = dataset.collater([dataset[number] for number in range(5)])
+        ids = batch["id"].tolist()
+        expected = dict(zip(ids, (each[0] for each in translator.decode(batch)), strict=True))
+        firsts = [corpus.lines("test", "es")[number].split()[0] for number in range(5)]
+        plain = session.translator("greedy", max_len_b=20)
+        found = plain.translate_pieces(lines, 5, prefixes=firsts)
+        for number, each in enumerate(found):
+            assert torch.equal(each.tokens, expected[number]["tokens"])
+        with pytest.raises(PluginError, match="prefix_size 1 takes the first tokens of references"):
+            translator.translate_pieces(lines, prefixes=firsts)
+
+    def test_iterators(self, packed):
+        translator = specdec_plugin.load(str(packed))
+        lines, prefixes = ["one two", "nine"], ["ocho uno", ""]
+        expected = [each.text for each in translator.translate(lines, prefixes=prefixes)]
+        found = translator.translate(iter(lines), prefixes=iter(prefixes))
+        assert [each.text for each in found] == expected
+        assert len(translator.translate(iter(lines))) == 2
+        scores = translator.session.score(lines, ["uno", "dos"])
+        assert told(translator.session.score(iter(lines), iter(["uno", "dos"]))) == told(scores)
 
     @pytest.mark.parametrize(
         "prefixes, words",
@@ -133,6 +194,53 @@ class TestPrefixes:
 
 
 class TestScores:
+    @pytest.mark.parametrize("prepends", [False, True])
+    def test_targets_are_those_of_the_data(self, multilingual, corpus, prepends):
+        """With the symbols that the task writes around the words."""
+        name, _, session = multilingual
+        if prepends and name != "mbart":
+            pytest.skip("fairseq's multilingual task has no --prepend-bos")
+        session.task.args.prepend_bos = prepends
+        dataset = session.split("test")
+        found = session.targets(corpus.lines("test", "es"))
+        session.task.args.prepend_bos = False
+        for number, each in enumerate(found):
+            (target,) = dataset.collater([dataset[number]])["target"]
+            assert each.tolist() == target.tolist()
+
+    def test_a_file_of_pairs(self, packed, caplog):
+        session = specdec_plugin.load_session(str(packed))
+        texts = [("one two", "ocho uno dos"), ("nine", ""), ("two", "uno")] * 7
+        found = session.score_iter(iter(texts), batch_size=1)
+        assert told(found) == told(session.score(*zip(*texts, strict=True), batch_size=4))
+        long = " ".join(["uno"] * 2000)
+        with caplog.at_level(logging.WARNING):
+            assert len([*session.score_iter([*texts, ("one", long)], batch_size=1)]) == 22
+        assert "line 22: the translation has 2,000 symbols" in caplog.text
+
+    def test_a_model_that_splits_sources_alone(self, packed):
+        """Its pieces of a translation would be others than those of the training."""
+        session = specdec_plugin.load_session(str(packed))
+        words = " ".join(f"word{number}" for number in range(40))
+        model = io.BytesIO()
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter([words] * 2), model_writer=model, model_type="word",
+            vocab_size=43, minloglevel=2,
+        )  # fmt: skip
+        session.subwords = sentencepiece.SentencePieceProcessor(model_proto=model.getvalue())
+        for call in (session.score, session.translator().constrained):
+            with pytest.raises(PluginError, match="among the symbols of the target dictionary"):
+                call(["one"], ["uno"] if call == session.score else [["uno"]])
+
+    def test_the_types_of_a_folder(self, packed, monkeypatch):
+        """A folder may keep weights in another type, which scores have then too."""
+        session = specdec_plugin.load_session(str(packed))
+        exact = session.score(["one two"], ["ocho uno dos"])[0].score
+        session = specdec_plugin.load_session(str(packed))
+        session.folder.options["verifier_dtype"] = "bfloat16"
+        rounded = session.score(["one two"], ["ocho uno dos"])[0].score
+        assert rounded != exact and rounded == pytest.approx(exact, abs=0.3)
+
     @pytest.mark.parametrize("batch_size", [1, 4, 30])
     def test_they_are_those_of_score_reference(self, session, corpus, tiny_verifier, batch_size):
         flags = ["--score-reference", "--batch-size", 5, "--required-batch-size-multiple", 1]
@@ -176,7 +284,7 @@ class TestScores:
             back = session.between("es", "en")
             pairs = corpus.lines("test", "es"), corpus.lines("test", "en")
             found = back.score_pieces(*pairs)
-            assert found[0].text == pairs[1][0] and back._scorers is session._scorers
+            assert found[0].text == pairs[1][0] and back._root._scorer is session._scorer
             greedy = back.translator("greedy", max_len_b=20).translate_pieces(pairs[0], 5)
             again = back.score_pieces(pairs[0], [each.text for each in greedy])
             # The tiny model writes the language twice, and it is never printed.
@@ -201,7 +309,7 @@ class TestScores:
             (["a"], "There are 1 translations for 2 lines: give one for each line"),
             (
                 ["uno", "dos </s> tres"],
-                "of line 2 has a symbol that ends sentences within it: 'dos",
+                "translation of line 2 has a symbol that ends or fills",
             ),
             ("ab", "Give a list of lines"),
         ],

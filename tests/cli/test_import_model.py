@@ -21,6 +21,7 @@ from specdec_plugin.cli.import_model.languages import with_languages
 from specdec_plugin.cli.import_model.symbols import Symbols, read_symbols
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights
+from specdec_plugin.folder import read_folder
 from tests.support.command_lines import ROOT
 from tests.support.hugging_face import hide_torchaudio
 
@@ -371,6 +372,18 @@ class TestRawText:
         (found,) = load(output, max_len_b=LONGEST).translate(["w1 w22"])
         (same,) = load(output, max_len_b=LONGEST).translate_pieces(["▁w1 ▁w22"])
         assert found.pieces == same.pieces and len(found.tokens) > 1
+
+    @pytest.mark.parametrize("content", [None, b"damaged", OTHER])
+    def test_targets_with_a_model_of_their_own(self, content, words_model, tmp_path):
+        """It splits prefixes and translations; what does not belong to the target is left out."""
+        CASES["marian"].make(tmp_path / "given")
+        (tmp_path / "given" / "target.spm").write_bytes(content or words_model)
+        output = self.imported("marian", words_model, tmp_path, "en", "es", file="source.spm")
+        subwords = read_folder(output).subwords
+        assert subwords["file"] == "source.spm"
+        assert subwords.get("target_file") == (None if content else "target.spm")
+        session = load_session(output)
+        assert session.target_pieces(["w1 w22"]) == ["▁w1 ▁w22"]
 
     @pytest.mark.parametrize(
         "kind, languages", [("m2m-100", ("a", "b")), ("bart with a bias", ("en", "fr"))]

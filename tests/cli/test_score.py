@@ -6,7 +6,7 @@ import json
 import pytest
 
 import specdec_plugin
-from specdec_plugin.cli.score import main, scored
+from specdec_plugin.cli.score import main
 from specdec_plugin.errors import PluginError
 from tests.support.command_lines import run_cli
 
@@ -65,7 +65,7 @@ def test_pairs_are_read_as_they_are_needed(packed):
             read.append(number)
             yield "one", "uno"
 
-    next(scored(session, pairs(), 2))
+    next(session.score_iter(pairs(), 2))
     assert len(read) == 32
 
 

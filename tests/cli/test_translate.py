@@ -91,6 +91,10 @@ def test_prefixes(packed, lines, wanted, tmp_path, size):
         main([str(packed), *flags, "--output", str(tmp_path / "prefixes")])
     with pytest.raises(PluginError, match="given is the input: name another file"):
         main([str(packed), *flags, "--prefixes", str(tmp_path / "given")])
+    (tmp_path / "output").write_text("kept", "utf-8")
+    with pytest.raises(PluginError, match=r"none\. Check the path"):
+        main([str(packed), *flags, "--prefixes", str(tmp_path / "none")])
+    assert (tmp_path / "output").read_text("utf-8") == "kept"
 
 
 def test_a_sentence_alone_waits_for_no_other(packed, lines, wanted):

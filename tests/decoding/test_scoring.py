@@ -1,15 +1,20 @@
 """Scores of given targets: those of fairseq's scorer, whoever computes them."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from fairseq.sequence_scorer import SequenceScorer
+from fairseq.token_generation_constraints import pack_constraints
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specdec_plugin.decoding.scoring import ReferenceScorer, ScoringStatistics
+from specdec_plugin.decoding import scoring
+from specdec_plugin.decoding.scoring import ReferenceScorer, ScoringStatistics, slices
 from specdec_plugin.engine import GraphBackend, NativeBackend, TorchBackend, native
 from specdec_plugin.methods.build import build_scorer
 from tests.support import tiny
+from tests.support.architectures import build_model
 from tests.support.search import MODELS, SYMBOLS
 
 BACKENDS = [TorchBackend(), GraphBackend()] + (
@@ -39,7 +44,7 @@ def scorer(models, backend=None):
 
 def check(found, expected):
     for (one,), (other,) in zip(found, expected, strict=True):
-        assert one.keys() == other.keys() and one["alignment"] is None
+        assert one.keys() == other.keys()
         assert torch.equal(one["tokens"], other["tokens"])
         assert torch.allclose(one["positional_scores"], other["positional_scores"], atol=1e-4)
         assert float(one["score"]) == pytest.approx(float(other["score"]), abs=1e-4)
@@ -95,6 +100,27 @@ class TestFairseqsOwn:
             assert torch.equal(one["tokens"], other["tokens"])
             assert torch.equal(one["positional_scores"], other["positional_scores"])
 
+    def test_targets_shorter_than_dynamic_convolutions(self):
+        """Of a short input, fairseq normalises a part of the filters only."""
+        torch.manual_seed(0)
+        kernels = {"decoder_conv_type": "dynamic", "decoder_kernel_size_list": [3, 9]}
+        models = [build_model("lightconv", **kernels)]
+        symbols = models[0].decoder.dictionary
+        theirs = SequenceScorer(symbols)
+        for length in (3, 12):
+            sample = with_targets([(7, length), (3, 2)], 5)
+            expected = theirs.generate(models, sample)
+            ours = build_scorer(tiny.task(symbols), models, SequenceScorer(symbols))
+            check(ours.generate(models, sample), expected)
+            target = sample.pop("target")  # as from Python
+            check(ours.generate(models, sample, target), expected)
+
+    def test_data_of_which_a_part_is_scored(self):
+        sample, ours = with_targets([(3, 4), (2, 2)], 5), scorer(MODELS[:1])
+        sample["start_indices"] = [1, 0]
+        expected = SequenceScorer(SYMBOLS).generate(MODELS[:1], sample)
+        check(ours.generate(MODELS[:1], sample), expected)
+
     def test_targets_longer_than_the_model(self, monkeypatch):
         """fairseq tells the limit, or computes further positions."""
         sample, ours = with_targets([(3, 64)], 1), scorer(MODELS[:1])
@@ -107,7 +133,7 @@ class Unused:
     """A generator that may not generate."""
 
     def __init__(self, generator):
-        self.pad, self.lengths = generator.pad, generator.lengths
+        self.pad, self.lengths, self.models = generator.pad, generator.lengths, generator.models
 
 
 def test_a_target_as_long_as_the_model_takes():
@@ -122,6 +148,38 @@ def test_targets_may_come_as_prefixes():
     expected = SequenceScorer(SYMBOLS).generate(MODELS[:1], sample)
     target = sample.pop("target")
     check(scorer(MODELS[:1]).generate(MODELS[:1], sample, target, bos_token=7), expected)
+
+
+def test_phrases_are_not_read():
+    sample = with_targets([(3, 4), (2, 2)], 5)
+    expected = SequenceScorer(SYMBOLS).generate(MODELS[:1], sample)
+    sample["constraints"] = pack_constraints([[torch.tensor([7])], []])
+    check(scorer(MODELS[:1]).generate(MODELS[:1], sample), expected)
+
+
+@given(
+    lengths=st.lists(st.integers(1, 9), max_size=30),
+    most=st.integers(1, 40),
+)
+def test_slices_hold_all_rows_in_order(lengths, most):
+    found = [*slices(lengths, most)]
+    assert [row for part in found for row in part] == [*range(len(lengths))]
+    for part in found:
+        assert len(part) == 1 or len(part) * max(lengths[row] for row in part) <= most
+    for part, after in pairwise(found):  # each takes what fits
+        grown = [*part, after[0]]
+        assert len(grown) * max(lengths[row] for row in grown) > most
+
+
+@pytest.mark.parametrize("most", [1, 7, 40])
+def test_slices_change_no_score(most, monkeypatch):
+    monkeypatch.setattr(scoring, "MOST_POSITIONS", most)
+    monkeypatch.setattr(scoring, "MOST_SCORES", most * len(SYMBOLS))
+    sample = with_targets([(row % 7, row % 9) for row in range(20)], 3)
+    for models in (MODELS[:1], MODELS[:2]):
+        ours = scorer(models)
+        ours.fairseqs = None
+        check(ours.generate(models, sample), SequenceScorer(SYMBOLS).generate(models, sample))
 
 
 def test_no_option_of_a_search_counts():

@@ -298,8 +298,9 @@ class TestTagsOfLanguages:
         found = self.built(tmp_path, config, prefix_size=1)
         tags = {self.words.index(f"<lang:{each}>") for each in ("es", "fr")}
         assert found.symbols_to_strip_from_output == {self.words.eos(), *tags}
-        with pytest.raises(PluginError, match="give --prefix-size 1"):
-            self.built(tmp_path, config)
+        for more in ({}, {"score_reference": True}):
+            with pytest.raises(PluginError, match="give --prefix-size 1"):
+                self.built(tmp_path, config, **more)
 
     @pytest.mark.parametrize("named", ["option", "configuration"])
     def test_a_tag_at_the_end_ends_sentences(self, named: str, tmp_path: Path) -> None:

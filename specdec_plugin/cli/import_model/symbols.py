@@ -13,8 +13,10 @@ from ...errors import PluginError
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 #: Subword models of sources.
 OF_SOURCE = ("sentencepiece.bpe.model", "source.spm", "spiece.model")
+#: That of targets, where they have one of their own.
+OF_TARGET = "target.spm"
 #: Those that are copied beside the checkpoint.
-SUBWORDS = (*OF_SOURCE, "target.spm")
+SUBWORDS = (*OF_SOURCE, OF_TARGET)
 #: The id of a symbol that a dictionary has and the checkpoint has not.
 ABSENT = -1
 #: Languages of M2M-100 models in the order of their ids, by ``language_codes``. Some folders do not

@@ -2,14 +2,14 @@
 
 import os
 import re
-from typing import Dict, NamedTuple, Optional
+from typing import Dict, NamedTuple, Optional, Sequence
 
 from ...errors import PluginError
 from ...fairseq_compat.options import flag_of
 from ...folder import Folder
 from ...subwords import check_pieces, load_sentencepiece
 from .languages import FILE, OF_LANGUAGES, TASK, Languages
-from .symbols import OF_SOURCE, Symbols
+from .symbols import OF_SOURCE, OF_TARGET, Symbols
 from .weights import Checkpoint
 
 #: The checkpoint in the folder.
@@ -107,17 +107,15 @@ def folder_of(imported: Imported, output: str) -> Optional[Folder]:
     """
     source, target = imported.sides
     free = imported.kind == "marian" and imported.symbol_of_target is None
-    file = _subwords_of(imported.sides[source], output)
+    file = _subwords_of(imported.sides[source], output, OF_SOURCE)
     if file is None or not (free or imported.of_languages):
         return None
-    folder = Folder(
-        output,
-        [MODEL],
-        [f"dict.{source}.txt", f"dict.{target}.txt"],
-        source,
-        target,
-        {"kind": "sentencepiece", "file": file},
-    )
+    subwords = {"kind": "sentencepiece", "file": file}
+    of_target = _subwords_of(imported.sides[target], output, [OF_TARGET])
+    if of_target is not None:
+        subwords["target_file"] = of_target
+    dictionaries = [f"dict.{source}.txt", f"dict.{target}.txt"]
+    folder = Folder(output, [MODEL], dictionaries, source, target, subwords)
     if not imported.of_languages:
         return folder
     options = {"langs": ",".join(imported.languages.codes)}
@@ -125,14 +123,14 @@ def folder_of(imported: Imported, output: str) -> Optional[Folder]:
     return Folder(**{**vars(folder), "task": TASK, "task_options": options})
 
 
-def _subwords_of(source: Symbols, output: str) -> Optional[str]:
-    """The file that splits sources; None if there is none, or it belongs to another model."""
-    names = [name for name in OF_SOURCE if os.path.isfile(os.path.join(output, name))]
+def _subwords_of(side: Symbols, output: str, files: Sequence[str]) -> Optional[str]:
+    """The file that splits a side's text; None if there is none, or it is of another model."""
+    names = [name for name in files if os.path.isfile(os.path.join(output, name))]
     if not names:
         return None
     path = os.path.join(output, names[0])
     try:
-        dictionary = source.dictionary
+        dictionary = side.dictionary
         check_pieces(load_sentencepiece(path), path, dictionary.symbols[dictionary.nspecial :])
     except PluginError:
         return None

@@ -224,14 +224,11 @@ def test_a_fallback_is_asked_while_so_many_rows_are_left(backend):
     assert calls(fallback) == ["start", "select", "propose"]
 
 
-def test_a_fallback_is_told_what_happens():
+def test_a_fallback_costs_what_it_does_and_stops():
     fallback = fallback_drafter()
     guided = begun(fallback, None)
-    guided.accept("rows", "outcome")
-    guided.ended("tokens")
     guided.stop()
-    guided.forget()
-    assert calls(fallback) == ["start", "accept", "ended", "stop", "forget"]
+    assert calls(fallback) == ["start", "stop"]
     assert guided.cost("work") is fallback.cost.return_value
     fallback.cost.assert_called_once_with("work", alone=False)
     assert begun(None, None).cost("work") == 0.0
