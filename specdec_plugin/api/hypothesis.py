@@ -13,7 +13,8 @@ class Hypothesis(NamedTuple):
         score: as fairseq gives it: the mean of ``positional_scores``, unless ``lenpen`` or
             ``unnormalized`` change that.
         positional_scores: (length,) log-probability of each token.
-        iterations: passes of the model that verified drafts; None for fairseq's own search.
+        iterations: passes of the model that verified drafts; None for fairseq's own search, and
+            for given tokens.
         pieces: subword pieces with spaces between them.
         text: ``pieces`` joined by the session's subword model; without one, the same as ``pieces``.
         nbest: with ``nbest`` above 1, the best hypotheses, this one first; else none.

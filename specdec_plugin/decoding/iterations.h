@@ -26,7 +26,7 @@ struct VerificationRun {
   bool has_room() const {
     const RowsCall& rows = call->rows;
     const auto [shortest, longest] = std::minmax_element(rows.lengths, rows.lengths + rows.count);
-    const int64_t drafted = std::min<int64_t>(call->block, call->max_len - *shortest);
+    const int64_t drafted = std::min<int64_t>(call->block, call->rules.max_len - *shortest);
     const int64_t end = *longest + 1 + drafted;
     return end < rows.capacity && holds(call->stack, end);
   }

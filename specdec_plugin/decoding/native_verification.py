@@ -18,6 +18,7 @@ from ..engine.threads import kernel_threads
 from ..vocab.prefilter import Prefilter
 from .acceptance import Rule
 from .constraints import Constraints
+from .native_constraints import describe
 from .native_rows import describe_rows
 from .preference import Preference
 from .state import Draft, Outcome, Rows
@@ -47,14 +48,7 @@ class VerifyCall(ctypes.Structure):
     draft = field("const int64_t*", "(count, block)")
     draft_lengths = field("const int64_t*", "(count)")
     temperature = field("float", "divides scores")
-    suppressed_id = field("int", "a symbol that is not chosen")
-    unk = field("int", "a symbol whose log-probability is lowered; not with a prefilter")
-    unk_penalty = field("float", "by so much")
-    eos = field("int64_t", "ends a sentence")
-    min_len = field("int64_t", "tokens before which no end may come, but in a prefix")
-    max_len = field("int64_t", "tokens after which an end must come")
-    prefix = field("const int64_t*", "(count, prefix_width) tokens to begin with; or null")
-    prefix_width = field("int")
+    rules = field("ConstraintsCall", "of the batch; no penalty with a prefilter")
     prefilter = field("const Linear*", "8-bit: tells which symbols are scored exactly; or null")
     prefiltered = field("int", "positions at once up to which it is used")
     weights = field(
@@ -349,13 +343,7 @@ class NativeVerification:
     def _describe_scores(self, constraints: Constraints, call: VerifyCall) -> List[Any]:
         """Describe what may be chosen and what scores it; the handles of layers and projection."""
         projection = self._engine.projection
-        call.suppressed_id, call.eos = constraints.pad, constraints.eos
-        call.unk, call.unk_penalty = constraints.unk, constraints.unk_penalty
-        call.min_len, call.max_len = constraints.min_len, constraints.max_len
-        prefix = None if constraints.prefix is None else constraints.prefix.contiguous()
-        self._prefix = prefix  # is read by the kernels
-        call.prefix = None if prefix is None else prefix.data_ptr()
-        call.prefix_width = 0 if prefix is None else prefix.size(1)
+        self._prefix = describe(constraints, call.rules)
         call.gather, call.prefilter, call.prefiltered = projection.gather, None, 0
         call.exact_scores = call.beta == 1 and not self._verifier.approximate_scores
         whole = projection.native

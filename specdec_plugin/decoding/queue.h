@@ -50,14 +50,14 @@ class QueueWorker {
   int room_;
 
   int& count() { return verify_.rows.count; }
-  int64_t* prefix(int row) { return prefixes_.data() + size_t(row) * verify_.prefix_width; }
+  int64_t* prefix(int row) { return prefixes_.data() + size_t(row) * verify_.rules.prefix_width; }
 
   void start(const QueueCall& call) {
     verification_.begin();
     scoring_seconds = 0;
     certified = rescored = certain = 0;
     verify_ = call.verify;
-    room_ = int(verify_.max_len) + 2;
+    room_ = int(verify_.rules.max_len) + 2;
     for (auto* each : {&sentences_, &slots_, &keys_, &lengths_}) each->resize(call.rows);
     for (int row = 0; row < call.rows; ++row) slots_[row] = row;
     tokens_.resize(size_t(call.rows) * room_);
@@ -68,8 +68,8 @@ class QueueWorker {
     verify_.rows.tokens = tokens_.data();
     verify_.rows.scores = scores_.data();
     verify_.rows.lengths = lengths_.data();
-    prefixes_.resize(size_t(call.rows) * verify_.prefix_width);
-    verify_.prefix = prefixes_.data();
+    prefixes_.resize(size_t(call.rows) * verify_.rules.prefix_width);
+    verify_.rules.prefix = prefixes_.data();
     if (call.keys) verify_.rows.sampling.keys = keys_.data();
     verify_.rows.sampling.lengths = lengths_.data();
     verify_.stack.row_index = slots_.data();
@@ -89,8 +89,8 @@ class QueueWorker {
       sentences_[row] = call.order[index];
       sources_.add(sentences_[row], slots_[row]);
       if (call.keys) keys_[row] = call.keys[sentences_[row]];
-      const int width = verify_.prefix_width;
-      std::copy_n(call.verify.prefix + sentences_[row] * width, width, prefix(row));
+      const int width = verify_.rules.prefix_width;
+      std::copy_n(call.verify.rules.prefix + sentences_[row] * width, width, prefix(row));
       lengths_[row] = 0;
       tokens_[size_t(row) * room_] = call.bos;
     }
@@ -117,7 +117,7 @@ class QueueWorker {
     if (from == to) return;
     sentences_[to] = sentences_[from];
     keys_[to] = keys_[from];
-    std::copy_n(prefix(from), verify_.prefix_width, prefix(to));
+    std::copy_n(prefix(from), verify_.rules.prefix_width, prefix(to));
     lengths_[to] = lengths_[from];
     std::copy_n(&tokens_[size_t(from) * room_], lengths_[from] + 1, &tokens_[size_t(to) * room_]);
     std::copy_n(&scores_[size_t(from) * room_], lengths_[from], &scores_[size_t(to) * room_]);

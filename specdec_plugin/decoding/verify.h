@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "decoding/constraints.h"
 #include "decoding/late_normalisers.h"
 #include "decoding/sampling.h"
 #include "engine/native/stack.h"
@@ -67,11 +68,11 @@ class Verification {
     width_ = 1;
     for (int row = 0; row < call.rows.count; ++row) {
       const int64_t wanted = call.draft_lengths ? call.draft_lengths[row] : 0;
-      call.drafted[row] = std::min(wanted, call.max_len - call.rows.lengths[row]);
+      call.drafted[row] = std::min(wanted, call.rules.max_len - call.rows.lengths[row]);
       width_ = std::max(width_, 1 + int(call.drafted[row]));
     }
     // Any symbol will do behind the draft of a row.
-    fed_.assign(size_t(call.rows.count) * width_, call.eos);
+    fed_.assign(size_t(call.rows.count) * width_, call.rules.eos);
   }
 
   // The newest token of each row, and its draft.
@@ -143,20 +144,12 @@ class Verification {
   // Whether they are summed from its scores.
   bool approximates(const VerifyCall& call) const { return prefilters_ && !call.exact_scores; }
 
-  // The token of a prefix that a row has to continue with; -1: any.
-  static int64_t forced(const VerifyCall& call, int row, int64_t position) {
-    if (position >= call.prefix_width || position >= call.max_len) return -1;
-    const int64_t token = call.prefix[int64_t(row) * call.prefix_width + position];
-    return token == call.suppressed_id ? -1 : token;
-  }
-
   // The normaliser of one input's scores, and then the argmax of the symbols that may be chosen.
   void rank(const VerifyCall& call, int input) {
     float* values = &values_[size_t(input) * vocabulary_];
     const int64_t position = call.rows.lengths[input / width_] + input % width_;
-    const int64_t only = forced(call, input / width_, position);
-    // fairseq does not apply the minimum length to the columns of the prefix.
-    const bool early = position < call.min_len && position >= call.prefix_width;
+    const int64_t only = prefixed(call.rules, input / width_, position);
+    const bool early = ends_early(call.rules, position);
     if (approximates(call))
       shift_to_mean(values, vocabulary_, &hidden_[size_t(input) * dim_], dim_, call.mean);
     if (prefilters_ && only >= 0) {
@@ -170,14 +163,14 @@ class Verification {
     normalisers_[input] = late(call)    ? 0
                           : call.gather ? call.gather->normaliser(input, values, gathered_)
                                         : log_sum_exp(values, vocabulary_);
-    values[call.unk] -= call.unk_penalty;
-    values[call.suppressed_id] = MINUS_INFINITY;
-    if (position >= call.max_len) {
-      values[call.eos] = forced_score(values[call.eos], normalisers_[input]);
-      argmax_[input] = call.eos;
+    values[call.rules.unk] -= call.rules.unk_penalty;
+    values[call.rules.suppressed_id] = MINUS_INFINITY;
+    if (position >= call.rules.max_len) {
+      values[call.rules.eos] = forced_score(values[call.rules.eos], normalisers_[input]);
+      argmax_[input] = call.rules.eos;
       return;
     }
-    if (early) values[call.eos] = MINUS_INFINITY;
+    if (early) values[call.rules.eos] = MINUS_INFINITY;
     argmax_[input] =
         only >= 0 ? force(only, values, normalisers_[input]) : choose(call, input, values);
   }
@@ -226,9 +219,9 @@ class Verification {
   // come yet.
   void rescore_possible(const VerifyCall& call, int input, float* values, bool early) {
     // Symbols that may not be chosen must not raise the bound.
-    const float suppressed = std::exchange(values[call.suppressed_id], MINUS_INFINITY),
-                end = values[call.eos];
-    if (early) values[call.eos] = MINUS_INFINITY;
+    const float suppressed = std::exchange(values[call.rules.suppressed_id], MINUS_INFINITY),
+                end = values[call.rules.eos];
+    if (early) values[call.rules.eos] = MINUS_INFINITY;
     const float greatest = greatest_of(values, vocabulary_);
     const float* state = &hidden_[size_t(input) * dim_];
     const float bound = greatest - 2 * error_of(call.error_bound, state, dim_, greatest);
@@ -242,14 +235,14 @@ class Verification {
         ++rescored_[input];
       }
     }
-    values[call.suppressed_id] = suppressed;
-    values[call.eos] = end;
+    values[call.rules.suppressed_id] = suppressed;
+    values[call.rules.eos] = end;
     rescore_known(call, input, values);
   }
 
   // Scores the symbols exactly that are read in any case: the drafted one, the end of a sentence.
   void rescore_known(const VerifyCall& call, int input, float* values) const {
-    rescore(call, input, call.eos, values);
+    rescore(call, input, call.rules.eos, values);
     if (input % width_ + 1 < width_) rescore(call, input, fed_[input + 1], values);
   }
 
@@ -271,7 +264,8 @@ class Verification {
     if (token == best) return true;
     const float* values = &values_[size_t(input) * vocabulary_];
     if (!std::isfinite(values[token])) return false;
-    if (input % width_ + 1 < call.min_block && token != call.eos && best != call.eos) return true;
+    if (input % width_ + 1 < call.min_block && token != call.rules.eos && best != call.rules.eos)
+      return true;
     if (call.numbers) return std::fabs(call.numbers[token] - call.numbers[best]) <= call.epsilon;
     return call.beta > 1 && values[best] - values[token] <= call.tolerance &&
            count_above(values, vocabulary_, values[token]) < call.beta;
@@ -300,7 +294,7 @@ class Verification {
         late_.add(&hidden_[size_t(first + added) * dim_], dim_, row, rows.lengths[row] + added);
       kept += accepted;
       ++added;
-      over = token == call.eos || !accepted;
+      over = token == call.rules.eos || !accepted;
     }
     if (call.hidden)
       std::copy_n(&hidden_[size_t(first + added - 1) * dim_], dim_,
@@ -309,7 +303,7 @@ class Verification {
     call.added[row] = added;
     call.kept[row] = kept;
     call.lengths[row] = rows.lengths[row];
-    call.ended[row] = rows.tokens[end + added] == call.eos;
+    call.ended[row] = rows.tokens[end + added] == call.rules.eos;
   }
 };
 

@@ -13,7 +13,8 @@ from ..outputs import told_if_unwritable, written_whole
 
 #: States that are handed out at once.
 CHUNK = 16384
-_FILES = {"states": np.float16, "tokens": np.int32}
+#: By file, the key of its width in the notes, and its type.
+_FILES = {"states": ("dim", np.float16), "tokens": ("top_k", np.int32)}
 #: What was noted after the last batch, and after the one before: a loss of power may cut off the
 #: end of either the newest note or the newest states.
 _NOTES = ("progress.json", "progress.before.json")
@@ -70,8 +71,8 @@ class StateStore:
 
     def _bytes(self, name: str) -> int:
         """Of a state, in one of the files."""
-        width = self.dim if name == "states" else self.top_k
-        return width * np.dtype(_FILES[name]).itemsize
+        width, dtype = _FILES[name]
+        return int(getattr(self, width)) * np.dtype(dtype).itemsize
 
     def append(self, states: Tensor, tokens: Tensor) -> None:
         """Store the states of one more batch.
@@ -82,7 +83,7 @@ class StateStore:
         """
         for name, values in (("states", states), ("tokens", tokens)):
             with open(self._path(name), "ab") as file:
-                file.write(values.cpu().numpy().astype(_FILES[name]).tobytes())
+                file.write(values.cpu().numpy().astype(_FILES[name][1]).tobytes())
                 file.flush()
                 os.fsync(file.fileno())  # before the note that tells of them
         self.count += len(states)
@@ -138,11 +139,11 @@ def _is_empty(folder: str) -> bool:
 
 def _check(folder: str, known: Dict[str, Any]) -> None:
     """Compare sizes with the files'; any error tells that they do not fit."""
-    widths = {"states": known["identity"]["dim"], "tokens": known["identity"]["top_k"]}
+    widths = {name: known["identity"][width] for name, (width, _) in _FILES.items()}
     counts = [known["count"], known["batches"], *widths.values()]
     if not all(type(each) is int and each >= 0 for each in counts) or 0 in widths.values():
         raise ValueError("numbers that are none")
-    for name, dtype in _FILES.items():
+    for name, (_, dtype) in _FILES.items():
         size = known["count"] * widths[name] * np.dtype(dtype).itemsize
         if size > 0 and os.path.getsize(os.path.join(folder, name)) < size:
             raise ValueError(f"{name} is too short")
@@ -177,10 +178,11 @@ class States:
                         f"{folder} holds states of another model than {folders[0]} (its {name} "
                         "differs). Give states of one checkpoint and dictionary."
                     )
-            shapes = {"states": identity["dim"], "tokens": identity["top_k"]}
             states, tokens = (
-                np.memmap(os.path.join(folder, name), dtype, "r", shape=(known["count"], width))
-                for (name, width), dtype in zip(shapes.items(), _FILES.values())
+                np.memmap(
+                    os.path.join(folder, name), dtype, "r", shape=(known["count"], identity[width])
+                )
+                for name, (width, dtype) in _FILES.items()
             )
             self._parts.append((states, tokens))
         self.dim = first["dim"]

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 
+#include "decoding/constraints.h"
 #include "decoding/workers.h"
 #include "engine/native/row_cache.h"
 #include "engine/native/source_rows.h"
@@ -98,7 +99,7 @@ class BeamWorker {
     beams_ = call.beams;
     vocabulary_ = model.vocabulary();
     dim_ = model.stack->dim;
-    room_ = int(call.max_len) + 2;
+    room_ = int(call.rules.max_len) + 2;
     fed_call_ = call.stack;
     active_.clear();
     free_.clear();
@@ -127,7 +128,7 @@ class BeamWorker {
   // Whether a single sentence is left, behind its first step and its prefix.
   bool may_draft(const BeamCall& call, const std::atomic<int>& next) const {
     return active_.size() == 1 && next.load() >= call.sentences && active_[0].step > 0 &&
-           active_[0].step >= call.prefix_width;
+           active_[0].step >= call.rules.prefix_width;
   }
 
   void make_room(const Scorer& model, const BeamCall& call, int drafted) {
@@ -141,16 +142,10 @@ class BeamWorker {
     return size_t(step) * call.sentences * beams_ + row;
   }
 
-  static bool in_prefix(const BeamCall& call, int64_t step) {
-    return step < call.prefix_width && step < call.max_len;
-  }
-
   // The token that a row has to continue with; -1: any.
   int64_t forced(const BeamCall& call, const Input& input) const {
-    if (input.step >= call.max_len) return call.eos;
-    if (!in_prefix(call, input.step)) return -1;
-    const int64_t token = call.prefix[input.row / beams_ * call.prefix_width + input.step];
-    return token == call.suppressed_id ? -1 : token;
+    if (input.step >= call.rules.max_len) return call.rules.eos;
+    return prefixed(call.rules, input.row / beams_, input.step);
   }
 
   // --- scoring -----------------------------------------------------------------------------
@@ -228,12 +223,11 @@ class BeamWorker {
     const int64_t only = forced(call, input);
     const float normaliser = model.gather ? model.gather->normaliser(index, values, gathered_)
                                           : log_sum_exp(values, vocabulary_);
-    values[call.suppressed_id] = MINUS_INFINITY;
-    values[call.unk] -= call.unk_penalty;
-    if (input.step < call.min_len && !in_prefix(call, input.step))
-      values[call.eos] = MINUS_INFINITY;
+    values[call.rules.suppressed_id] = MINUS_INFINITY;
+    values[call.rules.unk] -= call.rules.unk_penalty;
+    if (ends_early(call.rules, input.step)) values[call.rules.eos] = MINUS_INFINITY;
     // Clusters may have left the symbol out.
-    if (only >= 0 && in_prefix(call, input.step))
+    if (only >= 0 && in_prefix(call.rules, input.step))
       values[only] = forced_score(values[only], normaliser);
     if (call.ngram > 1) block_ngrams(call, input, values);
     std::vector<Continuation>& best = best_[index];
@@ -314,7 +308,7 @@ class BeamWorker {
 
   // A prefix that ends the sentence makes all beams the first one.
   bool ends_in_prefix(const BeamCall& call, const Input& input) const {
-    return in_prefix(call, input.step) && forced(call, input) == call.eos;
+    return in_prefix(call.rules, input.step) && forced(call, input) == call.rules.eos;
   }
 
   // The 2 B best continuations. Each pays for its rank among those of its beam, which is 1 for the
@@ -336,7 +330,7 @@ class BeamWorker {
     std::partial_sort(merged_.begin(), merged_.begin() + most, merged_.end());
     merged_.resize(most);
     // What is missing is impossible; rows of it find nothing.
-    merged_.resize(2 * beams_, {MINUS_INFINITY, call.suppressed_id, input.row});
+    merged_.resize(2 * beams_, {MINUS_INFINITY, call.rules.suppressed_id, input.row});
   }
 
   // The B best continuations, chosen by one group of beams after another.
@@ -344,7 +338,7 @@ class BeamWorker {
     const Input& input = inputs_[first];
     const bool over = ends_in_prefix(call, input);
     groups_[active.slot].choose(
-        {call.group_strength, call.suppressed_id, input.step, input.row}, merged_,
+        {call.group_strength, call.rules.suppressed_id, input.step, input.row}, merged_,
         [&](int beam) -> const std::vector<Continuation>& {
           return best_[first + (over || beams == 1 ? 0 : beam)];
         },
@@ -358,7 +352,7 @@ class BeamWorker {
   }
 
   static bool ends(const BeamCall& call, const Continuation& each) {
-    return each.token == call.eos && each.total > MINUS_INFINITY;
+    return each.token == call.rules.eos && each.total > MINUS_INFINITY;
   }
 
   // Ends of sentences count among the B best continuations.
@@ -376,7 +370,7 @@ class BeamWorker {
 
   // Writes a finished hypothesis: follows the parents of its last row back to the first step.
   void trace(const BeamCall& call, const Continuation& last, int64_t end, size_t index) const {
-    const size_t first = index * (call.max_len + 1);
+    const size_t first = index * (call.rules.max_len + 1);
     int64_t token = last.token, row = last.row;
     float total = last.total;
     call.found_lengths[index] = end + 1;
@@ -420,7 +414,7 @@ class BeamWorker {
     const Active& active = active_[0];
     const size_t size = size_t(beams_) * room_;
     const int64_t* lines = ancestors_of(active);
-    const int64_t most = std::min(active.step + call.block, call.max_len);
+    const int64_t most = std::min(active.step + call.block, call.rules.max_len);
     drafted_lines_.assign(lines, lines + size);
     int64_t ended = call.counts[active.sentence], step = active.step;
     for (; step < most; ++step) {
@@ -471,7 +465,7 @@ class BeamWorker {
       const int beams = beams_at(step);
       merge(call, active, first, beams);
       finish(call, active, step);
-      if (call.counts[active.sentence] == beams_ || step == call.max_len) return true;
+      if (call.counts[active.sentence] == beams_ || step == call.rules.max_len) return true;
       if (drafted == 0 || !adopt(call, step + 1, active.sentence)) {
         branch(call, active, step, lines);
         return false;

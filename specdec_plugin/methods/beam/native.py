@@ -9,6 +9,7 @@ from fairseq.search import Search
 from torch import Tensor
 
 from ...decoding.lengths import Lengths
+from ...decoding.native_constraints import describe
 from ...decoding.native_verification import NativeVerification
 from ...decoding.queue import Workers, longest_first, rows_at_once
 from ...decoding.state import Batch
@@ -33,14 +34,7 @@ class BeamCall(ctypes.Structure):
     gather = field("Gather*", "scores a part of the symbols, instead of the projection; or null")
     sentences = field("int", "of the batch")
     beams = field("int", "B")
-    suppressed_id = field("int", "a symbol that is not chosen")
-    unk = field("int", "a symbol whose log-probability is lowered")
-    unk_penalty = field("float", "by so much")
-    eos = field("int64_t", "ends a sentence")
-    min_len = field("int64_t", "tokens before which no end may come, but in a prefix")
-    max_len = field("int64_t", "tokens after which an end must come")
-    prefix = field("const int64_t*", "(sentences, prefix_width) tokens to begin with; or null")
-    prefix_width = field("int")
+    rules = field("ConstraintsCall", "of the batch")
     ngram = field("int", "no n-gram of this size, 2 or more, may repeat; 0: any may")
     sibling_rate = field("float", "what a continuation pays for its rank in its beam, from 1")
     groups = field("int", "of beams, which choose in turn; 0: all beams choose at once")
@@ -185,7 +179,6 @@ class SearchTables:
 
     def __init__(self, batch: Batch, beams: int, workers: Workers) -> None:
         rules, rows, steps = batch.constraints, batch.size * beams, batch.constraints.max_len + 2
-        prefix = None if rules.prefix is None else rules.prefix.contiguous()
         found = batch.size, beams, rules.max_len + 1
         self._tensors: Dict[str, Tensor] = {
             "order": longest_first(batch),
@@ -200,23 +193,15 @@ class SearchTables:
         }
         self._tensors["tokens"][0] = batch.bos
         self._tensors["totals"][0] = 0
-        if prefix is not None:
-            self._tensors["prefix"] = prefix
         self.call = BeamCall(
             sentences=batch.size,
             beams=beams,
-            suppressed_id=rules.pad,
-            unk=rules.unk,
-            unk_penalty=rules.unk_penalty,
-            eos=rules.eos,
-            min_len=rules.min_len,
-            max_len=rules.max_len,
-            prefix_width=0 if prefix is None else prefix.size(1),
             ngram=rules.no_repeat_ngram_size,
             workers=workers.number,
             active=workers.rows,
             **{name: each.data_ptr() for name, each in self._tensors.items()},
         )
+        self._prefix = describe(rules, self.call.rules)
 
     def hypotheses(self, lengths: Lengths) -> List[List[Dict[str, Any]]]:
         """The finished hypotheses of each sentence, scored."""

@@ -172,9 +172,7 @@ class NATDrafter(Drafter):
         fed = [self._fed.get(index, 0) for index in rows.order]
         new = max(length + 1 - before for length, before in zip(rows.host_lengths, fed))
         state.keep(state.lengths, max(fed))
-        self.statistics.drafter_tokens += sum(rows.host_lengths) + rows.size - sum(fed)
-        self.statistics.drafter_blocks += rows.size
-        self.statistics.drafter_masks += rows.size * self.length
+        self._count(sum(rows.host_lengths) + rows.size - sum(fed), rows.size)
         if self._scratch is not None and self._fits(new):
             return self._draft_natively(rows, new)
         hidden = self._feed(rows, new)
@@ -214,9 +212,7 @@ class NATDrafter(Drafter):
         done, fed = found.iterations, rows.longest - found.outcome.added[0] + 1
         self._state.keep(self._state.lengths, fed)
         self._fed = {rows.order[0]: fed}
-        self.statistics.drafter_tokens += fed - before
-        self.statistics.drafter_blocks += done
-        self.statistics.drafter_masks += done * self.length
+        self._count(fed - before, done)
         return found
 
     def iterate_captured(
@@ -241,11 +237,14 @@ class NATDrafter(Drafter):
         if not all(found.outcome.ended):
             self._state.keep(rows.lengths - rows.lengths.new_tensor(last) + 1, max(fed))
         self._fed = dict(zip(rows.order, fed))
-        blocks = len(found.added)
-        self.statistics.drafter_tokens += sum(fed) - sum(before)
+        self._count(sum(fed) - sum(before), len(found.added))
+        return found
+
+    def _count(self, tokens: int, blocks: int) -> None:
+        """Count what the model was fed."""
+        self.statistics.drafter_tokens += tokens
         self.statistics.drafter_blocks += blocks
         self.statistics.drafter_masks += blocks * self.length
-        return found
 
     def _at_end(self, rows: Rows) -> bool:
         """Whether a row is where no position was learned for a draft, or the source too long."""
@@ -291,13 +290,11 @@ class NATDrafter(Drafter):
         return self.positions is None or new + self.length <= self.positions
 
     def _stopped(self, draft: Draft) -> Draft:
-        """Without the columns that no row drafts."""
+        """Without the columns that no row drafts; only unverified drafts need scores."""
         # Elsewhere the host would have to wait for the lengths, and unused columns cost little.
         if self.confidence <= 0 or draft.tokens.device.type != "cpu":
             return draft
-        width = int(draft.lengths.max())
-        scores = None if draft.scores is None else draft.scores[:, :width]
-        return Draft(draft.tokens[:, :width], draft.lengths, scores)
+        return Draft(draft.tokens[:, : int(draft.lengths.max())], draft.lengths)
 
     def _chained(self, hidden: Tensor, rows: Rows) -> Draft:
         """A block whose tokens are chosen one after another."""
