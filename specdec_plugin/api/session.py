@@ -5,12 +5,10 @@ import copy
 import logging
 import os
 import threading
-import time
 from functools import cached_property
 from itertools import islice
 from typing import (
     Any,
-    Callable,
     Dict,
     Iterable,
     Iterator,
@@ -23,14 +21,8 @@ from typing import (
     Type,
 )
 
-import torch
-from fairseq import utils
-from torch import Tensor
-
-from ..decoding.generator import ParallelGenerator
 from ..decoding.statistics import Statistics
 from ..errors import PluginError
-from ..fairseq_compat.late_input import LateInput
 from ..fairseq_compat.options import task_options
 from ..folder import Folder
 from ..methods.build import OF_WEIGHTS
@@ -38,10 +30,10 @@ from ..methods.registry import Method, suited
 from ..progress import Progress
 from ..subwords import Chain, Subwords
 from .arguments import check_counts, check_lines, same_number, without_end
+from .batches import LineDecoder, Models
 from .hypothesis import Hypothesis
 from .naming import named_as_given
 from .searches import build_scorer, build_search, check_options
-from .texts import Texts
 
 logger = logging.getLogger(__name__)
 
@@ -57,7 +49,7 @@ _DIRECTIONS = 256
 AHEAD = 16
 
 
-class Session(Texts):
+class Session(Models):
     """A task with its dictionaries, and models, loaded once.
 
     Args:
@@ -67,9 +59,6 @@ class Session(Texts):
         prefix_size: so many tokens of the references begin the hypotheses, such as the symbol of
             the language.
         folder: whose files and options methods get; None: none.
-
-    Attributes:
-        lock: is held while a batch is decoded, and while a generator is built.
     """
 
     def __init__(
@@ -80,34 +69,11 @@ class Session(Texts):
         prefix_size: int = 0,
         folder: Optional[Folder] = None,
     ) -> None:
-        super().__init__(task, models, subwords)
-        # fairseq gives a BART model the beams of the search that was built last.
-        self._have_beams = [model for model in models if hasattr(model, "set_beam_size")]
-        self.prefix_size = prefix_size
+        super().__init__(task, models, subwords, prefix_size)
         self.folder = folder
-        self.lock = threading.RLock()
         self._directions: Dict[Tuple[str, str], Session] = {}
         self._root = self  # of which other directions are copies
         self._directions_lock = threading.Lock()  # nobody waits for a batch to get a direction
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the models."""
-        table, name = self._first
-        first = table.get(name)
-        if first is None:  # it has moved elsewhere, as where a model is pruned
-            first = next(self.models[0].parameters())
-        device: torch.device = first.device
-        return device
-
-    @cached_property
-    def _first(self) -> Tuple[Dict[str, Any], str]:
-        """A table of the model's parameters, and a name in it.
-
-        The device is asked for each batch, and a walk through the model takes longer than a kernel.
-        """
-        tables = (part._parameters for part in self.models[0].modules())
-        return next((each, name) for each in tables for name in each if each[name] is not None)
 
     @named_as_given
     def translator(self, decoding: Optional[str] = DEFAULT, **flags: Any) -> "Translator":
@@ -192,8 +158,8 @@ class Session(Texts):
         """:meth:`score_pieces` of lines behind ``first`` others, which messages count."""
         targets = self.targets(translations, first)
         with self.lock:
-            scorer = Translator(self, self._root._scorer)
-        return scorer._translated(lines, batch_size, first=first, prefixes=targets)
+            scorer = LineDecoder(self, self._root._scorer)
+        return scorer.decode_lines(lines, batch_size, first=first, prefixes=targets)
 
     @cached_property
     def _scorer(self) -> Any:
@@ -259,56 +225,8 @@ class Session(Texts):
             other.subwords = self.subwords.between(source_lang, target_lang)
         return other
 
-    @named_as_given
-    def decode(
-        self, generator: Any, batch: Any, prefix: Optional[Tensor] = None
-    ) -> List[List[Dict[str, Any]]]:
-        """fairseq's hypotheses of a batch, when they are complete.
 
-        Those of our methods are on the CPU if they came there with the outcomes of iterations. A
-        GPU may then still run an iteration behind the last end, for which nobody waits.
-
-        Args:
-            generator: has fairseq's ``generate``.
-            batch: fairseq's, on the CPU.
-            prefix: (rows, width) tokens with which hypotheses begin, padded on the right.
-
-        Returns:
-            for each sentence its hypotheses, the best first.
-        """
-        with self.lock:
-            return self._decode(generator, batch, prefix)
-
-    def _decode(
-        self, generator: Any, batch: Any, prefix: Optional[Tensor]
-    ) -> List[List[Dict[str, Any]]]:
-        device = self.device
-        if device.type == "cuda":
-            batch = _moved(batch, device, isinstance(generator, ParallelGenerator))
-        for model in self._have_beams:
-            model.set_beam_size(getattr(generator, "beam_size", 1))
-        prefix = self._prefix(batch) if prefix is None else prefix
-        prefix = prefix if prefix is None else prefix.to(device)
-        phrases = batch.get("constraints")  # of which a task of the user's own may take none
-        more = {} if phrases is None else {"constraints": phrases}
-        found: Any = self.task.inference_step(generator, self.models, batch, prefix, **more)
-        if any(each["tokens"].is_cuda for sentence in found for each in sentence):
-            torch.cuda.synchronize(device)
-        return list(found)
-
-    def _prefix(self, batch: Any) -> Optional[Tensor]:
-        """(rows, prefix_size) of the references; None for nothing."""
-        if self.prefix_size == 0:
-            return None
-        if batch.get("target") is None:
-            raise PluginError(
-                f"prefix_size {self.prefix_size} takes the first tokens of references, which are "
-                "missing here: decode a split that has them."
-            )
-        return torch.as_tensor(batch["target"][:, : self.prefix_size])
-
-
-class Translator:
+class Translator(LineDecoder):
     """Decodes with one method at a time.
 
     Args:
@@ -323,6 +241,8 @@ class Translator:
         method_class: what the method's name means; None for fairseq's own search.
     """
 
+    session: Session
+
     def __init__(
         self,
         session: Session,
@@ -330,7 +250,7 @@ class Translator:
         method: Optional[Type[Method]] = None,
         flags: Optional[Mapping[str, Any]] = None,
     ) -> None:
-        self.session = session
+        super().__init__(session, generator)
         self._flags = dict(flags or {})
         self._root = self  # which keeps other searches for its other directions, too
         self._others: Dict[str, Translator] = {}  # the newest first
@@ -375,10 +295,6 @@ class Translator:
         other.session = session
         return other
 
-    def decode(self, batch: Any, prefix: Optional[Tensor] = None) -> List[List[Dict[str, Any]]]:
-        """fairseq's hypotheses of one of its batches; see :meth:`Session.decode`."""
-        return self.session.decode(self.generator, batch, prefix)
-
     def translate(
         self,
         lines: Sequence[str],
@@ -420,7 +336,7 @@ class Translator:
         that is longer than the models take is cut, with a warning.
         """
         if prefixes is None:
-            return self._translated(lines, batch_size, nbest)
+            return self.decode_lines(lines, batch_size, nbest)
         lines, prefixes = same_number(lines, prefixes, "prefixes")
         return self._continued(lines, batch_size, nbest, 0, prefixes)
 
@@ -460,7 +376,7 @@ class Translator:
             while chunk := list(islice(left, size)):
                 pieces = self.session.pieces(chunk)
                 if prefixes_left is None:
-                    found = self._translated(pieces, batch_size, nbest, first)
+                    found = self.decode_lines(pieces, batch_size, nbest, first)
                 else:
                     begin = self._next(prefixes_left, len(chunk), first)
                     found = self._continued(pieces, batch_size, nbest, first, begin)
@@ -498,7 +414,7 @@ class Translator:
                 "Load without it to give prefixes."
             )
         begin = self.session.prefixes(prefixes, first)
-        found = self._translated(lines, batch_size, nbest, first, prefixes=begin)
+        found = self.decode_lines(lines, batch_size, nbest, first, prefixes=begin)
         for number, (each, given) in enumerate(zip(found, begin), first + 1):
             if len(each.tokens) <= len(given):  # of which the last one ends the sentence
                 logger.warning(
@@ -578,7 +494,7 @@ class Translator:
         if self.method_class is None or "constraints" in self.method_class.honours:
             given = {"beam": 5, **given}
         searching, pieces = self._other(given), self.session.pieces(lines)
-        return searching._translated(pieces, batch_size, nbest, phrases=packed)
+        return searching.decode_lines(pieces, batch_size, nbest, phrases=packed)
 
     def score(
         self, lines: Sequence[str], translations: Sequence[str], batch_size: int = 1
@@ -596,79 +512,6 @@ class Translator:
             root._others = {key: found, **dict([*root._others.items()][: _OTHERS - 1])}
         return found if self is root else found.between(*self.session.direction)
 
-    def _translated(
-        self,
-        lines: Sequence[str],
-        batch_size: int,
-        nbest: int = 1,
-        first: int = 0,
-        phrases: Optional[Tensor] = None,
-        prefixes: Optional[Sequence[Tensor]] = None,
-    ) -> List[Hypothesis]:
-        """:meth:`translate_pieces` of lines behind ``first`` others, whose samples differ.
-
-        ``prefixes``: the symbols with which the hypotheses of each line begin.
-        """
-        check_lines(lines)
-        check_counts(batch_size=batch_size, nbest=nbest)
-        if len(lines) == 0:  # of which fairseq makes no batches
-            return []
-        found: Dict[int, Hypothesis] = {}
-        alike = None if prefixes is None else self._alike(prefixes)
-        with self.session.lock:
-            dataset = self.session.dataset(lines, first, phrases)
-            batches = self.session.batches(dataset, batch_size, alike)
-        for batch in batches:
-            numbers = batch["id"].tolist()
-            batch["id"] = batch["id"] + first
-            prefix = None
-            if prefixes is not None:
-                prefix = self.session.padded([prefixes[number] for number in numbers])
-            found.update(zip(numbers, self.translate_batch(batch, nbest, prefix)))
-        return [found[number] for number in range(len(lines))]
-
-    def _alike(self, prefixes: Sequence[Tensor]) -> Callable[[int], int]:
-        """Which sentences may share a batch.
-
-        As in fairseq, no minimum of length holds in the columns of a batch's prefixes. So a
-        sentence whose own prefix is shorter than the minimum is not beside a longer one.
-        """
-        lengths = getattr(self.generator, "lengths", self.generator)
-        least = getattr(lengths, "min_len", 0)
-        return lambda number: min(least, len(prefixes[number]))
-
-    def translate_batch(
-        self, batch: Any, nbest: int = 1, prefix: Optional[Tensor] = None
-    ) -> List[Hypothesis]:
-        """The best hypothesis of each sentence of fairseq's batch, in the order of its ``id``.
-
-        Args:
-            batch: of :meth:`Texts.batch` or :meth:`Texts.batches`.
-            nbest: as for :meth:`translate`.
-            prefix: (rows, width) tokens with which hypotheses begin, padded on the right.
-        """
-        generator, session = self.generator, self.session
-        with session.lock:
-            begin = time.perf_counter()
-            decoded = session.decode(generator, batch, prefix)
-            seconds = time.perf_counter() - begin
-        return [self._best(hypotheses, generator, nbest, seconds) for hypotheses in decoded]
-
-    def _best(
-        self, hypotheses: Sequence[Any], generator: Any, nbest: int, seconds: float
-    ) -> Hypothesis:
-        """The best of fairseq's hypotheses, with the others that are wanted."""
-        if nbest > max(len(hypotheses), getattr(generator, "beam_size", 1)):
-            raise PluginError(
-                f"nbest={nbest}: this search has {len(hypotheses)} hypotheses of a sentence. Load "
-                f"with decoding='beam' and beam={nbest}, or draw samples with sample()."
-            )
-        made = [
-            self.session.hypothesis(each, generator)._replace(seconds=seconds)
-            for each in hypotheses[:nbest]
-        ]
-        return made[0] if nbest == 1 else made[0]._replace(nbest=tuple(made))
-
 
 def _check_clusters(clusters: Optional[str]) -> None:
     """Refuse clusters of the output where there are several target languages."""
@@ -677,10 +520,3 @@ def _check_clusters(clusters: Optional[str]) -> None:
             f"vocab_clusters={clusters} has the tokens of one target language. Leave it out to "
             "translate into others."
         )
-
-
-def _moved(batch: Dict[str, Any], device: torch.device, ours: bool) -> Dict[str, Any]:
-    """fairseq's batch on a GPU; our generators get its inputs there when they read them."""
-    if not ours:
-        return dict(utils.move_to_cuda(batch, device))
-    return {**batch, "net_input": LateInput(batch["net_input"], device)}

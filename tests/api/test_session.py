@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import specdec_plugin
-from specdec_plugin.api.session import Session, _moved
+from specdec_plugin.api.batches import _moved
+from specdec_plugin.api.session import Session
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.interrupts import console_program
 from specdec_plugin.fairseq_compat.late_input import is_long, on_host
