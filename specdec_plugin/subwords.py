@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 from typing import Any, List, Mapping, Optional, Protocol, Sequence, Set
 
 import sentencepiece
@@ -11,6 +12,8 @@ from .errors import PluginError
 #: The share of pieces that a dictionary and a subword model of one training share at least. Those
 #: of two projects, of the same language and size, shared 0.43 to 0.65.
 _ALIKE = 0.75
+#: Symbols of languages, of which a dictionary may have hundreds.
+_TAG = re.compile(r"__.+__|\[.+\]|<.+>")
 
 
 class Subwords(Protocol):
@@ -115,7 +118,7 @@ def load_sentencepiece(path: str) -> Any:
     if not os.path.isfile(path):
         raise PluginError(f"The SentencePiece model {path} is not a file. Check the path.")
     try:
-        return sentencepiece.SentencePieceProcessor(model_file=path)
+        return sentencepiece.SentencePieceProcessor(model_file=os.fspath(path))
     except (OSError, RuntimeError) as error:
         raise PluginError(
             f"{path} is not a SentencePiece model. Give the one that the data was split with."
@@ -181,7 +184,7 @@ def check_pieces(
     """
     pieces = _pieces_of(subwords)
     pieces = {piece for piece in pieces if _is_long(piece)}
-    words = {word for word in symbols if _is_long(word)}
+    words = {word for word in symbols if _is_long(word) and not _TAG.fullmatch(word)}
     both, fewer = len(pieces & words), min(len(pieces), len(words))
     # Of few pieces, a greater share may never stand alone, as steps on the way to longer ones.
     if both < _ALIKE * fewer - 1.5 * math.sqrt(fewer):

@@ -99,6 +99,11 @@ def test_a_folder_without_one(tmp_path):
         ({"subwords": {"kind": ["x"]}}, "subwords needs a kind"),
         ({"options": {"drafter_path": 5}}, "options has a drafter_path that is not a text"),
         ({"subwords": {"kind": "moses", "file": "x"}}, "subwords needs a kind"),
+        ({"subwords": {"kind": "moses", "target_file": "x"}}, "subwords needs a kind"),
+        (
+            {"subwords": {"kind": "sentencepiece", "file": "spm.model", "target_file": 1}},
+            "subwords needs a kind",
+        ),
         ({"model": ["none.pt"]}, r"names none\.pt, and the folder has no such file"),
         ({"model": ["../model.pt"]}, r"names \.\./model\.pt, which is not inside the folder"),
         ({"model": ["/model.pt"]}, r"names /model\.pt, which is not inside the folder"),

@@ -1,7 +1,7 @@
 """What calls from Python are given is checked here: lines of text, and counts."""
 
 from numbers import Integral
-from typing import Any, Iterable, List, Tuple, TypeVar
+from typing import Any, Iterable, List, Sequence, Tuple, TypeVar
 
 from ..errors import PluginError
 
@@ -31,6 +31,19 @@ def same_number(lines: Iterable[str], others: Iterable[T], name: str) -> Tuple[L
             "may be empty."
         )
     return found, beside
+
+
+def pair(given: Any) -> Tuple[str, str]:
+    """A line and its translation.
+
+    Raises:
+        PluginError: it is something else.
+    """
+    if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != 2:
+        raise PluginError(
+            f"{repr(given)[:60]} is no pair. Give pairs such as ('A line.', 'Its translation.')."
+        )
+    return given[0], given[1]
 
 
 def check_text(line: Any) -> None:

@@ -12,7 +12,7 @@ from ..errors import PluginError
 from ..fairseq_compat.mapping import mapped_models
 from ..fairseq_compat.tasks import TASK, TASK_OPTIONS, set_up_task
 from ..folder import Folder, read_folder
-from ..subwords import check_pieces, load_subwords
+from ..subwords import Subwords, check_pieces, load_subwords, of_target
 from .naming import named_as_given
 from .session import DEFAULT, Session, Translator
 
@@ -114,11 +114,16 @@ def load_session(
     described: Dict[str, Any] = {"kind": "sentencepiece", "file": subwords}
     if target_subwords is not None:
         described["target_file"] = target_subwords
+        if subwords is None:
+            raise PluginError(
+                f"target_subwords={target_subwords} splits targets alone: give subwords for "
+                "sources, too."
+            )
     pieces = None if subwords is None else load_subwords(described, source_lang, target_lang)
     languages = {"source_lang": source_lang, "target_lang": target_lang}
     built = set_up_task(task, folder, {**languages, **(task_options or {})})
     if pieces is not None:
-        check_pieces(pieces, str(subwords), _source_symbols(built))
+        _check_subwords(pieces, described, built)
     return Session(built, load_models(path, built, device), pieces, prefix_size)
 
 
@@ -180,12 +185,20 @@ def open_folder(folder: Folder, device: Optional[str] = None, prefix_size: int =
     described, pieces = folder.described_subwords, None
     if described is not None:
         pieces = load_subwords(described, *languages.values())
-        check_pieces(pieces, described.get("file", ""), _source_symbols(task))
+        _check_subwords(pieces, described, task)
     models = load_models(os.pathsep.join(map(folder.at, folder.model)), task, device)
     return Session(task, models, pieces, prefix_size, folder)
 
 
-def _source_symbols(task: Any) -> List[str]:
-    """The symbols of the source, but for the dictionary's own; of speech those of the target."""
-    dictionary = task.source_dictionary or task.target_dictionary
+def _check_subwords(subwords: Subwords, described: Mapping[str, Any], task: Any) -> None:
+    """Refuse subwords of another project; those of speech are the target's."""
+    source = task.source_dictionary or task.target_dictionary
+    check_pieces(subwords, described.get("file", ""), _symbols_of(source))
+    if "target_file" in described:
+        symbols = _symbols_of(task.target_dictionary)
+        check_pieces(of_target(subwords), described["target_file"], symbols, "target")
+
+
+def _symbols_of(dictionary: Any) -> List[str]:
+    """All symbols, but for the dictionary's own."""
     return list(dictionary.symbols[dictionary.nspecial :])

@@ -29,7 +29,7 @@ from ..methods.build import OF_WEIGHTS
 from ..methods.registry import Method, suited
 from ..progress import Progress
 from ..subwords import Chain, Subwords
-from .arguments import check_counts, check_lines, same_number, without_end
+from .arguments import check_counts, check_lines, pair, same_number, without_end
 from .batches import LineDecoder, Models
 from .hypothesis import Hypothesis
 from .naming import named_as_given
@@ -72,7 +72,7 @@ class Session(Models):
         super().__init__(task, models, subwords, prefix_size)
         self.folder = folder
         self._directions: Dict[Tuple[str, str], Session] = {}
-        self._root = self  # of which other directions are copies
+        self._root: Optional[Session] = None  # of which this direction is a copy
         self._directions_lock = threading.Lock()  # nobody waits for a batch to get a direction
 
     @named_as_given
@@ -147,7 +147,7 @@ class Session(Models):
         check_counts(batch_size=batch_size)
         left, first = iter(pairs), 0
         while chunk := list(islice(left, AHEAD * batch_size)):
-            lines, translations = zip(*chunk)
+            lines, translations = zip(*map(pair, chunk))
             pieces = self.pieces(lines), self.target_pieces(translations)
             yield from self._scored(*pieces, batch_size, first)
             first += len(chunk)
@@ -158,7 +158,7 @@ class Session(Models):
         """:meth:`score_pieces` of lines behind ``first`` others, which messages count."""
         targets = self.targets(translations, first)
         with self.lock:
-            scorer = LineDecoder(self, self._root._scorer)
+            scorer = LineDecoder(self, (self._root or self)._scorer)
         return scorer.decode_lines(lines, batch_size, first=first, prefixes=targets)
 
     @cached_property
@@ -219,9 +219,10 @@ class Session(Models):
 
     def _of_direction(self, source_lang: str, target_lang: str) -> "Session":
         other = copy.copy(self)
-        other.__dict__.pop("_of_target", None)
+        other._root = self._root or self
         other.task = self.task.between(source_lang, target_lang)
         if isinstance(self.subwords, Chain):
+            other.__dict__.pop("_of_target", None)
             other.subwords = self.subwords.between(source_lang, target_lang)
         return other
 

@@ -148,7 +148,8 @@ class Texts:
         if self.subwords is None:
             return None
         found, symbols = of_target(self.subwords), self.task.target_dictionary
-        check_pieces(found, "The subword model", symbols.symbols[symbols.nspecial :], "target")
+        if hasattr(found, "is_control"):  # SentencePiece's, which may be that of sources alone
+            check_pieces(found, "The subword model", symbols.symbols[symbols.nspecial :], "target")
         return found
 
     def phrases(self, phrases: Sequence[Sequence[str]]) -> Tensor:

@@ -130,14 +130,16 @@ def hypotheses(
     """
     blank: Deque[bool] = deque()
     begun: Deque[str] = deque()
-    pairs: Any = ((line, "") for line in lines) if prefixes is None else paired(lines, prefixes)
+    pairs: Any = ((line, None) for line in lines) if prefixes is None else paired(lines, prefixes)
 
     def read() -> Iterator[str]:
         for line, prefix in pairs:
             blank.append(not line.strip())
-            if not blank[-1]:
+            if blank[-1]:
+                continue
+            if prefix is not None:
                 begun.append(prefix)
-                yield line
+            yield line
 
     def read_prefixes() -> Iterator[str]:
         while begun:

@@ -43,6 +43,7 @@ class ScoringLoop:
     """Decodes batches of which each sentence has a prefix with an end: one pass, as of a draft.
 
     Args:
+        models: the verifiers.
         step: verifies them.
         statistics: where they are counted.
         symbols: of the vocabulary.
@@ -54,7 +55,10 @@ class ScoringLoop:
 
     drafter = None
 
-    def __init__(self, step: Step, statistics: Statistics, symbols: int) -> None:
+    def __init__(
+        self, models: Sequence[Any], step: Step, statistics: Statistics, symbols: int
+    ) -> None:
+        self._models = models
         self.step, self.statistics, self._symbols = step, statistics, symbols
         self.measured = FixedGate()
 
@@ -68,14 +72,20 @@ class ScoringLoop:
         self.step.refresh()
         lengths: List[int] = prefix.ne(batch.constraints.pad).sum(1).tolist()
         found: List[List[Dict[str, Any]]] = []
-        by_kernels = self.step.queues()
-        most = MOST_POSITIONS if by_kernels else MOST_SCORES // self._symbols
+        most = MOST_POSITIONS if self.step.queues() else MOST_SCORES // self._symbols
         for rows in slices(lengths, most):
-            found += self._scored(batch.left(rows), lengths[rows.start : rows.stop])
+            found += self._scored(self._part(batch, rows), lengths[rows.start : rows.stop])
         self.statistics.sentences += batch.size
         self.statistics.batches += 1
         self.statistics.tokens += sum(lengths)
         return found
+
+    def _part(self, batch: Batch, rows: range) -> Batch:
+        """Some rows of a batch, of which the kernels copy nothing."""
+        if self.step.queues() or len(rows) == batch.size:
+            return batch.left(rows)
+        order = torch.arange(rows.start, rows.stop, device=batch.device)
+        return batch.repeated(self._models, order)
 
     def _scored(self, part: Batch, lengths: Sequence[int]) -> Iterator[List[Dict[str, Any]]]:
         """A hypothesis for each of some sentences, whose targets have these lengths."""

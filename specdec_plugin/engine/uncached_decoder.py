@@ -1,6 +1,6 @@
 """Any fairseq decoder behind the engine's face: slower, and it holds everything."""
 
-from typing import Any, Mapping, Optional
+from typing import Any, Optional
 
 import torch
 from fairseq.models import BaseFairseqModel, FairseqEncoder
@@ -44,9 +44,7 @@ class TokenState:
         Args:
             rows: (kept,) long, on the decoder's device.
         """
-        # Some encoders write the new order into the dictionary that they are given.
-        old = dict(self.encoder_out) if isinstance(self.encoder_out, Mapping) else self.encoder_out
-        self.encoder_out = reordered(self._encoder, old, rows)
+        self.encoder_out = reordered(self._encoder, self.encoder_out, rows)
         if self.tokens.size(0):
             self.tokens = self.tokens.index_select(0, rows)
             self.lengths = self.lengths.index_select(0, rows)

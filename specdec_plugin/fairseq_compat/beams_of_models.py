@@ -5,20 +5,22 @@ From then on the encoder reorders nothing, and attention looks at a sentence onc
 """
 
 import contextlib
-from typing import Any, Iterator, List, Sequence
+from typing import Any, Iterator, List, Mapping, Sequence
 
 from torch import Tensor, nn
 
 
 def reordered(encoder: Any, encoder_out: Any, rows: Tensor) -> Any:
-    """What ``reorder_encoder_out`` of an encoder's class gives.
+    """What ``reorder_encoder_out`` of an encoder's class gives. ``encoder_out`` stays as it is.
 
     Args:
         encoder: fairseq's.
         encoder_out: what it gave, in its own layout.
         rows: (any,) long, indices that may repeat.
     """
-    return type(encoder).reorder_encoder_out(encoder, encoder_out, rows)
+    # Some encoders write the new order into the dictionary that they are given.
+    given = dict(encoder_out) if isinstance(encoder_out, Mapping) else encoder_out
+    return type(encoder).reorder_encoder_out(encoder, given, rows)
 
 
 def told_beams(module: nn.Module) -> List[Any]:

@@ -106,7 +106,8 @@ def build_scorer(
     setup = _setup(cfg, task, models, Namespace(), statistics, fairseqs.eos, backend)
     setup.verifier = _verifier(setup, certifies=False)
     symbols = task.target_dictionary
-    loop = ScoringLoop(VerifiedStep(setup.verifier, TopBeta()), statistics, len(symbols))
+    step = VerifiedStep(setup.verifier, TopBeta())
+    loop = ScoringLoop(models, step, statistics, len(symbols))
     given = (models, symbols, loop, statistics, _lengths(setup), setup.eos)
     generator = ParallelGenerator(*given, backend=setup.backend, warns=False)
     return ReferenceScorer(generator, fairseqs)

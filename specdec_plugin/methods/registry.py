@@ -130,7 +130,7 @@ class Method:
     @classmethod
     def build(cls, setup: Setup) -> Optional[Drafter]:
         """Build the drafter; None where nothing is drafted."""
-        return None
+        raise NotImplementedError(f"--decoding {cls.name}: {cls.__name__} has no build().")
 
     @classmethod
     def loop(cls, setup: Setup) -> Any:

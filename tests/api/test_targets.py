@@ -1,8 +1,10 @@
 """What is known of targets: how they begin, or all of them, which is scored."""
 
 import asyncio
+import gc
 import io
 import logging
+import weakref
 
 import pytest
 import sentencepiece
@@ -231,6 +233,42 @@ class TestScores:
         for call in (session.score, session.translator().constrained):
             with pytest.raises(PluginError, match="among the symbols of the target dictionary"):
                 call(["one"], ["uno"] if call == session.score else [["uno"]])
+
+    def test_subwords_of_a_programs_own(self, packed):
+        """They need no more than encode and decode."""
+
+        class Words:
+            def encode(self, line, out_type):
+                return [f"▁{word}" for word in line.split()]
+
+            def decode(self, pieces):
+                return "".join(pieces).replace("▁", " ").strip()
+
+        session = specdec_plugin.load_session(str(packed))
+        expected = session.score(["one two"], ["ocho uno dos"])
+        session = specdec_plugin.load_session(str(packed))
+        session.subwords = Words()
+        assert told(session.score(["one two"], ["ocho uno dos"])) == told(expected)
+        (found,) = session.translator().translate(["one two"], prefixes=["ocho uno"])
+        assert found.text.startswith("ocho uno")
+
+    def test_models_go_with_their_session(self, packed):
+        """A program that loads another one has no room for both."""
+        session = specdec_plugin.load_session(str(packed))
+        model = weakref.ref(session.models[0])
+        gc.collect()
+        gc.disable()
+        try:
+            del session
+            assert model() is None
+        finally:
+            gc.enable()
+
+    @pytest.mark.parametrize("pair", ["ab", ("one",), ("one", "uno", "dos"), 3])
+    def test_what_is_no_pair(self, packed, pair):
+        session = specdec_plugin.load_session(str(packed))
+        with pytest.raises(PluginError, match=r"is no pair\. Give pairs such as"):
+            list(session.score_iter([pair]))
 
     def test_the_types_of_a_folder(self, packed, monkeypatch):
         """A folder may keep weights in another type, which scores have then too."""

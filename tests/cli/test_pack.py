@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import sentencepiece
 
 import specdec_plugin
 from specdec_plugin.cli.pack import main
@@ -120,6 +121,35 @@ def test_subwords_of_another_project(args, tmp_path, sentencepieces, tiny_verifi
             tiny_verifier, str(sentencepieces), source_lang="en", target_lang="es",
             subwords=str(other),
         )  # fmt: skip
+
+
+def test_targets_with_a_model_of_their_own(args, tmp_path, sentencepieces, tiny_verifier):
+    """It belongs to the target dictionary, and splits what is given of targets."""
+    source, target = sentencepieces / "spm.model", tmp_path / "target.model"
+    target.write_bytes(source.read_bytes())
+    main(args("--sentencepiece", source, "--target-sentencepiece", target))
+    folder = read_folder(str(tmp_path / "packed"))
+    assert folder.subwords["target_file"] == "target.model" and "target.model" in folder.files
+    session = specdec_plugin.load_session(folder.path)
+    assert session.target_pieces(["uno dos"]) == ["▁uno ▁dos"]
+    named = {"source_lang": "en", "target_lang": "es", "target_subwords": str(target)}
+    given = [tiny_verifier, str(sentencepieces)]
+    loaded = specdec_plugin.load_session(*given, **named, subwords=source)
+    assert loaded.score(["one"], ["uno"])[0].score == session.score(["one"], ["uno"])[0].score
+    with pytest.raises(PluginError, match="splits targets alone: give subwords for sources"):
+        specdec_plugin.load_session(*given, **named)
+    with pytest.raises(PluginError, match="splits targets alone: give --sentencepiece for"):
+        main(args("--target-sentencepiece", target, output=tmp_path / "other"))
+    words = " ".join(f"word{number}" for number in range(60))
+    with target.open("wb") as file:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter([words] * 2), model_writer=file, model_type="word",
+            vocab_size=63, minloglevel=2,
+        )  # fmt: skip
+    with pytest.raises(PluginError, match=r"target\.model does not belong.*target dictionary"):
+        main(args("--sentencepiece", source, "--target-sentencepiece", target,
+                  output=tmp_path / "other"))  # fmt: skip
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_list_of_languages_that_is_missing(args, tmp_path):

@@ -171,6 +171,28 @@ def test_slices_hold_all_rows_in_order(lengths, most):
         assert len(grown) * max(lengths[row] for row in grown) > most
 
 
+@pytest.mark.parametrize(
+    "arch, more",
+    [
+        ("lstm", {}),
+        ("fconv", {}),
+        ("lightconv", {"decoder_conv_type": "lightweight"}),
+        ("transformer", {}),
+    ],
+)
+def test_other_architectures_are_scored_in_slices(arch, more, monkeypatch):
+    """Their encoders have outputs of other forms."""
+    torch.manual_seed(0)
+    models = [build_model(arch, **more)]
+    symbols = models[0].decoder.dictionary
+    monkeypatch.setattr(scoring, "MOST_SCORES", 40 * len(symbols))
+    ours = build_scorer(tiny.task(symbols), models, SequenceScorer(symbols), TorchBackend())
+    ours.fairseqs = None
+    for lengths in ([(6, 9)] * 12, [(9 - row // 2, 8 + row % 3) for row in range(12)]):
+        sample = with_targets(lengths, 4)
+        check(ours.generate(models, sample), SequenceScorer(symbols).generate(models, sample))
+
+
 @pytest.mark.parametrize("most", [1, 7, 40])
 def test_slices_change_no_score(most, monkeypatch):
     monkeypatch.setattr(scoring, "MOST_POSITIONS", most)

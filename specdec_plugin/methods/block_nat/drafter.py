@@ -290,11 +290,13 @@ class NATDrafter(Drafter):
         return self.positions is None or new + self.length <= self.positions
 
     def _stopped(self, draft: Draft) -> Draft:
-        """Without the columns that no row drafts; only unverified drafts need scores."""
+        """Without the columns that no row drafts."""
         # Elsewhere the host would have to wait for the lengths, and unused columns cost little.
         if self.confidence <= 0 or draft.tokens.device.type != "cpu":
             return draft
-        return Draft(draft.tokens[:, : int(draft.lengths.max())], draft.lengths)
+        width = int(draft.lengths.max())
+        scores = None if draft.scores is None else draft.scores[:, :width]
+        return Draft(draft.tokens[:, :width], draft.lengths, scores)
 
     def _chained(self, hidden: Tensor, rows: Rows) -> Draft:
         """A block whose tokens are chosen one after another."""
