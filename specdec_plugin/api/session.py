@@ -53,11 +53,7 @@ class Session(Models):
     """A task with its dictionaries, and models, loaded once.
 
     Args:
-        task: fairseq's task.
-        models: the models in ``--path``, an ensemble if there are several.
-        subwords: splits raw text into pieces and joins them again; None where there is no raw text.
-        prefix_size: so many tokens of the references begin the hypotheses, such as the symbol of
-            the language.
+        task, models, subwords, prefix_size: see :class:`Models`.
         folder: whose files and options methods get; None: none.
     """
 

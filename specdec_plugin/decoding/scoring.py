@@ -70,6 +70,7 @@ class ScoringLoop:
         prefix = batch.constraints.prefix
         assert prefix is not None
         self.step.refresh()
+        # The one wait of a batch besides its passes: the host cuts it into slices.
         lengths: List[int] = prefix.ne(batch.constraints.pad).sum(1).tolist()
         found: List[List[Dict[str, Any]]] = []
         most = MOST_POSITIONS if self.step.queues() else MOST_SCORES // self._symbols

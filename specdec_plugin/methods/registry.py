@@ -129,8 +129,11 @@ class Method:
 
     @classmethod
     def build(cls, setup: Setup) -> Optional[Drafter]:
-        """Build the drafter; None where nothing is drafted."""
-        raise NotImplementedError(f"--decoding {cls.name}: {cls.__name__} has no build().")
+        """Build the drafter; None where nothing is drafted.
+
+        A method without it has a :meth:`loop` of its own; :func:`register_method` sees to that.
+        """
+        return None
 
     @classmethod
     def loop(cls, setup: Setup) -> Any:
@@ -179,6 +182,8 @@ class Method:
         return setup.max_rows() if "draft_rows" in flags_of(cls) else None
 
 
+#: What makes a method one; it has one of them at least.
+_MADE = ("build", "loop")
 _METHODS: List[Type[Method]] = []
 _LISTENERS: List[Callable[[], None]] = []
 
@@ -187,10 +192,13 @@ def register_method(name: str) -> Callable[[Type[Method]], Type[Method]]:
     """Class decorator: make a method known under the name that ``--decoding`` takes.
 
     Raises:
-        ValueError: another method declares one of its flags differently.
+        ValueError: another method declares one of its flags differently, or it would do nothing.
     """
 
     def register(method: Type[Method]) -> Type[Method]:
+        inherited = (getattr(getattr(method, each), "__func__", None) for each in _MADE)
+        if all(own is vars(Method)[each].__func__ for own, each in zip(inherited, _MADE)):
+            raise ValueError(f"--decoding {name}: {method.__name__} has no build() and no loop().")
         known = all_flags()
         for flag, declared in flags_of(method).items():
             if flag in known and _facts(known[flag]) != _facts(declared):

@@ -133,8 +133,8 @@ class Decoder:
             observed_loop: Any = loop
             translator.generator.loop = ObservingLoop(observed_loop, speculation.observe)
         batch = translator.session.batch([pieces])
-        begun = _begun(translator.session, key.prefix, 1)
-        ((hypothesis, *_),) = translator.decode(batch, begun)
+        prefix = _tokens(translator.session, key.prefix, 1)
+        ((hypothesis, *_),) = translator.decode(batch, prefix)
         source = batch["net_input"]["src_tokens"][0].tolist()
         observed = hypothesis["observed"]
         return page([speculation_chart("sentence-0", source, observed, _reader(translator))])
@@ -152,19 +152,19 @@ class Decoder:
         self, translator: Translator, pieces: Sequence[str], key: Key
     ) -> List[Hypothesis]:
         session = translator.session
-        batch, begun = session.batch(pieces), _begun(session, key.prefix, len(pieces))
-        found = zip(batch["id"].tolist(), translator.translate_batch(batch, key.nbest, begun))
+        batch, prefix = session.batch(pieces), _tokens(session, key.prefix, len(pieces))
+        found = zip(batch["id"].tolist(), translator.translate_batch(batch, key.nbest, prefix))
         return [hypothesis for _, hypothesis in sorted(found, key=lambda each: each[0])]
 
 
-def _begun(session: Session, prefix: str, rows: int) -> Optional[Tensor]:
-    """(rows, width) symbols of a prefix of all rows; None for an empty one."""
+def _tokens(session: Session, prefix: str, rows: int) -> Optional[Tensor]:
+    """(rows, width) of a prefix that all rows have; None for an empty one."""
     if not prefix:
         return None
-    (begin,) = session.prefixes(session.target_pieces([prefix]))
-    if session.task.target_dictionary.unk() in begin:
+    (tokens,) = session.prefixes(session.target_pieces([prefix]))
+    if session.task.target_dictionary.unk() in tokens:
         raise PluginError(f"The model lacks characters of the prefix {prefix!r}. Change it.")
-    return session.padded([begin] * rows)
+    return session.padded([tokens] * rows)
 
 
 def _watcher(reader: Reader, tell: Callable[[Dict[str, Any]], None]) -> Any:

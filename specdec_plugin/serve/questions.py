@@ -153,7 +153,8 @@ def question(given: Mapping[str, Any], offer: Offer, limits: Limits) -> Question
         RefusalError: a parameter is missing, is of another type, or asks for too much.
     """
     texts = _texts(given.get("q"))
-    length = sum(map(len, texts)) + len(_prefix(given))
+    prefix = _prefix(given)
+    length = sum(map(len, texts)) + len(prefix)
     if length > limits.characters:
         raise RefusalError(
             413,
@@ -169,11 +170,11 @@ def question(given: Mapping[str, Any], offer: Offer, limits: Limits) -> Question
     found = Question(
         segments,
         isinstance(given["q"], list),
-        _key(given, offer)._replace(direction=direction, prefix=_prefix(given)),
+        _key(given, offer)._replace(direction=direction, prefix=prefix),
         form == "html",
         given["source"] == "auto",
     )
-    if found.key.prefix and (found.markup or len(found.sentences) != 1):
+    if prefix and (found.markup or len(found.sentences) != 1):
         raise RefusalError(
             400, "The parameter prefix goes with one line of text in q. Leave one of the two out."
         )

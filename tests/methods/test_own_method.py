@@ -4,6 +4,7 @@ import textwrap
 
 import pytest
 
+from specdec_plugin.methods.registry import Method, methods, register_method
 from tests.support.command_lines import generate_args, hypotheses, run_cli
 
 #: The whole method: it drafts the newest token again, k times.
@@ -105,3 +106,19 @@ def test_another_declaration_of_a_flag_is_an_error(user_dir, corpus, tiny_verifi
     done = run_cli(own, check=False)
     assert done.returncode != 0
     assert "declares --top-beta differently than another method" in done.stderr
+
+
+def test_a_method_that_would_do_nothing_is_refused():
+    """Such as one whose build() is misspelt, which would decode greedily under another name."""
+
+    class Misspelt(Method):
+        summary = "drafts nothing"
+
+        @classmethod
+        def built(cls, setup):
+            raise AssertionError("nobody calls it")
+
+    before = methods()
+    with pytest.raises(ValueError, match=r"--decoding idle: Misspelt has no build\(\) and no loop"):
+        register_method("idle")(Misspelt)
+    assert methods() == before
