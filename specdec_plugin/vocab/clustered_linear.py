@@ -100,8 +100,8 @@ class ClusteredLinear:
     def best(self, inputs: Tensor, temperature: float, suppressed_id: int) -> Tuple[Tensor, Tensor]:
         """The most probable token of each row, and its log-probability, (rows,) each.
 
-        Of equal ones it is the first, as an argmax over :meth:`scores` finds. Nothing has the
-        vocabulary's size. The kernels for a CPU have no part in it.
+        Of equal ones it is the first, as an argmax over :meth:`scores` finds. On a GPU nothing has
+        the vocabulary's size. With kernels for a CPU, :meth:`scores` serves instead.
 
         Args:
             inputs: (rows, dim).

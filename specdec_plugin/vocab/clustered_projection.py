@@ -52,8 +52,8 @@ class ClusteredProjection(OutputProjection):
     ) -> Tuple[Tensor, Tensor]:
         """See :class:`OutputProjection`; on a GPU nothing has the vocabulary's size.
 
-        At the few steps at which a symbol is barred, scores have it. So they have with kernels for
-        a CPU.
+        The scores of all symbols serve at the few steps at which a symbol is barred, and with
+        kernels for a CPU.
         """
         if barred is not None or self._linear.native is not None:
             return super().best_of(hidden, temperature, suppressed_id, barred)
