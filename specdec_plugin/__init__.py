@@ -4,28 +4,28 @@ From Python, :func:`load` decodes with them.
 """
 
 from .fairseq_compat import early_interrupts, quiet  # before any import of PyTorch or fairseq
+from .fairseq_compat.collector import paused
 
-# isort: split
-
-from .api import load, load_session
-from .criterions import blockwise_cross_entropy, glancing_block_loss, projected_cross_entropy
-from .engine.threads import respect_quota
-from .fairseq_compat.checkpoints import install_safe_loading
-from .fairseq_compat.hydra_train import tell_in_a_sentence
-from .fairseq_compat.numpy_names import install_numpy_names
-from .fairseq_compat.options import tell_missing_architecture
-from .fairseq_compat.saving import install_whole_copies
-from .fairseq_compat.speech import explain_sounds
-from .fairseq_compat.user_dir import PluginPath
-from .models import block_nat, blockwise_transformer, marian_transformer
-from .tasks import (
-    block_nat_translation,
-    blockwise_translation,
-    parallel_decoding,
-    speech_to_text,
-    translation_from_pretrained_bart,
-    translation_multi_simple_epoch,
-)
+with paused():
+    from .api import load, load_session
+    from .criterions import blockwise_cross_entropy, glancing_block_loss, projected_cross_entropy
+    from .engine.threads import respect_quota
+    from .fairseq_compat.checkpoints import install_safe_loading
+    from .fairseq_compat.hydra_train import tell_in_a_sentence
+    from .fairseq_compat.numpy_names import install_numpy_names
+    from .fairseq_compat.options import tell_missing_architecture
+    from .fairseq_compat.saving import install_whole_copies
+    from .fairseq_compat.speech import explain_sounds
+    from .fairseq_compat.user_dir import PluginPath
+    from .models import block_nat, blockwise_transformer, marian_transformer
+    from .tasks import (
+        block_nat_translation,
+        blockwise_translation,
+        parallel_decoding,
+        speech_to_text,
+        translation_from_pretrained_bart,
+        translation_multi_simple_epoch,
+    )
 
 __all__ = ["load", "load_session"]
 

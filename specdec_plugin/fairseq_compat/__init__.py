@@ -25,6 +25,8 @@ Importing the plugin changes, for the whole process:
   (:mod:`.options`).
 - In a console program of ours, Ctrl-C ends the process without a word until the program begins
   (:mod:`.early_interrupts`).
+- Python's garbage collector pauses while the plugin is imported. In a console program of ours it
+  leaves what was imported alone (:mod:`.collector`).
 - PyTorch's number of threads is at most the CPU quota of a container (:mod:`..engine.threads`).
 - The loggers of hydra and matplotlib are set to warnings, because fairseq lets every logger speak.
   The logger of fairseq's ``text_to_speech`` drops its notice that tensorboardX is missing, and

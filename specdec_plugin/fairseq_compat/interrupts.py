@@ -18,6 +18,7 @@ import torch
 from fairseq.data.iterators import BackgroundConsumer
 
 from ..errors import FLAGS_ARE_TYPED
+from .collector import freeze_imports
 from .early_interrupts import STATUS, end_as_usual
 
 #: Of one that SIGPIPE ended, such as by ``| head``, likewise.
@@ -33,11 +34,15 @@ _NO_ROOM = ("DefaultCPUAllocator", "std::bad_alloc", os.strerror(errno.ENOMEM))
 
 
 def console_program(main: Callable[..., None]) -> Callable[..., None]:
-    """Decorator of a program's ``main``: see :func:`end_in_a_line`; messages name its flags."""
+    """Decorator of a program's ``main``: see :func:`end_in_a_line`; messages name its flags.
+
+    The garbage collector leaves what was imported alone (:mod:`.collector`).
+    """
 
     @functools.wraps(main)
     def run(argv: Optional[Sequence[str]] = None) -> None:
         end_in_a_line()
+        freeze_imports()
         token = FLAGS_ARE_TYPED.set(True)
         try:
             main(argv)

@@ -1,5 +1,8 @@
 """The garbage collector does not look through what was imported."""
 
+import gc
+
+from specdec_plugin.fairseq_compat.collector import paused
 from tests.support.command_lines import run_cli
 
 PARSE = """
@@ -10,12 +13,45 @@ unfrozen = len(gc.get_objects())
 options.parse_args_and_arch(parser, {arguments})
 print(unfrozen, len(gc.get_objects()), gc.get_freeze_count())
 """
+PROGRAM = """
+import gc
+from specdec_plugin.fairseq_compat.interrupts import console_program
+unfrozen = len(gc.get_objects())
+@console_program
+def main(argv=None):
+    print(unfrozen, len(gc.get_objects()), gc.get_freeze_count())
+main()
+"""
+
+
+def figures(program):
+    """The numbers that a program prints in a process of its own."""
+    return map(int, run_cli(["python", "-c", program], fresh=True).stdout.split())
 
 
 def test_a_parsed_command_line_freezes_what_exists():
     arguments = ["data", "--path", "model.pt", "--task", "specdec_translation"]
     arguments += ["--user-dir", "specdec_plugin", "--decoding", "greedy"]
-    program = "import specdec_plugin\n" + PARSE.format(arguments=arguments)
-    found = run_cli(["python", "-c", program], fresh=True)
-    before, after, frozen = map(int, found.stdout.split())
+    before, after, frozen = figures("import specdec_plugin\n" + PARSE.format(arguments=arguments))
     assert before > 100_000 > after and frozen >= before
+
+
+def test_a_console_program_freezes_what_was_imported():
+    before, after, frozen = figures(PROGRAM)
+    assert before > 100_000 > after and frozen >= before
+
+
+def test_no_collection_looks_through_imports():
+    count = "gc.get_stats()[2]['collections']"
+    program = f"import gc\nbefore = {count}\nimport specdec_plugin\n"
+    program += f"print({count} - before, int(gc.isenabled()), gc.get_freeze_count())"
+    assert list(figures(program)) == [0, 1, 0]
+
+
+def test_a_pause_leaves_the_collector_as_it_was():
+    with paused():
+        assert not gc.isenabled()
+        with paused():
+            pass
+        assert not gc.isenabled()
+    assert gc.isenabled()

@@ -2,12 +2,13 @@
 
 import contextlib
 import functools
-import gc
 import logging
 import threading
 from typing import Any, Callable, Dict, Iterator, Optional
 
 import torch
+
+from ...fairseq_compat.collector import paused
 
 logger = logging.getLogger(__name__)
 
@@ -102,7 +103,8 @@ class Graphs:
             RuntimeError: it cannot be captured.
         """
         _note_unusual()
-        with _ONE_AT_A_TIME, _without_collection(), torch.inference_mode(False), torch.no_grad():
+        # A graph that the collector frees during a capture would end the capture.
+        with _ONE_AT_A_TIME, paused(), torch.inference_mode(False), torch.no_grad():
             with self._on_stream():
                 if self._keeper is None:
                     self._keep_pool()
@@ -152,18 +154,6 @@ class Graphs:
             finally:
                 torch.cuda.set_stream(current)
                 current.wait_stream(self._stream)
-
-
-@contextlib.contextmanager
-def _without_collection() -> Iterator[None]:
-    """A graph that is freed during a capture ends the capture."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def unusual_runs() -> int:

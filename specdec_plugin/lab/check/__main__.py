@@ -3,7 +3,6 @@
 import sys
 from typing import List, Optional, Sequence
 
-from ...fairseq_compat.collector import freeze_imports
 from ...fairseq_compat.interrupts import console_program
 from ...fairseq_compat.user_dir import import_user_dir
 from ...outputs import check_output
@@ -19,7 +18,6 @@ from .work import Outcome, check
 @console_program
 def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program; the exit status is 1 where a difference is no tie."""
-    freeze_imports()
     argv = sys.argv[1:] if argv is None else argv
     import_user_dir(argv)
     options = build_parser().parse_args(argv)
