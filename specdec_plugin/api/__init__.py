@@ -31,8 +31,8 @@ Several threads may share a session. One batch is decoded at a time, and calls t
 
 from .hypothesis import Hypothesis
 from .loading import check_device, load, load_models, load_session, open_folder
-from .searches import SEARCH_OPTIONS
-from .session import FAIRSEQ, Session, Translator
+from .searches import FAIRSEQ, SEARCH_OPTIONS, for_phrases
+from .session import Session, Translator
 
 __all__ = [
     "FAIRSEQ",
@@ -41,6 +41,7 @@ __all__ = [
     "Session",
     "Translator",
     "check_device",
+    "for_phrases",
     "load",
     "load_models",
     "load_session",

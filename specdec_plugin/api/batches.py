@@ -154,7 +154,7 @@ class LineDecoder:
         if len(lines) == 0:  # of which fairseq makes no batches
             return []
         found: Dict[int, Hypothesis] = {}
-        alike = None if prefixes is None else self._alike(prefixes)
+        alike = None if prefixes is None else self._alike(prefixes, phrases is not None)
         with self.session.lock:
             dataset = self.session.dataset(lines, first, phrases)
             batches = self.session.batches(dataset, batch_size, alike)
@@ -167,14 +167,19 @@ class LineDecoder:
             found.update(zip(numbers, self.translate_batch(batch, nbest, prefix)))
         return [found[number] for number in range(len(lines))]
 
-    def _alike(self, prefixes: Sequence[Tensor]) -> Callable[[int], int]:
+    def _alike(self, prefixes: Sequence[Tensor], phrased: bool) -> Callable[[int], int]:
         """Which sentences may share a batch.
 
         As in fairseq, no minimum of length holds in the columns of a batch's prefixes. So a
-        sentence whose own prefix is shorter than the minimum is not beside a longer one.
+        sentence whose own prefix is shorter than the minimum is not beside a longer one. Phrases
+        begin behind prefixes of one length.
+
+        Args:
+            prefixes: of each sentence, (symbols,) long.
+            phrased: whether outputs contain phrases.
         """
         lengths = getattr(self.generator, "lengths", self.generator)
-        least = getattr(lengths, "min_len", 0)
+        least = max(map(len, prefixes)) if phrased else getattr(lengths, "min_len", 0)
         return lambda number: min(least, len(prefixes[number]))
 
     def translate_batch(

@@ -31,16 +31,15 @@ from ..progress import Progress
 from ..subwords import Chain, Subwords
 from .arguments import check_counts, check_lines, pair, same_number, without_end
 from .batches import LineDecoder, Models
+from .beside import Beside
 from .hypothesis import Hypothesis
 from .naming import named_as_given
-from .searches import build_scorer, build_search, check_options
+from .searches import FAIRSEQ, build_scorer, build_search, check_options, for_phrases
 
 logger = logging.getLogger(__name__)
 
 #: ``decoding`` where none is given: that of the folder; without a folder, ``greedy``.
 DEFAULT = "default"
-#: What ``method`` calls fairseq's own search.
-FAIRSEQ = "fairseq"
 #: Searches that a translator keeps for :meth:`Translator.sample` and others, beside its own.
 _OTHERS = 2
 #: Other directions of a multilingual model that a session keeps.
@@ -85,8 +84,7 @@ class Session(Models):
         Raises:
             PluginError: an option does not exist, or has no effect, or contradicts another.
         """
-        if decoding == DEFAULT:
-            decoding = "greedy" if self.folder is None else self.folder.decoding
+        decoding = self.decoding if decoding == DEFAULT else decoding
         decoding = None if decoding == FAIRSEQ else decoding
         flags = {
             name: os.fspath(value) if isinstance(value, os.PathLike) else value
@@ -98,6 +96,11 @@ class Session(Models):
         with self.lock:
             generator, method = build_search(self.task, self.models, *given)
         return Translator(self, generator, method, flags)
+
+    @property
+    def decoding(self) -> str:
+        """How translators decode by default: as the folder tells, or else ``greedy``."""
+        return "greedy" if self.folder is None else self.folder.decoding or FAIRSEQ
 
     def score(
         self, lines: Sequence[str], translations: Sequence[str], batch_size: int = 1
@@ -129,7 +132,7 @@ class Session(Models):
 
     @named_as_given
     def score_iter(
-        self, pairs: Iterable[Tuple[str, str]], batch_size: int = 1
+        self, pairs: Iterable[Sequence[str]], batch_size: int = 1
     ) -> Iterator[Hypothesis]:
         """:meth:`score` of any number of pairs, in constant memory.
 
@@ -298,6 +301,7 @@ class Translator(LineDecoder):
         batch_size: int = 1,
         nbest: int = 1,
         prefixes: Optional[Sequence[str]] = None,
+        phrases: Optional[Sequence[Sequence[str]]] = None,
     ) -> List[Hypothesis]:
         """Translate raw text.
 
@@ -309,16 +313,25 @@ class Translator(LineDecoder):
                 The search needs as many beams or samples.
             prefixes: for each line the text with which its hypotheses begin, such as what a
                 person has written so far; it may be empty. None: nothing is given.
+            phrases: for each line a list of phrases that its hypotheses contain, such as terms of
+                a glossary; see :meth:`constrained`. None: nothing is given.
 
         Returns:
             the best hypothesis for every line, in the order of the lines.
 
         Raises:
             PluginError: the session has no subword model, or the search has fewer hypotheses, or
-                there is another number of prefixes.
+                there is another number of prefixes or phrases, or the method keeps no phrases.
         """
-        begin = None if prefixes is None else self.session.target_pieces(prefixes)
-        return self.translate_pieces(self.session.pieces(lines), batch_size, nbest, begin)
+        if prefixes is not None:
+            lines, prefixes = same_number(lines, prefixes, "prefixes")
+            prefixes = self.session.target_pieces(prefixes)
+        searching = self
+        if phrases is not None:
+            lines, phrases = same_number(lines, phrases, "lists of phrases")
+            searching = self._for_phrases({})
+        pieces = self.session.pieces(lines)
+        return searching._decoded(pieces, batch_size, nbest, 0, prefixes, phrases)
 
     def translate_pieces(
         self,
@@ -332,10 +345,9 @@ class Translator(LineDecoder):
         Arguments and result are those of :meth:`translate`; prefixes are of pieces, too. A line
         that is longer than the models take is cut, with a warning.
         """
-        if prefixes is None:
-            return self.decode_lines(lines, batch_size, nbest)
-        lines, prefixes = same_number(lines, prefixes, "prefixes")
-        return self._continued(lines, batch_size, nbest, 0, prefixes)
+        if prefixes is not None:
+            lines, prefixes = same_number(lines, prefixes, "prefixes")
+        return self._decoded(lines, batch_size, nbest, 0, prefixes)
 
     def translate_iter(
         self,
@@ -345,6 +357,7 @@ class Translator(LineDecoder):
         progress: bool = False,
         ahead: int = 0,
         prefixes: Optional[Iterable[str]] = None,
+        phrases: Optional[Iterable[Sequence[str]]] = None,
     ) -> Iterator[Hypothesis]:
         """Translate raw text of any length, in constant memory.
 
@@ -354,64 +367,56 @@ class Translator(LineDecoder):
             progress: whether a bar on the standard error shows how far it is.
             ahead: lines that are read ahead, so that lines of similar length are decoded
                 together; 0: those of :data:`AHEAD` batches.
-            prefixes: as for :meth:`translate`; they are read with the lines.
+            prefixes, phrases: as for :meth:`translate`; they are read with the lines.
 
         Yields:
             the best hypothesis of every line, in the order of the lines.
         """
-        for each in (lines, () if prefixes is None else prefixes):
-            check_lines(each)
+        check_lines(lines)
         check_counts(batch_size=batch_size, nbest=nbest)
         if ahead < 0:
             raise PluginError(f"ahead {ahead}: give 0 or more.")
+        beginnings, terms = Beside(prefixes, "prefixes"), Beside(phrases, "lists of phrases")
         size = ahead or AHEAD * batch_size
         total = len(lines) if isinstance(lines, Sized) else None
-        left = map(without_end, lines)
-        prefixes_left = None if prefixes is None else map(without_end, prefixes)
-        first = 0
+        searching = self if phrases is None else self._for_phrases({})
+        left, first = map(without_end, lines), 0
         with Progress(total=total, unit="sentence", disable=not progress) as bar:
             while chunk := list(islice(left, size)):
-                pieces = self.session.pieces(chunk)
-                if prefixes_left is None:
-                    found = self.decode_lines(pieces, batch_size, nbest, first)
-                else:
-                    begin = self._next(prefixes_left, len(chunk), first)
-                    found = self._continued(pieces, batch_size, nbest, first, begin)
+                pieces, begin = self.session.pieces(chunk), beginnings.of(len(chunk))
+                if begin is not None:
+                    begin = self.session.target_pieces(list(map(without_end, begin)))
+                within = terms.of(len(chunk))
+                found = searching._decoded(pieces, batch_size, nbest, first, begin, within)
                 first += len(chunk)
                 bar.add(len(found), sum(len(each.tokens) for each in found))
                 yield from found
-        if prefixes_left is not None and next(prefixes_left, None) is not None:
-            raise PluginError(
-                f"There are more prefixes than the {first:,} lines: give one for each line, which "
-                "may be empty."
-            )
+        beginnings.check_end()
+        terms.check_end()
 
-    def _next(self, left: Iterator[str], count: int, first: int) -> List[str]:
-        """The next prefixes, as pieces, for so many lines behind ``first`` others."""
-        given = list(islice(left, count))
-        if len(given) < count:
-            raise PluginError(
-                f"There are {first + len(given):,} prefixes, and more lines: give one for each "
-                "line, which may be empty."
-            )
-        return self.session.target_pieces(given)
-
-    def _continued(
+    def _decoded(
         self,
         lines: Sequence[str],
         batch_size: int,
         nbest: int,
         first: int,
-        prefixes: Sequence[str],
+        prefixes: Optional[Sequence[str]] = None,
+        phrases: Optional[Sequence[Sequence[str]]] = None,
     ) -> List[Hypothesis]:
-        """:meth:`translate_pieces` of lines behind ``first`` others, with as many prefixes."""
+        """Translate pieces of lines behind ``first`` others, with as many prefixes and phrases.
+
+        Prefixes are of pieces, too, and phrases are raw text.
+        """
+        packed = None if phrases is None else self.session.phrases(phrases)
+        if prefixes is None:
+            return self.decode_lines(lines, batch_size, nbest, first, packed)
         if self.session.prefix_size > 0:
             raise PluginError(
                 f"prefix_size {self.session.prefix_size} takes the first tokens of references. "
                 "Load without it to give prefixes."
             )
         begin = self.session.prefixes(prefixes, first)
-        found = self.decode_lines(lines, batch_size, nbest, first, prefixes=begin)
+        found = self.decode_lines(lines, batch_size, nbest, first, packed, begin)
         for number, (each, given) in enumerate(zip(found, begin), first + 1):
             if len(each.tokens) <= len(given):  # of which the last one ends the sentence
                 logger.warning(
@@ -426,6 +431,7 @@ class Translator(LineDecoder):
         batch_size: int = 1,
         nbest: int = 1,
         prefixes: Optional[Sequence[str]] = None,
+        phrases: Optional[Sequence[Sequence[str]]] = None,
     ) -> List[Hypothesis]:
         """:meth:`translate` in another thread, so that asyncio's loop stays free.
 
@@ -433,7 +439,8 @@ class Translator(LineDecoder):
             ValueError: what is a :class:`.PluginError` elsewhere, which would end the loop.
         """
         try:
-            return await asyncio.to_thread(self.translate, lines, batch_size, nbest, prefixes)
+            given = lines, batch_size, nbest, prefixes, phrases
+            return await asyncio.to_thread(self.translate, *given)
         except PluginError as error:
             raise ValueError(str(error)) from error
 
@@ -466,6 +473,7 @@ class Translator(LineDecoder):
         ordered: bool = False,
         batch_size: int = 1,
         nbest: int = 1,
+        prefixes: Optional[Sequence[str]] = None,
         **flags: Any,
     ) -> List[Hypothesis]:
         """Translate raw text into text that contains given phrases, such as terms of a glossary.
@@ -476,7 +484,7 @@ class Translator(LineDecoder):
             lines: a sentence each.
             phrases: for each line a list of phrases, which may be empty.
             ordered: whether the phrases come in the given order.
-            batch_size, nbest: as for :meth:`translate`.
+            batch_size, nbest, prefixes: as for :meth:`translate`.
             flags: ``beam``, which is 5 by default, and others; see :meth:`Session.translator`.
 
         Returns:
@@ -485,13 +493,16 @@ class Translator(LineDecoder):
         Raises:
             PluginError: this method keeps no phrases, or a phrase cannot be written.
         """
-        lines, phrases = same_number(lines, phrases, "lists of phrases")
-        packed, order = self.session.phrases(phrases), "ordered" if ordered else "unordered"
-        given = {**self._flags, **flags, "constraints": order}
-        if self.method_class is None or "constraints" in self.method_class.honours:
-            given = {"beam": 5, **given}
-        searching, pieces = self._other(given), self.session.pieces(lines)
-        return searching.decode_lines(pieces, batch_size, nbest, phrases=packed)
+        check_lines(phrases)
+        order = "ordered" if ordered else "unordered"
+        searching = self._for_phrases({**flags, "constraints": order})
+        return searching.translate(lines, batch_size, nbest, prefixes, phrases)
+
+    def _for_phrases(self, flags: Mapping[str, Any]) -> "Translator":
+        """One by the same method with these options, whose outputs contain given phrases."""
+        if "constraints" in self._flags and not flags:
+            return self
+        return self._other(for_phrases(self.method, {**self._flags, **flags}))
 
     def score(
         self, lines: Sequence[str], translations: Sequence[str], batch_size: int = 1

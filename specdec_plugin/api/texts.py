@@ -111,15 +111,16 @@ class Texts:
             chosen = [part for numbers in chosen for part in _parts(numbers, alike)]
         return [batched.collate_fn([lines[number] for number in numbers]) for numbers in chosen]
 
-    def batch(self, pieces: Sequence[str]) -> Any:
+    def batch(self, pieces: Sequence[str], phrases: Optional[Tensor] = None) -> Any:
         """One of fairseq's batches, of a few lines of subword pieces.
 
         It is made in a fraction of the time of :meth:`batches`.
 
         Args:
             pieces: none of the lines has more tokens than :attr:`room`.
+            phrases: (lines, width) of :meth:`phrases`; None: none.
         """
-        dataset = self.dataset(pieces)
+        dataset = self.dataset(pieces, phrases=phrases)
         return dataset.collater([dataset[number] for number in range(len(pieces))])
 
     def length(self, pieces: str) -> int:

@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from itertools import zip_longest
-from typing import IO, Iterable, Iterator, Optional, Sequence, Tuple, TypeVar
+from typing import IO, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from ..api import Hypothesis, Session, Translator, open_folder
 from ..errors import PluginError
@@ -98,17 +98,20 @@ def as_object(found: Optional[Hypothesis]) -> str:
     return json.dumps(plain, ensure_ascii=False)
 
 
-def paired(lines: Iterable[str], others: Iterable[str]) -> Iterator[Tuple[str, str]]:
-    """Lines of two files side by side.
+def side_by_side(texts: Mapping[str, Iterable[str]]) -> Iterator[Tuple[str, ...]]:
+    """Lines of several texts.
+
+    Args:
+        texts: by the name that a message gives each.
 
     Raises:
-        PluginError: one of them ends before the other.
+        PluginError: one of them ends before another.
     """
-    for number, (line, other) in enumerate(zip_longest(lines, others), 1):
-        if line is None or other is None:
-            which = "first" if line is None else "second"
-            raise PluginError(
-                f"The {which} file ends before line {number:,}, and the other does not: give files "
-                "with a line for each line of the other."
-            )
-        yield line, other
+    for number, lines in enumerate(zip_longest(*texts.values()), 1):
+        for name, line in zip(texts, lines):
+            if line is None:
+                raise PluginError(
+                    f"{name} ends before line {number:,}, and another text does not: give texts "
+                    "of as many lines. Lines may be empty."
+                )
+        yield lines

@@ -16,8 +16,8 @@ from .line_by_line import (
     directed,
     is_hidden,
     lines_of,
-    paired,
     quietly_opened,
+    side_by_side,
     written,
 )
 
@@ -65,7 +65,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     total = lines_of(options.source)
     session = quietly_opened(options.folder, options.device)
     session = directed(session, session, options)
-    pairs = paired(read_lines(options.source), read_lines(options.target))
+    texts = {"The source": options.source, "The target": options.target}
+    pairs = side_by_side({name: read_lines(path) for name, path in texts.items()})
     with (
         written(options.output) as file,
         Progress(total=total, unit="line", disable=is_hidden(options)) as bar,

@@ -3,9 +3,9 @@
 import argparse
 import sys
 from collections import deque
-from typing import Any, Deque, Iterable, Iterator, Optional, Sequence
+from typing import Any, Deque, Dict, Iterable, Iterator, List, Optional, Sequence
 
-from ..api import Hypothesis, Translator
+from ..api import Hypothesis, Translator, for_phrases
 from ..errors import PluginError
 from ..fairseq_compat.interrupts import console_program
 from ..progress import Progress
@@ -19,8 +19,8 @@ from .line_by_line import (
     directed,
     is_hidden,
     lines_of,
-    paired,
     quietly_opened,
+    side_by_side,
     written,
 )
 from .option_values import add_decoding
@@ -51,6 +51,12 @@ def build_parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="has a line for each line: how its translation begins, or nothing",
     )
+    parser.add_argument(
+        "--phrases",
+        metavar="FILE",
+        help="has a line for each line: phrases that its translation contains, with tabs between "
+        "them, or nothing",
+    )
     add_directions(parser)
     parser.add_argument(
         "--batch-size", type=int, help="sentences that are decoded together; with 1, each is "
@@ -77,13 +83,14 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     size = options.batch_size
     if size is None:
         size = 1 if options.input == "-" and sys.stdin.isatty() else BATCH
-    prefixes = None if options.prefixes is None else read_lines(options.prefixes)
+    paths = options.prefixes, options.phrases
+    beside = [None if path is None else read_lines(path) for path in paths]
     with (
         written(options.output) as file,
         Progress(total=total, unit="line", disable=is_hidden(options)) as bar,
     ):
         lines = read_lines(options.input)
-        for found in hypotheses(translator, lines, size, options.nbest, prefixes):
+        for found in hypotheses(translator, lines, size, options.nbest, *beside):
             file.write((_line(found, options.json) + "\n").encode())
             if size == 1:
                 file.flush()
@@ -96,18 +103,21 @@ def _check(options: argparse.Namespace) -> None:
         raise PluginError(f"--nbest {options.nbest} has no effect on lines of text: add --json.")
     if options.batch_size is not None and options.batch_size < 1:
         raise PluginError(f"--batch-size {options.batch_size}: give at least 1.")
-    others = [] if options.prefixes is None else [options.prefixes]
-    check_files(options.output, [options.input, *others])
-    if options.prefixes == options.input:
-        raise PluginError(f"--prefixes {options.prefixes} is the input: name another file.")
+    beside = {"--prefixes": options.prefixes, "--phrases": options.phrases}
+    given = {flag: path for flag, path in beside.items() if path is not None}
+    check_files(options.output, [options.input, *given.values()])
+    for flag, path in given.items():
+        if path == options.input:
+            raise PluginError(f"{flag} {path} is the input: name another file.")
 
 
 def _translator(options: argparse.Namespace) -> Translator:
     """That of the folder, for the direction that is asked for."""
     session = quietly_opened(options.folder, options.device)
-    given = {} if options.decoding is None else {"decoding": options.decoding}
-    translator = session.translator(**given, **dict(options.option))
-    return directed(translator, session, options)
+    decoding, flags = options.decoding or session.decoding, dict(options.option)
+    if options.phrases is not None:
+        flags = for_phrases(decoding, flags)
+    return directed(session.translator(decoding, **flags), session, options)
 
 
 def hypotheses(
@@ -116,6 +126,7 @@ def hypotheses(
     batch_size: int,
     nbest: int = 1,
     prefixes: Optional[Iterable[str]] = None,
+    phrases: Optional[Iterable[str]] = None,
 ) -> Iterator[Optional[Hypothesis]]:
     """A hypothesis for each line, in their order; None for a blank line.
 
@@ -124,37 +135,44 @@ def hypotheses(
         lines: are read as they are needed.
         batch_size, nbest: as for :meth:`.Translator.translate_iter`.
         prefixes: likewise; that of a blank line is not read.
+        phrases: those of each line, with tabs between them; likewise.
 
     Raises:
-        PluginError: there is another number of prefixes than of lines.
+        PluginError: there is another number of prefixes or phrases than of lines.
     """
+    given = {"--prefixes": prefixes, "--phrases": phrases}
+    beside = {flag: text for flag, text in given.items() if text is not None}
     blank: Deque[bool] = deque()
-    begun: Deque[str] = deque()
-    pairs: Any = ((line, None) for line in lines) if prefixes is None else paired(lines, prefixes)
+    waiting: Dict[str, Deque[str]] = {flag: deque() for flag in beside}
 
     def read() -> Iterator[str]:
-        for line, prefix in pairs:
+        for line, *others in side_by_side({"--input": lines, **beside}):
             blank.append(not line.strip())
-            if blank[-1]:
-                continue
-            if prefix is not None:
-                begun.append(prefix)
-            yield line
+            if not blank[-1]:
+                for queue, other in zip(waiting.values(), others):
+                    queue.append(other)
+                yield line
 
-    def read_prefixes() -> Iterator[str]:
-        while begun:
-            yield begun.popleft()
-
+    left = {flag: _drained(queue) for flag, queue in waiting.items()}
+    begin, within = left.get("--prefixes"), left.get("--phrases")
+    wanted: Dict[str, Any] = {"prefixes": begin, "phrases": within and map(_phrases, within)}
     # A sentence alone waits for no other.
     ahead = 1 if batch_size == 1 else 0
-    beginnings = None if prefixes is None else read_prefixes()
-    for found in translator.translate_iter(
-        read(), batch_size, nbest, ahead=ahead, prefixes=beginnings
-    ):
+    for found in translator.translate_iter(read(), batch_size, nbest, ahead=ahead, **wanted):
         while blank.popleft():
             yield None
         yield found
     yield from (None for _ in blank)
+
+
+def _drained(queue: Deque[str]) -> Iterator[str]:
+    while queue:
+        yield queue.popleft()
+
+
+def _phrases(line: str) -> List[str]:
+    """The phrases of a line that has tabs between them."""
+    return [phrase for phrase in line.split("\t") if phrase.strip()]
 
 
 def _line(found: Optional[Hypothesis], as_json: bool) -> str:

@@ -92,9 +92,9 @@ class Server:
     async def stream(self, request: Request) -> Response:
         """``POST /stream``: server-sent events of one sentence, ``step`` and then ``done``.
 
-        ``q`` is the sentence, ``prefix`` how its translation begins, and ``method`` how it is
-        decoded. ``source`` and ``target`` are those of the folder where they are missing. See
-        :meth:`.Decoder.stream`.
+        ``q`` is the sentence, ``prefix`` how its translation begins, ``phrases`` what it contains,
+        and ``method`` how it is decoded. ``source`` and ``target`` are those of the folder where
+        they are missing. See :meth:`.Decoder.stream`.
         """
         with contextlib.ExitStack() as counted:
             counted.enter_context(self._client(request))
@@ -147,7 +147,7 @@ class Server:
     def _sentence(self, given: Mapping[str, Any]) -> Tuple[Key, str]:
         """How the one sentence in ``q`` is decoded, and its pieces."""
         wanted = {"source": self._offer.source, "target": self._offer.target}
-        names = ("q", "method", "source", "target", "prefix")
+        names = ("q", "method", "source", "target", "prefix", "phrases")
         wanted |= {name: given[name] for name in names if name in given}
         asked = question(wanted, self._offer, self._limits)
         if asked.several or len(asked.sentences) != 1:

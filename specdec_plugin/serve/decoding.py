@@ -4,7 +4,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 from torch import Tensor
 
-from ..api import FAIRSEQ, Hypothesis, Session, Translator
+from ..api import FAIRSEQ, Hypothesis, Session, Translator, for_phrases
 from ..decoding.loop import DecodingLoop
 from ..decoding.state import Draft, Outcome, Rows
 from ..errors import PluginError
@@ -33,12 +33,14 @@ class Key(NamedTuple):
         nbest: hypotheses of each.
         direction: the source and the target language of a multilingual model; None: the folder's.
         prefix: the text with which the output begins.
+        phrases: texts that the output contains.
     """
 
     method: str
     nbest: int = 1
     direction: Optional[Tuple[str, str]] = None
     prefix: str = ""
+    phrases: Tuple[str, ...] = ()
 
 
 class Decoder:
@@ -76,7 +78,7 @@ class Decoder:
     def decode(self, key: Key, pieces: Sequence[str]) -> List[Hypothesis]:
         """A hypothesis for each line of subword pieces."""
         flags = {} if key.nbest == 1 else {"beam": max(LEAST_BEAM, key.nbest)}
-        translator = self._translator((key.method, *flags.values()), key, **flags)
+        translator = self._translator("batch", key, **flags)
         found = self._translated(translator, pieces, key)
         self.done(found)
         return found
@@ -97,7 +99,7 @@ class Decoder:
             ``text``, ``seconds``, ``tokens``, ``iterations`` (None for fairseq's own search) and
             ``steps``, whether :meth:`steps` can show them.
         """
-        translator = self._translator(("stream", key.method), key)
+        translator = self._translator("stream", key)
         loop = getattr(translator.generator, "loop", None)
         if isinstance(loop, DecodingLoop):
             loop.watcher = _watcher(_reader(translator), tell)
@@ -121,7 +123,7 @@ class Decoder:
         Raises:
             RefusalError: the method verifies no drafts.
         """
-        translator = self._translator(("steps", key.method), key, retain_iter_history=True)
+        translator = self._translator("steps", key, retain_iter_history=True)
         loop = getattr(translator.generator, "loop", None)
         if not isinstance(loop, ObservingLoop):
             if not _verifies(loop):
@@ -139,8 +141,17 @@ class Decoder:
         observed = hypothesis["observed"]
         return page([speculation_chart("sentence-0", source, observed, _reader(translator))])
 
-    def _translator(self, name: Any, key: Key, **flags: Any) -> Translator:
-        """A translator that is built when it is first wanted, and shared by all directions."""
+    def _translator(self, use: str, key: Key, **flags: Any) -> Translator:
+        """A translator that is built when it is first wanted, and shared by all directions.
+
+        Args:
+            use: translators of different ones have loops of their own.
+            key: of what is decoded.
+            flags: of decoding and of the search.
+        """
+        if key.phrases:
+            flags = for_phrases(key.method, flags)
+        name = use, key.method, *sorted(flags.items())
         if name not in self._translators:
             built = self.session.translator(key.method, **flags)
             self._translated(built, [FIRST], Key(key.method))
@@ -152,7 +163,8 @@ class Decoder:
         self, translator: Translator, pieces: Sequence[str], key: Key
     ) -> List[Hypothesis]:
         session = translator.session
-        batch, prefix = session.batch(pieces), _tokens(session, key.prefix, len(pieces))
+        phrases = session.phrases([key.phrases] * len(pieces)) if key.phrases else None
+        batch, prefix = session.batch(pieces, phrases), _tokens(session, key.prefix, len(pieces))
         found = zip(batch["id"].tolist(), translator.translate_batch(batch, key.nbest, prefix))
         return [hypothesis for _, hypothesis in sorted(found, key=lambda each: each[0])]
 
@@ -198,6 +210,12 @@ def _reader(translator: Translator) -> Reader:
 
 def _verifies(loop: Any) -> bool:
     return isinstance(loop, DecodingLoop) and loop.step.verifies
+
+
+def keeps_phrases(method: str) -> bool:
+    """Whether outputs of a method may have to contain phrases."""
+    named = [each for each in methods() if each.name == method]
+    return not named or any("constraints" in each.honours for each in named)
 
 
 class Offered(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from urllib.parse import parse_qsl
 
 from ..folder import Folder
-from .decoding import Key
+from .decoding import Key, keeps_phrases
 from .refusal import RefusalError
 from .segments import Segment, escaped, joined, of_markup, of_text
 
@@ -153,8 +153,8 @@ def question(given: Mapping[str, Any], offer: Offer, limits: Limits) -> Question
         RefusalError: a parameter is missing, is of another type, or asks for too much.
     """
     texts = _texts(given.get("q"))
-    prefix = _prefix(given)
-    length = sum(map(len, texts)) + len(prefix)
+    prefix, phrases = _prefix(given), _phrases(given)
+    length = sum(map(len, [*texts, prefix, *phrases]))
     if length > limits.characters:
         raise RefusalError(
             413,
@@ -170,14 +170,16 @@ def question(given: Mapping[str, Any], offer: Offer, limits: Limits) -> Question
     found = Question(
         segments,
         isinstance(given["q"], list),
-        _key(given, offer)._replace(direction=direction, prefix=prefix),
+        _key(given, offer, phrases)._replace(direction=direction, prefix=prefix),
         form == "html",
         given["source"] == "auto",
     )
-    if prefix and (found.markup or len(found.sentences) != 1):
-        raise RefusalError(
-            400, "The parameter prefix goes with one line of text in q. Leave one of the two out."
-        )
+    for name, value in (("prefix", prefix), ("phrases", phrases)):
+        if value and (found.markup or len(found.sentences) != 1):
+            raise RefusalError(
+                400,
+                f"The parameter {name} goes with one line of text in q. Leave one of the two out.",
+            )
     parts = max(len(texts), len(found.sentences))
     if parts > limits.sentences:
         raise RefusalError(
@@ -217,6 +219,19 @@ def _prefix(given: Mapping[str, Any]) -> str:
     return prefix.strip()
 
 
+def _phrases(given: Mapping[str, Any]) -> Tuple[str, ...]:
+    """The texts that the translation contains, which LibreTranslate does not have."""
+    phrases = given.get("phrases", [])
+    phrases = [phrases] if isinstance(phrases, str) else phrases
+    if not isinstance(phrases, list) or not all(
+        isinstance(each, str) and len(each.splitlines()) < 2 for each in phrases
+    ):
+        raise RefusalError(400, "The parameter phrases is no list of lines of text. Give one.")
+    for each in phrases:
+        _check_text("phrases", each)
+    return tuple(each.strip() for each in phrases if each.strip())
+
+
 def _direction(given: Mapping[str, Any], offer: Offer) -> Optional[Tuple[str, str]]:
     """The languages that are asked for; None for those of the folder."""
     sources = [code for code, targets in offer.targets.items() if targets]
@@ -235,9 +250,10 @@ def _check_language(name: str, code: Any, known: Sequence[str]) -> None:
         raise RefusalError(400, f"The server has no {name} language {_short(code)}. Give {some}.")
 
 
-def _key(given: Mapping[str, Any], offer: Offer) -> Key:
+def _key(given: Mapping[str, Any], offer: Offer, phrases: Tuple[str, ...]) -> Key:
     """How to decode; other translations need a beam search."""
-    method = _method_of(given, offer)
+    fit = [each for each in offer.methods if keeps_phrases(each) or not phrases]
+    method = _method_of(given, offer, fit)
     number = _number(given.get("alternatives", 0))
     if number is None or not 0 <= number <= MOST_ALTERNATIVES:
         raise RefusalError(
@@ -246,7 +262,7 @@ def _key(given: Mapping[str, Any], offer: Offer) -> Key:
             f"{MOST_ALTERNATIVES}.",
         )
     if number == 0:
-        return Key(method)
+        return Key(method, phrases=phrases)
     if given.get("method", "beam") != "beam":
         raise RefusalError(
             400,
@@ -258,19 +274,28 @@ def _key(given: Mapping[str, Any], offer: Offer) -> Key:
             400,
             "alternatives need the method beam, which the server does not offer. Leave them out.",
         )
-    return Key("beam", number + 1)
+    return Key("beam", number + 1, phrases=phrases)
 
 
-def _method_of(given: Mapping[str, Any], offer: Offer) -> str:
+def _method_of(given: Mapping[str, Any], offer: Offer, fit: Sequence[str]) -> str:
     """The method that is asked for, which LibreTranslate does not have.
 
+    Args:
+        fit: those of the offer that keep the phrases which are asked for.
+
     Raises:
-        RefusalError: the server does not offer it.
+        RefusalError: the server does not offer it, or it does not fit.
     """
-    method = given.get("method", offer.methods[0])
+    if not fit:
+        raise RefusalError(400, "No method of the server keeps phrases. Leave phrases out.")
+    method = given.get("method", fit[0])
     if not isinstance(method, str) or method not in offer.methods:
         raise RefusalError(
             400, f"The method {_short(method)} is not offered. Give {', '.join(offer.methods)}."
+        )
+    if method not in fit:
+        raise RefusalError(
+            400, f"The method {method} keeps no phrases. Give {', '.join(fit)}, or leave one out."
         )
     return method
 

@@ -1,5 +1,6 @@
 """Decoding from Python."""
 
+import asyncio
 import json
 import logging
 import threading
@@ -146,6 +147,37 @@ def test_phrases_of_a_glossary(corpus, tiny_verifier, sentencepieces, method, or
     fairseqs = plain.translator("fairseq", max_len_b=20)
     expected = fairseqs.constrained(lines, phrases, ordered, batch_size=3, beam=6)
     assert [each.text for each in found] == [each.text for each in expected]
+
+
+def test_phrases_of_every_call(packed):
+    """They are those of ``constrained``, behind prefixes of any lengths."""
+    translator = specdec_plugin.load(str(packed))
+    lines, phrases = ["one two", "nine", "three and"], [["ocho uno"], [], ["siete", "menos"]]
+    prefixes = ["", "dos", "cuatro uno"]
+    for given in ({}, {"prefixes": prefixes}):
+        begin = given.get("prefixes", [""] * 3)
+        expected = [
+            translator.constrained([line], [each], prefixes=[prefix])[0].text
+            for line, each, prefix in zip(lines, phrases, begin, strict=True)
+        ]
+        for each, text in zip(phrases, expected, strict=True):
+            assert all(phrase in text for phrase in each)
+        found = translator.translate(lines, 3, phrases=phrases, **given)
+        streamed = translator.translate_iter(lines, 2, phrases=iter(phrases), **given)
+        later = asyncio.run(translator.translate_async(lines, 3, phrases=phrases, **given))
+        for several in (found, streamed, later):
+            assert [each.text for each in several] == expected
+        begun = [text.startswith(prefix) for text, prefix in zip(expected, prefixes, strict=True)]
+        assert all(begun) == bool(given)
+    ordered = specdec_plugin.load(str(packed), constraints="ordered", beam=5)
+    text = ordered.translate(["one"], phrases=[["menos", "siete"]])[0].text
+    assert text.index("menos") < text.index("siete")
+    with pytest.raises(PluginError, match="There are more lists of phrases than the 3 lines"):
+        list(translator.translate_iter(lines, phrases=[*phrases, []]))
+    with pytest.raises(PluginError, match="There are 2 lists of phrases, and more lines"):
+        list(translator.translate_iter(lines, phrases=phrases[:2]))
+    with pytest.raises(PluginError, match=r"^constraints='unordered' cannot be kept with decod"):
+        specdec_plugin.load(str(packed), decoding="greedy").translate(lines, phrases=phrases)
 
 
 @pytest.mark.parametrize("kind", ["hard", "soft"])

@@ -92,7 +92,7 @@ def test_files_that_do_not_fit(packed, files, tmp_path):
         main([str(packed), *files, "--output", files[1]])
     with (tmp_path / "target").open("a", encoding="utf-8") as file:
         file.write("one more\n")
-    with pytest.raises(PluginError, match="The first file ends before line 10, and the other does"):
+    with pytest.raises(PluginError, match="The source ends before line 10, and another text"):
         main([str(packed), *files])
-    with pytest.raises(PluginError, match="The second file ends before line 10"):
+    with pytest.raises(PluginError, match="The target ends before line 10"):
         main([str(packed), *reversed(files)])

@@ -85,7 +85,7 @@ def test_prefixes(packed, lines, wanted, tmp_path, size):
             assert text == plain
     assert found != wanted
     (tmp_path / "prefixes").write_text("siete\n", "utf-8")
-    with pytest.raises(PluginError, match="The second file ends before line 2"):
+    with pytest.raises(PluginError, match="--prefixes ends before line 2, and another text"):
         main([str(packed), *flags])
     with pytest.raises(PluginError, match="is the input, which would be lost"):
         main([str(packed), *flags, "--output", str(tmp_path / "prefixes")])
@@ -95,6 +95,34 @@ def test_prefixes(packed, lines, wanted, tmp_path, size):
     with pytest.raises(PluginError, match=r"none\. Check the path"):
         main([str(packed), *flags, "--prefixes", str(tmp_path / "none")])
     assert (tmp_path / "output").read_text("utf-8") == "kept"
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+def test_phrases(packed, lines, tmp_path, size):
+    """Each line's own, behind its prefix; those of blank lines are not read."""
+    phrases = ["ocho\t\tmenos" if number % 2 else "" for number in range(len(lines))]
+    prefixes = ["siete" if number % 4 == 1 else "" for number in range(len(lines))]
+    for name, texts in (("given", lines), ("phrases", phrases), ("prefixes", prefixes)):
+        (tmp_path / name).write_text("\n".join([*texts, ""]), "utf-8")
+    flags = ["--input", str(tmp_path / "given"), "--output", str(tmp_path / "output")]
+    flags += ["--phrases", str(tmp_path / "phrases"), "--batch-size", str(size)]
+    flags += ["--prefixes", str(tmp_path / "prefixes")]
+    main([str(packed), *flags])
+    found = (tmp_path / "output").read_text("utf-8").split("\n")[:-1]
+    plain = specdec_plugin.load(str(packed), decoding="beam")
+    for line, phrase, prefix, text in zip(lines, phrases, prefixes, found, strict=True):
+        assert bool(text) == bool(line.strip())
+        if line.strip() and phrase:
+            assert "ocho" in text and "menos" in text and text.startswith(prefix)
+        elif line.strip():
+            assert text == plain.translate([line], prefixes=[prefix])[0].text
+    (tmp_path / "phrases").write_text("siete\n", "utf-8")
+    with pytest.raises(PluginError, match="--phrases ends before line 2, and another text does"):
+        main([str(packed), *flags])
+    with pytest.raises(PluginError, match="constraints='unordered' cannot be kept with decoding"):
+        main([str(packed), *flags, "--decoding", "greedy"])
+    with pytest.raises(PluginError, match=r"--phrases .*given is the input: name another file"):
+        main([str(packed), *flags, "--phrases", str(tmp_path / "given")])
 
 
 def test_a_sentence_alone_waits_for_no_other(packed, lines, wanted):

@@ -69,6 +69,23 @@ def test_a_prefix():
     assert asked(q="one\ntwo", prefix=" ").key == Key("auto")
 
 
+def test_phrases():
+    """Of a method that keeps them, where none is named."""
+    assert asked(q="one", phrases=[" uno ", ""]).key == Key("auto", phrases=("uno",))
+    assert asked(q=["one"], phrases="uno dos").key == Key("auto", phrases=("uno dos",))
+    expected = Key("beam", 3, prefix="tres", phrases=("uno", "dos"))
+    given = {"phrases": ["uno", "dos"], "prefix": "tres"}
+    assert asked(q="one", alternatives=2, **given).key == expected
+    assert asked(phrases=[" "], q="one\ntwo", method="beam").key == Key("beam")
+    given = {**GOOD, "q": "one", "phrases": ["uno"]}
+    offer = Offer("en", "es", ["greedy", "fairseq"])
+    assert question(given, offer, LIMITS).key == Key("fairseq", phrases=("uno",))
+    with pytest.raises(RefusalError, match="method greedy keeps no phrases"):
+        question({**given, "method": "greedy"}, offer, LIMITS)
+    with pytest.raises(RefusalError, match="No method of the server keeps phrases"):
+        question(given, Offer("en", "es", ["greedy"]), LIMITS)
+
+
 def test_markup():
     found = asked(q="<b>one</b> &amp;", format="html")
     assert found.sentences == ["one", "&"]
@@ -113,6 +130,12 @@ def test_bodies():
         (400, "prefix goes with one line of text", {"prefix": "a", "q": ""}),
         (400, "prefix goes with one line of text", {"prefix": "a", "format": "html"}),
         (413, "has 57 characters, and the server takes 50", {"prefix": "a" * 50}),
+        (400, "phrases is no list of lines of text", {"phrases": 3}),
+        (400, "phrases is no list of lines of text", {"phrases": ["a", 3]}),
+        (400, "phrases is no list of lines of text", {"phrases": "a\nb"}),
+        (400, "phrases has half of a surrogate pair", {"phrases": ["a", "\ud800"]}),
+        (400, "phrases goes with one line of text", {"phrases": ["a"], "q": ["one", "two"]}),
+        (413, "has 58 characters, and the server takes 50", {"phrases": ["a" * 50, "b"]}),
         (413, "has 60 characters, and the server takes 50", {"q": ["a" * 30, "b" * 30]}),
         (413, "has 5 texts or lines, and the server takes 4", {"q": "a\nb\nc\nd\ne"}),
         (413, "has 5 texts or lines", {"q": [""] * 5}),

@@ -91,6 +91,26 @@ def test_a_given_beginning(server, packed, lines):
     assert chart["output"] == wanted[0]
 
 
+def test_phrases_of_a_glossary(server, packed, lines):
+    """In the translation, behind a given beginning, and among other translations."""
+    translator = specdec_plugin.load(str(packed))
+    (wanted,) = translator.constrained(lines[:1], [["siete", "menos"]], prefixes=["ocho"])
+    given = {"phrases": ["siete", "menos"], "prefix": "ocho"}
+    answer = server.translate(lines[0], **given)
+    assert answer.json() == {"translatedText": wanted.text}
+    found = [
+        wanted.text,
+        *server.translate(lines[0], **given, alternatives=2).json()["alternatives"],
+    ]
+    for text in found:
+        assert text.startswith("ocho") and "siete" in text and "menos" in text
+    name, done = server.events(q=lines[0], **given)[-1]
+    assert name == "done" and done["text"] == wanted.text and not done["steps"]
+    answer = server.translate(lines[0], phrases=["\u4e2d"])
+    assert answer.status == 400 and "target dictionary does not have" in answer.json()["error"]
+    assert server.translate(lines[0], method="greedy", phrases=["siete"]).status == 400
+
+
 def test_tokens_as_they_appear(server, lines, wanted):
     for method in ("greedy", "specdec"):
         events = server.events(q=lines[1], method=method)
