@@ -511,7 +511,7 @@ class Translator(LineDecoder):
         return self.session.score(lines, translations, batch_size)
 
     def _other(self, flags: Mapping[str, Any]) -> "Translator":
-        """One by the same method with these options. Each has packed weights of its own."""
+        """One by the same method with these options."""
         root, method = self._root, self.method
         with self.session.lock:
             key = f"{method} {sorted(flags.items())}"

@@ -1,5 +1,6 @@
 """A fairseq Transformer decoder that takes several new tokens a call for each ragged row."""
 
+import functools
 from typing import Any, Callable, List, Mapping, Optional, Tuple
 
 import numpy as np
@@ -166,24 +167,23 @@ class CachedDecoder(Packed):
         decoder, dtype = self.decoder, self.dtype
         self._heads, self.width = layers[0].self_attn.num_heads, layers[0].embed_dim
         linear: Any = NativeLinear if native else Linear.of
+        form = native, self.weight_type
         attentions = [each.encoder_attn for each in layers if each.encoder_attn is not None]
         pairs = [each for attention in attentions for each in (attention.k_proj, attention.v_proj)]
         self._source_in: Any = None  # a language model reads no source
         if pairs:
-            self._source_in = linear(*parameters_of(*pairs), self.weight_type)
+            self._source_in = self._shared(
+                ("source", *form), lambda: linear(*parameters_of(*pairs), self.weight_type)
+            )
         self._native: Optional[NativeLayers] = None
         self._layers: List[DecoderLayer] = []
         if native:
-            self._native = NativeLayers(layers, decoder.layer_norm, self.weight_type)
-            if not self.embedding.projected:
-                self._native.embed_with(
-                    self.embedding.table,
-                    self.embedding.scale,
-                    self.embedding.masks,
-                    decoder.layernorm_embedding,
-                )
+            self._native = self._shared(("layers", *form), lambda: self._native_layers(layers))
         else:
-            self._layers = [DecoderLayer(layer, dtype) for layer in layers]
+            self._layers = [
+                self._shared(("layer", index, *form), functools.partial(DecoderLayer, layer, dtype))
+                for index, layer in enumerate(layers)
+            ]
         self._final_norm = None if native else optional_norm(decoder.layer_norm, dtype)
         self._fused: Optional[FusedLayers] = None
         if self.backend.static and not native:
@@ -194,6 +194,15 @@ class CachedDecoder(Packed):
             head_dim = layers[0].self_attn.head_dim
             self._pool = Pool(Shape(len(layers), self._heads, head_dim, dtype, self.device))
             self._fused_source = fused_source(self._source_in, len(layers), self._heads)
+
+    def _native_layers(self, layers: List[Any]) -> NativeLayers:
+        """The layers, for the kernels."""
+        embedding = self.embedding
+        made = NativeLayers(layers, self.decoder.layer_norm, self.weight_type)
+        if not embedding.projected:
+            norm = self.decoder.layernorm_embedding
+            made.embed_with(embedding.table, embedding.scale, embedding.masks, norm)
+        return made
 
     @property
     def by_kernels(self) -> bool:

@@ -103,12 +103,17 @@ class FastEncoder(Packed):
         encoder, self._layers = self.encoder, None
         if self.unsupported(encoder, self._backend) is not None:
             return  # moved since, or of another type
-        self._layers = NativeLayers(every_layer(encoder), encoder.layer_norm, torch.float32)
+        self._layers = self._shared("layers", self._packed_layers)
         self._positions = None
         if encoder.embed_positions is not None:
             self._positions = PositionTable(encoder.embed_positions, torch.float32, "source")
+
+    def _packed_layers(self) -> NativeLayers:
+        encoder = self.encoder
+        layers = NativeLayers(every_layer(encoder), encoder.layer_norm, torch.float32)
         weight = encoder.embed_tokens.weight.detach().contiguous()
-        self._layers.embed_with(weight, encoder.embed_scale, None, encoder.layernorm_embedding)
+        layers.embed_with(weight, encoder.embed_scale, None, encoder.layernorm_embedding)
+        return layers
 
     def _padding(self, tokens: Tensor) -> Optional[Tensor]:
         """Where a batch (rows, src) is padded; None if nowhere."""

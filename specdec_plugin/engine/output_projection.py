@@ -74,11 +74,12 @@ class OutputProjection(Packed):
         """
         weights, biases = parameters_of(self._source)
         kind = type(self._backend)
-        linear: Union[Linear, NativeLinear, None] = self.weights.shared((kind, dtype))
-        if linear is None:
-            exact = self.weights.shared((kind, torch.float32))
-            linear = self._backend.linear(weights, biases, dtype, exact)
-            self.weights.share((kind, dtype), linear)
+        linear: Union[Linear, NativeLinear] = self._shared(
+            (kind, dtype),
+            lambda: self._backend.linear(
+                weights, biases, dtype, self.weights.shared((kind, torch.float32))
+            ),
+        )
         if isinstance(linear, NativeLinear):
             forget_pages(self._source)
         return linear

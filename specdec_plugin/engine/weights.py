@@ -12,7 +12,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from itertools import chain
-from typing import Any, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple, TypeVar
 
 import torch
 from torch import nn
@@ -20,6 +20,8 @@ from torch import nn
 from ..errors import PluginError
 from ..fairseq_compat.mapping import views_file
 from . import native
+
+T = TypeVar("T")
 
 #: The parameters of a table; how often one was changed in place.
 _PARTS, _VERSION = dict.values, operator.attrgetter("_version")
@@ -256,6 +258,19 @@ class Packed(ABC):
     @abstractmethod
     def _pack(self) -> None:
         """Pack the weights as they are now, and drop what was packed before."""
+
+    def _shared(self, form: Any, pack: Callable[[], T]) -> T:
+        """What another one has packed of these weights and still holds; else what ``pack`` packs.
+
+        Args:
+            form: see :meth:`Weights.share`.
+            pack: makes what nobody changes any more.
+        """
+        found: Optional[T] = self.weights.shared(form)
+        if found is None:
+            found = pack()
+            self.weights.share(form, found)
+        return found
 
 
 class NativeObject:

@@ -78,7 +78,7 @@ class Decoder:
     def decode(self, key: Key, pieces: Sequence[str]) -> List[Hypothesis]:
         """A hypothesis for each line of subword pieces."""
         flags = {} if key.nbest == 1 else {"beam": max(LEAST_BEAM, key.nbest)}
-        translator = self._translator("batch", key, **flags)
+        translator = self._translator(key, **flags)
         found = self._translated(translator, pieces, key)
         self.done(found)
         return found
@@ -99,7 +99,7 @@ class Decoder:
             ``text``, ``seconds``, ``tokens``, ``iterations`` (None for fairseq's own search) and
             ``steps``, whether :meth:`steps` can show them.
         """
-        translator = self._translator("stream", key)
+        translator = self._translator(key)
         loop = getattr(translator.generator, "loop", None)
         if isinstance(loop, DecodingLoop):
             loop.watcher = _watcher(_reader(translator), tell)
@@ -123,7 +123,7 @@ class Decoder:
         Raises:
             RefusalError: the method verifies no drafts.
         """
-        translator = self._translator("steps", key, retain_iter_history=True)
+        translator = self._translator(key, retain_iter_history=True)
         loop = getattr(translator.generator, "loop", None)
         if not isinstance(loop, ObservingLoop):
             if not _verifies(loop):
@@ -141,17 +141,16 @@ class Decoder:
         observed = hypothesis["observed"]
         return page([speculation_chart("sentence-0", source, observed, _reader(translator))])
 
-    def _translator(self, use: str, key: Key, **flags: Any) -> Translator:
+    def _translator(self, key: Key, **flags: Any) -> Translator:
         """A translator that is built when it is first wanted, and shared by all directions.
 
         Args:
-            use: translators of different ones have loops of their own.
             key: of what is decoded.
             flags: of decoding and of the search.
         """
         if key.phrases:
             flags = for_phrases(key.method, flags)
-        name = use, key.method, *sorted(flags.items())
+        name = key.method, *sorted(flags.items())
         if name not in self._translators:
             built = self.session.translator(key.method, **flags)
             self._translated(built, [FIRST], Key(key.method))

@@ -375,3 +375,30 @@ class TestSupports:
         decoder = build_model().decoder
         decoder.layers[0].fc1 = torch.nn.Sequential(decoder.layers[0].fc1)
         assert CachedDecoder.unsupported(decoder) == "it has a Sequential for a linear map"
+
+
+def packed_of(engine):
+    """What an engine has packed of its layers."""
+    layers = engine._layers if engine._native is None else [engine._native]
+    return [engine._source_in, *layers]
+
+
+def test_engines_share_what_is_packed_of_the_same_weights(backend):
+    """A session has an engine for each of its searches."""
+    model = build_model()
+    first, second = (CachedDecoder(model.decoder, backend=backend) for _ in range(2))
+    rounded = CachedDecoder(model.decoder, torch.bfloat16, backend=backend)
+    before = packed_of(first)
+    for one, other, less in zip(before, packed_of(second), packed_of(rounded), strict=True):
+        assert one is other is not less
+    with torch.no_grad():
+        model.decoder.layers[0].fc1.weight.add_(1)
+        model.decoder.layers[0].encoder_attn.k_proj.weight.add_(1)
+    encoder_out, tokens = encode(model), random_tokens(3, 6)
+    expected = full_logits(model, tokens, encoder_out)
+    for engine in (second, first):
+        engine.refresh()
+        logits = feed_in_steps(engine, engine.start(encoder_out, 8), tokens, [6])
+        torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
+    for one, other, old in zip(packed_of(first), packed_of(second), before, strict=True):
+        assert one is other is not old

@@ -249,7 +249,7 @@ def test_a_stream_keeps_nothing_of_its_client(session):
     decoder, told = Decoder(session), []
     (pieces,) = session.pieces(["one two"])
     assert decoder.stream(Key("greedy"), pieces, told.append)["iterations"] == len(told) > 0
-    translator = decoder._translator(("stream", "greedy"), Key("greedy"))
+    translator = decoder._translator(Key("greedy"))
     assert translator.generator.loop.watcher is None
     before = len(told)
     decoder.decode(Key("greedy"), [pieces])
