@@ -5,7 +5,6 @@ import time
 from typing import Any, Dict, List, NamedTuple, Optional
 
 import torch
-from fairseq.search import Search
 from torch import Tensor
 
 from ...decoding.lengths import Lengths
@@ -18,7 +17,7 @@ from ...decoding.watch import Watch
 from ...engine import CachedDecoder, native
 from ...engine.free_memory import LARGE_BATCH
 from ...engine.native.interface import Header, field, structure
-from ...fairseq_compat.strategies import penalties_of
+from ...fairseq_compat.strategies import Penalties
 from .guard import BatchGuard
 
 Header(__file__, "beam.h", "BeamSearch beam_search()")
@@ -81,7 +80,6 @@ class NativeBeamSearch:
         beams: B.
         drafter: searches ahead where one sentence is left and it pays; None: nobody does.
         workers: see :class:`.search.BeamSearch`.
-        strategy: likewise; one that :meth:`unsupported` has nothing against.
     """
 
     def __init__(
@@ -91,19 +89,15 @@ class NativeBeamSearch:
         beams: int,
         drafter: Optional[StepDrafter],
         workers: int = 0,
-        strategy: Optional[Search] = None,
     ) -> None:
         self._verifier, self._lengths, self._workers = verifier, lengths, workers
-        self._penalties = penalties_of(strategy)
         self._beams, self._drafter = beams, drafter
         self._library = native.library()
         self._scratch: Optional[_Scratch] = None
         self.guard = BatchGuard()
 
     @staticmethod
-    def unsupported(
-        verifier: Verifier, batch: Batch, beams: int, strategy: Optional[Search] = None
-    ) -> Optional[str]:
+    def unsupported(verifier: Verifier, batch: Batch, beams: int) -> Optional[str]:
         """Why the kernels cannot search, in a few words; None if they can."""
         reason = NativeVerification.unsupported(verifier)
         engine = verifier.engines[0]
@@ -113,18 +107,17 @@ class NativeBeamSearch:
             return f"--temperature is {verifier.temperature}"
         if batch.constraints.source_lengths is not None:
             return "--match-source-len is given"
-        if penalties_of(strategy) is None:
-            return "fairseq's strategy chooses the candidates"
         projection = engine.projection
         if not engine.by_kernels:
             return engine.on_torch or "the projection is not a plain one"
         return "the vocabulary is too small" if projection.symbols <= 2 * beams else None
 
-    def run(self, batch: Batch) -> List[List[Dict[str, Any]]]:
+    def run(self, batch: Batch, penalties: Penalties) -> List[List[Dict[str, Any]]]:
         """The finished hypotheses of each sentence, in the order in which they ended.
 
         Args:
             batch: one that :meth:`unsupported` has nothing against.
+            penalties: that candidates pay.
         """
         engine = self._verifier.decoder
         threads = torch.get_num_threads()
@@ -132,8 +125,7 @@ class NativeBeamSearch:
         workers = Workers.of(batch.size, most, rows, self._beams)
         tables = SearchTables(batch, self._beams, workers)
         call = tables.call
-        if self._penalties is not None:
-            call.groups, call.group_strength, call.sibling_rate = self._penalties
+        call.groups, call.group_strength, call.sibling_rate = penalties
         models = [*engine.handles, None, None]
         call.gather = engine.projection.gather
         drafted = self._drafter is not None and call.workers == 1
@@ -154,9 +146,10 @@ class NativeBeamSearch:
         if batch.size >= LARGE_BATCH:
             self._scratch = None
         self._verifier.spent(time.perf_counter() - begin, call.scoring_seconds)
-        self.guard.record(
-            [call.plain_seconds, call.drafted_seconds], [call.plain_steps, call.drafted_steps]
-        )
+        if drafted:  # or else the time is that of one of several workers, with fewer threads
+            self.guard.record(
+                [call.plain_seconds, call.drafted_seconds], [call.plain_steps, call.drafted_steps]
+            )
         self._verifier.statistics.count_passes(call.passes, call.drafted_steps)
         return tables.hypotheses(self._lengths)
 

@@ -17,6 +17,7 @@ from ...decoding.statistics import Statistics
 from ...decoding.verifier import Verifier
 from ...engine.weights import check_deferred
 from ...errors import PluginError
+from ...fairseq_compat.strategies import penalties_of
 from .beams import Hypotheses
 from .captured import CapturedBeamSearch
 from .native import NativeBeamSearch, StepDrafter
@@ -97,11 +98,12 @@ class BeamSearch:
         """The finished hypotheses of each sentence, by who can search the batch soonest."""
         args = self.verifier, self.lengths, self.beam_size
         strategy = strategy_for(self._strategy, batch)
-        size = self.beam_size
-        if NativeBeamSearch.unsupported(self.verifier, batch, size, strategy) is None:
-            own = self._ahead, self._workers, strategy
+        penalties = penalties_of(strategy)
+        unsupported = NativeBeamSearch.unsupported(self.verifier, batch, self.beam_size)
+        if penalties is not None and unsupported is None:
+            own = self._ahead, self._workers
             self._native = self._native or NativeBeamSearch(*args, *own)
-            return self._native.run(batch)
+            return self._native.run(batch, penalties)
         self.verifier.start(batch, self.beam_size)
         check_deferred()
         if strategy is not None:

@@ -129,14 +129,26 @@ def test_the_guard_forgets():
 
 
 def test_a_search_forgets_what_its_guard_measured():
-    model = methods.verifier("beam")
-    search = methods.generator("beam", model, options={"beam": 2})
+    model = methods.verifier("self-draft")
+    search = methods.generator("self-draft", model, options={"beam": 2}, draft_rows=-1)
     search.forget()  # nothing was decoded
     search.generate([model], tiny.sample([5]))
     guard = search.loop._native.guard
     assert guard.spent > 0
     search.forget()
     assert guard.spent == 0
+
+
+def test_the_guard_learns_from_batches_alone_in_which_it_chose():
+    """Several workers share the threads, so that a step of one takes longer."""
+    model = methods.verifier("self-draft")
+    flags = {"options": {"beam": 2}, "decoding_workers": 2, "draft_rows": -1}
+    search = methods.generator("self-draft", model, **flags)
+    search.generate([model], tiny.sample([5, 4, 3, 6] * 4))
+    guard = search.loop._native.guard
+    assert guard.spent == 0
+    search.generate([model], tiny.sample([5]))
+    assert guard.spent > 0
 
 
 def test_command_lines(corpus, tiny_verifier):
