@@ -73,10 +73,10 @@ def without_end(line: Any) -> str:
     return str(line).removesuffix("\n").removesuffix("\r")
 
 
-def check_counts(**counts: Any) -> None:
-    """Refuse what is no whole number above 0; arguments have the names that are told."""
+def check_counts(least: int = 1, **counts: Any) -> None:
+    """Refuse what is no whole number, or less than ``least``, by the name of its argument."""
     for name, value in counts.items():
         if not isinstance(value, Integral):
             raise PluginError(f"{name} {value!r}: give a whole number.")
-        if value < 1:
-            raise PluginError(f"{name} {value}: give at least 1.")
+        if value < least:
+            raise PluginError(f"{name} {value}: give at least {least}.")

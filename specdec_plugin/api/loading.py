@@ -13,6 +13,7 @@ from ..fairseq_compat.mapping import mapped_models
 from ..fairseq_compat.tasks import TASK, TASK_OPTIONS, set_up_task
 from ..folder import Folder, read_folder
 from ..subwords import Subwords, check_pieces, load_subwords, of_target
+from .arguments import check_counts
 from .naming import named_as_given
 from .session import DEFAULT, Session, Translator
 
@@ -96,8 +97,15 @@ def load_session(
         PluginError: a file or the device is missing, or a file is not what it should be.
     """
     check_device(device)
+    check_counts(0, prefix_size=prefix_size)
     if not isinstance(path, (str, os.PathLike)):
         raise PluginError(f"path {path!r}: name a folder, or the checkpoint of a model.")
+    if not isinstance(data, (str, os.PathLike, type(None))):
+        raise PluginError(f"data {data!r}: name the folder of the dictionaries.")
+    if not isinstance(task_options, (Mapping, type(None))):
+        raise PluginError(
+            f"task_options={task_options!r}: give a dictionary, such as {{'lang_pairs': 'en-es'}}."
+        )
     path = os.fspath(path)
     if os.path.isdir(path):
         given = [data, source_lang, target_lang, subwords, target_subwords, task_options]
@@ -110,7 +118,7 @@ def load_session(
     for each in utils.split_paths(path):
         if "://" not in each and not os.path.exists(each):
             raise PluginError(f"There is no folder or checkpoint {each}. Check the path.")
-    folder = os.path.dirname(utils.split_paths(path)[0]) or "." if data is None else data
+    folder = os.path.dirname(utils.split_paths(path)[0]) or "." if data is None else os.fspath(data)
     described: Dict[str, Any] = {"kind": "sentencepiece", "file": subwords}
     if target_subwords is not None:
         described["target_file"] = target_subwords
@@ -162,7 +170,7 @@ def check_device(device: Optional[str]) -> None:
         return
     try:
         found = torch.device(device)
-    except RuntimeError:  # which lists twenty
+    except (RuntimeError, TypeError):  # which list twenty
         raise PluginError(
             f"There is no device {device}. Give cpu, cuda, or cuda:1 for the second GPU."
         ) from None

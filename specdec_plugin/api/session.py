@@ -122,7 +122,6 @@ class Session(Models):
         pieces = self.pieces(lines), self.target_pieces(translations)
         return self.score_pieces(*pieces, batch_size)
 
-    @named_as_given
     def score_pieces(
         self, lines: Sequence[str], translations: Sequence[str], batch_size: int = 1
     ) -> List[Hypothesis]:
@@ -130,7 +129,6 @@ class Session(Models):
         lines, translations = same_number(lines, translations, "translations")
         return self._scored(lines, translations, batch_size, 0)
 
-    @named_as_given
     def score_iter(
         self, pairs: Iterable[Sequence[str]], batch_size: int = 1
     ) -> Iterator[Hypothesis]:
@@ -151,6 +149,7 @@ class Session(Models):
             yield from self._scored(*pieces, batch_size, first)
             first += len(chunk)
 
+    @named_as_given
     def _scored(
         self, lines: Sequence[str], translations: Sequence[str], batch_size: int, first: int
     ) -> List[Hypothesis]:
@@ -374,8 +373,7 @@ class Translator(LineDecoder):
         """
         check_lines(lines)
         check_counts(batch_size=batch_size, nbest=nbest)
-        if ahead < 0:
-            raise PluginError(f"ahead {ahead}: give 0 or more.")
+        check_counts(0, ahead=ahead)
         beginnings, terms = Beside(prefixes, "prefixes"), Beside(phrases, "lists of phrases")
         size = ahead or AHEAD * batch_size
         total = len(lines) if isinstance(lines, Sized) else None
@@ -463,6 +461,7 @@ class Translator(LineDecoder):
             PluginError: this method draws no samples, or an option is refused.
         """
         check_counts(samples=samples)
+        _check_free(flags, beam="samples", sampling="samples", constraints="constrained()")
         given = {**self._flags, **flags, "sampling": True, "beam": samples}
         return self._other(given).translate(lines, batch_size, samples)
 
@@ -494,6 +493,7 @@ class Translator(LineDecoder):
             PluginError: this method keeps no phrases, or a phrase cannot be written.
         """
         check_lines(phrases)
+        _check_free(flags, constraints="ordered")
         order = "ordered" if ordered else "unordered"
         searching = self._for_phrases({**flags, "constraints": order})
         return searching.translate(lines, batch_size, nbest, prefixes, phrases)
@@ -519,6 +519,17 @@ class Translator(LineDecoder):
             found = root.session.translator(method, **flags) if found is None else found
             root._others = {key: found, **dict([*root._others.items()][: _OTHERS - 1])}
         return found if self is root else found.between(*self.session.direction)
+
+
+def _check_free(flags: Mapping[str, Any], **instead: str) -> None:
+    """Refuse options that a call sets itself.
+
+    Args:
+        flags: the given ones.
+        instead: by option, what tells it.
+    """
+    for name in instead.keys() & flags.keys():
+        raise PluginError(f"{name}={flags[name]!r} is set by the call: give {instead[name]}.")
 
 
 def _check_clusters(clusters: Optional[str]) -> None:

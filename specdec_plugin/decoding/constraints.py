@@ -71,7 +71,7 @@ class Constraints(NamedTuple):
         starts: Tensor,
         shortest: int,
         longest: int,
-        normalisers: Optional[Tensor] = None,
+        normalisers: Tensor,
     ) -> Tensor:
         """Apply the rules in fairseq's order: unknown, limit, then prefix or minimum.
 
@@ -84,7 +84,7 @@ class Constraints(NamedTuple):
             shortest: the least of ``starts``, known to the host: rules that cannot
                 apply are not computed.
             longest: the greatest of ``starts``, likewise.
-            normalisers: (rows, width) what is subtracted from ``lprobs`` later; None: nothing.
+            normalisers: (rows, width) what is subtracted from ``lprobs`` later.
 
         Returns:
             ``lprobs``.
@@ -109,7 +109,7 @@ class Constraints(NamedTuple):
             lprobs[..., self.eos].masked_fill_(early, -math.inf)
         return lprobs
 
-    def _force_prefix(self, lprobs: Tensor, steps: Tensor, normalisers: Optional[Tensor]) -> None:
+    def _force_prefix(self, lprobs: Tensor, steps: Tensor, normalisers: Tensor) -> None:
         assert self.prefix is not None
         width = self.prefix.size(1)
         wanted = self.prefix.gather(1, steps.clamp(max=width - 1))
@@ -117,17 +117,12 @@ class Constraints(NamedTuple):
         self._force(lprobs, forced, wanted, normalisers)
 
     @staticmethod
-    def _force(
-        lprobs: Tensor, where: Tensor, tokens: Tensor, normalisers: Optional[Tensor]
-    ) -> None:
+    def _force(lprobs: Tensor, where: Tensor, tokens: Tensor, normalisers: Tensor) -> None:
         """Leave one choice at the positions ``where``; its log-probability stays."""
         index = tokens.unsqueeze(2)
         kept = lprobs.gather(2, index)
         left_out = kept.isneginf() & where.unsqueeze(2)
-        if normalisers is None:
-            kept.masked_fill_(left_out, FORCED_SCORE)
-        else:
-            kept = torch.where(left_out, normalisers.unsqueeze(2) + FORCED_SCORE, kept)
+        kept = torch.where(left_out, normalisers.unsqueeze(2) + FORCED_SCORE, kept)
         lprobs.masked_fill_(where.unsqueeze(2), -math.inf)
         # Elsewhere the scatter writes back the existing score.
         lprobs.scatter_(2, index, kept)

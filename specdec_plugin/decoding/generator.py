@@ -128,9 +128,9 @@ class ParallelGenerator:
             )
         with self.statistics.timed("total"):
             batch, found = self._decoded(sample, prefix_tokens, phrases, bos_token)
-        hypotheses = [[self._finished(each) for each in sentence] for sentence in found]
-        if self._aligner is not None:
-            self._aligner.align(batch, hypotheses)
+            hypotheses = [[self._finished(each) for each in sentence] for sentence in found]
+            if self._aligner is not None:
+                self._aligner.align(batch, hypotheses)
         del batch  # the encoders' outputs, 20 MB for 512 sentences
         HEAP.give_back(now=len(found) >= LARGE_BATCH)
         return hypotheses if self.sampling is None else _by_sentence(hypotheses, self.sampling)

@@ -27,12 +27,12 @@ class Symbols(NamedTuple):
         """The source in symbols of the output.
 
         Args:
-            tokens: fairseq's ``src_tokens``, (rows, length).
+            tokens: fairseq's ``src_tokens``, (rows, length), on the CPU.
 
         Returns:
             (rows, length), -1 where the output has no such symbol, and for padding.
         """
-        return self.of_source.to(tokens.device)[tokens]
+        return self.of_source[tokens]
 
     def shared(self) -> bool:
         """Whether any source symbol stands for text of the output, too."""

@@ -174,6 +174,7 @@ def check_beside(cfg: Any, generation: Any) -> None:
         generation: fairseq's generation options.
     """
     _check_sampling(cfg, generation)
+    _check_drafts_of_beams(cfg, generation)
     wanting = {ALLOWED, "constraints"}.intersection(strategies_given(generation))
     if cfg.vocab_clusters is not None and wanting:
         (name,) = wanting
@@ -181,6 +182,18 @@ def check_beside(cfg: Any, generation: Any) -> None:
         raise PluginError(
             f"--vocab-clusters {cfg.vocab_clusters} leaves out most symbols, which {wants} may "
             "want: leave one of the two out."
+        )
+
+
+def _check_drafts_of_beams(cfg: Any, generation: Any) -> None:
+    """Refuse flags about drafts where a beam search has none; see :class:`.SelfDraft`."""
+    sampling = getattr(generation, "sampling", False)
+    if cfg.vocab_clusters is None or sampling or getattr(generation, "beam", 1) == 1:
+        return
+    for flag in sorted({"block_size", "drafter_dtype"} & given_flags(cfg).keys()):
+        raise PluginError(
+            f"{typed(flag, getattr(cfg, flag))} would have no effect beside --vocab-clusters, with "
+            "which a beam search drafts nothing: leave it out."
         )
 
 

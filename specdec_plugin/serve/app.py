@@ -28,6 +28,13 @@ PATIENCE = 30.0
 _LATER = {429: "1", 503: "5"}
 
 
+class EndedEarlyError(RefusalError):
+    """The client has gone, so that nobody reads this."""
+
+    def __init__(self) -> None:
+        super().__init__(400, "The request ended too early. Send it again.")
+
+
 class Server:
     """All that requests share.
 
@@ -86,7 +93,7 @@ class Server:
             asked = question(await self._parameters(request), self._offer, self._limits)
             key = asked.key
             work = [Sentence(key, self._pieces(each, key)) for each in asked.sentences]
-            found = await self._done(work)
+            found = await self._done(request, work)
             return JSONResponse(asked.answer(found, self._offer))
 
     async def stream(self, request: Request) -> Response:
@@ -118,7 +125,7 @@ class Server:
         with self._client(request):
             key, pieces = self._sentence(request.query_params)
             work = Alone(lambda decoder: decoder.steps(key, pieces))
-            (found,) = await self._done([work])
+            (found,) = await self._done(request, [work])
             return HTMLResponse(found, headers=_PAGE_HEADERS)
 
     async def _parameters(self, request: Request) -> Dict[str, Any]:
@@ -141,7 +148,7 @@ class Server:
                 408, f"No more of the request came for {PATIENCE:g} seconds. Send it again."
             ) from None
         except ClientDisconnect:  # which is no failure of the server
-            raise RefusalError(400, "The request ended too early. Send it again.") from None
+            raise EndedEarlyError from None
         return parameters(bytes(body), request.headers.get("content-type", ""))
 
     def _sentence(self, given: Mapping[str, Any]) -> Tuple[Key, str]:
@@ -174,11 +181,21 @@ class Server:
             )
         return pieces
 
-    async def _done(self, work: Sequence[Work]) -> List[Any]:
-        """The results of some work."""
+    async def _done(self, request: Request, work: Sequence[Work]) -> List[Any]:
+        """The results of some work, which nobody waits for when the client has gone."""
         self._batcher.add(work)
         futures = [asyncio.wrap_future(each.future) for each in work]
-        found = await asyncio.gather(*futures, return_exceptions=True)
+        done = asyncio.gather(*futures, return_exceptions=True)
+        gone = asyncio.ensure_future(_left(request))
+        either: List[asyncio.Future[Any]] = [done, gone]
+        try:
+            await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+            if not done.done():
+                raise EndedEarlyError
+            found = done.result()
+        finally:
+            done.cancel()  # what is not decoded yet is left out
+            gone.cancel()
         for each in found:
             if isinstance(each, BaseException):
                 raise each
@@ -229,6 +246,12 @@ class Server:
         """``GET /``: the page to try the model on."""
         text = Path(__file__).with_name("page.html").read_text("utf-8")
         return HTMLResponse(text, headers=_PAGE_HEADERS)
+
+
+async def _left(request: Request) -> None:
+    """Wait until the client of a request, all of which is read, has closed its connection."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 class _Events:

@@ -115,6 +115,9 @@ class Batcher:
             if self.closed:
                 raise RefusalError(503, "The server is stopping. Ask again in a minute.")
             if len(self._waiting) + len(work) > self._room:
+                wanted = (each for each in self._waiting if not each.future.cancelled())
+                self._waiting = deque(wanted)
+            if len(self._waiting) + len(work) > self._room:
                 raise RefusalError(
                     503,
                     f"The server is busy: {len(self._waiting):,} sentences wait, of at most "

@@ -111,6 +111,12 @@ def default_decoders(folder: Folder, device: Optional[str]) -> int:
 def check_folder(folder: Folder, options: argparse.Namespace) -> None:
     """Refuse a folder without raw text, and methods that do not exist."""
     folder.check_raw_text()
+    own = folder.decoding or FAIRSEQ
+    if own not in (*names(), FAIRSEQ):
+        raise PluginError(
+            f"{folder.path} is to be decoded by {own}, which is unknown. Give it another "
+            f"--decoding with specdec-pack: {', '.join(names())} or fairseq."
+        )
     unknown = {*(options.methods or [])} - {*names(), FAIRSEQ}
     if unknown:
         raise PluginError(

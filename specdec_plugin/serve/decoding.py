@@ -164,8 +164,14 @@ class Decoder:
         session = translator.session
         phrases = session.phrases([key.phrases] * len(pieces)) if key.phrases else None
         batch, prefix = session.batch(pieces, phrases), _tokens(session, key.prefix, len(pieces))
-        found = zip(batch["id"].tolist(), translator.translate_batch(batch, key.nbest, prefix))
-        return [hypothesis for _, hypothesis in sorted(found, key=lambda each: each[0])]
+        found = translator.translate_batch(batch, key.nbest, prefix)
+        if prefix is not None and any(len(each.tokens) <= prefix.size(1) for each in found):
+            raise PluginError(
+                f"The prefix has {prefix.size(1):,} symbols, and the limit of length cuts it. Send "
+                "a shorter one."
+            )
+        order = sorted(range(len(found)), key=batch["id"].tolist().__getitem__)
+        return [found[row] for row in order]
 
 
 def _tokens(session: Session, prefix: str, rows: int) -> Optional[Tensor]:

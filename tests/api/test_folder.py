@@ -170,7 +170,7 @@ def test_a_stream_shows_its_progress(translator, capsys):
         next(translator.translate_iter("one"))
     with pytest.raises(PluginError, match="batch_size 0"):
         next(translator.translate_iter(["one"], batch_size=0))
-    with pytest.raises(PluginError, match="ahead -1: give 0 or more"):
+    with pytest.raises(PluginError, match="ahead -1: give at least 0"):
         next(translator.translate_iter(["one"], ahead=-1))
     with pytest.raises(PluginError, match=r"b'one\\n' is no line of text\. .*decode bytes"):
         next(translator.translate_iter([b"one\n"]))

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -203,6 +204,15 @@ def test_alignments(session, corpus, kind):
         assert sum(best.alignment[0]) == pytest.approx(1, abs=1e-4)
 
 
+def test_the_time_includes_alignments(session, corpus, monkeypatch):
+    translator = session.translator("greedy", print_alignment="hard", max_len_b=20)
+    aligner = translator.generator._aligner
+    align = aligner.align
+    monkeypatch.setattr(aligner, "align", lambda *given: (time.sleep(0.2), align(*given)))
+    translator.translate_pieces(corpus.lines("test", "en")[:1])
+    assert translator.statistics.seconds["total"] > 0.2
+
+
 def test_searches_of_other_kinds_are_kept(corpus, tiny_verifier, sentencepieces, monkeypatch):
     """To build a search takes longer than a sentence, and a glossary comes with each text."""
     session = specdec_plugin.load_session(
@@ -315,6 +325,12 @@ def test_options_that_are_refused(session, flags, words):
     assert str(caught.value).endswith(".")
 
 
+def test_a_folder_may_be_a_path(corpus, tiny_verifier):
+    path = Path(corpus.data_dir)
+    found = specdec_plugin.load(Path(tiny_verifier), path, **LANGUAGES, max_len_b=20)
+    assert found.translate_pieces(["one"])[0].pieces
+
+
 def test_other_types_are_refused(session, corpus):
     """In a sentence, and before anything is decoded."""
     translator = session.translator()
@@ -324,6 +340,18 @@ def test_other_types_are_refused(session, corpus):
         (lambda: translator.translate_pieces(5), "lines=5: give a list of texts"),
         (lambda: translator.sample(["a"], samples=0), "samples 0: give at least 1"),
         (lambda: specdec_plugin.load(7), "path 7: name a folder, or the checkpoint"),
+        (lambda: specdec_plugin.load("a", 7), "data 7: name the folder of the dictionaries"),
+        (lambda: specdec_plugin.load("a", device=1.5), "There is no device 1.5. Give cpu, cuda"),
+        (lambda: specdec_plugin.load("a", task_options="a"), "task_options='a': give a dictionary"),
+        (lambda: specdec_plugin.load_session("a", prefix_size="2"), "prefix_size '2': give a whol"),
+        (lambda: list(translator.translate_iter(["a"], ahead="2")), "ahead '2': give a whole num"),
+        (lambda: list(translator.translate_iter(["a"], ahead=2.5)), "ahead 2.5: give a whole num"),
+        (lambda: translator.sample(["a"], beam=7), "beam=7 is set by the call: give samples."),
+        (lambda: translator.sample(["a"], sampling=False), "sampling=False is set by the call"),
+        (
+            lambda: translator.constrained(["a"], [[]], constraints="ordered"),
+            "constraints='ordered' is set by the call: give ordered.",
+        ),
     ):
         with pytest.raises(PluginError, match=words) as caught:
             call()

@@ -5,6 +5,7 @@ import gc
 import io
 import logging
 import weakref
+from unittest import mock
 
 import pytest
 import sentencepiece
@@ -268,6 +269,18 @@ class TestScores:
         session = specdec_plugin.load_session(str(packed))
         with pytest.raises(PluginError, match=r"is no pair\. Give pairs such as"):
             list(session.score_iter([pair]))
+
+    def test_options_have_the_names_of_python(self, packed, monkeypatch):
+        session = specdec_plugin.load_session(str(packed))
+        pairs = ["one", "uno"]
+        for call in (
+            lambda: session.score(*([each] for each in pairs)),
+            lambda: list(session.score_iter([pairs])),
+        ):
+            refused = PluginError("--min-len 3: give less.")
+            monkeypatch.setattr(session, "targets", mock.Mock(side_effect=refused))
+            with pytest.raises(PluginError, match=r"^min_len 3: give less\.$"):
+                call()
 
     def test_the_types_of_a_folder(self, packed, monkeypatch):
         """A folder may keep weights in another type, which scores have then too."""

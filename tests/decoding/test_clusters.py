@@ -53,6 +53,7 @@ METHODS = {
     "causal": {"decoding": "specdec"},
     "full": {"decoding": "specdec"},
     "chain": {"decoding": "specdec"},
+    "auto": {"drafter_path": None},
     "input-guided": {},
     "fallback": {"decoding": "input-guided", "fallback": "nat"},
     "blockwise": {},
@@ -99,7 +100,7 @@ def decode(method, model, sample, prefix=None, options=(), **flags):
     task.cfg = DecodingConfig(**flags)
     drafter = FORMS.get(method, FORMS["causal"])()
     with mock.patch.object(method_setup, "load_model", lambda *paths: drafter):
-        arguments = Namespace(beam=1, **{"max_len_b": 12, **dict(options)})
+        arguments = Namespace(**{"beam": 1, "max_len_b": 12, **dict(options)})
         generator = build.build_generator(task, [model], arguments)
     return [row[0] for row in generator.generate([model], sample, prefix_tokens=prefix)]
 
@@ -419,6 +420,24 @@ def test_beams_tell_apart_what_follows_such_a_prefix(folder, backend):
         assert found["beam"] == found["greedy"]
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_drafter_alone_scores_such_a_prefix_alike(folder, form):
+    clusters = clusters_of({"count": 1, "share": 0.5, "seed": 5})
+    absent = sorted(set(range(4, VOCABULARY)).difference(*made.sets_of(clusters)))
+    prefix, sample, drafter = torch.tensor([absent[:3]]), tiny.sample([5]), FORMS[form]()
+    task = tiny.task(SYMBOLS)
+    path = written(folder, clusters, drafter)
+    task.cfg = DecodingConfig(
+        decoding="nat", drafter_path="drafter.pt", drafter_vocab_clusters=path
+    )
+    with mock.patch.object(method_setup, "load_model", lambda *paths: drafter):
+        alone = build.build_generator(task, MODELS[:1], Namespace(beam=1, max_len_b=12))
+    ((found,),) = alone.generate(MODELS[:1], sample, prefix_tokens=prefix)
+    assert found["tokens"][:3].tolist() == absent[:3]
+    forced = found["positional_scores"][:3]
+    torch.testing.assert_close(forced, torch.full_like(forced, FORCED_SCORE))
+
+
 @needs_kernels
 @pytest.mark.parametrize("beam", [1, 3])
 def test_the_kernels_decode_with_clusters(folder, beam):
@@ -465,6 +484,10 @@ def test_refusals(folder):
         decode("greedy", MODELS[1], sample, vocab_clusters=path)
     with pytest.raises(PluginError, match=r"--drafter-vocab-clusters .* another checkpoint"):
         decode("self", MODELS[1], sample, drafter_vocab_clusters=path)
+    for method in ("self", "auto"):
+        flags = {"block_size": 4, "options": {"beam": 3}, "draft_rows": -1}
+        with pytest.raises(PluginError, match="--block-size 4 would have no effect beside --vocab"):
+            decode(method, model, sample, vocab_clusters=path, **flags)
     path = written(folder, clusters, HEADS)
     flags = {"drafter_vocab_clusters": path, "drafter_dtype": "int8"}
     with pytest.raises(PluginError, match="--drafter-dtype int8 is unavailable for proposal heads"):

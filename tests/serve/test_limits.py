@@ -3,6 +3,7 @@
 import http.client
 import json
 import logging
+import shutil
 import signal
 import socket
 import threading
@@ -126,6 +127,31 @@ def test_a_client_that_leaves_disturbs_nobody(held):
             until(lambda: client.translate("one").status == 200)  # it is counted no more
 
 
+@pytest.mark.parametrize("path", ["/translate", "/steps"])
+def test_what_a_client_that_has_left_asked_for_is_not_decoded(held, path):
+    """It makes room for what others ask for."""
+    with serve(held, sentences=3) as client:
+        first, thread = in_background(lambda: client.translate("one"))
+        until(lambda: held.batches)
+        connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=60)
+        if path == "/steps":
+            connection.request("GET", f"{path}?method=greedy&q=two")
+        else:
+            q = json.dumps({"q": "two\nthree\nfour", "source": "en", "target": "es"}).encode()
+            connection.request("POST", path, q, {"Content-Type": "application/json"})
+        until(lambda: client.metric("specdec_waiting") > 0)
+        connection.close()
+        left = f'specdec_requests_total{{path="{path}",status="400"}}'
+        until(lambda: client.metric(left) == 1)
+        second, other = in_background(lambda: client.translate("five\nsix\nseven"))
+        until(lambda: client.metric("specdec_open_requests") == 3)
+        held.let.set()
+        thread.join()
+        other.join()
+        assert first[0].status == second[0].status == 200
+        assert held.batches == [1, 3]
+
+
 def half_a_request(port):
     """A connection whose request goes on."""
     connection = socket.create_connection(("127.0.0.1", port))
@@ -236,6 +262,24 @@ def test_a_killed_server_leaves_no_request_without_an_answer_or_an_error(packed,
 def test_options_that_are_refused(packed, flags, words):
     with pytest.raises(PluginError, match=words):
         main([str(packed), *flags])
+
+
+def test_a_folder_of_an_unknown_method_is_refused(packed, tmp_path):
+    """Before anything is loaded."""
+    folder = shutil.copytree(packed, tmp_path / "folder")
+    content = json.loads((folder / "specdec.json").read_text("utf-8"))
+    content["decoding"] = "repeat-last"
+    (folder / "specdec.json").write_text(json.dumps(content), "utf-8")
+    with pytest.raises(PluginError, match="to be decoded by repeat-last, which is unknown"):
+        main([str(folder)])
+
+
+def test_a_prefix_that_the_limit_cuts_is_refused(session):
+    decoder, (pieces,) = Decoder(session), session.pieces(["one two"])
+    with pytest.raises(PluginError, match="The prefix has 300 symbols, and the limit of length c"):
+        decoder.decode(Key("greedy", prefix=" ".join(["uno"] * 300)), [pieces, pieces])
+    (found,) = decoder.decode(Key("greedy", prefix="uno uno"), [pieces])
+    assert found.text.startswith("uno uno")
 
 
 def test_the_methods_that_are_named_are_all_that_is_offered(packed):

@@ -33,7 +33,7 @@ def predict(verifier: Verifier, batch: Batch, tokens: Tensor) -> Scores:
     start = tokens.new_full((1,), batch.bos)
     fed = torch.cat([start, tokens[:-1]]).unsqueeze(0)  # (1, m)
     scores = verifier.scores(fed, batch.constraints.pad)
-    batch.constraints.apply(scores.values, tokens.new_zeros(1), shortest=0, longest=0)
+    batch.constraints.apply(scores.values, tokens.new_zeros(1), 0, 0, scores.normalisers)
     return Scores(scores.values[0], scores.normalisers[0])
 
 

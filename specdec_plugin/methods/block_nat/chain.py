@@ -14,13 +14,14 @@ from ...engine import native as kernels
 from ...engine.graphs.rows_function import RowsFunction
 from ...engine.linear import NativeLinear
 from ...engine.native.interface import Header, constants, field, structure
+from ...engine.output_projection import Scores
 from ...engine.threads import kernel_threads
 from ...engine.weights import NativeObject, Packed
 from ...models.chain_head import ChainHead
 from .chain_cuda import ROWS, CudaChain, kernels_of
 
 #: Applied to the scores of a position, (rows, 1, vocabulary), before its tokens are chosen.
-Mask = Callable[[Tensor, int], Any]
+Mask = Callable[[Scores, int], Any]
 
 #: Positions whose candidates the kernels find at once: few drafts are longer.
 CHAIN_POSITIONS = 8
@@ -232,7 +233,7 @@ class Chain(Packed):
             temperature = 1.0 if rows is None else rows.temperature
             scored = engine.projection.scores(hidden.unsqueeze(1), temperature, suppressed_id)
             if rules is not None:
-                rules(scored.values, position)
+                rules(scored, position)
             chosen = scored.values.argmax(2) if rows is None else rows.best(scored, position)
             last = chosen.squeeze(1)
             tokens.append(last)

@@ -17,6 +17,7 @@ from ...decoding.statistics import Statistics
 from ...engine import Backend, CachedDecoder, native
 from ...engine.encoder import build_encoder
 from ...engine.graphs.tensors import chosen
+from ...engine.output_projection import Scores
 from ...engine.threads import kernel_threads, one_thread
 from ...errors import PluginError
 from ...fairseq_compat.late_input import on_host
@@ -306,9 +307,13 @@ class NATDrafter(Drafter):
             drafted = self.chain.draft(hidden, last, self.confidence, rows.constraints.pad, rows)
             return self._stopped(Draft(*drafted))
 
-        def rules(values: Tensor, position: int) -> None:
+        def rules(scored: Scores, position: int) -> None:
             rows.constraints.apply(
-                values, rows.lengths + position, rows.shortest + position, rows.longest + position
+                scored.values,
+                rows.lengths + position,
+                rows.shortest + position,
+                rows.longest + position,
+                scored.normalisers,
             )
 
         numbers = rows.size * self.engine.embedding.table.size(0)

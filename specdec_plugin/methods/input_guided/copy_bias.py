@@ -27,10 +27,9 @@ class CopyBias(Preference):
 
     def start(self, batch: Batch) -> None:
         """Begin at the start of the source."""
-        tokens = batch.net_input["src_tokens"]
-        backend = self._backend or choose_backend(tokens.device)
-        make: Any = NativeSourceNext if backend.unsupported(tokens) is None else SourceNext
-        self._next = make(*sources_of(tokens, self._symbols))
+        backend = self._backend or choose_backend(batch.device)
+        make: Any = NativeSourceNext if backend.unsupported() is None else SourceNext
+        self._next = make(*sources_of(batch, self._symbols))
 
     def tokens(self, rows: Rows, draft: Draft) -> Tensor:
         found: Tensor = self._next.after(rows, draft)

@@ -52,10 +52,9 @@ class InputGuidedDrafter(Drafter):
 
     def start(self, batch: Batch) -> None:
         """Begin at the start of the source, which counts as a match."""
-        tokens = batch.net_input["src_tokens"]
-        backend = self._backend or choose_backend(tokens.device)
-        make: Any = NativeSourceCopy if backend.unsupported(tokens) is None else SourceCopy
-        source, starts = sources_of(tokens, self._symbols)
+        backend = self._backend or choose_backend(batch.device)
+        make: Any = NativeSourceCopy if backend.unsupported() is None else SourceCopy
+        source, starts = sources_of(batch, self._symbols)
         self._copies = make(source, starts, self._block_size, self._symbols.eos, self._longest)
         if self.fallback is not None:
             self.fallback.start(batch)

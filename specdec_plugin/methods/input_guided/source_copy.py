@@ -12,28 +12,30 @@ from typing import List, Sequence, Tuple
 import torch
 from torch import Tensor
 
-from ...decoding.state import Draft, Rows
+from ...decoding.state import Batch, Draft, Rows
 from ...decoding.symbols import Symbols
+from ...fairseq_compat.late_input import on_host
 
 #: How far away a match of a single symbol counts: an edit rarely adds or removes more symbols, and
 #: frequent symbols match at many positions.
 NEAR = 4
 
 
-def sources_of(tokens: Tensor, symbols: Symbols) -> Tuple[Tensor, Tensor]:
+def sources_of(batch: Batch, symbols: Symbols) -> Tuple[Tensor, Tensor]:
     """What can be copied.
 
     Args:
-        tokens: fairseq's ``src_tokens``, (rows, length).
+        batch: of the sources.
         symbols: of the dictionaries.
 
     Returns:
         on the CPU, where the search for single symbols is fast: (rows, length) the source in
         symbols of the output, -1 where it has none; and (rows,) where each source begins.
     """
+    tokens = on_host(batch.net_input)["src_tokens"].cpu()
     # fairseq pads on the left.
     starts = tokens.eq(symbols.source_pad).long().cumprod(1).sum(1)
-    return symbols.source(tokens).cpu(), starts.cpu()
+    return symbols.source(tokens), starts
 
 
 def follow(matches: List[int], source: List[int], token: int) -> List[int]:

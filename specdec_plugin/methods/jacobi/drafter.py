@@ -21,6 +21,7 @@ from ...decoding.state import Batch, Draft, Outcome, Rows
 from ...decoding.symbols import Symbols
 from ...engine import Backend, choose_backend
 from ...errors import PluginError
+from ...fairseq_compat.late_input import on_host
 from .native import NativeNgramLookup, learn
 from .ngram_lookup import NgramLookup, Record, Window, initial_guesses
 
@@ -76,14 +77,14 @@ class JacobiDrafter(Drafter):
         if self._known_length:
             self._lengths = _target_lengths(batch)
             self._limit = min(self._limit, int(self._lengths.max()))
-        tokens, source = batch.net_input["src_tokens"], None
+        source = None
         if self._initial in ("source", "ngram"):
-            source = self._symbols.source(tokens).cpu()
+            source = self._symbols.source(on_host(batch.net_input)["src_tokens"].cpu())
         initial = initial_guesses(self._initial, batch, self._symbols.ordinary, room, source)
         matched = source if self._initial == "ngram" else None
         window = self._window._replace(block=min(self._window.block, self._limit))
-        backend = self._backend or choose_backend(tokens.device)
-        make: Any = NativeNgramLookup if backend.unsupported(tokens) is None else NgramLookup
+        backend = self._backend or choose_backend(batch.device)
+        make: Any = NativeNgramLookup if backend.unsupported() is None else NgramLookup
         self._lookup = make(window, self._record, self._symbols.eos, matched, initial)
 
     def propose(self, rows: Rows) -> Draft:
