@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from typing import FrozenSet, Optional, Sequence
 
+import torch
 from torch import Tensor
 
 from .captured_iterations import CapturedIterations
@@ -110,3 +111,15 @@ class Drafter(ABC):
             alone: whether all drafts were its own, so that their lengths tell what it computed.
         """
         return 0.0
+
+
+def confident(scores: Tensor, floor: float) -> Tensor:
+    """(rows,) how many tokens of each row are all right with a probability of ``floor`` or more.
+
+    Args:
+        scores: (rows, k) log-probabilities of the drafted tokens.
+        floor: 0 for all tokens.
+    """
+    if floor <= 0:
+        return torch.full((scores.size(0),), scores.size(1), device=scores.device)
+    return (scores.cumsum(1).exp() >= floor).long().sum(1)

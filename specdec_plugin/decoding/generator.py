@@ -2,7 +2,7 @@
 
 import logging
 import weakref
-from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 import torch
 from torch import Tensor
@@ -31,14 +31,36 @@ _NOTHING = torch.empty(0)
 Found = List[List[Dict[str, Any]]]
 
 
+class Loop(Protocol):
+    """What decodes batches: draft and verify, a beam search, or the scores of references."""
+
+    @property
+    def measured(self) -> Optional[Measured]:
+        """What knows whether drafts paid; None where nothing is measured."""
+
+    def decode(self, batch: Batch) -> Found:
+        """The hypotheses of a batch, the best first."""
+
+    def forget(self) -> None:
+        """Forget what was learned from the batches before."""
+
+
+class Request(NamedTuple):
+    """What :meth:`ParallelGenerator.generate` is given; see there."""
+
+    sample: Dict[str, Any]
+    prefix: Optional[Tensor]
+    phrases: Optional[Tensor]
+    bos: Optional[int]
+
+
 class ParallelGenerator:
     """Decodes fairseq's batches with the loop; has the methods of a ``SequenceGenerator``.
 
     Args:
         models: the verifiers, whose encoders run here.
         dictionary: the target dictionary.
-        loop: how a batch is decoded: a :class:`.loop.DecodingLoop`, or what has its ``decode``,
-            ``forget``, ``drafter`` and ``measured``.
+        loop: how a batch is decoded.
         statistics: its counters; the summary is logged when the generator is dropped.
         lengths: fairseq's options.
         eos: the symbol that is fed first and ends a sentence (default: the dictionary's).
@@ -58,7 +80,7 @@ class ParallelGenerator:
         self,
         models: Sequence[Any],
         dictionary: Any,
-        loop: Any,
+        loop: Loop,
         statistics: Statistics,
         lengths: Lengths,
         eos: Optional[int] = None,
@@ -127,7 +149,7 @@ class ParallelGenerator:
                 "would mean nothing. Make the features again."
             )
         with self.statistics.timed("total"):
-            batch, found = self._decoded(sample, prefix_tokens, phrases, bos_token)
+            batch, found = self._decoded(Request(sample, prefix_tokens, phrases, bos_token))
             hypotheses = [[self._finished(each) for each in sentence] for sentence in found]
             if self._aligner is not None:
                 self._aligner.align(batch, hypotheses)
@@ -135,30 +157,24 @@ class ParallelGenerator:
         HEAP.give_back(now=len(found) >= LARGE_BATCH)
         return hypotheses if self.sampling is None else _by_sentence(hypotheses, self.sampling)
 
-    def _decoded(self, *given: Any) -> Tuple[Batch, Found]:
+    def _decoded(self, request: Request) -> Tuple[Batch, Found]:
         """See :meth:`_decode`; on a GPU, weights are checked for changes while it works."""
         if not self._defers_checks:
-            return self._decode(*given)
+            return self._decode(request)
         with DeferredChecks() as deferred:
             try:
-                found = self._decode(*given)
+                found = self._decode(request)
             except Exception:  # stale weights may have another type, or be on another device
                 if not deferred.stale():
                     raise
             else:
                 if not deferred.stale():
                     return found
-        return self._decode(*given)
+        return self._decode(request)
 
-    def _decode(
-        self,
-        sample: Dict[str, Any],
-        prefix: Optional[Tensor],
-        phrases: Optional[Tensor],
-        bos: Optional[int],
-    ) -> Tuple[Batch, Found]:
+    def _decode(self, request: Request) -> Tuple[Batch, Found]:
         """The batch, and what the loop makes of it."""
-        batch = self._batch(sample, prefix, phrases, bos)
+        batch = self._batch(request)
         if self.sampling is not None:
             batch = self._repeated(batch, self.sampling)
         return batch, self.loop.decode(batch)
@@ -167,13 +183,8 @@ class ParallelGenerator:
         """Decode as if nothing had been decoded before; only speed depends on it."""
         self.loop.forget()
 
-    def _batch(
-        self,
-        sample: Dict[str, Any],
-        prefix: Optional[Tensor],
-        phrases: Optional[Tensor],
-        bos: Optional[int],
-    ) -> Batch:
+    def _batch(self, request: Request) -> Batch:
+        sample, prefix, phrases, bos = request
         net_input = sample["net_input"]
         max_len = self._max_len(net_input)
         for model in self.models:
@@ -197,10 +208,10 @@ class ParallelGenerator:
             self.lengths.unk_penalty,
             self.lengths.min_len,
             max_len,
-            prefix,
-            self.lengths.no_repeat_ngram_size,
-            net_input["src_lengths"] if self.lengths.match_source_len else None,
-            phrases,
+            prefix=prefix,
+            no_repeat_ngram_size=self.lengths.no_repeat_ngram_size,
+            source_lengths=net_input["src_lengths"] if self.lengths.match_source_len else None,
+            phrases=phrases,
         )
         numbers, target = sample.get("id"), sample.get("target")
         numbers = numbers if isinstance(numbers, Tensor) else None

@@ -45,7 +45,6 @@ class DecodingLoop:
         statistics: where iterations, acceptance and time are counted.
         keep_history: also return the draft and the outcome of each iteration.
         gate: decides when the drafter is asked; None: always.
-        workers: sentences are decoded without drafts by so many at once; 0: by one for each thread.
 
     Attributes:
         watcher: is told each iteration when it is done, as when tokens are shown while they
@@ -59,7 +58,6 @@ class DecodingLoop:
         statistics: Statistics,
         keep_history: bool = False,
         gate: Optional[Gate] = None,
-        workers: int = 0,
     ) -> None:
         self.drafter = drafter
         self.step = step
@@ -67,7 +65,6 @@ class DecodingLoop:
         self.keep_history = keep_history
         self.gate: Gate = FixedGate() if gate is None else gate
         self._started = False
-        self.workers = workers
         fixed = drafter is None or isinstance(self.gate, FixedGate)
         self.schedule: Optional[Schedule] = None if fixed else Schedule(self.gate)
         self._asked = 0  # rows, in the iterations in which there was a draft
@@ -83,35 +80,46 @@ class DecodingLoop:
             iteration.
         """
         self.step.refresh()
-        watched = self.keep_history or self.watcher is not None
-        queues = not watched and self.step.exact and self.step.queues()
-        queues = queues and not _verifies_prefix(batch)
         self.measured.see(batch.source)
-        size, begin, found = batch.size, 0, []
-        while begin < size:
-            slice_ = self._next(size, size - begin) if queues else size
-            end = min(size, begin + (slice_ or size))
-            part = batch.left(range(begin, end))
-            found += self._decode_part(part, slice_, size) if queues else self._drafted(part)
-            begin = end
-        if queues and size >= LARGE_BATCH:
-            self.step.forget_queue()
-        self.statistics.sentences += size
+        found = self._in_parts(batch) if self._may_queue(batch) else self._drafted(batch)
+        self.statistics.sentences += batch.size
         self.statistics.batches += 1
         return [[hypothesis] for hypothesis in found]
 
-    def _decode_part(self, part: Batch, slice_: int, size: int) -> List[Dict[str, Any]]:
-        """A hypothesis for each sentence of a part, where a queue is possible. It is timed.
+    def _may_queue(self, batch: Batch) -> bool:
+        """Whether the kernels may decode sentences of a batch in one call, without drafts."""
+        possible = self.step.exact and self.step.queues()
+        return possible and not self._watched and not _verifies_prefix(batch)
+
+    @property
+    def _watched(self) -> bool:
+        """Whether somebody looks at each iteration."""
+        return self.keep_history or self.watcher is not None
+
+    def _in_parts(self, batch: Batch) -> List[Dict[str, Any]]:
+        """A hypothesis for each sentence, one part after another with or without drafts."""
+        size, begin, found = batch.size, 0, []
+        while begin < size:
+            together = self._next(size, size - begin)
+            end = min(size, begin + (together or size))
+            found += self._decode_part(batch.left(range(begin, end)), together, size)
+            begin = end
+        if size >= LARGE_BATCH:
+            self.step.forget_queue()
+        return found
+
+    def _decode_part(self, part: Batch, together: int, size: int) -> List[Dict[str, Any]]:
+        """A hypothesis for each sentence of a part. It is timed.
 
         Args:
             part: the sentences that come next.
-            slice_: how many of them to draft for at a time, as the schedule wants; 0: for none.
+            together: how many of them to draft for at a time, as the schedule wants; 0: for none.
             size: sentences of the whole batch.
         """
         count = part.size
         begin, before = time.perf_counter(), self.statistics.tokens
-        rests = slice_ > 0 and self.gate.rests(count)
-        queued = rests or slice_ == 0
+        rests = together > 0 and self.gate.rests(count)
+        queued = rests or together == 0
         if size >= LARGE_BATCH:
             self.step.free_memory(queued)
         found = self._queued(part) if queued else self._drafted(part)
@@ -119,7 +127,7 @@ class DecodingLoop:
         if rests:
             self.gate.undrafted(count, tokens, seconds)
         if self.schedule is not None and self.schedule.measures:
-            self.schedule.record(slice_, size, count, tokens, seconds)
+            self.schedule.record(together, size, count, tokens, seconds)
         return found
 
     @property
@@ -141,7 +149,7 @@ class DecodingLoop:
 
     def _queued(self, batch: Batch) -> List[Dict[str, Any]]:
         """A hypothesis for each sentence, without drafts."""
-        found = self.step.queue(batch, self.workers)
+        found = self.step.queue(batch)
         for hypothesis in found:
             hypothesis.update(steps=len(hypothesis["tokens"]), history=[])
             if self.drafter is not None:
@@ -225,8 +233,7 @@ class DecodingLoop:
         """Several iterations, in which Python has no part; None if there can be none."""
         most = min(1 + self.gate.ahead(), _REPEATED)
         verification = self.step.repeats(rows)
-        watched = self.keep_history or self.watcher is not None
-        if verification is None or most == 1 or watched:
+        if verification is None or most == 1 or self._watched:
             return None
         if drafter is None:
             found: Optional[Repeated] = verification.repeat_undrafted(rows, most)

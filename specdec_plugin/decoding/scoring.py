@@ -7,7 +7,6 @@ from fairseq import utils
 from torch import Tensor
 
 from ..engine.uncached_decoder import least_input
-from .gate import FixedGate
 from .generator import ParallelGenerator
 from .state import Batch, Draft, Rows
 from .statistics import Statistics, counted
@@ -47,20 +46,15 @@ class ScoringLoop:
         step: verifies them.
         statistics: where they are counted.
         symbols: of the vocabulary.
-
-    Attributes:
-        drafter: there is none.
-        measured: nothing is.
     """
 
-    drafter = None
+    measured = None
 
     def __init__(
         self, models: Sequence[Any], step: Step, statistics: Statistics, symbols: int
     ) -> None:
         self._models = models
         self.step, self.statistics, self._symbols = step, statistics, symbols
-        self.measured = FixedGate()
 
     def forget(self) -> None:
         """Nothing was learned."""

@@ -49,7 +49,7 @@ class Step(ABC):
         """Whether the kernels can decode a batch in one call, without drafts."""
         return False
 
-    def queue(self, batch: Batch, workers: int) -> List[Dict[str, Any]]:
+    def queue(self, batch: Batch) -> List[Dict[str, Any]]:
         """Decode such a batch, where it :meth:`queues`; see :meth:`.queue.Queue.run`."""
         raise NotImplementedError(f"{type(self).__name__} never queues, and tells so")
 
@@ -89,6 +89,7 @@ class VerifiedStep(Step):
         rule: which drafted tokens may stand.
         backend: who verifies; None: whoever runs the verifier.
         preference: which tokens are preferred; None: those of greatest probability are chosen.
+        workers: sentences are decoded without drafts by so many at once; 0: by one for each thread.
     """
 
     verifies = True
@@ -99,12 +100,14 @@ class VerifiedStep(Step):
         rule: Rule,
         backend: Optional[Backend] = None,
         preference: Optional[Preference] = None,
+        workers: int = 0,
     ) -> None:
         self.verifier = verifier
         self.rule = rule
         self.exact = rule.exact
         self.preference = preference
         self._queue: Optional[Queue] = None
+        self._workers = workers
         self._queued = True  # what `free_memory` was told last
         self._native: Optional[NativeVerification] = None
         if NativeVerification.unsupported(verifier, backend) is None:
@@ -138,9 +141,9 @@ class VerifiedStep(Step):
     def queues(self) -> bool:
         return self._native is not None and self._native.ready and self.preference is None
 
-    def queue(self, batch: Batch, workers: int) -> List[Dict[str, Any]]:
+    def queue(self, batch: Batch) -> List[Dict[str, Any]]:
         assert self._native is not None
-        self._queue = self._queue or Queue(self.verifier, self._native, workers)
+        self._queue = self._queue or Queue(self.verifier, self._native, self._workers)
         return self._queue.run(batch)
 
     def forget_queue(self) -> None:

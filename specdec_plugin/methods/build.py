@@ -58,9 +58,10 @@ def build_generator(
     cfg = decoding_config(task)
     method = checked_method(cfg, models, args, getattr(task, "read_options", ()))
     setup = _setup(cfg, task, models, args, Statistics(), eos, backend)
+    setup.lengths = _lengths(setup)
     if method.verifies:
         setup.verifier = _verifier(setup, method.certifies)
-    setup.lengths = _lengths(setup)
+        _limit_by_language_model(setup)
     loop = method.loop(setup)
     return ParallelGenerator(
         models,
@@ -228,18 +229,20 @@ def _adaptive(model: Any) -> bool:
 
 
 def _lengths(setup: Setup) -> Lengths:
-    """fairseq's length options; the verifiers' positions limit the output, as in fairseq.
-
-    So do those of a language model whose table of positions ends, where fairseq fails.
-    """
+    """fairseq's length options; the verifiers' positions limit the output, as in fairseq."""
     args, limits = setup.generation, [sys.maxsize]
     for model in setup.models:
         if hasattr(model, "max_decoder_positions"):
             limits.append(model.max_decoder_positions())
-    if setup.verifier is not None and setup.verifier.language_model is not None:
-        limits.append(setup.verifier.language_model.max_positions)
-        tell_positions(limits[-1], min(limits), args)
     # Programs may give options that lack some.
     given = {own: getattr(args, name) for own, name in _OF_LENGTHS.items() if hasattr(args, name)}
     normalize = not getattr(args, "unnormalized", False)
     return Lengths(max_positions=min(limits), normalize=normalize, **given)
+
+
+def _limit_by_language_model(setup: Setup) -> None:
+    """Where its table of positions ends, the output does, and fairseq would fail."""
+    model, lengths = setup.verifier.language_model, setup.lengths
+    if model is not None:
+        lengths.max_positions = min(lengths.max_positions, model.max_positions)
+        tell_positions(model.max_positions, lengths.max_positions, setup.generation)

@@ -139,14 +139,14 @@ class Method:
     def loop(cls, setup: Setup) -> Any:
         """Build what decodes batches; see :class:`..decoding.generator.ParallelGenerator`."""
         step: Step = UnverifiedStep()
-        if setup.verifier is not None:
+        if cls.verifies:
             rule, preference = cls.rule(setup), cls.preference(setup)
-            step = VerifiedStep(setup.verifier, rule, preference=preference)
+            workers = setup.cfg.decoding_workers
+            step = VerifiedStep(setup.verifier, rule, None, preference, workers)
         history = bool(getattr(setup.generation, "retain_iter_history", False))
         drafter = cls.build(setup)
         gate = cls.gate(setup, step, drafter)
-        workers = setup.cfg.decoding_workers if cls.verifies else 0
-        return DecodingLoop(drafter, step, setup.statistics, history, gate, workers)
+        return DecodingLoop(drafter, step, setup.statistics, history, gate)
 
     @classmethod
     def gate(cls, setup: Setup, step: Step, drafter: Optional[Drafter]) -> Gate:

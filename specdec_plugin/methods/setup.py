@@ -35,7 +35,6 @@ class Setup:
         statistics: the generator's counters.
         eos: the symbol that ends a sentence.
         backend: who computes.
-        verifier: runs the models; None for a method that does not verify.
         lengths: fairseq's length options.
         generation: fairseq's generation options.
     """
@@ -46,9 +45,19 @@ class Setup:
     statistics: Statistics
     eos: int
     backend: Backend
-    verifier: Optional[Verifier] = None
     lengths: Lengths = field(default_factory=Lengths)
     generation: Any = None
+    _verifier: Optional[Verifier] = None
+
+    @property
+    def verifier(self) -> Verifier:
+        """Runs the models, for a method that verifies."""
+        assert self._verifier is not None, "The method verifies nothing."
+        return self._verifier
+
+    @verifier.setter
+    def verifier(self, verifier: Verifier) -> None:
+        self._verifier = verifier
 
     @property
     def on_cpu(self) -> bool:

@@ -104,7 +104,7 @@ def operations(
             found["verifier"] += beam * decoder.layers.run(fed, work.positions + work.source)
             found["projection"] += beam * decoder.projection * fed
     if own is not None:
-        drafter = method.generator.loop.drafter
+        drafter = getattr(method.generator.loop, "drafter", None)
         found["drafter"] = 0.0 if drafter is None else drafter.cost(work)
     return found
 

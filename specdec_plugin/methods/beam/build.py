@@ -49,7 +49,6 @@ def build_search(setup: Setup, ahead: Optional[StepDrafter] = None) -> BeamSearc
     Raises:
         PluginError: there are fewer symbols than beams, or than a strategy compares.
     """
-    assert setup.verifier is not None
     beam, symbols = setup.generation.beam, len(setup.task.target_dictionary)
     if beam > symbols - 1:
         raise PluginError(

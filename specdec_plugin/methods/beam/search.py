@@ -38,7 +38,6 @@ class BeamSearch:
         strategy: of fairseq, which chooses the candidates; None: the most probable ones.
     """
 
-    drafter = None
     measured = None
 
     def __init__(

@@ -4,11 +4,11 @@ from typing import Any, Hashable, Optional
 
 from torch import Tensor
 
+from ...decoding.drafter import confident
 from ...decoding.state import Draft, Rows
 from ...decoding.static_rows import StaticRows
 from ...engine.graphs.layers import run_new
 from ...engine.graphs.state import StaticState
-from .chain import confident
 
 
 class CapturedBlock:

@@ -7,6 +7,7 @@ from typing import Any, Callable, Optional, Sequence, Tuple
 import torch
 from torch import Tensor
 
+from ...decoding.drafter import confident
 from ...decoding.native_rows import describe_sampling
 from ...decoding.state import Rows
 from ...engine import CachedDecoder
@@ -239,15 +240,3 @@ class Chain(Packed):
             tokens.append(last)
             scores.append(scored.of(chosen).squeeze(1))
         return torch.stack(tokens, dim=1), torch.stack(scores, dim=1)
-
-
-def confident(scores: Tensor, floor: float) -> Tensor:
-    """(rows,) how many tokens of each row are all right with a probability of ``floor`` or more.
-
-    Args:
-        scores: (rows, k) log-probabilities of the drafted tokens.
-        floor: 0 for all tokens.
-    """
-    if floor <= 0:
-        return torch.full((scores.size(0),), scores.size(1), device=scores.device)
-    return (scores.cumsum(1).exp() >= floor).long().sum(1)

@@ -8,7 +8,7 @@ from fairseq.modules import LearnedPositionalEmbedding
 from torch import Tensor
 
 from ...decoding.captured_iterations import CapturedIterations
-from ...decoding.drafter import Drafter
+from ...decoding.drafter import Drafter, confident
 from ...decoding.native_rows import DraftBuffer, describe_rows
 from ...decoding.native_verification import NativeVerification, Repeated
 from ...decoding.operations import Work
@@ -26,7 +26,7 @@ from ...vocab.clustered_projection import projection_by
 from ...vocab.clusters import Clusters
 from . import cost
 from .captured import CapturedBlock
-from .chain import Chain, confident
+from .chain import Chain
 from .native import BlockDraftCall
 
 
@@ -95,7 +95,7 @@ class NATDrafter(Drafter):
         self._buffers = {each: DraftBuffer(each) for each in self.lengths}
         self._batch: Any = None
         self._state: Any = None
-        self._fed: Dict[int, int] = {}  # inputs in the cache, by index in the batch; 0 if missing
+        self._cached: Dict[int, int] = {}  # inputs in the cache, by index in the batch
 
     def release(self) -> None:
         """Free what the kernels have packed, for a model that serves this drafter alone."""
@@ -122,13 +122,13 @@ class NATDrafter(Drafter):
         """Begin a batch; its source is read when the first draft is wanted."""
         self._batch = batch
         self._state = None
-        self._fed = {}
+        self._cached = {}
 
     def stop(self) -> None:
         """See :meth:`.Drafter.stop`."""
         self._batch = self._state = None
 
-    def _read(self, batch: Batch) -> None:
+    def _encode_source(self, batch: Batch) -> None:
         """Encode the source, or take the verifier's encoding of it."""
         if self._too_long(batch):
             raise PluginError(
@@ -167,10 +167,10 @@ class NATDrafter(Drafter):
         if self._at_end(rows):
             return rows.empty_draft()
         if self._state is None:
-            self._read(self._batch)
+            self._encode_source(self._batch)
         state = self._state
         # Rows were fed different counts, and some of them may have left since.
-        fed = [self._fed.get(index, 0) for index in rows.order]
+        fed = [self._cached.get(index, 0) for index in rows.order]
         new = max(length + 1 - before for length, before in zip(rows.host_lengths, fed))
         state.keep(state.lengths, max(fed))
         self._count(sum(rows.host_lengths) + rows.size - sum(fed), rows.size)
@@ -178,7 +178,7 @@ class NATDrafter(Drafter):
             return self._draft_natively(rows, new)
         hidden = self._feed(rows, new)
         if self.causal:
-            self._note_fed(rows, rows.lengths + 1)
+            self._note_cached(rows, rows.lengths + 1)
         if self.chain is not None:
             return self._chained(hidden, rows)
         scored = self.engine.projection.scores(hidden, rows.temperature, rows.constraints.pad)
@@ -195,7 +195,7 @@ class NATDrafter(Drafter):
         """Draft for a single row and verify; see :meth:`.Drafter.iterate`."""
         if rows.size > 1 or self._scratch is None or self._state is None:
             return None
-        before = self._fed.get(rows.order[0], 0)
+        before = self._cached.get(rows.order[0], 0)
         new = rows.longest + 1 - before
         if not self._fits(new) or self._at_end(rows):
             return None
@@ -212,7 +212,7 @@ class NATDrafter(Drafter):
             return None
         done, fed = found.iterations, rows.longest - found.outcome.added[0] + 1
         self._state.keep(self._state.lengths, fed)
-        self._fed = {rows.order[0]: fed}
+        self._cached = {rows.order[0]: fed}
         self._count(fed - before, done)
         return found
 
@@ -223,8 +223,8 @@ class NATDrafter(Drafter):
         if self._at_end(rows):
             return None
         if self._state is None:
-            self._read(self._batch)
-        before = [self._fed.get(index, 0) for index in rows.order]
+            self._encode_source(self._batch)
+        before = [self._cached.get(index, 0) for index in rows.order]
         new = max(length + 1 - fed for length, fed in zip(rows.host_lengths, before))
         # More tokens than an iteration adds are fed by :meth:`propose` first.
         if not CapturedBlock.supports(self, rows) or new > self.length + 1:
@@ -237,7 +237,7 @@ class NATDrafter(Drafter):
         fed = [length - added + 1 for length, added in zip(rows.host_lengths, last)]
         if not all(found.outcome.ended):
             self._state.keep(rows.lengths - rows.lengths.new_tensor(last) + 1, max(fed))
-        self._fed = dict(zip(rows.order, fed))
+        self._cached = dict(zip(rows.order, fed))
         self._count(sum(fed) - sum(before), len(found.added))
         return found
 
@@ -266,7 +266,7 @@ class NATDrafter(Drafter):
     def _draft_natively(self, rows: Rows, new: int) -> Draft:
         """Feed at most ``new`` tokens a row and k masks; the next draft overwrites this one."""
         native.library().block_draft_run(*self._describe(rows, new), kernel_threads())
-        self._note_fed(rows, self._state.lengths)
+        self._note_cached(rows, self._state.lengths)
         return self._buffers[self.length].draft
 
     def _describe(self, rows: Rows, new: int) -> List[Any]:
@@ -281,10 +281,10 @@ class NATDrafter(Drafter):
         call.fed = state.lengths.data_ptr()
         return [self._scratch, self.engine.stack, self.chain.native, ctypes.byref(call)]
 
-    def _note_fed(self, rows: Rows, lengths: Tensor) -> None:
+    def _note_cached(self, rows: Rows, lengths: Tensor) -> None:
         """All tokens of ``rows`` are in the cache, ``lengths`` of each."""
         self._state.keep(lengths, rows.longest + 1)
-        self._fed = {index: length + 1 for index, length in zip(rows.order, rows.host_lengths)}
+        self._cached = {index: length + 1 for index, length in zip(rows.order, rows.host_lengths)}
 
     def _fits(self, new: int) -> bool:
         """Whether each input, masks too, has a learned position, as the kernels need."""

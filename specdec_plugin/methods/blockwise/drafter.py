@@ -11,7 +11,7 @@ from typing import Any, List, Optional
 import torch
 from torch import Tensor
 
-from ...decoding.drafter import Drafter
+from ...decoding.drafter import Drafter, confident
 from ...decoding.native_rows import DraftBuffer, describe_sampling
 from ...decoding.native_verification import NativeVerification, Repeated
 from ...decoding.operations import Work, decoder_of
@@ -20,7 +20,6 @@ from ...decoding.statistics import Statistics
 from ...decoding.verifier import Verifier
 from ...engine import native
 from ...engine.threads import kernel_threads
-from ..block_nat.chain import confident
 from .native import HEADS_AT_ONCE, HeadsCall
 from .proposals import Proposals
 

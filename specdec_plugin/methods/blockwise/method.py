@@ -108,7 +108,6 @@ class Blockwise(Method):
     @classmethod
     def build(cls, setup: Setup) -> Drafter:
         cfg = setup.cfg
-        assert setup.verifier is not None
         model, engine = _load_heads(setup), setup.verifier.engines[0]
         if not isinstance(engine, CachedDecoder):
             raise PluginError(

@@ -110,12 +110,12 @@ class CapturedDrafter(Drafter):
             self.promising = 0
         self._batch: Optional[Batch] = None
         self._state: Any = None
-        self._read: Dict[int, int] = {}  # tokens in the cache, by index in the batch
+        self._cached: Dict[int, int] = {}  # tokens in the cache, by index in the batch
         self._proposed = False  # since the last outcome
 
     def start(self, batch: Batch) -> None:
         """Begin a batch; its source is projected when the first draft is wanted."""
-        self._batch, self._state, self._read = batch, None, {}
+        self._batch, self._state, self._cached = batch, None, {}
 
     def stop(self) -> None:
         """See :meth:`.Drafter.stop`."""
@@ -131,7 +131,7 @@ class CapturedDrafter(Drafter):
         fed = rows.within_limit(self.length + 1)
         if fed == 1:
             return rows.empty_draft()
-        read = [self._read.get(index) for index in rows.order]
+        read = [self._cached.get(index) for index in rows.order]
         if read != rows.host_lengths:
             self._catch_up(rows)
         state: StaticState = self._state
@@ -144,13 +144,13 @@ class CapturedDrafter(Drafter):
         self, rows: Rows, iterations: CapturedIterations, most: int
     ) -> Optional[Repeated]:
         """See :meth:`.Drafter.iterate_captured`."""
-        if [self._read.get(index) for index in rows.order] != rows.host_lengths:
+        if [self._cached.get(index) for index in rows.order] != rows.host_lengths:
             self._catch_up(rows)
         self._state.keep(rows.lengths, rows.longest)
         steps = CapturedSteps(self.copy, self._state, self.length, rows.constraints.pad)
         found = iterations.repeat(rows, most, steps)
         if found is not None:
-            self._read = dict(zip(rows.order, rows.host_lengths))
+            self._cached = dict(zip(rows.order, rows.host_lengths))
         return found
 
     def accept(self, rows: Rows, outcome: Outcome) -> None:
@@ -161,7 +161,7 @@ class CapturedDrafter(Drafter):
         # The newest token was not fed, and all that was accepted before it was.
         for index, length, drafted in zip(rows.order, rows.host_lengths, outcome.drafted):
             if drafted > 0:
-                self._read[index] = length
+                self._cached[index] = length
 
     def _catch_up(self, rows: Rows) -> None:
         """Feed all accepted tokens but the newest, which others may have chosen."""
@@ -174,7 +174,7 @@ class CapturedDrafter(Drafter):
         if rows.longest > 0:
             state.keep(torch.zeros_like(rows.lengths), 0)
             self.copy.feed(state, rows.inputs[:, : rows.longest])
-        self._read = dict(zip(rows.order, rows.host_lengths))
+        self._cached = dict(zip(rows.order, rows.host_lengths))
 
     def select(self, rows: torch.Tensor) -> None:
         """See :meth:`.Drafter.select`."""

@@ -83,7 +83,6 @@ class SelfDraft(Method):
         cfg = setup.cfg
         # A self-draft of 4 bits now and then misses the best token, but finds one of the best.
         exact = cfg.top_beta == 1
-        assert setup.verifier is not None
         if setup.verifier.static:
             return cls._captured(setup)
         dtype = setup.drafter_dtype or dtype_of("int8" if exact else "int4")
@@ -100,7 +99,6 @@ class SelfDraft(Method):
     def _captured(cls, setup: Setup) -> Drafter:
         """The copy on a GPU."""
         cfg, short = setup.cfg, captured_drafter.SHORT
-        assert setup.verifier is not None
         return CapturedDrafter(
             setup.verifier,
             cfg.block_size or captured_drafter.BLOCK_SIZE,
@@ -128,7 +126,6 @@ class SelfDraft(Method):
             return super().loop(setup)
         if cfg.vocab_clusters is not None:  # drafts of all symbols would mostly be refused
             return build_search(setup)
-        assert setup.verifier is not None
         try:
             drafter = SelfDrafter(setup.verifier, dtype=setup.drafter_dtype or torch.int8)
         except CannotDraftError as error:  # Trained drafters and greedy have no beams.

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from specdec_plugin.decoding.drafter import confident
 from specdec_plugin.engine import CachedDecoder
-from specdec_plugin.methods.block_nat.chain import Chain, confident
+from specdec_plugin.methods.block_nat.chain import Chain
 from specdec_plugin.models.chain_head import ChainHead
 from tests.support import architectures
 from tests.support.architectures import build_model

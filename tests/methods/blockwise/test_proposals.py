@@ -5,8 +5,8 @@ import ctypes
 import pytest
 import torch
 
+from specdec_plugin.decoding.drafter import confident
 from specdec_plugin.engine import TorchBackend, build_engine, native
-from specdec_plugin.methods.block_nat.chain import confident
 from specdec_plugin.methods.blockwise.native import HeadsCall
 from specdec_plugin.methods.blockwise.proposals import Proposals
 from tests.support import tiny
