@@ -24,13 +24,18 @@ def written_whole(path: str, mode: Optional[int] = None) -> Iterator[str]:
     left is removed.
 
     Args:
-        path: of the file; its folder is there.
+        path: of the file; its folder is there. A link leads to the file that is written.
         mode: who may read and write it, from the first byte on; None leaves that to umask.
 
     Yields:
         the name of an empty file in the same folder, which ends in ``.tmp``. Write there. After an
         error it is removed.
+
+    Raises:
+        PluginError: it is a device or a pipe, in whose place a file would come.
     """
+    check_replaceable(path)
+    path = os.path.realpath(path)
     _remove_abandoned(path)
     unfinished, held = _new_file(path, mode)
     try:
@@ -45,6 +50,12 @@ def written_whole(path: str, mode: Optional[int] = None) -> Iterator[str]:
         raise
     finally:
         os.close(held)
+
+
+def check_replaceable(path: str) -> None:
+    """Refuse a device or a pipe, whose place a whole file would take; PluginError names it."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise PluginError(f"{path} is not a file, and may not become one. Name another.")
 
 
 def _new_file(path: str, mode: Optional[int]) -> Tuple[str, int]:

@@ -3,11 +3,17 @@
 import codecs
 import contextlib
 import gzip
+import logging
 import sys
 import zlib
 from typing import IO, Any, Iterator
 
 from .errors import PluginError
+
+logger = logging.getLogger(__name__)
+
+#: Editors of Windows write UTF-16, and mark the beginning of the text so.
+_UTF16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 
 
 @contextlib.contextmanager
@@ -19,6 +25,8 @@ def opened(path: str) -> Iterator[IO[bytes]]:
     """
     try:
         if path == "-":
+            if sys.stdin is None:
+                raise PluginError("The standard input is closed: open it, or name a file.")
             yield sys.stdin.buffer
             return
         opening: Any = gzip.open if path.endswith(".gz") else open
@@ -38,28 +46,44 @@ def opened(path: str) -> Iterator[IO[bytes]]:
         ) from None
 
 
-def read_lines(path: str) -> Iterator[str]:
+def read_lines(path: str, replace: bool = False) -> Iterator[str]:
     r"""The lines of a UTF-8 file (see :func:`opened`) without their ends.
 
     Lines end in ``\n`` or ``\r\n`` only, so that other separators of Unicode do not shift them.
     A final line end starts no line.
 
+    Args:
+        path: of the file.
+        replace: whether U+FFFD replaces what is not UTF-8, with a warning that names the line;
+            else such a line is refused. UTF-16 is refused in any case.
+
     Raises:
         PluginError: the file is missing, damaged, or not UTF-8.
     """
+    name = "standard input" if path == "-" else path
     with opened(path) as file:
         for number, line in enumerate(file, start=1):
             try:
                 text = line.decode("utf-8")
             except UnicodeDecodeError:
-                name = "standard input" if path == "-" else path
-                raise PluginError(f"Line {number:,} of {name} is not UTF-8. {cure(line)}") from None
+                is_utf16 = number == 1 and line.startswith(_UTF16)
+                if is_utf16 or not replace:
+                    raise PluginError(
+                        f"Line {number:,} of {name} is not UTF-8. {cure(line, number)}"
+                    ) from None
+                logger.warning(told_replaced(f"line {number:,} of {name}", line, number))
+                text = line.decode("utf-8", errors="replace")
             yield text.removesuffix("\n").removesuffix("\r")
 
 
-def cure(line: bytes) -> str:
-    """What makes a text UTF-8, of which this line is not; a sentence."""
-    # Editors of Windows write UTF-16, and mark the beginning of the text.
-    if line.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+def told_replaced(name: str, line: bytes, number: int) -> str:
+    """A warning that U+FFFD replaces bytes of a line; see :func:`cure`."""
+    told = "it is not UTF-8, and U+FFFD replaces what cannot be read."
+    return f"{name}: {told} {cure(line, number)}"
+
+
+def cure(line: bytes, number: int) -> str:
+    """What makes a text UTF-8, of which this line, the first of which is 1, is not; a sentence."""
+    if number == 1 and line.startswith(_UTF16):
         return "It begins as UTF-16 does. Convert it with iconv -f UTF-16 -t UTF-8."
     return "Convert it (for instance with iconv)."

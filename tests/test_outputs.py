@@ -27,6 +27,24 @@ def test_an_error_leaves_what_was_there(tmp_path, error):
     assert path.read_text() == "new" and os.listdir(tmp_path) == ["file"]
 
 
+def test_a_link_stays_and_its_file_is_written(tmp_path):
+    (tmp_path / "link").symlink_to("file")
+    with written_whole(str(tmp_path / "link")) as unfinished, open(unfinished, "w") as file:
+        file.write("new")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text() == "new"
+    assert sorted(os.listdir(tmp_path)) == ["file", "link"]
+
+
+def test_a_pipe_is_no_file(tmp_path):
+    """A device neither: a file would take its place."""
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/null"):
+        with pytest.raises(PluginError, match=f"{path} is not a file, and may not become one"):
+            with written_whole(str(path)):
+                raise AssertionError
+    assert os.listdir(tmp_path) == ["pipe"] and not (tmp_path / "pipe").is_file()
+
+
 def test_two_writers_at_once(tmp_path):
     """Each has a file of its own, and no reader finds a part of one."""
     path = tmp_path / "file"

@@ -36,6 +36,27 @@ def test_standard_input(monkeypatch):
         list(read_lines("-"))
 
 
+def test_every_line_may_be_read(tmp_path, caplog):
+    """U+FFFD replaces what is not UTF-8; the marks of UTF-16 mean nothing amid a text."""
+    path = tmp_path / "text"
+    path.write_bytes(b"a\nb \xff c\n\xff\xfe\r\n")
+    assert list(read_lines(str(path), replace=True)) == ["a", "b \ufffd c", "\ufffd\ufffd"]
+    for number, each in zip((2, 3), caplog.messages, strict=True):
+        assert each == (
+            f"line {number} of {path}: it is not UTF-8, and U+FFFD replaces what cannot be read. "
+            "Convert it (for instance with iconv)."
+        )
+    path.write_bytes("a\nb\n".encode("utf-16"))
+    with pytest.raises(PluginError, match="It begins as UTF-16 does"):
+        list(read_lines(str(path), replace=True))
+
+
+def test_standard_input_that_is_closed(monkeypatch):
+    monkeypatch.setattr("sys.stdin", None)
+    with pytest.raises(PluginError, match="The standard input is closed: open it, or name a file"):
+        list(read_lines("-"))
+
+
 def test_bytes_are_unpacked(tmp_path):
     path = tmp_path / "bytes.gz"
     path.write_bytes(gzip.compress(b"\xff\x00", mtime=0))

@@ -7,6 +7,9 @@ from ..errors import PluginError
 
 T = TypeVar("T")
 
+#: The greatest number of anything.
+_MOST = 2**31 - 1
+
 
 def check_lines(lines: Any) -> None:
     """Refuse a single text, and what has no lines."""
@@ -80,3 +83,5 @@ def check_counts(least: int = 1, **counts: Any) -> None:
             raise PluginError(f"{name} {value!r}: give a whole number.")
         if value < least:
             raise PluginError(f"{name} {value}: give at least {least}.")
+        if int(value) > _MOST:
+            raise PluginError(f"{name} {value}: give at most {_MOST}.")

@@ -15,7 +15,7 @@ import torch
 from ..errors import PluginError
 from ..fairseq_compat.checkpoints import load_weights, save_whole
 from ..fairseq_compat.interrupts import console_program
-from ..outputs import check_output
+from ..outputs import check_output, check_replaceable
 from ..progress import Progress
 
 DESCRIPTION = """\
@@ -189,6 +189,17 @@ def without_folders(options: Any) -> Any:
     return options
 
 
+def _check_output(path: str, inputs: List[str]) -> None:
+    """Refuse what cannot be written, and an input, whose optimizer state would be lost."""
+    check_output(path)
+    check_replaceable(path)
+    for each in inputs:
+        if os.path.exists(path) and os.path.exists(each) and os.path.samefile(path, each):
+            raise PluginError(
+                f"--output {path} is one of --inputs, which would be lost: name another file."
+            )
+
+
 @console_program
 def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
@@ -212,7 +223,7 @@ def main(argv: Optional[List[str]] = None) -> None:
         raise PluginError(
             "--inputs names a folder. Add --num-epoch-checkpoints or --num-update-checkpoints."
         )
-    check_output(args.output)
+    _check_output(args.output, paths)
     save_whole(average(paths, args.half), args.output)
     print(f"{args.output}: the mean of {len(paths)} checkpoints: " + " ".join(paths))
 

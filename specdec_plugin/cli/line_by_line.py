@@ -2,18 +2,19 @@
 
 import argparse
 import contextlib
+import gzip
 import json
 import logging
 import os
 import sys
 from itertools import zip_longest
-from typing import IO, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, TypeVar
+from typing import IO, Any, Iterable, Iterator, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from ..api import Hypothesis, Session, Translator, open_folder
 from ..errors import PluginError
 from ..folder import read_folder
 from ..outputs import check_output, told_if_unwritable
-from ..textfiles import opened, read_lines
+from ..textfiles import opened
 
 Decoder = TypeVar("Decoder", Session, Translator)
 
@@ -31,7 +32,10 @@ def add_directions(parser: argparse.ArgumentParser) -> None:
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add where lines are written, and how."""
-    parser.add_argument("--output", help="is written anew (default: the standard output)")
+    parser.add_argument(
+        "--output", help="is written anew, packed where it ends in .gz (default: the standard "
+        "output)",
+    )  # fmt: skip
     parser.add_argument("--device", help="for example cuda (default: the CPU)")
     parser.add_argument("--no-progress-bar", action="store_true", help="show no progress")
 
@@ -54,7 +58,10 @@ def check_files(output: Optional[str], inputs: Sequence[str]) -> None:
 
 def lines_of(path: str) -> Optional[int]:
     """How many lines a file has; None where it can be read once only."""
-    return sum(1 for _ in read_lines(path)) if os.path.isfile(path) else None
+    if not os.path.isfile(path):
+        return None
+    with opened(path) as file:
+        return sum(1 for _ in file)
 
 
 def quietly_opened(folder: str, device: Optional[str]) -> Session:
@@ -75,20 +82,26 @@ def directed(decoder: Decoder, session: Session, options: argparse.Namespace) ->
 
 def is_hidden(options: argparse.Namespace) -> bool:
     """Whether no progress is shown: it would stand between the lines on a terminal."""
-    on_terminal = options.output is None and sys.stdout.isatty()
+    on_terminal = options.output is None and sys.stdout is not None and sys.stdout.isatty()
     return bool(options.no_progress_bar or on_terminal)
 
 
 @contextlib.contextmanager
 def written(path: Optional[str]) -> Iterator[IO[bytes]]:
-    """The file of this name; None: the standard output. What is done stays there after an error."""
+    """The file of this name, packed where it ends in ``.gz``; None: the standard output.
+
+    What is done stays there after an error.
+    """
     if path is None:
+        if sys.stdout is None:
+            raise PluginError("The standard output is closed: open it, or give --output.")
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
     with told_if_unwritable(path):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        with open(path, "wb") as file:
+        opening: Any = gzip.open if path.endswith(".gz") else open
+        with opening(path, "wb") as file:
             yield file
 
 

@@ -89,6 +89,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         for decoding in _decodable(folder):  # a drafter that does not fit is refused here
             translator.session.translator(decoding)
         _check_effects(folder, translator.session)
+        _check_names(folder, translator.session)
         (found,) = translator.translate_pieces(["."])
     except BaseException as error:
         packed.undo()
@@ -113,6 +114,17 @@ def _check_effects(folder: Folder, session: Session) -> None:
     useless = {name: flags[name] for name in folder.options if name not in read}
     if useless:
         session.translator(folder.decoding, **useless)
+
+
+def _check_names(folder: Folder, session: Session) -> None:
+    """Refuse names of languages that the model does not have."""
+    known = session.languages or [each for each in session.direction if each]
+    for code, shown in folder.names.items():
+        if code not in known:
+            raise PluginError(
+                f"--language-name {code}={shown}: the model has no language {code}. Its languages "
+                f"are {', '.join(known)}."
+            )
 
 
 def _as_given(message: str, options: Namespace, packed: "Packed") -> str:

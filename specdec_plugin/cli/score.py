@@ -66,7 +66,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     session = quietly_opened(options.folder, options.device)
     session = directed(session, session, options)
     texts = {"The source": options.source, "The target": options.target}
-    pairs = side_by_side({name: read_lines(path) for name, path in texts.items()})
+    pairs = side_by_side({name: read_lines(path, replace=True) for name, path in texts.items()})
     with (
         written(options.output) as file,
         Progress(total=total, unit="line", disable=is_hidden(options)) as bar,

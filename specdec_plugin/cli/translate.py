@@ -82,14 +82,15 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     translator = _translator(options)
     size = options.batch_size
     if size is None:
-        size = 1 if options.input == "-" and sys.stdin.isatty() else BATCH
+        on_terminal = options.input == "-" and sys.stdin is not None and sys.stdin.isatty()
+        size = 1 if on_terminal else BATCH
     paths = options.prefixes, options.phrases
-    beside = [None if path is None else read_lines(path) for path in paths]
+    beside = [None if path is None else read_lines(path, replace=True) for path in paths]
     with (
         written(options.output) as file,
         Progress(total=total, unit="line", disable=is_hidden(options)) as bar,
     ):
-        lines = read_lines(options.input)
+        lines = read_lines(options.input, replace=True)
         for found in hypotheses(translator, lines, size, options.nbest, *beside):
             file.write((_line(found, options.json) + "\n").encode())
             if size == 1:
@@ -103,6 +104,8 @@ def _check(options: argparse.Namespace) -> None:
         raise PluginError(f"--nbest {options.nbest} has no effect on lines of text: add --json.")
     if options.batch_size is not None and options.batch_size < 1:
         raise PluginError(f"--batch-size {options.batch_size}: give at least 1.")
+    if options.phrases is None and "constraints" in dict(options.option):
+        raise PluginError("--option constraints has no effect without phrases: add --phrases.")
     beside = {"--prefixes": options.prefixes, "--phrases": options.phrases}
     given = {flag: path for flag, path in beside.items() if path is not None}
     check_files(options.output, [options.input, *given.values()])

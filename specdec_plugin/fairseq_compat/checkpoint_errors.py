@@ -8,6 +8,7 @@ import traceback
 from typing import Iterator, Optional
 
 import torch
+from fairseq.models import multilingual_transformer
 from hydra.errors import HydraException
 
 from ..errors import PluginError
@@ -74,8 +75,12 @@ def _sentence(path: str, error: Exception, kind: str, maker: str) -> Optional[st
 
 def raised_by_reader(error: Exception) -> bool:
     """Whether the error, which may be of any kind, came from reading the file, not from later."""
+    return _raised_in(error, torch.serialization.__name__)
+
+
+def _raised_in(error: Exception, module: str) -> bool:
     frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    return any(frame.f_globals.get("__name__") == torch.serialization.__name__ for frame in frames)
+    return any(frame.f_globals.get("__name__") == module for frame in frames)
 
 
 def loading_error(paths: str, error: Exception) -> Optional[PluginError]:
@@ -83,6 +88,11 @@ def loading_error(paths: str, error: Exception) -> Optional[PluginError]:
     if isinstance(error, OSError):
         missing = re.match(r"Model file not found: (.+)", str(error))
         return missing and PluginError(f"Checkpoint not found: {missing[1]}. Check the path.")
+    if _raised_in(error, multilingual_transformer.__name__):  # which asserts its task
+        return PluginError(
+            f"{paths} has an encoder and a decoder for each pair of languages: use fairseq's "
+            "--task multilingual_translation."
+        )
     if isinstance(error, CONTRADICTIONS):
         if "requires a joined dictionary" not in str(error):
             return options_error(paths, error)

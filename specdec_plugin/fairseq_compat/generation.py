@@ -54,7 +54,10 @@ _NUMBERS: Dict[str, Tuple[Callable[[float], bool], str]] = {
     "diversity_rate": (lambda value: -1 <= value < math.inf, "give a finite number from 0"),
     # Log-probabilities of a whole output, times more, may overflow in float32.
     "lm_weight": (lambda value: -1e30 <= value <= 1e30, "give a number such as 0.3"),
-    **dict.fromkeys(["max_len_a", "max_len_b"], (math.isfinite, "give a finite number")),
+    **dict.fromkeys(
+        ["max_len_a", "max_len_b"],
+        (lambda value: abs(value) <= 1e9, "give a finite number, up to 1e9"),
+    ),
 }
 #: Likewise of those that fairseq ignores in its own search.
 _IGNORED: Dict[str, Tuple[Callable[[float], bool], str]] = {

@@ -9,7 +9,7 @@ import logging
 import sys
 from typing import Iterator, List
 
-from ..textfiles import cure, opened
+from ..textfiles import opened, told_replaced
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +45,5 @@ def _text(line: bytes, number: int) -> str:
     try:
         return line.decode("utf-8").strip()
     except UnicodeDecodeError:
-        logger.warning(
-            f"line {number}: it is not UTF-8, and U+FFFD replaces what cannot be read. {cure(line)}"
-        )
+        logger.warning(told_replaced(f"line {number}", line, number))
         return line.decode("utf-8", errors="replace").strip()

@@ -41,6 +41,8 @@ def console_program(main: Callable[..., None]) -> Callable[..., None]:
 
     @functools.wraps(main)
     def run(argv: Optional[Sequence[str]] = None) -> None:
+        if sys.stderr is None:  # it is closed, and nobody reads what is told
+            sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
         end_in_a_line()
         freeze_imports()
         token = FLAGS_ARE_TYPED.set(True)
@@ -135,7 +137,7 @@ def _leave(status: int, line: str) -> None:
 def _tell(line: str) -> None:
     """Write a line on the standard error, behind all output."""
     for stream, text in ((sys.stdout, ""), (sys.stderr, line)):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(AttributeError, OSError):  # it may be closed
             stream.write(text)
             stream.flush()
 
@@ -168,6 +170,8 @@ def _let_readers_rest() -> None:
 
 def _flush() -> None:
     """Python would tell a broken pipe or a full disk when it flushes the rest at the end."""
+    if sys.stdout is None:
+        return
     try:
         sys.stdout.flush()
     except BrokenPipeError:

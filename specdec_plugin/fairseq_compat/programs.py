@@ -22,6 +22,8 @@ from .options import flag_of
 
 #: By option: the least and the largest value that has a meaning.
 _NUMBERS = {
+    **dict.fromkeys(["batch_size", "max_tokens"], (1, 2**31 - 1)),
+    **dict.fromkeys(["max_source_positions", "max_target_positions"], (1, sys.maxsize)),
     "num_workers": (0, sys.maxsize),
     "required_seq_len_multiple": (1, sys.maxsize),
     "checkpoint_shard_count": (1, sys.maxsize),

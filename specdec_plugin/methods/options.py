@@ -32,7 +32,9 @@ class Range(NamedTuple):
     below: float = math.inf
 
     def holds(self, value: float) -> bool:
-        """Whether ``value`` is inside; NaN never is."""
+        """Whether ``value`` is inside; NaN never is, nor a count that the kernels cannot hold."""
+        if isinstance(value, int) and value >= 2**31:
+            return False
         return value >= self.low and (value < self.below or value == math.inf == self.below)
 
 

@@ -77,7 +77,7 @@ def listening(host: str, port: int) -> socket.socket:
         return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except (OSError, OverflowError) as error:
         raise PluginError(
-            f"--host {host} --port {port}: {error}. Give another address or port."
+            f"--host {host} --port {port}: {str(error).rstrip('.')}. Give another address or port."
         ) from error
 
 

@@ -17,7 +17,7 @@ from ..errors import PluginError
 from .batching import FAILED, Alone, Batcher, Sentence, Work
 from .decoding import Decoder, Key, Offered
 from .metrics import CONTENT_TYPE, Metrics
-from .questions import Limits, Offer, parameters, question
+from .questions import Limits, Offer, fields_of, parameters, question
 from .refusal import RefusalError
 
 #: Nothing is fetched from elsewhere, and no other site frames the page.
@@ -123,7 +123,7 @@ class Server:
     async def steps(self, request: Request) -> Response:
         """``GET /steps?method=…&q=…``: the page on which a person steps through a sentence."""
         with self._client(request):
-            key, pieces = self._sentence(request.query_params)
+            key, pieces = self._sentence(fields_of(request.url.query))
             work = Alone(lambda decoder: decoder.steps(key, pieces))
             (found,) = await self._done(request, [work])
             return HTMLResponse(found, headers=_PAGE_HEADERS)
@@ -154,13 +154,16 @@ class Server:
     def _sentence(self, given: Mapping[str, Any]) -> Tuple[Key, str]:
         """How the one sentence in ``q`` is decoded, and its pieces."""
         wanted = {"source": self._offer.source, "target": self._offer.target}
-        names = ("q", "method", "source", "target", "prefix", "phrases")
+        names = ("q", "method", "prefix", "phrases", "format", "alternatives", *wanted)
         wanted |= {name: given[name] for name in names if name in given}
         asked = question(wanted, self._offer, self._limits)
-        if asked.several or len(asked.sentences) != 1:
+        if asked.markup or asked.key.nbest > 1:
             raise RefusalError(
-                400, f"The parameter q has {len(asked.sentences)} lines. Give one, with a sentence."
+                400, "One translation is shown, of text. Leave format and alternatives out."
             )
+        if asked.several or len(asked.sentences) != 1:
+            lines = "is a list" if asked.several else f"has {len(asked.sentences)} lines"
+            raise RefusalError(400, f"The parameter q {lines}. Give one line, with a sentence.")
         return asked.key, self._pieces(asked.sentences[0], asked.key)
 
     def _pieces(self, sentence: str, key: Key) -> str:

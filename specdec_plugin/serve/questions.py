@@ -124,7 +124,11 @@ def parameters(body: bytes, kind: str) -> Dict[str, Any]:
     Raises:
         RefusalError: it is not what it should be.
     """
-    kind = kind.split(";")[0].strip().lower()
+    kind, _, charset = kind.lower().partition(";")
+    kind, (_, _, charset) = kind.strip(), charset.partition("charset=")
+    charset = charset.split(";")[0].strip(' "')
+    if charset not in ("", "utf-8", "utf8"):
+        raise RefusalError(415, f"The server does not read {charset}. Send UTF-8.")
     if kind not in ("", "application/json", "application/x-www-form-urlencoded"):
         raise RefusalError(
             415,
@@ -136,7 +140,7 @@ def parameters(body: bytes, kind: str) -> Dict[str, Any]:
     except UnicodeDecodeError:
         raise RefusalError(400, "The request is not UTF-8. Encode it so.") from None
     if kind == "application/x-www-form-urlencoded":
-        return dict(parse_qsl(text, keep_blank_values=True))
+        return fields_of(text)
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -144,6 +148,18 @@ def parameters(body: bytes, kind: str) -> Dict[str, Any]:
     if not isinstance(found, dict):
         raise RefusalError(400, "The request is JSON, but not an object. Send an object with q.")
     return found
+
+
+def fields_of(form: str) -> Dict[str, Any]:
+    """The fields of an URL-encoded form, or of what stands behind ``?``.
+
+    Raises:
+        RefusalError: what it encodes is not UTF-8.
+    """
+    try:
+        return dict(parse_qsl(form, keep_blank_values=True, errors="strict"))
+    except UnicodeDecodeError:
+        raise RefusalError(400, "The request is not UTF-8. Encode it so.") from None
 
 
 def question(given: Mapping[str, Any], offer: Offer, limits: Limits) -> Question:

@@ -1,5 +1,6 @@
 """Averaged checkpoints: the mean, and still a fairseq checkpoint."""
 
+import os
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -130,6 +131,11 @@ def test_mistakes_are_told_in_a_sentence(run: Path, tiny_verifier: str, tmp_path
     refused("holds 4 such .* 5 were", "--inputs", run, "--num-epoch-checkpoints", 5)
     refused("at least 1", "--inputs", run, "--num-epoch-checkpoints", 0)
     refused("names a folder", "--inputs", run)
+    with pytest.raises(PluginError, match="is one of --inputs, which would be lost"):
+        average("--inputs", one, "--output", one)
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(PluginError, match="pipe is not a file, and may not become one"):
+        average("--inputs", one, "--output", tmp_path / "pipe")
     refused("of one folder", "--inputs", run, run, "--num-update-checkpoints", 1)
     refused("Folder not found", "--inputs", one, "--num-update-checkpoints", 1)
     refused("not found", "--inputs", one, tmp_path / "none.pt")

@@ -82,6 +82,7 @@ def test_files_that_are_there_stay(args, tmp_path, sentencepieces, tiny_verifier
         (["--sentencepiece", "x", "--moses"], "leave --moses out"),
         (["--subword-nmt", "{verifier}"], "holds no codes of subword-nmt"),
         (["--drafter", "{verifier}"], "exists already|drafter"),
+        (["--language-name", "xx=Foo"], "the model has no language xx. Its languages are en, es"),
         (["--option", "beams=3"], "There is no option beams"),
         (["--option", "block_size=-1"], "block"),
         (["--decoding", "nat"], "drafter"),

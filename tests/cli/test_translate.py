@@ -163,6 +163,8 @@ def test_lines_are_read_as_they_are_needed(packed):
     [
         (["--nbest", "2"], "--nbest 2 has no effect on lines of text: add --json"),
         (["--batch-size", "0"], "--batch-size 0: give at least 1"),
+        (["--batch-size", "9" * 20], f"batch_size {'9' * 20}: give at most 2147483647"),
+        (["--option", "constraints=ordered"], "has no effect without phrases: add --phrases"),
         (["-t", "fr"], "The model has one direction"),
         (["--input", "none.txt"], "none.txt. Check the path"),
         (["--output", "."], "is a folder. Name a file"),
@@ -197,12 +199,38 @@ def test_a_folder_of_pieces(packed, tmp_path):
 
 
 def test_what_is_done_stays_after_an_error(packed, lines, wanted, tmp_path):
-    (tmp_path / "given").write_bytes(lines[1].encode() + b"\n\xff\n")
-    flags = ["--input", "-", "--output", str(tmp_path / "out"), "--batch-size", "1"]
-    with (tmp_path / "given").open("rb") as given:
-        done = subprocess.run(
-            [sys.executable, "-m", "specdec_plugin.cli.translate", str(packed), *flags],
-            env=ENVIRONMENT, stdin=given, capture_output=True, check=False,
-        )  # fmt: skip
-    assert done.returncode != 0 and b"Line 2 of standard input is not UTF-8" in done.stderr
+    (tmp_path / "given").write_text(f"{lines[1]}\n{lines[2]}\n", "utf-8")
+    (tmp_path / "prefixes").write_text("\n", "utf-8")
+    flags = ["--input", str(tmp_path / "given"), "--prefixes", str(tmp_path / "prefixes")]
+    flags += ["--output", str(tmp_path / "out"), "--batch-size", "1"]
+    with pytest.raises(PluginError, match="--prefixes ends before line 2"):
+        main([str(packed), *flags])
     assert (tmp_path / "out").read_text("utf-8") == f"{wanted[1]}\n"
+
+
+def test_a_line_that_is_not_utf8_has_its_line(packed, lines, wanted, tmp_path, caplog):
+    given, output = tmp_path / "given", tmp_path / "out.gz"
+    given.write_bytes(lines[1].encode() + b"\n\xff\n" + lines[2].encode() + b"\n")
+    main([str(packed), "--input", str(given), "--output", str(output)])
+    found = gzip.decompress(output.read_bytes()).decode().split("\n")  # packed by its name
+    assert len(found) == 4 and found[0] == wanted[1] and found[2:] == [wanted[2], ""]
+    assert f"line 2 of {given}: it is not UTF-8, and U+FFFD replaces" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "closed, status, told",
+    [
+        ("<&-", 1, "The standard input is closed: open it, or name a file."),
+        (">&-", 1, "The standard output is closed: open it, or give --output."),
+        ("2>&-", 0, ""),
+    ],
+)
+def test_streams_that_are_closed(packed, lines, wanted, closed, status, told):
+    """As where a daemon starts the program."""
+    program = f"{sys.executable} -m specdec_plugin.cli.translate {packed} --no-progress-bar"
+    done = subprocess.run(
+        ["sh", "-c", f"{program} {closed}"], env=ENVIRONMENT, input=f"{lines[1]}\n",
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr.strip()) == (status, told)
+    assert done.stdout == (f"{wanted[1]}\n" if status == 0 else "")

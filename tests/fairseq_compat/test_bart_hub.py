@@ -70,7 +70,7 @@ def drafters(monkeypatch):
     generate = ParallelGenerator.generate
 
     def counted(self, *args, **kwargs):
-        found.append(type(self.loop.drafter).__name__)
+        found.append(type(getattr(self.loop, "drafter", None)).__name__)
         return generate(self, *args, **kwargs)
 
     monkeypatch.setattr(ParallelGenerator, "generate", counted)

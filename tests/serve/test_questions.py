@@ -6,13 +6,14 @@ from types import SimpleNamespace
 import pytest
 
 from specdec_plugin.serve.decoding import Key
-from specdec_plugin.serve.questions import Limits, Offer, parameters, question
+from specdec_plugin.serve.questions import Limits, Offer, fields_of, parameters, question
 from specdec_plugin.serve.refusal import RefusalError
 
 OFFER = Offer("en", "es", ["auto", "beam"])
 LIMITS = Limits(characters=50, sentences=4)
 GOOD = {"q": "one\ntwo", "source": "en", "target": "es"}
 JSON = "application/json; charset=utf-8"
+FORM = "application/x-www-form-urlencoded"
 
 
 def asked(**change):
@@ -99,6 +100,18 @@ def test_bodies():
     form = b"q=one+%C3%A9&source=en&target="
     expected = {"q": "one é", "source": "en", "target": ""}
     assert parameters(form, "application/x-www-form-urlencoded") == expected
+
+
+@pytest.mark.parametrize("form", ["q=%ff%fe", "q=a&source=%E9"])
+def test_a_form_that_encodes_something_else(form):
+    for call in (fields_of, lambda text: parameters(text.encode(), FORM)):
+        with pytest.raises(RefusalError, match="The request is not UTF-8"):
+            call(form)
+    assert parameters(b"q=a", f"{FORM}; charset=UTF-8") == {"q": "a"}
+    for kind in (FORM, "application/json"):
+        with pytest.raises(RefusalError, match="The server does not read latin-1") as caught:
+            parameters(b"{}", f'{kind}; charset="Latin-1"')
+        assert caught.value.status == 415
 
 
 @pytest.mark.parametrize(

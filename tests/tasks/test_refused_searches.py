@@ -25,7 +25,10 @@ SPECULATIVE = ["--decoding", "specdec", "--beam"]
             "leave one of them out.",
         ),
         ([*SPECULATIVE, 2, "--draft-rows", 4], "--draft-rows 4 would have no effect in the beam"),
-        ([*SPECULATIVE, 2, "--max-len-a", "nan"], "--max-len-a nan: give a finite number."),
+        (
+            [*SPECULATIVE, 2, "--max-len-a", "nan"],
+            "--max-len-a nan: give a finite number, up",
+        ),
         ([*SAMPLES, "--top-beta", 3], "--top-beta 3 accepts tokens that were not drawn: leave one"),
         (
             [*SAMPLES, "--sampling-topk", 5, "--sampling-topp", 0.5],

@@ -1,6 +1,7 @@
 """The command line of ``specdec-check``: what it takes, and what it refuses."""
 
 import argparse
+import math
 from typing import Any, List, Sequence
 
 from ...errors import PluginError
@@ -161,7 +162,7 @@ def check_options(options: argparse.Namespace, names: Sequence[str]) -> None:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise PluginError(f"{flag_of(name)} {value}: give at least 1.")
-    if not options.tie >= 0:
+    if not 0 <= options.tie < math.inf:
         raise PluginError(f"--tie {options.tie}: give 0 or more, such as 1e-4.")
     if options.shard is not None and not 0 <= options.shard < options.shards:
         raise PluginError(

@@ -2,11 +2,12 @@
 
 import argparse
 import os
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ...api import Session, Translator
 from ...fairseq_compat.options import flag_of
 from ...methods.registry import readers
+from ...methods.self_draft.drafter import CannotDraftError
 from ..bench.command_line import generation_of
 from ..bench.methods import HEADS, Entry, entries
 from ..records import file_state
@@ -72,6 +73,38 @@ def line_up(options: argparse.Namespace, names: Sequence[str]) -> List[Tuple[Pro
         program = Program(label, entry, beam, flags, generation)
         pairs.append((program, _reference(program)))
     return pairs
+
+
+def decodable(
+    session: Session,
+    pairs: Sequence[Tuple[Program, Program]],
+    optional: bool,
+    begun: Callable[[Program], bool],
+) -> List[Tuple[Program, Program]]:
+    """Those that decode with the models, before anything is stored for the others.
+
+    Args:
+        session: of the models.
+        pairs: of :func:`line_up`.
+        optional: whether a self-draft of models that cannot have one is left out, with a line.
+        begun: whether an earlier run has decoded with a program.
+
+    Raises:
+        PluginError: options of a program are refused.
+    """
+    found = []
+    for program, reference in pairs:
+        try:
+            for each in (reference, program):
+                if not begun(each):
+                    each.build(session)
+        except CannotDraftError as error:
+            if not optional:
+                raise
+            print(f"{program.label} is not checked. {error.cause}")
+        else:
+            found.append((program, reference))
+    return found
 
 
 def _reference(program: Program) -> Program:

@@ -13,7 +13,7 @@ from ...outputs import told_if_unwritable
 from ...progress import Progress
 from ..records import Records, code_state, file_state
 from .explain import Explainer
-from .programs import Program
+from .programs import Program, decodable
 from .text import Text
 
 #: What results depend on, besides options.
@@ -51,9 +51,6 @@ class Folder:
     Args:
         options: the command line.
         text: what is checked.
-
-    Raises:
-        PluginError: the folder cannot be made.
     """
 
     def __init__(self, options: argparse.Namespace, text: Text) -> None:
@@ -67,18 +64,30 @@ class Folder:
             **{path: file_state(path) for path in options.path.split(os.pathsep)},
         }
         self._code = code_state(options.user_dir)
-        with told_if_unwritable(self._folder):
-            os.makedirs(self._folder, exist_ok=True)
 
-    def records(self, program: Program, shard: int) -> Records:
-        """The file of a program and a shard; PluginError if it depends on something else."""
+    def _path(self, program: Program, shard: int) -> str:
         name = re.sub(r"[^\w+]+", "-", program.label)
         if self._options.shards > 1:
             name += f".{shard}-of-{self._options.shards}"
+        return os.path.join(self._folder, f"{name}.jsonl")
+
+    def begun(self, program: Program) -> bool:
+        """Whether a program has a file already."""
+        paths = (self._path(program, shard) for shard in range(self._options.shards))
+        return any(map(os.path.exists, paths))
+
+    def records(self, program: Program, shard: int) -> Records:
+        """The file of a program and a shard.
+
+        Raises:
+            PluginError: it depends on something else, or cannot be made.
+        """
+        with told_if_unwritable(self._folder):
+            os.makedirs(self._folder, exist_ok=True)
         facts = {**self._shared, **program.facts()}
         if program.entry is not None:
             facts["the plugin's code"] = self._code
-        path = os.path.join(self._folder, f"{name}.jsonl")
+        path = self._path(program, shard)
         causes = {_TEXT: " (--sentences, --gen-subset and --input choose it)"}
         return Records(path, facts, again="name another --output", fields=["batch"], causes=causes)
 
@@ -199,6 +208,7 @@ def check(
         pairs: of :func:`.programs.line_up`.
     """
     folder, count = Folder(options, text), options.shards
+    pairs = decodable(session, pairs, options.methods is None, folder.begun)
     shards = range(count) if options.shard is None else [options.shard]
     references = {reference.label: reference for _, reference in pairs}
 

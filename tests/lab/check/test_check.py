@@ -12,7 +12,7 @@ from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.check import work
 from specdec_plugin.lab.check.__main__ import main
 from specdec_plugin.lab.check.programs import Program
-from tests.support.command_lines import run_cli
+from tests.support.command_lines import PLUGIN, TINY_TRAINING, run_cli
 
 #: What the report says of a method.
 ROW = re.compile(r"\| ([^|]+) \| ([^|]+) \| (\d+) \| (\d+) \| (\d+) \| (\d+) \| (\S+) \| (\S*) \|")
@@ -266,7 +266,7 @@ def test_an_interrupted_check_goes_on(check, tmp_path, monkeypatch):
 
     monkeypatch.setattr(Program, "build", noted)
     check(*more)
-    assert built == ["beam"]  # what fairseq found is kept
+    assert {*built} == {"beam"}  # what fairseq found is kept
     assert files(tmp_path / "out") == expected
 
 
@@ -297,6 +297,8 @@ def test_shards_are_reported_together(check, tmp_path):
         (["--methods", "fairseq beam 1"], "there is no such method"),
         (["--batch-size", 0], "at least 1"),
         (["--tie", -1], "--tie -1.0: give 0 or more"),
+        (["--tie", "inf"], "--tie inf: give 0 or more"),
+        (["--max-len-b", -5], "--min-len 1 is more than the length limit -5"),
         (["--shards", 2, "--shard", 2], "--shard 2 is none of --shards 2: give 0 to 1"),
         (["--sentencepiece", "spm.model"], "give --input"),
         (["--input", "missing.en"], "File not found: missing.en"),
@@ -307,9 +309,29 @@ def test_shards_are_reported_together(check, tmp_path):
         (["--temperature", 0.5], "add --sampling"),
     ],
 )
-def test_options_that_make_no_sense(check, more, words):
+def test_options_that_make_no_sense(check, tmp_path, more, words):
     with pytest.raises(PluginError, match=words):
         check(*(["--methods", "greedy"] if "--methods" not in more else []), *more)
+    assert not (tmp_path / "out").exists()  # or else what is corrected would be refused
+
+
+def test_models_that_cannot_draft_for_themselves(corpus, tmp_path, capsys):
+    """Methods are left out that were not asked for."""
+    train = ["fairseq-train", corpus.data_dir, "--user-dir", PLUGIN, "--task"]
+    train += ["specdec_translation", "--save-dir", tmp_path / "model", *TINY_TRAINING]
+    train += ["--arch", "lstm", "--max-update", 1]
+    for name in ("encoder-embed", "encoder-hidden", "decoder-embed", "decoder-hidden"):
+        train += [f"--{name}-{'dim' if name.endswith('embed') else 'size'}", 16]
+    run_cli([*train, "--decoder-out-embed-dim", 16])
+    args = [corpus.data_dir, "-s", "en", "-t", "es", "--sentences", 4, "--max-len-b", 6]
+    args += ["--path", tmp_path / "model" / "checkpoint_last.pt", "--output", tmp_path / "out"]
+    main([*map(str, args)])
+    printed = capsys.readouterr().out
+    for name in ("specdec self", "specdec beam"):
+        assert f"{name} is not checked. " in printed
+    assert LOSSLESS in printed
+    with pytest.raises(PluginError, match="Add --drafter-path DRAFTER"):
+        main([*map(str, args), "--methods", "specdec self"])
 
 
 def test_empty_texts_and_unusable_folders(check, tmp_path):
