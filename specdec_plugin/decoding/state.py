@@ -275,12 +275,15 @@ class Rows:
     ) -> None:
         """Tell the host the outcome of an iteration, or of several.
 
+        The host has a copy of tokens and scores for as long as each outcome comes with ``new``.
+        One that comes without it drops the copy, and hypotheses are read from the device then.
+
         Args:
             lengths: how many tokens each row has now.
             added: by row, tokens that begin with those that were added; read elsewhere than on a
                 CPU.
             iterations: how many.
-            new: by row, what was added, where the host has all of it.
+            new: by row, what was added and its scores, where the host has all of it.
         """
         if new is None or not self.on_host:
             self._host_tokens = None

@@ -179,7 +179,7 @@ class Method:
     @classmethod
     def max_rows(cls, setup: Setup) -> Optional[int]:
         """Unfinished rows up to which drafts are made, or tried first; None: any number."""
-        return setup.max_rows() if "draft_rows" in flags_of(cls) else None
+        return setup.draft_rows(setup.usual_rows) if "draft_rows" in flags_of(cls) else None
 
 
 #: What makes a method one; it has one of them at least.

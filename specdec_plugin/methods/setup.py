@@ -69,12 +69,15 @@ class Setup:
         """What ``--drafter-dtype`` names."""
         return dtype_of(self.cfg.drafter_dtype)
 
-    def max_rows(self) -> Optional[int]:
-        """Unfinished rows up to which drafts pay, as ``--draft-rows``; None: any number."""
+    @property
+    def usual_rows(self) -> Optional[int]:
+        """Unfinished rows up to which drafts pay on the models' device; None: any number."""
+        return _ROWS_ON_CPU if self.on_cpu else None
+
+    def draft_rows(self, default: Optional[int]) -> Optional[int]:
+        """What ``--draft-rows`` names, or a method's own default; None: any number of rows."""
         wanted: int = self.cfg.draft_rows
-        if wanted >= 0:
-            return wanted or None
-        return rows_on(self.on_cpu)
+        return default if wanted < 0 else wanted or None
 
     @property
     def dictionaries(self) -> Tuple[Any, Any]:
@@ -103,11 +106,6 @@ class Setup:
         """What ``--drafter-vocab-clusters`` names, for a drafter with this model's projection."""
         path, target = self.cfg.drafter_vocab_clusters, self.task.target_dictionary
         return drafter_clusters(path, drafter.decoder, self.models[0].decoder, target)
-
-
-def rows_on(cpu: bool) -> Optional[int]:
-    """Unfinished rows up to which drafts pay on a CPU, or elsewhere; None: any number."""
-    return _ROWS_ON_CPU if cpu else None
 
 
 def dtype_of(name: Any) -> Optional[torch.dtype]:

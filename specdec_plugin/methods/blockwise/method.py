@@ -102,8 +102,7 @@ class Blockwise(Method):
     @classmethod
     def max_rows(cls, setup: Setup) -> Optional[int]:
         """Any number with ``--min-block``: the output must not depend on how many rows are left."""
-        always = setup.cfg.min_block > 1 and setup.cfg.draft_rows < 0
-        return None if always else setup.max_rows()
+        return setup.draft_rows(None if setup.cfg.min_block > 1 else setup.usual_rows)
 
     @classmethod
     def build(cls, setup: Setup) -> Drafter:

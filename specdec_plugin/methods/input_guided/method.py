@@ -21,7 +21,7 @@ from ..options import (
     option,
 )
 from ..registry import Method, Need, register_method
-from ..setup import Setup, rows_on
+from ..setup import Setup
 from .copy_bias import CopyBias
 from .drafter import InputGuidedDrafter
 
@@ -83,8 +83,7 @@ class InputGuided(Method):
     @classmethod
     def max_rows(cls, setup: Setup) -> Optional[int]:
         """Copies cost nothing and are often right, so that they are tried with any number."""
-        wanted: int = setup.cfg.draft_rows
-        return wanted if wanted > 0 else None
+        return setup.draft_rows(None)
 
     @classmethod
     def preference(cls, setup: Setup) -> Optional[Preference]:
@@ -101,6 +100,6 @@ class InputGuided(Method):
             cfg.block_size or (BLOCK_ON_CPU if setup.on_cpu else sys.maxsize),
             longest=str(cfg.fallback) == "ngram",
             fallback=fallback,
-            fallback_rows=rows_on(setup.on_cpu),
+            fallback_rows=setup.usual_rows,
             backend=setup.backend,
         )

@@ -24,7 +24,7 @@ from specdec_plugin.methods.input_guided.method import InputGuided
 from specdec_plugin.methods.input_guided.native import NativeSourceCopy
 from specdec_plugin.methods.input_guided.source_copy import NEAR, SourceCopy
 from specdec_plugin.methods.registry import config_class
-from specdec_plugin.methods.setup import rows_on
+from specdec_plugin.methods.setup import _ROWS_ON_CPU, Setup
 from tests.support import tiny
 from tests.support.compiled import needs_kernels
 from tests.support.drafters import K, drafter_model
@@ -296,14 +296,15 @@ class TestFlags:
         flags = {"fallback": "nat", "drafter_path": "drafter.pt", "block_size": block_size}
         guided = self.built(**flags).loop.drafter
         assert guided.fallback.block_size == least and guided.fallback.confidence > 0
-        many = rows_on(True) + 1
+        many = _ROWS_ON_CPU + 1
         limits = Constraints(1, 3, EOS, 0.0, 1, 20)
         guided.start(Batch(tiny.sample([5] * many)["net_input"], [], EOS, limits))
         assert guided.propose(rows_of(*[[3]] * many)).lengths.tolist() == [0] * many
 
     @pytest.mark.parametrize("rows, most", [(-1, None), (0, None), (2, 2)])
     def test_any_number_of_rows_is_drafted_for_where_none_is_given(self, rows, most):
-        assert InputGuided.max_rows(Namespace(cfg=Namespace(draft_rows=rows))) == most
+        setup = Setup(Namespace(draft_rows=rows), None, [], None, EOS, None)
+        assert InputGuided.max_rows(setup) == most
 
     @pytest.mark.parametrize("bias", [-0.5, 0.0, 2.0])
     def test_a_preference_has_the_bias_that_is_given(self, bias):
