@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from specdec_plugin.decoding.gate import FixedGate
 from specdec_plugin.decoding.guard import Guard
-from specdec_plugin.decoding.schedule import GRACE, SLICES, Schedule, _Arm
+from specdec_plugin.decoding.schedule import _MEMORY, _RECALLED, GRACE, SLICES, Schedule, _Arm
 from specdec_plugin.decoding.trials import SHARE
 
 TOKENS = 20
@@ -42,8 +42,9 @@ class Run:
         return self
 
 
-def test_a_queue_is_measured_first_and_drafts_then():
-    assert Run(1, 1.0, {1: 2.0}).go(2).arms == [0, 1]
+@pytest.mark.parametrize("seconds", [1.0, 0.002])
+def test_a_queue_is_measured_first_and_drafts_then(seconds):
+    assert Run(1, seconds, {1: 2 * seconds}).go(2).arms == [0, 1]
 
 
 @pytest.mark.parametrize(("drafted", "settled"), [(0.5, 1), (2.0, 0)])
@@ -62,14 +63,25 @@ def test_few_sentences_of_a_small_model_are_measured(drafted, settled):
     assert run.schedule.spent == pytest.approx(run.total, rel=0.05)
 
 
+def rested(run):
+    """The run, behind the first sentence of many that are not measured."""
+    for resting in (True, False):
+        while run.schedule.measures != resting:
+            run.go(1)
+    return run
+
+
 def test_a_resting_schedule_notices_far_longer_sentences():
     run = Run(1, 0.002, {1: 0.002 * 2})
     run.schedule.see(4)
-    run.go(300)
-    while run.schedule.measures:
-        run.go(1)
-    run.schedule.see(9)
+    rested(run.go(300)).schedule.see(9)
     run.go(1)
+    assert run.schedule.measures
+
+
+def test_a_resting_schedule_measures_batches_of_another_size():
+    run = rested(Run(1, 0.002, {1: 0.002 * 2}).go(300))
+    run.schedule.next(64, 64)
     assert run.schedule.measures
 
 
@@ -133,6 +145,40 @@ def test_a_queue_is_tried_again_with_far_longer_sentences(length, again):
     assert (run.go(10).arms[-5:] == [0] * 5) == again
 
 
+def test_a_queue_that_failed_often_is_as_new_with_far_longer_sentences():
+    run = Run(8, 1.0, {1: 9.0, 8: 0.5})
+    run.schedule.see(5)
+    run.go(2000)
+    queue = run.schedule._queue(8)
+    assert queue.failures > 1 and queue.resume > run.schedule.spent
+    run.schedule.see(10)
+    assert queue.failures == 0 and queue.resume == 0.0
+
+
+@pytest.mark.parametrize(("size", "expected"), [(64, 7.0 * 8), (8, 0.5 * 8)])
+def test_a_first_trial_waits_until_its_budget_pays_for_all_of_its_rows(size, expected):
+    run = Run(1, 1.0, {1: 9.0, 8: 2.0}).go(50)  # a trial that lost
+    assert run.schedule.budget(GRACE) < 0.9 * expected
+    run.size = size
+    while 8 not in run.arms:
+        before = run.schedule.budget(GRACE)
+        run.batch()
+    assert before > 0.9 * expected
+
+
+@pytest.mark.parametrize("held_up", [False, True])
+def test_in_batches_a_trial_that_was_held_up_may_lose_more_than_its_share_again(held_up):
+    run = Run(8, 1.0, {1: 99.0, 8: 500.0 if held_up else 2.9})
+    while 8 not in run.arms:
+        run.batch()
+    lost = run.schedule.lost  # another trial is expected to lose as much
+    while run.arms.count(8) < 2:
+        budget = run.schedule.budget()
+        run.batch()
+    assert budget > lost - GRACE - 0.1
+    assert (budget < lost - 0.1) == held_up
+
+
 @pytest.mark.parametrize("held_up", [0, 2, 3, 10, 50])
 def test_a_sentence_that_other_work_holds_up_decides_nothing(held_up):
     run, plain = Run(1, 1.0, {1: 0.6}), Schedule.record
@@ -190,6 +236,66 @@ def test_a_gate_forgets_a_first_trial_that_was_held_up(size, held_up, forgotten)
         run.batch()
     assert run.arms.count(1) > 2
     assert gate.forgotten == forgotten
+
+
+def test_a_gate_remembers_drafts_that_were_held_up_in_a_later_trial():
+    run = Run(1, 1.0, {1: 1.5})
+    gate, arm = Forgetful(), run.schedule._slices[1]
+    run.schedule.gate = gate
+    while arm.failures < 4:
+        run.seconds[1] = 9.0 if arm.failures == 1 else 1.5
+        run.batch()
+    assert gate.forgotten == 0
+
+
+def test_the_gate_sees_lengths_and_forgets_with_the_schedule():
+    class Seeing(Forgetful):
+        def see(self, length):
+            self.seen = length
+
+    schedule = Schedule(Seeing())
+    schedule.see(7)
+    schedule.forget()
+    assert schedule.gate.seen == 7 and schedule.gate.forgotten == 1
+
+
+def after_a_queue():
+    """A schedule that knows what a queue of one sentence costs, and its arm of drafts."""
+    schedule = Schedule(FixedGate())
+    for _ in range(10):
+        schedule.record(0, 1, 1, TOKENS, 1.0)
+    return schedule, schedule._slices[1]
+
+
+def test_a_trial_was_held_up_until_it_has_lost_nothing():
+    schedule, arm = after_a_queue()
+    told = []
+    for seconds in (0.9, 0.9, 0.9, 50.0, 0.9, 0.1, 0.1, 0.9):
+        schedule.record(1, 1, 1, TOKENS, seconds)
+        told.append(arm.held_up)
+    assert told == [False] * 3 + [True] * 4 + [False]
+
+
+def test_a_trial_recalls_little_of_those_before_and_all_of_its_own():
+    schedule, arm = after_a_queue()
+    for _ in range(10):
+        arm.add(1, TOKENS, 1.1, None)
+    for _ in range(5):
+        schedule.record(1, 1, 1, TOKENS, 1.1)
+    assert arm.sentences == _RECALLED + 5
+
+
+def test_what_was_long_ago_hardly_counts():
+    arm = _Arm()
+    for seconds in [1.0] * 1000 + [2.0] * _MEMORY:
+        arm.add(1, 1, seconds, None)
+    assert 1.6 < arm.pace < 2.0
+
+
+def test_another_arm_tells_what_is_usual_of_the_first_sentences_alone():
+    arm = _Arm()
+    counted = [arm.add(1, 1, seconds, 0.1) for seconds in (1.0, 2.0, 7.0)]
+    assert counted == pytest.approx([0.3, 2.0, 6.0])
 
 
 def test_trials_end_where_they_have_lost_enough_and_become_rarer():
@@ -278,8 +384,9 @@ def test_nothing_is_remembered_after_forget():
     assert run.schedule.paces() is None and run.schedule.next(1, 1) == 0
 
 
-def test_paces_are_those_of_the_size_that_took_most_time():
+@pytest.mark.parametrize(("batches", "seconds", "most"), [(20, 0.25, 0.25), (1, 0.01, 1.0)])
+def test_paces_are_those_of_the_size_that_took_most_time(batches, seconds, most):
     run = Run(1, 1.0, {1: 0.5, 8: 2.0}).go(20)
-    run.size, run.seconds[0] = 64, 0.25
-    run.go(20)
-    assert run.schedule.paces() == pytest.approx((TOKENS / 0.25, TOKENS / 0.5))
+    run.size, run.seconds[0] = 64, seconds
+    run.go(batches)
+    assert run.schedule.paces() == pytest.approx((TOKENS / most, TOKENS / 0.5))

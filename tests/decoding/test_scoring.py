@@ -85,11 +85,17 @@ class TestFairseqsOwn:
             fed[1, 0] = 8
         elif name == "an end alone":
             target[0] = fed[0] = torch.tensor([EOS, EOS, EOS, EOS, EOS])
+        elif name == "a word without an end":
+            target[1], fed[1] = (torch.tensor([each, PAD, PAD, PAD, PAD]) for each in (9, EOS))
+        elif name == "more is fed":
+            padding = torch.full((2, 1), PAD)
+            sample["net_input"]["prev_output_tokens"] = torch.cat([fed, padding], 1)
         return sample
 
     @pytest.mark.parametrize(
         "name",
-        ["an end within", "no end", "other symbols are fed", "two beginnings", "an end alone"],
+        ["an end within", "no end", "other symbols are fed", "two beginnings", "an end alone"]
+        + ["a word without an end", "more is fed"],
     )
     def test_unusual_targets(self, name, monkeypatch):
         sample, ours = self.unusual(name), scorer(MODELS[:1])
@@ -114,6 +120,15 @@ class TestFairseqsOwn:
             check(ours.generate(models, sample), expected)
             target = sample.pop("target")  # as from Python
             check(ours.generate(models, sample, target), expected)
+
+    def test_targets_too_short_for_one_model_of_several(self):
+        torch.manual_seed(0)
+        kernels = {"decoder_conv_type": "dynamic", "decoder_kernel_size_list": [9, 9]}
+        models = [build_model("transformer"), build_model("lightconv", **kernels)]
+        symbols = models[0].decoder.dictionary
+        sample = with_targets([(7, 3), (3, 2)], 5)
+        ours = build_scorer(tiny.task(symbols), models, SequenceScorer(symbols))
+        check(ours.generate(models, sample), SequenceScorer(symbols).generate(models, sample))
 
     def test_data_of_which_a_part_is_scored(self):
         sample, ours = with_targets([(3, 4), (2, 2)], 5), scorer(MODELS[:1])
@@ -148,6 +163,30 @@ def test_targets_may_come_as_prefixes():
     expected = SequenceScorer(SYMBOLS).generate(MODELS[:1], sample)
     target = sample.pop("target")
     check(scorer(MODELS[:1]).generate(MODELS[:1], sample, target, bos_token=7), expected)
+
+
+def test_prefixes_do_not_replace_the_targets_of_a_batch():
+    sample = with_targets([(3, 4), (2, 2)], 5)
+    expected = SequenceScorer(SYMBOLS).generate(MODELS[:1], sample)
+    check(scorer(MODELS[:1]).generate(MODELS[:1], sample, sample["target"][:, :2]), expected)
+
+
+def test_weights_that_change_between_batches():
+    models, sample = [tiny.model(4, symbols=SYMBOLS)], with_targets([(3, 4), (2, 2)], 5)
+    ours = scorer(models)
+    ours.fairseqs = None
+    for _ in range(2):
+        expected = SequenceScorer(SYMBOLS).generate(models, sample)
+        check(ours.generate(models, sample), expected)
+        with torch.no_grad():
+            for weight in models[0].parameters():
+                weight.add_(0.3)
+
+
+def test_a_batch_is_let_go_when_it_is_scored():
+    ours = scorer(MODELS[:1])
+    ours.generate(MODELS[:1], with_targets([(3, 4), (2, 2)], 5))
+    assert ours.generator.loop.step.verifier.states == []
 
 
 def test_phrases_are_not_read():
@@ -219,5 +258,6 @@ def test_the_summary_counts_targets():
     ours.generate(MODELS[:1], with_targets([(3, 4), (2, 2)], 5))
     statistics = ours.generator.statistics
     assert isinstance(ours, ReferenceScorer) and isinstance(statistics, ScoringStatistics)
+    assert (statistics.batches, statistics.sentences) == (1, 2)
     first, times = statistics.lines()
     assert first == "2 targets, 8 tokens" and times.startswith("time ")
