@@ -10,7 +10,9 @@ from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.pairing import load_model
 from specdec_plugin.vocab import store
 from specdec_plugin.vocab.cluster_file import load_clusters
+from specdec_plugin.vocab.states import StateReader
 from specdec_plugin.vocab.store import States
+from tests.support import heads, tiny
 from tests.support.command_lines import run_cli
 from tests.support.made import sets_of
 
@@ -118,6 +120,44 @@ def test_at_most_so_many_states_and_those_of_others(run, tmp_path):
     file, states, _ = run("--states", 30, "--more-states", tmp_path / "others.pt.states")
     assert len(states) == 30
     assert int(file.note.split(", ")[1].split()[0]) > 100
+
+
+#: What a decoder is fed, of which the second row is padded.
+FED = torch.tensor([[2, 7, 8, 4], [2, 9, 1, 1]])
+SOURCES = tiny.sample([3, 5])["net_input"]
+
+
+def test_padding_is_never_likely():
+    model, pad = tiny.model(), 1
+    states, _ = StateReader(model, 2, pad).read(SOURCES, FED)
+    projection = model.decoder.output_projection
+    with torch.no_grad():
+        projection.weight[pad] = 100 * states[0]
+        assert int(projection(states[0]).argmax()) == pad
+    _, tokens = StateReader(model, 2, pad).read(SOURCES, FED)
+    assert tokens.shape == (6, 2) and not tokens.eq(pad).any()
+
+
+def test_states_are_those_of_the_weights_in_use():
+    model = tiny.model()
+    reader = StateReader(model, 2, 1)
+    first, _ = reader.read(SOURCES, FED)
+    with torch.no_grad():
+        for weight in model.decoder.parameters():
+            weight.mul_(1.5)
+    found, expected = (each.read(SOURCES, FED)[0] for each in (reader, StateReader(model, 2, 1)))
+    torch.testing.assert_close(found, expected)
+    assert not torch.allclose(found, first, atol=0.01)
+
+
+@torch.no_grad()
+def test_states_are_those_behind_a_learned_first_head():
+    model = heads.blockwise_model(3, learned_first_head=True)
+    states, _ = StateReader(model, 2, heads.PAD).read(SOURCES, FED)
+    encoded = model.encoder.forward_torchscript(SOURCES)
+    hidden, _ = model.decoder(FED, encoder_out=encoded, features_only=True)
+    expected = model.decoder.first_head(hidden)[FED.ne(heads.PAD)]
+    torch.testing.assert_close(states, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_refusals(run, tmp_path):

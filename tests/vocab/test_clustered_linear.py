@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from specdec_plugin.engine.barred import Barred
 from specdec_plugin.vocab.clustered_linear import ClusteredLinear
 from specdec_plugin.vocab.clustered_projection import ClusteredProjection
 from tests.support import made
@@ -122,6 +123,40 @@ def test_the_best_are_those_of_all_scores(rows, temperature, suppressed, share, 
     torch.testing.assert_close(log_probabilities, scores.of(best))
     if temperature == 1.0:
         assert torch.equal(projection.best(hidden, suppressed), best)
+
+
+def test_a_symbol_that_is_barred_at_the_first_steps(backend):
+    """As one of all scores, with the same normaliser."""
+    decoder = build_model().decoder
+    clusters = made.random_clusters(4, 16, VOCABULARY, 0.6, always=[2], never=[1])
+    projection = ClusteredProjection(clusters, decoder, backend=backend)
+    hidden = torch.randn(4, 3, 16)
+    expected = projection.scores(hidden, suppressed_id=2)
+    symbol = int(expected.values[2, 1].argmax())
+    steps = torch.tensor([0, 1, 2, 3]).unsqueeze(1) + torch.arange(3)
+    expected.values[..., symbol][steps < 4] = -math.inf
+    best = expected.values.argmax(-1)
+    found, scored = projection.best_of(hidden, 1.0, 2, Barred(symbol, steps, 4))
+    assert torch.equal(found, best)
+    torch.testing.assert_close(scored, expected.of(best))
+
+
+def test_clusters_have_the_decoders_type_where_8_bits_are_asked_for(backend):
+    decoder, hidden = build_model().decoder, torch.randn(5, 16)
+    clusters = made.random_clusters(4, 16, VOCABULARY, 0.4)
+    own, rounded = (
+        ClusteredProjection(clusters, decoder, dtype, backend=backend).scores(hidden).values
+        for dtype in (None, torch.int8)
+    )
+    assert torch.equal(own, rounded)
+
+
+def test_the_symbol_of_number_0_may_be_ruled_out(backend):
+    linear = ClusteredLinear(
+        torch.randn(300, 16), None, made.clusters([[0, 5]], 16, 300), backend=backend
+    )
+    values, _ = linear.scores(torch.randn(2, 16), 0)
+    assert values[:, 0].eq(-math.inf).all() and values[:, 5].isfinite().all()
 
 
 def test_the_first_of_equal_scores_is_the_best(backend):

@@ -161,7 +161,7 @@ def test_a_neighbour_alone_does_not_keep_a_cluster(states):
 
 def test_padding_is_never_active_and_empty_clusters_are_left_out(states):
     centroids = torch.cat([CENTRES[:1], torch.full((1, 3), 99.0), CENTRES[1:]])
-    built = build_clusters(states, centroids, 1, 50, always=[2, 11], suppressed_id=10)
+    built = build_clusters(states, centroids, 1, 50, always=[2, 10, 11], suppressed_id=10)
     assert made.sets_of(built) == [[2, 11], [2, 11], [2, 11, 12], [2, 11, 13]]
     assert torch.equal(built.centroids, CENTRES.half())
 

@@ -96,6 +96,8 @@ CONTRADICTIONS = {
         torch.full((5, 16), float("nan")).half(),
         torch.ones(1).half().expand(2**20, 2**20),
         torch.ones(4, 16).half(),
+        torch.ones(5, 0).half(),
+        torch.ones(16).half().expand(5, 16),
     ],
     "norms": [torch.ones(4), torch.full((5,), float("inf")), torch.ones(5).double()],
     "tokens": [

@@ -64,6 +64,7 @@ def test_states_are_on_the_disk_before_the_note_that_tells_of_them(tmp_path, mon
 
     def noted(number):
         names = {path.stat().st_ino: path.name for path in folder.iterdir()}
+        assert os.fstat(number).st_size > 0  # nothing waits in Python's own buffer
         events.append(names[os.fstat(number).st_ino])
         forced(number)
 
@@ -86,6 +87,21 @@ def test_a_note_of_states_without_numbers_is_damaged(name, tmp_path):
     note.write_text(json.dumps(known), "utf-8")
     with pytest.raises(PluginError, match="damaged or incomplete"):
         States([folder])
+
+
+@pytest.mark.parametrize("name", ["count", "batches"])
+def test_a_note_of_fewer_states_than_none_is_damaged(name, tmp_path):
+    folder = fill(tmp_path / "a", [1])
+    note = tmp_path / "a" / "progress.json"
+    note.write_text(json.dumps({**json.loads(note.read_text("utf-8")), name: -1}), "utf-8")
+    with pytest.raises(PluginError, match="damaged or incomplete"):
+        States([folder])
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(PluginError, match="file/states"):
+        fill(tmp_path / "file" / "states", [1])
 
 
 def test_other_options_do_not_go_on(tmp_path):
@@ -166,3 +182,7 @@ def test_folders_that_do_not_fit(tmp_path):
         other = fill(tmp_path / name, [1], **{name: 7})
         with pytest.raises(PluginError, match=rf"of another model .* {name}"):
             States([one, other])
+    wider = StateStore(str(tmp_path / "wider"), IDENTITY, 5, 3)
+    wider.append(torch.ones(2, 5), torch.ones(2, 3))
+    with pytest.raises(PluginError, match=r"of another model .* dim"):
+        States([one, str(tmp_path / "wider")])
