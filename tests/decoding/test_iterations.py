@@ -69,8 +69,8 @@ def test_greedy_decoding_with_a_prefix_repeats_in_one_call(monkeypatch):
 
 
 def trained(verifier, statistics, confidence=0.0):
-    backend = verifier.engines[0].backend
-    return NATDrafter(chained_model(), K, confidence=confidence, backend=backend)
+    given = {"statistics": statistics, "backend": verifier.engines[0].backend}
+    return NATDrafter(chained_model(), K, confidence=confidence, **given)
 
 
 def rounded(verifier, statistics):

@@ -12,11 +12,11 @@ from specdec_plugin.decoding.state import Batch, Rows
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.steps import UnverifiedStep, VerifiedStep
 from specdec_plugin.decoding.verifier import Verifier
-from specdec_plugin.engine import UncachedDecoder, build_engine
+from specdec_plugin.engine import TorchBackend, UncachedDecoder, build_engine
 from specdec_plugin.methods.block_nat.drafter import NATDrafter
 from tests.support import tiny
 from tests.support.architectures import build_model
-from tests.support.drafters import K, drafter_model, one_by_one
+from tests.support.drafters import K, chained_model, drafter_model, one_by_one
 from tests.support.hostile import HostileDrafter
 from tests.support.search import SYMBOLS, assert_same, reference
 
@@ -70,6 +70,68 @@ def test_threads_share_the_work_of_wide_layers(norm_first, block_size, lengths):
     model = drafter_model("causal", block_size=block_size, **wide)
     torch.set_num_threads(2)
     assert_proposals_of_training(model, lengths, block_size)
+
+
+def first_drafts(drafter, sources, most=50, left=None):
+    """The drafts of a new batch, some rows of which may have left already."""
+    net_input = tiny.sample(sources, 3)["net_input"]
+    batch = Batch(net_input, [], 2, Constraints(1, 3, 2, 0.0, 1, most))
+    rows = Rows(batch)
+    drafter.start(batch)
+    if left is not None:
+        drafter.select(rows.select(left))
+    with torch.no_grad():
+        return drafter.propose(rows)
+
+
+@pytest.mark.parametrize("form", ["full", "causal"])
+def test_rows_that_left_before_the_first_draft_are_not_read(form):
+    drafter = NATDrafter(drafter_model(form), K)
+    whole = first_drafts(drafter, [5, 2, 7]).tokens.tolist()
+    assert whole[0] != whole[1] != whole[2]
+    for left in ([1], [0, 2]):
+        drafter.statistics.drafter_sources = 0
+        found = first_drafts(drafter, [5, 2, 7], left=left).tokens.tolist()
+        assert found == [whole[row] for row in left]
+        assert drafter.statistics.drafter_sources == len(left)
+
+
+def test_drafts_without_a_chain_end_where_they_are_unsure(backend):
+    model = drafter_model("causal")
+    whole = first_drafts(NATDrafter(model, K, with_scores=True, backend=backend), [5, 2, 7])
+    sure = whole.scores.cumsum(1).exp()
+    floor = float(sure[:, 1].median())
+    drafter = NATDrafter(model, K, confidence=floor, backend=backend)
+    found = first_drafts(drafter, [5, 2, 7])
+    assert found.lengths.tolist() == (sure >= floor).sum(1).tolist()
+    assert 0 < int(found.lengths.max()) <= found.tokens.size(1)
+    assert int(found.lengths.min()) < K
+
+
+@pytest.mark.parametrize("most", [1, 2])
+def test_a_chain_ends_each_sentence_at_its_limit_of_length(most):
+    """Which may lie within a block."""
+    drafter = NATDrafter(chained_model(), K, with_scores=True)
+    free, limited = (first_drafts(drafter, [5, 2, 7], most=each).tokens for each in (50, most))
+    assert not free[:, most].eq(2).all() and limited[:, most].eq(2).all()
+    assert torch.equal(free[:, :most], limited[:, :most])
+
+
+@torch.no_grad()
+def test_rows_with_few_new_tokens_are_fed_as_alone():
+    """Where the widest row's new tokens would end behind the others' inputs."""
+    drafter = NATDrafter(drafter_model("causal"), K, backend=TorchBackend())
+    drafter.engine.embedding.reach(10, 6 + K)
+    inputs = torch.randint(4, 16, (2, 8), generator=torch.Generator().manual_seed(0))
+    held, lengths, counts = torch.tensor([0, 6]), torch.tensor([5, 7]), (6, 2)
+    together = drafter.arranged(inputs, lengths, held, 6)
+    for row, count in enumerate(counts):
+        own = slice(row, row + 1)
+        alone = drafter.arranged(inputs[own], lengths[own], held[own], count)
+        used = count + K
+        torch.testing.assert_close(together.embedded[own, :used], alone.embedded)
+        assert torch.equal(together.limits[own, :used], alone.limits)
+        assert torch.equal(together.where[own], alone.where)
 
 
 @pytest.mark.parametrize("form", ["full", "causal"])

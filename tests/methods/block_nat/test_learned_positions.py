@@ -4,6 +4,7 @@ from argparse import Namespace
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.constraints import Constraints
@@ -73,6 +74,16 @@ def test_longer_sources_are_decoded_greedily(form, encoder, backend):
         found, _ = ours(MODELS[1:2], sample, drafter, TopBeta(), backend=backend, max_len_b=30)
         assert_same(found, reference(MODELS[1:2], sample, max_len_b=30))
         assert any(width > 0 for _, width in drafter.seen) == drafts
+
+
+def test_padding_makes_no_source_too_long(backend):
+    drafter = Watched(reading("causal"), K, backend=backend)
+    sample = tiny.sample([SOURCES - 1, 2], 1)
+    net_input = sample["net_input"]
+    net_input["src_tokens"] = F.pad(net_input["src_tokens"], (3, 0), value=1)
+    found, _ = ours(MODELS[1:2], sample, drafter, TopBeta(), backend=backend, max_len_b=30)
+    assert_same(found, reference(MODELS[1:2], sample, max_len_b=30))
+    assert any(width > 0 for _, width in drafter.seen)
 
 
 @pytest.mark.parametrize("encoder", [{}, {"activation_fn": "tanh"}])
