@@ -10,6 +10,7 @@ from specdec_plugin.methods.block_nat.drafter import NATDrafter
 from specdec_plugin.methods.blockwise.drafter import BlockwiseDrafter
 from specdec_plugin.methods.self_draft.drafter import SelfDrafter
 from tests.support import methods as ways
+from tests.support import tiny
 from tests.support.command_lines import generate_args, hypothesis_lines, run_cli
 from tests.support.compiled import needs_kernels
 
@@ -37,6 +38,35 @@ def test_what_beam_search_alone_keeps_is_searched(corpus, tiny_verifier):
     args = generate_args(corpus.data_dir, tiny_verifier, "--no-repeat-ngram-size", 2)
     auto, beam = (run_cli([*args, "--decoding", each]).stdout for each in ("auto", "beam"))
     assert hypothesis_lines(auto) == hypothesis_lines(beam) != []
+
+
+def few(sentence, tokens):
+    """Symbols that may follow: of fairseq's ``prefix_allowed_tokens_fn``."""
+    return [2, 5, 7, 9]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"beam": 2},
+        {"beam": 3},
+        {"match_source_len": True},
+        {"no_repeat_ngram_size": 2},
+        {"prefix_allowed_tokens_fn": few},
+    ],
+    ids=lambda options: "-".join(options),
+)
+def test_it_finds_what_a_beam_search_finds(options, backend):
+    """Where the model can draft for itself, and where it cannot."""
+    model, sample = ways.verifier("auto", 2), tiny.sample([3, 6, 2, 5], 1)
+    found, expected, plain = (
+        [
+            [hypothesis["tokens"].tolist() for hypothesis in row]
+            for row in ways.generator("beam", model, backend, given, **flags).generate([], sample)
+        ]
+        for given, flags in ((options, {"decoding": "auto"}), (options, {}), ({}, {}))
+    )
+    assert found == expected != plain
 
 
 @pytest.mark.parametrize("option", [{"no_repeat_ngram_size": 2}, {"match_source_len": True}])
@@ -96,6 +126,16 @@ def trained(kind, **arguments):
 def test_flags_of_drafts_that_nobody_can_make_are_refused():
     with pytest.raises(PluginError, match="only the native kernels can run"):
         loop_of("auto", TorchBackend(), drafter_dtype="int8")
+
+
+def test_a_confidence_without_a_trained_drafter_is_refused():
+    with pytest.raises(PluginError, match=r"^--draft-confidence 0\.3 would have no effect with"):
+        loop_of("auto", draft_confidence=0.3)
+
+
+def test_flags_of_drafts_are_refused_where_nothing_drafts():
+    with pytest.raises(PluginError, match="block-size 3 would have no effect in the beam search"):
+        loop_of("auto", options={"no_repeat_ngram_size": 2}, block_size=3)
 
 
 @pytest.mark.parametrize("flags", [{"drafter_path": "drafter.pt"}, {"certified_projection": True}])
