@@ -2,14 +2,18 @@
 
 import gzip
 import json
+import os
 import shutil
 import subprocess
 import sys
 
 import pytest
+import torch
 
 import specdec_plugin
-from specdec_plugin.cli.translate import hypotheses, main
+from specdec_plugin.api import Hypothesis
+from specdec_plugin.cli.line_by_line import as_object, is_hidden, lines_of, written
+from specdec_plugin.cli.translate import build_parser, hypotheses, main
 from specdec_plugin.errors import PluginError
 from tests.support.command_lines import ENVIRONMENT, run_cli
 
@@ -187,6 +191,47 @@ def test_the_input_is_not_overwritten(packed, tmp_path):
         with pytest.raises(PluginError, match="is the input, which would be lost: name another"):
             main([str(packed), *flags])
     assert (tmp_path / "given").read_text("utf-8") == "one\n"
+
+
+def test_a_file_that_may_not_be_read_is_told_of_before_a_folder_is_loaded(tmp_path, monkeypatch):
+    def refuse(*arguments):
+        raise PermissionError
+
+    (tmp_path / "given").write_text("one\n", "utf-8")
+    monkeypatch.setattr("specdec_plugin.textfiles.open", refuse, raising=False)
+    with pytest.raises(PluginError, match="given may not be read"):
+        main(["no folder", "--input", "-", "--prefixes", str(tmp_path / "given")])
+
+
+@pytest.mark.parametrize(
+    "flags, terminal, hidden",
+    [
+        ([], True, True),
+        ([], False, False),
+        (["--output", "out"], True, False),
+        (["--output", "out", "--no-progress-bar"], False, True),
+    ],
+)
+def test_no_progress_stands_between_lines_on_a_terminal(flags, terminal, hidden, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    assert is_hidden(build_parser().parse_args(["folder", *flags])) == hidden
+
+
+def test_objects_are_written_as_they_read():
+    score = torch.zeros(1)
+    found = as_object(Hypothesis(torch.tensor([2]), 0.0, score, 1, "▁ñ", "ñ"))
+    assert '"ñ"' in found and "▁ñ" in found
+
+
+def test_a_disk_without_room_is_told_of_in_a_sentence():
+    with pytest.raises(PluginError, match="/dev/full"), written("/dev/full") as file:
+        file.write(b"a line\n")
+
+
+def test_what_can_be_read_once_is_not_counted(tmp_path):
+    (tmp_path / "given").write_text("one\ntwo\n", "utf-8")
+    assert lines_of(str(tmp_path / "given")) == 2
+    assert lines_of(os.devnull) is None
 
 
 def test_a_folder_of_pieces(packed, tmp_path):
