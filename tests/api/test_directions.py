@@ -5,6 +5,7 @@ import pytest
 from specdec_plugin import load_session
 from specdec_plugin.errors import PluginError
 from specdec_plugin.folder import Folder
+from tests.support import tiny
 from tests.support.multilingual import MULTI, drafter_of, heads_of, trained
 
 OPTIONS = {"lang_pairs": "en-es,es-en", "encoder_langtok": "src", "decoder_langtok": True}
@@ -122,6 +123,15 @@ def test_one_language_with_two_dictionaries(session_of):
     task.target_dictionary.add_symbol("more")
     with pytest.raises(PluginError, match="have dictionaries of their own, so that en cannot be"):
         task.check_direction("en", "en")
+
+
+@pytest.mark.parametrize("sides", [(["en"], ["es", "fr"]), (["es", "fr"], ["en"])])
+def test_dictionaries_of_several_directions_are_compared(session_of, sides):
+    task = session_of("en", "es").task
+    own = task.target_dictionary
+    task.check_dicts({"en": own, "es": own, "fr": own}, *sides)
+    with pytest.raises(AssertionError):
+        task.check_dicts({"en": own, "es": own, "fr": tiny.dictionary()}, *sides)
 
 
 def test_a_language_that_is_no_text(session_of):

@@ -259,6 +259,24 @@ def test_phrases_that_are_refused(corpus, tiny_verifier, sentencepieces):
         translator.decode(batch[0])
 
 
+@pytest.mark.parametrize("symbol", ["<s>", "</s>", "<pad>", "<unk>"])
+def test_symbols_that_no_phrase_has(corpus, tiny_verifier, symbol):
+    """Which subwords of a program's own may give."""
+
+    class Words:
+        def encode(self, line, out_type):
+            return line.split()
+
+        def decode(self, pieces):
+            return " ".join(pieces)
+
+    session = specdec_plugin.load_session(tiny_verifier, corpus.data_dir, **LANGUAGES)
+    session.subwords = Words()
+    assert session.phrases([["uno dos"]]) is not None
+    with pytest.raises(PluginError, match="in subword pieces, which the target dictionary does"):
+        session.phrases([[f"uno {symbol}"]])
+
+
 def test_raw_text(session, sentencepieces, corpus, tiny_verifier):
     translator = specdec_plugin.load(
         tiny_verifier, str(sentencepieces), **LANGUAGES, max_len_b=20,

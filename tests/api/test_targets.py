@@ -12,7 +12,9 @@ import sentencepiece
 import torch
 
 import specdec_plugin
+from specdec_plugin.api.texts import Texts
 from specdec_plugin.errors import PluginError
+from tests.support import tiny
 from tests.support.command_lines import generate_args, run_cli, scored
 from tests.support.multilingual import SETTINGS, trained
 
@@ -209,6 +211,36 @@ class TestScores:
             for number, each in enumerate(found):
                 (target,) = dataset.collater([dataset[number]])["target"]
                 assert each.tolist() == target.tolist()
+
+    def test_targets_have_as_many_symbols_as_the_model_takes(self, multilingual, caplog):
+        """Those around the words included; a warning tells of words that are cut alone."""
+        name, _, session = multilingual
+        most = min(model.max_positions()[1] for model in session.models)
+        for prepends in (False, True) if name == "mbart" else (False,):
+            session.task.args.prepend_bos = prepends
+            around = len(session.targets([""])[0])
+            whole = " ".join(["uno"] * (most - around))
+            with caplog.at_level(logging.WARNING):
+                (exact,) = session.targets([whole])
+                assert caplog.text == ""
+                (cut,) = session.targets([f"{whole} uno"])
+            session.task.args.prepend_bos = False
+            assert "line 1: the translation has" in caplog.text
+            caplog.clear()
+            assert len(exact) == most and exact.tolist() == cut.tolist()
+
+    def test_sources_and_targets_have_limits_of_their_own(self):
+        models = [tiny.model(0, max_source_positions=20, max_target_positions=10)]
+        texts = Texts(tiny.task(), models)
+        (found,) = texts.targets(["w1 " * 30])
+        assert len(found) == 10 and texts.room == 20
+
+    def test_the_symbol_that_ends_targets_is_in_none(self, multilingual):
+        name, _, session = multilingual
+        end = "[es]" if name == "mbart" else "</s>"
+        for symbol in (end, "<pad>"):
+            with pytest.raises(PluginError, match="has a symbol that ends or fills sentences"):
+                session.targets([f"uno {symbol} dos"])
 
     def test_a_file_of_pairs(self, packed, caplog):
         session = specdec_plugin.load_session(str(packed))

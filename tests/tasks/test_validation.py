@@ -109,6 +109,17 @@ def test_a_package_that_is_missing(monkeypatch):
         check_bleu(given)
 
 
+def test_fairseqs_five_beams_are_counted_on_where_none_are_given():
+    given = Namespace(
+        eval_bleu=True, eval_bleu_args='{"diverse_beam_groups": 5}', eval_bleu_detok="space",
+        eval_bleu_detok_args="{}", eval_bleu_remove_bpe=None,
+    )  # fmt: skip
+    check_bleu(given)
+    given.eval_bleu_args = '{"diverse_beam_groups": 2}'
+    with pytest.raises(PluginError, match=r"^The search of --eval-bleu: diverse_beam_groups=2"):
+        check_bleu(given)
+
+
 @pytest.mark.parametrize("lists", [LISTS, "{}"])
 def test_the_hub_loads_what_such_a_training_left(corpus, trained, lists):
     """It asks for BLEU, so that fairseq builds a search beside a model that has no weights yet."""
