@@ -101,6 +101,7 @@ class TestSharedEncoder:
         drafter.shared_encoder.fill_(7)
         with caplog.at_level(logging.WARNING, logger="specdec_plugin.methods"):
             generator = built(verifiers, drafter)
+        assert generator.loop.drafter.shared == 1
         assert "trained with the encoder of another verifier" in caplog.text
         sample = tiny.sample([3, 6, 1], 2)
         found = [row[0] for row in generator.generate(verifiers, sample)]

@@ -11,6 +11,7 @@ from specdec_plugin.vocab.clustered_linear import ClusteredLinear
 from specdec_plugin.vocab.clustered_projection import ClusteredProjection
 from tests.support import made
 from tests.support.architectures import VOCABULARY, build_model
+from tests.support.heads import blockwise_model
 
 pytestmark = pytest.mark.usefixtures("seeded")
 
@@ -139,6 +140,19 @@ def test_a_symbol_that_is_barred_at_the_first_steps(backend):
     found, scored = projection.best_of(hidden, 1.0, 2, Barred(symbol, steps, 4))
     assert torch.equal(found, best)
     torch.testing.assert_close(scored, expected.of(best))
+
+
+def test_behind_a_first_head_the_kernels_score_no_states_of_a_decoder(backend):
+    """They would leave the head out."""
+    decoder = blockwise_model(3, learned_first_head=True).decoder
+    clusters = made.random_clusters(4, 16, 16, 0.4)
+    plain, behind = (
+        ClusteredProjection(clusters, decoder, first_head=head, backend=backend)
+        for head in (None, decoder.first_head)
+    )
+    able = backend.unsupported() is None
+    assert (plain.gather is not None, plain.shortlist is not None) == (able, able)
+    assert behind.gather is behind.shortlist is None
 
 
 def test_clusters_have_the_decoders_type_where_8_bits_are_asked_for(backend):
