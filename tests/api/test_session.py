@@ -259,6 +259,12 @@ def test_phrases_that_are_refused(corpus, tiny_verifier, sentencepieces):
         translator.decode(batch[0])
 
 
+def test_lines_of_a_later_part_are_counted_from_the_first_part(session, caplog):
+    with caplog.at_level(logging.WARNING):
+        session.batches(session.dataset(["one", "one " * 1100], 70), 2)
+    assert "line 72: the source has 1,101 tokens" in caplog.text
+
+
 @pytest.mark.parametrize("symbol", ["<s>", "</s>", "<pad>", "<unk>"])
 def test_symbols_that_no_phrase_has(corpus, tiny_verifier, symbol):
     """Which subwords of a program's own may give."""

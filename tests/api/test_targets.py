@@ -229,6 +229,10 @@ class TestScores:
             caplog.clear()
             assert len(exact) == most and exact.tolist() == cut.tolist()
 
+    def test_all_symbols_are_printed_of_no_generators_hypothesis(self, multilingual):
+        _, _, session = multilingual
+        assert session.left_out(None) == set()
+
     def test_sources_and_targets_have_limits_of_their_own(self):
         models = [tiny.model(0, max_source_positions=20, max_target_positions=10)]
         texts = Texts(tiny.task(), models)
