@@ -14,7 +14,8 @@ PYTEST_FLAGS ?= -n 2 --dist loadfile --durations 20 --durations-min 3
 # The tests that `make sanitize` runs.
 SANITIZED ?= tests/engine tests/vocab tests/decoding tests/conformance \
              tests/criterions/test_projected_loss.py \
-             tests/methods/beam/test_strategies.py::test_diverse_beams
+             tests/methods/beam/test_strategies.py::test_diverse_beams \
+             tests/methods/beam/test_strategies.py::test_phrases_in_the_kernels
 # The tests that `make test-levels` runs for each level, and `make test-arm` under emulation.
 KERNEL_TESTS ?= tests/engine
 ARM_TESTS ?= tests/engine/test_native_linear.py tests/engine/test_linear.py \

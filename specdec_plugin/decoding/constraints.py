@@ -49,7 +49,13 @@ class Constraints(NamedTuple):
 
     def select(self, rows: Union[Tensor, slice]) -> "Constraints":
         """The same rules for some of the rows."""
-        return self if self.prefix is None else self._replace(prefix=self.prefix[rows])
+        kept = {}
+        for name in ("prefix", "source_lengths", "phrases"):
+            of_rows = getattr(self, name)
+            if of_rows is not None:
+                here = rows.to(of_rows.device) if isinstance(rows, Tensor) else rows
+                kept[name] = of_rows[here]
+        return self._replace(**kept) if kept else self
 
     @property
     def _prefix_width(self) -> int:

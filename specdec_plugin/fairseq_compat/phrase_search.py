@@ -4,6 +4,8 @@ Post and Vilar (2018) share the beam among *banks*: hypotheses that contain the 
 phrases' tokens. Hu et al. (2019) track what a hypothesis contains in a trie, which fairseq's states
 do. fairseq moves single numbers to and from tensors, and asks a state about each candidate. Here a
 step reads all candidates at once. A state is asked once about all tokens that no phrase has.
+
+``methods/beam/phrases.h`` does the same in the kernels.
 """
 
 import functools

@@ -100,6 +100,16 @@ def without_empty(constraints: Tensor) -> Tensor:
     )
 
 
+def are_packed(constraints: Optional[Tensor]) -> bool:
+    """Whether constraints, (rows, width) long, are packed phrases, none of which is empty."""
+    if constraints is None:
+        return False
+    try:
+        return all(len(phrase) for row in constraints for phrase in unpack_constraints(row))
+    except (ValueError, IndexError):
+        return False
+
+
 def begin_constraints(strategy: Search, constraints: Tensor, beams: int) -> None:
     """Give a strategy the phrases of a batch, (rows, width) long, packed.
 

@@ -1,5 +1,5 @@
 // Beam search of a batch, as fairseq's `SequenceGenerator` runs it. The reference on PyTorch's
-// operators is `TorchBeamSearch` in torch_search.py, with penalties `StrategySearch` in
+// operators is `TorchBeamSearch` in torch_search.py, with penalties and phrases `StrategySearch` in
 // strategy_search.py.
 #pragma once
 
@@ -13,6 +13,7 @@
 #include "engine/native/source_rows.h"
 #include "engine/native/stack.h"
 #include "methods/beam/groups.h"
+#include "methods/beam/phrases.h"
 #include "vocab/best.h"
 #include "vocab/gather.h"
 
@@ -84,9 +85,12 @@ class BeamWorker {
   Aligned<uint32_t> scratch_;
   GatherScratch gathered_;
   std::vector<std::vector<Continuation>> best_;  // by input, up to 2 B each
+  std::vector<float> normalisers_;               // by input
   std::vector<Continuation> merged_, next_;
+  std::vector<int> ranks_;              // (B) of next_ among merged_
   std::vector<char> idle_;              // (B) which of next_ are ignored
   std::vector<GroupState> groups_;      // by slot
+  std::vector<PhraseBeams> phrases_;    // by slot
   std::vector<int64_t> drafted_lines_;  // (steps, B, room_) the ancestors before each step
 
   static double seconds_since(std::chrono::steady_clock::time_point begin) {
@@ -106,6 +110,7 @@ class BeamWorker {
     for (int slot = call.active - 1; slot >= 0; --slot) free_.push_back(slot);
     ancestors_.resize(size_t(call.active) * beams_ * room_);
     groups_.resize(call.active);
+    phrases_.resize(call.active);
   }
 
   // Lets waiting sentences take free slots; tells whether any sentence is searched.
@@ -116,6 +121,7 @@ class BeamWorker {
       active_.push_back({call.order[index], 0, free_.back()});
       source_rows_.add(call.order[index], free_.back());
       groups_[free_.back()].begin(beams_, call.groups);
+      begin_phrases(call, call.order[index], phrases_[free_.back()]);
       for (int beam = 0; beam < beams_; ++beam)
         ancestors_[(free_.back() * beams_ + beam) * room_] = free_.back() * beams_ + beam;
       free_.pop_back();
@@ -123,6 +129,13 @@ class BeamWorker {
     source_rows_.load(threads);
     source_rows_.describe(fed_call_);
     return !active_.empty();
+  }
+
+  void begin_phrases(const BeamCall& call, int64_t sentence, PhraseBeams& phrases) const {
+    if (!call.phrases) return phrases.clear(beams_);
+    const int width = call.rules.prefix_width;
+    const int64_t* prefix = width > 0 ? call.rules.prefix + sentence * width : nullptr;
+    phrases.begin(call.phrases + sentence * call.phrase_width, call.ordered, beams_, prefix, width);
   }
 
   // Whether a single sentence is left, behind its first step and its prefix.
@@ -182,6 +195,7 @@ class BeamWorker {
     grow(hidden_, size_t(count) * dim_);
     grow(values_, size_t(count) * vocabulary_);
     best_.resize(count);
+    normalisers_.resize(count);
     if (model.gather) {
       model.gather->prepare(count, gathered_);
     } else {
@@ -225,7 +239,9 @@ class BeamWorker {
                                           : log_sum_exp(values, vocabulary_);
     values[call.rules.suppressed_id] = MINUS_INFINITY;
     values[call.rules.unk] -= call.rules.unk_penalty;
-    if (ends_early(call.rules, input.step)) values[call.rules.eos] = MINUS_INFINITY;
+    normalisers_[index] = normaliser;
+    if (ends_early(call.rules, input.step) || lacks_phrase(call, input))
+      values[call.rules.eos] = MINUS_INFINITY;
     // Clusters may have left the symbol out.
     if (only >= 0 && in_prefix(call.rules, input.step))
       values[only] = forced_score(values[only], normaliser);
@@ -242,6 +258,13 @@ class BeamWorker {
       each.total -= normaliser;
       each.row = input.row;
     }
+  }
+
+  // Whether a hypothesis may not end yet, because it lacks a phrase. fairseq lets the first step
+  // end it, and phrases begin behind a prefix.
+  bool lacks_phrase(const BeamCall& call, const Input& input) const {
+    if (input.step == 0 || input.step < call.rules.prefix_width) return false;
+    return !phrases_[input.cache_row / beams_].finished(int(input.cache_row % beams_));
   }
 
   // The `count` greatest values, or all that are possible. Those of the chunks with the greatest
@@ -293,15 +316,19 @@ class BeamWorker {
   void merge(const BeamCall& call, const Active& active, int first, int beams) {
     if (call.groups > 0)
       merge_groups(call, active, first, beams);
+    else if (chooses_phrases(call, active, inputs_[first].step))
+      merge_phrases(call, active, first, beams);
     else
       merge_all(call, first, beams);
     next_.clear();
+    ranks_.clear();
     idle_.clear();
     for (const bool ended : {false, true})
       for (int rank = 0; rank < int(merged_.size()) && int(next_.size()) < beams_; ++rank) {
         const bool over = ignored(active, rank) || ends(call, merged_[rank]);
         if (over != ended) continue;
         next_.push_back(merged_[rank]);
+        ranks_.push_back(rank);
         idle_.push_back(over);
       }
   }
@@ -331,6 +358,43 @@ class BeamWorker {
     merged_.resize(most);
     // What is missing is impossible; rows of it find nothing.
     merged_.resize(2 * beams_, {MINUS_INFINITY, call.rules.suppressed_id, input.row});
+  }
+
+  // Whether phrases of a sentence choose its beams, which begins behind a prefix.
+  bool chooses_phrases(const BeamCall& call, const Active& active, int64_t step) const {
+    return !phrases_[active.slot].empty() && step >= call.rules.prefix_width;
+  }
+
+  // The 2 B continuations that phrases choose among the best of all, the best of each beam, and the
+  // tokens of phrases. Where they begin, all beams are the first one.
+  void merge_phrases(const BeamCall& call, const Active& active, int first, int beams) {
+    PhraseBeams& phrases = phrases_[active.slot];
+    const Input& input = inputs_[first];
+    const bool begins = input.step == call.rules.prefix_width;
+    if (begins) beams = 1;
+    merge_all(call, first, beams);
+    for (int beam = 0; beam < beams; ++beam) {
+      const int64_t row = input.row + beam;
+      const auto best = std::min_element(best_[first + beam].begin(), best_[first + beam].end());
+      if (!begins && best != best_[first + beam].end())
+        add(call, input.step, best->total, best->token, row);
+      for (const int64_t token : phrases.next_tokens(beam))
+        add(call, input.step, possible(call, first + beam, token), token, row);
+    }
+    if (!phrases.choose(merged_, input.row, 2 * beams_)) call.doubtful[active.sentence] = 1;
+    merged_.resize(2 * beams_, {MINUS_INFINITY, call.rules.suppressed_id, input.row});
+  }
+
+  // Adds a continuation of a row, whose log-probability is `value`.
+  void add(const BeamCall& call, int64_t step, float value, int64_t token, int64_t row) {
+    merged_.push_back({value + call.totals[at(call, step, row)], token, row});
+  }
+
+  // The log-probability of any token of an input. At the limit of length all but ends are
+  // impossible.
+  float possible(const BeamCall& call, int index, int64_t token) const {
+    if (inputs_[index].step >= call.rules.max_len) return MINUS_INFINITY;
+    return values_[size_t(index) * vocabulary_ + token] - normalisers_[index];
   }
 
   // The B best continuations, chosen by one group of beams after another.
@@ -399,6 +463,7 @@ class BeamWorker {
       std::copy_n(line, slots, &inherited_[beam * slots]);
     }
     groups_[active.slot].ignored = idle_;
+    if (chooses_phrases(call, active, step)) phrases_[active.slot].follow(ranks_);
     for (int beam = 0; beam < beams_; ++beam) {
       const int64_t row = active.slot * beams_ + beam;
       std::copy_n(&inherited_[beam * slots], slots, &ancestors_[row * room_]);

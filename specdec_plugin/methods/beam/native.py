@@ -2,11 +2,13 @@
 
 import ctypes
 import time
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import torch
+from fairseq.search import Search
 from torch import Tensor
 
+from ...decoding.constraints import Constraints
 from ...decoding.lengths import Lengths
 from ...decoding.native_constraints import describe
 from ...decoding.native_verification import NativeVerification
@@ -17,8 +19,11 @@ from ...decoding.watch import Watch
 from ...engine import CachedDecoder, native
 from ...engine.free_memory import LARGE_BATCH
 from ...engine.native.interface import Header, field, structure
-from ...fairseq_compat.strategies import Penalties
+from ...fairseq_compat.phrase_search import PhraseSearch
+from ...fairseq_compat.strategies import are_packed, penalties_of
+from .beams import Hypotheses
 from .guard import BatchGuard
+from .strategy_search import prefix_width
 
 Header(__file__, "beam.h", "BeamSearch beam_search()")
 
@@ -38,6 +43,10 @@ class BeamCall(ctypes.Structure):
     sibling_rate = field("float", "what a continuation pays for its rank in its beam, from 1")
     groups = field("int", "of beams, which choose in turn; 0: all beams choose at once")
     group_strength = field("float", "what a group pays for a symbol that an earlier one chose")
+    phrases = field("const int64_t*", "(sentences, phrase_width) in each output, packed; or null")
+    phrase_width = field("int")
+    ordered = field("int", "whether phrases come in their order")
+    doubtful = field("int64_t*", "(sentences) result: whether the choice of phrases is open")
     order = field("const int64_t*", "(sentences) in which they are begun")
     workers = field("int")
     active = field("int", "sentences that a worker searches at once")
@@ -97,7 +106,9 @@ class NativeBeamSearch:
         self.guard = BatchGuard()
 
     @staticmethod
-    def unsupported(verifier: Verifier, batch: Batch, beams: int) -> Optional[str]:
+    def unsupported(
+        verifier: Verifier, batch: Batch, beams: int, strategy: Optional[Search] = None
+    ) -> Optional[str]:
         """Why the kernels cannot search, in a few words; None if they can."""
         reason = NativeVerification.unsupported(verifier)
         engine = verifier.engines[0]
@@ -107,17 +118,30 @@ class NativeBeamSearch:
             return f"--temperature is {verifier.temperature}"
         if batch.constraints.source_lengths is not None:
             return "--match-source-len is given"
+        if penalties_of(strategy) is None and not (
+            isinstance(strategy, PhraseSearch) and are_packed(batch.constraints.phrases)
+        ):
+            return "fairseq's strategy chooses the candidates"
         projection = engine.projection
         if not engine.by_kernels:
             return engine.on_torch or "the projection is not a plain one"
         return "the vocabulary is too small" if projection.symbols <= 2 * beams else None
 
-    def run(self, batch: Batch, penalties: Penalties) -> List[List[Dict[str, Any]]]:
-        """The finished hypotheses of each sentence, in the order in which they ended.
+    def run(self, batch: Batch, strategy: Optional[Search]) -> Tuple[Hypotheses, List[int]]:
+        """Search a batch.
 
         Args:
             batch: one that :meth:`unsupported` has nothing against.
-            penalties: that candidates pay.
+            strategy: likewise.
+
+        Returns:
+            the finished hypotheses of each sentence, in the order in which they ended; and the
+            sentences that have to be searched on PyTorch's operators, because it depends on how
+            PyTorch sorts equal numbers which candidates of phrases continue. See
+            ``PhraseBeams::choose`` in ``phrases.h``.
+
+        Raises:
+            PluginError: prefixes beside phrases have different lengths.
         """
         engine = self._verifier.decoder
         threads = torch.get_num_threads()
@@ -125,7 +149,11 @@ class NativeBeamSearch:
         workers = Workers.of(batch.size, most, rows, self._beams)
         tables = SearchTables(batch, self._beams, workers)
         call = tables.call
-        call.groups, call.group_strength, call.sibling_rate = penalties
+        penalties = penalties_of(strategy)
+        if penalties is not None:
+            call.groups, call.group_strength, call.sibling_rate = penalties
+        elif isinstance(strategy, PhraseSearch):
+            tables.add_phrases(batch.constraints, strategy.representation == "ordered")
         models = [*engine.handles, None, None]
         call.gather = engine.projection.gather
         drafted = self._drafter is not None and call.workers == 1
@@ -151,7 +179,7 @@ class NativeBeamSearch:
                 [call.plain_seconds, call.drafted_seconds], [call.plain_steps, call.drafted_steps]
             )
         self._verifier.statistics.count_passes(call.passes, call.drafted_steps)
-        return tables.hypotheses(self._lengths)
+        return tables.hypotheses(self._lengths), tables.doubtful()
 
 
 class _Scratch:
@@ -179,6 +207,7 @@ class SearchTables:
             "parents": torch.empty(steps, rows, dtype=torch.long),
             "totals": torch.empty(steps, rows, dtype=torch.float32),
             "counts": torch.zeros(batch.size, dtype=torch.long),
+            "doubtful": torch.zeros(batch.size, dtype=torch.long),
             "found_tokens": torch.empty(found, dtype=torch.long),
             "found_scores": torch.empty(found, dtype=torch.float32),
             "found_lengths": torch.empty(found[:2], dtype=torch.long),
@@ -195,6 +224,24 @@ class SearchTables:
             **{name: each.data_ptr() for name, each in self._tensors.items()},
         )
         self._prefix = describe(rules, self.call.rules)
+
+    def add_phrases(self, rules: Constraints, ordered: bool) -> None:
+        """Let outputs contain phrases.
+
+        Args:
+            rules: with the phrases.
+            ordered: whether they come in their order.
+        """
+        assert rules.phrases is not None
+        prefix_width(rules)
+        phrases = self._tensors["phrases"] = rules.phrases.contiguous()
+        self.call.phrases, self.call.phrase_width = phrases.data_ptr(), phrases.size(1)
+        self.call.ordered = ordered
+
+    def doubtful(self) -> List[int]:
+        """Sentences for which :meth:`NativeBeamSearch.run` cannot answer."""
+        found: List[int] = self._tensors["doubtful"].nonzero().flatten().tolist()
+        return found
 
     def hypotheses(self, lengths: Lengths) -> List[List[Dict[str, Any]]]:
         """The finished hypotheses of each sentence, scored."""

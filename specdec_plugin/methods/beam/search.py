@@ -17,7 +17,6 @@ from ...decoding.statistics import Statistics
 from ...decoding.verifier import Verifier
 from ...engine.weights import check_deferred
 from ...errors import PluginError
-from ...fairseq_compat.strategies import penalties_of
 from .beams import Hypotheses
 from .captured import CapturedBeamSearch
 from .native import NativeBeamSearch, StepDrafter
@@ -97,20 +96,29 @@ class BeamSearch:
         """The finished hypotheses of each sentence, by who can search the batch soonest."""
         args = self.verifier, self.lengths, self.beam_size
         strategy = strategy_for(self._strategy, batch)
-        penalties = penalties_of(strategy)
-        unsupported = NativeBeamSearch.unsupported(self.verifier, batch, self.beam_size)
-        if penalties is not None and unsupported is None:
+        size = self.beam_size
+        if NativeBeamSearch.unsupported(self.verifier, batch, size, strategy) is None:
             own = self._ahead, self._workers
             self._native = self._native or NativeBeamSearch(*args, *own)
-            return self._native.run(batch, penalties)
+            found, doubtful = self._native.run(batch, strategy)
+            if doubtful:
+                again = self._on_operators(batch.left(doubtful), strategy)
+                for sentence, hypotheses in zip(doubtful, again):
+                    found[sentence] = hypotheses
+            return found
+        return self._on_operators(batch, strategy)
+
+    def _on_operators(self, batch: Batch, strategy: Optional[Search]) -> Hypotheses:
+        """:meth:`_found` by PyTorch's operators."""
+        args = self.verifier, self.lengths, self.beam_size, batch
         self.verifier.start(batch, self.beam_size)
         check_deferred()
         if strategy is not None:
-            found = StrategySearch(strategy, *args, batch).run()
+            found = StrategySearch(strategy, *args).run()
         else:
             captured = CapturedBeamSearch.supports(self.verifier, batch, self.beam_size)
             search: Type[Union[CapturedBeamSearch, TorchBeamSearch]]
             search = CapturedBeamSearch if captured else TorchBeamSearch
-            found = search(*args, batch).run()
+            found = search(*args).run()
         self.verifier.end()
         return found

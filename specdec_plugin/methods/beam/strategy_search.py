@@ -12,6 +12,7 @@ import torch
 from fairseq.search import PrefixConstrainedBeamSearch, Search
 from torch import Tensor
 
+from ...decoding.constraints import Constraints
 from ...decoding.lengths import Lengths
 from ...decoding.state import Batch
 from ...decoding.verifier import Verifier
@@ -52,23 +53,8 @@ class StrategySearch(TorchBeamSearch):
             # Phrases begin behind a forced prefix, such as the symbol of a language. fairseq would
             # fill beams with phrases that the prefix rules out.
             if self.prefix is not None and isinstance(strategy, PhraseSearch):
-                self._begin = self._prefix_width(self.prefix)
+                self._begin = prefix_width(self.constraints)
                 strategy.follow(self.prefix)
-
-    def _prefix_width(self, prefix: Tensor) -> int:
-        """Tokens of all prefixes, (n, width); those that end their sentence may be shorter.
-
-        Raises:
-            PluginError: they have different lengths, so that phrases would begin at different
-                steps.
-        """
-        short = prefix.eq(self.constraints.pad).any(1) & ~prefix.eq(self.constraints.eos).any(1)
-        if bool(short.any()):
-            raise PluginError(
-                "prefix_tokens of a batch with constraints have different lengths: decode those of "
-                "each length by themselves."
-            )
-        return prefix.size(1)
 
     def _candidates(self, lprobs: Tensor, step: int) -> Candidates:
         if step < self._begin:
@@ -90,3 +76,21 @@ class StrategySearch(TorchBeamSearch):
             self._strategy.prune_sentences(left)
         if step >= self._begin:
             self._strategy.update_constraints(ranks)
+
+
+def prefix_width(rules: Constraints) -> int:
+    """Tokens of all prefixes beside phrases; those that end their sentence may be shorter.
+
+    Raises:
+        PluginError: they have different lengths, so that phrases would begin at different steps.
+    """
+    prefix = rules.prefix
+    if prefix is None:
+        return 0
+    short = prefix.eq(rules.pad).any(1) & ~prefix.eq(rules.eos).any(1)
+    if bool(short.any()):
+        raise PluginError(
+            "prefix_tokens of a batch with constraints have different lengths: decode those of "
+            "each length by themselves."
+        )
+    return prefix.size(1)

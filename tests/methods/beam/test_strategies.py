@@ -1,5 +1,6 @@
 """Beam search by fairseq's strategies, against fairseq's own search with the same ones."""
 
+import random
 from functools import partial
 
 import pytest
@@ -16,7 +17,9 @@ from hypothesis import strategies as st
 
 from specdec_plugin.engine import GraphBackend, NativeBackend, TorchBackend
 from specdec_plugin.errors import PluginError
+from specdec_plugin.methods.beam.native import NativeBeamSearch
 from tests.support import tiny
+from tests.support.compiled import needs_kernels
 from tests.support.nbest import (
     LENGTHS,
     RULES,
@@ -39,9 +42,9 @@ def on_all(test):
     return pytest.mark.parametrize("backend", BACKENDS, ids=BACKEND_NAMES)(test)
 
 
-def unnumbered(lengths, seed):
+def unnumbered(lengths, seed, *symbols):
     """A batch whose numbers fairseq does not take for rows."""
-    sample = tiny.sample(lengths, seed)
+    sample = tiny.sample(lengths, seed, *symbols)
     sample.pop("id", None)
     return sample
 
@@ -145,6 +148,53 @@ def test_phrases(backend, order, seed, beams, data):
     for row, hypotheses in zip(wanted, found or [[]] * len(sizes), strict=True):
         for hypothesis in hypotheses:
             assert all(contains(hypothesis["tokens"].tolist(), phrase) for phrase in row)
+
+
+@pytest.fixture(scope="module")
+def ending():
+    """A model with more symbols than the kernels compare at once, whose outputs soon end."""
+    model = tiny.model(5, symbols=tiny.dictionary(1000), share_all_embeddings=False)
+    source = tiny.sample([9] * 8, 1, 1000)["net_input"]
+    with torch.no_grad():
+        encoded = model.encoder(source["src_tokens"], source["src_lengths"])
+        fed = torch.randint(4, 1000, (8, 20))
+        states, _ = model.decoder.extract_features(fed, encoder_out=encoded)
+        usual = states.flatten(0, 1).mean(0)
+        model.decoder.output_projection.weight[EOS] = 10 * usual / usual.norm() ** 2
+    return model
+
+
+@pytest.fixture
+def answered(monkeypatch):
+    """By batch of the kernels: the sentences that they leave to PyTorch's operators."""
+    found, run = [], NativeBeamSearch.run
+
+    def noted(self, batch, strategy):
+        hypotheses, doubtful = run(self, batch, strategy)
+        found.append((batch.size, len(doubtful)))
+        return hypotheses, doubtful
+
+    monkeypatch.setattr(NativeBeamSearch, "run", noted)
+    return found
+
+
+@needs_kernels
+@pytest.mark.parametrize("order", ["ordered", "unordered"])
+def test_phrases_in_the_kernels(ending, answered, order):
+    """Of many sentences, some of which wait. Most phrases are chosen without PyTorch's sort."""
+    symbols, draw = ending.decoder.dictionary, random.Random(7)
+    for beams in (2, 5, 8):
+        sizes = [draw.randint(1, 9) for _ in range(40)]
+        # Some begin alike, or are the same, or are parts of others.
+        words = [[draw.randint(4, 9) for _ in range(draw.randint(1, 3))] for _ in range(30)]
+        wanted = [draw.sample(words, draw.randint(0, 3)) for _ in sizes]
+        wanted[0] = [[5, 6], [5, 6], [5], [5, 6, 7]]
+        given = dict(max_len_b=60, phrases=packed(wanted), strategy=lexical(order), symbols=symbols)
+        sample = unnumbered(sizes, beams, 1000)
+        found = ours([ending], sample, beams, backend=NativeBackend(), **given)
+        assert_lists_of_strategy(found, [ending], sample, beams, **given)
+    sentences, left = map(sum, zip(*answered, strict=True))
+    assert sentences == 120 and 0 < left < 60
 
 
 @on_all
