@@ -24,9 +24,7 @@ comments, which name a file of results and the program of this folder that wrote
 ROOT = Path(__file__).resolve().parent.parent
 RESULTS = ROOT / "docs" / "results"
 #: Pages with tables between comments.
-PAGES = tuple(
-    ROOT / "docs" / f"{page}.md" for page in ("benchmarks", "never-slower", "corpora", "models")
-)
+PAGES = tuple(sorted((ROOT / "docs").glob("*.md")))
 MADE = re.compile(
     r"(?P<begin><!-- table of (?P<file>\S+) by (?P<program>\w+)\.py -->\n)"
     r".*?(?P<end><!-- end of table -->)",

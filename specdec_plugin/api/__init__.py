@@ -31,7 +31,7 @@ Several threads may share a session. One batch is decoded at a time, and calls t
 
 from .hypothesis import Hypothesis
 from .loading import check_device, load, load_models, load_session, open_folder
-from .searches import FAIRSEQ, SEARCH_OPTIONS, for_phrases
+from .searches import FAIRSEQ, SEARCH_OPTIONS
 from .session import Session, Translator
 
 __all__ = [
@@ -41,7 +41,6 @@ __all__ = [
     "Session",
     "Translator",
     "check_device",
-    "for_phrases",
     "load",
     "load_models",
     "load_session",

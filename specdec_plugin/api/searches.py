@@ -2,14 +2,14 @@
 
 from argparse import Namespace
 from dataclasses import fields
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple, Type
+from typing import Any, Mapping, Optional, Sequence, Tuple, Type
 
 from fairseq.dataclass.configs import CommonConfig, GenerationConfig
 
 from ..errors import PluginError
 from ..fairseq_compat.options import task_options, with_own_options
 from ..methods.options import check_value
-from ..methods.registry import Method, decoding_config, method_of, suited
+from ..methods.registry import Method, decoding_config, method_of
 
 #: What ``method`` calls fairseq's own search.
 FAIRSEQ = "fairseq"
@@ -27,18 +27,7 @@ _SEARCHED = {
     if item.name in SEARCH_OPTIONS
 }  # fmt: skip
 #: What a search for outputs with given phrases has by default, as in fairseq.
-_OF_PHRASES = {"constraints": "unordered", "beam": 5}
-
-
-def for_phrases(decoding: str, flags: Mapping[str, Any]) -> Dict[str, Any]:
-    """Options of a search whose outputs contain given phrases, in their defaults as in fairseq.
-
-    Args:
-        decoding: as ``--decoding``, or :data:`FAIRSEQ`. It may be one that keeps no phrases, which
-            refuses these options.
-        flags: of decoding and of the search, which count more.
-    """
-    return suited({**_OF_PHRASES, **flags}, None if decoding == FAIRSEQ else decoding)
+OF_PHRASES = {"constraints": "unordered", "beam": 5}
 
 
 def check_options(task: Any, decoding: Optional[str], flags: Mapping[str, Any]) -> None:

@@ -34,7 +34,7 @@ from .batches import LineDecoder, Models
 from .beside import Beside
 from .hypothesis import Hypothesis
 from .naming import named_as_given
-from .searches import FAIRSEQ, build_scorer, build_search, check_options, for_phrases
+from .searches import FAIRSEQ, OF_PHRASES, build_scorer, build_search, check_options
 
 logger = logging.getLogger(__name__)
 
@@ -101,6 +101,18 @@ class Session(Models):
     def decoding(self) -> str:
         """How translators decode by default: as the folder tells, or else ``greedy``."""
         return "greedy" if self.folder is None else self.folder.decoding or FAIRSEQ
+
+    def for_phrases(self, decoding: str, flags: Mapping[str, Any]) -> Dict[str, Any]:
+        """Options of a search whose outputs contain phrases: the folder's, or as in fairseq.
+
+        Args:
+            decoding: as ``--decoding``, or ``"fairseq"``. It may be one that keeps no phrases,
+                which refuses these options.
+            flags: of decoding and of the search, which count more.
+        """
+        own = {} if self.folder is None else self.folder.options
+        usual = {name: own.get(name, value) for name, value in OF_PHRASES.items()}
+        return suited({**usual, **flags}, None if decoding == FAIRSEQ else decoding)
 
     def score(
         self, lines: Sequence[str], translations: Sequence[str], batch_size: int = 1
@@ -405,6 +417,8 @@ class Translator(LineDecoder):
 
         Prefixes are of pieces, too, and phrases are raw text.
         """
+        if phrases is None and "constraints" in self._flags:
+            phrases = [[] for _ in lines]  # or else fairseq's search ends in a traceback
         packed = None if phrases is None else self.session.phrases(phrases)
         if prefixes is None:
             return self.decode_lines(lines, batch_size, nbest, first, packed)
@@ -502,7 +516,7 @@ class Translator(LineDecoder):
         """One by the same method with these options, whose outputs contain given phrases."""
         if "constraints" in self._flags and not flags:
             return self
-        return self._other(for_phrases(self.method, {**self._flags, **flags}))
+        return self._other(self.session.for_phrases(self.method, {**self._flags, **flags}))
 
     def score(
         self, lines: Sequence[str], translations: Sequence[str], batch_size: int = 1

@@ -5,7 +5,7 @@ import sys
 from collections import deque
 from typing import Any, Deque, Dict, Iterable, Iterator, List, Optional, Sequence
 
-from ..api import Hypothesis, Translator, for_phrases
+from ..api import Hypothesis, Translator
 from ..errors import PluginError
 from ..fairseq_compat.interrupts import console_program
 from ..progress import Progress
@@ -112,6 +112,8 @@ def _check(options: argparse.Namespace) -> None:
     for flag, path in given.items():
         if path == options.input:
             raise PluginError(f"{flag} {path} is the input: name another file.")
+    if len({*given.values()}) < len(given):
+        raise PluginError(f"--prefixes and --phrases are both {options.phrases}: name two files.")
 
 
 def _translator(options: argparse.Namespace) -> Translator:
@@ -119,7 +121,7 @@ def _translator(options: argparse.Namespace) -> Translator:
     session = quietly_opened(options.folder, options.device)
     decoding, flags = options.decoding or session.decoding, dict(options.option)
     if options.phrases is not None:
-        flags = for_phrases(decoding, flags)
+        flags = session.for_phrases(decoding, flags)
     return directed(session.translator(decoding, **flags), session, options)
 
 

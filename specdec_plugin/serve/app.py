@@ -124,6 +124,10 @@ class Server:
         """``GET /steps?method=…&q=…``: the page on which a person steps through a sentence."""
         with self._client(request):
             key, pieces = self._sentence(fields_of(request.url.query))
+            if key.phrases:
+                raise RefusalError(
+                    400, "A search for phrases has no steps to show. Leave phrases out."
+                )
             work = Alone(lambda decoder: decoder.steps(key, pieces))
             (found,) = await self._done(request, [work])
             return HTMLResponse(found, headers=_PAGE_HEADERS)
@@ -197,7 +201,8 @@ class Server:
                 raise EndedEarlyError
             found = done.result()
         finally:
-            done.cancel()  # what is not decoded yet is left out
+            for future in futures:
+                future.cancel()  # what is not decoded yet is left out
             gone.cancel()
         for each in found:
             if isinstance(each, BaseException):

@@ -4,7 +4,7 @@ from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tu
 
 from torch import Tensor
 
-from ..api import FAIRSEQ, Hypothesis, Session, Translator, for_phrases
+from ..api import FAIRSEQ, Hypothesis, Session, Translator
 from ..decoding.loop import DecodingLoop
 from ..decoding.state import Draft, Outcome, Rows
 from ..errors import PluginError
@@ -149,11 +149,12 @@ class Decoder:
             flags: of decoding and of the search.
         """
         if key.phrases:
-            flags = for_phrases(key.method, flags)
+            flags = self.session.for_phrases(key.method, flags)
         name = key.method, *sorted(flags.items())
         if name not in self._translators:
             built = self.session.translator(key.method, **flags)
-            self._translated(built, [FIRST], Key(key.method))
+            if not key.phrases:  # without which fairseq's search for phrases fails
+                self._translated(built, [FIRST], Key(key.method))
             self._translators[name] = built
         found = self._translators[name]
         return found if key.direction is None else found.between(*key.direction)

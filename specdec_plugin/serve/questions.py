@@ -157,9 +157,11 @@ def fields_of(form: str) -> Dict[str, Any]:
         RefusalError: what it encodes is not UTF-8.
     """
     try:
-        return dict(parse_qsl(form, keep_blank_values=True, errors="strict"))
+        pairs = parse_qsl(form, keep_blank_values=True, errors="strict")
     except UnicodeDecodeError:
         raise RefusalError(400, "The request is not UTF-8. Encode it so.") from None
+    phrases = [value for name, value in pairs if name == "phrases"]  # which alone may be several
+    return {**dict(pairs), **({"phrases": phrases} if phrases else {})}
 
 
 def question(given: Mapping[str, Any], offer: Offer, limits: Limits) -> Question:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import shutil
 
 import pytest
 import torch
@@ -240,3 +241,18 @@ def test_a_mistake_ends_no_loop(translator, corpus):
     mistake, found = asyncio.run(work())
     assert type(mistake) is ValueError and str(mistake) == "nbest 0: give at least 1."
     assert texts(found) == texts(translator.translate(["one"]))
+
+
+def test_options_of_the_folder_are_those_of_a_search_for_phrases(packed, tmp_path):
+    folder = shutil.copytree(packed, tmp_path / "folder")
+    content = json.loads((folder / "specdec.json").read_text("utf-8"))
+    content["options"] = {**content.get("options", {}), "beam": 7, "constraints": "ordered"}
+    (folder / "specdec.json").write_text(json.dumps(content), "utf-8")
+    session = specdec_plugin.load_session(str(folder))
+    assert session.for_phrases("beam", {}) == {"beam": 7, "constraints": "ordered"}
+    assert session.for_phrases("fairseq", {"beam": 3}) == {"beam": 3, "constraints": "ordered"}
+    assert session.for_phrases("greedy", {}) == {"constraints": "ordered"}  # which it refuses
+    plain = specdec_plugin.load_session(str(packed))
+    assert plain.for_phrases("auto", {}) == {"beam": 5, "constraints": "unordered"}
+    (found,) = session.translator().translate(["one"], phrases=[["menos", "siete"]])
+    assert found.text.index("menos") < found.text.index("siete")

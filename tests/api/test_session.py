@@ -170,6 +170,9 @@ def test_phrases_of_every_call(packed):
             assert [each.text for each in several] == expected
         begun = [text.startswith(prefix) for text, prefix in zip(expected, prefixes, strict=True)]
         assert all(begun) == bool(given)
+    for method in ("auto", "fairseq"):
+        loaded = specdec_plugin.load(str(packed), decoding=method, constraints="ordered", beam=5)
+        assert loaded.translate(["one"])[0].text  # without any
     ordered = specdec_plugin.load(str(packed), constraints="ordered", beam=5)
     text = ordered.translate(["one"], phrases=[["menos", "siete"]])[0].text
     assert text.index("menos") < text.index("siete")

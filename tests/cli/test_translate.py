@@ -127,6 +127,8 @@ def test_phrases(packed, lines, tmp_path, size):
         main([str(packed), *flags, "--decoding", "greedy"])
     with pytest.raises(PluginError, match=r"--phrases .*given is the input: name another file"):
         main([str(packed), *flags, "--phrases", str(tmp_path / "given")])
+    with pytest.raises(PluginError, match="--prefixes and --phrases are both"):
+        main([str(packed), *flags, "--phrases", str(tmp_path / "prefixes")])
 
 
 def test_a_sentence_alone_waits_for_no_other(packed, lines, wanted):

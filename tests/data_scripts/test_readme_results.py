@@ -16,16 +16,19 @@ def test_the_readme_has_the_present_table():
     assert readme_results.with_table(readme) == readme
 
 
-@pytest.mark.parametrize(
-    ("page", "tables"), list(zip(readme_results.PAGES, (1, 6, 2, 3), strict=True))
-)
-def test_the_pages_have_the_present_tables(page, tables):
-    text = page.read_text("utf-8")
-    assert readme_results.with_made_tables(text) == text
-    assert len(readme_results.MADE.findall(text)) == tables
+#: By page: tables that a program makes.
+TABLES = {"benchmarks": 1, "choosing": 1, "corpora": 2, "models": 3, "never-slower": 6}
+PAGES = [page for page in readme_results.PAGES if page.stem in TABLES]
 
 
 @pytest.mark.parametrize("page", readme_results.PAGES)
+def test_the_pages_have_the_present_tables(page):
+    text = page.read_text("utf-8")
+    assert readme_results.with_made_tables(text) == text
+    assert len(readme_results.MADE.findall(text)) == TABLES.get(page.stem, 0)
+
+
+@pytest.mark.parametrize("page", PAGES)
 def test_a_changed_digit_in_a_page_is_found(page):
     text = page.read_text("utf-8")
     found = readme_results.MADE.search(text)

@@ -9,6 +9,7 @@ PARSE = """
 import gc
 from fairseq import options
 parser = options.get_generation_parser(default_task="specdec_translation")
+gc.collect()
 unfrozen = len(gc.get_objects())
 options.parse_args_and_arch(parser, {arguments})
 print(unfrozen, len(gc.get_objects()), gc.get_freeze_count())
@@ -16,6 +17,7 @@ print(unfrozen, len(gc.get_objects()), gc.get_freeze_count())
 PROGRAM = """
 import gc
 from specdec_plugin.fairseq_compat.interrupts import console_program
+gc.collect()
 unfrozen = len(gc.get_objects())
 @console_program
 def main(argv=None):

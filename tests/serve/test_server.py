@@ -106,6 +106,14 @@ def test_phrases_of_a_glossary(server, packed, lines):
         assert text.startswith("ocho") and "siete" in text and "menos" in text
     name, done = server.events(q=lines[0], **given)[-1]
     assert name == "done" and done["text"] == wanted.text and not done["steps"]
+    for method in ("beam", "fairseq"):
+        answer = server.translate(lines[0], method=method, phrases=["siete"])
+        assert answer.status == 200 and "siete" in answer.json()["translatedText"]
+    form = f"q={lines[0]}&source=en&target=es&phrases=siete&phrases=menos".replace(" ", "+")
+    answer = server.ask("POST", "/translate", form.encode(), "application/x-www-form-urlencoded")
+    assert all(phrase in answer.json()["translatedText"] for phrase in ("siete", "menos"))
+    answer = server.get("/steps?q=one&phrases=siete")
+    assert answer.status == 400 and "has no steps to show" in answer.json()["error"]
     answer = server.translate(lines[0], phrases=["\u4e2d"])
     assert answer.status == 400 and "target dictionary does not have" in answer.json()["error"]
     assert server.translate(lines[0], method="greedy", phrases=["siete"]).status == 400

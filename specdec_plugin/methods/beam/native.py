@@ -156,7 +156,8 @@ class NativeBeamSearch:
             tables.add_phrases(batch.constraints, strategy.representation == "ordered")
         models = [*engine.handles, None, None]
         call.gather = engine.projection.gather
-        drafted = self._drafter is not None and call.workers == 1
+        # Drafts do not restore what groups and phrases note of each step.
+        drafted = self._drafter is not None and strategy is None and call.workers == 1
         call.drafts = self.guard.drafts() if drafted else 0
         if self._drafter is not None and call.drafts > 0:
             self._drafter.engine.repack()

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <vector>
 
 #include "methods/beam/groups.h"
@@ -18,7 +19,8 @@ namespace native {
 // What a hypothesis contains.
 struct PhraseState {
   int node = 0;  // of the trie; of ordered phrases, how many tokens
-  // By node of the trie: how often hypotheses went through it, and ended a phrase there.
+  int bank = 0;  // how many of the phrases' tokens
+  // By node of the trie: how often the hypothesis went through it, and ended a phrase there.
   std::vector<int> generated, completed;
 };
 
@@ -28,7 +30,7 @@ class Phrases {
   // packed: their number, and of each the tokens and a 0, as by fairseq's `pack_constraints`.
   void read(const int64_t* packed, bool ordered) {
     ordered_ = ordered;
-    nodes_.assign(1, Node{-1, 0});
+    nodes_.assign(1, Node{0});
     sequence_.clear();
     ends_.clear();
     const int64_t* token = packed + 1;
@@ -57,17 +59,10 @@ class Phrases {
   int most() const { return most_; }
 
   PhraseState begin() const {
-    return ordered_
-               ? PhraseState{}
-               : PhraseState{0, std::vector<int>(nodes_.size()), std::vector<int>(nodes_.size())};
-  }
-
-  // How many of the phrases' tokens a hypothesis contains.
-  int bank(const PhraseState& state) const {
-    if (ordered_) return state.node;
-    int sum = 0;
-    for (const int each : state.generated) sum += each;
-    return sum;
+    PhraseState state;
+    state.generated.resize(ordered_ ? 0 : nodes_.size());
+    state.completed = state.generated;
+    return state;
   }
 
   // Whether it contains all phrases.
@@ -86,23 +81,47 @@ class Phrases {
       if (!finished(state)) found.push_back(sequence_[state.node]);
       return;
     }
-    for (const int each : nodes_[0].children) found.push_back(nodes_[each].token);
+    for (const auto& each : nodes_[0].children) found.push_back(each.first);
     if (state.node == 0) return;
-    for (const int each : nodes_[state.node].children) found.push_back(nodes_[each].token);
+    for (const auto& each : nodes_[state.node].children) found.push_back(each.first);
+  }
+
+  // The bank of a hypothesis with another token.
+  int bank_with(const PhraseState& state, int64_t token) const {
+    return ordered_ ? in_order(state.node, token) : step_in_trie(state, token).bank;
   }
 
   // What a hypothesis contains with another token.
   PhraseState advance(const PhraseState& state, int64_t token) const {
-    return ordered_ ? advance_in_order(state, token) : advance_in_trie(state, token);
+    PhraseState next = state;
+    if (ordered_) {
+      next.node = next.bank = in_order(state.node, token);
+      return next;
+    }
+    const Step step = step_in_trie(state, token);
+    next.node = step.node;
+    next.bank = step.bank;
+    if (step.node != 0) ++next.generated[step.node];
+    if (step.goes_on) return next;
+    for (int node = state.node; node != step.completed; node = nodes_[node].parent)
+      --next.generated[node];
+    if (step.completed != 0) ++next.completed[step.completed];
+    return next;
   }
 
  private:
   struct Node {
-    int64_t token;
     int parent;
-    int terminal = 0;  // phrases that end here
-    int phrases = 0;   // that go through it, or end here
-    std::vector<int> children = {};
+    int terminal = 0;                      // phrases that end here
+    int phrases = 0;                       // that go through it, or end here
+    std::map<int64_t, int> children = {};  // by token
+  };
+
+  // To a node with another token. completed: the node of a phrase that ends before it; 0: none
+  // does.
+  struct Step {
+    int node, bank, completed;
+    bool goes_on;
   };
 
   bool ordered_ = false;
@@ -112,16 +131,15 @@ class Phrases {
   std::vector<char> ends_;         // which of them end a phrase
 
   int child(int node, int64_t token) const {
-    for (const int each : nodes_[node].children)
-      if (nodes_[each].token == token) return each;
-    return -1;
+    const auto found = nodes_[node].children.find(token);
+    return found == nodes_[node].children.end() ? -1 : found->second;
   }
 
   int child_or_new(int node, int64_t token) {
     const int found = child(node, token);
     if (found >= 0) return found;
-    nodes_[node].children.push_back(int(nodes_.size()));
-    nodes_.push_back(Node{token, node});
+    nodes_[node].children[token] = int(nodes_.size());
+    nodes_.push_back(Node{node});
     return int(nodes_.size()) - 1;
   }
 
@@ -133,30 +151,25 @@ class Phrases {
     return node >= 0 && state.generated[node] < nodes_[node].phrases;
   }
 
-  PhraseState advance_in_order(const PhraseState& state, int64_t token) const {
-    const int at = state.node;
-    if (at == int(sequence_.size())) return state;
-    if (sequence_[at] == token) return {at + 1, {}, {}};
-    if (at == 0 || ends_[at - 1]) return state;  // anything may stand between phrases
-    return {token == sequence_[0] ? 1 : 0, {}, {}};
+  // How many tokens of ordered phrases a hypothesis with `at` of them contains with another token.
+  int in_order(int at, int64_t token) const {
+    if (at == int(sequence_.size())) return at;
+    if (sequence_[at] == token) return at + 1;
+    if (at == 0 || ends_[at - 1]) return at;  // anything may stand between phrases
+    return token == sequence_[0] ? 1 : 0;
   }
 
-  PhraseState advance_in_trie(const PhraseState& state, int64_t token) const {
-    PhraseState next = state;
-    const int below = child(state.node, token), first = child(0, token);
-    const bool goes_on = open(state, below);
-    next.node = goes_on ? below : open(state, first) ? first : 0;
-    if (next.node != 0) ++next.generated[next.node];
-    if (goes_on) return next;
-    // A part of the phrase that was left may be a phrase itself.
-    for (int node = state.node; node != 0; node = nodes_[node].parent) {
-      if (completes(state, node)) {
-        ++next.completed[node];
-        break;
-      }
-      --next.generated[node];
-    }
-    return next;
+  Step step_in_trie(const PhraseState& state, int64_t token) const {
+    const int below = child(state.node, token);
+    if (open(state, below)) return {below, state.bank + 1, 0, true};
+    const int first = child(0, token);
+    Step step{open(state, first) ? first : 0, state.bank, 0, false};
+    if (step.node != 0) ++step.bank;
+    // A part of the phrase that is left may be a phrase itself.
+    step.completed = state.node;
+    for (; step.completed != 0 && !completes(state, step.completed); --step.bank)
+      step.completed = nodes_[step.completed].parent;
+    return step;
   }
 };
 
@@ -186,21 +199,24 @@ class PhraseBeams {
   }
 
   // Leaves so many of the candidates, of the banks in turn, those that contain most first. Tells
-  // whether fairseq chooses the same whatever order equal numbers are sorted in: impossible
-  // candidates are equal, and so are turns of banks that totals of more than 100 mix. row: of the
-  // first beam.
+  // whether fairseq chooses the same among them whatever order equal numbers are sorted in:
+  // impossible candidates are equal, and so are turns of banks that totals of more than 100 mix.
+  // row: of the first beam.
   bool choose(std::vector<Continuation>& found, int64_t row, int count) {
-    after_.clear();
-    for (const Continuation& each : found)
-      after_.push_back(phrases_.advance(states_[each.row - row], each.token));
+    missing_.clear();
+    for (const Continuation& each : found) {
+      const PhraseState& state = states_[each.row - row];
+      missing_.push_back(phrases_.most() - phrases_.bank_with(state, each.token));
+    }
     bool certain = order_by_banks(found);
     certain &= take_turns(count);
     chosen_.clear();
     kept_.clear();
     for (const int rank : order_) {
       if (int(kept_.size()) == count) break;
-      kept_.push_back(found[rank]);
-      chosen_.push_back(after_[rank]);
+      const Continuation& each = found[rank];
+      kept_.push_back(each);
+      chosen_.push_back(phrases_.advance(states_[each.row - row], each.token));
     }
     found = kept_;
     return certain;
@@ -218,12 +234,12 @@ class PhraseBeams {
   Phrases phrases_;
   std::vector<PhraseState> states_;  // by beam
   std::vector<int64_t> tokens_;
-  std::vector<PhraseState> after_, chosen_;  // of the candidates, and of those that are left
-  std::vector<int> order_, turns_, sorted_;
+  std::vector<PhraseState> chosen_;  // of the candidates that are left
+  std::vector<int> missing_;         // tokens, by candidate
+  std::vector<int> order_, sorted_;
+  std::vector<int64_t> turns_;
   std::vector<float> keys_;
   std::vector<Continuation> kept_;
-
-  int missing(int rank) const { return phrases_.most() - phrases_.bank(after_[rank]); }
 
   // By bank, and then by total. One number has both, as in fairseq, where totals of more than 100
   // mix banks. Those that were found twice follow each other, and one is left.
@@ -232,7 +248,7 @@ class PhraseBeams {
     keys_.resize(count);
     order_.resize(count);
     for (int rank = 0; rank < count; ++rank) {
-      keys_[rank] = float(missing(rank)) * MISSING + found[rank].total;
+      keys_[rank] = float(missing_[rank]) * MISSING + found[rank].total;
       order_[rank] = rank;
     }
     std::stable_sort(order_.begin(), order_.end(),
@@ -252,9 +268,10 @@ class PhraseBeams {
     const int count = int(order_.size());
     turns_.resize(count);
     sorted_.resize(count);
-    int turn = -1, current = count > 0 ? missing(order_[0]) : 0;
+    int64_t turn = -1;
+    int current = count > 0 ? missing_[order_[0]] : 0;
     for (int place = 0; place < count; ++place) {
-      const int bank = missing(order_[place]);
+      const int bank = missing_[order_[place]];
       turn = bank == current ? turn + 1 : 0;
       current = bank;
       turns_[place] = current + turn * (count + 1);
