@@ -24,7 +24,7 @@ Phrases are two words of each reference."""
 EXAMPLE = """\
 example:
   python data_scripts/searches_speed.py checkpoints/pydocs-en-es --input test.en \\
-      --references test.es --output searches.json"""
+      --references test.es --batches 60 10 --output searches.json"""
 
 #: By name: options of a search.
 SEARCHES: Dict[str, Dict[str, Any]] = {

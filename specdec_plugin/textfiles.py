@@ -83,7 +83,12 @@ def told_replaced(name: str, line: bytes, number: int) -> str:
 
 
 def cure(line: bytes, number: int) -> str:
-    """What makes a text UTF-8, of which this line, the first of which is 1, is not; a sentence."""
+    """What makes a text UTF-8, as a sentence.
+
+    Args:
+        line: one that is not.
+        number: its number in the text, from 1.
+    """
     if number == 1 and line.startswith(_UTF16):
         return "It begins as UTF-16 does. Convert it with iconv -f UTF-16 -t UTF-8."
     return "Convert it (for instance with iconv)."

@@ -34,6 +34,7 @@ from fairseq.dataclass import ChoiceEnum, FairseqDataclass
 from ..decoding.acceptance import Rule, TopBeta
 from ..decoding.drafter import Drafter
 from ..decoding.gate import FixedGate, Gate
+from ..decoding.generator import Loop
 from ..decoding.guard import Guard
 from ..decoding.loop import DecodingLoop
 from ..decoding.preference import Preference
@@ -136,7 +137,7 @@ class Method:
         return None
 
     @classmethod
-    def loop(cls, setup: Setup) -> Any:
+    def loop(cls, setup: Setup) -> Loop:
         """Build what decodes batches; see :class:`..decoding.generator.ParallelGenerator`."""
         step: Step = UnverifiedStep()
         if cls.verifies:

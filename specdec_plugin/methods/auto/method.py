@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, FrozenSet, List, Type
 
 from ...decoding.drafter import Drafter
+from ...decoding.generator import Loop
 from ...errors import PluginError
 from ...fairseq_compat.language_models import asks_language_model
 from ...fairseq_compat.strategies import strategies_given
@@ -125,7 +126,7 @@ class Auto(Method):
         return SelfOrOther
 
     @classmethod
-    def loop(cls, setup: Setup) -> Any:
+    def loop(cls, setup: Setup) -> Loop:
         """That of the chosen method; where nothing can draft, of the same method without drafts."""
         try:
             return cls.chosen(setup).loop(setup)

@@ -46,7 +46,7 @@ class BeamCall(ctypes.Structure):
     phrases = field("const int64_t*", "(sentences, phrase_width) in each output, packed; or null")
     phrase_width = field("int")
     ordered = field("int", "whether phrases come in their order")
-    doubtful = field("int64_t*", "(sentences) result: whether the choice of phrases is open")
+    doubtful = field("int64_t*", "(sentences) result: whether phrases leave a choice open; or null")
     order = field("const int64_t*", "(sentences) in which they are begun")
     workers = field("int")
     active = field("int", "sentences that a worker searches at once")
@@ -208,7 +208,6 @@ class SearchTables:
             "parents": torch.empty(steps, rows, dtype=torch.long),
             "totals": torch.empty(steps, rows, dtype=torch.float32),
             "counts": torch.zeros(batch.size, dtype=torch.long),
-            "doubtful": torch.zeros(batch.size, dtype=torch.long),
             "found_tokens": torch.empty(found, dtype=torch.long),
             "found_scores": torch.empty(found, dtype=torch.float32),
             "found_lengths": torch.empty(found[:2], dtype=torch.long),
@@ -236,13 +235,14 @@ class SearchTables:
         assert rules.phrases is not None
         prefix_width(rules)
         phrases = self._tensors["phrases"] = rules.phrases.contiguous()
+        doubtful = self._tensors["doubtful"] = torch.zeros(len(phrases), dtype=torch.long)
         self.call.phrases, self.call.phrase_width = phrases.data_ptr(), phrases.size(1)
-        self.call.ordered = ordered
+        self.call.ordered, self.call.doubtful = ordered, doubtful.data_ptr()
 
     def doubtful(self) -> List[int]:
-        """Sentences for which :meth:`NativeBeamSearch.run` cannot answer."""
-        found: List[int] = self._tensors["doubtful"].nonzero().flatten().tolist()
-        return found
+        """Sentences for which :meth:`NativeBeamSearch.run` cannot answer: none without phrases."""
+        marks = self._tensors.get("doubtful")
+        return [] if marks is None else marks.nonzero().flatten().tolist()
 
     def hypotheses(self, lengths: Lengths) -> List[List[Dict[str, Any]]]:
         """The finished hypotheses of each sentence, scored."""

@@ -8,6 +8,7 @@ import torch
 
 from ...decoding.acceptance import Rule, TopBeta
 from ...decoding.drafter import Drafter
+from ...decoding.generator import Loop
 from ...errors import PluginError
 from ..beam.build import OF_ONE_BEAM, build_search, check_beams, has_beams
 from ..beam.native import StepDrafter
@@ -119,7 +120,7 @@ class SelfDraft(Method):
         return OF_ONE_BEAM if has_beams(generation) else frozenset()
 
     @classmethod
-    def loop(cls, setup: Setup) -> Any:
+    def loop(cls, setup: Setup) -> Loop:
         """With several beams, a search of which the rounded weights draft some steps."""
         cfg = setup.cfg
         if not has_beams(setup.generation):
