@@ -29,7 +29,7 @@ def test_it_can_be_used_without_a_mouse_or_a_screen():
     elements = Elements(SOURCE)
     labelled = {tag["for"] for name, tag in elements.tags if name == "label"}
     fields = {tag["id"] for name, tag in elements.tags if name in ("textarea", "input", "select")}
-    assert fields == labelled == {"text", "source", "target"}
+    assert fields == labelled == {"text", "prefix", "phrases", "source", "target"}
     names = [name for name, _ in elements.tags]
     assert {"main", "h1", "legend", "caption", "noscript"} <= {*names}
     assert any(tag.get("role") == "status" for _, tag in elements.tags)
@@ -55,7 +55,8 @@ def page(browser, server):
     page.wait_for_selector("#methods input")
     yield page
     page.close()
-    assert [fault for fault in faults if "413" not in fault] == []  # a refusal is no fault
+    refused = re.compile(r"status of 4(00|13)\b")  # which is no fault
+    assert [fault for fault in faults if not refused.search(fault)] == []
     assert [url for url in asked if not url.startswith((address, "data:"))] == []
 
 
@@ -77,7 +78,7 @@ def test_it_translates_by_keyboard(page, server):
     page.keyboard.press("Control+Enter")
     page.wait_for_selector("#rows tr")
     assert re.fullmatch(r"Done: auto \d+\.\d ms\.", finished(page))
-    found = page.eval_on_selector_all("#results p:not(.tokens)", "all => all.map(e => e.innerText)")
+    found = texts_of(page)
     assert "\n\n".join(found) == server.translate("one two\n\nthree").json()["translatedText"]
 
 
@@ -104,6 +105,41 @@ def test_methods_side_by_side(page, server):
         ]
         kinds = {kind for _, kind in shown}
         assert kinds == {"own"} if method == "greedy" else kinds <= {"own", "accepted", "corrected"}
+
+
+def texts_of(page):
+    return page.eval_on_selector_all("#results p:not(.tokens)", "all => all.map(e => e.innerText)")
+
+
+def test_words_that_are_prescribed(page, server):
+    def translated(**more):
+        return server.translate("one two", **more).json()["translatedText"]
+
+    choose(page, "auto", "beam")
+    page.fill("#text", "one two")
+    page.click("summary")
+    page.fill("#prefix", " ocho ")
+    page.fill("#phrases", "siete\n\n menos")
+    page.click("#go")
+    page.wait_for_selector("#rows tr:nth-child(2)")
+    assert finished(page).startswith("Done: auto ")
+    expected = translated(prefix="ocho", phrases=["siete", "menos"])
+    assert expected.startswith("ocho") and "siete" in expected and "menos" in expected
+    assert texts_of(page) == [expected] * 2
+
+    page.fill("#phrases", "")
+    choose(page, "specdec")
+    page.click("#go")
+    page.wait_for_selector("#rows tr:only-child")
+    finished(page)
+    assert texts_of(page) == [translated(method="specdec", prefix="ocho")]
+    page.click("text=Show the steps")
+    page.frame_locator("#frame").locator("#next").wait_for()
+
+    page.fill("#phrases", "siete")
+    page.click("#go")
+    page.wait_for_selector("#status.wrong")
+    assert "specdec keeps no phrases" in finished(page)
 
 
 def test_accepted_and_corrected_tokens(page):
