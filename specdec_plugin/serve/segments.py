@@ -8,8 +8,9 @@ import re
 from html.parser import HTMLParser
 from typing import Iterable, List, NamedTuple, Sequence
 
-#: Elements whose text is code.
+#: Elements whose text is code, or what only old browsers show.
 CODE = ("script", "style", "code", "pre", "kbd", "samp", "textarea")
+CODE += ("xmp", "plaintext", "iframe", "noembed", "noframes")
 
 
 class Segment(NamedTuple):
@@ -49,7 +50,7 @@ def of_markup(text: str) -> List[Segment]:
 
     Character references in sentences are resolved; see :func:`escaped`.
     """
-    parser = _Markup()
+    parser = _Markup(text)
     parser.feed(text)
     parser.close()
     return parser.segments
@@ -61,73 +62,84 @@ def escaped(translation: str) -> str:
 
 
 class _Markup(HTMLParser):
-    """Collects the segments of markup."""
+    """Collects the segments of markup.
 
-    def __init__(self) -> None:
+    The parser tells where tags, comments and texts begin. What is between two such places is taken
+    from the markup itself, because the parser of one version of Python leaves out, or changes, what
+    that of another keeps.
+
+    Args:
+        text: the markup, which is to be fed at once.
+    """
+
+    def __init__(self, text: str) -> None:
         super().__init__(convert_charrefs=True)
         self.segments: List[Segment] = []
-        self._code: List[str] = []
-        self._end_tag = ""  # as it is written
-        self._text = ""  # that no tag has ended yet; the parser gives it in parts
+        self._markup = text
+        self._lines = [0, *(each.end() for each in re.finditer("\n", text))]
+        self._code: List[str] = []  # elements of code that are open
+        self._begin, self._is_text = 0, True  # of the part that has not ended
 
-    def _keep(self, markup: str) -> None:
-        self._end_text()
-        self.segments.append(Segment(markup))
+    def _enter(self, is_text: bool) -> None:
+        """Begin a part here; a text that the parser gives in pieces is one part."""
+        if is_text and self._is_text:
+            return
+        line, column = self.getpos()
+        self._end_part(self._lines[line - 1] + column)
+        self._is_text = is_text
 
-    def _end_text(self) -> None:
-        text, self._text = self._text, ""
+    def _end_part(self, end: int) -> None:
+        part = self._markup[self._begin : end]
+        self._begin = end
+        text = html.unescape(part)
         sentence = " ".join(text.split())
-        if self._code or not sentence:
-            raw = self._code[-1:] in (["script"], ["style"])
-            self.segments.append(Segment(text if raw else escaped(text)))
+        if not self._is_text or self._code or not sentence:
+            self.segments.append(Segment(part))
             return
         before = text[: len(text) - len(text.lstrip())]
         after = text[len(text.rstrip()) :]
         self.segments += [Segment(before), Segment(sentence, True), Segment(after)]
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
-        self._keep(self.get_starttag_text() or "")
+        self._enter(False)
         if tag in CODE:
             self._code.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: object) -> None:
-        self._keep(self.get_starttag_text() or "")
-
-    def parse_endtag(self, i: int) -> int:
-        self._end_tag = self.rawdata[i : self.rawdata.find(">", i) + 1]
-        return super().parse_endtag(i)
+        self._enter(False)
 
     def handle_endtag(self, tag: str) -> None:
-        self._keep(self._end_tag or f"</{tag}>")
+        self._enter(False)
         if tag in self._code:  # elements inside of it that were not closed end with it
             last = len(self._code) - 1 - self._code[::-1].index(tag)
             del self._code[last:]
 
     def handle_data(self, data: str) -> None:
-        self._text += data
+        self._enter(True)
 
     def handle_comment(self, data: str) -> None:
-        self._keep(f"<!--{data}-->")
+        self._enter(False)
 
-    def handle_decl(self, decl: str) -> None:
-        self._keep(f"<!{decl}>")
+    handle_decl = handle_pi = unknown_decl = handle_comment
+
+    def parse_comment(self, i: int, report: bool = True) -> int:
+        """A comment that does not end lasts until the end, as later Pythons have it."""
+        end = super().parse_comment(i, report)
+        return self._rest() if end < 0 else end
 
     def parse_marked_section(self, i: int, report: bool = True) -> int:
-        """A section such as ``<![endif]>``, which stays; one that does not end is text."""
+        """A section such as ``<![endif]>``; one that does not end lasts until the end."""
         mark = "]]>" if self.rawdata.startswith("<![CDATA[", i) else ">"
         end = self.rawdata.find(mark, i)
         if end < 0:
-            return -1
-        self._keep(self.rawdata[i : end + len(mark)])
+            return self._rest()
+        self._enter(False)
         return end + len(mark)
 
-    def unknown_decl(self, data: str) -> None:
-        """The same of ``<![CDATA[…]]>`` in later Pythons, which do not ask as above."""
-        self._keep(f"<![{data}]]>")
-
-    def handle_pi(self, data: str) -> None:
-        self._keep(f"<?{data}>")
+    def _rest(self) -> int:
+        self._enter(False)
+        return len(self.rawdata)
 
     def close(self) -> None:
         super().close()
-        self._end_text()
+        self._end_part(len(self._markup))
