@@ -21,11 +21,14 @@ static inline void products(const float* one, const float* const* others, int wi
   for (; i + LANES <= width; i += LANES) {
     Vec value = load(one + i);
     hold(value);
-    for (int n = 0; n < N; ++n) sums[n] += value * load(others[n] + i);
+    for (int n = 0; n < N; ++n) sums[n] = multiply_add(value, load(others[n] + i), sums[n]);
+  }
+  if (i < width) {
+    const Vec value = load_first(one + i, width - i);
+    for (int n = 0; n < N; ++n)
+      sums[n] = multiply_add(value, load_first(others[n] + i, width - i), sums[n]);
   }
   store_sums(out, sums);
-  for (int n = 0; n < N; ++n)
-    for (int k = i; k < width; ++k) out[n] += one[k] * others[n][k];
 }
 
 // A matrix whose rows are read one by one, in memory of few large pages.

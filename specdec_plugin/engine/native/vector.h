@@ -18,6 +18,9 @@
 #pragma GCC diagnostic pop
 #endif
 #endif
+#ifdef __ARM_NEON
+#include <arm_neon.h>
+#endif
 
 namespace native {
 
@@ -42,6 +45,13 @@ static inline Vec load(const float* from) {
   return v;
 }
 
+// The first `count` lanes, and 0 in the others.
+static inline Vec load_first(const float* from, int count) {
+  Vec v = Vec{};
+  std::memcpy(&v, from, sizeof(float) * count);
+  return v;
+}
+
 static inline Ints load_ints(const uint32_t* from) {
   Ints v;
   std::memcpy(&v, from, sizeof v);
@@ -63,6 +73,20 @@ static inline void hold([[maybe_unused]] V& vector) {
   asm("" : "+x"(vector));
 #elif defined(__aarch64__)
   asm("" : "+w"(vector));
+#endif
+}
+
+// a * b + c, rounded once where the processor can. Compilers decide anew for each `a * b + c`: GCC
+// 14 rounds products of their own in a loop with a single sum, but not in one with several.
+static inline Vec multiply_add(Vec a, Vec b, Vec c) {
+#if defined(__AVX512F__)
+  return (Vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__) && defined(__FMA__)
+  return (Vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__ARM_NEON)
+  return (Vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+  return a * b + c;
 #endif
 }
 
