@@ -15,4 +15,8 @@
 namespace std {
 __attribute__((visibility("hidden"))) void __throw_bad_array_new_length() { std::abort(); }
 }  // namespace std
+
+// From GCC 14 on, a function that is noexcept calls it if an exception would leave the function.
+extern "C" void __cxa_call_terminate(void*);
+extern "C" void __cxa_call_terminate(void*) { std::abort(); }
 #endif
