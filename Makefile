@@ -21,8 +21,9 @@ KERNEL_TESTS ?= tests/engine
 ARM_TESTS ?= tests/engine/test_native_linear.py tests/engine/test_linear.py \
              tests/engine/test_cached_decoder.py
 # The versions that `make test-matrix` tests, Python/PyTorch/NumPy: the oldest and the newest that
-# setup.py allows for each Python that it declares.
-MATRIX ?= 3.11/2.6.0/1.26.4 3.11/newest/newest 3.12/2.6.0/1.26.4 3.12/newest/newest
+# setup.py allows for each Python that it declares, and that are built for it.
+MATRIX ?= 3.11/2.6.0/1.26.4 3.11/newest/newest 3.12/2.6.0/1.26.4 3.12/newest/newest \
+          3.13/2.6.0/2.1.3 3.13/newest/newest 3.14/2.9.0/2.3.2 3.14/newest/newest
 MATRIX_TESTS ?= tests/engine tests/decoding tests/vocab tests/methods tests/fairseq_compat \
                 tests/conformance tests/tasks
 # The tests that `make sanitize-threads` runs.
@@ -179,6 +180,9 @@ $(VENV)/.specdec-torch: | $(BIN)/python
 $(VENV)/.specdec-package: setup.py pyproject.toml $(VENV)/.specdec-torch
 	@echo "== installing fairseq (compiles for some minutes the first time) and this package"
 	@$(PIP) --no-build-isolation --editable .
+	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 14))'; then \
+	    data_scripts/mend_fairseq.sh $(BIN)/python; \
+	fi
 	@touch $@
 
 $(VENV)/.specdec-test: $(VENV)/.specdec-package

@@ -13,7 +13,7 @@ usage: test_matrix.sh FOLDER PYTHON/TORCH/NUMPY... -- TESTS
 A Python that is not there is skipped with a sentence. The exit status is 1 if any tests failed.
 
 example:
-  data_scripts/test_matrix.sh build/matrix 3.11/2.6.0/1.26.4 3.12/newest/newest -- tests/engine
+  data_scripts/test_matrix.sh build/matrix 3.11/2.6.0/1.26.4 3.14/newest/newest -- tests/engine
 END
 }
 

@@ -5,8 +5,10 @@ From Python, :func:`load` decodes with them.
 
 from .fairseq_compat import early_interrupts, quiet  # before any import of PyTorch or fairseq
 from .fairseq_compat.collector import paused
+from .fairseq_compat.importing import import_fairseq
 
 with paused():
+    import_fairseq()
     from .api import load, load_session
     from .criterions import blockwise_cross_entropy, glancing_block_loss, projected_cross_entropy
     from .engine.threads import respect_quota
