@@ -7,10 +7,10 @@ from typing import List, Optional
 import filter_pairs
 import merge_shards
 from binarise import binarise
-from shardfile import alone
 from textfiles import check_parallel, find_text, read_piece_lines
 
 from specdec_plugin.fairseq_compat.interrupts import end_in_a_line
+from specdec_plugin.outputs import alone
 
 DESCRIPTION = """\
 Merge the shards that distill_shard.py decoded, filter the pairs, and binarise them
@@ -48,7 +48,7 @@ def main(argv: Optional[List[str]] = None) -> None:
     args = get_parser().parse_args(argv)
     check_texts(args)
     source = find_text(f"{args.train}.{args.source_lang}")
-    with alone(args.output):
+    with alone(args.output, "merged"):
         _write(args, source)
 
 

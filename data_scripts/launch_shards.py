@@ -13,10 +13,11 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 import distill_shard
 import slurm_queue
 import torch
-from shardfile import alone, shard_path
+from shardfile import shard_path
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.interrupts import end_in_a_line
+from specdec_plugin.outputs import alone
 from specdec_plugin.progress import Progress
 
 HERE = os.path.dirname(os.path.abspath(__file__))

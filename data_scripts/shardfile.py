@@ -12,7 +12,6 @@ line at the end, which is cut off when the shard is resumed.
 """
 
 import contextlib
-import fcntl
 import glob
 import json
 import os
@@ -24,7 +23,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 from textfiles import read_bytes
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.outputs import told_if_unwritable
+from specdec_plugin.outputs import hold, told_if_unwritable
 
 FORMAT = 1
 
@@ -194,7 +193,7 @@ def open_shard(path: str, manifest: Manifest, wait: bool = False) -> Iterator[Sh
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
     try:
-        _lock(descriptor, path, wait)
+        hold(descriptor, path, "decoded", wait)
         if b"\n" not in read_bytes(path):  # new, or killed while it was begun
             os.ftruncate(descriptor, 0)
             _write(descriptor, manifest.to_json().encode("utf-8") + b"\n")
@@ -213,41 +212,6 @@ def open_shard(path: str, manifest: Manifest, wait: bool = False) -> Iterator[Sh
         yield ShardWriter(descriptor, found.hypotheses)
     finally:
         os.close(descriptor)
-
-
-@contextlib.contextmanager
-def alone(folder: str, doing: str = "merged") -> Iterator[None]:
-    """Be the only process that merges shards into a folder, until the end in whatever way.
-
-    Files appear there under names of their own while they are written, which two processes would
-    share. Jobs of two launchers would wait for each other.
-
-    Args:
-        folder: where the lock is.
-        doing: what the process does, as the message has it.
-
-    Raises:
-        PluginError: another process does it now, or the folder cannot be written.
-    """
-    path = os.path.join(folder, ".lock")
-    with told_if_unwritable(path):
-        os.makedirs(folder, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        _lock(descriptor, folder, wait=False, doing=doing)
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(descriptor: int, path: str, wait: bool, doing: str = "decoded") -> None:
-    """Hold the file until it is closed, or until the process ends in whatever way."""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except BlockingIOError:
-        raise PluginError(
-            f"{path} is being {doing} by another process. Wait for it or end it first."
-        ) from None
 
 
 def differences(there: Dict[str, Any], here: Dict[str, Any], prefix: str = "") -> str:

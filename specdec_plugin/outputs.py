@@ -1,4 +1,7 @@
-"""Files and folders that programs write: checked before the work, and whole or absent after it."""
+"""Files and folders that programs write: checked before the work, and whole or absent after it.
+
+Where processes would write the same parts, one of them does so at a time.
+"""
 
 import contextlib
 import errno
@@ -87,6 +90,50 @@ def _remove_abandoned(path: str) -> None:
                 os.remove(name)
             finally:
                 os.close(file)
+
+
+@contextlib.contextmanager
+def alone(folder: str, doing: str) -> Iterator[None]:
+    """Be the only process that does something in a folder, until the end in whatever way.
+
+    Args:
+        folder: where the lock is; it is made where it is missing.
+        doing: what the process does, as the message has it: ``merged``.
+
+    Raises:
+        PluginError: another process does it now, or the folder cannot be written.
+    """
+    path = os.path.join(folder, ".lock")
+    with told_if_unwritable(path):
+        os.makedirs(folder, exist_ok=True)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        hold(descriptor, folder, doing)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def hold(descriptor: int, path: str, doing: str, wait: bool = False) -> None:
+    """Keep others from a file until it is closed, or until the process ends in whatever way.
+
+    Args:
+        descriptor: of the file.
+        path: what is worked on, as the message has it.
+        doing: what the process does, likewise: ``decoded``.
+        wait: for another process that holds it.
+
+    Raises:
+        PluginError: another process holds it. Where the system locks nothing, none does.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        raise PluginError(
+            f"{path} is being {doing} by another process. Wait for it or end it first."
+        ) from None
+    except OSError:
+        pass  # some systems lock nothing
 
 
 @contextlib.contextmanager

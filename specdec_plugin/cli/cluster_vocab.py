@@ -26,7 +26,7 @@ from ..vocab.active import build_clusters
 from ..vocab.cluster_file import made_for, save_clusters
 from ..vocab.kmeans import cluster
 from ..vocab.states import StateReader
-from ..vocab.store import States, StateStore
+from ..vocab.store import States, open_store
 
 DESCRIPTION = """\
 Record the states of a model's decoder right before the vocabulary projection, cluster them, and
@@ -226,16 +226,18 @@ def record(session: RecordingSession, own: argparse.Namespace, folder: str) -> s
         session.task.load_dataset(cfg.dataset.gen_subset)
     top_k = min(RECORDED, model.decoder.output_projection.out_features - 1)
     reader = StateReader(model, top_k, session.dictionary.pad())
-    store = StateStore(folder, _identity(session, own, what), reader.dim, top_k)
     batches = _of_text(session, own.input) if own.input else _of_split(session)
     feed = _Decoded(session) if own.decode else _fed
-    with Progress(
-        desc="states",
-        unit="state",
-        total=own.states,
-        initial=store.count,
-        disable=cfg.common.no_progress_bar,
-    ) as bar:
+    with (
+        open_store(folder, _identity(session, own, what), reader.dim, top_k) as store,
+        Progress(
+            desc="states",
+            unit="state",
+            total=own.states,
+            initial=store.count,
+            disable=cfg.common.no_progress_bar,
+        ) as bar,
+    ):
         for batch in itertools.islice(batches, store.batches, None):
             if store.count >= own.states:
                 break

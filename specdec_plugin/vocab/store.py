@@ -1,5 +1,6 @@
 """Decoder states and their likeliest tokens on disk, as many as there are."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -9,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import PluginError
-from ..outputs import told_if_unwritable, written_whole
+from ..outputs import alone, told_if_unwritable, written_whole
 
 #: States that are handed out at once.
 CHUNK = 16384
@@ -22,6 +23,8 @@ _NOTES = ("progress.json", "progress.before.json")
 
 class StateStore:
     """A folder to which states are appended; an interrupted recording is resumed.
+
+    Two processes would mix their states: :func:`open_store` opens it for one alone.
 
     Args:
         folder: where the files go.
@@ -99,6 +102,17 @@ class StateStore:
                 shutil.copyfile(newest, unfinished)
         with written_whole(newest) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
             json.dump(progress, file)
+
+
+@contextlib.contextmanager
+def open_store(folder: str, identity: Dict[str, Any], dim: int, top_k: int) -> Iterator[StateStore]:
+    """A :class:`StateStore` that no other process appends to meanwhile.
+
+    Raises:
+        PluginError: another process does, or the store refuses the folder.
+    """
+    with alone(folder, "written"):
+        yield StateStore(folder, identity, dim, top_k)
 
 
 def read_progress(folder: str, resumed: bool = False) -> Optional[Dict[str, Any]]:

@@ -8,6 +8,7 @@ from fairseq.data import Dictionary, data_utils
 from specdec_plugin.cli.cluster_vocab import main
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.pairing import load_model
+from specdec_plugin.outputs import alone
 from specdec_plugin.vocab import store
 from specdec_plugin.vocab.cluster_file import load_clusters
 from specdec_plugin.vocab.states import StateReader
@@ -104,6 +105,15 @@ def test_killed_and_gone_on_with(run, monkeypatch):
     assert sets_of(again.clusters) == sets_of(whole.clusters)
     with pytest.raises(PluginError, match=r"recorded with data test, fed, and now it is valid"):
         run("--gen-subset", "valid", "--max-tokens", 40)
+
+
+def test_a_folder_that_another_process_records_in(run, tmp_path):
+    run("--gen-subset", "valid")
+    with (
+        alone(str(tmp_path / "clusters.pt.states"), "written"),
+        pytest.raises(PluginError, match=r"\.states is being written by another process"),
+    ):
+        run("--gen-subset", "valid")
 
 
 def test_text_and_split_decoded_alike(run, corpus):

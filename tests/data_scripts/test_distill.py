@@ -15,11 +15,12 @@ import filter_pairs
 import finish_distillation
 import merge_shards
 import pytest
-from shardfile import Manifest, alone, open_shard, read_shard, shard_bounds, shard_path
+from shardfile import Manifest, open_shard, read_shard, shard_bounds, shard_path
 from textfiles import sha256
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods.beam.search import BeamSearch
+from specdec_plugin.outputs import alone
 from specdec_plugin.progress import Progress
 from tests.support.command_lines import (
     ENGLISH,
@@ -607,7 +608,7 @@ def test_one_process_merges_into_a_folder(tmp_path: Path) -> None:
     args = [str(tmp_path), "--train", str(train), "-s", "en", "-t", "es"]
     args += ["--output", str(tmp_path / "out")]
     with (
-        alone(str(tmp_path / "out")),
+        alone(str(tmp_path / "out"), "merged"),
         pytest.raises(PluginError, match="out is being merged by another process"),
     ):
         finish_distillation.main(args)

@@ -19,9 +19,9 @@ import launch_shards
 import merge_shards
 import pytest
 from launch_shards import Run, Shard
-from shardfile import alone
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.outputs import alone
 from tests.support.command_lines import ENGLISH, ENVIRONMENT, ROOT, SCRIPTS
 from tests.support.files import some
 
@@ -239,7 +239,10 @@ def test_two_launchers_of_a_folder_do_not_wait_for_each_other(
 ) -> None:
     fake_slurm(tmp_path, monkeypatch)
     args = ["--launcher", "submitit", "--shards", "2", "--output-dir", str(tmp_path), "--cpu"]
-    with alone(str(tmp_path / "jobs")), pytest.raises(PluginError, match="being launched by an"):
+    with (
+        alone(str(tmp_path / "jobs"), "launched"),
+        pytest.raises(PluginError, match="being launched by an"),
+    ):
         launch_shards.main(args)
 
 

@@ -8,7 +8,7 @@ import torch
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.vocab import store
-from specdec_plugin.vocab.store import States, StateStore
+from specdec_plugin.vocab.store import States, StateStore, open_store
 
 IDENTITY = {"decoder": 1, "dictionary": 2, "data": "train"}
 
@@ -102,6 +102,28 @@ def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(PluginError, match="file/states"):
         fill(tmp_path / "file" / "states", [1])
+
+
+def test_one_process_appends_to_a_folder(tmp_path):
+    given = str(tmp_path / "a"), IDENTITY, 4, 3
+    refused = pytest.raises(PluginError, match="a is being written by another process")
+    with open_store(*given) as opened:
+        opened.append(*batch(1, 5))
+        with refused, open_store(*given):
+            pass
+        opened.append(*batch(2, 5))
+    with open_store(*given) as again:
+        assert (again.count, again.batches) == (10, 2)
+
+
+def test_a_system_that_locks_nothing(tmp_path, monkeypatch):
+    def unable(*args):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr("fcntl.flock", unable)
+    with open_store(str(tmp_path / "a"), IDENTITY, 4, 3) as opened:
+        opened.append(*batch(1, 5))
+    assert len(States([str(tmp_path / "a")])) == 5
 
 
 def test_other_options_do_not_go_on(tmp_path):
