@@ -56,8 +56,7 @@ class StateStore:
         for name in _FILES:  # behind that, a batch that was not finished
             with open(self._path(name), "ab") as file:
                 file.truncate(self.count * self._bytes(name))
-        if known is None:
-            self._note()
+        self._note()  # The newest note is damaged where this went on from the one before.
 
     def _resume(self, known: Dict[str, Any]) -> None:
         for name, value in self._identity.items():
@@ -91,15 +90,15 @@ class StateStore:
                 os.fsync(file.fileno())  # before the note that tells of them
         self.count += len(states)
         self.batches += 1
+        newest, before = (self._path(name) for name in _NOTES)
+        with written_whole(before) as unfinished:
+            shutil.copyfile(newest, unfinished)
         self._note()
 
     def _note(self) -> None:
-        """Note what is stored, and keep the note before."""
+        """Note what is stored."""
         progress = {"identity": self._identity, "count": self.count, "batches": self.batches}
-        newest, before = (self._path(name) for name in _NOTES)
-        if os.path.exists(newest):
-            with written_whole(before) as unfinished:
-                shutil.copyfile(newest, unfinished)
+        newest = self._path(_NOTES[0])
         with written_whole(newest) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
             json.dump(progress, file)
 

@@ -148,6 +148,22 @@ def test_after_a_loss_of_power_the_note_before_counts_where_recording_goes_on(tm
     assert np.array_equal(tokens, torch.cat([batch(n, 5)[1] for n in (1, 2, 3)]).numpy())
 
 
+def test_a_kill_after_a_loss_of_power_loses_nothing(tmp_path, monkeypatch):
+    folder = fill(tmp_path / "a", [1, 2])
+    (tmp_path / "a" / "progress.json").write_bytes(b"{")
+    opened = StateStore(folder, IDENTITY, 4, 3)
+    assert len(States([folder])) == 5
+
+    def killed(*args):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("json.dump", killed)  # between the note before and the newest one
+        with pytest.raises(KeyboardInterrupt):
+            opened.append(*batch(2, 5))
+    assert StateStore(folder, IDENTITY, 4, 3).batches == 1
+
+
 @pytest.mark.parametrize("stored", [False, True])
 def test_a_damaged_note_is_told_unless_nothing_can_be_lost(stored, tmp_path):
     fill(tmp_path / "a", [1] if stored else [])
