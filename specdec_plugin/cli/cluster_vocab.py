@@ -154,7 +154,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     session = open_session(rest, own.decode)
     always = always_active(session)
     recorded = record(session, own, folder)
-    states = States([folder, *own.more_states])
+    states = States([folder, *own.more_states], own.states)
     hidden = session.cfg.common.no_progress_bar
     clusters = build_clusters(
         states,
@@ -217,6 +217,8 @@ def always_active(session: RecordingSession) -> List[int]:
 def record(session: RecordingSession, own: argparse.Namespace, folder: str) -> str:
     """Record states until there are enough or the data end.
 
+    Batches are stored whole, because another run may ask for more states.
+
     Returns:
         what they were recorded from, such as ``en-es train``.
     """
@@ -234,7 +236,7 @@ def record(session: RecordingSession, own: argparse.Namespace, folder: str) -> s
             desc="states",
             unit="state",
             total=own.states,
-            initial=store.count,
+            initial=min(store.count, own.states),
             disable=cfg.common.no_progress_bar,
         ) as bar,
     ):
@@ -245,9 +247,8 @@ def record(session: RecordingSession, own: argparse.Namespace, folder: str) -> s
                 batch = utils.move_to_cuda(batch)
             fed = feed(batch)[:, : model.max_decoder_positions()]
             states, tokens = reader.read(batch["net_input"], fed)
-            room = own.states - store.count
-            store.append(states[:room], tokens[:room])
-            bar.update(min(room, len(states)))
+            bar.update(min(own.states - store.count, len(states)))
+            store.append(states, tokens)
     pair = [getattr(cfg.task, name, None) for name in ("source_lang", "target_lang")]
     return f"{'-'.join(map(str, pair))} {what}"
 

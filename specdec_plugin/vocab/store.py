@@ -167,6 +167,7 @@ class States:
 
     Args:
         folders: of a :class:`StateStore` each.
+        most: so many states of the first folder count, from its beginning; None: all.
 
     Attributes:
         dim: size of a state.
@@ -176,7 +177,7 @@ class States:
         PluginError: a folder has no states, or of another model.
     """
 
-    def __init__(self, folders: Sequence[str]) -> None:
+    def __init__(self, folders: Sequence[str], most: Optional[int] = None) -> None:
         self._parts: List[Tuple[np.ndarray, np.ndarray]] = []
         first: Dict[str, Any] = {}
         for folder in folders:
@@ -197,7 +198,8 @@ class States:
                 )
                 for name, (width, dtype) in _FILES.items()
             )
-            self._parts.append((states, tokens))
+            end = None if self._parts else most
+            self._parts.append((states[:end], tokens[:end]))
         self.dim = first["dim"]
         self.top_k = min(tokens.shape[1] for _, tokens in self._parts)
 

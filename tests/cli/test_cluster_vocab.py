@@ -35,6 +35,11 @@ def stored(states):
     return tuple(np.concatenate(parts) for parts in zip(*states.chunks(), strict=True))
 
 
+def clustered(file):
+    """How many states a file of clusters was made of."""
+    return int(file.note.split(", ")[1].split()[0])
+
+
 def naive(model, dictionary, sources, targets):
     """States and the 5 likeliest tokens, a sentence at a time, by fairseq's own forward pass."""
     states, likely = [], []
@@ -127,9 +132,25 @@ def test_text_and_split_decoded_alike(run, corpus):
 
 def test_at_most_so_many_states_and_those_of_others(run, tmp_path):
     run("--gen-subset", "valid", output="others.pt")
-    file, states, _ = run("--states", 30, "--more-states", tmp_path / "others.pt.states")
-    assert len(states) == 30
-    assert int(file.note.split(", ")[1].split()[0]) > 100
+    file, _, printed = run("--states", 30, "--more-states", tmp_path / "others.pt.states")
+    assert clustered(file) > 100
+    assert f" of {clustered(file)} states" in printed
+    file, states, printed = run("--states", 30)
+    assert clustered(file) == 30 <= len(states) and " of 30 states" in printed
+
+
+@pytest.mark.parametrize("before", [7, 70])
+def test_another_number_of_states_in_a_folder(run, before):
+    """More are recorded where the folder has too few; of more, the first ones are clustered."""
+    given = ["--gen-subset", "valid", "--max-tokens", 40]
+    whole, of_all, _ = run(*given, output="whole.pt")
+    run(*given, "--states", before)
+    fewer, _, _ = run(*given, "--states", 8)
+    assert clustered(fewer) == 8
+    again, states, _ = run(*given, "--states", 1000)
+    assert clustered(again) == clustered(whole) == len(states) > 70
+    for one, other in zip(stored(states), stored(of_all), strict=True):
+        assert np.array_equal(one, other)
 
 
 #: What a decoder is fed, of which the second row is padded.

@@ -201,6 +201,15 @@ def test_of_folders_with_more_and_fewer_tokens_each_state_has_the_fewer(tmp_path
     assert states.top_k == 2 and {tokens.shape for _, tokens in states.chunks()} == {(5, 2)}
 
 
+def test_of_the_first_folder_so_many_states_count(tmp_path):
+    folders = [fill(tmp_path / name, [number]) for name, number in (("a", 1), ("b", 5))]
+    states = States(folders, 2)
+    assert len(states) == 7 and len(States(folders, 9)) == 10
+    whole = np.concatenate([tokens[:, 0] for _, tokens in states.chunks()])
+    assert whole.tolist() == [1] * 2 + [5] * 5
+    assert (states.sample(99, 0)[:, 0] < 2).sum() == 2
+
+
 def test_samples_and_orders_of_many_chunks(tmp_path, monkeypatch):
     monkeypatch.setattr(store, "CHUNK", 2)
     states = States([fill(tmp_path / "a", [1, 3])])
