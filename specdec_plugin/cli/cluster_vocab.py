@@ -24,7 +24,7 @@ from ..tasks.parallel_decoding import ParallelDecodingMixin
 from ..textfiles import opened, read_lines
 from ..vocab.active import build_clusters
 from ..vocab.cluster_file import made_for, save_clusters
-from ..vocab.kmeans import cluster
+from ..vocab.kmeans import cluster, clusterer
 from ..vocab.states import StateReader
 from ..vocab.store import States, open_store
 
@@ -144,13 +144,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     """Console program."""
     own, rest = build_parser().parse_known_args(argv)
     own.decode |= own.input is not None
-    if not 1 <= own.top_k <= RECORDED:
-        raise PluginError(f"--top-k {own.top_k}: give 1 to {RECORDED}.")
-    if own.neighbours < 1:
-        raise PluginError(f"--neighbours {own.neighbours}: give 1 or more.")
     folder = own.states_dir or own.output + ".states"
-    check_output(own.output)
-    check_output(folder, folder=True, option="--states-dir")
+    _check(own, folder)
     session = open_session(rest, own.decode)
     always = always_active(session)
     recorded = record(session, own, folder)
@@ -176,6 +171,25 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         f"most {100 * clusters.largest / clusters.vocabulary:.2f}%; "
         f"{os.path.getsize(own.output):,} bytes"
     )
+
+
+def _check(own: argparse.Namespace, folder: str) -> None:
+    """Refuse what the clustering could not use, before states are recorded for hours.
+
+    Args:
+        own: the program's own options.
+        folder: where states are recorded.
+    """
+    if not 1 <= own.top_k <= RECORDED:
+        raise PluginError(f"--top-k {own.top_k}: give 1 to {RECORDED}.")
+    for name in ("neighbours", "clusters", "states"):
+        if getattr(own, name) < 1:
+            raise PluginError(f"--{name} {getattr(own, name)}: give 1 or more.")
+    check_output(own.output)
+    check_output(folder, folder=True, option="--states-dir")
+    if own.more_states:
+        States(own.more_states)  # refuses folders without states
+    clusterer()
 
 
 def open_session(rest: List[str], decodes: bool) -> RecordingSession:

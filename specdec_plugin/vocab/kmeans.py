@@ -1,7 +1,8 @@
 """k-means over more states than fit into memory."""
 
+import functools
 import importlib
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 import numpy as np
 import torch
@@ -35,16 +36,23 @@ def cluster(states: States, count: int, seed: int, hidden: bool = False) -> Tens
             f"--clusters {count:,} of {len(states):,} states cannot be made. Ask for 1 to "
             f"{len(states):,}, or record more states."
         )
-    faiss = _module("faiss")
-    if faiss is not None:
-        return _with_faiss(faiss, states, count, seed, hidden)
-    found = _module("sklearn.cluster")
-    if found is None:
-        raise PluginError(
-            "Clustering needs faiss or scikit-learn. Install one of them with pip install "
-            "'specdec-plugin[cluster]'."
-        )
-    return _with_mini_batches(found, states, count, seed, hidden)
+    return clusterer()(states, count, seed, hidden)
+
+
+def clusterer() -> Callable[[States, int, int, bool], Tensor]:
+    """What clusters: faiss, or else scikit-learn.
+
+    Raises:
+        PluginError: there is neither.
+    """
+    for name, use in (("faiss", _with_faiss), ("sklearn.cluster", _with_mini_batches)):
+        module = _module(name)
+        if module is not None:
+            return functools.partial(use, module)
+    raise PluginError(
+        "Clustering needs faiss or scikit-learn. Install one of them with pip install "
+        "'specdec-plugin[cluster]'."
+    )
 
 
 def _module(name: str) -> Optional[Any]:

@@ -1,5 +1,7 @@
 """``specdec-cluster-vocab`` on the tiny corpus: what it records, writes, resumes and refuses."""
 
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -197,11 +199,24 @@ def test_refusals(run, tmp_path):
         (["--gen-subset", "nowhere"], "--gen-subset"),
         (["--input", "nowhere"], "File not found: nowhere"),
         (["--neighbours", 0], "--neighbours 0: give 1 or more"),
-        (["--clusters", 10**6, "--gen-subset", "valid"], "--clusters 1,000,000 of"),
+        (["--clusters", 0], "--clusters 0: give 1 or more"),
+        (["--states", -1], "--states -1: give 1 or more"),
+        (["--more-states", "nowhere"], "nowhere holds no states"),
         (["--path", "a.pt:b.pt"], "give one as --path"),
     ):
         with pytest.raises(PluginError, match=sentence):
             run(*more)
+    assert not (tmp_path / "clusters.pt.states").exists()
+    with pytest.raises(PluginError, match="--clusters 1,000,000 of"):
+        run("--clusters", 10**6, "--gen-subset", "valid")
+
+
+def test_without_a_library_nothing_is_recorded(run, tmp_path, monkeypatch):
+    for module in ("faiss", "sklearn.cluster"):
+        monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(PluginError, match="Clustering needs faiss or scikit-learn"):
+        run("--gen-subset", "valid")
+    assert not (tmp_path / "clusters.pt.states").exists()
 
 
 def test_help_has_examples():
