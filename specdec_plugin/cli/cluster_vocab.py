@@ -237,15 +237,14 @@ def record(session: RecordingSession, own: argparse.Namespace, folder: str) -> s
         what they were recorded from, such as ``en-es train``.
     """
     cfg, model = session.cfg, session.model
+    reader = StateReader(model, RECORDED, session.dictionary.pad())
     what = os.path.basename(own.input) if own.input else cfg.dataset.gen_subset
     if own.input is None:
         session.task.load_dataset(cfg.dataset.gen_subset)
-    top_k = min(RECORDED, model.decoder.output_projection.out_features - 1)
-    reader = StateReader(model, top_k, session.dictionary.pad())
     batches = _of_text(session, own.input) if own.input else _of_split(session)
     feed = _Decoded(session) if own.decode else _fed
     with (
-        open_store(folder, _identity(session, own, what), reader.dim, top_k) as store,
+        open_store(folder, _identity(session, own, what), reader.dim, reader.top_k) as store,
         Progress(
             desc="states",
             unit="state",

@@ -18,11 +18,12 @@ class StateReader:
 
     Args:
         model: fairseq's encoder-decoder model.
-        top_k: K, how many of the likeliest tokens of each state are read.
+        top_k: K, how many of the likeliest tokens of each state are read; all, if there are fewer.
         pad: pads targets, and is never likely.
 
     Attributes:
         dim: size of a state.
+        top_k: K.
 
     Raises:
         PluginError: the model has no such projection.
@@ -36,8 +37,9 @@ class StateReader:
                 f"{CachedDecoder.unsupported(model.decoder)}. Use a plain Transformer."
             )
         self._engine, self._encode = engine, build_encoder(model)
-        self._top_k, self._pad = top_k, pad
-        self.dim = model.decoder.output_projection.in_features
+        projection = model.decoder.output_projection
+        self.dim, self.top_k = projection.in_features, min(top_k, projection.out_features - 1)
+        self._pad = pad
 
     @torch.no_grad()
     def read(self, net_input: Dict[str, Any], fed: Tensor) -> Tuple[Tensor, Tensor]:
@@ -55,7 +57,7 @@ class StateReader:
         hidden = self._engine.feed(state, fed)[fed.ne(self._pad)]
         projection = self._engine.projection
         likely = [
-            projection.scores(part, suppressed_id=self._pad).values.topk(self._top_k).indices
+            projection.scores(part, suppressed_id=self._pad).values.topk(self.top_k).indices
             for part in hidden.split(_AT_ONCE)
         ]
         return projection.entering(hidden), torch.cat(likely)

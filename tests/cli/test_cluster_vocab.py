@@ -5,10 +5,12 @@ import sys
 import numpy as np
 import pytest
 import torch
+from fairseq import options
 from fairseq.data import Dictionary, data_utils
 
 from specdec_plugin.cli.cluster_vocab import main
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.checkpoints import save_untrained
 from specdec_plugin.fairseq_compat.pairing import load_model
 from specdec_plugin.outputs import alone
 from specdec_plugin.vocab import store
@@ -209,6 +211,24 @@ def test_refusals(run, tmp_path):
     assert not (tmp_path / "clusters.pt.states").exists()
     with pytest.raises(PluginError, match="--clusters 1,000,000 of"):
         run("--clusters", 10**6, "--gen-subset", "valid")
+
+
+@pytest.mark.parametrize("more", [[], ["--decode"]], ids=["fed", "decoded"])
+@pytest.mark.parametrize(
+    "architecture, reason",
+    [
+        (["--arch", "lstm"], "LSTMDecoder is not a Transformer decoder"),
+        (["--arch", "transformer", "--adaptive-softmax-cutoff", "5,10"], "adaptive softmax"),
+    ],
+)
+def test_models_without_a_plain_projection(run, corpus, tmp_path, architecture, reason, more):
+    given = [corpus.data_dir, *architecture, "--optimizer", "adam"]
+    parsed = options.parse_args_and_arch(options.get_training_parser("translation"), given)
+    path, dictionary = str(tmp_path / "model.pt"), Dictionary.load(f"{corpus.data_dir}/dict.en.txt")
+    save_untrained(tiny.task(dictionary).build_model(parsed).state_dict(), parsed, path)
+    with pytest.raises(PluginError, match=f"of this model cannot be clustered, because .*{reason}"):
+        run("--path", path, "--gen-subset", "valid", *more)
+    assert not (tmp_path / "clusters.pt.states").exists()
 
 
 def test_without_a_library_nothing_is_recorded(run, tmp_path, monkeypatch):
