@@ -57,8 +57,13 @@ def written_whole(path: str, mode: Optional[int] = None) -> Iterator[str]:
 
 def check_replaceable(path: str) -> None:
     """Refuse a device or a pipe, whose place a whole file would take; PluginError names it."""
-    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+    if is_stream(path):
         raise PluginError(f"{path} is not a file, and may not become one. Name another.")
+
+
+def is_stream(path: str) -> bool:
+    """Whether it is a pipe or a device, which may give what it holds only once."""
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def _new_file(path: str, mode: Optional[int]) -> Tuple[str, int]:

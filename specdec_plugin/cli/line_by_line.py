@@ -13,7 +13,7 @@ from typing import IO, Any, Iterable, Iterator, Mapping, Optional, Sequence, Tup
 from ..api import Hypothesis, Session, Translator, open_folder
 from ..errors import PluginError
 from ..folder import read_folder
-from ..outputs import check_output, told_if_unwritable
+from ..outputs import check_output, is_stream, told_if_unwritable
 from ..textfiles import opened
 
 Decoder = TypeVar("Decoder", Session, Translator)
@@ -43,8 +43,8 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 def check_files(output: Optional[str], inputs: Sequence[str]) -> None:
     """Refuse inputs that are missing, and an output that cannot be written or is an input."""
     for given in inputs:
-        if os.path.isfile(given) or not os.path.exists(given):
-            with contextlib.nullcontext() if given == "-" else opened(given):
+        if given != "-" and not is_stream(given):
+            with opened(given):
                 pass
     if output is None:
         return

@@ -12,7 +12,7 @@ import torch
 
 import specdec_plugin
 from specdec_plugin.api import Hypothesis
-from specdec_plugin.cli.line_by_line import as_object, is_hidden, lines_of, written
+from specdec_plugin.cli.line_by_line import as_object, check_files, is_hidden, lines_of, written
 from specdec_plugin.cli.translate import build_parser, hypotheses, main
 from specdec_plugin.errors import PluginError
 from tests.support.command_lines import ENVIRONMENT, run_cli
@@ -195,6 +195,13 @@ def test_the_input_is_not_overwritten(packed, tmp_path):
     assert (tmp_path / "given").read_text("utf-8") == "one\n"
 
 
+def test_a_folder_as_input_leaves_the_output_as_it_was(packed, tmp_path):
+    (tmp_path / "out").write_text("kept\n", "utf-8")
+    with pytest.raises(PluginError, match="is a folder, not a file"):
+        main([str(packed), "--input", str(tmp_path), "--output", str(tmp_path / "out")])
+    assert (tmp_path / "out").read_text("utf-8") == "kept\n"
+
+
 def test_a_file_that_may_not_be_read_is_told_of_before_a_folder_is_loaded(tmp_path, monkeypatch):
     def refuse(*arguments):
         raise PermissionError
@@ -228,6 +235,11 @@ def test_objects_are_written_as_they_read():
 def test_a_disk_without_room_is_told_of_in_a_sentence():
     with pytest.raises(PluginError, match="/dev/full"), written("/dev/full") as file:
         file.write(b"a line\n")
+
+
+def test_what_can_be_read_once_is_not_opened_before(tmp_path):
+    os.mkfifo(tmp_path / "pipe")  # a writer waits until it is opened, and ends when it is closed
+    check_files(None, [str(tmp_path / "pipe"), os.devnull])
 
 
 def test_what_can_be_read_once_is_not_counted(tmp_path):
