@@ -17,7 +17,7 @@ from ..fairseq_compat.tasks import add_task_options, given_task_options
 from ..folder import NAME, Folder
 from ..methods.checks import typed
 from ..methods.registry import suited
-from ..outputs import check_output, told_if_unwritable
+from ..outputs import check_output, told_if_unwritable, written_whole
 from .option_values import add_decoding, name
 
 EXAMPLE = """examples:
@@ -91,13 +91,17 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         _check_effects(folder, translator.session)
         _check_names(folder, translator.session)
         (found,) = translator.translate_pieces(["."])
+        with (
+            told_if_unwritable(path),
+            written_whole(path) as unfinished,
+            open(unfinished, "w", encoding="utf-8") as file,
+        ):
+            file.write(folder.text())
     except BaseException as error:
         packed.undo()
         if isinstance(error, PluginError):
             raise PluginError(_as_given(str(error), options, packed)) from error
         raise
-    with open(path, "x", encoding="utf-8") as file:
-        file.write(folder.text())
     print(
         f"{options.output}: {len(folder.files)} files, {packed.bytes / 2**20:,.1f} MiB. "
         f"They load, and decode by {translator.method} ({len(found.tokens)} tokens of a full stop)."

@@ -513,9 +513,15 @@ class TestFiles:
             except OSError:  # as PyTorch does
                 raise RuntimeError("unexpected pos 64 vs 0")  # noqa: B904
 
-        monkeypatch.setattr(torch, "save", full)
-        with pytest.raises(PluginError, match=r"model\.pt cannot be written \(No space left"):
-            run(given, tmp_path / "out")
+        (tmp_path / "empty").mkdir()
+        with monkeypatch.context() as patch:
+            patch.setattr(torch, "save", full)
+            for output in ("out", "empty"):
+                told = rf"{output}/model\.pt cannot be written \(No space left"
+                with pytest.raises(PluginError, match=told):
+                    run(given, tmp_path / output)
+        assert not (tmp_path / "out").exists() and not [*(tmp_path / "empty").iterdir()]
+        run(given, tmp_path / "empty")
 
     def test_a_subword_model_is_copied_and_gives_the_symbols(self, given, tmp_path):
         trained = io.BytesIO()

@@ -1,5 +1,6 @@
 """``specdec-pack``: a folder that loads, or nothing."""
 
+import errno
 import json
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import sentencepiece
 import specdec_plugin
 from specdec_plugin.cli.pack import main
 from specdec_plugin.errors import PluginError
-from specdec_plugin.folder import read_folder
+from specdec_plugin.folder import Folder, read_folder
 from tests.support.command_lines import ROOT, run_cli
 
 
@@ -160,6 +161,18 @@ def test_a_list_of_languages_that_is_missing(args, tmp_path):
     with pytest.raises(PluginError, match=r"empty\.txt is empty\. Name a file with a language"):
         main(args("--lang-dict", tmp_path / "empty.txt"))
     assert not (tmp_path / "packed").exists()
+
+
+def test_a_full_disk_leaves_nothing(args, tmp_path, monkeypatch):
+    def full(self):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Folder, "text", full)
+        with pytest.raises(PluginError, match=r"specdec\.json cannot be written \(No space left"):
+            main(args())
+    assert not (tmp_path / "packed").exists()
+    main(args())
 
 
 def test_files_of_one_name(args, tmp_path, tiny_verifier):

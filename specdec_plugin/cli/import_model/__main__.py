@@ -11,7 +11,7 @@ from ...fairseq_compat.checkpoints import save_untrained
 from ...fairseq_compat.interrupts import console_program
 from ...fairseq_compat.odd_values import ODD_VALUES, reason_of
 from ...folder import NAME, Folder
-from ...outputs import check_output, told_if_unwritable
+from ...outputs import check_output, told_if_unwritable, written_whole
 from .languages import FILE, with_languages
 from .symbols import SUBWORDS, Symbols, has_target_vocabulary, read_json, read_symbols
 from .usage import MODEL, Imported, folder_of, usage
@@ -53,7 +53,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         raise PluginError(f"-s and -t are both {options.source_lang}: give each its own name.")
     with _explained(options.folder):
         imported = _converted(options)
-    folder = write(options.folder, options.output, imported)
+    with _undone_after_errors(options.output):
+        folder = write(options.folder, options.output, imported)
     symbols = len(imported.sides[options.target_lang].ids)
     weights = len(imported.checkpoint.state)
     print(f"{options.output}/{MODEL}: {weights} weights, {symbols} symbols")
@@ -100,6 +101,25 @@ def _explained(folder: str) -> Iterator[None]:
         ) from error
 
 
+@contextlib.contextmanager
+def _undone_after_errors(folder: str) -> Iterator[None]:
+    """Take out of a folder what an error leaves there, and remove it if it was missing.
+
+    Else the next run would refuse a folder that is not empty.
+    """
+    found = os.path.exists(folder)
+    before = os.listdir(folder) if found else []
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # the error itself is told
+            for name in {*os.listdir(folder)} - {*before}:
+                os.remove(os.path.join(folder, name))
+            if not found:
+                os.rmdir(folder)
+        raise
+
+
 def write(folder: str, output: str, imported: Imported) -> Optional[Folder]:
     """Write a checkpoint, its dictionaries, copies of subword models, and ``specdec.json``.
 
@@ -125,7 +145,7 @@ def write(folder: str, output: str, imported: Imported) -> Optional[Folder]:
 
 
 def _write(path: str, text: str) -> None:
-    with open(path, "w", encoding="utf-8") as file:
+    with written_whole(path) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
         file.write(text)
 
 
