@@ -23,6 +23,7 @@ from ..fairseq_compat.training_options import TrainingConfig
 from ..models.blockwise_transformer import BlockwiseTransformerModel
 from .logs import log_entries, log_losses, summed
 from .projected_loss import projected_loss
+from .ranges import SMOOTHING, check_values
 
 HEAD_LOSS_CHOICES = ChoiceEnum(["random", "mean"])
 # Purpose of the random numbers; see counter_uniform.
@@ -65,6 +66,7 @@ class BlockwiseCrossEntropy(FairseqCriterion):
 
     def __init__(self, cfg: BlockwiseCrossEntropyConfig, task: Any) -> None:
         super().__init__(task)
+        check_values(cfg, label_smoothing=SMOOTHING)
         if not 0 < cfg.head_decay <= 1:
             raise PluginError(
                 f"--head-decay {cfg.head_decay}: a head's loss weighs at most as much as that of "

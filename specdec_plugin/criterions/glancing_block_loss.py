@@ -21,6 +21,7 @@ from ..fairseq_compat.training_options import TrainingConfig
 from ..models.block_nat import BlockPrediction, Glancing
 from .distilled_loss import Teacher, distilled_loss
 from .logs import log_entries, log_losses, summed
+from .ranges import COUNT, DECAY, SHARE, SMOOTHING, check_values
 
 logger = logging.getLogger(__name__)
 
@@ -74,6 +75,15 @@ class GlancingBlockLoss(FairseqCriterion):
 
     def __init__(self, cfg: GlancingBlockLossConfig, task: Any) -> None:
         super().__init__(task)
+        check_values(
+            cfg,
+            label_smoothing=SMOOTHING,
+            glancing_start=SHARE,
+            glancing_end=SHARE,
+            glancing_updates=COUNT,
+            block_rate=SHARE,
+            position_decay=DECAY,
+        )
         if not 0 <= cfg.teacher_weight <= 1 or cfg.teacher_temperature <= 0:
             raise PluginError(
                 "--teacher-weight must be from 0 to 1, and --teacher-temperature above 0."

@@ -152,6 +152,12 @@ def test_no_decay_that_makes_no_sense(decay):
         criterion(head_decay=decay)
 
 
+@pytest.mark.parametrize("smoothing", [-0.1, 1.0, math.nan])
+def test_no_smoothing_that_makes_no_sense(smoothing):
+    with pytest.raises(PluginError, match=r"--label-smoothing .*: give 0 or more, and less than 1"):
+        criterion(smoothing)
+
+
 @pytest.mark.parametrize("learned", [False, True])
 def test_a_frozen_base_gets_no_gradient(learned):
     base = tiny.model(4, symbols=SYMBOLS)

@@ -1,5 +1,6 @@
 """The drafter's loss against a sum over sentences, blocks and tokens; gradients on two workers."""
 
+import math
 import subprocess
 import sys
 from unittest.mock import Mock
@@ -9,6 +10,7 @@ import torch
 
 from specdec_plugin.data.block_masking import sample_blocks
 from specdec_plugin.data.counter_random import counter_uniform
+from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights
 from specdec_plugin.tasks.block_nat_translation import (
     BlockNATTranslationConfig,
@@ -97,6 +99,30 @@ def test_ratio_falls_linearly_and_stays():
     loss_of = criterion()
     ratios = [loss_of.glancing_ratio(update) for update in (0, 25, 50, 100, 500)]
     assert ratios == pytest.approx([0.5, 0.45, 0.4, 0.3, 0.3])
+
+
+@pytest.mark.parametrize(
+    "name, value, told",
+    [
+        ("smoothing", -2.0, r"--label-smoothing -2\.0: give 0 or more, and less than 1\."),
+        ("smoothing", 1.0, r"--label-smoothing 1\.0: give 0 or more, and less than 1\."),
+        ("start", 7.0, r"--glancing-start 7\.0: give 0 to 1\."),
+        ("end", -0.1, r"--glancing-end -0\.1: give 0 to 1\."),
+        ("updates", -5, r"--glancing-updates -5: give 0 or more\."),
+        ("rate", -3.0, r"--block-rate -3\.0: give 0 to 1\."),
+        ("rate", math.nan, r"--block-rate nan: give 0 to 1\."),
+        ("decay", 0.0, r"--position-decay 0\.0: give a number above 0 and at most 1\."),
+        ("decay", 1.5, r"--position-decay 1\.5: give a number above 0 and at most 1\."),
+    ],
+)
+def test_options_out_of_range(name, value, told):
+    with pytest.raises(PluginError, match=told):
+        criterion(**{name: value})
+
+
+def test_the_ends_of_the_ranges():
+    criterion(smoothing=0.0, start=0.0, end=0.0, updates=0, rate=0.0, decay=1.0)
+    criterion(start=1.0, end=1.0, rate=1.0, decay=1e-6)
 
 
 @pytest.mark.slow

@@ -14,15 +14,16 @@ PAD = 1
 
 
 def criterion(
-    start=0.5, end=0.3, smoothing=0.1, rate=0.5, decay=1.0, teacher=None, share=0.5, temperature=2.0
-):
+    start=0.5, end=0.3, smoothing=0.1, rate=0.5, decay=1.0, teacher=None, share=0.5,
+    temperature=2.0, updates=100,
+):  # fmt: skip
     symbols = tiny.dictionary()
     task = SimpleNamespace(target_dictionary=symbols, epoch=3, updates=50, teacher=teacher)
     cfg = GlancingBlockLossConfig(
         label_smoothing=smoothing,
         glancing_start=start,
         glancing_end=end,
-        glancing_updates=100,
+        glancing_updates=updates,
         block_rate=rate,
         position_decay=decay,
         teacher_weight=share,
