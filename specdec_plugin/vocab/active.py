@@ -26,7 +26,8 @@ def build_clusters(
     States are assigned as in decoding, to centroids in half precision. What is likely after a
     state becomes active in the ``neighbours`` clusters nearest to it (the paper: in its own),
     because states like it may lie across the border. A cluster that no state is nearest to is left
-    out. Similar clusters follow each other. Takes a byte of memory for each cluster and symbol.
+    out. Similar clusters follow each other. Takes a byte of memory for each cluster and symbol,
+    and 64 KiB for each cluster: the distances of :data:`.store.CHUNK` states.
 
     Args:
         states: those that were recorded.
