@@ -123,7 +123,7 @@ def glance(wrong: Tensor, scored: Tensor, ratio: float, noise: Tensor) -> Tensor
     from the block.
 
     Args:
-        wrong: (rows, blocks, k) true where the first pass was wrong.
+        wrong: (rows, blocks, k) true at the tokens to predict where the first pass was wrong.
         scored: (rows, blocks, k) true at the tokens to predict.
         ratio: λ.
         noise: (rows, blocks, k) uniform random numbers.
@@ -131,7 +131,7 @@ def glance(wrong: Tensor, scored: Tensor, ratio: float, noise: Tensor) -> Tensor
     Returns:
         (rows, blocks, k) true where the reference is revealed.
     """
-    count = ((wrong & scored).sum(2, keepdim=True) * ratio).floor()
+    count = (wrong.sum(2, keepdim=True) * ratio).floor()
     rank = noise.masked_fill(~scored, 2.0).argsort(2).argsort(2)
     return (rank < count) & scored
 
