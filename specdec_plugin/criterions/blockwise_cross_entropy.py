@@ -163,9 +163,9 @@ class BlockwiseCrossEntropy(FairseqCriterion):
         if size == 0:
             return
         log_losses(sums)
-        iterations = sums.get("iterations", 0)
-        if iterations > 0:
-            metrics.log_scalar("accepted", size / iterations, iterations, round=3)
+        needed = sums.get("iterations", 0)
+        if needed > 0:
+            metrics.log_scalar("accepted", size / needed, needed, round=3)
         head = 1
         while f"count_{head}" in sums:
             count = sums[f"count_{head}"]
