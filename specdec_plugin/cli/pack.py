@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterable, List, Optional, Sequence
 
 from fairseq import utils
 
-from ..api import Session, open_folder
+from ..api import FAIRSEQ, Session, open_folder
 from ..errors import PluginError
 from ..fairseq_compat.interrupts import console_program
 from ..fairseq_compat.odd_values import reason_of
@@ -251,7 +251,7 @@ def folder_of(options: Namespace, packed: Packed) -> Folder:
         clusters={key: packed.add(path) for key, path in clusters.items() if path},
         task=options.task,
         task_options=given,
-        decoding=None if options.decoding == "fairseq" else options.decoding,
+        decoding=None if options.decoding == FAIRSEQ else options.decoding,
         options=dict(options.option),
         names=dict(options.language_name),
         **{name: packed.add(path) for name, path in optional.items() if path},

@@ -12,7 +12,7 @@ import re
 from typing import Any, Callable, Dict, Iterable, Optional, Union
 
 import torch
-from fairseq import checkpoint_utils
+from fairseq import checkpoint_utils, utils
 from fairseq.tasks import FairseqTask
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor, nn
@@ -43,7 +43,8 @@ def load_model(
         PluginError: it cannot be read, belongs to other dictionaries, or is several checkpoints.
     """
     path = os.fspath(path)
-    if not os.path.exists(path) and ":" in path and all(map(os.path.exists, path.split(":"))):
+    several = utils.split_paths(path)
+    if not os.path.exists(path) and len(several) > 1 and all(map(os.path.exists, several)):
         raise PluginError(
             f"{path} names an ensemble, and one checkpoint is needed here. Give one of them; only "
             "--path, and -p of distill.sh, take several."

@@ -6,6 +6,7 @@ import sys
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 import torch
+from fairseq import utils
 
 from ...api import Session, check_device, load_models
 from ...checksum import checksum
@@ -159,7 +160,7 @@ def open_journal(
         options.drafter_path, options.heads_path, options.vocab_clusters,
         options.drafter_vocab_clusters,
     )  # fmt: skip
-    paths = [*options.path.split(":"), *filter(None, others)]
+    paths = [*utils.split_paths(options.path), *filter(None, others)]
     known.update({path: file_state(path) for path in paths})
     known["the number of batches"] = len(batches)
     sources = (batch["net_input"]["src_tokens"] for batch in batches)

@@ -7,6 +7,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 
 import fairseq
 import torch
+from fairseq import utils
 
 from ...api import Session, Translator
 from ...outputs import told_if_unwritable
@@ -61,7 +62,7 @@ class Folder:
             "--device": options.device,
             "PyTorch": torch.__version__,
             "fairseq": fairseq.__version__,
-            **{path: file_state(path) for path in options.path.split(os.pathsep)},
+            **{path: file_state(path) for path in utils.split_paths(options.path)},
         }
         self._code = code_state(options.user_dir)
 
