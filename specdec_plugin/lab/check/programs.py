@@ -92,12 +92,15 @@ def decodable(
     Raises:
         PluginError: options of a program are refused.
     """
+    # What is built is not kept: fairseq notes a search's number of beams in some models.
+    for reference in {reference.label: reference for _, reference in pairs}.values():
+        if not begun(reference):
+            reference.build(session)
     found = []
     for program, reference in pairs:
         try:
-            for each in (reference, program):
-                if not begun(each):
-                    each.build(session)
+            if not begun(program):
+                program.build(session)
         except CannotDraftError as error:
             if not optional:
                 raise

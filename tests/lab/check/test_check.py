@@ -239,7 +239,28 @@ def files(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_an_interrupted_check_goes_on(check, tmp_path, monkeypatch):
+@pytest.fixture
+def built(monkeypatch):
+    """The labels of all programs that are built."""
+    labels = []
+    build = Program.build
+
+    def noted(self, session):
+        labels.append(self.label)
+        return build(self, session)
+
+    monkeypatch.setattr(Program, "build", noted)
+    return labels
+
+
+def test_what_methods_are_compared_with_is_tried_once(check, built):
+    names = ["greedy", "specdec self", "hybrid-jacobi"]
+    check("--methods", ",".join(names), "--sentences", 8)
+    programs = ["fairseq beam 1", *names]
+    assert built == 2 * programs  # before anything is stored, and where it decodes
+
+
+def test_an_interrupted_check_goes_on(check, tmp_path, built):
     more = ["--methods", "greedy,beam", "--batch-size", 4]
     whole = check(*more)
     expected = files(tmp_path / "out")
@@ -257,14 +278,7 @@ def test_an_interrupted_check_goes_on(check, tmp_path, monkeypatch):
     assert again[2] == 0 and again[1]["greedy"][:5] == whole[1]["greedy"][:5]
     assert files(tmp_path / "out") == expected
     (tmp_path / "out" / "beam.jsonl").unlink()
-    built = []
-    build = Program.build
-
-    def noted(self, session):
-        built.append(self.label)
-        return build(self, session)
-
-    monkeypatch.setattr(Program, "build", noted)
+    built.clear()
     check(*more)
     assert {*built} == {"beam"}  # what fairseq found is kept
     assert files(tmp_path / "out") == expected
