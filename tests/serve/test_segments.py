@@ -60,10 +60,9 @@ def test_texts_of_markup(markup, found):
 
 
 def test_tags_stay_as_they_are_written():
-    markup = "<P CLASS=x>one</P >two< br >&amp;<!-- &lt; --><pre>&lt;\n&#60;</pre>&nbsp;\n<b/ >three"
-    assert joined(of_markup(markup), ["1", "2", "3"]) == (
-        "<P CLASS=x>1</P >2<!-- &lt; --><pre>&lt;\n&#60;</pre>&nbsp;\n<b/ >3"
-    )
+    before, middle = "<P CLASS=x>", "<!-- &lt; --><pre>&lt;\n&#60;</pre>&nbsp;\n<b/ >"
+    segments = of_markup(f"{before}one</P >two< br >&amp;{middle}three")
+    assert joined(segments, ["1", "2", "3"]) == f"{before}1</P >2{middle}3"
 
 
 def test_a_translation_opens_no_tag():
