@@ -98,6 +98,8 @@ class CachedDecoder(Packed):
             return "it has a quantization-noise layer behind its embedding"
         if type(decoder.embed_tokens) is not nn.Embedding:
             return f"its embedding is a {type(decoder.embed_tokens).__name__}"
+        if not every_layer(decoder):
+            return "it has no layers (--decoder-layers 0)"
         reasons = (DecoderLayer.unsupported(layer, attends) for layer in every_layer(decoder))
         return next((reason for reason in reasons if reason is not None), None)
 

@@ -1,9 +1,12 @@
 """Any fairseq decoder behind the engine's face: slower, and it holds everything."""
 
+import sys
 from typing import Any, Optional
 
 import torch
 from fairseq.models import BaseFairseqModel, FairseqEncoder
+from fairseq.models.lstm import LSTMDecoder
+from fairseq.modules import SinusoidalPositionalEmbedding
 from fairseq.modules.dynamic_convolution import DynamicConv1dTBC, DynamicConv_scripatable
 from torch import Tensor
 
@@ -90,6 +93,19 @@ def least_input(decoder: Any) -> int:
     return max(filters, default=0)
 
 
+def positions_of(decoder: Any) -> int:
+    """How many positions a decoder has a table of.
+
+    Where it computes them, there is no limit: with ``--match-source-len``, fairseq's search
+    goes beyond the positions that the model names.
+    """
+    table = getattr(decoder, "embed_positions", decoder)  # what is not known may have a table
+    computed = table is None or isinstance(table, SinusoidalPositionalEmbedding)
+    if computed or isinstance(decoder, LSTMDecoder):
+        return sys.maxsize
+    return int(decoder.max_positions())
+
+
 class UncachedDecoder:
     """Runs a fairseq decoder in full, over the accepted and the new tokens, in every call.
 
@@ -104,6 +120,7 @@ class UncachedDecoder:
         self.model = model
         self._told_beams = told_beams(model.decoder)
         self._least = least_input(model.decoder)
+        self._positions = positions_of(model.decoder)
 
     def start(self, encoder_out: Any, capacity: int, beams: int = 1) -> TokenState:
         """Begin a batch, with nothing accepted yet.
@@ -133,8 +150,8 @@ class UncachedDecoder:
         """
         pad = self.model.decoder.dictionary.pad()
         fed = state.feed(tokens, pad, self._least)
-        # Behind the longest row, the drafts of shorter ones are given columns that no model has.
-        limit = int(self.model.decoder.max_positions())
+        # Behind the longest row, the drafts of shorter ones are given columns that no table has.
+        limit = self._positions
         fed = fed[:, : max(limit, self._least)]
         fed[:, limit:] = pad
         with torch.no_grad(), one_beam(self._told_beams):

@@ -18,6 +18,14 @@ KINDS = [
     ("transformer", {"adaptive_softmax_cutoff": "8,16"}),
     ("transformer", {"cross_self_attention": True}),
     ("transformer", {"scale_fc": True, "scale_heads": True}),
+    ("transformer", {"decoder_layers": 0}),
+]
+#: Decoders that compute their positions, or have none.
+ENDLESS = [
+    ("lstm", {}),
+    ("lightconv", {"decoder_conv_type": "lightweight"}),
+    ("transformer", {"adaptive_softmax_cutoff": "8,16"}),
+    ("transformer", {"scale_heads": True, "no_token_positional_embeddings": True}),
 ]
 
 
@@ -35,6 +43,33 @@ def test_equals_fairseq(arch, options, backend):
     encoder_out, tokens = encode(model), random_tokens(3, 9)
     found = feed_in_steps(engine, engine.start(encoder_out, 4), tokens, [1, 3, 1, 4])
     torch.testing.assert_close(found, log_probs(model, tokens, encoder_out), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("arch, options", ENDLESS)
+def test_positions_beyond_those_that_the_model_names(arch, options):
+    """fairseq's search goes there with --match-source-len."""
+    model = build_model(arch, **options, max_target_positions=4)
+    engine = UncachedDecoder(model)
+    assert model.decoder.max_positions() == 4
+    encoder_out, tokens = encode(model), random_tokens(3, 9)
+    found = feed_in_steps(engine, engine.start(encoder_out, 4), tokens, [3, 4, 2])
+    torch.testing.assert_close(found, log_probs(model, tokens, encoder_out), atol=1e-5, rtol=1e-5)
+
+
+def test_drafts_behind_a_table_of_positions():
+    """Those of a short row reach as far behind a long row; they are no tokens of the output."""
+    options = {"decoder_conv_type": "lightweight", "decoder_learned_pos": True}
+    model = build_model("lightconv", **options, max_target_positions=4)
+    engine = UncachedDecoder(model)
+    encoder_out, tokens = encode(model), random_tokens(3, 6)
+    state = engine.start(encoder_out, 4)
+    engine.logits(state, tokens[:, :3])
+    state.keep(torch.tensor([3, 1, 2]), 3)
+    found = engine.logits(state, tokens[:, 3:])
+    for row, kept in enumerate([3, 1, 2]):
+        fed = torch.cat([tokens[:, :kept], tokens[:, 3:]], 1)[:, :4]
+        expected = log_probs(model, fed, encoder_out)[row, kept:]
+        torch.testing.assert_close(found[row, : 4 - kept], expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kernels", [[3, 7], [31, 40]])
