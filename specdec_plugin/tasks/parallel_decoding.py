@@ -10,6 +10,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from torch import Tensor
 
 from ..decoding.generator import ParallelGenerator
+from ..decoding.long_references import LongReferences
 from ..engine.threads import take_all_processors
 from ..errors import PluginError
 from ..fairseq_compat.autocast import AutocastConfig, AutocastMixin
@@ -154,11 +155,12 @@ class ParallelDecodingMixin(
                 f"--vocab-clusters {path} leaves tokens without scores, so that references cannot "
                 "be scored (--score-reference): leave one of them out."
             )
-        fairseqs = super().build_generator(models, args, **given)
+        scorer = super().build_generator(models, args, **given)
         aligns = getattr(args, "print_alignment", None)
-        if decoding_config(self).decoding is None or aligns or type(fairseqs) is not SequenceScorer:
-            return fairseqs
-        return build_scorer(self, models, fairseqs)
+        ours = decoding_config(self).decoding is not None and not aligns
+        if ours and type(scorer) is SequenceScorer:
+            scorer = build_scorer(self, models, scorer)
+        return LongReferences.around(scorer, models, self.target_dictionary.pad())
 
     def _build_fairseqs(self, models: Any, args: Any, given: Dict[str, Any]) -> Any:
         """fairseq's own search; ``given``: other arguments of :meth:`build_generator`."""
