@@ -1,6 +1,6 @@
 """The source tokens that finished hypotheses attended to (fairseq's ``--print-alignment``)."""
 
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -79,7 +79,13 @@ class Aligner:
         hypothesis["alignment"] = self._extract(weights, source, target, self.pad, self.eos)
 
     def _attention(self, batch: Batch, previous: Tensor) -> Tensor:
-        """(rows, length, source) the mean over models of what each output token attended to."""
+        """(rows, length, source) the mean over models of what each output token attended to.
+
+        A model without attention counts as one that attends to nothing, as in fairseq.
+
+        Raises:
+            PluginError: no model gives attention.
+        """
         found: List[Tensor] = []
         for model, encoder_out in zip(self.models, batch.encoder_outs):
             with one_beam(told_beams(model)):
@@ -90,17 +96,19 @@ class Aligner:
                     behind = max(0, least_input(model.decoder) - previous.size(1))
                     fed = F.pad(previous, (0, behind), value=self.pad)
                     _, extra = model.decoder(fed, encoder_out=encoder_out)
-            found.append(_weights(extra)[:, : previous.size(1)])
-        return torch.stack(found).mean(0) if len(found) > 1 else found[0]
+            weights = _weights(extra)
+            if weights is not None:
+                found.append(weights[:, : previous.size(1)])
+        if not found:
+            raise PluginError(
+                "--print-alignment needs attention weights, which this model does not give: leave "
+                "it out."
+            )
+        return torch.stack(found).sum(0) / len(self.models) if len(self.models) > 1 else found[0]
 
 
-def _weights(extra: Any) -> Tensor:
+def _weights(extra: Any) -> Optional[Tensor]:
     """The attention beside a decoder's output: itself, or in a dictionary, or in a list in it."""
     extra = extra["attn"] if isinstance(extra, dict) else extra
     extra = extra[0] if isinstance(extra, (list, tuple)) else extra
-    if not isinstance(extra, Tensor):
-        raise PluginError(
-            "--print-alignment needs attention weights, which this model does not give: leave it "
-            "out."
-        )
-    return extra
+    return extra if isinstance(extra, Tensor) else None

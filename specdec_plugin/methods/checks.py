@@ -59,19 +59,23 @@ def check_whole_models(models: Sequence[Any]) -> None:
 
 
 def check_alignment(models: Sequence[Any], generation: Any) -> None:
-    """Refuse alignments by a model whose decoder attends to no source.
+    """Refuse alignments by models of which no decoder attends to the source.
 
     Args:
         models: those in ``--path``.
         generation: fairseq's generation options.
     """
-    for model in models if getattr(generation, "print_alignment", None) else ():
-        layers = getattr(getattr(model, "decoder", None), "layers", ())
-        if len(layers) > 0 and all(getattr(each, "encoder_attn", 0) is None for each in layers):
-            raise PluginError(
-                "--print-alignment shows attention to the source, which this model "
-                "(--no-cross-attention) lacks: leave it out."
-            )
+    if getattr(generation, "print_alignment", None) and not any(map(_attends, models)):
+        raise PluginError(
+            "--print-alignment shows attention to the source, which this model "
+            "(--no-cross-attention) lacks: leave it out."
+        )
+
+
+def _attends(model: Any) -> bool:
+    """Whether a decoder reads the source, as far as its layers tell."""
+    layers = getattr(getattr(model, "decoder", None), "layers", ())
+    return len(layers) == 0 or any(getattr(each, "encoder_attn", 0) is not None for each in layers)
 
 
 def check_method_flags(cfg: Any) -> None:

@@ -27,6 +27,7 @@ def aligned(full_context):
 MODELS = {
     "transformer": [tiny.model(SEED)],
     "ensemble": [tiny.model(SEED), tiny.model(1)],
+    "one of two without attention": [tiny.model(SEED), tiny.model(1, no_cross_attention=True)],
     "alignment heads": [aligned(False)],
     "full context": [aligned(True)],
     "ensemble with full context": [tiny.model(1), aligned(True)],
