@@ -9,8 +9,10 @@ from html.parser import HTMLParser
 from typing import Iterable, List, NamedTuple, Sequence
 
 #: Elements whose text is code, or what only old browsers show.
-CODE = ("script", "style", "code", "pre", "kbd", "samp", "textarea")
-CODE += ("xmp", "plaintext", "iframe", "noembed", "noframes")
+CODE = frozenset(
+    ["script", "style", "code", "pre", "kbd", "samp", "textarea"]
+    + ["xmp", "plaintext", "iframe", "noembed", "noframes"]
+)
 
 
 class Segment(NamedTuple):
@@ -120,7 +122,14 @@ class _Markup(HTMLParser):
     def handle_comment(self, data: str) -> None:
         self._enter(False)
 
-    handle_decl = handle_pi = unknown_decl = handle_comment
+    def handle_decl(self, decl: str) -> None:
+        self._enter(False)
+
+    def handle_pi(self, data: str) -> None:
+        self._enter(False)
+
+    def unknown_decl(self, data: str) -> None:
+        self._enter(False)
 
     def parse_comment(self, i: int, report: bool = True) -> int:
         """A comment that does not end lasts until the end, as later Pythons have it."""
