@@ -152,7 +152,9 @@ def plot_block_sizes(rows: Sequence[Row], folder: str) -> List[str]:
 
 
 def plot_grid(rows: Sequence[Row], folder: str) -> List[str]:
-    """Accepted tokens, BLEU and speed-up by β and τ (Xia et al., 2023, Table 3).
+    """Accepted tokens, BLEU and speed-up by β and τ, a row of panels for each method.
+
+    After Table 3 of Xia et al. (2023).
 
     Args:
         rows: of a report with ``--sweep beta-tau``.
@@ -164,14 +166,17 @@ def plot_grid(rows: Sequence[Row], folder: str) -> List[str]:
     panels = [("accepted tokens", "accepted tokens an iteration", "{:.2f}")]
     panels.append(("bleu", "sacreBLEU", "{:.1f}"))
     panels += [(key, title, "{:.2f}×") for key, title, _ in _speed_up_panels(rows)[:1]]
-    drawn = [(sweeps.grid(rows, key), title, form) for key, title, form in panels]
-    drawn = [each for each in drawn if each[0]]
+    by_method = sweeps.swept_rows(rows, "top_beta")
+    drawn = [panel for panel in panels if sweeps.grid(rows, panel[0])]
     with matplotlib.rc_context({**STYLE, "axes.grid": False}):
-        figure = Figure(figsize=(3.2 * len(drawn), 3.0), layout="constrained")
-        axes = figure.subplots(1, len(drawn), squeeze=False)
-        for axis, (values, title, form) in zip(axes[0], drawn):
-            _heat(axis, values, title, form)
-        axes[0][0].set_ylabel("tolerance τ (nats)")
+        size = 3.2 * len(drawn), 3.0 * len(by_method)
+        figure = Figure(figsize=size, layout="constrained")
+        axes = figure.subplots(len(by_method), len(drawn), squeeze=False)
+        for line, (name, own) in zip(axes, by_method.items()):
+            prefix = f"{name}\n" if len(by_method) > 1 else ""
+            line[0].set_ylabel(f"{prefix}tolerance τ (nats)")
+            for axis, (key, title, form) in zip(line, drawn):
+                _heat(axis, sweeps.grid(own, key), title, form)
         return _save(figure, folder, "sweep-beta-tau")
 
 

@@ -89,7 +89,7 @@ def document(
     """What a reader gets: tables, what they mean, and where the figures come from."""
     parts: List[Optional[str]] = []
     if sweep == "beta-tau":
-        parts.append(sweeps.grid_table(rows))
+        parts.append(sweeps.grid_tables(rows))
     if sweep == "jacobi":
         parts.append(sweeps.guess_table(rows))
     if sweep == "batch":

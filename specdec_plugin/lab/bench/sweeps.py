@@ -183,7 +183,7 @@ def swept_rows(rows: Sequence[Row], field: str) -> Dict[str, List[Row]]:
 
 
 def grid(rows: Sequence[Row], key: str) -> Dict[int, Dict[float, float]]:
-    """A figure by β and τ; β = 1, which needs no τ, is repeated for every τ."""
+    """A figure of one method by β and τ; β = 1, which needs no τ, is repeated for every τ."""
     cells = [row for row in rows if "top_beta" in row and key in row]
     taus = sorted({row["tolerance"] for row in cells} - {math.inf})
     values: Dict[int, Dict[float, float]] = {}
@@ -193,8 +193,17 @@ def grid(rows: Sequence[Row], key: str) -> Dict[int, Dict[float, float]]:
     return {beta: values[beta] for beta in sorted(values)}
 
 
-def grid_table(rows: Sequence[Row]) -> str:
-    """Accepted tokens and BLEU by β and τ, as in Table 3 of Xia et al. (2023)."""
+def grid_tables(rows: Sequence[Row]) -> str:
+    """Accepted tokens and BLEU by β and τ, a table a method (Xia et al., 2023, Table 3)."""
+    by_method = swept_rows(rows, "top_beta")
+    named = len(by_method) > 1
+    return "\n\n".join(
+        _grid_table(own, f"{name}: " if named else "") for name, own in by_method.items()
+    )
+
+
+def _grid_table(rows: Sequence[Row], prefix: str) -> str:
+    """The table of one method; ``prefix`` begins its first cell."""
     accepted, bleu = grid(rows, "accepted tokens"), grid(rows, "bleu")
     betas = list(accepted)
     cells = []
@@ -205,7 +214,7 @@ def grid_table(rows: Sequence[Row]) -> str:
             line.append(f"{figure} / {bleu[beta][tau]:.1f}" if bleu else figure)
         cells.append(line)
     head = "accepted tokens / BLEU" if bleu else "accepted tokens"
-    return table([head, *(f"β = {beta}" for beta in betas)], cells)
+    return table([prefix + head, *(f"β = {beta}" for beta in betas)], cells)
 
 
 def guess_table(rows: Sequence[Row]) -> str:

@@ -74,6 +74,8 @@ def test_grid(tmp_path):
     ]
     rows.append(row("1", "specdec++", top_beta=1, tolerance=math.inf))
     check(plots.plot_grid(rows, str(tmp_path)), "top-β", "tolerance τ", "7.00×")
+    other = row("other", "specdec++ clustered", 1.25, top_beta=3, tolerance=1.0)
+    check(plots.plot_grid([*rows, other], str(tmp_path)), "specdec++ clustered", "1.25×", "7.00×")
 
 
 def test_batch_sizes(tmp_path):

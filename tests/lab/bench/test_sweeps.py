@@ -14,7 +14,7 @@ from specdec_plugin.lab.bench.sweeps import (
     direction_table,
     directions,
     grid,
-    grid_table,
+    grid_tables,
     guess_table,
     settings,
     swept_rows,
@@ -102,13 +102,27 @@ GRID = [
 
 def test_the_grid_repeats_what_needs_no_tolerance():
     assert grid(GRID, "bleu") == {1: {1.0: 40.0, 2.0: 40.0}, 3: {1.0: 41.0, 2.0: 39.0}}
-    assert grid_table(GRID).splitlines()[2:] == [
+    assert grid_tables(GRID).splitlines()[2:] == [
         "| τ = 1 | 3.00 / 40.0 | 3.50 / 41.0 |",
         "| τ = 2 | 3.00 / 40.0 | 4.00 / 39.0 |",
     ]
     without = [{key: row[key] for key in row if key != "bleu"} for row in GRID]
-    assert grid_table(without).splitlines()[2] == "| τ = 1 | 3.00 | 3.50 |"
+    assert grid_tables(without).splitlines()[2] == "| τ = 1 | 3.00 | 3.50 |"
     assert list(grid(GRID[2:3], "bleu")[1]) == [math.inf]
+
+
+def test_each_method_has_a_grid_of_its_own():
+    other = {**cell(3, 1.0, 2.5, 30.0), "base method": "specdec++ clustered"}
+    assert grid_tables([*GRID, other]).splitlines() == [
+        "| specdec++: accepted tokens / BLEU | β = 1 | β = 3 |",
+        "| :--- | ---: | ---: |",
+        "| τ = 1 | 3.00 / 40.0 | 3.50 / 41.0 |",
+        "| τ = 2 | 3.00 / 40.0 | 4.00 / 39.0 |",
+        "",
+        "| specdec++ clustered: accepted tokens / BLEU | β = 3 |",
+        "| :--- | ---: |",
+        "| τ = 1 | 2.50 / 30.0 |",
+    ]
 
 
 def test_rows_of_a_method_are_in_the_order_of_what_is_swept():
