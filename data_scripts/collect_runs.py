@@ -27,6 +27,8 @@ example:
 
 #: Columns that settings of a sweep get.
 SWEPT = {"block_size": "k", "top_beta": "β", "tolerance": "τ"}
+#: How specdec-bench writes, and once wrote, that there is no limit.
+NO_LIMIT = (None, math.inf)
 #: What no table shows, and what would make files large.
 LEFT_OUT = ("acceptance by position",)
 
@@ -132,11 +134,9 @@ def rows_of(run: Run, result: Dict[str, Any]) -> List[Dict[str, Any]]:
 
 
 def tidy(row: Dict[str, Any]) -> Dict[str, Any]:
-    """A row without long lists and infinite numbers, and with the columns of its sweep."""
+    """A row without long lists and missing limits, and with the columns of its sweep."""
     kept = {
-        name: value
-        for name, value in row.items()
-        if name not in LEFT_OUT and not (isinstance(value, float) and math.isinf(value))
+        name: value for name, value in row.items() if name not in LEFT_OUT and value not in NO_LIMIT
     }
     if "jacobi_window" in kept:
         pool = "pool" if kept["jacobi_pool"] else "no pool"

@@ -42,7 +42,7 @@ def test_rows_of_several_runs(tmp_path: Path) -> None:
         {"method": "specdec++, β=3, τ=2", "top_beta": 3, "tolerance": 2.0, "bleu": 2.5},
         {"method": "greedy", "bleu": 1.5, "acceptance by position": [1.0]},
     ]
-    first = report(tmp_path / "a", grid)
+    first = report(tmp_path / "a", grid + [{"method": "none", "tolerance": None}])
     batches = [{"method": "greedy", "batch size": size} for size in (1, 8)]
     second = report(tmp_path / "b", batches, date="2026-02-01")
     labels = "drafter=NAT, wide;updates=500;training hours=0.25"
@@ -58,8 +58,9 @@ def test_rows_of_several_runs(tmp_path: Path) -> None:
         {**labelled, "method": "specdec++, β=1", "top_beta": 1, "bleu": 1.5, "β": 1},
     ]
     # A run may have several rows of a method, and one without a choice gives all of its rows.
-    assert [row.get("batch size") for row in found["rows"]] == [None, None, 1, 8, None, None, None]
-    assert "acceptance by position" not in found["rows"][-1]
+    assert [row.get("batch size") for row in found["rows"]] == [None, None, 1, 8, *[None] * 4]
+    assert "acceptance by position" not in found["rows"][-2]
+    assert found["rows"][-1] == {"method": "none"}
 
 
 def test_guesses_of_jacobi(tmp_path: Path) -> None:

@@ -4,11 +4,13 @@ import argparse
 import datetime
 import json
 import logging
+import math
 import os
 import shlex
 import sys
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
+from ...outputs import told_if_unwritable, written_whole
 from . import sweeps
 from .edits import Edits, ratio_table
 from .examples import examples_tables
@@ -35,7 +37,8 @@ def publish(
         results = {**origin, "options": vars(options), "rows": rows}
         if edits is not None:
             results.update({"by edit ratio": edits.rows, "examples": edits.examples})
-        write(options.output, "results.json", json.dumps(results, indent=1))
+        finite = json.dumps(without_infinity(results), indent=1, allow_nan=False)
+        write(options.output, "results.json", finite)
         write(options.output, "results.md", text + "\n")
         drawn = draw(options, rows, seconds, edits)
     print(text)
@@ -137,7 +140,18 @@ def _listed(counts: Sequence[int]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def without_infinity(value: Any) -> Any:
+    """What JSON can hold: None in the place of an infinite number, which stands for no limit."""
+    if isinstance(value, Mapping):
+        return {key: without_infinity(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_infinity(each) for each in value]
+    return None if value == math.inf else value
+
+
 def write(folder: str, name: str, text: str) -> None:
-    """Store a text."""
-    with open(os.path.join(folder, name), "w", encoding="utf-8") as file:
-        file.write(text)
+    """Store a text, whole or not at all."""
+    path = os.path.join(folder, name)
+    with told_if_unwritable(path), written_whole(path) as unfinished:
+        with open(unfinished, "w", encoding="utf-8") as file:
+            file.write(text)

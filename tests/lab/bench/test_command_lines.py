@@ -64,7 +64,9 @@ def bench_here(*args):
 
 
 def rows_of(folder):
-    return json.loads((folder / "results.json").read_text("utf-8"))["rows"]
+    return json.loads((folder / "results.json").read_text("utf-8"), parse_constant=pytest.fail)[
+        "rows"
+    ]
 
 
 def test_beam_search_beside_fairseqs(corpus, tiny_verifier, tmp_path, capsys):
@@ -240,7 +242,7 @@ def test_sweeps(sweep, labels, words, corpus, tiny_verifier, tiny_drafter, tmp_p
     args = ["--drafter-path", tiny_drafter, "--methods", "greedy,specdec,specdec++"]
     args += ["--reference", os.path.join(corpus.raw_dir, "test.es"), "--sentences", 8]
     bench_here(corpus, tiny_verifier, *args, "--sweep", *sweep, "--output", tmp_path)
-    rows = json.loads((tmp_path / "results.json").read_text("utf-8"))["rows"]
+    rows = rows_of(tmp_path)
     assert [row["method"] for row in rows] == labels
     assert all(row["sentences"] == 8 for row in rows)
     exact = [row for row in rows if not row["method"].startswith("specdec++")]
