@@ -5,7 +5,6 @@ import asyncio
 import json
 import re
 import signal
-import statistics
 import subprocess
 import sys
 import time
@@ -16,6 +15,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 import specdec_plugin
 from specdec_plugin.errors import PluginError
 from specdec_plugin.folder import Folder, read_folder
+from specdec_plugin.lab.bench.report import percentile
 from specdec_plugin.textfiles import read_lines
 
 DESCRIPTION = """\
@@ -182,8 +182,7 @@ def figures(load: Load, seconds: float, found: Sequence[Any]) -> Dict[str, Any]:
     """
     tokens = [len(each.tokens) for each in found]
     served = sum(tokens[number] for number, _, _ in load.answered) / load.seconds
-    times = sorted(seconds for _, seconds, _ in load.answered)
-    cuts = statistics.quantiles(times, n=100, method="inclusive")
+    times = [1000 * seconds for _, seconds, _ in load.answered]
     batched = sum(tokens) / seconds
     return {
         "answers": len(load.answered),
@@ -191,8 +190,8 @@ def figures(load: Load, seconds: float, found: Sequence[Any]) -> Dict[str, Any]:
         "other than in batches": sum(
             text != found[number].text for number, _, text in load.answered
         ),
-        "p50 ms": round(1000 * cuts[49], 1),
-        "p99 ms": round(1000 * cuts[98], 1),
+        "p50 ms": round(percentile(times, 50), 1),
+        "p99 ms": round(percentile(times, 99), 1),
         "sentences a batch": round(
             load.metrics["specdec_batch_sentences_sum"]
             / load.metrics["specdec_batch_sentences_count"],
@@ -216,7 +215,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         raise PluginError("There is nothing to translate. Give a sentence a line.")
     folder = read_folder(options.folder)
     load = serve(options, lines, folder)
-    if len(load.answered) < 2:
+    if not load.answered:
         raise PluginError(f"The server answered nothing: {load.errors[:1]}. Give more --seconds.")
     told = figures(load, *batches(options, lines))
     for name, value in told.items():

@@ -4,6 +4,7 @@ import platform
 import statistics
 from typing import Any, Callable, Container, Dict, List, Mapping, Optional, Sequence, Tuple
 
+import numpy as np
 import sacrebleu
 import torch
 
@@ -94,14 +95,13 @@ def summarise(
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """A percentile, without interpolation.
+    """A percentile, interpolated between its two neighbours: the 50th is the median.
 
     Args:
         values: at least one, in any order.
         percent: 0 to 100.
     """
-    ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, len(ordered) * percent // 100)]
+    return float(np.percentile(values, percent))
 
 
 def values_in(rows: Sequence[Row], key: str) -> List[Any]:

@@ -147,6 +147,6 @@ def test_table_by_ratio(rows):
         "| accepted tokens |",
         "| :--- | :--- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    assert lines[2] == "| 0 | fairseq beam 5 | 2 | 9000.0 | 1.00 | 0.33 |  |"
+    assert lines[2] == "| 0 | fairseq beam 5 | 2 | 7500.0 | 1.00 | 0.33 |  |"
     assert lines[7] == "| [0.07, 0.13] | input-guided | 1 | 4000.0 | 2.00 | 1.00 | 1.00 |"
     assert lines[-1] == RATIO_NOTE
