@@ -154,7 +154,8 @@ def run_interleaved(
             finished.update(taken)
             _store(taken, journal)
             bar.add(len(left), tokens=_tokens_of(taken))
-    return _collect(methods, [_fastest(finished, index, count) for index in range(count)])
+    repeated = ([finished[each] for each in range(batch, total, count)] for batch in range(count))
+    return _collect(methods, [_fastest(records) for records in repeated])
 
 
 def _warm_up(session: Session, methods: Sequence[Method], batches: Sequence[Any]) -> None:
@@ -219,9 +220,8 @@ def _tokens_of(finished: Finished) -> int:
     return sum(map(len, hypotheses))
 
 
-def _fastest(finished: Finished, batch: int, count: int) -> Dict[str, Record]:
-    """Each method's fastest record of a batch, over the repeats."""
-    repeats = [records for number, records in sorted(finished.items()) if number % count == batch]
+def _fastest(repeats: Sequence[Dict[str, Record]]) -> Dict[str, Record]:
+    """Each method's fastest record of a batch, over its repeats."""
     return {
         name: min((records[name] for records in repeats), key=lambda record: record.seconds)
         for name in repeats[0]
