@@ -160,9 +160,9 @@ def directions_table(runs: Sequence[Run], model_size: int) -> Table:
                 f"{clustered['bleu']:.2f}",
                 f"{_same(certified):.1f} %" if certified else "",
                 f"{run.same:.1f} %",
-                f"{_memory(full):.0f}",
-                f"{_memory(certified):.0f}" if certified else "",
-                f"{_memory(clustered):.0f}",
+                _memory(full),
+                _memory(certified) if certified else "",
+                _memory(clustered),
                 f"{run.size / 1e6:.1f}",
                 f"{100 * run.size / model_size:.1f} %",
             ]
@@ -198,8 +198,9 @@ def _same(row: Dict[str, Any]) -> float:
     return float(100 * same / row["sentences"])
 
 
-def _memory(row: Dict[str, Any]) -> float:
-    return float(row["memory in MB"]["peak"])
+def _memory(row: Dict[str, Any]) -> str:
+    """In MB; empty where the system hides it."""
+    return f"{row['memory in MB']['peak']:.0f}" if "memory in MB" in row else ""
 
 
 def grid_table(runs: Sequence[Run]) -> Table:

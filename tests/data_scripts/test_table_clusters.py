@@ -85,6 +85,13 @@ def test_tables_and_picture(tmp_path: Path) -> None:
     assert Image.open(tmp_path / "out" / "grid.png").size[0] > 800
 
 
+def test_memory_that_the_system_hides(tmp_path: Path) -> None:
+    run = table_clusters.run_with("x", run_of(tmp_path / "run"), file_of(tmp_path / "a.pt", 5, 3))
+    del run.rows["greedy clustered"]["memory in MB"]
+    (cells,) = table_clusters.directions_table([run], 1000).cells
+    assert cells[11:14] == ["120", "105", ""]
+
+
 def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = file_of(tmp_path / "a.pt", 2, 1)
     with pytest.raises(PluginError, match="is no report of specdec-bench"):

@@ -78,13 +78,15 @@ def _make(session: Session, setting: Setting, generation: Dict[str, Any], batch:
 
 
 def measure_memory(session: Session, built: Built, batches: Sequence[Any]) -> Dict[str, Memory]:
-    """The memory of each method; see :mod:`.memory`."""
+    """The memory of each method; see :mod:`.memory`. None of those whose part is hidden."""
     longest = sorted(batches, key=lambda batch: -batch["net_input"]["src_tokens"].numel())
     verifier = weight_bytes(session.models)
     memory = {}
     for method in built.methods:
-        drafter = weight_bytes(method.generator, besides=session.models)
         kept = built.kept[method.name]
+        if kept is None:
+            continue
+        drafter = weight_bytes(method.generator, besides=session.models)
         decoding = [
             peak_growth(functools.partial(decode, session, method, batch), session.device)
             for batch in longest[:MEMORY_BATCHES]
@@ -92,7 +94,7 @@ def measure_memory(session: Session, built: Built, batches: Sequence[Any]) -> Di
         memory[method.name] = Memory(
             verifier=0 if built.swept[method.name]["base method"] in PEERS else verifier,
             drafter=drafter,
-            packed=max(0, (kept or 0) - drafter),
+            packed=max(0, kept - drafter),
             decoding=max(decoding),
         )
     return memory

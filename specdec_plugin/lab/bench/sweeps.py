@@ -238,10 +238,14 @@ def guess_table(rows: Sequence[Row]) -> str:
 
 def batch_tables(rows: Sequence[Row]) -> str:
     """Latency, speed-ups and memory by batch size (Xia et al., 2023, Figure 5, Table 14)."""
-    peak = _across(
-        rows, "batch size", "peak memory, MB", lambda row: f"{row['memory in MB']['peak']:.1f}"
-    )
-    return "\n\n".join([*_speed_tables(rows, "batch size"), peak, MEMORY_NOTE])
+    tables = _speed_tables(rows, "batch size")
+    if any(known(_peak, row) for row in rows):
+        tables += [_across(rows, "batch size", "peak memory, MB", _peak), MEMORY_NOTE]
+    return "\n\n".join(tables)
+
+
+def _peak(row: Row) -> str:
+    return f"{row['memory in MB']['peak']:.1f}"
 
 
 def thread_tables(rows: Sequence[Row]) -> str:

@@ -253,6 +253,16 @@ def test_sweeps(sweep, labels, words, corpus, tiny_verifier, tiny_drafter, tmp_p
     assert (tmp_path / f"sweep-{sweep[0]}.svg").exists()
 
 
+def test_memory_that_the_system_hides(corpus, tiny_verifier, tmp_path, capsys, monkeypatch):
+    """Another C library than glibc does not tell what a method keeps: that is not nothing."""
+    monkeypatch.setattr("specdec_plugin.lab.bench.memory.in_use", lambda device: None)
+    args = ["--methods", "greedy", "--sweep", "batch", "--batch-sizes", "1,8", "--sentences", 8]
+    bench_here(corpus, tiny_verifier, *args, "--output", tmp_path)
+    assert not any("memory in MB" in row for row in rows_of(tmp_path))
+    printed = capsys.readouterr().out
+    assert "ms a batch, p50" in printed and "peak memory" not in printed
+
+
 def test_more_threads(corpus, tiny_verifier, tmp_path, capsys, monkeypatch):
     used = []
     monkeypatch.setattr("torch.set_num_threads", used.append)
