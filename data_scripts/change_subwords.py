@@ -6,6 +6,7 @@ from typing import Dict, List, Optional
 import sentencepiece
 import torch
 from fairseq.data import Dictionary
+from grow_model import TABLES
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights, save_whole
@@ -76,19 +77,19 @@ def main(argv: Optional[List[str]] = None) -> None:
     old, new = read_dictionary(args.dictionary), read_dictionary(args.new_dictionary)
     subwords = sentencepiece.SentencePieceProcessor(model_file=args.subword_model)
     state = load_weights(args.model)
+    tables = {name: each for name, each in state["model"].items() if name.endswith(TABLES)}
+    if {len(old)} != {len(each) for each in tables.values()}:
+        raise PluginError(
+            f"The embeddings of {args.model} have other numbers of rows than the {len(old):,} "
+            f"symbols of {args.dictionary}. Give the dictionary of this model."
+        )
     changed: Dict[int, torch.Tensor] = {}
     rows = [rows_of(symbol, old, subwords) for symbol in new.symbols]
-    for name, value in state["model"].items():
-        if value.dim() != 2 or value.size(0) != len(old):
-            continue
+    for name, value in tables.items():
         memory = value.data_ptr()
         if memory not in changed:
             changed[memory] = torch.stack([value[each].float().mean(0) for each in rows])
         state["model"][name] = changed[memory]
-    if not changed:
-        raise PluginError(
-            f"No weights of {args.model} have {len(old):,} rows. Give the dictionary of this model."
-        )
     save_whole(state, args.output)
     kept = sum(symbol in old.indices for symbol in new.symbols)
     print(f"{len(new):,} symbols, {kept:,} of them with the embeddings that they had.")

@@ -38,7 +38,8 @@ def folder(tmp_path: Path) -> Path:
     weights = {
         "encoder.embed_tokens.weight": shared,
         "decoder.embed_tokens.weight": shared,
-        "decoder.layers.0.fc1.weight": torch.randn(6, 4),
+        # As many units as the old dictionary has symbols.
+        "decoder.layers.0.fc1.weight": torch.randn(len(old), 4),
     }
     torch.save({"model": weights, "args": None}, tmp_path / "model.pt")
     return tmp_path
