@@ -1,7 +1,6 @@
 """Whether drafting is ever slower than greedy decoding, in a table of models and batch sizes."""
 
 import argparse
-import json
 import shlex
 import statistics
 import sys
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
 import torch
-from example_results import origin_of, write_results
+from example_results import origin_of, read_json, write_results
 from fairseq.data import Dictionary
 from fairseq.tasks.translation import TranslationConfig, TranslationTask
 
@@ -35,7 +34,7 @@ each pass with everything to be measured anew. Print the median over the passes 
 method's time divided by greedy decoding's, for each model and batch size. A + names a trained
 drafter, or certified projection, which greedy decoding beside it does not have. Drafters and
 proposal heads that are not given are made, untrained. Rows that --output has are kept,
-so the program resumes after an interruption."""
+so the same command resumes after an interruption."""
 
 EXAMPLE = """\
 example:
@@ -123,7 +122,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     cases += [random_case(folder, name, *map(int, rest)) for name, *rest in options.random]
     given = {"drafter": dict(options.drafter), "heads": dict(options.heads)}
     origin = origin_of(shlex.join(["never_slower.py", *argv]), [])
-    rows = measured_before(Path(options.output), names)
+    # Wherever the models that are made lie, they are the same.
+    places = ("output", "folder")
+    origin["settings"] = {key: vars(options)[key] for key in vars(options) if key not in places}
+    rows = measured_before(Path(options.output), origin)
     done = {(row["model"], row["batch"]) for row in rows}
     sizes = [int(size) for size in split(options.batch_sizes)]
     for case in cases:
@@ -146,17 +148,30 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     print(table(rows))
 
 
-def measured_before(output: Path, names: Sequence[str]) -> List[Dict[str, Any]]:
-    """The rows of an earlier run of these methods.
+def measured_before(output: Path, origin: Dict[str, Any]) -> List[Dict[str, Any]]:
+    """The rows of an interrupted run.
+
+    Args:
+        output: its file.
+        origin: of this run, which the file names from now on.
 
     Raises:
-        PluginError: it timed others.
+        PluginError: the other run had another origin.
     """
     if not output.exists():
         return []
-    rows: List[Dict[str, Any]] = json.loads(output.read_text("utf-8"))["rows"]
-    if any(row["seconds"].keys() != {"greedy", *names} for row in rows):
-        raise PluginError(f"{output} has times of other --methods. Name another --output.")
+    before: Dict[str, Any] = read_json(output)
+    then, now = (
+        {**run.get("settings", {}), "machine": run.get("machine"), "commit": run.get("commit")}
+        for run in (before, origin)
+    )
+    for name, value in now.items():
+        if then.get(name) != value:
+            raise PluginError(
+                f"The rows in {output} were measured with {name} {then.get(name)}, but now it is "
+                f"{value}. Keep it, or name another --output."
+            )
+    rows: List[Dict[str, Any]] = before["rows"]
     return rows
 
 
