@@ -77,6 +77,11 @@ def reason_to_drop(
     return None
 
 
+def told(dropped: CounterOf[str]) -> str:
+    """How many pairs were dropped for each reason, for people."""
+    return ", ".join(f"{dropped[reason]:,} {reason}" for reason in REASONS)
+
+
 def filter_pairs(args: argparse.Namespace) -> Tuple[int, CounterOf[str]]:
     """Write the pairs that are kept; returns how many, and how many were dropped why."""
     source, target = read_piece_lines(args.source), read_piece_lines(args.target)
@@ -96,6 +101,12 @@ def filter_pairs(args: argparse.Namespace) -> Tuple[int, CounterOf[str]]:
                 out_target.write(pair[1] + "\n")
             else:
                 dropped[reason] += 1
+        if len(source) == sum(dropped.values()):
+            # Here, so that what the outputs held before stays.
+            raise PluginError(
+                f"No pair was kept; dropped {told(dropped)}. Check that the files are subword "
+                "pieces."
+            )
     return len(source) - sum(dropped.values()), dropped
 
 
@@ -109,10 +120,7 @@ def main(argv: Optional[List[str]] = None) -> None:
             "The two inputs and the two outputs must be four files. Choose other output names."
         )
     kept, dropped = filter_pairs(args)
-    told = ", ".join(f"{dropped[reason]:,} {reason}" for reason in REASONS)
-    print(f"Kept {kept:,} of {kept + sum(dropped.values()):,} pairs; dropped {told}.")
-    if not kept:
-        raise PluginError("No pair was kept. Check that the files are subword pieces.")
+    print(f"Kept {kept:,} of {kept + sum(dropped.values()):,} pairs; dropped {told(dropped)}.")
 
 
 if __name__ == "__main__":

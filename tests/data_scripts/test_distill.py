@@ -674,3 +674,7 @@ def test_filter_counts_and_keeps_sides_parallel(
         filter_pairs.main([*map(str, sides), *outputs])
     with pytest.raises(PluginError, match="must be four files"):
         filter_pairs.main([*map(str, sides), outputs[0], str(sides[0]), *outputs[2:]])
+    write(sides[1], [""] * 9)
+    with pytest.raises(PluginError, match="No pair was kept; dropped 9 empty, 0 too long, 0 le"):
+        filter_pairs.main([*map(str, sides), *outputs])
+    assert [len(read(tmp_path / f"out.{side}")) for side in (0, 1)] == [3, 3]
