@@ -59,7 +59,7 @@ def main(argv: Optional[List[str]] = None) -> None:
     check_output(args.output)
     state = load_weights(args.model)
     options = options_of(args.model, state)
-    check(args, options)
+    check(args, options, state["model"])
     torch.manual_seed(1)
     weights = {name: value.float() for name, value in state["model"].items()}
     if args.width > 1:
@@ -92,14 +92,21 @@ def options_of(path: str, state: Dict[str, Any]) -> Namespace:
     return options
 
 
-def check(args: argparse.Namespace, options: Namespace) -> None:
+def check(args: argparse.Namespace, options: Namespace, weights: Dict[str, Tensor]) -> None:
     """Refuse models whose larger form would compute something else."""
     if not getattr(options, "share_all_embeddings", False):
         raise PluginError(
             f"{args.model} was trained without --share-all-embeddings. Only models with it grow."
         )
-    if args.width < 1 or (args.layers or 10**9) < options.decoder_layers:
-        raise PluginError("A model can only grow: raise --width or --layers.")
+    least = {
+        "width": 1,
+        "layers": max(getattr(options, f"{side}_layers") for side in SIDES),
+        "symbols": len(weights["decoder.embed_tokens.weight"]),
+    }
+    for name, count in least.items():
+        wanted = getattr(args, name)
+        if wanted is not None and wanted < count:
+            raise PluginError(f"A model can only grow: give --{name} {count} or more.")
 
 
 def with_learned_positions(weights: Dict[str, Tensor], options: Namespace) -> Dict[str, Tensor]:

@@ -113,8 +113,11 @@ def test_noise_tells_equal_units_apart_and_spares_zeros(tmp_path: Path) -> None:
     "options, flags, part",
     [
         ({"share_all_embeddings": False}, ["--width", "2"], "without --share-all-embeddings"),
-        ({}, ["--layers", "1"], "can only grow"),
-        ({}, ["--width", "0"], "can only grow"),
+        ({}, ["--layers", "1"], "can only grow: give --layers 2 or more"),
+        ({}, ["--layers", "0"], "give --layers 2 or more"),
+        ({"encoder_layers": 4, "decoder_layers": 1}, ["--layers", "2"], "give --layers 4 or more"),
+        ({}, ["--symbols", str(len(SYMBOLS) - 1)], f"give --symbols {len(SYMBOLS)} or more"),
+        ({}, ["--width", "0"], "give --width 1 or more"),
     ],
 )
 def test_refusals(tmp_path: Path, options: Any, flags: List[str], part: str) -> None:
