@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-from textfiles import write_lines
+from textfiles import read_lines, write_lines
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.bench.report import machine
@@ -324,7 +324,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         print("".join(f"| {' | '.join(row)} |\n" for row in score_rows(result["rows"], [])))
         return
     for path in [Path(each) for each in args.readmes] or readmes():
-        text = path.read_text("utf-8")
+        text = "".join(f"{line}\n" for line in read_lines(str(path)))
         changed = with_tables(text, path.parent)
         if changed != text:
             path.write_text(changed, "utf-8")

@@ -258,6 +258,16 @@ class Preparation:
                 "For codes of subword-nmt, add --subwords subword-nmt."
             ) from None
 
+    def _codes(self) -> BPE:
+        try:
+            with open(self.model, encoding="utf-8") as codes:
+                return BPE(codes)
+        except UnicodeDecodeError:
+            raise PluginError(
+                f"{self.args.subword_model or self.model} has no codes of subword-nmt. "
+                "For a model of SentencePiece, leave --subwords out."
+            ) from None
+
     def _sampled_pieces(self, lines: Sequence[str], targets: Sequence[str]) -> Iterator[str]:
         """Pieces drawn anew (Provilkov et al., 2020) for each word that the target line lacks."""
         model = self._sentencepiece()
@@ -274,8 +284,7 @@ class Preparation:
 
     def _pieces(self, lines: Sequence[str]) -> Iterator[str]:
         if self.args.subwords == "subword-nmt":
-            with open(self.model, encoding="utf-8") as codes:
-                bpe = BPE(codes)
+            bpe = self._codes()
             yield from (bpe.segment(line) for line in lines)
             return
         model = self._sentencepiece()

@@ -5,7 +5,7 @@ import json
 from typing import Dict, List, Optional, Sequence
 
 import numpy as np
-from summary_pairs import read_lines, read_records
+from summary_pairs import read_lines, read_records, texts_of
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.gec.bootstrap import Difference, Metric, estimate
@@ -81,10 +81,12 @@ def rouge(hypotheses: Sequence[str], references: Sequence[Sequence[str]]) -> Rou
 
 def read_references(path: str) -> List[List[str]]:
     """The summaries of each article."""
-    found = [record.get("summaries") or [] for record in read_records(path)]
-    for number, summaries in enumerate(found, start=1):
-        if not summaries:
-            raise PluginError(f"Line {number} of {path} has no summary. Give each article one.")
+    found = []
+    for number, record in enumerate(read_records(path), start=1):
+        where = f"Line {number:,} of {path}"
+        found.append(texts_of(record, "summaries", where))
+        if not found[-1]:
+            raise PluginError(f"{where} has no summary. Give each article one.")
     if not found:
         raise PluginError(f"{path} is empty. Give at least one summary.")
     return found

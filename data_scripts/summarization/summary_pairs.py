@@ -6,7 +6,7 @@ import os
 import re
 import sys
 from pathlib import Path
-from typing import Any, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 # The programs of the folder above share their modules with those of this one.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -68,6 +68,20 @@ def read_records(path: str) -> Iterator[Any]:
         yield record
 
 
+def texts_of(record: Dict[str, Any], key: str, where: str) -> List[str]:
+    """A list of texts in a record; none where it has no such key.
+
+    Args:
+        record: of :func:`read_records`.
+        key: its name there.
+        where: what line it is, for errors.
+    """
+    found = record.get(key) or []
+    if not (isinstance(found, list) and all(isinstance(each, str) for each in found)):
+        raise PluginError(f'{where}: "{key}" is no list of texts. Give SciTLDR\'s file.')
+    return found
+
+
 def read_articles(prefix: str) -> List[Article]:
     """All articles that have a text and a summary."""
     path = find_text(f"{prefix}.jsonl")
@@ -81,8 +95,14 @@ def read_articles(prefix: str) -> List[Article]:
         )
     found = []
     for number, record in enumerate(records):
-        sentences = record.get("source") or _END_OF_SENTENCE.split(texts[number])
-        summaries = [clean(each) for each in record.get("target") or record.get("summaries") or []]
+        where = f"Line {number + 1:,} of {path}"
+        sentences = (
+            texts_of(record, "source", where)
+            if with_text
+            else _END_OF_SENTENCE.split(texts[number])
+        )
+        listed = texts_of(record, "target", where) or texts_of(record, "summaries", where)
+        summaries = [clean(each) for each in listed]
         text = clean(" ".join(sentences))
         if text and any(summaries):
             found.append(Article(text, clean(sentences[0]), [each for each in summaries if each]))

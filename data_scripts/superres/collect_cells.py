@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 from typing import Any, Dict, Optional, Sequence
 
-from pixels import read_patches, same_number
+from pixels import read_patches, same_number, same_sizes
 from score_patches import bicubic, scores
 
 from specdec_plugin.errors import PluginError
@@ -61,7 +61,7 @@ def row_of(cell: str, truth: Sequence[Any], truth_name: str) -> Dict[str, Any]:
         raise PluginError(f"'{cell}' is not LABELS|NAME. Write it so.")
     columns = labels_of(labels)
     patches = read_patches(f"{name}.hyp")
-    same_number([truth_name, f"{name}.hyp"], [truth, patches])
+    same_sizes([truth_name, f"{name}.hyp"], [truth, patches])
     log = Path(f"{name}.log")
     found = _ACCEPTED.search(log.read_text("utf-8")) if log.exists() else None
     if found is None:

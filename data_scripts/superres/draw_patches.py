@@ -8,8 +8,6 @@ import numpy as np
 from matplotlib.figure import Figure
 from pixels import read_patches, same_number
 
-from specdec_plugin.errors import PluginError
-
 DESCRIPTION = """\
 Draw some patches of each file, a column a patch and a row a file: of each equal share of
 the last file, the patch with the most contrast, so that most plain ones stay out."""
@@ -64,8 +62,6 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         parser.error(f"{args.rows[labels.index('')]}: write LABEL=FILE")
     rows = [read_patches(path) for path in paths]
     same_number(paths, rows)
-    if not rows[0]:
-        raise PluginError(f"{paths[0]} holds no patches. Name a file that does.")
     os.makedirs(os.path.dirname(args.output) or ".", exist_ok=True)
     figure = draw(labels, rows, chosen(rows[-1], args.columns))
     figure.savefig(args.output, dpi=150, metadata={"Software": None})

@@ -194,6 +194,11 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     if args.stride < 1:
         parser.error("--stride is at least 1")
     photos = load(args.photos, "RGB" if args.colour else "L")
+    for path, photo in zip(args.photos or (), photos):
+        if min(photo.shape[:2]) < args.side:
+            raise PluginError(
+                f"{path} is smaller than --side {args.side}: leave it out, or give a smaller side."
+            )
     splits = cut(photos, args.side, args.factor, args.stride, args.seed)
     for split, patches in splits.items():
         if not patches:

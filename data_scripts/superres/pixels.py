@@ -17,7 +17,7 @@ from specdec_plugin.errors import PluginError
 sys.path.append(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from textfiles import read_lines, write_lines
 
-__all__ = ["LEVELS", "read_patches", "same_number", "write_lines", "write_patches"]
+__all__ = ["LEVELS", "read_patches", "same_number", "same_sizes", "write_lines", "write_patches"]
 
 #: Levels, which are the symbols of both dictionaries.
 LEVELS = 256
@@ -60,10 +60,26 @@ def _shape(levels: int) -> Optional[Tuple[int, ...]]:
 
 
 def same_number(paths: Sequence[str], patches: Sequence[Sequence[Any]]) -> None:
-    """Stop when files do not hold the same number of patches."""
+    """Stop when files do not hold the same number of patches, or none."""
+    if not patches[0]:
+        raise PluginError(f"{paths[0]} holds no patches. Name a file that does.")
     for path, own in zip(paths, patches):
         if len(own) != len(patches[0]):
             raise PluginError(
                 f"{paths[0]} holds {len(patches[0]):,} patches and {path} {len(own):,}: they do "
                 "not belong together. Name files of the same split."
             )
+
+
+def same_sizes(paths: Sequence[str], patches: Sequence[Sequence[Any]]) -> None:
+    """Stop when files do not hold the same number of patches, all of one size."""
+    same_number(paths, patches)
+    levels = patches[0][0].size
+    for path, own in zip(paths, patches):
+        for number, patch in enumerate(own, start=1):
+            if patch.size != levels:
+                raise PluginError(
+                    f"Line {number:,} of {path} has {patch.size:,} levels, and line 1 of "
+                    f"{paths[0]} has {levels:,}: only patches of one size can be compared. Name "
+                    "files of the same patches."
+                )

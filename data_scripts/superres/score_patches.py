@@ -5,7 +5,7 @@ from typing import Any, Dict, Optional, Sequence
 
 import numpy as np
 from PIL import Image
-from pixels import read_patches, same_number
+from pixels import read_patches, same_number, same_sizes
 
 DESCRIPTION = """\
 Print the mean absolute error of patches, in levels, and their peak signal-to-noise
@@ -53,8 +53,9 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     found = {path: read_patches(path) for path in args.hypotheses}
     if args.low is not None:
         low = read_patches(args.low)
+        same_number([args.truth, args.low], [truth, low])
         found["bicubic"] = [bicubic(patch, right.shape[0]) for patch, right in zip(low, truth)]
-    same_number([args.truth, *found], [truth, *found.values()])
+    same_sizes([args.truth, *found], [truth, *found.values()])
     for name, patches in found.items():
         print(name, *(f"{key} {value:.3f}" for key, value in scores(truth, patches).items()))
 

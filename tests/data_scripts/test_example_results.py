@@ -195,6 +195,8 @@ def test_refusals(folder: Path) -> None:
     refused("has columns of its own", "results/grid.json")
     (folder / "results" / "empty.json").write_text('{"rows": []}', "utf-8")
     refused("empty.json holds no rows", "results/empty.json results/bench.json: method")
+    with pytest.raises(PluginError, match=r"File not found: .*NOSUCH\.md"):
+        example_results.main(["tables", str(folder / "NOSUCH.md")])
     output = str(folder / "out.json")
     with pytest.raises(PluginError, match="'a' is not NAME=VALUE"):
         example_results.main(["collect", output, "--command", "x", "a"])

@@ -151,6 +151,10 @@ def test_mistakes_are_told_in_a_sentence(raw: Path, tmp_path: Path) -> None:
         prepare_subwords.main(
             ["-s", "en", "-t", "es", "--output", str(tmp_path / "x"), "--test", str(raw / "dev")]
         )
+    (raw / "spm.model").write_bytes(b"\n\x0e\xff\xfe")
+    codes = ["--subwords", "subword-nmt", "--subword-model", raw / "spm.model"]
+    with pytest.raises(PluginError, match=r"spm.model has no codes of .* leave --subwords out"):
+        prepare_subwords.main(arguments(raw, tmp_path / "codes", *codes))
     (raw / "dev.en").write_text("one more\n" * 21, "utf-8")
     (raw / "bad.en").write_bytes(b"one\nt\xffo\n")
     (raw / "bad.es").write_bytes(b"uno\ndos\n")

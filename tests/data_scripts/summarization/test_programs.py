@@ -47,6 +47,13 @@ def test_texts_in_a_file_of_their_own(tmp_path: Path) -> None:
     assert read(tmp_path / "test.tgt") == ["Short."] * 2
 
 
+def test_an_article_without_a_text_is_left_out(tmp_path: Path) -> None:
+    records = [*PUBLISHED[:2], {"source": [], "target": ["Nothing."]}, {"target": ["No text."]}]
+    prefix = write(tmp_path / "dev.jsonl", records)
+    summary_pairs.main([prefix, prefix, "--output", str(tmp_path)])
+    assert read(tmp_path / "test.lead") == ["We test model 0.", "We test model 1."]
+
+
 def test_the_best_of_several_references_counts(tmp_path: Path, capsys) -> None:
     references = [["a cat sat here", "the dogs ran away"], ["nothing at all"]]
     write(tmp_path / "refs.jsonl", [{"summaries": each} for each in references])
@@ -82,6 +89,13 @@ def test_refusals(tmp_path: Path) -> None:
     empty = write(tmp_path / "empty.jsonl", [{"source": ["Text."], "target": []}])
     with pytest.raises(PluginError, match="holds no article with a summary"):
         summary_pairs.main([empty, empty, *output])
+    for key in ("source", "target"):
+        joined = write(tmp_path / "joined.jsonl", [PUBLISHED[0], {**PUBLISHED[1], key: "Text."}])
+        with pytest.raises(PluginError, match=f'Line 2 of .*: "{key}" is no list of texts'):
+            summary_pairs.main([joined, joined, *output])
+    joined = write(tmp_path / "joined.jsonl", [{"summaries": "Text."}])
+    with pytest.raises(PluginError, match=r'Line 1 of .*: "summaries" is no list of texts'):
+        score_summaries.main([f"{joined}.jsonl", "--references", f"{joined}.jsonl"])
     alone = write(tmp_path / "alone.jsonl", [{"summaries": ["One."]}])
     (tmp_path / "alone.src").write_text("One.\nTwo.\n", "utf-8")
     with pytest.raises(PluginError, match=r"alone\.src has 2 lines and .* has 1"):

@@ -151,6 +151,7 @@ def test_the_photographs_of_scikit_learn(tmp_path: Path) -> None:
         ("none.png", None, "Photograph not found"),
         ("text.png", b"no picture", "is no picture that can be read"),
         ("small.png", (100, 60), "too small to cut patches for"),
+        ("tiny.png", (100, 15), r"tiny\.png is smaller than --side 16: leave it out"),
     ],
 )
 def test_photographs_that_will_not_do(name: str, content: Any, told: str, tmp_path: Path) -> None:
@@ -317,6 +318,28 @@ def test_files_of_different_lengths(tmp_path: Path) -> None:
         draw_patches.main(["--output", str(tmp_path / "a.png"), f"a={one}", f"b={two}"])
     with pytest.raises(PluginError, match="holds no patches"):
         draw_patches.main(["--output", str(tmp_path / "a.png"), f"a={none}"])
+    with pytest.raises(PluginError, match="none holds no patches"):
+        score_patches.main(["--truth", none, none])
     for wrong in (["a"], [f"={one}"], [f"a={one}", "--columns", "0"]):
         with pytest.raises(SystemExit):
             draw_patches.main(["--output", str(tmp_path / "a.png"), *wrong])
+
+
+def test_patches_of_different_sizes(tmp_path: Path) -> None:
+    for name, text in (("truth", "8 8 8 8"), ("small", "8"), ("coloured", "8 8 8")):
+        (tmp_path / name).write_text(f"{text}\n", "utf-8")
+    (tmp_path / "mixed").write_text("8 8 8 8\n8\n", "utf-8")
+    truth, small, coloured, mixed = (
+        str(tmp_path / name) for name in ("truth", "small", "coloured", "mixed")
+    )
+    for files, told in (
+        ([truth, small], "Line 1 of .*small has 1 levels, and line 1 of .*truth has 4"),
+        ([mixed, mixed], "Line 2 of .*mixed has 1 levels"),
+        ([truth, "--low", coloured], "Line 1 of bicubic has 12 levels"),
+    ):
+        with pytest.raises(PluginError, match=told):
+            score_patches.main(["--truth", *files])
+    (tmp_path / "k2.hyp").write_text("8\n", "utf-8")
+    fixed = [tmp_path / "cells.json", "--truth", truth, "--low", small, "--command", "run.sh"]
+    with pytest.raises(PluginError, match=r"Line 1 of .*k2\.hyp has 1 levels"):
+        collect_cells.main([*map(str, fixed), f"k=2|{tmp_path}/k2"])
