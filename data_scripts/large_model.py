@@ -24,6 +24,7 @@ import specdec_plugin
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import save_untrained
 from specdec_plugin.fairseq_compat.dictionaries import read_dictionary
+from specdec_plugin.lab.bench.timing import spread
 from specdec_plugin.progress import Progress
 from specdec_plugin.textfiles import read_lines
 
@@ -160,8 +161,7 @@ def prepare(folder: Path, options: Namespace) -> None:
         words.save(str(folder / f"dict.{language}.txt"))
     if options.model:
         shutil.copyfile(options.model, folder / "model.pt")
-        lines = [*read_lines(options.text)]
-        write_text(folder, lines[:: max(1, len(lines) // options.sentences)][: options.sentences])
+        write_text(folder, spread([*read_lines(options.text)], options.sentences))
         return
     choose = random.Random(1)
     few = [" ".join(choose.choices(words.symbols[4:], k=SOURCE)) for _ in range(options.sentences)]

@@ -21,6 +21,7 @@ from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import save_untrained
 from specdec_plugin.fairseq_compat.pairing import load_model
 from specdec_plugin.fairseq_compat.tasks import TASK, set_up_task
+from specdec_plugin.lab.bench.timing import spread
 from specdec_plugin.models.blockwise_transformer import (
     BlockwiseTransformerModel,
     blockwise_transformer,
@@ -262,8 +263,7 @@ def batches_of(session: Session, case: Case, size: int, options: Namespace) -> L
     """Batches of so many sentences, spread over the split."""
     if case.length is None:
         dataset = session.split(options.subset)
-        chosen = range(0, len(dataset), max(1, len(dataset) // options.sentences))
-        items = [dataset[number] for number in chosen][: options.sentences]
+        items = [dataset[number] for number in spread(range(len(dataset)), options.sentences)]
         items.sort(key=lambda item: len(item["source"]))
     else:
         symbols = len(session.task.source_dictionary)

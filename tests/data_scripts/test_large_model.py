@@ -78,8 +78,8 @@ def test_a_trained_model_decodes_sentences_of_a_text(tmp_path: Path) -> None:
     flags = ["--folder", str(folder), "--output", "y", "--ways"]
     flags += [part for name, path in given.items() for part in (f"--{name}", str(path))]
     large_model.main([*SMALL, *flags])
-    assert (folder / "test.src-tgt.src").read_text() == "a\na b\n"
-    assert (folder / "one.src-tgt.src").read_text() == "a\n"
+    assert (folder / "test.src-tgt.src").read_text() == "b\nb b\n"
+    assert (folder / "one.src-tgt.src").read_text() == "b\n"
     assert (folder / "model.pt").read_text() == "weights"
     symbols = (folder / "dict.src.txt").read_text().splitlines()
     assert symbols[:3] == ["a 3", "b 2", "w0 1"] and len(symbols) == 60 - 4

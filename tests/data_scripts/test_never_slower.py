@@ -1,6 +1,7 @@
 """data_scripts/never_slower.py: methods take turns with greedy decoding."""
 
 import json
+from argparse import Namespace
 
 import never_slower
 import pytest
@@ -59,3 +60,22 @@ def test_a_method_that_is_none(tmp_path) -> None:
     with pytest.raises(PluginError, match=r"no method guess\. Methods are specdec, "):
         never_slower.main(["--methods", "specdec,guess", "--output", str(output)])
     assert not output.exists()
+
+
+class Split(list):
+    """Stands for a data set of sentences."""
+
+    collater = list
+
+
+def test_sentences_are_spread_over_the_split() -> None:
+    sentences = Split({"source": [number]} for number in range(700))
+    session = Namespace(split={"valid": sentences}.get)
+    case = never_slower.Case("x", "x.pt", "data", "en", "es")
+    for count in (3, 400, 700, 900):
+        options = Namespace(subset="valid", sentences=count)
+        batches = never_slower.batches_of(session, case, 64, options)
+        (numbers,) = zip(*(item["source"] for batch in batches for item in batch), strict=True)
+        assert len({*numbers}) == min(count, 700)
+        apart = -(-700 // count)
+        assert numbers[0] < apart and numbers[-1] >= 700 - apart

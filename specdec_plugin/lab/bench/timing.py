@@ -82,17 +82,17 @@ def groups_of(
     if sentences is None or sentences >= sum(map(len, groups)):
         return iterator.dataset, groups
     if sentences >= SPREAD * size:
-        groups = _spread([group for group in groups if len(group) == size], sentences // size)
+        groups = spread([group for group in groups if len(group) == size], sentences // size)
     else:
         # One batch or two would be of one length, such as the shortest sentences.
-        drawn = _spread([number for group in groups for number in group], sentences)
+        drawn = spread([number for group in groups for number in group], sentences)
         groups = [drawn[first : first + size] for first in range(0, len(drawn), size)]
     return iterator.dataset, groups
 
 
-def _spread(items: List[Any], wanted: int) -> List[Any]:
-    """So many of a list, equally far apart."""
-    wanted = max(1, min(len(items), wanted))
+def spread(items: Sequence[Any], wanted: int) -> List[Any]:
+    """So many of a list, at least one, equally far apart; all where there are fewer."""
+    wanted = min(len(items), max(1, wanted))
     return [items[(2 * index + 1) * len(items) // (2 * wanted)] for index in range(wanted)]
 
 

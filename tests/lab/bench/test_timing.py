@@ -9,7 +9,7 @@ import torch
 
 from specdec_plugin.api import load_session
 from specdec_plugin.lab.bench.methods import HEADS, SUFFIXES, beam_of, entries, reads
-from specdec_plugin.lab.bench.timing import batches_by_size, seed_everything
+from specdec_plugin.lab.bench.timing import batches_by_size, seed_everything, spread
 from specdec_plugin.methods.registry import names
 
 
@@ -70,6 +70,11 @@ def test_a_large_batch_has_sentences_of_all_lengths(session, size):
 def test_as_many_sentences_as_asked_for(session, sentences, batches):
     found = batches_by_size(session, session.task.dataset("test"), [1], sentences)
     assert len(found[1]) == batches
+
+
+def test_items_are_equally_far_apart():
+    assert spread(range(9), 3) == [1, 4, 7] and spread(range(9), 2) == [2, 6]
+    assert spread(range(4), 9) == [0, 1, 2, 3] and spread("abc", 0) == ["b"] and spread([], 2) == []
 
 
 def test_seeds():
