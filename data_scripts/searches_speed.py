@@ -18,8 +18,8 @@ from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
 Translate a text with 5 beams and one of fairseq's strategies, by --decoding auto and by fairseq's
-own search. The two take turns in one process. Print milliseconds a sentence, and the median ratio.
-Phrases are two words of each reference."""
+own search. The two take turns in one process. Print the median milliseconds a batch, and the
+median ratio. Phrases are two words of each reference."""
 
 EXAMPLE = """\
 example:
@@ -72,9 +72,14 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     options = get_parser().parse_args(argv)
     if len(options.batches) != len(options.batch_sizes):
         raise PluginError("--batches has another length than --batch-sizes: give a number a size.")
+    texts = read_texts(options.input, options.references)
+    if len(texts.lines) < max(options.batch_sizes):
+        raise PluginError(
+            f"{options.input} has {len(texts.lines):,} lines, fewer than a batch of "
+            f"{max(options.batch_sizes)}: give a longer text, or smaller --batch-sizes."
+        )
     torch.set_num_threads(options.threads)
     session = specdec_plugin.load_session(options.folder)
-    texts = read_texts(options.input, options.references)
     rows = []
     for size, count in zip(options.batch_sizes, options.batches, strict=True):
         for name in SEARCHES:

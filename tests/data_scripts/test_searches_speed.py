@@ -28,6 +28,8 @@ def test_the_table(packed, corpus, tmp_path, capsys) -> None:
     assert capsys.readouterr().out.count("\n| ") == 8 and torch.get_num_threads() > 0
     with pytest.raises(PluginError, match="--batches has another length than --batch-sizes"):
         searches_speed.main([str(packed), *flags, "--batches", "1", "--output", str(output)])
+    with pytest.raises(PluginError, match=r"input has 21 lines, fewer than a batch of 32: give a"):
+        searches_speed.main([str(packed), *flags, "--output", str(output)])
 
 
 def test_phrases_are_words_of_the_references(tmp_path) -> None:
