@@ -22,7 +22,7 @@ from process_memory import memory_of
 
 import specdec_plugin
 from specdec_plugin.errors import PluginError
-from specdec_plugin.fairseq_compat.checkpoints import save_untrained
+from specdec_plugin.fairseq_compat.checkpoints import load_weights, save_untrained
 from specdec_plugin.fairseq_compat.dictionaries import read_dictionary
 from specdec_plugin.lab.bench.timing import spread
 from specdec_plugin.progress import Progress
@@ -56,6 +56,9 @@ WAYS = {
 KEPT = {f"{name}, kept": [*WAYS[name], "--keep-packed-weights"] for name in ("greedy", "specdec")}
 WAYS |= KEPT
 LANGUAGES = ("src", "tgt")
+#: Matrices that a step reads, and of these, those that are read once a sentence.
+READ = re.compile(r"decoder\.(layers|output_projection)\.")
+BEFORE = re.compile(r"encoder_attn\.[kv]_proj")
 #: Of the array that is read to measure the bandwidth: larger than any cache.
 ARRAY = 1 << 30
 #: Seconds between two looks at a process.
@@ -137,7 +140,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
             speeds.append(bandwidth())
     written: Dict[str, Any] = {"options": vars(options), "bytes of weights": weights, "ways": found}
     print(table(written))
-    read = bytes_of_a_step(options)
+    read = bytes_of_a_step(folder / "model.pt")
     written |= {"bytes of a step": read, "bandwidth": max(speeds)}
     if steps := found.get("greedy", {}).get("steps_a_second"):
         written["greedy's share of the bandwidth"] = share = read * steps / max(speeds)
@@ -222,14 +225,18 @@ def bandwidth() -> float:
     return ARRAY / min(seconds)
 
 
-def bytes_of_a_step(options: Namespace) -> int:
+def bytes_of_a_step(model: Path) -> int:
     """Weights that a greedy step of one sentence reads: the decoder's layers and the projection.
 
     Keys and values of the source are computed before, so that two of the eight square matrices of
     a layer's attention are not read.
     """
-    layer = 6 * options.dim**2 + 2 * options.dim * options.ffn
-    return int(4 * (options.layers * layer + options.symbols * options.dim))
+    weights = load_weights(str(model))["model"]
+    return 4 * sum(
+        value.numel()
+        for name, value in weights.items()
+        if READ.match(name) and not BEFORE.search(name) and value.dim() == 2
+    )
 
 
 def run(folder: Path, split: str, flags: List[str]) -> Run:

@@ -4,9 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+import grow_model
 import large_model
 import pytest
-from fairseq import checkpoint_utils
 
 from specdec_plugin.errors import PluginError
 
@@ -38,15 +38,14 @@ time 4.00 s: encoder 37%, drafter 0%, verifier 40%, projection 20%, rest 3%"""
 
 
 def test_bytes_of_a_step_are_those_of_the_decoders_matrices(tmp_path: Path) -> None:
+    """Those of a grown model are its own, and a learned position is a row."""
     options = large_model.get_parser().parse_args([*SMALL, "--folder", "x", "--output", "y"])
     large_model.make_model(tmp_path, large_model.dictionary(options.symbols), options)
-    model = checkpoint_utils.load_checkpoint_to_cpu(str(tmp_path / "model.pt"))["model"]
-    read = [
-        each for name, each in model.items()
-        if name.startswith("decoder.") and each.dim() == 2 and "output_projection" not in name
-        and "encoder_attn.k" not in name and "encoder_attn.v" not in name
-    ]  # fmt: skip
-    assert large_model.bytes_of_a_step(options) == 4 * sum(each.numel() for each in read)
+    path, grown = tmp_path / "model.pt", tmp_path / "grown.pt"
+    assert large_model.bytes_of_a_step(path) == 4 * (6 * 16**2 + 2 * 16 * 24 + 60 * 16)
+    grow_model.main([str(path), "--output", str(grown), "--width", "2", "--layers", "3"])
+    layer = 6 * 32**2 + 2 * 32 * 48
+    assert large_model.bytes_of_a_step(grown) == 4 * (3 * layer + 60 * 32)
 
 
 def test_a_folder_with_a_model_gets_as_many_sentences_as_are_asked_for(
