@@ -8,7 +8,7 @@ import numpy as np
 from summary_pairs import read_lines, read_records, texts_of
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.lab.gec.bootstrap import Difference, Metric, estimate
+from specdec_plugin.lab.gec.bootstrap import Difference, Metric, estimate, for_json
 from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
@@ -52,7 +52,11 @@ def get_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--references", required=True, metavar="JSONL", help='{"summaries": [...]} a line'
     )
-    parser.add_argument("--baseline", metavar="FILE", help="also print how much better FILE is")
+    parser.add_argument(
+        "--baseline",
+        metavar="FILE",
+        help="also print how much better the summaries are than FILE's",
+    )
     parser.add_argument("--samples", type=int, default=1000, help="for intervals (default 1000)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser
@@ -114,13 +118,14 @@ def main(argv: Optional[List[str]] = None) -> None:
     for metric in metrics:
         found.update(estimate(metric, len(references), args.samples))
     if args.json:
-        scores = {name: each._asdict() for name, each in found.items()}
+        scores = for_json(found, args.samples)
         settings = {"samples": args.samples, "stemmer": True}
         result = {"sentences": len(references), "settings": settings, "scores": scores}
         print(json.dumps(result, indent=2))
         return
     for name, (score, low, high) in found.items():
-        print(f"{name:<12}  {score:6.2f}   {low:6.2f} to {high:6.2f}")
+        interval = f"   {low:6.2f} to {high:6.2f}" if args.samples else ""
+        print(f"{name:<12}  {score:6.2f}{interval}")
 
 
 if __name__ == "__main__":

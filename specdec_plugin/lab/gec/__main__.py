@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Optional, Sequence, Tuple
 from ...fairseq_compat.interrupts import console_program
 from ...progress import Progress
 from .annotators import EditCounts
-from .bootstrap import Difference, Estimate, Metric, estimate
+from .bootstrap import Difference, Estimate, Metric, estimate, for_json
 from .command_line import build_parser, check_numbers, metric_names
 from .corpus import Corpus, read_corpus
 from .errant import errant_counts, load_errant
@@ -70,13 +70,10 @@ def as_json(estimates: Dict[str, Estimate], options: argparse.Namespace, sentenc
         "beta", "max_unchanged_words", "gleu_iterations", "sari_average", "sari_deletion",
         "lower", "samples", "confidence", "seed",
     )  # fmt: skip
-    scores = {name: each._asdict() for name, each in estimates.items()}
-    if not options.samples:
-        scores = {name: {"score": each.score} for name, each in estimates.items()}
     found = {
         "sentences": sentences,
         "settings": {name: getattr(options, name) for name in settings},
-        "scores": scores,
+        "scores": for_json(estimates, options.samples),
     }
     return json.dumps(found, indent=2)
 

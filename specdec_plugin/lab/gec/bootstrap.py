@@ -81,3 +81,10 @@ def estimate(
             low, high = np.quantile(np.concatenate(drawn[name]), [outside, 1 - outside])
         estimates[name] = Estimate(float(score), float(low), float(high))
     return estimates
+
+
+def for_json(estimates: Dict[str, Estimate], samples: int) -> Dict[str, Dict[str, float]]:
+    """The scores by name, with the ends of their intervals where corpora were drawn."""
+    if not samples:
+        return {name: {"score": each.score} for name, each in estimates.items()}
+    return {name: each._asdict() for name, each in estimates.items()}

@@ -1,6 +1,7 @@
 """Pairs for summarisation from both forms of SciTLDR, and ROUGE with several references."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any, Dict, List
 
@@ -76,7 +77,13 @@ def test_the_best_of_several_references_counts(tmp_path: Path, capsys) -> None:
     assert scores["ROUGE-L gain"]["score"] == pytest.approx(gain)
     assert scores["ROUGE-L gain"]["low"] <= gain <= scores["ROUGE-L gain"]["high"]
     score_summaries.main(arguments)
-    assert "ROUGE-L" in capsys.readouterr().out
+    assert re.search(r"ROUGE-L +\d+\.\d\d +\d+\.\d\d to ", capsys.readouterr().out)
+    arguments[-1] = "0"
+    score_summaries.main(arguments)
+    assert re.search(r"ROUGE-L +\d+\.\d\d$", capsys.readouterr().out.strip())
+    score_summaries.main([*arguments, "--json"])
+    without = json.loads(capsys.readouterr().out)["scores"]
+    assert without["ROUGE-1"] == {"score": scores["ROUGE-1"]["score"]}
 
 
 def test_refusals(tmp_path: Path) -> None:
