@@ -59,7 +59,8 @@ def make_lexicon(counts: Dict[str, int], language: Language = ENGLISH) -> Lexico
 def count_words(lines: Iterable[str], min_count: int, size: int) -> Dict[str, int]:
     """The ``size`` most frequent words that occur ``min_count`` times, in lower case.
 
-    Words of equal count are sorted, so that the order of the lines does not matter.
+    Words of equal count are sorted, so that the order of the lines does not matter as long as the
+    corpus has no more than :data:`MOST_COUNTED` different words.
     """
     counts: CounterOf[str] = Counter()
     for line in lines:

@@ -18,8 +18,9 @@ train with a correction), valid and dev, each as .err and .cor, and dev.m2. In d
 several annotators corrected stands once, with all its corrections in dev.m2.
 
 CORPUS is the folder data/gec-only/train of the corpus, with a file for each document. Documents
-whose number ends in 7 are dev, and one of 20 others is valid. Or it holds train.src, train.tgt,
-dev.src and dev.tgt (plain or .gz); then the last lines of train are valid, a twentieth."""
+whose number ends in 7 are dev, and a twentieth of all documents are valid. Or it holds train.src,
+train.tgt, dev.src and dev.tgt (plain or .gz); then the last lines of train are valid, a
+twentieth."""
 
 EXAMPLE = """\
 example:

@@ -12,8 +12,9 @@ from specdec_plugin.errors import PluginError
 
 DESCRIPTION = """\
 Write each sentence of SENTENCES without a share of its words: the last ones, or those that are
-rarest in --text. Sentences come as simplification_pairs.py writes them. Of words that are equally
-rare the last ones go first, and punctuation always stays."""
+rarest in --text. Sentences come as simplification_pairs.py writes them. Punctuation marks are words
+here: the last words may be some, but the rarest are words with a letter or a figure. Of words that
+are equally rare the last ones go first."""
 
 EXAMPLE = """\
 example:
