@@ -186,8 +186,7 @@ def _heat(axis: Any, values: Dict[int, Dict[float, float]], title: str, form: st
     cells = np.array([[values[beta][tau] for beta in betas] for tau in taus])
     image = axis.imshow(cells, cmap="cividis", aspect="auto", origin="lower")
     for (row, column), value in np.ndenumerate(cells):
-        light = image.norm(value) > 0.5 or cells.min() == cells.max()
-        colour = "black" if light and cells.min() < cells.max() else "white"
+        colour = "black" if image.norm(value) > 0.5 else "white"
         axis.text(column, row, form.format(value), ha="center", va="center", color=colour)
     axis.set_xticks(range(len(betas)), [str(beta) for beta in betas])
     axis.set_yticks(range(len(taus)), ["any" if tau == math.inf else f"{tau:g}" for tau in taus])
