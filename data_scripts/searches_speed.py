@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tu
 
 import torch
 from example_results import origin_of, write_results
-from textfiles import read_lines
+from textfiles import check_parallel, read_lines
 
 import specdec_plugin
 from specdec_plugin.api import FAIRSEQ, Session, Translator
@@ -98,8 +98,7 @@ def read_texts(source: str, references: str) -> Texts:
     for reference in read_lines(references):
         words = reference.split()[FIRST_WORD : FIRST_WORD + WORDS]
         phrases.append([" ".join(words)] if len(words) == WORDS else [])
-    if len(lines) != len(phrases):
-        raise PluginError(f"{source} and {references} have different numbers of lines.")
+    check_parallel(source, references, len(lines), len(phrases))
     return Texts(lines, phrases)
 
 

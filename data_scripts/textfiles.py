@@ -9,8 +9,9 @@ so raw text is cleaned of them before another program counts its lines.
 import contextlib
 import hashlib
 import os
+import re
 import unicodedata
-from typing import IO, Iterable, Iterator, List, Tuple
+from typing import IO, Iterable, Iterator, List, Sequence, Tuple
 
 from specdec_plugin import textfiles
 from specdec_plugin.errors import PluginError
@@ -18,6 +19,8 @@ from specdec_plugin.outputs import told_if_unwritable, written_whole
 
 #: Ranges of lines in a message.
 MOST_RANGES = 5
+#: No abbreviation of single letters stands before it.
+_BETWEEN_SENTENCES = re.compile(r"(?<=\w\w[.?!]) (?=[A-Z])")
 
 
 def find_text(path: str) -> str:
@@ -69,12 +72,21 @@ def clean(line: str) -> str:
     return " ".join(line.split())
 
 
+def split_sentences(line: str) -> List[str]:
+    """The sentences of a line, which is cut where one ends and a capital follows.
+
+    >>> split_sentences("It is late. Go home, e.g. Now.")
+    ['It is late.', 'Go home, e.g. Now.']
+    """
+    return _BETWEEN_SENTENCES.split(line)
+
+
 def check_parallel(source: str, target: str, source_lines: int, target_lines: int) -> None:
-    """Stop when the two sides do not have the same number of lines."""
+    """Stop when two files, such as the sides of a corpus, have different numbers of lines."""
     if source_lines != target_lines:
         raise PluginError(
-            f"{source} has {source_lines:,} lines and {target} has {target_lines:,}: they are "
-            "not the two sides of one corpus. Make them line-aligned."
+            f"{source} has {source_lines:,} lines and {target} has {target_lines:,}: they do not "
+            "belong together line by line. Make them line-aligned."
         )
 
 
@@ -114,6 +126,21 @@ def write_lines(path: str, lines: Iterable[str]) -> int:
             handle.write(line + "\n")
             count += 1
     return count
+
+
+def write_pairs(
+    prefix: str, pairs: Sequence[Tuple[str, str]], sides: Sequence[str] = ("src", "tgt")
+) -> int:
+    """A file for each side of the pairs, the second one last; returns how many pairs they are.
+
+    Args:
+        prefix: of both files.
+        pairs: a line each.
+        sides: endings of the files.
+    """
+    for place, side in enumerate(sides):
+        write_lines(f"{prefix}.{side}", (pair[place] for pair in pairs))
+    return len(pairs)
 
 
 def line_ranges(numbers: Iterable[int]) -> str:

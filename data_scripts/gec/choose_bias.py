@@ -6,9 +6,9 @@ from typing import Any, List, NamedTuple, Optional, Sequence
 
 from count_edits import LINES
 from linestreams import read_lines
+from textfiles import check_parallel
 
 from specdec_plugin.api import Session, load_session
-from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.gec.bootstrap import Difference, estimate
 from specdec_plugin.lab.gec.gleu import Gleu
 from specdec_plugin.progress import Progress
@@ -87,11 +87,7 @@ def read_learners(source: str, references: Sequence[str], lines: str) -> Learner
     """The chosen lines of these files; PluginError where their numbers of lines differ."""
     files = [tokenised(path) for path in (source, *references)]
     for path, found in zip(references, files[1:]):
-        if len(found) != len(files[0]):
-            raise PluginError(
-                f"{path} and {source} differ in their numbers of lines. "
-                "Give files that belong together line by line."
-            )
+        check_parallel(path, source, len(found), len(files[0]))
     sources, *corrections = [found[LINES[lines]] for found in files]
     return Learners(sources, corrections)
 

@@ -16,8 +16,8 @@ from english import (
 )
 from linestreams import read_lines
 from parallel_to_m2 import find_edits
+from textfiles import check_parallel
 
-from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.gec.maxmatch import levenshtein
 
 DESCRIPTION = """\
@@ -135,17 +135,14 @@ def main(argv: Optional[List[str]] = None) -> None:
     args = get_parser().parse_args(argv)
     known = read_vocabulary(args.vocabulary)
     chosen = LINES[args.lines]
-    sources = [line.split() for line in read_lines(args.source)][chosen]
+    lines = [line.split() for line in read_lines(args.source)]
+    sources = lines[chosen]
     counts: CounterOf[str] = Counter()
     unchanged = 0
     for path in args.references:
-        references = [line.split() for line in read_lines(path)][chosen]
-        if len(references) != len(sources):
-            raise PluginError(
-                f"{path} and {args.source} differ in their numbers of lines. "
-                "Give files that belong together line by line."
-            )
-        for source, reference in zip(sources, references):
+        references = [line.split() for line in read_lines(path)]
+        check_parallel(path, args.source, len(references), len(lines))
+        for source, reference in zip(sources, references[chosen]):
             unchanged += source == reference
             counts.update(kind(old, new, known) for old, new in edits(source, reference))
     words = max(1, sum(map(len, sources)) * len(args.references))

@@ -2,13 +2,13 @@
 
 import argparse
 import contextlib
-import re
 import zlib
 from collections import Counter
 from typing import Counter as CounterOf
 from typing import Iterator, List, Optional, Sequence
 
 from linestreams import atomic_writer, clean, read_lines
+from textfiles import split_sentences
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.progress import Progress
@@ -28,7 +28,6 @@ SPLITS = ("train", "dev", "test")
 #: Of so many sentences, one is for development and one for testing.
 HELD_OUT = 100
 _STRAIGHT = str.maketrans("‘’“”", "''\"\"")
-_BETWEEN_SENTENCES = re.compile(r"(?<=\w\w[.?!]) (?=[A-Z])")
 
 
 def get_parser() -> argparse.ArgumentParser:
@@ -51,7 +50,7 @@ def sentences(line: str) -> List[str]:
     >>> sentences("It’s late. Go home, Mr. Smith.")
     ["It's late.", 'Go home, Mr.', 'Smith.']
     """
-    return _BETWEEN_SENTENCES.split(clean(line).translate(_STRAIGHT))
+    return split_sentences(clean(line).translate(_STRAIGHT))
 
 
 def split_of(sentence: str) -> str:

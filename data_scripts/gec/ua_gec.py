@@ -1,14 +1,13 @@
 """UA-GEC's sentences and corrections to pairs for training, and to an M2 file of all annotators."""
 
 import argparse
-import contextlib
 import os
 from pathlib import Path
 from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
 from linestreams import atomic_writer, clean, read_lines
 from parallel_to_m2 import NOOP, can_be_written, edit_line, find_edits
-from textfiles import find_text
+from textfiles import check_parallel, find_text, write_pairs
 
 from specdec_plugin.errors import PluginError
 
@@ -59,11 +58,7 @@ def get_parser() -> argparse.ArgumentParser:
 def read_pairs(source: str, target: str) -> List[Pair]:
     """The pairs of two files, without those where a side is empty."""
     sides = [[clean(line) for line in read_lines(path)] for path in (source, target)]
-    if len(sides[0]) != len(sides[1]):
-        raise PluginError(
-            f"{source} has {len(sides[0]):,} lines and {target} has {len(sides[1]):,}. "
-            "Give files that belong together line by line."
-        )
+    check_parallel(source, target, *map(len, sides))
     return [(wrong, right) for wrong, right in zip(*sides) if wrong and right]
 
 
@@ -115,17 +110,6 @@ def m2_lines(wrong: str, corrections: Iterable[str]) -> List[str]:
     return [*lines, ""]
 
 
-def write_pairs(prefix: str, pairs: Iterable[Pair]) -> None:
-    """PREFIX.err and PREFIX.cor, the latter last."""
-    with contextlib.ExitStack() as files:
-        right, wrong = [
-            files.enter_context(atomic_writer(f"{prefix}.{side}")) for side in ("cor", "err")
-        ]
-        for before, after in pairs:
-            wrong.write(before + "\n")
-            right.write(after + "\n")
-
-
 def write_all(split: Split, output: str) -> str:
     """Every file; returns what was written, in a sentence."""
     for name, pairs in (("train", split.train), ("valid", split.valid), ("dev", split.dev)):
@@ -139,7 +123,7 @@ def write_all(split: Split, output: str) -> str:
     first = [(wrong, corrections[0]) for wrong, corrections in dev.items()]
     parts = {"dev": first, "valid": split.valid, "edited": edited, "train": split.train}
     for name, pairs in parts.items():
-        write_pairs(os.path.join(output, name), pairs)
+        write_pairs(os.path.join(output, name), pairs, ("err", "cor"))
     several = sum(len(corrections) > 1 for corrections in dev.values())
     told = ", ".join(f"{name} {len(pairs):,}" for name, pairs in parts.items())
     return f"Pairs: {told}. {several:,} sentences of dev have several corrections."

@@ -4,10 +4,10 @@ import argparse
 import difflib
 import os
 import zlib
-from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from simple_text import letters, normalised
-from textfiles import find_text, read_lines, write_lines
+from textfiles import check_parallel, find_text, read_lines, write_lines, write_pairs
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.progress import Progress
@@ -78,11 +78,7 @@ def read_corpus(folder: str, name: str) -> Corpus:
     while exists(f"{prefix}.simp.{len(references)}"):
         path = find_text(f"{prefix}.simp.{len(references)}")
         references.append(list(map(normalised, read_lines(path))))
-        if len(references[-1]) != len(sentences):
-            raise PluginError(
-                f"{path} has {len(references[-1]):,} lines and {original} has "
-                f"{len(sentences):,}. Give files that belong together line by line."
-            )
+        check_parallel(path, original, len(references[-1]), len(sentences))
     if not references:
         raise PluginError(f"{prefix}.simp.0 is missing. Give a corpus with simplifications.")
     return Corpus(name, sentences, references)
@@ -116,12 +112,6 @@ def pairs_of(corpus: Corpus, part: str) -> List[Tuple[str, str]]:
     return found
 
 
-def write_pairs(prefix: str, pairs: Sequence[Tuple[str, str]]) -> None:
-    """PREFIX.src and PREFIX.tgt."""
-    for side, lines in zip(("src", "tgt"), zip(*pairs)):
-        write_lines(f"{prefix}.{side}", lines)
-
-
 def write_part(corpus: Corpus, part: str, output: str) -> int:
     """A part that is scored, with its references; returns how many sentences it has."""
     rows = [row for row, each in enumerate(corpus.sentences) if part_of(each) == part]
@@ -141,10 +131,9 @@ def main(argv: Optional[List[str]] = None) -> None:
             counts[f"{part}.{corpus.name}"] = write_part(corpus, part, args.output)
     for part in ("valid", "train"):
         pairs = [pair for corpus in corpora for pair in pairs_of(corpus, part)]
-        counts[f"pairs of {part}"] = len(pairs)
         if not pairs:
             raise PluginError(f"No sentence is left for {part}. Give more text.")
-        write_pairs(os.path.join(args.output, part), pairs)
+        counts[f"pairs of {part}"] = write_pairs(os.path.join(args.output, part), pairs)
     print(", ".join(f"{name}: {count:,}" for name, count in counts.items()) + ".")
 
 

@@ -5,7 +5,8 @@ import json
 from typing import Dict, List, Optional, Sequence
 
 import numpy as np
-from summary_pairs import read_lines, read_records, texts_of
+from summary_pairs import read_records, texts_of
+from textfiles import check_parallel, read_lines
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.gec.bootstrap import Difference, Metric, estimate, for_json
@@ -105,11 +106,7 @@ def main(argv: Optional[List[str]] = None) -> None:
     scored: List[Rouge] = []
     for path in filter(None, (args.hypotheses, args.baseline)):
         lines = read_lines(path)
-        if len(lines) != len(references):
-            raise PluginError(
-                f"{path} has {len(lines):,} lines and {args.references} has {len(references):,}. "
-                "Give files that belong together line by line."
-            )
+        check_parallel(path, args.references, len(lines), len(references))
         scored.append(rouge(lines, references))
     metrics: List[Metric] = [scored[0]]
     if args.baseline:

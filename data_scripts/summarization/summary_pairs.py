@@ -3,14 +3,21 @@
 import argparse
 import json
 import os
-import re
 import sys
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 # The programs of the folder above share their modules with those of this one.
 sys.path.append(str(Path(__file__).resolve().parent.parent))
-from textfiles import clean, find_text, read_lines, write_lines
+from textfiles import (
+    check_parallel,
+    clean,
+    find_text,
+    read_lines,
+    split_sentences,
+    write_lines,
+    write_pairs,
+)
 
 from specdec_plugin.errors import PluginError
 
@@ -31,7 +38,6 @@ example:
 
 #: One article of so many is for validation.
 VALID = 20
-_END_OF_SENTENCE = re.compile(r"(?<=\w\w[.?!]) (?=[A-Z])")
 
 
 class Article(NamedTuple):
@@ -87,19 +93,16 @@ def read_articles(prefix: str) -> List[Article]:
     path = find_text(f"{prefix}.jsonl")
     records = list(read_records(path))
     with_text = bool(records) and "source" in records[0]
-    texts = [] if with_text else read_lines(find_text(f"{prefix}.src"))
-    if not with_text and len(texts) != len(records):
-        raise PluginError(
-            f"{prefix}.src has {len(texts):,} lines and {path} has {len(records):,}. "
-            "Give files that belong together line by line."
-        )
+    texts: List[str] = []
+    if not with_text:
+        texts_path = find_text(f"{prefix}.src")
+        texts = read_lines(texts_path)
+        check_parallel(texts_path, path, len(texts), len(records))
     found = []
     for number, record in enumerate(records):
         where = f"Line {number + 1:,} of {path}"
         sentences = (
-            texts_of(record, "source", where)
-            if with_text
-            else _END_OF_SENTENCE.split(texts[number])
+            texts_of(record, "source", where) if with_text else split_sentences(texts[number])
         )
         listed = texts_of(record, "target", where) or texts_of(record, "summaries", where)
         summaries = [clean(each) for each in listed]
@@ -114,13 +117,6 @@ def read_articles(prefix: str) -> List[Article]:
 def pairs_of(articles: Sequence[Article]) -> List[Tuple[str, str]]:
     """Every article with each of its summaries."""
     return [(article.text, summary) for article in articles for summary in article.summaries]
-
-
-def write_pairs(prefix: str, pairs: Sequence[Tuple[str, str]]) -> int:
-    """PREFIX.src and PREFIX.tgt; returns how many pairs they have."""
-    for side, lines in zip(("src", "tgt"), zip(*pairs)):
-        write_lines(f"{prefix}.{side}", lines)
-    return len(pairs)
 
 
 def main(argv: Optional[List[str]] = None) -> None:

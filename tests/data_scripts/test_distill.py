@@ -670,7 +670,7 @@ def test_filter_counts_and_keeps_sides_parallel(
     assert list(zip(*kept, strict=True)) == [(3, 3), (290, 290), (4, 20)]
 
     write(sides[1], ["x"])
-    with pytest.raises(PluginError, match="not the two sides of one corpus"):
+    with pytest.raises(PluginError, match="do not belong together line by line"):
         filter_pairs.main([*map(str, sides), *outputs])
     with pytest.raises(PluginError, match="must be four files"):
         filter_pairs.main([*map(str, sides), outputs[0], str(sides[0]), *outputs[2:]])

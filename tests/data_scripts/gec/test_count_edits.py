@@ -65,6 +65,6 @@ def test_counts_of_chosen_lines(tmp_path: Path, capsys: pytest.CaptureFixture[st
         "article": "7.14",
     }
     (tmp_path / "two").write_text("a cat\n", "utf-8")
-    with pytest.raises(PluginError, match="differ in their numbers of lines"):
+    with pytest.raises(PluginError, match="do not belong together line by line"):
         count_edits.main([*paths, "--vocabulary", str(tmp_path / "words")])
     assert doctest.testmod(count_edits).failed == 0
