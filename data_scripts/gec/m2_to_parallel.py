@@ -29,6 +29,9 @@ examples:
 
 ALL, NAMED = "all", "named"
 
+#: Its tokens, and its edits.
+Sentence = Tuple[List[str], Annotations]
+
 
 def get_parser() -> argparse.ArgumentParser:
     """The command line."""
@@ -38,7 +41,7 @@ def get_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("input", metavar="M2", help="plain or .gz")
+    parser.add_argument("input", metavar="M2", help="plain or .gz; - for standard input")
     parser.add_argument("--output", required=True, metavar="PREFIX", help="of the two files")
     add_suffixes(parser, "sources and corrections")
     parser.add_argument(
@@ -55,9 +58,9 @@ def get_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def annotators_of(path: str) -> List[int]:
+def annotators_of(sentences: Iterable[Sentence]) -> List[int]:
     """All whom the file names, in order."""
-    named = {annotator for _, annotations in read_m2_file(path) for annotator in annotations}
+    named = {annotator for _, annotations in sentences for annotator in annotations}
     return sorted(named) or [0]
 
 
@@ -77,13 +80,13 @@ def corrections(
         yield clean(" ".join(apply_edits(tokens, edits))), overlapping
 
 
-def convert(args: argparse.Namespace, annotators: Optional[List[int]]) -> CounterOf[str]:
+def convert(args: argparse.Namespace, sentences: Sequence[Sentence]) -> CounterOf[str]:
     """Write both files; returns counts of sentences, pairs and edits left out."""
+    annotators = chosen_annotators(args, sentences)
     counts: CounterOf[str] = Counter(sentences=0, pairs=0, dropped=0, overlapping=0)
     wrong_path, right_path = [f"{args.output}.{suffix}" for suffix in args.suffixes]
     with atomic_writer(wrong_path) as wrong, atomic_writer(right_path) as right:
-        progress = Progress(read_m2_file(args.input), unit="sentence")
-        for tokens, annotations in progress:
+        for tokens, annotations in Progress(sentences, unit="sentence"):
             counts["sentences"] += 1
             source = clean(" ".join(tokens))
             for corrected, overlapping in corrections(tokens, annotations, annotators):
@@ -102,11 +105,13 @@ def convert(args: argparse.Namespace, annotators: Optional[List[int]]) -> Counte
     return counts
 
 
-def chosen_annotators(args: argparse.Namespace) -> Optional[List[int]]:
+def chosen_annotators(
+    args: argparse.Namespace, sentences: Sequence[Sentence]
+) -> Optional[List[int]]:
     """Whose corrections are wanted; ``None`` for those named below each sentence."""
     if args.annotator == NAMED:
         return None
-    there = annotators_of(args.input)
+    there = annotators_of(sentences)
     if args.annotator == ALL:
         return there
     if not args.annotator.isdecimal():
@@ -127,7 +132,8 @@ def main(argv: Optional[List[str]] = None) -> None:
     paths = [os.path.abspath(f"{args.output}.{suffix}") for suffix in args.suffixes]
     if len({*paths, os.path.abspath(args.input)}) < 3:
         raise PluginError("The input and the two outputs must be three files. Choose other names.")
-    counts = convert(args, chosen_annotators(args))
+    # In a list: standard input can be read once, and each warning comes once.
+    counts = convert(args, list(read_m2_file(args.input)))
     print(
         f"{counts['pairs']:,} pairs of {counts['sentences']:,} sentences; "
         f"{counts['dropped']:,} unchanged ones dropped, "

@@ -1,6 +1,7 @@
 """M2 to parallel text: whose corrections, and a line for every line."""
 
 import gzip
+import io
 from pathlib import Path
 from typing import Any, List, Tuple
 
@@ -68,6 +69,17 @@ def test_packed_file_and_other_suffixes(m2: Path) -> None:
     assert converted(packed) == (SOURCES, FIRST)
     converted(packed, "--suffixes", "src", "trg")
     assert (read(m2.parent / "out.src"), read(m2.parent / "out.trg")) == (SOURCES, FIRST)
+
+
+def test_the_file_is_read_once(
+    m2: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Standard input cannot be read twice, and an edit beyond its sentence is told of once."""
+    text = f"{FILE}A 9 9|||M|||today|||REQUIRED|||-NONE-|||0\n"
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode("utf-8"))))
+    main(["-", "--output", str(m2.parent / "out")])
+    assert (read(m2.parent / "out.err"), read(m2.parent / "out.cor")) == (SOURCES, FIRST)
+    assert len(caplog.records) == 1
 
 
 def test_lines_stay_lines(tmp_path: Path) -> None:
