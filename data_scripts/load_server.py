@@ -116,21 +116,20 @@ async def ask(port: int, load: Load, folder: Folder, options: argparse.Namespace
 
     async def client() -> None:
         connection = Connection(port)
-        await connection.open()
-        while (since := time.perf_counter()) < end:
-            number = load.take()
-            try:
+        try:
+            await connection.open()
+            while (since := time.perf_counter()) < end:
+                number = load.take()
                 asked = {"q": load.lines[number], **fixed}
                 status, body = await connection.ask("POST /translate", asked)
-            except (OSError, EOFError) as error:
-                load.errors.append(repr(error))
-                return
-            if status == 200:
-                text = json.loads(body)["translatedText"]
-                load.answered.append((number, time.perf_counter() - since, text))
-            else:
-                load.errors.append(f"{status} {body.decode()}")
-        connection.close()
+                if status == 200:
+                    text = json.loads(body)["translatedText"]
+                    load.answered.append((number, time.perf_counter() - since, text))
+                else:
+                    load.errors.append(f"{status} {body.decode()}")
+            connection.close()
+        except (OSError, EOFError) as error:
+            load.errors.append(repr(error))
 
     await asyncio.gather(*(client() for _ in range(options.clients)))
     load.seconds = time.perf_counter() - begin
@@ -149,11 +148,11 @@ def serve(options: argparse.Namespace, lines: Sequence[str], folder: Folder) -> 
     command += ["--max-requests", "0", "--max-waiting", str(max(1000, 2 * options.clients))]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    found = re.search(r":(\d+)/$", process.stdout.readline())
-    if found is None:
-        raise PluginError("The server did not start. Its last lines tell the cause.")
     load = Load(lines)
     try:
+        found = re.search(r":(\d+)/$", process.stdout.readline())
+        if found is None:
+            raise PluginError("The server did not start. Its last lines tell the cause.")
         asyncio.run(ask(int(found[1]), load, folder, options))
     finally:
         process.send_signal(signal.SIGTERM)
