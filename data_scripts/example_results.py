@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
-from textfiles import read_lines, write_lines
+from textfiles import read_lines, write_lines, write_text
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.bench.report import machine
@@ -327,7 +327,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         text = "".join(f"{line}\n" for line in read_lines(str(path)))
         changed = with_tables(text, path.parent)
         if changed != text:
-            path.write_text(changed, "utf-8")
+            write_text(str(path), changed)
             print(f"wrote {path}")
 
 

@@ -9,6 +9,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 import matplotlib
 from matplotlib.figure import Figure
+from textfiles import write_text
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.bench.plots import COLOURS, STYLE
@@ -164,9 +165,9 @@ def main(argv: Optional[Sequence[str]] = None) -> List[Path]:
     parser = argparse.ArgumentParser(prog="readme_results.py", description=DESCRIPTION)
     parser.parse_args(argv)
     readme, picture = ROOT / "README.md", ROOT / "docs" / "images" / "speed-ups.svg"
-    readme.write_text(with_table(readme.read_text("utf-8")), "utf-8")
+    write_text(str(readme), with_table(readme.read_text("utf-8")))
     for page in PAGES:
-        page.write_text(with_made_tables(page.read_text("utf-8")), "utf-8")
+        write_text(str(page), with_made_tables(page.read_text("utf-8")))
     picture.parent.mkdir(exist_ok=True)
     save(figure(), picture)
     return [readme, *PAGES, picture]

@@ -128,6 +128,12 @@ def write_lines(path: str, lines: Iterable[str]) -> int:
     return count
 
 
+def write_text(path: str, text: str) -> None:
+    """Write a text atomically."""
+    with atomic_writer(path) as handle:
+        handle.write(text)
+
+
 def write_pairs(
     prefix: str, pairs: Sequence[Tuple[str, str]], sides: Sequence[str] = ("src", "tgt")
 ) -> int:

@@ -182,6 +182,17 @@ def test_a_changed_digit_is_found(folder: Path) -> None:
     assert readme.read_text("utf-8") == text
 
 
+def test_a_readme_stays_until_the_new_one_is_whole(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    readme = folder / "README.md"
+    readme.write_text("old\n", "utf-8")
+    monkeypatch.setattr(example_results, "with_tables", lambda text, folder: "new \ud800")
+    with pytest.raises(UnicodeEncodeError):
+        example_results.main(["tables", str(readme)])
+    assert readme.read_text("utf-8") == "old\n"
+
+
 def test_refusals(folder: Path) -> None:
     def refused(sentence: str, mark: str) -> None:
         with pytest.raises(PluginError, match=sentence):

@@ -38,6 +38,15 @@ def test_a_changed_digit_in_a_page_is_found(page):
     assert readme_results.with_made_tables(changed) == text
 
 
+def test_the_readme_stays_until_the_new_one_is_whole(tmp_path, monkeypatch):
+    (tmp_path / "README.md").write_text("old\n", "utf-8")
+    monkeypatch.setattr(readme_results, "ROOT", tmp_path)
+    monkeypatch.setattr(readme_results, "with_table", lambda readme: "new \ud800")
+    with pytest.raises(UnicodeEncodeError):
+        readme_results.main([])
+    assert (tmp_path / "README.md").read_text("utf-8") == "old\n"
+
+
 def test_a_line_has_the_figures_of_its_file():
     rows = readme_results.rows_of("2026-11-27-beam-batch-8")
     (line,) = [each for each in readme_results.table().splitlines() if "| 8 |" in each]
