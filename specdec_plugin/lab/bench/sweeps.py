@@ -54,6 +54,8 @@ def directions(options: argparse.Namespace) -> List[Direction]:
         raise PluginError(
             "--sweep directions needs pairs of languages: add --directions such as en-es,es-en."
         )
+    if len({*map(tuple, pairs)}) < len(pairs):
+        raise PluginError(f"--sweep directions: {named} names a direction twice; name each once.")
     if (options.source_lang, options.target_lang) != (None, None):
         raise PluginError(
             f"--sweep directions takes the languages from {named}: leave -s and -t out."

@@ -193,6 +193,8 @@ def test_directions_of_a_run():
         (swept(), "add --directions such as"),
         (swept("--directions", "en-es,fr"), "add --directions such as"),
         (swept("--directions", "en-es", "-s", "en"), "leave -s and -t out"),
+        (swept("--directions", "en-es,es-en,en-es"), "en-es,es-en,en-es names a direction twice"),
+        (swept("--lang-pairs", "en-es,en-es"), "en-es,en-es names a direction twice; name each on"),
     ],
 )
 def test_directions_that_are_refused(options, words):
