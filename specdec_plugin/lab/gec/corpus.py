@@ -82,4 +82,5 @@ def _lowercased(edits: List[Edit], source: List[str]) -> List[Edit]:
         )
         for edit in edits
     ]
+    # Where the annotator's first choice changes nothing, who leaves the words alone is right.
     return [edit for edit in lower if edit.replacement.split() != source[edit.start : edit.end]]
