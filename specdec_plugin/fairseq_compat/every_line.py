@@ -15,6 +15,7 @@ from ..errors import PluginError
 from .options import task_options
 from .shards import batches_of_shard, shard_of
 from .strategies import without_empty
+from .workers import fork_workers
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class EveryLineMixin(FairseqTask):
     def build_criterion(self, *args: Any, **kwargs: Any) -> Any:
         """Remember it: only training and validation build a criterion."""
         self._measures_loss = True
+        fork_workers()
         return super().build_criterion(*args, **kwargs)
 
     def build_dataset_for_inference(

@@ -10,6 +10,7 @@ from .generation import check_fairseqs_search, check_generation
 from .interrupts import end_in_a_line
 from .options import flag_of
 from .programs import check_program
+from .workers import fork_workers
 
 
 def check_when_parsed(
@@ -41,6 +42,7 @@ def check_when_parsed(
 
     def parse_known_args(args: Any = None, namespace: Any = None) -> Any:
         end_in_a_line()
+        fork_workers()
         freeze_imports()
         parser.set_defaults(**dict.fromkeys(defaults))
         try:

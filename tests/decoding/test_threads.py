@@ -176,7 +176,9 @@ def test_workers_that_load_data():
     torch.set_num_threads(2)
     data = Products()
     expected = torch.stack([data[index] for index in range(8)])
-    loader = DataLoader(data, batch_size=2, num_workers=2, timeout=60)
+    loader = DataLoader(
+        data, batch_size=2, num_workers=2, timeout=60, multiprocessing_context="fork"
+    )
     assert torch.equal(torch.cat(list(loader)), expected)
 
 

@@ -15,6 +15,7 @@ from fairseq import options
 
 from specdec_plugin.cli.cluster_vocab import always_active
 from specdec_plugin.errors import PluginError
+from specdec_plugin.fairseq_compat.workers import fork_workers
 from specdec_plugin.lab.bench import __main__ as bench
 from specdec_plugin.lab.viz import __main__ as viz
 from specdec_plugin.tasks.speech_to_text import SpecdecSpeechToTextTask
@@ -246,6 +247,7 @@ def test_a_damaged_list_of_sounds_is_told(
 def test_a_damaged_sound_is_told(
     task: SpecdecSpeechToTextTask, content: Optional[bytes], reason: str, workers: int
 ) -> None:
+    fork_workers()  # as fairseq's programs do
     path = Path(task.args.data) / "test3.npy"
     path.unlink()
     if content is not None:

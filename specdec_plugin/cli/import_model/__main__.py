@@ -84,6 +84,8 @@ def _forced(folder: str, config: Dict[str, Any], target: Symbols) -> Optional[st
     """The symbol that the model's files force at the beginning of targets."""
     forced = read_json(folder, "generation_config.json").get("forced_bos_token_id")
     forced = config.get("forced_bos_token_id") if forced is None else forced
+    if forced is not None and forced not in target.ids:
+        raise ValueError(f"forced_bos_token_id {forced} is no symbol")
     return None if forced is None else str(target.dictionary[target.ids.index(forced)])
 
 

@@ -1,0 +1,13 @@
+"""The processes of ``--num-workers``, which read data."""
+
+import multiprocessing
+
+
+def fork_workers() -> None:
+    """Let these processes be forks also on Linux from Python 3.14 on, whose usual start is another.
+
+    Others would be sent the task with its models, of which kernels and open files cannot be sent.
+    To be called by programs: how processes start is a setting of the whole process.
+    """
+    if multiprocessing.get_start_method() == "forkserver":
+        multiprocessing.set_start_method("fork", force=True)
