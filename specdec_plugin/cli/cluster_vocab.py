@@ -187,8 +187,12 @@ def _check(own: argparse.Namespace, folder: str) -> None:
             raise PluginError(f"--{name} {getattr(own, name)}: give 1 or more.")
     check_output(own.output)
     check_output(folder, folder=True, option="--states-dir")
-    if own.more_states:
-        States(own.more_states)  # refuses folders without states
+    more = len(States(own.more_states)) if own.more_states else 0
+    if own.clusters > own.states + more:
+        raise PluginError(
+            f"--clusters {own.clusters:,} of at most {own.states + more:,} states cannot be made. "
+            "Ask for fewer, or raise --states."
+        )
     clusterer()
 
 
@@ -241,10 +245,13 @@ def record(session: RecordingSession, own: argparse.Namespace, folder: str) -> s
     what = os.path.basename(own.input) if own.input else cfg.dataset.gen_subset
     if own.input is None:
         session.task.load_dataset(cfg.dataset.gen_subset)
+    identity = _identity(session, own, what)
+    if own.more_states:  # refuses those of other models
+        States(own.more_states, identity=({**identity, "dim": reader.dim}, cfg.common_eval.path))
     batches = _of_text(session, own.input) if own.input else _of_split(session)
     feed = _Decoded(session) if own.decode else _fed
     with (
-        open_store(folder, _identity(session, own, what), reader.dim, reader.top_k) as store,
+        open_store(folder, identity, reader.dim, reader.top_k) as store,
         Progress(
             desc="states",
             unit="state",

@@ -168,6 +168,7 @@ class States:
     Args:
         folders: of a :class:`StateStore` each.
         most: so many states of the first folder count, from its beginning; None: all.
+        identity: of the model whose states they have to be, and its name; None: that of the first.
 
     Attributes:
         dim: size of a state.
@@ -177,24 +178,29 @@ class States:
         PluginError: a folder has no states, or of another model.
     """
 
-    def __init__(self, folders: Sequence[str], most: Optional[int] = None) -> None:
+    def __init__(
+        self,
+        folders: Sequence[str],
+        most: Optional[int] = None,
+        identity: Optional[Tuple[Dict[str, Any], str]] = None,
+    ) -> None:
         self._parts: List[Tuple[np.ndarray, np.ndarray]] = []
-        first: Dict[str, Any] = {}
+        first, owner = identity or ({}, folders[0])
         for folder in folders:
             known = read_progress(folder)
             if known is None or known["count"] == 0:
                 raise PluginError(f"{folder} holds no states. Record some there first.")
-            identity = known["identity"]
-            first = first or identity
+            own = known["identity"]
+            first = first or own
             for name in ("dim", "decoder", "dictionary"):
-                if identity.get(name) != first.get(name):
+                if own.get(name) != first.get(name):
                     raise PluginError(
-                        f"{folder} holds states of another model than {folders[0]} (its {name} "
+                        f"{folder} holds states of another model than {owner} (its {name} "
                         "differs). Give states of one checkpoint and dictionary."
                     )
             states, tokens = (
                 np.memmap(
-                    os.path.join(folder, name), dtype, "r", shape=(known["count"], identity[width])
+                    os.path.join(folder, name), dtype, "r", shape=(known["count"], own[width])
                 )
                 for name, (width, dtype) in _FILES.items()
             )

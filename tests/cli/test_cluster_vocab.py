@@ -196,6 +196,9 @@ def test_states_are_those_behind_a_learned_first_head():
 
 
 def test_refusals(run, tmp_path):
+    others = tmp_path / "others.states"
+    recorded = store.StateStore(str(others), {"decoder": 1, "dictionary": 2}, 16, 5)
+    recorded.append(torch.ones(3, 16), torch.ones(3, 5))
     for more, sentence in (
         (["--top-k", 6], "--top-k 6: give 1 to 5"),
         (["--gen-subset", "nowhere"], "--gen-subset"),
@@ -204,6 +207,8 @@ def test_refusals(run, tmp_path):
         (["--clusters", 0], "--clusters 0: give 1 or more"),
         (["--states", -1], "--states -1: give 1 or more"),
         (["--more-states", "nowhere"], "nowhere holds no states"),
+        (["--more-states", others], r"others\.states holds states of another model than .*\.pt"),
+        (["--states", 9, "--clusters", 10], "--clusters 10 of at most 9 states cannot be made"),
         (["--path", "a.pt:b.pt"], "give one as --path"),
     ):
         with pytest.raises(PluginError, match=sentence):
