@@ -21,8 +21,8 @@ END
 [ "${1:-}" != --help ] || { usage; exit; }
 [ $# -eq 1 ] || { usage >&2; exit 1; }
 
-# Found without importing fairseq, which fails.
-folder=$("$1" -c '
+# Found without importing fairseq, which fails, and not in the folder from which this is run.
+folder=$("$1" -P -c '
 import importlib.util
 found = importlib.util.find_spec("fairseq")
 print(found.submodule_search_locations[0] if found else "")')

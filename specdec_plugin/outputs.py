@@ -7,6 +7,7 @@ import contextlib
 import errno
 import fcntl
 import glob
+import logging
 import os
 import secrets
 import time
@@ -14,6 +15,10 @@ from typing import Iterator, Optional, Tuple
 
 from .errors import PluginError
 
+logger = logging.getLogger(__name__)
+
+#: Errors of systems that lock no files.
+_NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)
 #: Seconds for which nobody but its writer removes an unfinished file: it may not be locked yet.
 _YOUNG = 60.0
 
@@ -53,6 +58,17 @@ def written_whole(path: str, mode: Optional[int] = None) -> Iterator[str]:
         raise
     finally:
         os.close(held)
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a text whole or not at all, in UTF-8.
+
+    Raises:
+        PluginError: it cannot be written.
+    """
+    with told_if_unwritable(path), written_whole(path) as unfinished:
+        with open(unfinished, "w", encoding="utf-8") as file:
+            file.write(text)
 
 
 def check_replaceable(path: str) -> None:
@@ -129,7 +145,7 @@ def hold(descriptor: int, path: str, doing: str, wait: bool = False) -> None:
         wait: for another process that holds it.
 
     Raises:
-        PluginError: another process holds it. Where the system locks nothing, none does.
+        PluginError: another process holds it, or the system's locks fail.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -137,8 +153,13 @@ def hold(descriptor: int, path: str, doing: str, wait: bool = False) -> None:
         raise PluginError(
             f"{path} is being {doing} by another process. Wait for it or end it first."
         ) from None
-    except OSError:
-        pass  # some systems lock nothing
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise _unwritable(path, error.strerror or str(error)) from error
+        logger.warning(
+            f"{path} cannot be locked here ({error.strerror}), so that nothing keeps other "
+            "processes from it. Let one process at a time work there."
+        )
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Files that programs write are whole or absent; a sentence tells what cannot be written."""
 
+import errno
 import os
 import stat
 import sys
@@ -10,7 +11,7 @@ import pytest
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import save_whole
-from specdec_plugin.outputs import check_output, written_whole
+from specdec_plugin.outputs import alone, check_output, write_text, written_whole
 
 
 @pytest.mark.parametrize("error", [OSError("full"), KeyboardInterrupt()])
@@ -140,3 +141,36 @@ def test_a_place_without_permission(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write everywhere
     with pytest.raises(PluginError, match=r"cannot be written \(Permission denied\)"):
         check_output(str(tmp_path / "x"), option="--states-dir")
+
+
+def test_a_text_is_written_whole(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    write_text(str(path), "é\n")
+    assert path.read_bytes() == "é\n".encode()
+
+    def full(file):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(PluginError, match=r"file cannot be written \(No space left on device\)"):
+        write_text(str(path), "new")
+    assert path.read_text("utf-8") == "é\n" and os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("kind", [errno.ENOSYS, errno.ENOLCK])
+def test_a_system_without_locks_is_told(kind, tmp_path, monkeypatch, caplog):
+    def unable(descriptor, operation):
+        raise OSError(kind, os.strerror(kind))
+
+    monkeypatch.setattr("fcntl.flock", unable)
+    with alone(str(tmp_path), "merged"), alone(str(tmp_path), "merged"):
+        assert caplog.text.count("cannot be locked here") == 2
+
+
+def test_a_lock_that_fails_is_told(tmp_path, monkeypatch):
+    def unable(descriptor, operation):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr("fcntl.flock", unable)
+    with pytest.raises(PluginError, match="cannot be written \\(Input/output error\\)"):
+        alone(str(tmp_path), "merged").__enter__()

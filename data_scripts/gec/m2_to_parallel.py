@@ -80,7 +80,7 @@ def corrections(
         yield clean(" ".join(apply_edits(tokens, edits))), overlapping
 
 
-def convert(args: argparse.Namespace, sentences: Sequence[Sentence]) -> CounterOf[str]:
+def convert(args: argparse.Namespace, sentences: Iterable[Sentence]) -> CounterOf[str]:
     """Write both files; returns counts of sentences, pairs and edits left out."""
     annotators = chosen_annotators(args, sentences)
     counts: CounterOf[str] = Counter(sentences=0, pairs=0, dropped=0, overlapping=0)
@@ -106,7 +106,7 @@ def convert(args: argparse.Namespace, sentences: Sequence[Sentence]) -> CounterO
 
 
 def chosen_annotators(
-    args: argparse.Namespace, sentences: Sequence[Sentence]
+    args: argparse.Namespace, sentences: Iterable[Sentence]
 ) -> Optional[List[int]]:
     """Whose corrections are wanted; ``None`` for those named below each sentence."""
     if args.annotator == NAMED:
@@ -132,8 +132,11 @@ def main(argv: Optional[List[str]] = None) -> None:
     paths = [os.path.abspath(f"{args.output}.{suffix}") for suffix in args.suffixes]
     if len({*paths, os.path.abspath(args.input)}) < 3:
         raise PluginError("The input and the two outputs must be three files. Choose other names.")
-    # In a list: standard input can be read once, and each warning comes once.
-    counts = convert(args, list(read_m2_file(args.input)))
+    sentences: Iterable[Sentence] = read_m2_file(args.input)
+    if args.annotator != NAMED:
+        # Annotators are found first. Standard input can be read once, and each warning comes once.
+        sentences = list(sentences)
+    counts = convert(args, sentences)
     print(
         f"{counts['pairs']:,} pairs of {counts['sentences']:,} sentences; "
         f"{counts['dropped']:,} unchanged ones dropped, "

@@ -17,7 +17,7 @@ from ..fairseq_compat.tasks import add_task_options, given_task_options
 from ..folder import NAME, Folder
 from ..methods.checks import typed
 from ..methods.registry import suited
-from ..outputs import check_output, told_if_unwritable, written_whole
+from ..outputs import check_output, told_if_unwritable, write_text
 from .option_values import add_decoding, name
 
 EXAMPLE = """examples:
@@ -91,12 +91,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         _check_effects(folder, translator.session)
         _check_names(folder, translator.session)
         (found,) = translator.translate_pieces(["."])
-        with (
-            told_if_unwritable(path),
-            written_whole(path) as unfinished,
-            open(unfinished, "w", encoding="utf-8") as file,
-        ):
-            file.write(folder.text())
+        write_text(path, folder.text())
     except BaseException as error:
         packed.undo()
         if isinstance(error, PluginError):

@@ -18,22 +18,25 @@ class LongReferences:
     fairseq's would look for positions behind the end of a table.
 
     Args:
-        scorer: fairseq's, or a :class:`.ReferenceScorer`; this class has its attributes.
+        scorer: fairseq's, or a :class:`.ReferenceScorer`.
         most: positions, at least 1.
         pad: fills targets.
+
+    Attributes:
+        eos: the symbol that ends a target.
+        symbols_to_strip_from_output: what is not printed.
     """
 
     def __init__(self, scorer: Any, most: int, pad: int) -> None:
         self._scorer, self._most, self._pad = scorer, most, pad
+        self.eos = scorer.eos
+        self.symbols_to_strip_from_output = scorer.symbols_to_strip_from_output
 
     @classmethod
     def around(cls, scorer: Any, models: Sequence[Any], pad: int) -> Any:
         """The scorer of some models, which is this class's where a table of positions ends."""
         most = min(positions_of(model.decoder) for model in models)
         return scorer if most == sys.maxsize else cls(scorer, most, pad)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._scorer, name)
 
     def generate(
         self, models: Sequence[Any], sample: Dict[str, Any], **given: Any

@@ -170,10 +170,10 @@ class ReferenceScorer:
     def _forced(self, sample: Dict[str, Any]) -> Optional[Forced]:
         """The targets of a batch; None where fairseq's scorer has to read them.
 
-        A symbol that ends sentences may stand within a target, or be missing at its end. The model
-        may have fewer positions, and fairseq then tells which. Dynamic convolutions give other
-        numbers for short inputs (:func:`.least_input`), and data of language models have beginnings
-        that are not scored.
+        A symbol that ends sentences may stand within a target, or be missing at its end. fairseq's
+        scorer goes on behind the positions that a model names, where they are computed. Dynamic
+        convolutions give other numbers for short inputs (:func:`.least_input`), and data of
+        language models have beginnings that are not scored.
         """
         pad = self.generator.pad
         target, fed = sample.get("target"), sample["net_input"].get("prev_output_tokens")

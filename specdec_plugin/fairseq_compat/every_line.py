@@ -41,7 +41,7 @@ class EveryLineMixin(FairseqTask):
     _source_ending = 1
 
     def build_criterion(self, *args: Any, **kwargs: Any) -> Any:
-        """Remember it: only training and validation build a criterion."""
+        """Remember it: only training and validation build a criterion. They fork their workers."""
         self._measures_loss = True
         fork_workers()
         return super().build_criterion(*args, **kwargs)

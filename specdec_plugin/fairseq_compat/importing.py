@@ -17,6 +17,6 @@ def import_fairseq() -> None:
             raise
         raise ImportError(
             "fairseq does not import on this version of Python, because it knows types by how "
-            "older versions print them. Run data_scripts/mend_fairseq.sh with the path of this "
-            "Python, or take Python 3.13."
+            "older versions print them. Run data_scripts/mend_fairseq.sh of the plugin's "
+            "repository with the path of this Python, or take Python 3.13."
         ) from None

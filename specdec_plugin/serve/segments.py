@@ -14,6 +14,9 @@ CODE = frozenset(
     + ["xmp", "plaintext", "iframe", "noembed", "noframes"]
 )
 
+#: What ends a comment behind ``<!--``: at once, or else anywhere.
+_EMPTY, _COMMENT_END = re.compile("-?>"), re.compile("--!?>")
+
 
 class Segment(NamedTuple):
     """A part of a text.
@@ -68,7 +71,7 @@ class _Markup(HTMLParser):
 
     The parser tells where tags, comments and texts begin. What is between two such places is taken
     from the markup itself, because the parser of one version of Python leaves out, or changes, what
-    that of another keeps.
+    that of another keeps. Character references are resolved in sentences and the space around them.
 
     Args:
         text: the markup, which is to be fed at once.
@@ -93,9 +96,9 @@ class _Markup(HTMLParser):
     def _end_part(self, end: int) -> None:
         part = self._markup[self._begin : end]
         self._begin = end
-        text = html.unescape(part)
+        text = html.unescape(part) if self._is_text and not self._code else ""
         sentence = " ".join(text.split())
-        if not self._is_text or self._code or not sentence:
+        if not sentence:
             self.segments.append(Segment(part))
             return
         before = text[: len(text) - len(text.lstrip())]
@@ -112,7 +115,8 @@ class _Markup(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         self._enter(False)
-        if tag in self._code:  # elements inside of it that were not closed end with it
+        if tag in CODE and tag in self._code:
+            # Elements inside of it that were not closed end with it.
             last = len(self._code) - 1 - self._code[::-1].index(tag)
             del self._code[last:]
 
@@ -132,9 +136,12 @@ class _Markup(HTMLParser):
         self._enter(False)
 
     def parse_comment(self, i: int, report: bool = True) -> int:
-        """A comment that does not end lasts until the end, as later Pythons have it."""
-        end = super().parse_comment(i, report)
-        return self._rest() if end < 0 else end
+        """A comment, which ends as HTML has it; one that does not lasts until the end."""
+        found = _EMPTY.match(self.rawdata, i + 4) or _COMMENT_END.search(self.rawdata, i + 4)
+        if found is None:
+            return self._rest()
+        self._enter(False)
+        return found.end()
 
     def parse_marked_section(self, i: int, report: bool = True) -> int:
         """A section such as ``<![endif]>``; one that does not end lasts until the end."""

@@ -10,7 +10,7 @@ import numpy as np
 from torch import Tensor
 
 from ..errors import PluginError
-from ..outputs import alone, told_if_unwritable, written_whole
+from ..outputs import alone, told_if_unwritable, write_text, written_whole
 
 #: States that are handed out at once.
 CHUNK = 16384
@@ -98,9 +98,7 @@ class StateStore:
     def _note(self) -> None:
         """Note what is stored."""
         progress = {"identity": self._identity, "count": self.count, "batches": self.batches}
-        newest = self._path(_NOTES[0])
-        with written_whole(newest) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
-            json.dump(progress, file)
+        write_text(self._path(_NOTES[0]), json.dumps(progress))
 
 
 @contextlib.contextmanager

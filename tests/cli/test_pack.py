@@ -2,6 +2,7 @@
 
 import errno
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import sentencepiece
 import specdec_plugin
 from specdec_plugin.cli.pack import main
 from specdec_plugin.errors import PluginError
-from specdec_plugin.folder import Folder, read_folder
+from specdec_plugin.folder import read_folder
 from tests.support.command_lines import ROOT, run_cli
 
 
@@ -164,11 +165,11 @@ def test_a_list_of_languages_that_is_missing(args, tmp_path):
 
 
 def test_a_full_disk_leaves_nothing(args, tmp_path, monkeypatch):
-    def full(self):
+    def full(file):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Folder, "text", full)
+        patch.setattr(os, "fsync", full)
         with pytest.raises(PluginError, match=r"specdec\.json cannot be written \(No space left"):
             main(args())
     assert not (tmp_path / "packed").exists()

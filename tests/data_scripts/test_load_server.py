@@ -83,8 +83,9 @@ class Connection:
 
 def test_a_refused_connection_is_an_error_among_answers(monkeypatch):
     monkeypatch.setattr(load_server, "Connection", Connection)
+    monkeypatch.setattr(Connection, "opened", 0)
     load = load_server.Load(["one", "two"])
-    options = Namespace(seconds=0.05, decoding="greedy", clients=3)
+    options = Namespace(seconds=0.5, decoding="greedy", clients=3)
     folder = Namespace(source_lang="en", target_lang="es")
     asyncio.run(load_server.ask(1, load, folder, options))
     assert load.errors == ["ConnectionRefusedError('no')"] and load.metrics == {"sentences": 3}

@@ -146,10 +146,10 @@ def _wait_for(path: Path, words, running):
         time.sleep(0.05)
 
 
-#: A program that prints, and then may end otherwise.
 #: Output goes through a buffer. From Python 3.14 on, the end of a process is followed by a warning
 #: of a semaphore that joblib makes when it is imported.
 QUIET = {"PYTHONUNBUFFERED": "", "PYTHONWARNINGS": "ignore:resource_tracker"}
+#: A program that prints, and then may end otherwise.
 PRINTING = """\
 import sys
 from specdec_plugin.fairseq_compat.interrupts import console_program

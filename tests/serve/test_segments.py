@@ -43,6 +43,8 @@ def test_lines_are_sentences():
         ("x <![y[z]]> w", ["x", "w"]),
         ("x <![ y", ["x"]),
         ("x <!-- y <b>z</b>", ["x"]),
+        ("x <!-- y --!> z", ["x", "z"]),
+        ("x<!-->y<!--->z<!---->w", ["x", "y", "z", "w"]),
         ("x <!doctype html> y", ["x", "y"]),
         ("x<?php z ?> y", ["x", "y"]),
         ("<p>&nbsp;x&nbsp;y &#160;</p>", ["x y"]),

@@ -37,7 +37,7 @@ def test_interrupted_recording_goes_on(tmp_path):
     assert np.array_equal(found[1], torch.cat([batch(n, 5)[1] for n in (1, 2, 3)]).numpy())
 
 
-@pytest.mark.parametrize("where", ["json.dump", "os.fsync", "os.replace"])
+@pytest.mark.parametrize("where", ["json.dumps", "os.fsync", "os.replace"])
 def test_an_error_in_the_middle_of_a_batch(tmp_path, monkeypatch, where):
     """What was recorded before stays, and the batch is recorded again."""
     folder = fill(tmp_path / "a", [1, 2])
@@ -158,7 +158,7 @@ def test_a_kill_after_a_loss_of_power_loses_nothing(tmp_path, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("json.dump", killed)  # between the note before and the newest one
+        patch.setattr("json.dumps", killed)  # between the note before and the newest one
         with pytest.raises(KeyboardInterrupt):
             opened.append(*batch(2, 5))
     assert StateStore(folder, IDENTITY, 4, 3).batches == 1

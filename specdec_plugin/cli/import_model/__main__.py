@@ -11,7 +11,7 @@ from ...fairseq_compat.checkpoints import save_untrained
 from ...fairseq_compat.interrupts import console_program
 from ...fairseq_compat.odd_values import ODD_VALUES, reason_of
 from ...folder import NAME, Folder
-from ...outputs import check_output, told_if_unwritable, written_whole
+from ...outputs import check_output, told_if_unwritable, write_text
 from .languages import FILE, with_languages
 from .symbols import SUBWORDS, Symbols, has_target_vocabulary, read_json, read_symbols
 from .usage import MODEL, Imported, folder_of, usage
@@ -53,7 +53,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         raise PluginError(f"-s and -t are both {options.source_lang}: give each its own name.")
     with _explained(options.folder):
         imported = _converted(options)
-    with _undone_after_errors(options.output):
+    with _undone_after_errors(options.output, imported):
         folder = write(options.folder, options.output, imported)
     symbols = len(imported.sides[options.target_lang].ids)
     weights = len(imported.checkpoint.state)
@@ -104,20 +104,21 @@ def _explained(folder: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _undone_after_errors(folder: str) -> Iterator[None]:
-    """Take out of a folder what an error leaves there, and remove it if it was missing.
+def _undone_after_errors(folder: str, imported: Imported) -> Iterator[None]:
+    """Take what :func:`write` has written out of an empty folder, and a new folder away.
 
     Else the next run would refuse a folder that is not empty.
     """
     found = os.path.exists(folder)
-    before = os.listdir(folder) if found else []
     try:
         yield
     except BaseException:
-        with contextlib.suppress(OSError):  # the error itself is told
-            for name in {*os.listdir(folder)} - {*before}:
+        dictionaries = [f"dict.{language}.txt" for language in imported.sides]
+        for name in (*dictionaries, *SUBWORDS, FILE, MODEL, NAME):
+            with contextlib.suppress(OSError):  # the error itself is told
                 os.remove(os.path.join(folder, name))
-            if not found:
+        if not found:
+            with contextlib.suppress(OSError):
                 os.rmdir(folder)
         raise
 
@@ -133,7 +134,7 @@ def write(folder: str, output: str, imported: Imported) -> Optional[Folder]:
         for language, symbols in imported.sides.items():
             symbols.dictionary.save(os.path.join(output, f"dict.{language}.txt"))
         if imported.languages.codes:
-            _write(os.path.join(output, FILE), "\n".join([*imported.languages.codes, ""]))
+            write_text(os.path.join(output, FILE), "\n".join([*imported.languages.codes, ""]))
         for name in SUBWORDS:
             if os.path.isfile(os.path.join(folder, name)):
                 shutil.copyfile(os.path.join(folder, name), os.path.join(output, name))
@@ -141,14 +142,8 @@ def write(folder: str, output: str, imported: Imported) -> Optional[Folder]:
     save_untrained(checkpoint.state, checkpoint.arguments, os.path.join(output, MODEL))
     found = folder_of(imported, output)
     if found is not None:
-        with told_if_unwritable(output):
-            _write(os.path.join(output, NAME), found.text())
+        write_text(os.path.join(output, NAME), found.text())
     return found
-
-
-def _write(path: str, text: str) -> None:
-    with written_whole(path) as unfinished, open(unfinished, "w", encoding="utf-8") as file:
-        file.write(text)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import shlex
 import sys
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
-from ...outputs import told_if_unwritable, written_whole
+from ...outputs import write_text
 from . import sweeps
 from .edits import Edits, ratio_table
 from .examples import examples_tables
@@ -37,8 +37,8 @@ def publish(
         results = {**origin, "options": vars(options), "rows": rows}
         if edits is not None:
             results.update({"by edit ratio": edits.rows, "examples": edits.examples})
-        finite = json.dumps(without_infinity(results), indent=1, allow_nan=False)
-        write(options.output, "results.json", finite)
+        text_of_all = json.dumps(finite(results), indent=1, allow_nan=False)
+        write(options.output, "results.json", text_of_all)
         write(options.output, "results.md", text + "\n")
         drawn = draw(options, rows, seconds, edits)
     print(text)
@@ -140,18 +140,15 @@ def _listed(counts: Sequence[int]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-def without_infinity(value: Any) -> Any:
+def finite(value: Any) -> Any:
     """What JSON can hold: None in the place of an infinite number, which stands for no limit."""
     if isinstance(value, Mapping):
-        return {key: without_infinity(each) for key, each in value.items()}
+        return {key: finite(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
-        return [without_infinity(each) for each in value]
-    return None if value == math.inf else value
+        return [finite(each) for each in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write(folder: str, name: str, text: str) -> None:
-    """Store a text, whole or not at all."""
-    path = os.path.join(folder, name)
-    with told_if_unwritable(path), written_whole(path) as unfinished:
-        with open(unfinished, "w", encoding="utf-8") as file:
-            file.write(text)
+    """Store a text."""
+    write_text(os.path.join(folder, name), text)

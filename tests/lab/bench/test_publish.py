@@ -6,12 +6,12 @@ import os
 import pytest
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.lab.bench.publish import without_infinity, write
+from specdec_plugin.lab.bench.publish import finite, write
 
 
 def test_no_limit_is_null():
     row = {"top_beta": 1, "tolerance": math.inf, "several": [(math.inf, 2.5), "inf"]}
-    assert without_infinity(row) == {**row, "tolerance": None, "several": [[None, 2.5], "inf"]}
+    assert finite(row) == {**row, "tolerance": None, "several": [[None, 2.5], "inf"]}
 
 
 def test_results_of_before_stay_until_new_ones_are_whole(tmp_path):
