@@ -235,8 +235,6 @@ def always_active(session: RecordingSession) -> List[int]:
 def record(session: RecordingSession, own: argparse.Namespace, folder: str) -> str:
     """Record states until there are enough or the data end.
 
-    Batches are stored whole, because another run may ask for more states.
-
     Returns:
         what they were recorded from, such as ``en-es train``.
     """
@@ -267,8 +265,11 @@ def record(session: RecordingSession, own: argparse.Namespace, folder: str) -> s
                 batch = utils.move_to_cuda(batch)
             fed = feed(batch)[:, : model.max_decoder_positions()]
             states, tokens = reader.read(batch["net_input"], fed)
-            bar.update(min(own.states - store.count, len(states)))
-            store.append(states, tokens)
+            room = own.states - store.count
+            rest = slice(store.begun, store.begun + room)  # another run may have begun the batch
+            whole = len(states) <= rest.stop
+            store.append(states[rest], tokens[rest], whole)
+            bar.update(len(states[rest]))
     pair = [getattr(cfg.task, name, None) for name in ("source_lang", "target_lang")]
     return f"{'-'.join(map(str, pair))} {what}"
 

@@ -35,7 +35,8 @@ class StateStore:
 
     Attributes:
         count: states that are stored.
-        batches: the batches that they came from.
+        batches: those of which all states are stored.
+        begun: states that are stored of the batch behind these.
 
     Raises:
         PluginError: the folder was begun with another identity, or cannot be made.
@@ -47,9 +48,9 @@ class StateStore:
         self._folder = folder
         self._identity = {**identity, "dim": dim, "top_k": top_k}
         self.dim, self.top_k = dim, top_k
-        self.count = self.batches = 0
+        self.count = self.batches = self.begun = 0
         known = read_progress(folder, resumed=True)
-        if known is not None and known["batches"] == 0:
+        if known is not None and known["count"] == known["batches"] == 0:
             known = None  # no state depends on its identity
         if known is not None:
             self._resume(known)
@@ -67,6 +68,7 @@ class StateStore:
                     "--states-dir, or the same options to resume."
                 )
         self.count, self.batches = known["count"], known["batches"]
+        self.begun = known.get("begun", 0)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._folder, name)
@@ -76,12 +78,13 @@ class StateStore:
         width, dtype = _FILES[name]
         return int(getattr(self, width)) * np.dtype(dtype).itemsize
 
-    def append(self, states: Tensor, tokens: Tensor) -> None:
-        """Store the states of one more batch.
+    def append(self, states: Tensor, tokens: Tensor, whole: bool = True) -> None:
+        """Store the states of one more batch, or of the rest of one.
 
         Args:
             states: (new, dim).
             tokens: (new, top_k), the likeliest first.
+            whole: whether these are all; else more of the batch may follow.
         """
         for name, values in (("states", states), ("tokens", tokens)):
             with open(self._path(name), "ab") as file:
@@ -89,7 +92,8 @@ class StateStore:
                 file.flush()
                 os.fsync(file.fileno())  # before the note that tells of them
         self.count += len(states)
-        self.batches += 1
+        self.batches += whole
+        self.begun = 0 if whole else self.begun + len(states)
         newest, before = (self._path(name) for name in _NOTES)
         with written_whole(before) as unfinished:
             shutil.copyfile(newest, unfinished)
@@ -97,7 +101,10 @@ class StateStore:
 
     def _note(self) -> None:
         """Note what is stored."""
-        progress = {"identity": self._identity, "count": self.count, "batches": self.batches}
+        progress = {
+            "identity": self._identity, "count": self.count, "batches": self.batches,
+            "begun": self.begun,
+        }  # fmt: skip
         write_text(self._path(_NOTES[0]), json.dumps(progress))
 
 

@@ -25,6 +25,18 @@ def fill(folder, numbers, size=5, **identity):
     return str(folder)
 
 
+def test_the_rest_of_a_batch_that_was_begun(tmp_path):
+    for size, whole in ((2, False), (2, False), (1, True)):
+        opened = StateStore(str(tmp_path / "a"), IDENTITY, 4, 3)
+        rest = slice(opened.begun, opened.begun + size)
+        states, tokens = batch(1, 5)
+        opened.append(states[rest], tokens[rest], whole)
+    again = StateStore(str(tmp_path / "a"), IDENTITY, 4, 3)
+    assert (again.count, again.batches, again.begun) == (5, 1, 0)
+    ((found, _),) = States([str(tmp_path / "a")]).chunks()
+    assert np.array_equal(found, batch(1, 5)[0].numpy())
+
+
 def test_interrupted_recording_goes_on(tmp_path):
     folder = fill(tmp_path / "a", [1, 2])
     for name in ("states", "tokens"):  # killed in the middle of a batch
