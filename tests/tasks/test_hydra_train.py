@@ -2,6 +2,7 @@
 
 import json
 import sys
+from importlib.metadata import version
 
 import pytest
 import torch
@@ -16,8 +17,10 @@ from tests.support.command_lines import (
     run_cli,
 )
 
+# A later Hydra has to pass.
 pytestmark = pytest.mark.skipif(
-    sys.version_info >= (3, 14), reason="Hydra 1.3 does not start on Python 3.14"
+    sys.version_info >= (3, 14) and version("hydra-core").startswith("1.3."),
+    reason="Hydra 1.3 does not start on Python 3.14",
 )
 
 #: The tiny model: sizes of both sides.
