@@ -133,8 +133,10 @@ class Preparation:
         """A path in the output folder."""
         return os.path.join(self.args.output, *parts)
 
-    def check_text(self) -> None:
-        """Stop where the text has to be mended, before anything of it is in the output folder."""
+    def check_input(self) -> None:
+        """Stop where the input has to be mended, before anything is in the output folder."""
+        if self.args.subword_model:
+            self._subwords(self.args.subword_model)
         for split, prefix in self.splits.items():
             paths = [find_text(f"{prefix}.{language}") for language in self.languages]
             counts = [len(read_lines(path)) for path in paths]
@@ -249,28 +251,13 @@ class Preparation:
             pieces = self._sampled_pieces(lines, targets)
         write_lines(path, Progress(pieces, total=len(lines), unit="line"))
 
-    def _sentencepiece(self) -> Any:
-        try:
-            return sentencepiece.SentencePieceProcessor(model_file=self.model)
-        except (OSError, RuntimeError):
-            raise PluginError(
-                f"{self.args.subword_model or self.model} is not a SentencePiece model. "
-                "For codes of subword-nmt, add --subwords subword-nmt."
-            ) from None
-
-    def _codes(self) -> BPE:
-        try:
-            with open(self.model, encoding="utf-8") as codes:
-                return BPE(codes)
-        except UnicodeDecodeError:
-            raise PluginError(
-                f"{self.args.subword_model or self.model} has no codes of subword-nmt. "
-                "For a model of SentencePiece, leave --subwords out."
-            ) from None
+    def _subwords(self, path: str) -> Any:
+        """A subword model of the wanted kind."""
+        return (_sentencepiece if self.args.subwords == "sentencepiece" else _codes)(path)
 
     def _sampled_pieces(self, lines: Sequence[str], targets: Sequence[str]) -> Iterator[str]:
         """Pieces drawn anew (Provilkov et al., 2020) for each word that the target line lacks."""
-        model = self._sentencepiece()
+        model = self._subwords(self.model)
         sentencepiece.set_random_generator_seed(1)
         drawn = {"enable_sampling": True, "alpha": self.args.source_dropout}
         usual = functools.lru_cache(None)(lambda word: model.encode(word, out_type=str))
@@ -283,11 +270,10 @@ class Preparation:
             yield " ".join(pieces)
 
     def _pieces(self, lines: Sequence[str]) -> Iterator[str]:
+        model = self._subwords(self.model)
         if self.args.subwords == "subword-nmt":
-            bpe = self._codes()
-            yield from (bpe.segment(line) for line in lines)
+            yield from (model.segment(line) for line in lines)
             return
-        model = self._sentencepiece()
         for start in range(0, len(lines), CHUNK):
             chunk = list(lines[start : start + CHUNK])
             for pieces in model.encode(chunk, out_type=str, num_threads=self.args.workers):
@@ -326,7 +312,7 @@ class Preparation:
 
     def run(self) -> None:
         """All steps."""
-        self.check_text()
+        self.check_input()
         check_output(self.args.output, folder=True)
         self.check_settings()
         self.each_side("raw", self.clean_raw)
@@ -334,6 +320,27 @@ class Preparation:
         self.each_side("pieces", self.cut_into_pieces)
         self.binarise()
         print(f"{self.path('bin')}: ready for fairseq-train.")
+
+
+def _sentencepiece(path: str) -> sentencepiece.SentencePieceProcessor:
+    content = read_bytes(path)
+    try:
+        return sentencepiece.SentencePieceProcessor(model_proto=content or b"\n")
+    except RuntimeError:
+        raise PluginError(
+            f"{path} is not a SentencePiece model. "
+            "For codes of subword-nmt, add --subwords subword-nmt."
+        ) from None
+
+
+def _codes(path: str) -> BPE:
+    try:
+        return BPE(io.StringIO(read_bytes(path).decode("utf-8")))
+    except UnicodeDecodeError:
+        raise PluginError(
+            f"{path} has no codes of subword-nmt. "
+            "For a model of SentencePiece, leave --subwords out."
+        ) from None
 
 
 def check_arguments(args: argparse.Namespace) -> None:

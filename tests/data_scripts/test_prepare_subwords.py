@@ -155,6 +155,11 @@ def test_mistakes_are_told_in_a_sentence(raw: Path, tmp_path: Path) -> None:
     codes = ["--subwords", "subword-nmt", "--subword-model", raw / "spm.model"]
     with pytest.raises(PluginError, match=r"spm.model has no codes of .* leave --subwords out"):
         prepare_subwords.main(arguments(raw, tmp_path / "codes", *codes))
+    for content in (b"", b"\n\x0e\xff\xfe", b"#version: 0.2\na b\n"):
+        (raw / "spm.model").write_bytes(content)
+        with pytest.raises(PluginError, match=r"spm.model is not a SentencePiece model"):
+            prepare_subwords.main(arguments(raw, tmp_path / "codes", *codes[2:]))
+    assert not (tmp_path / "codes").exists()  # the command can be repeated with the right one
     (raw / "dev.en").write_text("one more\n" * 21, "utf-8")
     (raw / "bad.en").write_bytes(b"one\nt\xffo\n")
     (raw / "bad.es").write_bytes(b"uno\ndos\n")
