@@ -28,7 +28,10 @@ struct VerificationRun {
     const auto [shortest, longest] = std::minmax_element(rows.lengths, rows.lengths + rows.count);
     const int64_t drafted = std::min<int64_t>(call->block, call->rules.max_len - *shortest);
     const int64_t end = *longest + 1 + drafted;
-    return end < rows.capacity && holds(call->stack, end);
+    return end < rows.capacity && holds(call->stack, end) &&
+           std::all_of(
+               call->others, call->others + call->other_models,
+               [=](const ModelCall& other) { return holds(other.stack, end); });
   }
 
   // Whether a row has ended.

@@ -52,20 +52,23 @@ class LanguageModel:
         model: fairseq's language model of the target's symbols, on the verifier's device.
         weight: of its log-probabilities.
         backend: who computes; None chooses.
+
+    Attributes:
+        engine: runs its decoder by the kernels; None: fairseq's does.
     """
 
     def __init__(self, model: Any, weight: float, backend: Optional[Backend] = None) -> None:
         model.eval()  # which returns nothing, once fairseq has prepared it for generation
-        self._model, self._weight = model, weight
+        self._model, self.weight = model, weight
         backend = backend or choose_backend(next(model.parameters()).device)
-        self._engine: Optional[CachedDecoder] = None
+        self.engine: Optional[CachedDecoder] = None
         if CachedDecoder.unsupported_alone(model.decoder, backend) is None:
-            self._engine = CachedDecoder(model.decoder, backend=backend)
+            self.engine = CachedDecoder(model.decoder, backend=backend)
 
     @property
     def by_kernels(self) -> bool:
         """Whether the kernels run its layers."""
-        return self._engine is not None
+        return self.engine is not None
 
     @property
     def max_positions(self) -> int:
@@ -74,13 +77,13 @@ class LanguageModel:
 
     def refresh(self) -> None:
         """Pack weights again where they have changed."""
-        if self._engine is not None:
-            self._engine.refresh()
+        if self.engine is not None:
+            self.engine.refresh()
 
     def start(self, rows: int, capacity: int, beams: int) -> Union[DecoderState, IncrementalState]:
         """Begin a batch, after :meth:`refresh`; see :meth:`.CachedDecoder.start`."""
-        if self._engine is not None:
-            return self._engine.start_alone(rows, capacity, beams)
+        if self.engine is not None:
+            return self.engine.start_alone(rows, capacity, beams)
         return IncrementalState(self._model.decoder)
 
     def fused(self, scores: Scores, state: Any, fed: Tensor, suppressed_id: int) -> Scores:
@@ -95,15 +98,15 @@ class LanguageModel:
         Returns:
             (rows, 1, vocabulary), no log-probabilities any more; normalisers of 0, (rows, 1).
         """
-        own = self._weight * self._log_probabilities(state, fed, suppressed_id)
+        own = self.weight * self._log_probabilities(state, fed, suppressed_id)
         values = scores.values - scores.normalisers.unsqueeze(-1) + own
         return Scores(values, torch.zeros_like(scores.normalisers))
 
     def _log_probabilities(self, state: Any, fed: Tensor, suppressed_id: int) -> Tensor:
         """(rows, 1, vocabulary); see :meth:`fused`."""
-        if self._engine is not None:
-            features = self._engine.feed(state, fed)
-            scores = self._engine.projection.scores(features, 1.0, suppressed_id)
+        if self.engine is not None:
+            features = self.engine.feed(state, fed)
+            scores = self.engine.projection.scores(features, 1.0, suppressed_id)
             return scores.values - scores.normalisers.unsqueeze(-1)
         tokens = state.feed(fed)
         if tokens.size(1) > self.max_positions:

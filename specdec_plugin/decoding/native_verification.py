@@ -75,6 +75,8 @@ class VerifyCall(ctypes.Structure):
     certified = field("int64_t", "result: positions that the prefilter scored")
     rescored = field("int64_t", "result: symbols scored exactly because they might be the best")
     certain = field("int64_t", "result: positions where only one symbol might be the best")
+    others = field("const ModelCall*", "(other_models) of an ensemble, behind the first one")
+    other_models = field("int")
     argmax = field("int64_t*", "(count, block + 1) result, -1 beyond a row's draft; or null")
     hidden = field(
         "float*", "(count, dim) result: states that predicted the newest tokens; or null"
@@ -127,8 +129,24 @@ def prefiltered(weights: int) -> int:
     return 6 if weights > _CACHED else 2
 
 
+def unsupported(verifier: Verifier, backend: Optional[Backend] = None) -> Optional[str]:
+    """Why the kernels cannot run all of a verifier's models, in a few words; None if they can.
+
+    Args:
+        verifier: the verifier.
+        backend: who computes; None: whoever runs each model.
+    """
+    for engine in verifier.engines:
+        if not isinstance(engine, CachedDecoder):
+            return "the model's decoder is not a plain Transformer's"
+        reason = (backend or engine.backend).unsupported()
+        if reason is not None:
+            return reason
+    return None
+
+
 class NativeVerification:
-    """Feed, score, judge and append, for a single verifier.
+    """Feed, score, judge and append.
 
     With β above 1 an 8-bit prefilter scores the vocabulary. float32 scores the drafted symbol and
     the best ones again, about sixty at each position. The others only count in the normaliser of
@@ -147,6 +165,7 @@ class NativeVerification:
         self, verifier: Verifier, rule: Rule, preference: Optional[Preference] = None
     ) -> None:
         self._verifier, self._engine = verifier, verifier.decoder
+        self._others, self._other_calls = verifier.others(), None
         self._library = native.library()
         self._scratch = native.own(self, "verification")
         self._rule = rule  # its tensors are read by the kernels
@@ -184,14 +203,9 @@ class NativeVerification:
             verifier: the verifier.
             backend: who computes; None: whoever runs the verifier.
         """
-        if len(verifier.engines) != 1:
-            return f"--path names {len(verifier.engines)} models"
         if verifier.language_model is not None:
             return "a language model adds its scores"
-        engine = verifier.engines[0]
-        if not isinstance(engine, CachedDecoder):
-            return "the model's decoder is not a plain Transformer's"
-        return (backend or engine.backend).unsupported()
+        return unsupported(verifier, backend)
 
     @classmethod
     def certifies(cls, verifier: Verifier) -> Optional[str]:
@@ -200,6 +214,8 @@ class NativeVerification:
         Asked where the weights are now.
         """
         reason, engine = cls.unsupported(verifier), verifier.engines[0]
+        if len(verifier.engines) != 1:
+            reason = f"--path names {len(verifier.engines)} models"
         if reason is not None or not isinstance(engine, CachedDecoder):
             return reason
         if engine.weight_type != torch.float32:
@@ -218,7 +234,7 @@ class NativeVerification:
     @property
     def ready(self) -> bool:
         """Whether the weights are where the kernels can read them."""
-        return self._engine.by_kernels
+        return self._engine.by_kernels and all(each.by_kernels for each in self._others.engines)
 
     def take(self, rows: Rows, draft: Draft) -> Outcome:
         """Append to each row the accepted tokens of its draft and the verifier's next token."""
@@ -247,12 +263,21 @@ class NativeVerification:
         rows.make_room(width + 1)
         fed = rows.within_limit(width + 1)
         self._engine.describe(self._verifier.states[0], fed, call.stack)
+        self._describe_others(fed)
         describe_rows(rows, call.rows)
         handles = self._describe_scores(rows.constraints, call)
         self._make_results(rows.size, width + 1)
         call.block = width
         call.draft, call.draft_lengths = tokens.data_ptr(), lengths.data_ptr()
         return [self._scratch, *handles, ctypes.byref(call)]
+
+    def _describe_others(self, fed: int) -> None:
+        """Describe the models behind the first one, which are fed so many tokens a row."""
+        if self._others.engines:
+            calls = self._other_calls = self._others.calls()
+            self._others.describe(calls, self._verifier.states[1:], fed)
+            self._call.others = ctypes.addressof(calls)
+            self._call.other_models = len(calls)
 
     def _outcome(self, rows: Rows, iterations: int = 1) -> Outcome:
         """What the kernels did to the rows in their last iteration, of so many."""
@@ -347,7 +372,7 @@ class NativeVerification:
         call.gather, call.prefilter, call.prefiltered = projection.gather, None, 0
         call.exact_scores = call.beta == 1 and not self._verifier.approximate_scores
         whole = projection.native
-        roughly = call.beta > 1 or self._verifier.certified
+        roughly = (call.beta > 1 or self._verifier.certified) and not self._others.engines
         if whole is not None and roughly and constraints.unk_penalty == 0:
             few = call.beta == 1 and call.exact_scores
             call.prefiltered = prefiltered(whole.outputs * whole.inputs) if few else _ANY

@@ -21,9 +21,13 @@ class QueueWorker {
            const QueueCall& call, std::atomic<int>& next, Watch& watch, int index, int threads) {
     start(call);
     sources_.begin(source_in, call.source, call.rows);
+    others_.begin(call.verify.others, call.verify.other_models, call.rows, call.rows);
+    others_.follow(verify_.stack);
+    verify_.others = others_.calls();
     while (!watch.stopped(index) && admit(call, next, threads)) {
       const int64_t longest = *std::max_element(lengths_.begin(), lengths_.begin() + count());
       cache_.fit(verify_.stack, stack, call.rows, int(longest) + 1, room_);
+      others_.fit(int(longest) + 1, room_);
       verification_.run(stack, projection, verify_, threads);
       scoring_seconds += verify_.scoring_seconds;
       rescored += verify_.rescored;
@@ -42,6 +46,7 @@ class QueueWorker {
   VerifyCall verify_;
   RowCache cache_;
   SourceRows sources_;
+  OtherRows others_;
   std::vector<int64_t> sentences_, slots_, keys_;  // (rows)
   std::vector<int64_t> tokens_, lengths_;          // (rows, room_), (rows)
   Aligned<float> scores_;                          // (rows, room_)
@@ -88,6 +93,7 @@ class QueueWorker {
       const int row = count()++;
       sentences_[row] = call.order[index];
       sources_.add(sentences_[row], slots_[row]);
+      others_.add(sentences_[row], slots_[row]);
       if (call.keys) keys_[row] = call.keys[sentences_[row]];
       const int width = verify_.rules.prefix_width;
       std::copy_n(call.verify.rules.prefix + sentences_[row] * width, width, prefix(row));
@@ -96,6 +102,7 @@ class QueueWorker {
     }
     sources_.load(threads);
     sources_.describe(verify_.stack);
+    others_.load(threads);
     return count() > 0;
   }
 

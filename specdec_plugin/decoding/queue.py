@@ -119,6 +119,7 @@ class Queue:
             lengths=lengths.data_ptr(),
         )
         source_in, kept = self._verifier.describe_queue(batch, call.verify.stack, call.source)
+        others = self._verifier.describe_others(batch, call.verify)
         begin = time.perf_counter()
         handles = verification.describe(batch.constraints, call.verify)
         if batch.sampler is not None:
@@ -127,7 +128,7 @@ class Queue:
         with Watch(size, batch.shown) as watch:
             call.watch = watch.call
             self._library.queue_run(self._scratch, *handles, source_in, ctypes.byref(call), threads)
-        del kept
+        del kept, others
         verification.count(call.verify, time.perf_counter() - begin)
         return [
             {"tokens": tokens[row, :length], "positional_scores": scores[row, :length]}

@@ -171,14 +171,13 @@ class VerifiedStep(Step):
         if self._judge is not None and self._judge.fits(rows, fed.size(1)):
             emission = self._judge.emission(fed, draft, rows)
             return settle(rows, draft, emission, self._needs, self.verifier.hidden)
-        with self.verifier.on_one_thread(fed.numel()):
-            scores = self.verifier.scores(fed, constraints.pad)
-            constraints.apply(
-                scores.values, rows.lengths, rows.shortest, rows.longest, scores.normalisers
-            )
-            best = self._best(rows, draft, scores)
-            emission = judge(scores, draft, self.rule, constraints.eos, best)
-            return settle(rows, draft, emission, self._needs, self.verifier.hidden)
+        scores = self.verifier.scores(fed, constraints.pad)
+        constraints.apply(
+            scores.values, rows.lengths, rows.shortest, rows.longest, scores.normalisers
+        )
+        best = self._best(rows, draft, scores)
+        emission = judge(scores, draft, self.rule, constraints.eos, best)
+        return settle(rows, draft, emission, self._needs, self.verifier.hidden)
 
     def _best(self, rows: Rows, draft: Draft, scores: Scores) -> Tensor:
         """(rows, m + 1) what is chosen behind the chosen tokens and each drafted one."""

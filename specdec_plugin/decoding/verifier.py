@@ -1,5 +1,6 @@
 """The model that is accelerated, or several of them (an ensemble)."""
 
+import ctypes
 import math
 from typing import Any, ContextManager, List, Optional, Sequence, Tuple
 
@@ -9,6 +10,7 @@ from torch import Tensor
 from ..engine import CachedDecoder, Engine
 from ..engine.output_projection import Scores
 from ..engine.threads import one_thread
+from .ensemble import Others
 from .language_model import LanguageModel
 from .state import Batch, Rows
 from .statistics import Statistics
@@ -61,6 +63,14 @@ class Verifier:
         assert isinstance(engine, CachedDecoder)
         return engine
 
+    def others(self) -> Others:
+        """The models behind the first one, where the cache serves them."""
+        engines = [each for each in self.engines[1:] if isinstance(each, CachedDecoder)]
+        beside = self.language_model
+        if beside is None or beside.engine is None:
+            return Others(engines)
+        return Others([*engines, beside.engine], beside.weight)
+
     @property
     def static(self) -> bool:
         """Whether the first model decodes in tensors that stay where they are, as on a GPU."""
@@ -103,6 +113,24 @@ class Verifier:
         longest = batch.constraints.max_len + 1
         with self.statistics.timed("verifier"):
             return self.decoder.describe_queue(batch.encoder_outs[0], longest, call, source)
+
+    def describe_others(self, batch: Batch, call: Any) -> Any:
+        """Describe the models behind the first one for kernels that decode a batch.
+
+        Args:
+            batch: the batch.
+            call: its ``others`` and ``other_models`` are described.
+
+        Returns:
+            what has to be kept while the call is used.
+        """
+        others = self.others()
+        if not others.engines:
+            return None
+        with self.statistics.timed("verifier"):
+            calls, kept = others.describe_queue(batch)
+        call.others, call.other_models = ctypes.addressof(calls), len(calls)
+        return calls, kept
 
     def on_one_thread(self, vectors: int) -> ContextManager[None]:
         """Where PyTorch's operators work on scores, in turns with the kernels: :func:`.one_thread`.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "decoding/constraints.h"
+#include "decoding/ensemble.h"
 #include "decoding/late_normalisers.h"
 #include "decoding/sampling.h"
 #include "engine/native/stack.h"
@@ -52,6 +53,7 @@ class Verification {
   static constexpr int LIKELY = 16;  // symbols that make most of a normaliser
 
   Pass pass_;
+  OtherModels others_;
   LateNormalisers late_;
   GatherScratch gathered_;
   const Linear* exact_;  // scores symbols that a prefilter leaves
@@ -112,9 +114,11 @@ class Verification {
     fed.starts = call.rows.lengths;
     fed.out = hidden_.data();
     pass_.prepare(stack, fed, threads);
+    others_.prepare(call.others, call.other_models, fed, threads);
     Clock::time_point layers_done;
     parallel(threads, [&](const Team& team) {
       pass_.run(team, fed);
+      others_.layers(team);
       team.wait();
       if (team.index == 0) layers_done = Clock::now();
       if (call.gather) {
@@ -123,6 +127,7 @@ class Verification {
         first->run(team, hidden_.data(), dim_, count, scratch_.data(),
                    {values_.data(), size_t(vocabulary_), nullptr, Activation::none});
       }
+      others_.project(team);
       team.wait();
       for (int input = team.begin(count); input < team.end(count); ++input) rank(call, input);
     });
@@ -159,10 +164,7 @@ class Verification {
       rescore_possible(call, input, values, early);
     }
     if (approximates(call)) rescore_best(call, input, values);
-    cool(values, vocabulary_, call.temperature);
-    normalisers_[input] = late(call)    ? 0
-                          : call.gather ? call.gather->normaliser(input, values, gathered_)
-                                        : log_sum_exp(values, vocabulary_);
+    normalisers_[input] = normalise(call, input, values);
     values[call.rules.unk] -= call.rules.unk_penalty;
     values[call.rules.suppressed_id] = MINUS_INFINITY;
     if (position >= call.rules.max_len) {
@@ -173,6 +175,18 @@ class Verification {
     if (early) values[call.rules.eos] = MINUS_INFINITY;
     argmax_[input] =
         only >= 0 ? force(only, values, normalisers_[input]) : choose(call, input, values);
+  }
+
+  // Cools the scores of one input. What it returns is to be subtracted from them, now or later.
+  float normalise(const VerifyCall& call, int input, float* values) {
+    if (call.other_models > 0) {
+      others_.log_probabilities(input, call.temperature, values, vocabulary_);
+      return 0;
+    }
+    cool(values, vocabulary_, call.temperature);
+    if (late(call)) return 0;
+    return call.gather ? call.gather->normaliser(input, values, gathered_)
+                       : log_sum_exp(values, vocabulary_);
   }
 
   // Leaves one choice. Its score stays, unless a clustered projection left it out.

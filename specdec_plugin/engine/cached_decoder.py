@@ -443,7 +443,7 @@ class CachedDecoder(Packed):
         Raises:
             PluginError: as for :meth:`feed`.
         """
-        self._describe_positions(state.longest, new, call)
+        self.describe_positions(state.longest, new, call)
         self._describe_state(state, new, call)
 
     def _describe_state(self, state: DecoderState, new: int, call: Any) -> None:
@@ -476,7 +476,7 @@ class CachedDecoder(Packed):
         Raises:
             PluginError: as for :meth:`feed`.
         """
-        self._describe_positions(0, longest, call)
+        self.describe_positions(0, longest, call)
         if isinstance(encoder_out, RaggedEncoding):
             encoded, stride, spans = encoder_out.vectors, 0, encoder_out.spans
         else:
@@ -491,7 +491,17 @@ class CachedDecoder(Packed):
         inputs = self._source_in.describe(encoded, stride, spans, count, self._heads, source)
         return self._source_in.handle, [inputs, spans]
 
-    def _describe_positions(self, longest: int, new: int, call: Any) -> None:
+    def describe_positions(self, longest: int, new: int, call: Any) -> None:
+        """Point ``call``, a :class:`native.StackCall`, to the vectors of positions, if any.
+
+        Args:
+            longest: tokens that a row has.
+            new: tokens that it is fed beyond them.
+            call: of the layers.
+
+        Raises:
+            PluginError: as for :meth:`feed`.
+        """
         positions = self.embedding.positions(longest, new)
         if positions is not None:
             call.positions, call.position_limit = positions.data_ptr(), positions.size(0)

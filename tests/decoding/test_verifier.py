@@ -6,12 +6,9 @@ import pytest
 import torch
 
 from specdec_plugin.decoding import verifier
-from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.constraints import Constraints
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
-from specdec_plugin.decoding.loop import DecodingLoop
 from specdec_plugin.decoding.statistics import Statistics
-from specdec_plugin.decoding.steps import VerifiedStep
 from specdec_plugin.engine import (
     NativeBackend,
     TorchBackend,
@@ -21,7 +18,8 @@ from specdec_plugin.engine import (
 )
 from specdec_plugin.methods.beam.search import BeamSearch
 from tests.support import tiny
-from tests.support.search import MODELS, SYMBOLS, assert_same, reference
+from tests.support.nbest import reference
+from tests.support.search import MODELS, SYMBOLS, assert_same
 
 SAMPLE = tiny.sample([5, 3, 4], 1)
 #: Threads of the kernels, and of PyTorch's operators.
@@ -53,20 +51,17 @@ def seen(monkeypatch):
     torch.set_num_threads(before)
 
 
-def decode(models, backend, search=False):
-    """Greedy decoding of an ensemble, or a search with one beam."""
-    statistics, lengths = Statistics(), Lengths(max_len_b=12, max_positions=13)
+def decode(models, backend):
+    """A search with one beam that PyTorch's operators make."""
+    statistics = Statistics()
+    lengths = Lengths(max_len_b=12, max_positions=13, match_source_len=True)
     engines = [build_engine(each, backend=backend) for each in models]
     verifying = verifier.Verifier(engines, statistics)
-    if search:
-        loop = BeamSearch(verifying, statistics, lengths, 1)
-    else:
-        loop = DecodingLoop(None, VerifiedStep(verifying, TopBeta()), statistics)
+    loop = BeamSearch(verifying, statistics, lengths, 1)
     ours = ParallelGenerator(models, SYMBOLS, loop, statistics, lengths)
     return [row[0] for row in ours.generate(models, SAMPLE)]
 
 
-@pytest.mark.parametrize("search", [False, True], ids=["greedy", "beam"])
 @pytest.mark.parametrize(
     "backend, few, expected",
     [
@@ -76,15 +71,14 @@ def decode(models, backend, search=False):
     ],
     ids=["few scores", "many scores", "no kernels"],
 )
-def test_an_ensembles_operators_leave_the_processors_to_the_kernels(
-    seen, monkeypatch, backend, few, expected, search
-):
+def test_operators_leave_the_processors_to_the_kernels(seen, monkeypatch, backend, few, expected):
     if isinstance(backend, NativeBackend) and backend.unsupported() is not None:
         pytest.skip("there is no compiler for the kernels")
     monkeypatch.setattr(threads, "_FEW", few)
-    found = decode(MODELS[:2], backend, search)
+    found = decode(MODELS[:2], backend)
     kernels, operators = seen()
     assert kernels == {expected[0]}  # the encoder's at least
     assert expected[1] in operators and (few == 0 or operators == {expected[1]})
     assert torch.get_num_threads() == 2
-    assert_same(found, reference(MODELS[:2], SAMPLE, max_len_b=12))
+    wanted = reference(MODELS[:2], SAMPLE, 1, max_len_b=12, match_source_len=True)
+    assert_same(found, [row[0] for row in wanted])

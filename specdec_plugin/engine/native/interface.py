@@ -208,7 +208,7 @@ def header_text() -> str:
     for name in sorted(_structures):
         _define(name, structures)
     lines = [*map(str, functions), *(line for each in structures.values() for line in each)]
-    classes = set(re.findall(r"([A-Z]\w*)\*", "\n".join(lines))) - set(_structures)
+    pointed = set(re.findall(r"([A-Z]\w*)\*", "\n".join(lines)))
     return "\n".join(
         [
             "// Made from the declarations in Python; see engine/native/interface.py.",
@@ -216,7 +216,7 @@ def header_text() -> str:
             "#include <cstddef>",
             "#include <cstdint>",
             "namespace native {",
-            *(f"class {name};" for name in sorted(classes)),
+            *(f"{_key_of(name)} {name};" for name in sorted(pointed)),
             *(_constants[name] for name in sorted(_constants)),
             *(line for lines in structures.values() for line in lines),
             'extern "C" {',
@@ -227,6 +227,11 @@ def header_text() -> str:
             "",
         ]
     )
+
+
+def _key_of(name: str) -> str:
+    """The key word of a type's declaration."""
+    return "struct" if name in _structures else "class"
 
 
 def _define(name: str, written: Dict[str, List[str]]) -> None:

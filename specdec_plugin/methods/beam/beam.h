@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "decoding/constraints.h"
+#include "decoding/ensemble.h"
 #include "decoding/workers.h"
 #include "engine/native/row_cache.h"
 #include "engine/native/source_rows.h"
@@ -24,6 +25,7 @@ struct Scorer {
   const Stack* stack;
   const Linear* projection;
   Gather* gather;  // scores a part of the symbols instead of the projection; or null
+  int others = 0;  // models beside it
 
   int vocabulary() const { return gather ? gather->vocabulary() : projection->outputs; }
 };
@@ -38,6 +40,7 @@ class BeamWorker {
            const BeamCall& call, std::atomic<int>& next, Watch& watch, int index, int threads) {
     start(model, call);
     source_rows_.begin(source_in, call.source, call.active);
+    other_rows_.begin(call.others, call.other_models, call.active * beams_, call.active);
     while (!watch.stopped(index) && admit(call, next, threads)) {
       const auto begin = std::chrono::steady_clock::now();
       const bool alone = may_draft(call, next);
@@ -73,6 +76,8 @@ class BeamWorker {
   Pass pass_;
   RowCache cache_;
   SourceRows source_rows_;
+  OtherRows other_rows_;
+  OtherModels others_;
   StackCall fed_call_;
   int beams_, vocabulary_, dim_, room_;
   int64_t stopped_;  // the step at which the last sentence that advanced stopped
@@ -120,6 +125,7 @@ class BeamWorker {
       if (index >= call.sentences) break;
       active_.push_back({call.order[index], 0, free_.back()});
       source_rows_.add(call.order[index], free_.back());
+      other_rows_.add(call.order[index], free_.back());
       groups_[free_.back()].begin(beams_, call.groups);
       begin_phrases(call, call.order[index], phrases_[free_.back()]);
       for (int beam = 0; beam < beams_; ++beam)
@@ -128,6 +134,7 @@ class BeamWorker {
     }
     source_rows_.load(threads);
     source_rows_.describe(fed_call_);
+    other_rows_.load(threads);
     return !active_.empty();
   }
 
@@ -149,6 +156,7 @@ class BeamWorker {
     for (const Active& each : active_) longest = std::max(longest, each.step);
     const int slots = int(longest) + 1 + drafted;
     cache_.fit(fed_call_, *model.stack, call.active * beams_, slots, room_);
+    other_rows_.fit(slots, room_);
   }
 
   size_t at(const BeamCall& call, int64_t step, int64_t row) const {
@@ -211,9 +219,12 @@ class BeamWorker {
     fed.ancestors = lines_.data();
     fed.out = hidden_.data();
     pass_.prepare(*model.stack, fed, threads);
+    other_rows_.follow(fed);
+    others_.prepare(other_rows_.calls(), model.others, fed, threads);
     std::chrono::steady_clock::time_point layers_done;
     parallel(threads, [&](const Team& team) {
       pass_.run(team, fed);
+      others_.layers(team);
       team.wait();
       if (team.index == 0) layers_done = std::chrono::steady_clock::now();
       if (model.gather) {
@@ -222,6 +233,7 @@ class BeamWorker {
         model.projection->run(team, hidden_.data(), dim_, count, scratch_.data(),
                               {values_.data(), size_t(vocabulary_), nullptr, Activation::none});
       }
+      others_.project(team);
       team.wait();
       for (int input = team.begin(count); input < team.end(count); ++input)
         rank(model, call, input);
@@ -235,8 +247,7 @@ class BeamWorker {
     float* values = &values_[size_t(index) * vocabulary_];
     const Input& input = inputs_[index];
     const int64_t only = forced(call, input);
-    const float normaliser = model.gather ? model.gather->normaliser(index, values, gathered_)
-                                          : log_sum_exp(values, vocabulary_);
+    const float normaliser = normalise(model, call, index, values);
     values[call.rules.suppressed_id] = MINUS_INFINITY;
     values[call.rules.unk] -= call.rules.unk_penalty;
     normalisers_[index] = normaliser;
@@ -258,6 +269,17 @@ class BeamWorker {
       each.total -= normaliser;
       each.row = input.row;
     }
+  }
+
+  // Cools the scores of an input. What it returns is to be subtracted from them.
+  float normalise(const Scorer& model, const BeamCall& call, int index, float* values) {
+    if (model.others > 0) {
+      others_.log_probabilities(index, call.temperature, values, vocabulary_);
+      return 0;
+    }
+    cool(values, vocabulary_, call.temperature);
+    return model.gather ? model.gather->normaliser(index, values, gathered_)
+                        : log_sum_exp(values, vocabulary_);
   }
 
   // Whether a hypothesis may not end yet, because it lacks a phrase. fairseq lets the first step
@@ -584,8 +606,8 @@ class BeamSearch {
 extern "C" void beam_search_run(BeamSearch* search, Stack* stack, const Linear* projection,
                                 Stack* drafter, const Linear* drafter_projection,
                                 const Linear* source_in, BeamCall* call, int threads) {
-  search->run({stack, projection, call->gather}, {drafter, drafter_projection, nullptr}, *source_in,
-              *call, threads);
+  search->run({stack, projection, call->gather, call->other_models},
+              {drafter, drafter_projection, nullptr}, *source_in, *call, threads);
 }
 
 }  // namespace native

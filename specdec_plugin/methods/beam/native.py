@@ -11,7 +11,7 @@ from torch import Tensor
 from ...decoding.constraints import Constraints
 from ...decoding.lengths import Lengths
 from ...decoding.native_constraints import describe
-from ...decoding.native_verification import NativeVerification
+from ...decoding.native_verification import unsupported
 from ...decoding.queue import Workers, longest_first, rows_at_once
 from ...decoding.state import Batch
 from ...decoding.verifier import Verifier
@@ -35,9 +35,12 @@ class BeamCall(ctypes.Structure):
     stack = field("StackCall", "of the verifier's decoder: positions")
     source = field("SourceKvCall", "the sentences' sources, without a result")
     watch = field("WatchCall", "who is told what is done")
+    others = field("const ModelCall*", "(other_models) of an ensemble, behind the first one")
+    other_models = field("int")
     gather = field("Gather*", "scores a part of the symbols, instead of the projection; or null")
     sentences = field("int", "of the batch")
     beams = field("int", "B")
+    temperature = field("float", "divides scores")
     rules = field("ConstraintsCall", "of the batch")
     ngram = field("int", "no n-gram of this size, 2 or more, may repeat; 0: any may")
     sibling_rate = field("float", "what a continuation pays for its rank in its beam, from 1")
@@ -81,7 +84,7 @@ class StepDrafter(NamedTuple):
 
 
 class NativeBeamSearch:
-    """What :class:`.torch_search.TorchBeamSearch` does, for one model.
+    """What :class:`.torch_search.TorchBeamSearch` does, for models that the kernels run.
 
     Args:
         verifier: scores the candidates; see :meth:`unsupported`.
@@ -110,22 +113,22 @@ class NativeBeamSearch:
         verifier: Verifier, batch: Batch, beams: int, strategy: Optional[Search] = None
     ) -> Optional[str]:
         """Why the kernels cannot search, in a few words; None if they can."""
-        reason = NativeVerification.unsupported(verifier)
-        engine = verifier.engines[0]
-        if reason is not None or not isinstance(engine, CachedDecoder):
+        reason, beside = unsupported(verifier), verifier.language_model
+        if reason is not None:
             return reason
-        if verifier.temperature != 1.0:
-            return f"--temperature is {verifier.temperature}"
+        if beside is not None and not beside.by_kernels:
+            return "a language model that the kernels do not run adds its scores"
         if batch.constraints.source_lengths is not None:
             return "--match-source-len is given"
         if penalties_of(strategy) is None and not (
             isinstance(strategy, PhraseSearch) and are_packed(batch.constraints.phrases)
         ):
             return "fairseq's strategy chooses the candidates"
-        projection = engine.projection
-        if not engine.by_kernels:
-            return engine.on_torch or "the projection is not a plain one"
-        return "the vocabulary is too small" if projection.symbols <= 2 * beams else None
+        for engine in [verifier.decoder, *verifier.others().engines]:
+            if not engine.by_kernels:
+                return engine.on_torch or "the projection is not a plain one"
+        symbols = verifier.decoder.projection.symbols
+        return "the vocabulary is too small" if symbols <= 2 * beams else None
 
     def run(self, batch: Batch, strategy: Optional[Search]) -> Tuple[Hypotheses, List[int]]:
         """Search a batch.
@@ -149,6 +152,7 @@ class NativeBeamSearch:
         workers = Workers.of(batch.size, most, rows, self._beams)
         tables = SearchTables(batch, self._beams, workers)
         call = tables.call
+        call.temperature = self._verifier.temperature
         penalties = penalties_of(strategy)
         if penalties is not None:
             call.groups, call.group_strength, call.sibling_rate = penalties
@@ -164,6 +168,7 @@ class NativeBeamSearch:
             call.block = self._drafter.block_size
             models[2:] = self._drafter.engine.handles
         source_in, kept = self._verifier.describe_queue(batch, call.stack, call.source)
+        others = self._verifier.describe_others(batch, call)
         self._scratch = self._scratch or _Scratch()
         begin = time.perf_counter()
         with Watch(batch.size, batch.shown) as watch:
@@ -171,7 +176,7 @@ class NativeBeamSearch:
             self._library.beam_search_run(
                 self._scratch.handle, *models, source_in, ctypes.byref(call), threads
             )
-        del kept
+        del kept, others
         if batch.size >= LARGE_BATCH:
             self._scratch = None
         self._verifier.spent(time.perf_counter() - begin, call.scoring_seconds)
