@@ -136,13 +136,15 @@ def unsupported(verifier: Verifier, backend: Optional[Backend] = None) -> Option
         verifier: the verifier.
         backend: who computes; None: whoever runs each model.
     """
+    symbols = set()
     for engine in verifier.engines:
         if not isinstance(engine, CachedDecoder):
             return "the model's decoder is not a plain Transformer's"
         reason = (backend or engine.backend).unsupported()
         if reason is not None:
             return reason
-    return None
+        symbols.add(engine.projection.symbols)
+    return "the models have different numbers of symbols" if len(symbols) > 1 else None
 
 
 class NativeVerification:

@@ -124,10 +124,12 @@ class NativeBeamSearch:
             isinstance(strategy, PhraseSearch) and are_packed(batch.constraints.phrases)
         ):
             return "fairseq's strategy chooses the candidates"
+        symbols = verifier.decoder.projection.symbols
         for engine in [verifier.decoder, *verifier.others().engines]:
             if not engine.by_kernels:
                 return engine.on_torch or "the projection is not a plain one"
-        symbols = verifier.decoder.projection.symbols
+            if engine.projection.symbols != symbols:
+                return "the language model has another number of symbols"
         return "the vocabulary is too small" if symbols <= 2 * beams else None
 
     def run(self, batch: Batch, strategy: Optional[Search]) -> Tuple[Hypotheses, List[int]]:
