@@ -16,6 +16,7 @@ with paused():
     from .fairseq_compat.hydra_train import tell_in_a_sentence
     from .fairseq_compat.numpy_names import install_numpy_names
     from .fairseq_compat.options import tell_missing_architecture
+    from .fairseq_compat.plain_values import install_plain_values
     from .fairseq_compat.saving import install_whole_copies
     from .fairseq_compat.speech import explain_sounds
     from .fairseq_compat.user_dir import PluginPath
@@ -34,6 +35,7 @@ __all__ = ["load", "load_session"]
 __path__ = PluginPath(__path__)  # so that fairseq takes any copy for the one loaded
 explain_sounds()
 install_numpy_names()
+install_plain_values()
 install_safe_loading()
 install_whole_copies()
 respect_quota()

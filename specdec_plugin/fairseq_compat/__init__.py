@@ -13,8 +13,11 @@ Importing the plugin changes, for the whole process:
   which one it cannot read (:mod:`.speech`).
 - ``distributed.utils._broadcast_object_slow`` sends objects between training processes without
   ``torch.load``, which refuses the configurations among them (:mod:`.checkpoints`).
+- Every module of fairseq has an ``eval`` that knows plain values only, because a checkpoint's
+  options reach it. A finder in ``sys.meta_path`` gives it to modules that are imported later
+  (:mod:`.plain_values`).
 - PyTorch's list of safe globals gets the classes that fairseq's checkpoints hold, and
-  ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD`` is out of the environment while a checkpoint is read.
+  ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD`` is out of the environment while a checkpoint is loaded.
 - ``specdec_plugin.__path__`` answers for every copy of the plugin, so that ``--user-dir`` may name
   any of them (:mod:`.user_dir`).
 - The registry of architectures has an entry for a missing ``--arch``, which tells what to give

@@ -1,19 +1,9 @@
-"""Options in a checkpoint with which fairseq would run code, or build no model."""
+"""Options in a checkpoint with which fairseq would build no model, and their names."""
 
-import re
-from typing import Any, Dict, Mapping, MutableMapping
+from argparse import Namespace
+from typing import Any, Dict, Mapping, MutableMapping, Optional
 
 from ..errors import PluginError
-
-#: Options that fairseq's models evaluate as Python, such as ``[(512, 3)] * 20``. They need numbers,
-#: and lists that are repeated.
-_EVALUATED = (
-    "adaptive_input_cutoff", "adaptive_softmax_cutoff", "character_filters",
-    "conv_aggregator_layers", "conv_feature_layers", "conv_layers", "decoder_attention",
-    "decoder_layers", "downsample", "encoder_attention", "encoder_layers", "gated_attention",
-    "input_layers", "pretrained", "project_input", "self_attention",
-)  # fmt: skip
-_HARMLESS = re.compile(r"(True|False|None|\]\s*\*\s*\d{1,3}(?!\d)|[\d\s()\[\],.+-])*")
 
 
 def check_options(path: str, state: Dict[str, Any]) -> None:
@@ -29,7 +19,6 @@ def check_options(path: str, state: Dict[str, Any]) -> None:
         values = (
             options if isinstance(options, MutableMapping) else getattr(options, "__dict__", {})
         )
-        _refuse_code(path, values)
         for side in ("encoder", "decoder"):
             count = values.get(f"{side}_layers")
             if isinstance(count, (int, float)) and not count <= len(state["model"]):
@@ -41,13 +30,19 @@ def check_options(path: str, state: Dict[str, Any]) -> None:
                 values[f"{side}_embed_path"] = None
 
 
-def _refuse_code(path: str, options: Mapping[str, Any]) -> None:
-    """Refuse options that would run code where fairseq evaluates them."""
-    for name in _EVALUATED:
-        value = options.get(name)
-        if isinstance(value, str) and not _HARMLESS.fullmatch(value):
-            raise PluginError(
-                f"{path} was refused: fairseq would run its option {name} as code, and it holds "
-                f"more than numbers ({value[:60]!r}). Nothing in it was run. Save the checkpoint "
-                "again with numbers there."
-            )
+def name_of_option(state: Mapping[str, Any], text: str) -> Optional[str]:
+    """The name of an option of a checkpoint with this text, also of one inside an option."""
+    inside, seen = [state.get("args"), state.get("cfg")], set()
+    while inside:
+        options = inside.pop()
+        if id(options) in seen:  # A pickle may hold itself.
+            continue
+        seen.add(id(options))
+        values = vars(options) if isinstance(options, Namespace) else options
+        if not isinstance(values, Mapping):
+            continue
+        for name, value in values.items():
+            if isinstance(value, str) and value == text:
+                return str(name)
+            inside.append(value)
+    return None

@@ -5,7 +5,8 @@ is *weights only*. It refuses fairseq's own checkpoints, because they hold an
 ``argparse.Namespace`` and, after ``--eval-bleu``, NumPy arrays of counts.
 :func:`install_safe_loading` puts the few harmless classes that fairseq
 checkpoints hold on PyTorch's allow-list. Everything else stays refused, and
-nothing of a refused file is executed.
+nothing of a refused file is executed. fairseq evaluates some options of what
+was read; :mod:`.plain_values` sees to them.
 """
 
 import argparse
@@ -42,10 +43,11 @@ from .checkpoint_errors import (
     options_error,
     raised_by_reader,
 )
-from .checkpoint_options import check_options
+from .checkpoint_options import check_options, name_of_option
 from .hub import keep_task_overrides
 from .mapping import mapped_models, serves_plugin
 from .options import configuration_of
+from .plain_values import CodeRefusedError
 
 Allowed = Union[Callable[..., Any], Tuple[Callable[..., Any], str]]
 
@@ -224,8 +226,11 @@ def _naming_what_is_wrong(load: Callable[..., Any]) -> Callable[..., Any]:
     ) -> Any:
         mapped = mapped_models() if strict and serves_plugin(task) else contextlib.nullcontext()
         try:
-            with mapped:
+            # Some models read further files, which the checkpoint names.
+            with mapped, _weights_only():
                 return load(filenames, arg_overrides, task, strict, *args, **kwargs)
+        except CodeRefusedError as error:
+            raise _naming_the_option(filenames, error) from None
         except PluginError:
             raise
         except Exception as error:
@@ -235,6 +240,19 @@ def _naming_what_is_wrong(load: Callable[..., Any]) -> Callable[..., Any]:
             raise explanation from error
 
     return load_model_ensemble_and_task
+
+
+def _naming_the_option(filenames: Any, refused: CodeRefusedError) -> PluginError:
+    """The error that names the checkpoint whose option holds the code; else the error itself."""
+    for path in filter(os.path.isfile, filenames):
+        name = name_of_option(load_weights(path), refused.text)
+        if name is not None:
+            return PluginError(
+                f"{path} was refused: fairseq would run its option {name} as code, and it holds "
+                f"more than plain values ({refused.text[:60]!r}). Nothing in it was run. Save the "
+                "checkpoint again with numbers there."
+            )
+    return refused
 
 
 #: The environment belongs to all threads, so one thread loads at a time.

@@ -148,45 +148,6 @@ def test_embeddings_are_the_checkpoints_own(
             assert found.encoder_embed_path is found.decoder_embed_path is None
 
 
-@pytest.mark.parametrize("style", ["old", "new"])
-@pytest.mark.parametrize(
-    "name, value, harmless",
-    [
-        ("adaptive_softmax_cutoff", "10,12", True),
-        ("adaptive_softmax_cutoff", "[10, 12]", True),
-        ("adaptive_softmax_cutoff", "no", False),
-        ("adaptive_softmax_cutoff", "open('ran', 'w')", False),
-        ("encoder_layers", "[(512, 3)] * 9 + [(1024, 3)]*4", True),
-        ("encoder_layers", "[(512, 3)] * 99999", False),
-        ("encoder_layers", "[0] * 999 * 999", False),
-        ("encoder_layers", "9**9**9", False),
-        ("decoder_attention", "True", True),
-        ("decoder_attention", "True or exit()", False),
-    ],
-)
-def test_options_that_fairseq_would_run_as_code(
-    name: str,
-    value: str,
-    harmless: bool,
-    style: str,
-    tiny_verifier: str,
-    old_style: str,
-    tmp_path: Path,
-    monkeypatch: Any,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    state = load_weights(old_style if style == "old" else tiny_verifier)
-    setattr(state["args"] if style == "old" else state["cfg"]["model"], name, value)
-    torch.save(state, "changed.pt")
-    if harmless:
-        checkpoint_utils.load_checkpoint_to_cpu("changed.pt")
-    else:
-        told = rf"^changed.pt was refused: .* option {name} as code, .* Nothing in it was run"
-        with pytest.raises(PluginError, match=told):
-            checkpoint_utils.load_model_ensemble(["changed.pt"])
-        assert not Path("ran").exists()
-
-
 @pytest.mark.parametrize("read", READERS)
 def test_missing_file_and_folder_are_told_apart(read: Any, damaged: SimpleNamespace) -> None:
     with pytest.raises(PluginError, match=r"^Checkpoint not found: .*missing"):
