@@ -3,7 +3,7 @@
 import glob
 import os
 import struct
-from typing import Any, Optional
+from typing import Any, List, Optional, Sequence, Tuple
 
 from fairseq import utils
 from fairseq.tasks import FairseqTask
@@ -11,6 +11,9 @@ from fairseq.tasks import FairseqTask
 from ..errors import PluginError
 from .options import task_options
 
+#: A source and a target language.
+Direction = Tuple[str, str]
+_SIDES = ("source", "target")
 #: With which an index of ``--dataset-impl mmap`` begins, fairseq's default.
 _MAGIC = b"MMIDIDX\x00\x00"
 #: Behind it: the version, a code of the numbers' type, and how many sentences there are.
@@ -34,7 +37,7 @@ class SplitMixin(FairseqTask):
         """
         options = task_options(self)
         for folder in utils.split_paths(options.data):
-            check_whole(folder, split)
+            check_whole(folder, split, _directions_of(self))
         try:
             super().load_dataset(split, *args, **kwargs)
         except (FileNotFoundError, KeyError) as error:
@@ -52,13 +55,43 @@ class SplitMixin(FairseqTask):
             ) from error
 
 
-def check_whole(folder: str, split: str) -> None:
+def _directions_of(task: Any) -> List[Direction]:
+    """The directions whose splits a task reads; none: any."""
+    several = getattr(getattr(task, "data_manager", None), "lang_pairs", None)
+    if several:
+        return [(each.split("-")[0], each.split("-")[-1]) for each in several]
+    source, target = (getattr(task_options(task), f"{side}_lang", None) for side in _SIDES)
+    return [] if None in (source, target) else [(str(source), str(target))]
+
+
+def _indices(folder: str, split: str, directions: Sequence[Direction]) -> List[str]:
+    """The files that tell of the split's sentences, of these directions where there are any."""
+    found = glob.glob(os.path.join(glob.escape(folder), f"{glob.escape(split)}.*.idx"))
+    if not directions:
+        return found
+    read: List[str] = []
+    for source, target in directions:
+        # fairseq takes the data of the other direction where there are none of this one.
+        for pair in (f"{source}-{target}", f"{target}-{source}"):
+            begin = os.path.join(folder, f"{split}.{pair}.")
+            if f"{begin}{source}.idx" in found:
+                read += [each for each in found if each.startswith(begin)]
+                break
+    return read
+
+
+def check_whole(folder: str, split: str, directions: Sequence[Direction] = ()) -> None:
     """Refuse binarised data that are empty, or not as long as they say.
+
+    Args:
+        folder: of the data.
+        split: its name.
+        directions: source and target languages of which data are read; none: of any.
 
     Raises:
         PluginError: it names the file.
     """
-    for index in glob.glob(os.path.join(glob.escape(folder), f"{glob.escape(split)}.*.idx")):
+    for index in _indices(folder, split, directions):
         data = index.removesuffix("idx") + "bin"
         with open(index, "rb") as file:
             start = file.read(len(_MAGIC) + _HEADER.size)

@@ -1,11 +1,13 @@
 """Mistakes that fairseq's programs would tell in a traceback, most of them after loading models."""
 
 import os
+import shutil
 import sys
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 import pytest
+import torch
 from fairseq import options
 from fairseq.data.indexed_dataset import make_builder
 
@@ -270,6 +272,29 @@ def test_a_split_without_a_sentence(tmp_path):
     with pytest.raises(PluginError, match=r"test\.en-es\.e.\.bin has no sentence\. Name another"):
         check_whole(str(tmp_path), "test")
     check_whole(str(tmp_path), "valid")
+
+
+def test_data_of_other_languages_are_not_checked(tmp_path):
+    for name in ("test.en-es.en", "test.en-es.es"):
+        with_one = make_builder(f"{tmp_path}/{name}.bin", "mmap", vocab_size=9)
+        with_one.add_item(torch.tensor([4, 2]))
+        with_one.finalize(f"{tmp_path}/{name}.idx")
+    for name in ("test.en-fr.fr", "test.es-en.es", "test.es-en.en"):
+        make_builder(f"{tmp_path}/{name}.bin", "mmap", vocab_size=9).finalize(
+            f"{tmp_path}/{name}.idx"
+        )
+    check_whole(str(tmp_path), "test", [("en", "es")])
+    for directions in ([], [("es", "en")], [("en", "es"), ("es", "en")]):
+        with pytest.raises(PluginError, match="has no sentence"):
+            check_whole(str(tmp_path), "test", directions)
+    with pytest.raises(PluginError, match=r"test\.en-fr\.fr\.bin has no sentence"):
+        check_whole(str(tmp_path), "test", [("fr", "en")])
+
+
+def test_an_empty_split_of_other_languages(corpus, tiny_verifier, tmp_path):
+    shutil.copytree(corpus.data_dir, tmp_path / "data")
+    (tmp_path / "data" / "test.en-fr.fr.idx").write_bytes(b"MMIDIDX\0")
+    run_cli(generate_args(tmp_path / "data", tiny_verifier, "--decoding", "greedy"))
 
 
 @pytest.mark.parametrize(
