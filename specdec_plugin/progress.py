@@ -1,5 +1,6 @@
 """How far a long program is, on the standard error: tqdm's bar, or a line now and then."""
 
+import io
 import sys
 from typing import IO, Any
 
@@ -17,7 +18,9 @@ class Progress(tqdm):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         options.setdefault("mininterval", 1)
-        if not sys.stderr.isatty():
+        if sys.stderr is None:  # It is closed, as behind 2>&-.
+            options.update(disable=True, file=io.StringIO())
+        elif not sys.stderr.isatty():
             seconds = dict.fromkeys(["mininterval", "maxinterval", "delay"], SECONDS)
             options.update(seconds, file=_Lines(sys.stderr), dynamic_ncols=False, ncols=0)
         self._tokens = 0

@@ -58,3 +58,12 @@ def test_hidden(monkeypatch):
     with Progress(total=4, disable=True) as bar:
         bar.add(4, tokens=9)
     assert sys.stderr.getvalue() == ""
+
+
+@pytest.mark.parametrize("disable", [False, True])
+def test_a_closed_standard_error_gets_nothing(disable, monkeypatch):
+    """As behind ``2>&-``, or in a program without a console."""
+    monkeypatch.setattr(sys, "stderr", None)
+    with Progress(total=2, unit="sentence", disable=disable) as bar:
+        bar.add(2, 30)
+    assert list(Progress(range(3), disable=disable)) == [0, 1, 2]
