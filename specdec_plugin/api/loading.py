@@ -2,13 +2,14 @@
 
 import os
 from argparse import Namespace
-from typing import Any, Dict, List, Mapping, Optional
+from typing import Any, Dict, List, Mapping, Optional, Sequence, Union
 
 import torch
 from fairseq import utils
 from fairseq.checkpoint_utils import load_model_ensemble
 
 from ..errors import PluginError
+from ..fairseq_compat.dictionaries import check_unsplit
 from ..fairseq_compat.mapping import mapped_models
 from ..fairseq_compat.tasks import TASK, TASK_OPTIONS, set_up_task
 from ..folder import Folder, read_folder
@@ -115,6 +116,7 @@ def load_session(
                 "task: leave them out, or name its checkpoint."
             )
         return open_folder(read_folder(path), device, prefix_size)
+    check_unsplit(path)
     for each in utils.split_paths(path):
         if "://" not in each and not os.path.exists(each):
             raise PluginError(f"There is no folder or checkpoint {each}. Check the path.")
@@ -136,19 +138,23 @@ def load_session(
 
 
 @named_as_given
-def load_models(path: str, task: Any, device: Optional[str] = None) -> List[Any]:
+def load_models(
+    path: Union[str, Sequence[str]], task: Any, device: Optional[str] = None
+) -> List[Any]:
     """Load models for decoding.
 
     Args:
-        path, device: as for :func:`load_session`.
+        path: a checkpoint, and those of an ensemble are joined by ``:``; or a list of them.
+        device: as for :func:`load_session`.
         task: fairseq's task, which has the dictionaries.
 
     Raises:
         PluginError: a file or the device is missing, or a file is not what it should be.
     """
     check_device(device)
+    paths = utils.split_paths(path) if isinstance(path, str) else list(path)
     with mapped_models():
-        models, _ = load_model_ensemble(utils.split_paths(path), task=task)
+        models, _ = load_model_ensemble(paths, task=task)
     for model in models:
         model.float().eval()
         model.prepare_for_inference_(Namespace(generation=Namespace(beam=1, no_beamable_mm=True)))
@@ -194,7 +200,7 @@ def open_folder(folder: Folder, device: Optional[str] = None, prefix_size: int =
     if described is not None:
         pieces = load_subwords(described, *languages.values())
         _check_subwords(pieces, described, task)
-    models = load_models(os.pathsep.join(map(folder.at, folder.model)), task, device)
+    models = load_models(list(map(folder.at, folder.model)), task, device)
     return Session(task, models, pieces, prefix_size, folder)
 
 

@@ -65,6 +65,7 @@ def check_data_folder(cfg: Any, pair: bool) -> None:
     Raises:
         PluginError: there is none, or it is of unknown languages.
     """
+    check_unsplit(cfg.data)
     folder = utils.split_paths(cfg.data)[0]
     if "://" not in folder and not os.path.isdir(folder):
         raise PluginError(f"There is no data folder {folder}. Check the path.")
@@ -73,6 +74,15 @@ def check_data_folder(cfg: Any, pair: bool) -> None:
         raise PluginError(
             f"No file in {folder} tells the languages. Give --source-lang and --target-lang, "
             "or name a folder that fairseq-preprocess wrote."
+        )
+
+
+def check_unsplit(path: str) -> None:
+    """Refuse a file or folder whose name fairseq takes for several; PluginError names it."""
+    if len(utils.split_paths(path)) > 1 and os.path.exists(path):
+        raise PluginError(
+            f"{path} holds a {os.pathsep}, at which fairseq splits paths. Rename it, or name a "
+            "link whose path has none."
         )
 
 

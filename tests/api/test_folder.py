@@ -198,6 +198,24 @@ def test_an_option_of_another_type_in_a_folder(packed, tmp_path):
         specdec_plugin.load(str(tmp_path))
 
 
+def test_a_path_with_a_colon(packed, tiny_verifier, tmp_path):
+    """At which fairseq splits paths, as at those of an ensemble."""
+    (tmp_path / "a:b").mkdir()
+    for path in packed.iterdir():
+        (tmp_path / "a:b" / path.name).symlink_to(path)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "a:b")
+    content = json.loads((packed / "specdec.json").read_text("utf-8"))
+    for given in (tmp_path / "a:b", tmp_path / "a:b" / content["model"][0]):
+        with pytest.raises(PluginError, match=r"a:b.* holds a :, at which fairseq splits paths"):
+            specdec_plugin.load(str(given), source_lang=None)
+    content["model"] = ["model:1.pt"]
+    (link / "model:1.pt").symlink_to(tiny_verifier)
+    (link / "specdec.json").unlink()
+    (link / "specdec.json").write_text(json.dumps(content), "utf-8")
+    assert specdec_plugin.load(str(link)).translate(["A dog."])
+
+
 def test_threads_share_a_translator(session, translator, corpus):
     """Each gets what it would get alone, whatever the others do to the method."""
     lines = corpus.lines("test", "en")
