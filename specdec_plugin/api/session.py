@@ -54,6 +54,9 @@ class Session(Models):
     Args:
         task, models, subwords, prefix_size: see :class:`Models`.
         folder: whose files and options methods get; None: none.
+
+    Raises:
+        PluginError: an option of the folder does not exist, or is of another type.
     """
 
     def __init__(
@@ -65,6 +68,8 @@ class Session(Models):
         folder: Optional[Folder] = None,
     ) -> None:
         super().__init__(task, models, subwords, prefix_size)
+        if folder is not None:
+            check_options(task, None, folder.options)
         self.folder = folder
         self._directions: Dict[Tuple[str, str], Session] = {}
         self._root: Optional[Session] = None  # of which this direction is a copy
@@ -91,11 +96,20 @@ class Session(Models):
             for name, value in flags.items()
         }
         check_options(self.task, decoding, flags)
-        packed = {} if self.folder is None else suited(self.folder.flags(decoding), decoding, flags)
-        given = decoding, {**packed, **flags}, self.prefix_size
+        given = decoding, self.options(decoding, flags), self.prefix_size
         with self.lock:
             generator, method = build_search(self.task, self.models, *given)
         return Translator(self, generator, method, flags)
+
+    def options(self, decoding: Optional[str], flags: Mapping[str, Any]) -> Dict[str, Any]:
+        """What a method gets: the given options, and others that the folder has for it.
+
+        Args:
+            decoding: the method; None: fairseq's own search.
+            flags: the given options, which count more.
+        """
+        own = {} if self.folder is None else self.folder.flags(decoding)
+        return {**suited(own, decoding, flags), **flags}
 
     @property
     def decoding(self) -> str:
@@ -269,6 +283,8 @@ class Translator(LineDecoder):
 
     def _take(self, generator: Any, method: Optional[Type[Method]]) -> None:
         self.generator, self.method_class = generator, method
+        given = self.session.options(None if method is None else method.name, self._flags)
+        self._takes_phrases = given.get("constraints") is not None
         self.statistics: Optional[Statistics] = getattr(generator, "statistics", None)
 
     @property
@@ -417,7 +433,7 @@ class Translator(LineDecoder):
 
         Prefixes are of pieces, too, and phrases are raw text.
         """
-        if phrases is None and "constraints" in self._flags:
+        if phrases is None and self._takes_phrases:
             phrases = [[] for _ in lines]  # or else fairseq's search ends in a traceback
         packed = None if phrases is None else self.session.phrases(phrases)
         if prefixes is None:
@@ -514,7 +530,7 @@ class Translator(LineDecoder):
 
     def _for_phrases(self, flags: Mapping[str, Any]) -> "Translator":
         """One by the same method with these options, whose outputs contain given phrases."""
-        if "constraints" in self._flags and not flags:
+        if self._takes_phrases and not flags:
             return self
         return self._other(self.session.for_phrases(self.method, {**self._flags, **flags}))
 

@@ -188,14 +188,45 @@ def test_what_is_no_text(translator, lines, words):
             call(lines)
 
 
-def test_an_option_of_another_type_in_a_folder(packed, tmp_path):
-    for path in packed.iterdir():
-        (tmp_path / path.name).symlink_to(path)
-    content = json.loads((packed / "specdec.json").read_text("utf-8"))
-    (tmp_path / "specdec.json").unlink()
-    (tmp_path / "specdec.json").write_text(json.dumps({**content, "options": {"max_len_b": "9"}}))
-    with pytest.raises(PluginError, match="max_len_b='9': give a whole number"):
-        specdec_plugin.load(str(tmp_path))
+@pytest.fixture
+def with_options(packed, tmp_path):
+    """Loads a folder that has these options."""
+
+    def load(options, **others):
+        folder = shutil.copytree(packed, tmp_path / "with options", dirs_exist_ok=True)
+        content = json.loads((folder / "specdec.json").read_text("utf-8"))
+        content.update(options={**content.get("options", {}), **options}, **others)
+        (folder / "specdec.json").write_text(json.dumps(content), "utf-8")
+        return specdec_plugin.load_session(str(folder))
+
+    return load
+
+
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ({"max_len_b": "9"}, "max_len_b='9': give a whole number"),
+        ({"beam": "5"}, "beam='5': give a whole number"),
+        ({"beam": None}, "beam=None: give a whole number"),
+        ({"verifier_dtype": "float7"}, "verifier_dtype='float7': choose one of"),
+        ({"block_size": "8"}, "block_size='8': give a whole number"),  # which auto does not read
+        ({"no_such": 1}, "There is no option no_such"),
+    ],
+)
+def test_an_option_of_another_type_in_a_folder(with_options, options, told):
+    with pytest.raises(PluginError, match=told):
+        with_options(options)
+
+
+@pytest.mark.parametrize("decoding", [None, "beam"])
+def test_a_folder_whose_search_takes_phrases(with_options, decoding):
+    session = with_options({"constraints": "ordered", "beam": 3}, decoding=decoding)
+    translator = session.translator()
+    assert len(translator.translate(["one", "two"], 2)) == 2
+    phrases = [["menos", "siete"]]
+    (found,) = translator.translate(["one"], phrases=phrases)
+    assert found.text.index("menos") < found.text.index("siete")
+    assert texts(translator.translate(["one"])) != [found.text]
 
 
 def test_a_path_with_a_colon(packed, tiny_verifier, tmp_path):
@@ -261,12 +292,8 @@ def test_a_mistake_ends_no_loop(translator, corpus):
     assert texts(found) == texts(translator.translate(["one"]))
 
 
-def test_options_of_the_folder_are_those_of_a_search_for_phrases(packed, tmp_path):
-    folder = shutil.copytree(packed, tmp_path / "folder")
-    content = json.loads((folder / "specdec.json").read_text("utf-8"))
-    content["options"] = {**content.get("options", {}), "beam": 7, "constraints": "ordered"}
-    (folder / "specdec.json").write_text(json.dumps(content), "utf-8")
-    session = specdec_plugin.load_session(str(folder))
+def test_options_of_the_folder_are_those_of_a_search_for_phrases(with_options, packed):
+    session = with_options({"beam": 7, "constraints": "ordered"})
     assert session.for_phrases("beam", {}) == {"beam": 7, "constraints": "ordered"}
     assert session.for_phrases("fairseq", {"beam": 3}) == {"beam": 3, "constraints": "ordered"}
     assert session.for_phrases("greedy", {}) == {"constraints": "ordered"}  # which it refuses
