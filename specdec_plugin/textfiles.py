@@ -23,15 +23,24 @@ def opened(path: str) -> Iterator[IO[bytes]]:
     Raises:
         PluginError: the file is missing or damaged.
     """
+    if path == "-":
+        if sys.stdin is None:
+            raise PluginError("The standard input is closed: open it, or name a file.")
+        yield sys.stdin.buffer
+        return
     try:
-        if path == "-":
-            if sys.stdin is None:
-                raise PluginError("The standard input is closed: open it, or name a file.")
-            yield sys.stdin.buffer
-            return
-        opening: Any = gzip.open if path.endswith(".gz") else open
-        with opening(path, "rb") as file:
+        with _open(path) as file:
             yield file
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise PluginError(
+            f"{path} is truncated, or is no gzip file in spite of its name. Copy it again."
+        ) from None
+
+
+def _open(path: str) -> Any:
+    """A file of bytes; PluginError tells why it cannot be opened."""
+    try:
+        return gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb")
     except FileNotFoundError:
         raise PluginError(f"File not found: {path}. Check the path.") from None
     except IsADirectoryError:
@@ -40,10 +49,8 @@ def opened(path: str) -> Iterator[IO[bytes]]:
         raise PluginError(
             f"{path} may not be read. Check the permissions of the file and its folder."
         ) from None
-    except (gzip.BadGzipFile, EOFError, zlib.error):
-        raise PluginError(
-            f"{path} is truncated, or is no gzip file in spite of its name. Copy it again."
-        ) from None
+    except OSError as error:
+        raise PluginError(f"{path} cannot be opened ({error.strerror}). Check the path.") from error
 
 
 def read_lines(path: str, replace: bool = False) -> Iterator[str]:

@@ -90,3 +90,19 @@ def test_a_file_of_somebody_else(monkeypatch):
     monkeypatch.setattr("builtins.open", refuse)
     with pytest.raises(PluginError, match=r"theirs may not be read\. Check the permissions"):
         list(read_lines("theirs"))
+
+
+@pytest.mark.parametrize("end", ["", ".gz"])
+def test_paths_that_cannot_be_opened(tmp_path, end):
+    (tmp_path / "file").write_bytes(b"a\n")
+    for name, reason in (("file/x", "Not a directory"), ("x" * 300, "File name too long")):
+        path, told = tmp_path / name, rf"cannot be opened \({reason}\)\. Check the path"
+        with pytest.raises(PluginError, match=told):
+            list(read_lines(f"{path}{end}"))
+
+
+def test_errors_of_who_reads_are_its_own(tmp_path):
+    """What opens another file meanwhile tells of that one."""
+    (tmp_path / "text").write_bytes(b"a\n")
+    with pytest.raises(FileNotFoundError, match="other"), opened(str(tmp_path / "text")):
+        (tmp_path / "other").read_bytes()
