@@ -155,7 +155,7 @@ def read_folder(path: str) -> Folder:
     """
     name = os.path.join(path, NAME)
     try:
-        with open(name, encoding="utf-8") as file:
+        with open(name, encoding="utf-8-sig") as file:  # Editors of Windows may mark it.
             content = json.load(file)
     except FileNotFoundError:
         if not os.path.exists(path):

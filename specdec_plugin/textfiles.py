@@ -57,7 +57,7 @@ def read_lines(path: str, replace: bool = False) -> Iterator[str]:
     r"""The lines of a UTF-8 file (see :func:`opened`) without their ends.
 
     Lines end in ``\n`` or ``\r\n`` only, so that other separators of Unicode do not shift them.
-    A final line end starts no line.
+    A final line end starts no line. A mark at the beginning of the text is left out.
 
     Args:
         path: of the file.
@@ -70,6 +70,7 @@ def read_lines(path: str, replace: bool = False) -> Iterator[str]:
     name = "standard input" if path == "-" else path
     with opened(path) as file:
         for number, line in enumerate(file, start=1):
+            line = without_mark(line, number)
             try:
                 text = line.decode("utf-8")
             except UnicodeDecodeError:
@@ -81,6 +82,16 @@ def read_lines(path: str, replace: bool = False) -> Iterator[str]:
                 logger.warning(told_replaced(f"line {number:,} of {name}", line, number))
                 text = line.decode("utf-8", errors="replace")
             yield text.removesuffix("\n").removesuffix("\r")
+
+
+def without_mark(line: bytes, number: int) -> bytes:
+    """A line without the mark that editors of Windows write at the beginning of UTF-8.
+
+    Args:
+        line: which may begin with it.
+        number: its number in the text, from 1. The bytes are text in other lines.
+    """
+    return line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
 
 
 def told_replaced(name: str, line: bytes, number: int) -> str:

@@ -46,6 +46,10 @@ def test_a_folder_round_trip(write):
     ]  # fmt: skip
 
 
+def test_a_mark_of_utf_8_means_nothing(write):
+    assert read_folder(write("\ufeff" + json.dumps(GOOD))) == read_folder(write(GOOD))
+
+
 def test_fairseqs_search_is_kept(write):
     assert read_folder(write({**GOOD, "decoding": None})).decoding is None
     left = {key: value for key, value in GOOD.items() if key != "decoding"}

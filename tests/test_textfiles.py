@@ -28,6 +28,18 @@ def test_an_empty_file_has_no_line(tmp_path):
     assert list(read_lines(str(path))) == []
 
 
+def test_a_mark_of_utf_8_is_left_out(tmp_path):
+    """Of the first line alone; elsewhere it is text."""
+    path = tmp_path / "text"
+    for encoding in ("utf-8", "utf-8-sig"):
+        path.write_text("one\n\ufefftwo\n", encoding)
+        assert list(read_lines(str(path))) == ["one", "\ufefftwo"]
+    path.write_bytes(b"\xef\xbb\xbf\xff\n")
+    with pytest.raises(PluginError, match=r"Line 1 of .* is not UTF-8"):
+        list(read_lines(str(path)))
+    assert list(read_lines(str(path), replace=True)) == ["\ufffd"]
+
+
 def test_standard_input(monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(TEXT.encode())))
     assert list(read_lines("-")) == LINES

@@ -9,7 +9,7 @@ import logging
 import sys
 from typing import Iterator, List
 
-from ..textfiles import opened, told_replaced
+from ..textfiles import opened, told_replaced, without_mark
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,8 @@ def read_every_line() -> None:
 def buffers(path: str, size: int) -> Iterator[List[str]]:
     """The lines of a text, without the space around them.
 
-    Bytes that are not UTF-8 become U+FFFD, with a warning that names the line.
+    Bytes that are not UTF-8 become U+FFFD, with a warning that names the line. A mark at the
+    beginning of the text is left out; fairseq takes it for an unknown word.
 
     Args:
         path: a file; ``-`` for standard input.
@@ -42,6 +43,7 @@ def buffers(path: str, size: int) -> Iterator[List[str]]:
 
 
 def _text(line: bytes, number: int) -> str:
+    line = without_mark(line, number)
     try:
         return line.decode("utf-8").strip()
     except UnicodeDecodeError:

@@ -32,6 +32,14 @@ def test_the_cure_of_utf_16_is_told(tmp_path, caplog):
     assert warning.startswith("line 1: ") and "iconv -f UTF-16 -t UTF-8" in warning
 
 
+@pytest.mark.parametrize("size", [1, 9])
+def test_a_mark_of_utf_8_is_left_out(tmp_path, size):
+    """Which fairseq takes for an unknown word of the first line."""
+    (tmp_path / "text").write_text("one\n\ufefftwo\n", "utf-8-sig")
+    found = [line for some in buffers(str(tmp_path / "text"), size) for line in some]
+    assert found == ["one", "\ufefftwo"]
+
+
 def test_an_empty_text(tmp_path):
     (tmp_path / "text").touch()
     assert [*buffers(str(tmp_path / "text"), 1)] == []
