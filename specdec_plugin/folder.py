@@ -62,7 +62,9 @@ class Folder:
         """All files that it names."""
         split = [(self.subwords or {}).get(key) for key in _OF_SUBWORDS]
         single = [each for each in (self.drafter, self.heads, *split) if each is not None]
-        return [*self.model, *self.dictionaries, *single, *self.clusters.values()]
+        named = [*self.model, *self.dictionaries, *single, *self.clusters.values()]
+        drafter = self.options.get("drafter_path")  # which may be one of them
+        return named if drafter is None or drafter in named else [*named, drafter]
 
     def at(self, file: str) -> str:
         """The path of one of its files."""
@@ -173,7 +175,7 @@ def read_folder(path: str) -> Folder:
             f"{name} cannot be read ({error.strerror}). Check the permissions of the file and its "
             "folder."
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise PluginError(f"{name} is not JSON ({error}). Write it with specdec-pack.") from error
     folder = _folder(path, name, content)
     folder.check()

@@ -111,6 +111,8 @@ def test_a_folder_without_one(tmp_path):
         ({"model": ["none.pt"]}, r"names none\.pt, and the folder has no such file"),
         ({"model": ["../model.pt"]}, r"names \.\./model\.pt, which is not inside the folder"),
         ({"model": ["/model.pt"]}, r"names /model\.pt, which is not inside the folder"),
+        ({"options": {"drafter_path": "none.pt"}}, r"names none\.pt, and the folder has no such"),
+        ({"options": {"drafter_path": "../drafter.pt"}}, r"names \.\./drafter\.pt, which is not"),
         ({"dictionaries": ["dict.en.txt", "other/dict.es.txt"]}, "in several folders"),
     ],
 )
@@ -120,7 +122,7 @@ def test_a_damaged_one_is_refused(write, change, words):
     assert str(caught.value).endswith(".")
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "null", '{"format": 1'])
+@pytest.mark.parametrize("text", ["{", "[]", "null", '{"format": 1', "[" * 100_000])
 def test_what_is_no_object_is_refused(write, text):
     with pytest.raises(PluginError, match=r"specdec\.json"):
         read_folder(write(text))
