@@ -49,6 +49,12 @@ def pair(given: Any) -> Tuple[str, str]:
     return given[0], given[1]
 
 
+def check_pairs(pairs: Any) -> None:
+    """Refuse what has no pairs."""
+    if not isinstance(pairs, Iterable):
+        pair(pairs)  # tells what to give
+
+
 def check_text(line: Any) -> None:
     """Refuse what is no line of text, and half characters, which no subword model reads."""
     check_type(line, str)

@@ -150,6 +150,7 @@ class LineDecoder:
             prefixes: the symbols with which the hypotheses of each line begin; None: none.
         """
         check_lines(lines)
+        lines = list(lines)
         check_counts(batch_size=batch_size, nbest=nbest)
         if len(lines) == 0:  # of which fairseq makes no batches
             return []

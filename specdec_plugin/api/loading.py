@@ -175,11 +175,13 @@ def check_device(device: Optional[str]) -> None:
     if device is None:
         return
     try:
-        found = torch.device(device)
+        found: Optional[torch.device] = torch.device(device)
     except (RuntimeError, TypeError):  # which list twenty
+        found = None
+    if found is None or found.type == "meta":  # whose tensors have no values
         raise PluginError(
             f"There is no device {device}. Give cpu, cuda, or cuda:1 for the second GPU."
-        ) from None
+        )
     try:
         torch.empty(0, device=found)
     except (AssertionError, NotImplementedError, RuntimeError) as error:

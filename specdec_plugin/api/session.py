@@ -29,7 +29,7 @@ from ..methods.build import OF_WEIGHTS
 from ..methods.registry import Method, suited
 from ..progress import Progress
 from ..subwords import Chain, Subwords
-from .arguments import check_counts, check_lines, pair, same_number, without_end
+from .arguments import check_counts, check_lines, check_pairs, pair, same_number, without_end
 from .batches import LineDecoder, Models
 from .beside import Beside
 from .hypothesis import Hypothesis
@@ -168,6 +168,7 @@ class Session(Models):
             the translation of each line with its scores, in the order of the lines.
         """
         check_counts(batch_size=batch_size)
+        check_pairs(pairs)
         left, first = iter(pairs), 0
         while chunk := list(islice(left, AHEAD * batch_size)):
             lines, translations = zip(*map(pair, chunk))
@@ -433,6 +434,8 @@ class Translator(LineDecoder):
 
         Prefixes are of pieces, too, and phrases are raw text.
         """
+        check_lines(lines)
+        lines = list(lines)  # They are read more than once.
         if phrases is None and self._takes_phrases:
             phrases = [[] for _ in lines]  # or else fairseq's search ends in a traceback
         packed = None if phrases is None else self.session.phrases(phrases)

@@ -385,6 +385,13 @@ def test_other_types_are_refused(session, corpus):
         assert str(caught.value).endswith(".")
 
 
+def test_lines_may_be_any_iterable(session):
+    translator = session.translator()
+    wanted = [each.pieces for each in translator.translate_pieces(["one", "two"])]
+    for lines in ((each for each in ("one", "two")), {"one": 1, "two": 2}):
+        assert [each.pieces for each in translator.translate_pieces(lines)] == wanted
+
+
 def test_files_and_lines_that_are_refused(session, corpus, tiny_verifier, tmp_path):
     def load(path=tiny_verifier, data=corpus.data_dir, languages=LANGUAGES, **more):
         specdec_plugin.load_session(path, data, **languages, **more)
@@ -452,6 +459,7 @@ def test_the_device_is_that_of_the_first_parameter_that_is_left():
     "device, words",
     [
         ("foo", "There is no device foo. Give cpu, cuda"),
+        ("meta", "There is no device meta. Give cpu, cuda"),
         ("cuda:77", "The device cuda:77 cannot be"),
     ],
 )

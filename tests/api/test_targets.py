@@ -305,6 +305,8 @@ class TestScores:
         session = specdec_plugin.load_session(str(packed))
         with pytest.raises(PluginError, match=r"is no pair\. Give pairs such as"):
             list(session.score_iter([pair]))
+        with pytest.raises(PluginError, match=r"^None is no pair\. Give pairs such as"):
+            list(session.score_iter(None))
 
     def test_options_have_the_names_of_python(self, packed, monkeypatch):
         session = specdec_plugin.load_session(str(packed))
