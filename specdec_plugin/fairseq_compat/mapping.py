@@ -111,7 +111,7 @@ class _Mapping(TorchFunctionMode):
         """``torch.load``, mapped where the file is large and its format allows it."""
         path = getattr(file, "name", file)
         mapped = isinstance(path, str) and os.path.getsize(path) >= MAPPED_FROM
-        mapped = mapped and torch.serialization._is_zipfile(file)
+        mapped = mapped and _is_zipped(path)
         version = version_of(path) if mapped else ()
         state = (
             load(path, *args, **{**kwargs, "mmap": True}) if mapped else load(file, *args, **kwargs)
@@ -126,6 +126,12 @@ class _Mapping(TorchFunctionMode):
         return state
 
 
+def _is_zipped(path: str) -> bool:
+    """Whether a file has the format that can be mapped."""
+    with open(path, "rb") as file:
+        return bool(torch.serialization._is_zipfile(file))
+
+
 @contextlib.contextmanager
 def mapped_models() -> Iterator[None]:
     """Where fairseq loads models that are decoded with.
@@ -134,10 +140,12 @@ def mapped_models() -> Iterator[None]:
     draws other random numbers afterwards than it would without this.
     """
     with _one_at_a_time:
-        mapping, load = _Mapping(), torch.load
+        mapping, load, loading = _Mapping(), torch.load, threading.get_ident()
 
         def load_mapped(*args: Any, **kwargs: Any) -> Any:
-            return mapping.load(load, *args, **kwargs)
+            # Other threads read files of their own meanwhile.
+            ours = threading.get_ident() == loading
+            return mapping.load(load, *args, **kwargs) if ours else load(*args, **kwargs)
 
         torch.load = load_mapped
         try:

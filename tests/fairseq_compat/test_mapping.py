@@ -2,6 +2,7 @@
 
 import mmap
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,18 @@ def test_torch_is_left_as_it_was(path):
     assert torch.load is before
     weight = torch.nn.Linear(40, 40).weight
     assert weight.std() > 0.01  # drawn
+
+
+@linux
+def test_other_threads_read_as_ever(path):
+    """Also by the file's name, which the loading thread may do, too."""
+    with mapped_models(), ThreadPoolExecutor(1) as others:
+        read = others.submit(torch.load, path, weights_only=True).result()["model"]
+        own = torch.load(path, weights_only=True)["model"]
+    assert {file_of(each) for each in read.values()} & {path} == set()
+    assert {file_of(each) for each in own.values()} == {path}
+    for name, weights in read.items():
+        assert torch.equal(weights, own[name])
 
 
 def test_nothing_is_drawn():
