@@ -13,6 +13,7 @@ import setuptools  # noqa: F401  (gives distutils where Python no longer has it)
 import torch
 from packaging.requirements import Requirement
 
+from specdec_plugin import fairseq_compat
 from specdec_plugin.fairseq_compat.user_dir import FOLDER, PluginPath
 from tests.support.command_lines import PLUGIN, ROOT, TRACEBACK, generate_args, run_cli
 
@@ -28,6 +29,19 @@ def declared() -> Any:
         return run_setup("setup.py", stop_after="init")
     finally:
         os.chdir(before)
+
+
+# What importing it changes
+
+
+def test_the_list_of_changes_has_those_of_the_import() -> None:
+    """And of the processes, which another module of it changes."""
+    entry = Path(PLUGIN, "__init__.py").read_text("utf-8")
+    listed = fairseq_compat.__doc__ or ""
+    changing = re.findall(r"from \.fairseq_compat\.(\w+) import", entry)
+    assert {"checkpoints", "numpy_names", "plain_values"} <= {*changing}
+    for module in {*changing, "workers"} - {"importing"}:
+        assert f":mod:`.{module}`" in listed, module
 
 
 # Packaging

@@ -7,7 +7,7 @@ Importing the plugin changes, for the whole process:
   ``from_pretrained``, which fairseq drops when the checkpoint does not have them (:mod:`.hub`).
 - ``checkpoint_utils.load_model_ensemble_and_task`` explains its errors in a sentence. With
   ``--decoding`` the parameters of its models are views of the checkpoint's file; meanwhile
-  ``torch.load`` maps files (:mod:`.mapping`).
+  ``torch.load`` maps files in that thread (:mod:`.mapping`).
 - ``file_io.PathManager.copy`` writes copies of checkpoints whole or not at all (:mod:`.saving`).
 - ``get_features_or_waveform``, as fairseq's ``speech_to_text`` reads sounds, tells in a sentence
   which one it cannot read (:mod:`.speech`).
@@ -16,6 +16,8 @@ Importing the plugin changes, for the whole process:
 - Every module of fairseq has an ``eval`` that knows plain values only, because a checkpoint's
   options reach it. A finder in ``sys.meta_path`` gives it to modules that are imported later
   (:mod:`.plain_values`).
+- ``data_utils`` and two of fairseq's data sets see names that newer versions of NumPy have no more
+  (:mod:`.numpy_names`).
 - PyTorch's list of safe globals gets the classes that fairseq's checkpoints hold, and
   ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD`` is out of the environment while a checkpoint is loaded.
 - ``specdec_plugin.__path__`` answers for every copy of the plugin, so that ``--user-dir`` may name
@@ -30,6 +32,8 @@ Importing the plugin changes, for the whole process:
   (:mod:`.early_interrupts`).
 - Python's garbage collector pauses while the plugin is imported. In a console program of ours it
   leaves what was imported alone (:mod:`.collector`).
+- On Linux from Python 3.14 on, new processes of ``multiprocessing`` are forks. This begins when a
+  command line of fairseq is parsed, or a training (:mod:`.workers`).
 - PyTorch's number of threads is at most the CPU quota of a container (:mod:`..engine.threads`).
 - The loggers of hydra and matplotlib are set to warnings, because fairseq lets every logger speak.
   The logger of fairseq's ``text_to_speech`` drops its notice that tensorboardX is missing, and
