@@ -33,7 +33,8 @@ def written_whole(path: str, mode: Optional[int] = None) -> Iterator[str]:
 
     Args:
         path: of the file; its folder is there. A link leads to the file that is written.
-        mode: who may read and write it, from the first byte on; None leaves that to umask.
+        mode: who may read and write it, from the first byte on. None: those who may the file in
+            whose place it comes; without one, umask tells.
 
     Yields:
         the name of an empty file in the same folder, which ends in ``.tmp``. Write there. After an
@@ -45,12 +46,16 @@ def written_whole(path: str, mode: Optional[int] = None) -> Iterator[str]:
     check_replaceable(path)
     path = os.path.realpath(path)
     _remove_abandoned(path)
-    unfinished, held = _new_file(path, mode)
+    before = None if mode is not None else _mode_of(path)
+    unfinished, held = _new_file(path, mode, before)
     try:
         yield unfinished
         with open(unfinished, "rb") as file:
             # Or else the name could survive a loss of power, and the rest not.
             os.fsync(file.fileno())
+        if before is not None:
+            with contextlib.suppress(OSError):  # some systems have no modes
+                os.chmod(unfinished, before)
         os.replace(unfinished, path)
     except BaseException:
         with contextlib.suppress(OSError):
@@ -82,8 +87,21 @@ def is_stream(path: str) -> bool:
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
-def _new_file(path: str, mode: Optional[int]) -> Tuple[str, int]:
+def _mode_of(path: str) -> Optional[int]:
+    """Who may read, write and run a file; None: there is none."""
+    try:
+        return os.stat(path).st_mode & 0o777
+    except FileNotFoundError:
+        return None
+
+
+def _new_file(path: str, mode: Optional[int], before: Optional[int]) -> Tuple[str, int]:
     """Make an empty file beside ``path``, under a name that nobody else has.
+
+    Args:
+        path: of the file.
+        mode: of the new one; None: what umask leaves of that of the file before, which we write.
+        before: the mode of that file; None: there is none.
 
     Returns:
         the name, and a descriptor by which the file is locked until it is closed.
@@ -91,7 +109,8 @@ def _new_file(path: str, mode: Optional[int]) -> Tuple[str, int]:
     # tempfile.mkstemp would give it another mode, and to ask for umask changes it for all threads.
     name = f"{path}.{secrets.token_hex(8)}.tmp"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    file = os.open(name, flags, 0o666 if mode is None else 0o600)
+    most = 0o666 if before is None else before & 0o666 | 0o600
+    file = os.open(name, flags, most if mode is None else 0o600)
     if mode is not None:
         os.fchmod(file, mode)
     with contextlib.suppress(OSError):  # some systems lock nothing

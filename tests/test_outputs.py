@@ -28,6 +28,18 @@ def test_an_error_leaves_what_was_there(tmp_path, error):
     assert path.read_text() == "new" and os.listdir(tmp_path) == ["file"]
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o664, 0o444])
+def test_the_mode_of_the_file_before_stays(tmp_path, mode):
+    path = tmp_path / "file"
+    path.write_text("old")
+    path.chmod(mode)
+    with written_whole(str(path)) as unfinished:
+        assert stat.S_IMODE(os.stat(unfinished).st_mode) & ~mode & 0o077 == 0  # from the beginning
+        with open(unfinished, "w") as file:
+            file.write("new")
+    assert path.read_text() == "new" and stat.S_IMODE(path.stat().st_mode) == mode
+
+
 def test_a_link_stays_and_its_file_is_written(tmp_path):
     (tmp_path / "link").symlink_to("file")
     with written_whole(str(tmp_path / "link")) as unfinished, open(unfinished, "w") as file:
