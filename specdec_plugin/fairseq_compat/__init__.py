@@ -5,6 +5,7 @@ Importing the plugin changes, for the whole process:
 - ``checkpoint_utils.load_checkpoint_to_cpu`` reads weights only, and explains its errors in a
   sentence (:mod:`.checkpoints`). It keeps ``decoding`` and ``task`` of a hub's
   ``from_pretrained``, which fairseq drops when the checkpoint does not have them (:mod:`.hub`).
+- ``checkpoint_utils.load_ema_from_checkpoint`` reads weights only, too (:mod:`.checkpoints`).
 - ``checkpoint_utils.load_model_ensemble_and_task`` explains its errors in a sentence. With
   ``--decoding`` the parameters of its models are views of the checkpoint's file; meanwhile
   ``torch.load`` maps files in that thread (:mod:`.mapping`).

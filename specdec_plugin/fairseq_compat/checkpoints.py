@@ -167,12 +167,13 @@ def save_untrained(weights: Dict[str, Any], arguments: argparse.Namespace, path:
 def install_safe_loading() -> None:
     """Make every checkpoint that fairseq reads load safely (idempotent).
 
-    fairseq offers no hook here. So the two functions that open checkpoints are
+    fairseq offers no hook here. So the functions that open checkpoints are
     wrapped: they do the same, and explain their errors in a sentence.
     """
     torch.serialization.add_safe_globals(ALLOWED_CLASSES)
     for name, wrap in (
         ("load_checkpoint_to_cpu", _reading_safely),
+        ("load_ema_from_checkpoint", _reading_weights_only),
         ("load_model_ensemble_and_task", _naming_what_is_wrong),
     ):
         original = getattr(checkpoint_utils, name)
@@ -212,6 +213,15 @@ def _reading_safely(load: Callable[..., Any]) -> Callable[..., Any]:
         return state
 
     return load_checkpoint_to_cpu
+
+
+def _reading_weights_only(load: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(load)
+    def load_ema_from_checkpoint(fpath: str) -> Any:
+        with _weights_only(), explained(fpath):
+            return load(fpath)
+
+    return load_ema_from_checkpoint
 
 
 def _naming_what_is_wrong(load: Callable[..., Any]) -> Callable[..., Any]:

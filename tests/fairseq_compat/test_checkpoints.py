@@ -210,6 +210,21 @@ def test_hostile_objects_are_refused_unrun(
     assert marker.exists(), "the hostile file is harmless, so this test shows nothing"
 
 
+def test_a_model_of_averaged_weights_is_read_as_weights_only(
+    state: Dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file of ``--ema-seed-model``."""
+    monkeypatch.setenv("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", "1")
+    path = str(tmp_path / "ema.pt")
+    torch.save({**state, "extra_state": {"ema": state["model"]}}, path)
+    found = checkpoint_utils.load_ema_from_checkpoint(path)
+    assert found["model"].keys() == state["model"].keys()
+    torch.save(hostile_state(state, tmp_path / "ran"), path)
+    with pytest.raises(PluginError, match="was refused: it holds"):
+        checkpoint_utils.load_ema_from_checkpoint(path)
+    assert not (tmp_path / "ran").exists()
+
+
 def test_threads_that_load_at_once_leave_the_environment_as_it_was(
     tiny_verifier: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
