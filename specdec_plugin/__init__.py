@@ -13,6 +13,7 @@ with paused():
     from .criterions import blockwise_cross_entropy, glancing_block_loss, projected_cross_entropy
     from .engine.threads import respect_quota
     from .fairseq_compat.checkpoints import install_safe_loading
+    from .fairseq_compat.fasta import refuse_commands_in_names
     from .fairseq_compat.hydra_train import tell_in_a_sentence
     from .fairseq_compat.numpy_names import install_numpy_names
     from .fairseq_compat.options import tell_missing_architecture
@@ -38,6 +39,7 @@ install_numpy_names()
 install_plain_values()
 install_safe_loading()
 install_whole_copies()
+refuse_commands_in_names()
 respect_quota()
 tell_missing_architecture()
 tell_in_a_sentence()

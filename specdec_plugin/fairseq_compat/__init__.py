@@ -19,6 +19,7 @@ Importing the plugin changes, for the whole process:
   (:mod:`.plain_values`).
 - ``data_utils`` and two of fairseq's data sets see names that newer versions of NumPy have no more
   (:mod:`.numpy_names`).
+- ``FastaDataset`` reads no file of which a shell would run a part of the name (:mod:`.fasta`).
 - PyTorch's list of safe globals gets the classes that fairseq's checkpoints hold, and
   ``TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD`` is out of the environment while a checkpoint is loaded.
 - ``specdec_plugin.__path__`` answers for every copy of the plugin, so that ``--user-dir`` may name
