@@ -21,6 +21,7 @@ from noise import Noise
 from ukrainian import UKRAINIAN
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.outputs import is_stream
 from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
@@ -190,12 +191,13 @@ def check_arguments(args: argparse.Namespace) -> None:
     for path in (args.input, args.vocabulary or ""):
         if os.path.abspath(path) in outputs:
             raise PluginError(f"{path} would be written over. Choose another --output.")
-    if args.input == STDIN:
+    if args.input == STDIN or is_stream(args.input):
+        name = "Standard input" if args.input == STDIN else args.input
         if args.copies > 1:
-            raise PluginError("Standard input can be read once only. Leave --copies out.")
+            raise PluginError(f"{name} can be read once only. Leave --copies out.")
         if not (args.vocabulary and os.path.exists(args.vocabulary)):
             raise PluginError(
-                "Standard input can be read once only, and the words must be counted first. "
+                f"{name} can be read once only, and the words must be counted first. "
                 "Give --vocabulary FILE, made with --vocabulary from a file of such text."
             )
 

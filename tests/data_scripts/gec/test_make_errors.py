@@ -4,7 +4,9 @@ import doctest
 import gzip
 import io
 import itertools
+import os
 import sys
+import threading
 from collections import Counter
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Tuple
@@ -372,6 +374,23 @@ def test_standard_input_needs_a_vocabulary(
     words.unlink()
     with pytest.raises(PluginError, match="counted first"):
         main(arguments)
+
+
+def test_a_pipe_needs_a_vocabulary(text: Path) -> None:
+    """Its lines would be counted, and those that are counted would be lost."""
+    from_file = made(text, "file", "--vocabulary", text.parent / "words")
+    pipe = text.parent / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(PluginError, match=r"pipe can be read once only, .* counted first"):
+        made(pipe, "out")
+    assert not (text.parent / "out.err").exists()
+    vocabulary = ("--vocabulary", text.parent / "words")
+    with pytest.raises(PluginError, match=r"pipe can be read once only\. Leave --copies out"):
+        made(pipe, "out", *vocabulary, "--copies", 2)
+    writer = threading.Thread(target=pipe.write_bytes, args=(text.read_bytes(),))
+    writer.start()
+    assert made(pipe, "out", *vocabulary) == from_file
+    writer.join()
 
 
 def test_from_packed_text_to_binary_data(text: Path, tmp_path: Path) -> None:
