@@ -1,7 +1,6 @@
 """Sequence-level knowledge distillation, step 3: drop the pairs that would teach nothing good."""
 
 import argparse
-import os
 from collections import Counter
 from typing import Counter as CounterOf
 from typing import List, Optional, Tuple
@@ -9,6 +8,7 @@ from typing import List, Optional, Tuple
 from textfiles import atomic_writer, check_parallel, read_piece_lines
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.outputs import same_file
 from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
@@ -113,9 +113,7 @@ def filter_pairs(args: argparse.Namespace) -> Tuple[int, CounterOf[str]]:
 def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
     args = get_parser().parse_args(argv)
-    outputs = [os.path.abspath(path) for path in (args.output_source, args.output_target)]
-    inputs = [os.path.abspath(path) for path in (args.source, args.target)]
-    if len(set(outputs + inputs)) < 4:
+    if same_file(args.source, args.target, args.output_source, args.output_target):
         raise PluginError(
             "The two inputs and the two outputs must be four files. Choose other output names."
         )

@@ -10,6 +10,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tu
 from textfiles import find_text, read_lines, write_lines
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.outputs import same_file
 from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
@@ -120,6 +121,8 @@ def main(argv: Optional[List[str]] = None) -> None:
     if not 0 < args.share <= 1:
         raise PluginError("--share must be above 0, and 1 at most. Correct it.")
     path = find_text(args.text)
+    if same_file(path, args.output):
+        raise PluginError(f"--output {args.output} is the text itself. Name another file.")
     lines = read_lines(path)
     if not lines:
         raise PluginError(f"{path} holds no line. Name another text.")

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import fcntl
 import glob
+import itertools
 import logging
 import os
 import secrets
@@ -85,6 +86,17 @@ def check_replaceable(path: str) -> None:
 def is_stream(path: str) -> bool:
     """Whether it is a pipe or a device, which may give what it holds only once."""
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
+
+
+def same_file(*paths: str) -> bool:
+    """Whether two of these names are of one file, which may not be there yet."""
+    return any(_same(one, other) for one, other in itertools.combinations(paths, 2))
+
+
+def _same(one: str, other: str) -> bool:
+    if os.path.exists(one) and os.path.exists(other):
+        return os.path.samefile(one, other)
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def _mode_of(path: str) -> Optional[int]:

@@ -11,7 +11,7 @@ import pytest
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import save_whole
-from specdec_plugin.outputs import alone, check_output, write_text, written_whole
+from specdec_plugin.outputs import alone, check_output, same_file, write_text, written_whole
 
 
 @pytest.mark.parametrize("error", [OSError("full"), KeyboardInterrupt()])
@@ -38,6 +38,15 @@ def test_the_mode_of_the_file_before_stays(tmp_path, mode):
         with open(unfinished, "w") as file:
             file.write("new")
     assert path.read_text() == "new" and stat.S_IMODE(path.stat().st_mode) == mode
+
+
+def test_names_of_one_file(tmp_path):
+    one, other, link = (str(tmp_path / name) for name in ("one", "other", "link"))
+    os.symlink("one", link)
+    assert same_file(one, other, link) and not same_file(one, other)  # none is there yet
+    (tmp_path / "one").touch()
+    os.link(one, other)
+    assert same_file(one, other) and same_file(one, f"{tmp_path}/./one")
 
 
 def test_a_link_stays_and_its_file_is_written(tmp_path):

@@ -1,7 +1,6 @@
 """M2 files, as real corrections come in, to the line-aligned text that fairseq reads."""
 
 import argparse
-import os
 from collections import Counter
 from typing import Counter as CounterOf
 from typing import Iterable, Iterator, List, Optional, Sequence, Tuple
@@ -10,6 +9,7 @@ from linestreams import add_suffixes, atomic_writer, clean
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.gec.m2 import Annotations, apply_edits, read_m2_file, without_overlaps
+from specdec_plugin.outputs import same_file
 from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
@@ -129,8 +129,7 @@ def chosen_annotators(
 def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
     args = get_parser().parse_args(argv)
-    paths = [os.path.abspath(f"{args.output}.{suffix}") for suffix in args.suffixes]
-    if len({*paths, os.path.abspath(args.input)}) < 3:
+    if same_file(args.input, *(f"{args.output}.{suffix}" for suffix in args.suffixes)):
         raise PluginError("The input and the two outputs must be three files. Choose other names.")
     sentences: Iterable[Sentence] = read_m2_file(args.input)
     if args.annotator != NAMED:

@@ -21,7 +21,7 @@ from noise import Noise
 from ukrainian import UKRAINIAN
 
 from specdec_plugin.errors import PluginError
-from specdec_plugin.outputs import is_stream
+from specdec_plugin.outputs import is_stream, same_file
 from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
@@ -187,9 +187,9 @@ def check_arguments(args: argparse.Namespace) -> None:
         )
     if args.suffixes[0] == args.suffixes[1]:
         raise PluginError("--suffixes names one file twice. Give two that differ.")
-    outputs = {os.path.abspath(f"{args.output}.{suffix}") for suffix in args.suffixes}
-    for path in (args.input, args.vocabulary or ""):
-        if os.path.abspath(path) in outputs:
+    outputs = [f"{args.output}.{suffix}" for suffix in args.suffixes]
+    for path in filter(None, (args.input, args.vocabulary)):
+        if any(same_file(path, output) for output in outputs):
             raise PluginError(f"{path} would be written over. Choose another --output.")
     if args.input == STDIN or is_stream(args.input):
         name = "Standard input" if args.input == STDIN else args.input

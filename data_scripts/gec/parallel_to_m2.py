@@ -2,7 +2,6 @@
 
 import argparse
 import itertools
-import os
 from collections import Counter
 from typing import Counter as CounterOf
 from typing import List, Optional, Sequence, Tuple
@@ -13,6 +12,7 @@ from textfiles import find_text
 from specdec_plugin.errors import PluginError
 from specdec_plugin.lab.gec.m2 import Edit
 from specdec_plugin.lab.gec.maxmatch import levenshtein
+from specdec_plugin.outputs import same_file
 from specdec_plugin.progress import Progress
 
 DESCRIPTION = """\
@@ -121,7 +121,7 @@ def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
     args = get_parser().parse_args(argv)
     wrong, right = [find_text(f"{args.input}.{suffix}") for suffix in args.suffixes]
-    if len({os.path.abspath(path) for path in (wrong, right, args.output)}) < 3:
+    if same_file(wrong, right, args.output):
         raise PluginError("The two inputs and the output must be three files. Choose other names.")
     counts = convert(wrong, right, args.output)
     print(

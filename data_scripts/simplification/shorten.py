@@ -9,6 +9,7 @@ from simple_text import normalised
 from textfiles import read_lines, write_lines
 
 from specdec_plugin.errors import PluginError
+from specdec_plugin.outputs import same_file
 
 DESCRIPTION = """\
 Write each sentence of SENTENCES without a share of its words: the last ones, or those that are
@@ -70,6 +71,8 @@ def main(argv: Optional[List[str]] = None) -> None:
         raise PluginError(f"--share {args.share:g}: give a share from 0 to less than 1.")
     if (args.drop == "rarest") != bool(args.text):
         raise PluginError("--text is what --drop rarest counts words in. Give both or neither.")
+    if any(same_file(path, args.output) for path in (args.sentences, args.text or args.sentences)):
+        raise PluginError(f"--output {args.output} is an input. Name another file.")
     lines = read_lines(args.sentences)
     if args.drop == "last":
         write_lines(args.output, [without_last(line, args.share) for line in lines])

@@ -15,7 +15,7 @@ import torch
 from ..errors import PluginError
 from ..fairseq_compat.checkpoints import load_weights, save_whole
 from ..fairseq_compat.interrupts import console_program
-from ..outputs import check_output, check_replaceable
+from ..outputs import check_output, check_replaceable, same_file
 from ..progress import Progress
 
 DESCRIPTION = """\
@@ -194,7 +194,7 @@ def _check_output(path: str, inputs: List[str]) -> None:
     check_output(path)
     check_replaceable(path)
     for each in inputs:
-        if os.path.exists(path) and os.path.exists(each) and os.path.samefile(path, each):
+        if same_file(path, each):
             raise PluginError(
                 f"--output {path} is one of --inputs, which would be lost: name another file."
             )

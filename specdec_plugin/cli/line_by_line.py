@@ -13,7 +13,7 @@ from typing import IO, Any, Iterable, Iterator, Mapping, Optional, Sequence, Tup
 from ..api import Hypothesis, Session, Translator, open_folder
 from ..errors import PluginError
 from ..folder import read_folder
-from ..outputs import check_output, is_stream, told_if_unwritable
+from ..outputs import check_output, is_stream, same_file, told_if_unwritable
 from ..textfiles import opened
 
 Decoder = TypeVar("Decoder", Session, Translator)
@@ -50,7 +50,7 @@ def check_files(output: Optional[str], inputs: Sequence[str]) -> None:
         return
     check_output(output)
     for given in inputs:
-        if os.path.exists(output) and os.path.exists(given) and os.path.samefile(given, output):
+        if given != "-" and same_file(given, output):
             raise PluginError(
                 f"--output {output} is the input, which would be lost: name another file."
             )

@@ -74,6 +74,19 @@ def test_bad_options(options: list[str], message: str, tmp_path: Path) -> None:
         run(tmp_path / "text", tmp_path / "out", *options)
 
 
+def test_the_text_is_not_written_over(tmp_path: Path) -> None:
+    """Under another name of it neither."""
+    with gzip.open(tmp_path / "text.gz", "wt") as out:
+        out.write("the file\n")
+    before = (tmp_path / "text.gz").read_bytes()
+    (tmp_path / "link").symlink_to("text.gz")
+    (tmp_path / "hard").hardlink_to(tmp_path / "text.gz")
+    for name in ("text.gz", "link", "hard"):
+        with pytest.raises(PluginError, match=rf"{name} is the text itself\. Name another file"):
+            vary_text.main([str(tmp_path / "text"), "--output", str(tmp_path / name)])
+    assert (tmp_path / "text.gz").read_bytes() == before
+
+
 def test_bad_text(tmp_path: Path) -> None:
     with pytest.raises(PluginError, match="Text file not found"):
         run(tmp_path / "text", tmp_path / "out")

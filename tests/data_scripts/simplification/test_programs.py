@@ -109,3 +109,13 @@ def test_refusals(corpora: Path) -> None:
             shorten.main([str(corpora / "ptb.orig"), *wrong, *output])
     with pytest.raises(PluginError, match="give a share from 0"):
         shorten.main([str(corpora / "ptb.orig"), "--drop", "last", "--share", "1", *output])
+
+
+def test_inputs_are_not_written_over(tmp_path: Path) -> None:
+    write(tmp_path / "lines", ["a b c d e ."])
+    write(tmp_path / "text", ["a b"])
+    common = [str(tmp_path / "lines"), "--drop", "rarest", "--text", str(tmp_path / "text")]
+    for name in ("lines", "text"):
+        with pytest.raises(PluginError, match=rf"{name} is an input\. Name another file"):
+            shorten.main([*common, "--output", str(tmp_path / name)])
+    assert read(tmp_path / "lines") == ["a b c d e ."] and read(tmp_path / "text") == ["a b"]
