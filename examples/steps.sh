@@ -79,9 +79,9 @@ same_lines() {  # FILE FILE
 # The mean of the checkpoints that training kept in FOLDER, or of the newest so many, as FILE; of
 # the last one if none has a number of updates.
 average_checkpoints() {  # FOLDER FILE [COUNT]
-    local saved
-    saved=$(compgen -G "$1/checkpoint_*_*.pt") || saved=$1/checkpoint_last.pt
-    mapfile -t saved < <(sort -V <<<"$saved" | tail -n "${3:-1000}")
+    local saved=("$1"/checkpoint_*_*.pt)  # FOLDER may have brackets, which are no pattern
+    [ -e "${saved[0]}" ] || saved=("$1/checkpoint_last.pt")
+    mapfile -t saved < <(printf '%s\n' "${saved[@]}" | sort -V | tail -n "${3:-1000}")
     specdec-average-checkpoints --inputs "${saved[@]}" --output "$2" --half
 }
 
