@@ -148,7 +148,7 @@ data=$real/data
 prepare "$data" --train "$real/train" --valid "$real/valid" --test "$real/dev" "${same[@]}"
 prepare "$real/data-edited" --train "$real/edited" --valid "$real/valid" "${same[@]}"
 for split in dev:test; do
-    [ -e "$data/raw/${split%:*}.err" ] || cp "$data/raw/${split#*:}.err" "$data/raw/${split%:*}.err"
+    keep_output "$data/raw/${split%:*}.err" cat "$data/raw/${split#*:}.err"
 done
 
 dropout=${DROPOUT_TUNE:-0.2} lr=${LR:-1e-3} lr_tune=${LR_TUNE:-3e-4}

@@ -70,11 +70,8 @@ prepare() {  # FOLDER OPTIONS: subwords and binary data
 
 with_controls() {  # PART LENGTH SIMILARITY: binary data with these controls, as ${data}
     data=$output/controlled/$1-len$2-sim$3
-    mkdir -p "$data"
-    [ -e "$data/test.tgt" ] || {
-        sed "s/\$/ len$2 sim$3/" "$pairs/$1.orig" >"$data/test.src"
-        cp "$pairs/$1.ref0" "$data/test.tgt"
-    }
+    keep_output "$data/test.src" sed "s/\$/ len$2 sim$3/" "$pairs/$1.orig"
+    keep_output "$data/test.tgt" cat "$pairs/$1.ref0"
     prepare "$data" --test "$data/test" "${same[@]}"
 }
 
@@ -116,9 +113,9 @@ step "pairs, and parts that are held apart"
 
 step "text, subwords and binary data"
 keep_output "$text/train.src" clean_text
-[ -e "$text/train.tgt" ] || cp "$text/train.src" "$text/train.tgt"
+keep_output "$text/train.tgt" cat "$text/train.src"
 for side in src tgt; do
-    [ -e "$text/valid.$side" ] || cp "$pairs/valid.tgt" "$text/valid.$side"
+    keep_output "$text/valid.$side" cat "$pairs/valid.tgt"
 done
 if [ -n "$start" ]; then
     dictionaries=("$start"/dict.*.txt)

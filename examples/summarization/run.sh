@@ -93,9 +93,9 @@ step "pairs"
 
 step "text, subwords and binary data"
 keep_output "$text/train.src" clean_text
-[ -e "$text/train.tgt" ] || cp "$text/train.src" "$text/train.tgt"
+keep_output "$text/train.tgt" cat "$text/train.src"
 for side in src tgt; do
-    [ -e "$text/valid.$side" ] || cp "$pairs/valid.src" "$text/valid.$side"
+    keep_output "$text/valid.$side" cat "$pairs/valid.src"
 done
 begin="" same=(--size "${SIZE:-8000}" --character-coverage 1)
 [ -z "$start" ] || from_start

@@ -1,5 +1,6 @@
 """examples/steps.sh: what the examples' run.sh have in common."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -37,3 +38,23 @@ def test_the_newest_checkpoints_are_averaged(tmp_path: Path, folder: str) -> Non
     for updates in (800, 1000, 1200):
         (where / f"checkpoint_3_{updates}.pt").touch()
     assert averaged() == [f"{where}/checkpoint_3_{updates}.pt" for updates in (1000, 1200)]
+
+
+def test_an_output_is_kept_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "file"
+    script = """half() { echo half; return 3; }
+        keep_output "$1" half"""
+    assert shell(script, path).returncode == 3 and not path.exists()
+    assert shell('keep_output "$1" echo whole; keep_output "$1" echo other', path).returncode == 0
+    assert path.read_text() == "whole\n"
+
+
+@pytest.mark.parametrize(
+    "path", sorted(EXAMPLES.glob("*/run.sh")), ids=lambda path: path.parent.name
+)
+def test_no_file_is_copied_in_place_that_stands_for_a_step(path: Path) -> None:
+    """A kill would leave a part of it, which later runs would take for the whole."""
+    copied = r'\[ -e ("[^"]+") \] \|\|[^\n]* cp "[^"]+" \1\n'
+    in_a_block = r'\[ -e ("[^"]+") \] \|\| \{\n(?: {8}[^\n]*\n)* {8}cp "[^"]+" \1\n'
+    text = path.read_text("utf-8")
+    assert not re.search(copied, text) and not re.search(in_a_block, text)
