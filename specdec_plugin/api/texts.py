@@ -135,6 +135,10 @@ class Texts:
         """
         return _pieces(self.subwords, lines)
 
+    def is_blank(self, line: str) -> bool:
+        """Whether a raw line has no words: white space, or what the subword model leaves out."""
+        return not line.strip() or not any(self.pieces([line]))
+
     def target_pieces(self, lines: Sequence[str]) -> List[str]:
         """The same for raw lines of targets.
 

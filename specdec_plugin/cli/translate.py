@@ -152,7 +152,7 @@ def hypotheses(
 
     def read() -> Iterator[str]:
         for line, *others in side_by_side({"--input": lines, **beside}):
-            blank.append(not line.strip())
+            blank.append(translator.session.is_blank(line))
             if not blank[-1]:
                 for queue, other in zip(waiting.values(), others):
                     queue.append(other)

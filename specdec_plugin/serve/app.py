@@ -17,7 +17,7 @@ from ..errors import PluginError
 from .batching import FAILED, Alone, Batcher, Sentence, Work
 from .decoding import Decoder, Key, Offered
 from .metrics import CONTENT_TYPE, Metrics
-from .questions import Limits, Offer, fields_of, parameters, question
+from .questions import Limits, Offer, Question, fields_of, parameters, question
 from .refusal import RefusalError
 
 #: Nothing is fetched from elsewhere, and no other site frames the page.
@@ -90,7 +90,7 @@ class Server:
     async def translate(self, request: Request) -> Response:
         """``POST /translate``: LibreTranslate's answer."""
         with self._client(request):
-            asked = question(await self._parameters(request), self._offer, self._limits)
+            asked = self._question(await self._parameters(request))
             key = asked.key
             work = [Sentence(key, self._pieces(each, key)) for each in asked.sentences]
             found = await self._done(request, work)
@@ -155,12 +155,15 @@ class Server:
             raise EndedEarlyError from None
         return parameters(bytes(body), request.headers.get("content-type", ""))
 
+    def _question(self, given: Mapping[str, Any]) -> Question:
+        return question(given, self._offer, self._limits, self._session.is_blank)
+
     def _sentence(self, given: Mapping[str, Any]) -> Tuple[Key, str]:
         """How the one sentence in ``q`` is decoded, and its pieces."""
         wanted = {"source": self._offer.source, "target": self._offer.target}
         names = ("q", "method", "prefix", "phrases", "format", "alternatives", *wanted)
         wanted |= {name: given[name] for name in names if name in given}
-        asked = question(wanted, self._offer, self._limits)
+        asked = self._question(wanted)
         if asked.markup or asked.key.nbest > 1:
             raise RefusalError(
                 400, "One translation is shown, of text. Leave format and alternatives out."

@@ -3,13 +3,13 @@
 import json
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import parse_qsl
 
 from ..folder import Folder
 from .decoding import Key, keeps_phrases
 from .refusal import RefusalError
-from .segments import Segment, escaped, joined, of_markup, of_text
+from .segments import Segment, escaped, joined, of_markup, of_text, without_blank
 
 #: The greatest number of other translations that a client may ask for.
 MOST_ALTERNATIVES = 9
@@ -164,8 +164,18 @@ def fields_of(form: str) -> Dict[str, Any]:
     return {**dict(pairs), **({"phrases": phrases} if phrases else {})}
 
 
-def question(given: Mapping[str, Any], offer: Offer, limits: Limits) -> Question:
+def question(
+    given: Mapping[str, Any],
+    offer: Offer,
+    limits: Limits,
+    is_blank: Callable[[str], bool] = lambda text: False,
+) -> Question:
     """What the parameters of a request ask for.
+
+    Args:
+        given: the parameters.
+        offer, limits: of the server.
+        is_blank: whether the model reads no words in a sentence, which stays as it is then.
 
     Raises:
         RefusalError: a parameter is missing, is of another type, or asks for too much.
@@ -184,7 +194,7 @@ def question(given: Mapping[str, Any], offer: Offer, limits: Limits) -> Question
     if form not in FORMS:
         raise RefusalError(400, f"The format {_short(form)} is unknown. Give text or html.")
     split = of_markup if form == "html" else of_text
-    segments = [split(text) for text in texts]
+    segments = [without_blank(split(text), is_blank, form == "html") for text in texts]
     found = Question(
         segments,
         isinstance(given["q"], list),

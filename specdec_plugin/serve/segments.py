@@ -6,7 +6,7 @@ A line is a sentence, as in the model's training data. In markup, each text betw
 import html
 import re
 from html.parser import HTMLParser
-from typing import Iterable, List, NamedTuple, Sequence
+from typing import Callable, Iterable, List, NamedTuple, Sequence
 
 #: Elements whose text is code, or what only old browsers show.
 CODE = frozenset(
@@ -59,6 +59,24 @@ def of_markup(text: str) -> List[Segment]:
     parser.feed(text)
     parser.close()
     return parser.segments
+
+
+def without_blank(
+    segments: Iterable[Segment], is_blank: Callable[[str], bool], markup: bool
+) -> List[Segment]:
+    """The same segments, but sentences without words stay, such as a zero-width space.
+
+    Args:
+        segments: of a text.
+        is_blank: whether a sentence has no words.
+        markup: whether the text is HTML.
+    """
+    return [
+        Segment(escaped(each.text) if markup else each.text)
+        if each.translated and is_blank(each.text)
+        else each
+        for each in segments
+    ]
 
 
 def escaped(translation: str) -> str:

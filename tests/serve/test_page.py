@@ -79,12 +79,15 @@ def choose(page, *methods):
 def test_it_translates_by_keyboard(page, server):
     assert page.title() == page.inner_text("h1") == "English → es"
     assert page.evaluate("document.activeElement.id") == "text"
-    page.keyboard.type("one two\n\nthree")
+    page.keyboard.type("one two\n\u200b\nthree")
     page.keyboard.press("Control+Enter")
     page.wait_for_selector("#rows tr")
     assert re.fullmatch(r"Done: auto \d+\.\d ms\.", finished(page))
     found = texts_of(page)
     assert "\n\n".join(found) == server.translate("one two\n\nthree").json()["translatedText"]
+    page.fill("#text", "\u200b")
+    page.click("#go")
+    assert finished(page).startswith("There is nothing to translate")
 
 
 def test_methods_side_by_side(page, server):

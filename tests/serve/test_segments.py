@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specdec_plugin.serve.segments import escaped, joined, of_markup, of_text
+from specdec_plugin.serve.segments import escaped, joined, of_markup, of_text, without_blank
 
 LINES = st.text(st.sampled_from("ab  \t\n\r\u2028é.<&"), max_size=30)
 
@@ -27,6 +27,19 @@ def test_lines_are_sentences():
     segments = of_text("  One.\r\n\n\tTwo three. \n")
     assert sentences(segments) == ["One.", "Two three."]
     assert joined(segments, ["Uno.", "Dos tres."]) == "  Uno.\r\n\n\tDos tres. \n"
+
+
+@pytest.mark.parametrize(
+    "split, text, found",
+    [
+        (of_text, "One\n \u200b\n<", "Uno\n \u200b\n<"),
+        (of_markup, "One<p>&#8203;<p>&lt;", "Uno<p>\u200b<p>&lt;"),
+    ],
+)
+def test_sentences_without_words_stay(split, text, found):
+    blank = ("\u200b", "<").__contains__
+    segments = without_blank(split(text), blank, split is of_markup)
+    assert sentences(segments) == ["One"] and joined(segments, ["Uno"]) == found
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,14 @@ def test_a_text_and_a_list(server, lines, wanted):
     assert server.translate([]).json() == {"translatedText": []}
 
 
+def test_a_line_without_words_stays(server, lines, wanted):
+    """The subword model leaves out a zero-width space, and of nothing a model invents text."""
+    answer = server.translate(f"\u200b\n{lines[0]}\n \ufeff ").json()
+    assert answer == {"translatedText": f"\u200b\n{wanted[lines[0]]}\n \ufeff "}
+    answer = server.post("/stream", {"q": "\u200b"})
+    assert answer.status == 400 and "q has 0 lines" in answer.json()["error"]
+
+
 def test_a_form_and_markup(server, lines, wanted):
     body = f"q={lines[0].replace(' ', '+')}&source=en&target=es".encode()
     answer = server.ask("POST", "/translate", body, "application/x-www-form-urlencoded")
