@@ -25,6 +25,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
 
         from .app import Server
         from .decoding import Decoder, offered
+        from .stopping import StoppingServer
     except ImportError as error:
         raise PluginError(
             f"specdec-serve needs the package {error.name}. Install the extra serve: "
@@ -46,14 +47,14 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
             decoder.warm_up(methods[0].name)
         app = Server(decoders, methods, limits, options.batch_size).app()
         config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
-        server = uvicorn.Server(config)
+        server = StoppingServer(config)
         # uvicorn takes these signals only once it runs, which is after the line below.
         stop_at_signals(server)
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         print(f"{options.folder} is served at http://{shown}:{port}/", flush=True)
         server.run([listener])
-    print("Stopped: all accepted requests are answered.", flush=True)
+    server.tell_end()
 
 
 def stop_at_signals(server: Any) -> None:

@@ -246,6 +246,36 @@ def test_a_killed_server_leaves_no_request_without_an_answer_or_an_error(packed,
     assert again.stop()[0] == 0
 
 
+def test_a_second_ctrl_c_ends_it_at_once_and_says_so(packed, corpus):
+    text = "\n".join(corpus.lines("train", "en")[:200])
+    process = Process(packed, "--batch-size", 1, "--max-characters", 10_000)
+    client = process.ready()
+
+    def ask():
+        try:
+            return client.translate(text, method="fairseq").status
+        except (ConnectionError, http.client.HTTPException):
+            return None
+
+    def is_closed():
+        try:
+            socket.create_connection(("127.0.0.1", client.port)).close()
+        except ConnectionError:
+            return True
+        return False
+
+    found, thread = in_background(ask)
+    until(lambda: client.metric("specdec_waiting") > 100)
+    process.process.send_signal(signal.SIGINT)
+    until(is_closed)
+    process.process.send_signal(signal.SIGINT)
+    printed = process.process.stdout.read()
+    assert process.process.wait(60) == 130, process.errors
+    assert printed == "Stopped at once: requests that were not answered are lost.\n"
+    thread.join()
+    assert found[0] != 200 and "Traceback" not in process.errors
+
+
 @pytest.mark.parametrize(
     "flags, words",
     [
