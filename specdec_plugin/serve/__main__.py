@@ -23,7 +23,7 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
     try:
         import uvicorn
 
-        from .app import Server
+        from .app import PATIENCE, Server
         from .decoding import Decoder, offered
         from .stopping import StoppingServer
     except ImportError as error:
@@ -45,9 +45,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
             decoders[0].check(name)
         for decoder in decoders:
             decoder.warm_up(methods[0].name)
-        app = Server(decoders, methods, limits, options.batch_size).app()
+        served = Server(decoders, methods, limits, options.batch_size)
+        app = served.app()
         config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
-        server = StoppingServer(config)
+        server = StoppingServer(config, served.is_decoding, PATIENCE)
         # uvicorn takes these signals only once it runs, which is after the line below.
         stop_at_signals(server)
         host, port = listener.getsockname()[:2]

@@ -24,6 +24,8 @@ from .refusal import RefusalError
 _PAGE_HEADERS = {"Content-Security-Policy": "frame-ancestors 'self'"}
 #: Seconds in which a client has to send more of its request.
 PATIENCE = 30.0
+#: Seconds in which a client has to send all of it.
+LONGEST = 300.0
 #: Seconds after which a client may ask again.
 _LATER = {429: "1", 503: "5"}
 
@@ -63,6 +65,10 @@ class Server:
         self._metrics = Metrics(lambda: self._batcher.waiting)
         for each in decoders:
             each.done = self._metrics.count
+
+    def is_decoding(self) -> bool:
+        """Whether accepted sentences wait, or are being decoded."""
+        return not self._batcher.is_idle
 
     def app(self) -> Any:
         """The ASGI application."""
@@ -136,8 +142,8 @@ class Server:
         """Those of a body, which is read up to the limit."""
         body, most = bytearray(), self._limits.body
         now = asyncio.get_running_loop().time
+        end = now() + LONGEST
         try:
-            # A server that stops waits for every request, and would wait for ever.
             async with asyncio.timeout(PATIENCE) as patience:
                 async for chunk in request.stream():
                     body += chunk
@@ -146,11 +152,12 @@ class Server:
                             413,
                             f"The request has more than {most:,} bytes. Send the text in parts.",
                         )
-                    patience.reschedule(now() + PATIENCE)
+                    patience.reschedule(min(now() + PATIENCE, end))
         except TimeoutError:
-            raise RefusalError(
-                408, f"No more of the request came for {PATIENCE:g} seconds. Send it again."
-            ) from None
+            sentence = f"No more of the request came for {PATIENCE:g} seconds. Send it again."
+            if now() >= end:
+                sentence = f"The request took {LONGEST:g} seconds. Send the text in parts."
+            raise RefusalError(408, sentence) from None
         except ClientDisconnect:  # which is no failure of the server
             raise EndedEarlyError from None
         return parameters(bytes(body), request.headers.get("content-type", ""))

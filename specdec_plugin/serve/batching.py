@@ -105,6 +105,11 @@ class Batcher:
         """How much work waits."""
         return len(self._waiting)
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether no work waits, and none is being done."""
+        return not self._waiting and not self._busy
+
     def add(self, work: Sequence[Work]) -> None:
         """Accept all of some work, or none of it.
 

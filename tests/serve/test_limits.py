@@ -1,5 +1,6 @@
 """A busy server refuses with a sentence, and one that stops answers what it has accepted."""
 
+import contextlib
 import gc
 import http.client
 import json
@@ -20,7 +21,9 @@ from specdec_plugin.serve.decoding import Decoder, Key, Offered, offered
 from specdec_plugin.serve.questions import Limits
 from tests.support.servers import Process, at_once, in_a_thread, until
 
-app = pytest.importorskip("specdec_plugin.serve.app")  # needs the extra serve
+uvicorn = pytest.importorskip("uvicorn")  # of the extra serve, as all that follows
+app = pytest.importorskip("specdec_plugin.serve.app")
+stopping = pytest.importorskip("specdec_plugin.serve.stopping")
 Server = app.Server
 
 
@@ -185,6 +188,44 @@ def test_a_request_that_does_not_go_on_is_refused(held, monkeypatch):
         sentence = "No more of the request came for 0.5 seconds. Send it again."
         assert json.loads(answer.read()) == {"error": sentence}
         assert connection.recv(1) == b""
+
+
+def test_a_request_that_goes_on_for_ever_is_refused(held, monkeypatch):
+    monkeypatch.setattr(app, "LONGEST", 0.5)
+    with serve(held) as client, half_a_request(client.port) as connection:
+        connection.settimeout(0.1)
+        answer = b""
+        for _ in range(40):
+            connection.sendall(b" ")
+            with contextlib.suppress(TimeoutError):
+                answer = connection.recv(1000)
+                break
+        assert b" 408 " in answer and b"The request took 0.5 seconds. Send" in answer
+
+
+def test_a_stopping_server_waits_for_work_and_not_for_clients_that_stall(held):
+    served = Server([held], [Offered("greedy", "")], Limits(), 8)
+    patience = 1.0
+    with in_a_thread(served.app(), served.is_decoding, patience) as client:
+        found, thread = in_background(lambda: client.translate("one"))
+        until(lambda: held.batches)
+        connection = half_a_request(client.port)
+        until(lambda: client.metric("specdec_open_requests") == 3)
+        threading.Timer(2 * patience, held.let.set).start()
+    thread.join()
+    assert found[0].status == 200
+    with connection:
+        connection.settimeout(20)
+        assert connection.recv(1) == b""
+
+
+def test_a_stopped_server_tells_how_many_clients_stalled(capsys):
+    server = stopping.StoppingServer(uvicorn.Config(app), bool, 1.0)
+    server.stalled = 2
+    server.tell_end()
+    first, last = capsys.readouterr().out.splitlines()
+    assert first == "Closed 2 connections whose clients stalled."
+    assert last == "Stopped: all accepted requests are answered."
 
 
 def test_a_stopping_server_answers_what_it_has_accepted(held):

@@ -110,14 +110,21 @@ class Process:
 
 
 @contextmanager
-def in_a_thread(app: Any) -> Iterator[Client]:
-    """An ASGI application in this process."""
+def in_a_thread(app: Any, *stopping: Any) -> Iterator[Client]:
+    """An ASGI application in this process.
+
+    Args:
+        app: the application.
+        stopping: arguments of our own server behind its configuration; none: uvicorn's server.
+    """
     import uvicorn
 
     from specdec_plugin.serve.__main__ import listening
+    from specdec_plugin.serve.stopping import StoppingServer
 
     listener = listening("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
+    config = uvicorn.Config(app, log_level="warning")
+    server = StoppingServer(config, *stopping) if stopping else uvicorn.Server(config)
     thread = threading.Thread(target=server.run, args=([listener],))
     thread.start()
     try:
