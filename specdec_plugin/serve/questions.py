@@ -338,7 +338,9 @@ def _number(value: Any) -> Optional[int]:
 
 
 def _short(value: Any) -> str:
-    """A value in a sentence, however long it is."""
+    """A value in a sentence, however long it is, or its type."""
+    if isinstance(value, (list, dict)):  # it may be too deep to be written
+        return "(a list)" if isinstance(value, list) else "(an object)"
     text = value if isinstance(value, str) else json.dumps(value)
     text = text.encode("utf-8", "replace").decode()  # half a character cannot be sent back
     return text if len(text) <= 40 else text[:40] + "…"

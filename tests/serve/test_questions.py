@@ -1,5 +1,6 @@
 """LibreTranslate's requests: what they ask for, and what is answered."""
 
+import functools
 import json
 from types import SimpleNamespace
 
@@ -14,6 +15,8 @@ LIMITS = Limits(characters=50, sentences=4)
 GOOD = {"q": "one\ntwo", "source": "en", "target": "es"}
 JSON = "application/json; charset=utf-8"
 FORM = "application/x-www-form-urlencoded"
+#: A list that is too deep to be written as JSON.
+DEEP = functools.reduce(lambda inner, _: [inner], range(5000), [])
 
 
 def asked(**change):
@@ -123,12 +126,13 @@ def test_a_form_that_encodes_something_else(form):
         (400, "half of a surrogate pair", {"q": "\ud800"}),
         (400, "source is missing. Give en", {"source": ...}),
         (400, "no source language de. Give en or auto", {"source": "de"}),
-        (400, r"no source language \[\"en\"\]", {"source": ["en"]}),
+        (400, r"no source language \(a list\)", {"source": ["en"]}),
+        (400, r"no source language \(a list\)", {"source": DEEP}),
         (400, "target is missing. Give es", {"target": ...}),
         (400, "no target language en. Give es", {"target": "en"}),
         (400, r"no target language \?. Give es", {"target": "\ud800"}),
         (400, "format pdf is unknown. Give text or html", {"format": "pdf"}),
-        (400, "format {} is unknown", {"format": {}}),
+        (400, r"format \(an object\) is unknown", {"format": {}}),
         (400, "method x+… is not offered. Give auto, beam", {"method": "x" * 99}),
         (400, "alternatives is -1. Give a number from 0 to 9", {"alternatives": -1}),
         (400, "alternatives is true", {"alternatives": True}),

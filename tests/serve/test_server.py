@@ -185,6 +185,8 @@ def test_metrics(server, packed, lines):
 
 
 LONG = "one " * 1030
+#: JSON that can be read here, and hardly be written again.
+DEEP = b'{"q": "one", "target": "es", "source": ' + b"[" * 960 + b"]" * 960 + b"}"
 
 
 @pytest.mark.parametrize(
@@ -199,6 +201,9 @@ LONG = "one " * 1030
         (400, "no source language de", {"source": "de"}),
         (400, "no target language fr", {"target": "fr"}),
         (400, "format pdf is unknown", {"format": "pdf"}),
+        (400, "format (an object) is unknown", {"format": {}}),
+        (400, "no source language (a list)", ("POST", "/translate", DEEP)),
+        (400, "alternatives is (a list)", {"alternatives": [1]}),
         (400, "method nat is not offered", {"method": "nat"}),
         (400, "alternatives is -1", {"alternatives": -1}),
         (413, "has 6,000 characters", {"q": "a" * 6000}),
