@@ -27,6 +27,7 @@ from ..fairseq_compat.options import (
 )
 from ..fairseq_compat.parsed_options import check_when_parsed
 from ..fairseq_compat.resumed_order import ResumedOrderMixin
+from ..fairseq_compat.search import told_if_unended
 from ..fairseq_compat.sentence_numbers import SentenceNumbersMixin
 from ..fairseq_compat.shards import ShardConfig, shard_of
 from ..fairseq_compat.splits import SplitMixin
@@ -188,7 +189,7 @@ class ParallelDecodingMixin(
         """Decode a batch. It keeps its constraints, which some of fairseq's tasks lose.
 
         Raises:
-            PluginError: fairseq's own search would lose them.
+            PluginError: fairseq's own search would lose them, or they do not fit.
         """
         if constraints is not None:
             if not isinstance(generator, ParallelGenerator) and not self.constrained_by_fairseq:
@@ -196,7 +197,8 @@ class ParallelDecodingMixin(
                     "--constraints with this --task need our search: add --decoding auto."
                 )
             sample = {**sample, "constraints": constraints}
-        return super().inference_step(generator, models, sample, prefix_tokens, constraints)
+        with told_if_unended():
+            return super().inference_step(generator, models, sample, prefix_tokens, constraints)
 
     def end_of_sentence(self, args: Any) -> int:
         """The symbol that ends targets, and that the decoder is fed first.

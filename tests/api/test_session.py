@@ -257,6 +257,9 @@ def test_phrases_that_are_refused(corpus, tiny_verifier, sentencepieces):
             translator.constrained(["one", "two"], phrases)
     with pytest.raises(PluginError, match=r"^constraints='unordered' cannot be kept with decod"):
         session.translator("greedy").constrained(["one"], [["uno"]])
+    for method in ("beam", "fairseq"):  # whose own search has an assertion
+        with pytest.raises(PluginError, match=r"can end within the length limit\. Raise max_len_b"):
+            session.translator(method, max_len_b=20).constrained(["one"], [["uno"] * 30])
     with pytest.raises(PluginError, match=r"^This search keeps no constraints: give constraints"):
         batch = session.batches(session.dataset(["one"], phrases=session.phrases([["uno"]])), 1)
         translator.decode(batch[0])

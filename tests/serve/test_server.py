@@ -125,6 +125,8 @@ def test_phrases_of_a_glossary(server, packed, lines):
     answer = server.translate(lines[0], phrases=["\u4e2d"])
     assert answer.status == 400 and "target dictionary does not have" in answer.json()["error"]
     assert server.translate(lines[0], method="greedy", phrases=["siete"]).status == 400
+    answer = server.translate(lines[0], method="fairseq", phrases=["siete"] * 30)
+    assert answer.status == 400 and "can end within the length limit" in answer.json()["error"]
 
 
 def test_tokens_as_they_appear(server, lines, wanted):

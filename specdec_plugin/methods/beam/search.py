@@ -16,7 +16,7 @@ from ...decoding.state import Batch
 from ...decoding.statistics import Statistics
 from ...decoding.verifier import Verifier
 from ...engine.weights import check_deferred
-from ...errors import PluginError
+from ...fairseq_compat.search import unended
 from .beams import Hypotheses
 from .captured import CapturedBeamSearch
 from .native import NativeBeamSearch, StepDrafter
@@ -72,11 +72,7 @@ class BeamSearch:
         self.verifier.refresh()
         found = self._found(batch)
         if not all(found):
-            raise PluginError(
-                f"No hypothesis of {sum(not each for each in found)} sentences of a batch can end "
-                "within the length limit. Raise --max-len-b, or leave out --prefix-size and "
-                "--constraints."
-            )
+            raise unended(sum(not each for each in found))
         # All scores at once: on a GPU, the host waits for what it reads.
         scores = iter(torch.stack([each["score"] for row in found for each in row]).tolist())
         for number, unordered in enumerate(found):
