@@ -47,7 +47,10 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
             decoder.warm_up(methods[0].name)
         served = Server(decoders, methods, limits, options.batch_size)
         app = served.app()
-        config = uvicorn.Config(app, log_level="warning", access_log=False, server_header=False)
+        # uvicorn would believe each client of this machine the address that it gives itself.
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, server_header=False, proxy_headers=False
+        )
         server = StoppingServer(config, served.is_decoding, PATIENCE)
         # uvicorn takes these signals only once it runs, which is after the line below.
         stop_at_signals(server)

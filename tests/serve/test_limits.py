@@ -158,11 +158,24 @@ def test_what_a_client_that_has_left_asked_for_is_not_decoded(held, path, caplog
     assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
-def half_a_request(port):
+def half_a_request(port, header=b"Accept: */*"):
     """A connection whose request goes on."""
     connection = socket.create_connection(("127.0.0.1", port))
-    connection.sendall(b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Length: 50\r\n\r\n{")
+    length = b"Content-Length: 50"
+    lines = [b"POST /translate HTTP/1.1", b"Host: x", length, header, b"", b"{"]
+    connection.sendall(b"\r\n".join(lines))
     return connection
+
+
+def test_no_client_has_another_address_than_its_own(packed):
+    process = Process(packed, "--max-requests", 1)
+    client = process.ready()
+    with half_a_request(client.port, b"X-Forwarded-For: 10.0.0.1"):
+        until(lambda: client.metric("specdec_open_requests") == 2)
+        with half_a_request(client.port, b"X-Forwarded-For: 10.0.0.2") as other:
+            other.settimeout(20)
+            assert other.recv(1000).startswith(b"HTTP/1.1 429 ")
+    assert process.stop()[0] == 0
 
 
 def test_a_client_that_leaves_in_its_request_is_no_failure(held, caplog):
