@@ -22,6 +22,8 @@ from .refusal import RefusalError
 
 #: Nothing is fetched from elsewhere, and no other site frames the page.
 _PAGE_HEADERS = {"Content-Security-Policy": "frame-ancestors 'self'"}
+#: Nobody keeps events for later: neither a browser, nor nginx, which collects answers.
+_EVENT_HEADERS = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
 #: Seconds in which a client has to send more of its request.
 PATIENCE = 30.0
 #: Seconds in which a client has to send all of it.
@@ -124,7 +126,8 @@ class Server:
             leave = counted.pop_all().close
             work.future.add_done_callback(lambda done: loop.call_soon_threadsafe(leave))
         # From here on the client gets events, and no status.
-        return StreamingResponse(events.until(work), media_type="text/event-stream")
+        told = events.until(work)
+        return StreamingResponse(told, headers=_EVENT_HEADERS, media_type="text/event-stream")
 
     async def steps(self, request: Request) -> Response:
         """``GET /steps?method=…&q=…``: the page on which a person steps through a sentence."""

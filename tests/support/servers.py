@@ -59,6 +59,8 @@ class Client:
         answer = self.post("/stream", content)
         assert answer.status == 200, answer
         assert answer.headers["content-type"].startswith("text/event-stream")
+        assert answer.headers["cache-control"] == "no-cache"
+        assert answer.headers["x-accel-buffering"] == "no"
         found = re.findall(r"event: (.*)\ndata: (.*)\n\n", answer.body.decode())
         return [(name, json.loads(data)) for name, data in found]
 
