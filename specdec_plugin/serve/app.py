@@ -86,6 +86,7 @@ class Server:
         ]
         handlers: Any = {RefusalError: _refused, HTTPException: _no_such, Exception: _failed}
         made = Starlette(routes=routes, lifespan=self._lifespan, exception_handlers=handlers)
+        made.router.redirect_slashes = False  # to an address that a proxy may not have
         return self._metrics.counting(made, [route.path for route in routes])
 
     @contextlib.asynccontextmanager
@@ -163,7 +164,8 @@ class Server:
             raise RefusalError(408, sentence) from None
         except ClientDisconnect:  # which is no failure of the server
             raise EndedEarlyError from None
-        return parameters(bytes(body), request.headers.get("content-type", ""))
+        told = request.headers.get
+        return parameters(bytes(body), told("content-type", ""), told("content-encoding", ""))
 
     def _question(self, given: Mapping[str, Any]) -> Question:
         return question(given, self._offer, self._limits, self._session.is_blank)

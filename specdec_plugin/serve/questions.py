@@ -114,16 +114,19 @@ class Question(NamedTuple):
         return [joined(text, left) for text in self.texts]
 
 
-def parameters(body: bytes, kind: str) -> Dict[str, Any]:
+def parameters(body: bytes, kind: str, encoding: str = "") -> Dict[str, Any]:
     """The parameters of a request.
 
     Args:
         body: of the request.
         kind: its ``Content-Type``.
+        encoding: its ``Content-Encoding``.
 
     Raises:
         RefusalError: it is not what it should be.
     """
+    if encoding.lower() not in ("", "identity"):
+        raise RefusalError(415, f"The server does not unpack {_short(encoding)}. Send it plain.")
     kind, _, charset = kind.lower().partition(";")
     kind, (_, _, charset) = kind.strip(), charset.partition("charset=")
     charset = charset.split(";")[0].strip(' "')

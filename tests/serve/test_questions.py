@@ -1,6 +1,7 @@
 """LibreTranslate's requests: what they ask for, and what is answered."""
 
 import functools
+import gzip
 import json
 from types import SimpleNamespace
 
@@ -103,6 +104,14 @@ def test_bodies():
     form = b"q=one+%C3%A9&source=en&target="
     expected = {"q": "one é", "source": "en", "target": ""}
     assert parameters(form, "application/x-www-form-urlencoded") == expected
+
+
+def test_bodies_that_are_packed():
+    body = json.dumps(GOOD).encode()
+    assert parameters(body, JSON, "identity") == GOOD
+    with pytest.raises(RefusalError, match=r"^The server does not unpack GZip\. Send") as caught:
+        parameters(gzip.compress(body), JSON, "GZip")
+    assert caught.value.status == 415
 
 
 @pytest.mark.parametrize("form", ["q=%ff%fe", "q=a&source=%E9"])

@@ -1,5 +1,7 @@
 """``specdec-serve``, a real process, asked over HTTP."""
 
+import gzip
+import http.client
 import itertools
 import json
 
@@ -216,6 +218,7 @@ DEEP = b'{"q": "one", "target": "es", "source": ' + b"[" * 960 + b"]" * 960 + b"
         (405, "/health does not take PUT. Use GET", ("PUT", "/health", b"")),
         (405, "/translate does not take PUT. Use POST", ("PUT", "/translate", b"")),
         (404, "nothing at /detect. Ask /translate", ("POST", "/detect", b"")),
+        (404, "nothing at /translate/. Ask /translate", ("POST", "/translate/", b"{}")),
         (400, "q has 2 lines. Give one", ("POST", "/stream", b'{"q": "a\\nb"}')),
         (400, "q is a list. Give one", ("POST", "/stream", b'{"q": ["a"]}')),
         (400, "Leave format and", ("POST", "/stream", b'{"q": "a", "format": "html"}')),
@@ -238,6 +241,16 @@ def test_bad_requests_get_a_sentence(server, status, words, request_):
 def test_a_wrong_method_is_told_the_right_ones(server):
     assert server.ask("OPTIONS", "/translate").headers["allow"] == "POST"
     assert "GET" in server.ask("POST", "/").headers["allow"]
+
+
+def test_a_packed_request_is_told_so(server):
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    connection.request("POST", "/translate", gzip.compress(b'{"q": "one"}'), headers)
+    answer = connection.getresponse()
+    sentence = "The server does not unpack gzip. Send it plain."
+    assert (answer.status, json.loads(answer.read())) == (415, {"error": sentence})
+    connection.close()
 
 
 def test_it_survives_them(server, lines, wanted):
