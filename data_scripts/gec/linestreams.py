@@ -5,6 +5,7 @@ import os
 import sys
 from typing import Callable
 
+from specdec_plugin.fairseq_compat.interrupts import end_in_a_line
 from specdec_plugin.progress import Progress
 from specdec_plugin.textfiles import read_lines
 
@@ -30,7 +31,11 @@ def add_suffixes(parser: argparse.ArgumentParser, sides: str) -> None:
 
 
 def rewrite(change: Callable[[str], str]) -> None:
-    """Write each line of standard input to standard output, changed; a line for every line."""
+    """Write each line of standard input to standard output, changed; a line for every line.
+
+    The program ends in a line where nobody reads the output, or where it has no room.
+    """
+    end_in_a_line()
     for line in Progress(read_lines(STDIN), unit="line"):
         sys.stdout.buffer.write((change(line) + "\n").encode("utf-8"))
     sys.stdout.buffer.flush()
