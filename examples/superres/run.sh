@@ -90,7 +90,7 @@ decode() {  # NAME MODEL FLAGS: the held-out patches, a line for every line
     fairseq-generate "$data" -s low -t high --user-dir "$plugin" --task specdec_translation \
         --path "$2" --beam 1 --batch-size 32 --required-batch-size-multiple 1 \
         --min-len "$levels" --max-len-a 0 --max-len-b "$levels" ${device:+"$device"} "${@:3}" \
-        >"$name.log" 2>&1
+        >"$name.log" 2>&1 || fail "fairseq-generate failed. See $name.log, mend it, and run this again."
     hypotheses "$name"
 }
 

@@ -173,7 +173,8 @@ decode() {  # LANGUAGE FILE OPTIONS: the test set
     [ ! -e "$2.hyp" ] || return 0
     fairseq-generate "$data/$1/bin" -s src -t tgt --user-dir "$plugin" --gen-subset test \
         --path "$model" --required-batch-size-multiple 1 --post-process sentencepiece \
-        ${device:+"$device"} "${@:3}" >"$2.log" 2>&1
+        ${device:+"$device"} "${@:3}" >"$2.log" 2>&1 ||
+        fail "fairseq-generate failed. See $2.log, mend it, and run this again."
     hypotheses "$2"
 }
 

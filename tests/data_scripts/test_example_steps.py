@@ -58,3 +58,19 @@ def test_no_file_is_copied_in_place_that_stands_for_a_step(path: Path) -> None:
     in_a_block = r'\[ -e ("[^"]+") \] \|\| \{\n(?: {8}[^\n]*\n)* {8}cp "[^"]+" \1\n'
     text = path.read_text("utf-8")
     assert not re.search(copied, text) and not re.search(in_a_block, text)
+
+
+@pytest.mark.parametrize("name", ["superres", "vocab_clusters"])
+def test_a_failed_decoding_is_told_beside_its_log(tmp_path: Path, name: str) -> None:
+    script = """device="" output=$1 data=$1 model=$1 plugin=$1 levels=1
+        fairseq-generate() { echo broken >&2; return 3; }
+        eval "$(sed -n '/^decode() /,/^}/p' "$2")"
+        decode name "$3" """
+    last = "model" if name == "superres" else tmp_path / "name"
+    done = shell(script, tmp_path, EXAMPLES / name / "run.sh", last)
+    assert done.returncode == 1
+    assert done.stderr == (
+        f"run.sh: fairseq-generate failed. See {tmp_path}/name.log, mend it, and run this again.\n"
+    )
+    assert (tmp_path / "name.log").read_text() == "broken\n"
+    assert not (tmp_path / "name.hyp").exists()
