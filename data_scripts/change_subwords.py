@@ -12,6 +12,7 @@ from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights, save_whole
 from specdec_plugin.fairseq_compat.dictionaries import read_dictionary
 from specdec_plugin.outputs import check_output
+from specdec_plugin.subwords import check_pieces, load_sentencepiece
 
 DESCRIPTION = """\
 Write a checkpoint whose vocabulary is another dictionary, to train on from
@@ -26,6 +27,8 @@ example:
       --dictionary checkpoints/gec-en/dict.err.txt \\
       --new-dictionary data/bin/dict.err.txt --output start.pt"""
 
+#: Weights with a row, or a number, for each symbol; Marian's models have a bias of the output.
+BY_SYMBOL = (*TABLES, "output_projection.bias")
 #: What SentencePiece puts before a word.
 WORD_START = "▁"
 
@@ -75,9 +78,10 @@ def main(argv: Optional[List[str]] = None) -> None:
     args = get_parser().parse_args(argv)
     check_output(args.output)
     old, new = read_dictionary(args.dictionary), read_dictionary(args.new_dictionary)
-    subwords = sentencepiece.SentencePieceProcessor(model_file=args.subword_model)
+    subwords = load_sentencepiece(args.subword_model)
+    check_pieces(subwords, args.subword_model, old.symbols[old.nspecial :])
     state = load_weights(args.model)
-    tables = {name: each for name, each in state["model"].items() if name.endswith(TABLES)}
+    tables = {name: each for name, each in state["model"].items() if name.endswith(BY_SYMBOL)}
     if {len(old)} != {len(each) for each in tables.values()}:
         raise PluginError(
             f"The embeddings of {args.model} have other numbers of rows than the {len(old):,} "

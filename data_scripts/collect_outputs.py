@@ -68,6 +68,10 @@ def row_of(text: str) -> Dict[str, Any]:
     if len(parts) not in (4, 5):
         raise PluginError(f"'{text}' is not LABELS|NAME|REFERENCE|TOKENIZER. Write it so.")
     labels, name, reference, tokenizer, *base = parts
+    if tokenizer not in BLEU.TOKENIZERS:
+        raise PluginError(
+            f"sacreBLEU has no tokenizer {tokenizer}. Give one of {', '.join(BLEU.TOKENIZERS)}."
+        )
     hypotheses, references = lines_of_both(f"{name}.hyp", reference)
     metric = BLEU(tokenize=tokenizer)
     row: Dict[str, Any] = {**labels_of(labels)}

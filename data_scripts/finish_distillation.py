@@ -9,6 +9,7 @@ import merge_shards
 from binarise import binarise
 from textfiles import check_parallel, find_text, read_piece_lines
 
+from specdec_plugin.fairseq_compat.dictionaries import read_dictionary
 from specdec_plugin.fairseq_compat.interrupts import end_in_a_line
 from specdec_plugin.outputs import alone
 
@@ -47,9 +48,17 @@ def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
     args = get_parser().parse_args(argv)
     check_texts(args)
+    for path in dictionaries_of(args):
+        read_dictionary(path)
     source = find_text(f"{args.train}.{args.source_lang}")
     with alone(args.output, "merged"):
         _write(args, source)
+
+
+def dictionaries_of(args: argparse.Namespace) -> List[str]:
+    """The teacher's, of the source and of the target."""
+    languages = args.source_lang, args.target_lang
+    return [os.path.join(args.data, f"dict.{language}.txt") for language in languages]
 
 
 def _write(args: argparse.Namespace, source: str) -> None:
@@ -88,8 +97,8 @@ def write_data(args: argparse.Namespace, train: str) -> None:
         train: prefix of the filtered pieces.
     """
     command = ["-s", args.source_lang, "-t", args.target_lang]
-    command += ["--srcdict", os.path.join(args.data, f"dict.{args.source_lang}.txt")]
-    command += ["--tgtdict", os.path.join(args.data, f"dict.{args.target_lang}.txt")]
+    source, target = dictionaries_of(args)
+    command += ["--srcdict", source, "--tgtdict", target]
     for name, prefix in (("train", train), ("valid", args.valid), ("test", args.test)):
         command += [f"--{name}pref", prefix] if prefix else []
     binarise(command, os.path.join(args.output, "bin"))

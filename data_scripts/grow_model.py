@@ -31,6 +31,8 @@ LAST = ("self_attn.out_proj", "encoder_attn.out_proj", "fc2")
 #: Weights of a row for each symbol.
 TABLES = ("embed_tokens.weight", "output_projection.weight")
 SIDES = ("encoder", "decoder")
+#: What a Transformer of its own has.
+_EMBEDDINGS = [f"{side}.embed_tokens.weight" for side in SIDES]
 #: The weights of a layer norm.
 AFFINE = ("weight", "bias")
 
@@ -97,6 +99,12 @@ def check(args: argparse.Namespace, options: Namespace, weights: Dict[str, Tenso
     if not getattr(options, "share_all_embeddings", False):
         raise PluginError(
             f"{args.model} was trained without --share-all-embeddings. Only models with it grow."
+        )
+    missing = [name for name in _EMBEDDINGS if name not in weights]
+    if missing:
+        raise PluginError(
+            f"{args.model} has no {missing[0]}, as drafters that share their verifier's. Give a "
+            "model of --arch transformer."
         )
     least = {
         "width": 1,

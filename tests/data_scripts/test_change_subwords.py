@@ -40,6 +40,9 @@ def folder(tmp_path: Path) -> Path:
         "decoder.embed_tokens.weight": shared,
         # As many units as the old dictionary has symbols.
         "decoder.layers.0.fc1.weight": torch.randn(len(old), 4),
+        "decoder.layers.0.fc1.bias": torch.randn(len(old)),
+        # Of Marian's models.
+        "decoder.output_projection.bias": torch.randn(len(old)),
     }
     torch.save({"model": weights, "args": None}, tmp_path / "model.pt")
     return tmp_path
@@ -75,8 +78,14 @@ def test_embeddings(folder: Path) -> None:
     torch.testing.assert_close(made[new.index("▁houses")], mean)
     for piece in change_subwords.pieces_of("rse", model):
         assert not piece.startswith("▁")
-    name = "decoder.layers.0.fc1.weight"
-    assert torch.equal(after[name], before[name])
+    for part in ("weight", "bias"):
+        name = f"decoder.layers.0.fc1.{part}"
+        assert torch.equal(after[name], before[name])
+    name = "decoder.output_projection.bias"
+    assert after[name].shape == (len(new),)
+    assert after[name][new.index("▁the")] == before[name][old.index("▁the")]
+    mean = torch.stack([before[name][old.index(piece)] for piece in pieces]).mean()
+    torch.testing.assert_close(after[name][new.index("▁houses")], mean)
     assert (
         after["decoder.embed_tokens.weight"].data_ptr()
         == after["encoder.embed_tokens.weight"].data_ptr()
@@ -86,3 +95,12 @@ def test_embeddings(folder: Path) -> None:
 def test_a_dictionary_of_another_model(folder: Path) -> None:
     with pytest.raises(PluginError, match="Give the dictionary of this model"):
         change(folder, "new.txt")
+
+
+def test_another_file_than_the_subword_model(folder: Path) -> None:
+    (folder / "spm.model").write_text("the 1\n")
+    with pytest.raises(PluginError, match=r"spm\.model is not a SentencePiece model\. Give"):
+        change(folder)
+    (folder / "spm.model").unlink()
+    with pytest.raises(PluginError, match=r"spm\.model is not a file\. Check the path"):
+        change(folder)

@@ -42,6 +42,8 @@ def test_refusals(folder: Path) -> None:
     ref = f"{folder}/ref"
     with pytest.raises(PluginError, match="is not LABELS"):
         collected(folder, f"a=1|{folder}/one|{ref}")
+    with pytest.raises(PluginError, match=r"no tokenizer 14b\. Give one of .*13a"):
+        collected(folder, f"a=1|{folder}/one|{ref}|14b")
     with pytest.raises(PluginError, match="'a' is not NAME=VALUE"):
         collected(folder, f"a|{folder}/one|{ref}|13a")
     (folder / "short").write_text("a\n", "utf-8")

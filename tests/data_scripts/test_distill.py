@@ -569,10 +569,16 @@ def test_cut_at_any_byte_a_shard_keeps_whole_records(tmp_path: Path) -> None:
         assert path.read_bytes() == content
 
 
+def with_dictionaries(folder: Path) -> None:
+    for language in ("en", "es"):
+        write(folder / f"dict.{language}.txt", ["a 1"])
+
+
 def test_a_disk_that_is_full_at_the_end_is_told_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     source = fake_shards(tmp_path / "out" / "shards", TEN * 20, 2)
     train = source.rename(tmp_path / "train.en").with_suffix("")
+    with_dictionaries(tmp_path)
     program = [sys.executable, str(SCRIPTS / "finish_distillation.py"), str(tmp_path)]
     program += ["--train", str(train), "-s", "en", "-t", "es", "--output", str(tmp_path / "out")]
     done = subprocess.run(
@@ -607,6 +613,9 @@ def test_one_process_merges_into_a_folder(tmp_path: Path) -> None:
     train = source.rename(tmp_path / "train.en").with_suffix("")
     args = [str(tmp_path), "--train", str(train), "-s", "en", "-t", "es"]
     args += ["--output", str(tmp_path / "out")]
+    with pytest.raises(PluginError, match=r"dict\.en\.txt"):
+        finish_distillation.main(args)
+    with_dictionaries(tmp_path)
     with (
         alone(str(tmp_path / "out"), "merged"),
         pytest.raises(PluginError, match="out is being merged by another process"),

@@ -124,3 +124,13 @@ def test_refusals(tmp_path: Path, options: Any, flags: List[str], part: str) -> 
     small = write(tmp_path, **options)
     with pytest.raises(PluginError, match=part):
         grow(small, *flags)
+
+
+def test_a_drafter_does_not_grow(tmp_path: Path) -> None:
+    """It shares embeddings of its verifier, so that its file has none."""
+    small = write(tmp_path)
+    state = load_weights(small)
+    del state["model"]["encoder.embed_tokens.weight"]
+    save_whole(state, small)
+    with pytest.raises(PluginError, match=r"small\.pt has no encoder\.embed_tokens\.weight, as dr"):
+        grow(small, "--width", "2")
