@@ -81,7 +81,9 @@ for name in data teacher train source target output; do
 done
 case $shards$jobs in *[!0-9]*) fail "-n and -j take whole numbers." ;; esac
 [ "${jobs:-1}" -gt 0 ] || fail "-j takes 1 or more."
-[ "$shards" -gt 0 ] || fail "-n takes 1 or more."
+[ "${shards:-0}" -gt 0 ] || fail "-n takes 1 or more."
+# Bash takes a number that begins with 0 for an octal one.
+shards=$((10#$shards)) jobs=${jobs:+$((10#$jobs))}
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 python=${PYTHON:-python}

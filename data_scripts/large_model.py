@@ -63,6 +63,8 @@ BEFORE = re.compile(r"encoder_attn\.[kv]_proj")
 ARRAY = 1 << 30
 #: Seconds between two looks at a process.
 PAUSE = 0.02
+#: Options of the shape of a model that is made.
+SHAPE = ("dim", "ffn", "heads", "layers")
 #: Tokens of each source.
 SOURCE = 20
 
@@ -138,7 +140,8 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
         found[name] = {**whole._asdict(), "start": start.seconds}
         if name == "greedy":
             speeds.append(bandwidth())
-    written: Dict[str, Any] = {"options": vars(options), "bytes of weights": weights, "ways": found}
+    told = told_options(options)
+    written: Dict[str, Any] = {"options": told, "bytes of weights": weights, "ways": found}
     print(table(written))
     read = bytes_of_a_step(folder / "model.pt")
     written |= {"bytes of a step": read, "bandwidth": max(speeds)}
@@ -148,6 +151,12 @@ def main(argv: Optional[Sequence[str]] = None) -> None:
             f"greedy: {share:.2f} of {max(speeds) / 1e9:.1f} GB/s, in steps of {read / 1e9:.2f} GB"
         )
     write_results(options.output, written)
+
+
+def told_options(options: Namespace) -> Dict[str, Any]:
+    """What the results tell of the command line; a model that is given has sizes of its own."""
+    told = vars(options)
+    return {name: told[name] for name in told if not (options.model and name in SHAPE)}
 
 
 def prepare(folder: Path, options: Namespace) -> None:
@@ -169,7 +178,7 @@ def prepare(folder: Path, options: Namespace) -> None:
     choose = random.Random(1)
     few = [" ".join(choose.choices(words.symbols[4:], k=SOURCE)) for _ in range(options.sentences)]
     write_text(folder, few)
-    sizes = {name: getattr(options, name) for name in ("dim", "ffn", "heads", "layers", "symbols")}
+    sizes = {name: getattr(options, name) for name in (*SHAPE, "symbols")}
     made, kept = folder / "model.pt", folder / "sizes.json"
     if made.exists() and (not kept.exists() or json.loads(kept.read_text("utf-8")) != sizes):
         raise PluginError(f"{made} has other sizes. Remove it, or name another folder.")

@@ -133,12 +133,26 @@ async def ask(port: int, load: Load, folder: Folder, options: argparse.Namespace
 
     await asyncio.gather(*(client() for _ in range(options.clients)))
     load.seconds = time.perf_counter() - begin
+    load.metrics = await metrics_of(port)
+
+
+async def metrics_of(port: int) -> Dict[str, float]:
+    """The server's own figures, by their names and labels.
+
+    Raises:
+        PluginError: it has ended.
+    """
     connection = Connection(port)
-    await connection.open()
-    _, body = await connection.ask("GET /metrics")
-    plain = (line.split() for line in body.decode().splitlines() if line[:1] not in ("#", ""))
-    load.metrics = {name: float(value) for name, value in plain}
+    try:
+        await connection.open()
+        _, body = await connection.ask("GET /metrics")
+    except (OSError, EOFError) as error:
+        raise PluginError(
+            "The server ended before its metrics were read. Its last lines tell the cause."
+        ) from error
     connection.close()
+    plain = (line.split() for line in body.decode().splitlines() if line[:1] not in ("#", ""))
+    return {name: float(value) for name, value in plain}
 
 
 def serve(options: argparse.Namespace, lines: Sequence[str], folder: Folder) -> Load:

@@ -38,10 +38,11 @@ pinned() {  # PACKAGE VERSION
 }
 
 entries=()
-while [ "$1" != -- ]; do
+while [ "${1---}" != -- ]; do
     entries+=("$1")
     shift
 done
+[ $# -ge 2 ] || { echo "test_matrix.sh: give -- and TESTS behind the versions." >&2; exit 1; }
 shift
 
 failed=0

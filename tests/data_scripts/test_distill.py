@@ -389,6 +389,25 @@ def test_the_shell_script_takes_ctrl_c_of_its_launcher_for_no_kill(tmp_path: Pat
     assert done.stderr == told
 
 
+def test_numbers_may_begin_with_a_zero(tmp_path: Path) -> None:
+    python = write(tmp_path / "python", ["#!/bin/bash", 'echo "$@"'])
+    python.chmod(0o755)
+
+    def run(*args: str) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            ["bash", str(SCRIPTS / "distill.sh"), *"-d d -p t -x x -s en -t es -o out".split()]
+            + [*args],
+            env={**os.environ, "PYTHON": str(python)}, capture_output=True, encoding="utf-8",
+            cwd=tmp_path,
+        )  # fmt: skip
+
+    done = run("-n", "09", "-j", "08")
+    assert done.returncode == 0 and not done.stderr
+    assert "== decoding 9 shards, 8 at a time" in done.stdout and "--shards 9 " in done.stdout
+    none = run("-n", "")
+    assert none.returncode == 1 and none.stderr == "distill.sh: -n takes 1 or more.\n"
+
+
 @pytest.mark.parametrize("flag", ["-v", "-e"])
 def test_what_would_fail_behind_the_decoding_is_refused_before(flag: str, tmp_path: Path) -> None:
     def refused(sentence: str, output: str = "out") -> None:

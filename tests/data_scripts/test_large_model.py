@@ -29,6 +29,14 @@ def test_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(rows) == 4 and rows[3].startswith("| greedy |")
 
 
+def test_results_tell_no_sizes_that_a_model_does_not_have() -> None:
+    arguments = [*SMALL, "--folder", "x", "--output", "y"]
+    made = large_model.told_options(large_model.get_parser().parse_args(arguments))
+    assert (made["dim"], made["layers"], made["model"]) == (16, 1, None)
+    given = large_model.get_parser().parse_args([*arguments, "--model", "grown.pt"])
+    assert {*made} - {*large_model.told_options(given)} == {"dim", "ffn", "heads", "layers"}
+
+
 def test_time_of_the_steps_alone() -> None:
     printed = """8 sentences, 1,080 tokens, 1,080 iterations: 1.00 accepted tokens an iteration
 time 4.00 s: encoder 37%, drafter 0%, verifier 40%, projection 20%, rest 3%"""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import subprocess
 import sys
 from argparse import Namespace
@@ -90,3 +91,10 @@ def test_a_refused_connection_is_an_error_among_answers(monkeypatch):
     asyncio.run(load_server.ask(1, load, folder, options))
     assert load.errors == ["ConnectionRefusedError('no')"] and load.metrics == {"sentences": 3}
     assert {text for *_, text in load.answered} == {"one", "two"}
+
+
+def test_a_server_that_ends_before_its_metrics_are_read():
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with pytest.raises(PluginError, match="ended before its metrics were read"):
+        asyncio.run(load_server.metrics_of(port))
