@@ -50,7 +50,8 @@ class Decoder:
         session: of a folder.
 
     Attributes:
-        done: is told the hypotheses of each batch that a client asked for.
+        done: is told the hypotheses of each batch of translations. Those of :meth:`steps` are
+            none: they draft in every iteration, so that their figures are others.
     """
 
     def __init__(self, session: Session) -> None:

@@ -150,8 +150,9 @@ def test_tokens_as_they_appear(server, lines, wanted):
 
 
 def test_the_steps_of_a_sentence(server, lines, wanted):
-    query = lines[1].replace(" ", "%20")
+    query, counted = lines[1].replace(" ", "%20"), server.metric("specdec_tokens_total")
     answer = server.get(f"/steps?method=specdec&q={query}")
+    assert server.metric("specdec_tokens_total") == counted
     assert answer.status == 200 and answer.headers["content-type"].startswith("text/html")
     (chart,) = data_of(answer.body.decode())["charts"]
     assert (chart["source"], chart["output"]) == (lines[1], wanted[lines[1]])
