@@ -14,6 +14,9 @@ CODE = frozenset(
     + ["xmp", "plaintext", "iframe", "noembed", "noframes"]
 )
 
+#: Elements that have another language's tags in them, which may close themselves.
+FOREIGN = frozenset(["svg", "math"])
+
 #: What ends a comment behind ``<!--``: at once, or else anywhere.
 _EMPTY, _COMMENT_END = re.compile("-?>"), re.compile("--!?>")
 
@@ -101,6 +104,7 @@ class _Markup(HTMLParser):
         self._markup = text
         self._lines = [0, *(each.end() for each in re.finditer("\n", text))]
         self._code: List[str] = []  # elements of code that are open
+        self._foreign = 0  # how many of FOREIGN are open
         self._begin, self._is_text = 0, True  # of the part that has not ended
 
     def _enter(self, is_text: bool) -> None:
@@ -125,14 +129,22 @@ class _Markup(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: object) -> None:
         self._enter(False)
+        if tag in FOREIGN:
+            self._foreign += 1
         if tag in CODE:
             self._code.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: object) -> None:
-        self._enter(False)
+        """A tag such as ``<code/>``, whose slash counts in pictures and formulas alone."""
+        if self._foreign or tag in FOREIGN:
+            self._enter(False)
+        else:
+            self.handle_starttag(tag, attrs)
 
     def handle_endtag(self, tag: str) -> None:
         self._enter(False)
+        if tag in FOREIGN:
+            self._foreign = max(0, self._foreign - 1)
         if tag in CODE and tag in self._code:
             # Elements inside of it that were not closed end with it.
             last = len(self._code) - 1 - self._code[::-1].index(tag)
