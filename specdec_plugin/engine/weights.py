@@ -16,6 +16,7 @@ from typing import Any, Callable, Iterator, List, Optional, Sequence, Tuple, Typ
 
 import torch
 from torch import nn
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ..errors import PluginError
 from ..fairseq_compat.mapping import views_file
@@ -43,8 +44,8 @@ class Weights:
 
     Every change that PyTorch counts is seen by the addresses and version counters of the
     parameters: in-place operations, ``load_state_dict``, another parameter, device or type.
-    fairseq's optimizers write through ``parameter.data``, which counts nothing; but a forward
-    pass in training mode goes before each of their steps, so such a pass counts as a change too.
+    fairseq's optimizers write through ``parameter.data``, which counts nothing, so each step of an
+    optimizer counts as a change too. What others write through ``parameter.data`` is not seen.
 
     Use :meth:`of`: all that pack a module's weights share its version.
 
@@ -53,6 +54,7 @@ class Weights:
     """
 
     _of: "weakref.WeakKeyDictionary[nn.Module, Weights]" = weakref.WeakKeyDictionary()
+    _lock = threading.Lock()  # for whoever adds to it or walks it
 
     def __init__(self, module: nn.Module) -> None:
         # Walking the module tree costs more than all the rest, so it is walked once.
@@ -69,20 +71,30 @@ class Weights:
         self._trained = self._released = False
         self._shared: weakref.WeakValueDictionary[Any, Any] = weakref.WeakValueDictionary()
         self.version = 0
-        hook = functools.partial(_note_training, weakref.ref(self))
-        # In training a model may call parts of the module alone, such as its layers.
-        for part in module.modules():
-            if next(part.children(), None) is not None:
-                part.register_forward_pre_hook(hook)
 
     @classmethod
     def of(cls, module: nn.Module) -> "Weights":
         """Those of ``module``, compared with the present ones."""
-        if module not in cls._of:
-            cls._of[module] = cls(module)
-        weights = cls._of[module]
+        _watch_optimizers()
+        with cls._lock:
+            if module not in cls._of:
+                cls._of[module] = cls(module)
+            weights = cls._of[module]
         weights.update()
         return weights
+
+    @classmethod
+    def note_step(cls, optimizer: Optimizer) -> None:
+        """Let a step of an optimizer count as a change of the weights that it may have written."""
+        groups = optimizer.param_groups
+        written = {id(each) for group in groups for each in group["params"]}
+        with cls._lock:
+            known = [*cls._of.values()]
+        owners = [each for each in known if not written.isdisjoint(each._objects)]
+        # In half precision, fairseq's optimizers have copies of the weights, whose owner nobody
+        # knows.
+        for each in owners or known:
+            each._trained |= bool(owners) or any(one.requires_grad for one in each._parameters)
 
     def update(self) -> None:
         """Raise the version if the weights are not those that were last seen."""
@@ -149,10 +161,10 @@ class Weights:
         self._checked = self.version
 
 
-def _note_training(weights: "weakref.ref[Weights]", module: nn.Module, inputs: Any) -> None:
-    found = weights()
-    if found is not None and module.training:
-        found._trained = True
+@functools.cache
+def _watch_optimizers() -> None:
+    """Note the steps of all optimizers. With hooks of its own, no model could be pickled."""
+    register_optimizer_step_post_hook(lambda optimizer, *others: Weights.note_step(optimizer))
 
 
 class StaleWeightsError(Exception):

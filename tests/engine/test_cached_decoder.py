@@ -3,6 +3,7 @@
 import pytest
 import torch
 from fairseq.models.transformer import TransformerDecoder
+from fairseq.optim.adam import Adam
 
 from specdec_plugin.engine import CachedDecoder, linear
 from specdec_plugin.engine.graphs.tensors import GRAIN
@@ -279,12 +280,13 @@ class TestStaleWeights:
 
     def test_training_step_that_counts_no_version(self, model, backend):
         engine = CachedDecoder(model.decoder, backend=backend)
+        optimizer = Adam(model.parameters(), lr=0.3)
         self.assert_fresh(engine, model)
         model.train()
-        model.decoder(random_tokens(3, 5), encoder_out=encode(model))
-        for parameter in model.parameters():
-            parameter.data.add_(torch.randn_like(parameter), alpha=0.3)
+        model.decoder(random_tokens(3, 5), encoder_out=encode(model))[0].sum().backward()
         model.eval()
+        self.assert_fresh(engine, model)  # as where a batch is validated before the step
+        optimizer.step()
         self.assert_fresh(engine, model)
 
     def test_built_in_training_mode(self, model, backend):

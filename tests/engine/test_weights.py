@@ -1,9 +1,12 @@
 """When weights count as changed."""
 
+import copy
 import math
+import pickle
 
 import pytest
 import torch
+from fairseq.optim.adam import Adam
 from torch import nn
 
 from specdec_plugin.engine import weights as weights_module
@@ -67,13 +70,46 @@ def test_each_change_counts():
     assert changed(weights, lambda: setattr(module[1], "bias", None))
 
 
-def test_a_pass_in_training_counts():
-    """fairseq's optimizers change weights behind it, which PyTorch does not count."""
-    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).eval()
+def optimizer_of(*modules):
+    """fairseq's, whose steps PyTorch does not count; and gradients for it."""
+    parameters = [each for module in modules for each in module.parameters()]
+    for each in parameters:
+        each.grad = torch.ones_like(each)
+    return Adam(parameters, lr=0.1)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_a_step_of_an_optimizer_counts(training):
+    """Also where weights were compared between a pass in training mode and the step."""
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).train(training)
     weights, source = Weights.of(model), torch.rand(2, 4)
-    assert not changed(weights, lambda: model(source))
-    model.train()
-    assert changed(weights, lambda: model(source))
+    optimizer = optimizer_of(model)
+    for _ in range(2):
+        assert not changed(weights, lambda: model(source))
+        assert changed(weights, optimizer.step)
+
+
+def test_a_step_counts_for_the_weights_that_it_may_have_written(module):
+    """Those of a frozen teacher, or of another model, are not packed again."""
+    other, frozen = nn.Linear(4, 4), nn.Linear(4, 4).requires_grad_(False)
+    all_of_them = [Weights.of(each) for each in (module, other, frozen)]
+    versions = [each.version for each in all_of_them]
+    optimizer_of(module).step()
+    for each in all_of_them:
+        each.update()
+    assert [each.version for each in all_of_them] == [versions[0] + 1, *versions[1:]]
+    optimizer_of(copy.deepcopy(module)).step()  # as in half precision
+    for each in all_of_them:
+        each.update()
+    assert [each.version for each in all_of_them] == [versions[0] + 2, versions[1] + 1, versions[2]]
+
+
+def test_a_model_whose_weights_are_packed_is_pickled_and_scripted(module):
+    model = nn.Sequential(module)
+    Weights.of(model)
+    source = torch.rand(2, 64)
+    for other in (pickle.loads(pickle.dumps(model)), torch.jit.script(model)):
+        assert other(source).equal(model(source))
 
 
 def test_weights_that_view_a_file_are_looked_at_where_that_is_asked(module, monkeypatch):

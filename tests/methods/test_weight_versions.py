@@ -6,16 +6,15 @@ import weakref
 
 import pytest
 import torch
+from fairseq.optim.adam import Adam
 from torch import nn
 
-from specdec_plugin.data.block_masking import Blocks
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.engine import CachedDecoder, NativeBackend
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods.block_nat.chain import Chain
 from specdec_plugin.methods.block_nat.drafter import NATDrafter
 from specdec_plugin.methods.blockwise.proposals import Proposals
-from specdec_plugin.models.block_nat import BlockNATModel
 from specdec_plugin.vocab.cluster_file import made_for, save_clusters
 from tests.support import made, tiny
 from tests.support.drafters import K, drafter_model
@@ -42,19 +41,11 @@ def in_place(model):
 
 
 def by_an_optimizer(model):
-    """As fairseq's do it, uncounted by PyTorch, behind a forward pass in training mode."""
-    model.train()
-    blocks = {}
-    if isinstance(model, BlockNATModel):
-        shape = len(SAMPLE["id"]), 1
-        targets = torch.zeros(*shape, K, dtype=torch.long)
-        blocks["blocks"] = Blocks(targets[..., 0], targets, targets == 0)
-    model(**SAMPLE["net_input"], **blocks)
-    if hasattr(model, "heads"):
-        model(**SAMPLE["net_input"], heads=[2])
+    """One of fairseq's, whose step PyTorch does not count."""
     for weight in model.parameters():
-        weight.data.add_(0.3 * torch.randn_like(weight))
-    model.eval()
+        weight.grad = torch.randn_like(weight)
+    Adam(model.parameters(), lr=0.3).step()
+    model.zero_grad()
 
 
 def changed(model):
@@ -186,7 +177,8 @@ def test_what_is_superseded_is_freed():
 def test_all_engines_of_a_decoder_share_its_version():
     model = verifier("greedy")
     engines = [CachedDecoder(model.decoder) for _ in range(3)]
-    assert len(model.decoder._forward_pre_hooks) == 1
+    assert len({id(each.weights) for each in engines}) == 1
+    assert not model.decoder._forward_pre_hooks
     in_place(model)
     engines[0].refresh()
     assert engines[0].version == engines[1].weights.version == engines[1].version + 1
