@@ -47,7 +47,8 @@ class Weights:
     fairseq's optimizers write through ``parameter.data``, which counts nothing, so each step of an
     optimizer counts as a change too. What others write through ``parameter.data`` is not seen.
 
-    Use :meth:`of`: all that pack a module's weights share its version.
+    Use :meth:`of`: all that pack a module's weights share its version. Whoever packs keeps reading
+    the parts that the module had: where another part replaces one, make a new generator.
 
     Attributes:
         version: rises where :meth:`update` finds that the weights may have changed.
@@ -61,6 +62,7 @@ class Weights:
         self._tables = {
             name: part._parameters for name, part in module.named_modules() if part._parameters
         }
+        self._parts = [*map(weakref.ref, module.modules())]
         self._kind = type(module).__name__
         self._checked = -1
         self._objects: List[int] = []
@@ -74,12 +76,12 @@ class Weights:
 
     @classmethod
     def of(cls, module: nn.Module) -> "Weights":
-        """Those of ``module``, compared with the present ones."""
+        """Those of ``module``, compared with the present ones; new ones if its parts are others."""
         _watch_optimizers()
         with cls._lock:
-            if module not in cls._of:
-                cls._of[module] = cls(module)
-            weights = cls._of[module]
+            weights = cls._of.get(module)
+            if weights is None or [part() for part in weights._parts] != [*module.modules()]:
+                weights = cls._of[module] = cls(module)
         weights.update()
         return weights
 
@@ -153,8 +155,9 @@ class Weights:
             for name, each in table.items():
                 if each is None or (views_file(each) and not mapped) or is_finite(each):
                     continue
+                place = f"{part}.{name}" if part else name
                 raise PluginError(
-                    f"{part}.{name} of the model's {self._kind} has numbers that are NaN or "
+                    f"{place} of the model's {self._kind} has numbers that are NaN or "
                     "infinite, so that its output would mean nothing. Take an earlier checkpoint, "
                     "or average others."
                 )

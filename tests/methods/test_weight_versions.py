@@ -186,6 +186,17 @@ def test_all_engines_of_a_decoder_share_its_version():
     assert engines[1].version == engines[0].version
 
 
+def test_a_new_generator_decodes_the_layers_that_replaced_others(backend):
+    """Also while an older one of the same model is held."""
+    model, other = tiny.model(1, symbols=SYMBOLS), tiny.model(7, symbols=SYMBOLS)
+    older = generator("greedy", model, backend)
+    model.decoder.layers[1] = other.decoder.layers[1]
+    model.encoder.layers[0] = other.encoder.layers[0]
+    found = decode(generator("greedy", model, backend), model)
+    assert_same(found, reference([model], SAMPLE, max_len_b=12))
+    del older
+
+
 def test_a_copy_of_a_model_has_weights_of_its_own():
     model = verifier("greedy")
     engine = CachedDecoder(model.decoder)
