@@ -137,6 +137,7 @@ class NativeLinear:
             if place is not None:
                 place.write(lambda file: bool(self._library.linear_save(self.handle, file)))
         self._free = weakref.finalize(self, self._library.linear_free, self.handle)
+        self._free.atexit = False  # Threads may still decode with it when the interpreter ends.
 
     def _pack(
         self,

@@ -6,6 +6,8 @@
 import os
 import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -85,6 +87,23 @@ def in_a_fork(work, seconds=60):
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     alarm.cancel()
     return status == 0
+
+
+#: What is registered first runs last, behind all finalizers.
+LATE = """
+import atexit
+late = []
+atexit.register(lambda: print(late[0]() == late[1]))
+from tests.decoding.test_threads import decoder
+late.append(decoder("self-draft"))
+late.append(late[0]())
+"""
+
+
+def test_a_thread_may_decode_while_the_interpreter_ends():
+    """Packed weights were freed under such a thread, as a server has."""
+    run = subprocess.run([sys.executable, "-c", LATE], capture_output=True, text=True, timeout=60)
+    assert (run.returncode, run.stdout) == (0, "True\n"), run.stderr
 
 
 @forks

@@ -137,6 +137,8 @@ def instructions(loaded: Any) -> str:
 def own(owner: Any, name: str, *arguments: Any) -> int:
     """Make an object of the kernels that lives as long as its owner; see :class:`.Header`.
 
+    It outlives the interpreter, at whose end threads may still decode with it.
+
     Args:
         owner: the object of Python that holds the handle.
         name: of the functions that make it and free it.
@@ -147,7 +149,7 @@ def own(owner: Any, name: str, *arguments: Any) -> int:
     """
     loaded = library()
     handle = made(getattr(loaded, f"{name}_new")(*arguments))
-    weakref.finalize(owner, getattr(loaded, f"{name}_free"), handle)
+    weakref.finalize(owner, getattr(loaded, f"{name}_free"), handle).atexit = False
     return handle
 
 
