@@ -15,6 +15,7 @@ from torch import Tensor
 from ..engine import Backend, CachedDecoder, native
 from ..engine.native.interface import Header, field, structure
 from ..engine.threads import kernel_threads
+from ..errors import PluginError
 from ..vocab.prefilter import Prefilter
 from .acceptance import Rule
 from .constraints import Constraints
@@ -82,6 +83,7 @@ class VerifyCall(ctypes.Structure):
         "float*", "(count, dim) result: states that predicted the newest tokens; or null"
     )
     scoring_seconds = field("double", "result: time from hidden states to scores")
+    foreign = field("int", "result: 1 where nothing was done, as a draft has unknown symbols")
 
 
 @structure
@@ -242,10 +244,21 @@ class NativeVerification:
         """Append to each row the accepted tokens of its draft and the verifier's next token."""
         begin = time.perf_counter()
         call = self._call
-        draft = draft._replace(tokens=draft.tokens.contiguous(), lengths=draft.lengths.contiguous())
+        tokens, lengths = draft.tokens.long().contiguous(), draft.lengths.long().contiguous()
+        if not tokens.size(0) == lengths.size(0) == rows.size:
+            raise PluginError(
+                f"a drafter proposed {tokens.size(0)} drafts of {lengths.size(0)} lengths for "
+                f"{rows.size} rows. Let it propose one for each row."
+            )
+        draft = draft._replace(tokens=tokens, lengths=lengths)
         handles = self._prepare(rows, draft)
         self._describe_preference(rows, draft)
         self._library.verification_run(*handles, kernel_threads())
+        if call.foreign:
+            raise PluginError(
+                "a drafter proposed a symbol number that the model does not have. Let it propose "
+                "symbols of the target dictionary alone."
+            )
         outcome = self._outcome(rows)
         self.count(call, time.perf_counter() - begin)
         return outcome

@@ -376,8 +376,9 @@ class Draft(NamedTuple):
     """What a drafter proposes.
 
     Attributes:
-        tokens: (rows, m) the tokens to come; undefined beyond ``lengths``.
-        lengths: (rows,) how many tokens each row proposes, at most m.
+        tokens: (rows, m) integers, the tokens to come: numbers of symbols that the model has;
+            undefined beyond ``lengths``.
+        lengths: (rows,) integers, how many tokens each row proposes, from 0 to m.
         scores: (rows, m) the drafter's log-probabilities, if it was asked for them.
         lines: the proposed tokens of each row on the host, where the drafter had them.
     """

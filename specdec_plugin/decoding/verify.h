@@ -26,13 +26,24 @@ class Verification {
   using Clock = std::chrono::steady_clock;
 
  public:
+  // Whether a draft has a symbol that is not scored, and whose vector would be read anyway.
+  static bool has_foreign(const VerifyCall& call, const Linear* projection) {
+    const uint64_t symbols = vocabulary_of(call, projection);
+    for (int row = 0; row < call.rows.count; ++row) {
+      const int64_t* draft = call.draft + size_t(row) * call.block;
+      const auto foreign = [=](int64_t symbol) { return uint64_t(symbol) >= symbols; };
+      if (std::any_of(draft, draft + length_of(call, row), foreign)) return true;
+    }
+    return false;
+  }
+
   // Forgets a batch that was not decoded to its end.
   void begin() { late_.clear(); }
 
   // projection: scores all symbols exactly; not used with a gather.
   void run(const Stack& stack, const Linear* projection, VerifyCall& call, int threads) {
     exact_ = projection;
-    vocabulary_ = call.gather ? call.gather->vocabulary() : projection->outputs;
+    vocabulary_ = vocabulary_of(call, projection);
     dim_ = stack.dim;
     limit(call);
     prefilters_ = call.prefilter && inputs() <= call.prefiltered;
@@ -63,13 +74,22 @@ class Verification {
   Aligned<float> hidden_, values_, normalisers_;
   Aligned<uint32_t> scratch_;
 
+  static int vocabulary_of(const VerifyCall& call, const Linear* projection) {
+    return call.gather ? call.gather->vocabulary() : projection->outputs;
+  }
+
+  // How many tokens of a row's draft there are, whatever a drafter tells.
+  static int64_t length_of(const VerifyCall& call, int row) {
+    return call.draft_lengths ? std::clamp<int64_t>(call.draft_lengths[row], 0, call.block) : 0;
+  }
+
   int inputs() const { return int(fed_.size()); }  // rows, each with its width
 
   // Cuts drafts off at the length limit, and finds the width: the longest draft and one token.
   void limit(VerifyCall& call) {
     width_ = 1;
     for (int row = 0; row < call.rows.count; ++row) {
-      const int64_t wanted = call.draft_lengths ? call.draft_lengths[row] : 0;
+      const int64_t wanted = length_of(call, row);
       call.drafted[row] = std::min(wanted, call.rules.max_len - call.rows.lengths[row]);
       width_ = std::max(width_, 1 + int(call.drafted[row]));
     }
@@ -330,7 +350,8 @@ extern "C" void verification_free_memory(Verification* verification) {
 
 extern "C" void verification_run(Verification* verification, Stack* stack, const Linear* projection,
                                  VerifyCall* call, int threads) {
-  verification->run(*stack, projection, *call, threads);
+  call->foreign = Verification::has_foreign(*call, projection);
+  if (!call->foreign) verification->run(*stack, projection, *call, threads);
 }
 
 }  // namespace native

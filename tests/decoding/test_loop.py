@@ -12,7 +12,9 @@ from specdec_plugin.decoding.drafter import Drafter
 from specdec_plugin.decoding.gate import FixedGate
 from specdec_plugin.decoding.state import Draft
 from specdec_plugin.engine import GraphBackend, NativeBackend, TorchBackend
+from specdec_plugin.errors import PluginError
 from tests.support import tiny
+from tests.support.compiled import needs_kernels
 from tests.support.hostile import HostileDrafter
 from tests.support.search import (
     MODELS,
@@ -52,6 +54,49 @@ def test_hostile_drafters_change_nothing(
     drafter = HostileDrafter(truth, honesty, most, seed)
     found, _ = ours(chosen, sample, drafter, TopBeta(), prefix, verifying=verifying, **options)
     assert_same(found, expected)
+
+
+class Careless(Drafter):
+    """Drafts symbols 5 and 6, in a form that a method of one's own may choose."""
+
+    def __init__(self, change):
+        self.change = change
+
+    def propose(self, rows):
+        draft = Draft(torch.tensor([[5, 6]] * rows.size), torch.full((rows.size,), 2))
+        return draft._replace(**self.change(draft))
+
+
+FORMS = {
+    "short tokens": lambda draft: {"tokens": draft.tokens.int()},
+    "short lengths": lambda draft: {"lengths": draft.lengths.int()},
+    "lengths beyond the tokens": lambda draft: {"lengths": draft.lengths + 9},
+    "a symbol behind the draft": lambda draft: {
+        "tokens": torch.tensor([[5, 10**9]] * len(draft.tokens)),
+        "lengths": draft.lengths - 1,
+    },
+}
+REFUSED = {
+    "a symbol beyond the last": lambda draft: {"tokens": draft.tokens + 10**7},
+    "a negative symbol": lambda draft: {"tokens": -draft.tokens},
+    "too few rows": lambda draft: {"tokens": draft.tokens[:1]},
+    "too few lengths": lambda draft: {"lengths": draft.lengths[:1]},
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_form_of_a_draft_changes_nothing(form):
+    sample = tiny.sample([5, 3, 6], 2)
+    found, _ = ours(MODELS[:1], sample, Careless(FORMS[form]), TopBeta(), max_len_b=12)
+    assert_same(found, reference(MODELS[:1], sample, max_len_b=12))
+
+
+@needs_kernels
+@pytest.mark.parametrize("form", REFUSED)
+def test_a_draft_of_what_there_is_not_is_refused(form):
+    """Kernels would read any memory."""
+    with pytest.raises(PluginError, match=r"^a drafter proposed .* Let it propose"):
+        ours(MODELS[:1], tiny.sample([5, 3]), Careless(REFUSED[form]), TopBeta(), max_len_b=12)
 
 
 @pytest.mark.parametrize("honesty", [0.0, 0.6, 1.0])
