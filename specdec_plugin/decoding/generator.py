@@ -95,7 +95,8 @@ class ParallelGenerator:
         self._encoders = [build_encoder(model, backend) for model in models]
         # On a CPU, or where operators are called one by one, nothing waits for a check of weights.
         self._defers_checks = all(isinstance(each, CapturedEncoder) for each in self._encoders)
-        self.pad, self.unk, self._symbols = dictionary.pad(), dictionary.unk(), len(dictionary)
+        self.pad, self.unk = dictionary.pad(), dictionary.unk()
+        self._symbols = _known_symbols(models, dictionary)
         self.eos = dictionary.eos() if eos is None else eos
         self.loop = loop
         self.statistics = statistics
@@ -269,6 +270,14 @@ class ParallelGenerator:
             scores = hypothesis["positional_scores"]
             finished["score"] = self.lengths.score(scores.sum(), scores.size(0))
         return finished
+
+
+def _known_symbols(models: Sequence[Any], dictionary: Any) -> int:
+    """How many symbols of a dictionary, which may have grown since, all models have."""
+    embeddings = (getattr(model.decoder, "embed_tokens", None) for model in models)
+    tables = (getattr(each, "weight", None) for each in embeddings)
+    sizes = [each.size(0) for each in tables if isinstance(each, Tensor) and each.dim() == 2]
+    return min([len(dictionary), *sizes])
 
 
 def _by_sentence(

@@ -44,6 +44,19 @@ def test_as_the_first_token(way, number):
         decode(way, tiny.sample([4, 2]), bos_token=number)
 
 
+@pytest.mark.parametrize("given", ["prefix_tokens", "bos_token"])
+@pytest.mark.parametrize("way", WAYS)
+def test_of_a_dictionary_that_has_grown_since(way, given):
+    """The model has no vectors of its new symbols."""
+    symbols = tiny.dictionary()
+    model = methods.verifier(way, symbols=symbols)
+    symbols.add_symbol("new")
+    number = {"prefix_tokens": torch.tensor([[5], [SYMBOLS]]), "bos_token": SYMBOLS}[given]
+    ours = methods.generator(way, model)
+    with pytest.raises(PluginError, match=rf"{SYMBOLS}.* 0 to {SYMBOLS - 1}"):
+        ours.generate([model], tiny.sample([4, 2]), **{given: number})
+
+
 @pytest.mark.parametrize("rows", [1, 3])
 @pytest.mark.parametrize("way", WAYS)
 def test_a_prefix_of_another_number_of_rows(way, rows):
