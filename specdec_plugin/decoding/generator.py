@@ -245,7 +245,12 @@ class ParallelGenerator:
             sampling: how samples are drawn.
         """
         order = torch.arange(batch.size, device=batch.device)
-        numbers = order if batch.numbers is None else batch.numbers.to(batch.device)
+        numbers = order if batch.numbers is None else batch.numbers.to(order)
+        if numbers.shape != order.shape:
+            raise PluginError(
+                f"id of a batch has {numbers.numel()} numbers for {batch.size} sentences. Give "
+                "each sentence one, or leave id out."
+            )
         if sampling.samples > 1:
             batch = batch.repeated(self.models, order.repeat_interleave(sampling.samples))
         return batch._replace(sampler=sampling.sampler(numbers))

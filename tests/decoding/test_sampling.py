@@ -19,6 +19,7 @@ from specdec_plugin.decoding.steps import VerifiedStep
 from specdec_plugin.decoding.verifier import Verifier
 from specdec_plugin.engine import NativeBackend, TorchBackend, build_engine, native
 from specdec_plugin.engine.output_projection import Scores
+from specdec_plugin.errors import PluginError
 from tests.support import draws, tiny
 from tests.support.compiled import needs_kernels
 from tests.support.hostile import HostileDrafter
@@ -218,3 +219,22 @@ class TestDistribution:
         distance = ((counts - expected) ** 2 / expected).sum()
         freedom = torch.tensor((len(expected) - 1) / 2).double()
         return float(torch.special.gammaincc(freedom, distance / 2))
+
+
+def decoded(sample, backend):
+    ours = generator(MODELS[:1], Settings(), backend=backend, max_len_b=6)
+    return [row[0]["tokens"].tolist() for row in ours.generate(MODELS[:1], sample)]
+
+
+@pytest.mark.parametrize("numbers", [torch.arange(1), torch.arange(9), torch.arange(3)[None]])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_each_sentence_has_one_number(numbers, backend):
+    """The kernels would read others behind the tensor."""
+    with pytest.raises(PluginError, match=rf"^id of a batch has {numbers.numel()} numbers for 3 "):
+        decoded({**tiny.sample([5, 3, 6]), "id": numbers}, backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_numbers_may_be_short_integers(backend):
+    sample = tiny.sample([5, 3, 6])
+    assert decoded({**sample, "id": sample["id"].int()}, backend) == decoded(sample, backend)
