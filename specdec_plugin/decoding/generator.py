@@ -197,7 +197,7 @@ class ParallelGenerator:
         rows = on_host(net_input)["src_lengths"].size(0)
         # Before the encoder, so that a look at a device waits for less.
         if prefix is not None:
-            prefix = self._checked(prefix[:, :max_len], rows, "prefix_tokens")
+            prefix = self._checked(_table(prefix, rows, "prefix_tokens")[:, :max_len])
         if phrases is not None:
             phrases = self._checked_phrases(phrases.cpu(), rows)
         with self.statistics.timed("encoder"):
@@ -219,10 +219,8 @@ class ParallelGenerator:
         shown = self.shows_progress
         return Batch(net_input, outs, bos, limits, shown=shown, numbers=numbers, target=target)
 
-    def _checked(self, tokens: Tensor, rows: int, name: str) -> Optional[Tensor]:
-        """Tokens of so many rows, long, whose symbols the model has; None: there are none."""
-        if len(tokens) != rows:
-            raise PluginError(f"{name} has {len(tokens)} rows for {rows} sentences.")
+    def _checked(self, tokens: Tensor, name: str = "prefix_tokens") -> Optional[Tensor]:
+        """Tokens, long, whose symbols the model has; None: there are none."""
         if tokens.numel() == 0:
             return None
         bounds = torch.stack(tokens.aminmax()).tolist()
@@ -234,8 +232,15 @@ class ParallelGenerator:
 
         Each row begins with how many it has.
         """
-        symbols = self._checked(packed[:, 1:], rows, "constraints")
-        return None if symbols is None or not packed[:, 0].any() else packed.long()
+        packed = _table(packed, rows, "constraints")
+        symbols = self._checked(packed[:, 1:], "constraints")
+        counts = packed[:, :1]
+        if counts.lt(0).any():
+            raise PluginError(
+                f"constraints has a row of {int(counts.min())} phrases. Give what fairseq's "
+                "pack_constraints makes of lists of phrases."
+            )
+        return None if symbols is None or not counts.any() else packed.long()
 
     def _repeated(self, batch: Batch, sampling: Settings) -> Batch:
         """A row for each sample, those of a sentence side by side.
@@ -275,6 +280,19 @@ class ParallelGenerator:
             scores = hypothesis["positional_scores"]
             finished["score"] = self.lengths.score(scores.sum(), scores.size(0))
         return finished
+
+
+def _table(numbers: Tensor, rows: int, name: str) -> Tensor:
+    """Numbers of so many rows, which are integers unless there are none."""
+    if numbers.dim() != 2 or (numbers.is_floating_point() and numbers.numel() > 0):
+        kind = str(numbers.dtype).removeprefix("torch.")
+        raise PluginError(
+            f"{name} has the shape {tuple(numbers.shape)} and the type {kind}. Give integers in a "
+            "row for each sentence."
+        )
+    if len(numbers) != rows:
+        raise PluginError(f"{name} has {len(numbers)} rows for {rows} sentences.")
+    return numbers
 
 
 def _known_symbols(models: Sequence[Any], dictionary: Any) -> int:

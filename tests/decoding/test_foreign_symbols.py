@@ -64,6 +64,31 @@ def test_a_prefix_of_another_number_of_rows(way, rows):
         decode(way, tiny.sample([4, 2]), prefix_tokens=torch.full((rows, 2), 5))
 
 
+@pytest.mark.parametrize("prefix", [torch.tensor([5, 6]), torch.tensor([[5.7], [6.0]])])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_prefix_of_another_form(way, prefix):
+    """Nothing is read as the symbols that it might mean."""
+    with pytest.raises(
+        PluginError, match=r"^prefix_tokens has the shape .* Give integers in a row"
+    ):
+        decode(way, tiny.sample([4, 2]), prefix_tokens=prefix)
+
+
+@pytest.mark.parametrize(
+    "phrases, words",
+    [
+        (torch.tensor([1, 5, 0]), "^constraints has the shape"),
+        (torch.tensor([[-1, 5, 0], [1, 6, 0]]), "^constraints has a row of -1 phrases"),
+        (torch.tensor([[3, 5, 0], [1, 6, 0]]), "^constraints are not packed"),
+    ],
+)
+def test_phrases_of_another_form(phrases, words):
+    model, options = methods.verifier("beam"), {"beam": 2, "constraints": "ordered"}
+    ours = methods.generator("beam", model, options=options)
+    with pytest.raises(PluginError, match=words):
+        ours.generate([model], tiny.sample([4, 2]), constraints=phrases)
+
+
 @pytest.mark.parametrize("sizes", [[4], [4, 2, 7]])
 def test_short_integers_are_read(sizes):
     model, sample = methods.verifier("greedy"), tiny.sample(sizes)
