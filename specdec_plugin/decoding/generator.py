@@ -186,7 +186,7 @@ class ParallelGenerator:
 
     def _batch(self, request: Request) -> Batch:
         sample, prefix, phrases, bos = request
-        net_input = sample["net_input"]
+        net_input = self._with_lengths(sample["net_input"])
         max_len = self._max_len(net_input)
         for model in self.models:
             if model.training:  # eval() walks the whole model
@@ -218,6 +218,17 @@ class ParallelGenerator:
         numbers = numbers if isinstance(numbers, Tensor) else None
         shown = self.shows_progress
         return Batch(net_input, outs, bos, limits, shown=shown, numbers=numbers, target=target)
+
+    def _with_lengths(self, net_input: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The inputs with ``src_lengths``, which fairseq, too, counts where they are missing."""
+        given = on_host(net_input)
+        if "src_lengths" in given:
+            return net_input
+        tokens = given["src_tokens"]
+        counted = tokens.ne(self.pad)
+        if self.lengths.match_source_len:
+            counted &= tokens.ne(self.eos)
+        return {**net_input, "src_lengths": counted.sum(1).to(net_input["src_tokens"].device)}
 
     def _checked(self, tokens: Tensor, name: str = "prefix_tokens") -> Optional[Tensor]:
         """Tokens, long, whose symbols the model has; None: there are none."""
