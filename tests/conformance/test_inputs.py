@@ -1,6 +1,7 @@
 """Forms of a batch that fairseq's search takes, too."""
 
 import pytest
+import torch
 from fairseq.search import LengthConstrainedBeamSearch
 from fairseq.sequence_generator import SequenceGenerator
 
@@ -35,3 +36,18 @@ def test_a_match_of_their_length_is_as_fairseq_s():
     )
     ours = ways.generator("beam", model, options={"beam": 2, **options})
     assert tokens(ours.generate([model], bare)) == tokens(fairseq_s.generate([model], bare))
+
+
+@pytest.mark.parametrize("way", ways.METHODS)
+def test_mixed_precision_around_it_changes_nothing(way, backend):
+    """A program that trains and decodes may do both within torch.autocast."""
+    if way in ("self-draft", "relaxed") and not ways.can_draft_for_itself(backend):
+        return
+    model = ways.verifier(way)
+    expected = ways.generator(way, model, backend).generate([model], SAMPLE)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours = ways.generator(way, ways.verifier(way), backend)
+        found = ours.generate([model], SAMPLE)
+    assert tokens(found) == tokens(expected)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine[0]["positional_scores"].equal(theirs[0]["positional_scores"])
