@@ -60,11 +60,11 @@ class Watch:
 
     def __enter__(self) -> "Watch":
         if threading.current_thread() is threading.main_thread():
-            for number in _SIGNALS:
-                handler = signal.getsignal(number)
-                if callable(handler):
-                    self._handlers[number] = handler
-                    signal.signal(number, self._note)
+            try:
+                self._replace()
+            except BaseException:  # raised by a handler that was not yet replaced
+                self._restore()
+                raise
         return self
 
     def __exit__(
@@ -76,20 +76,42 @@ class Watch:
         del self._tell  # or both would keep each other
         if self._bar is not None:
             self._bar.close()
-        for number, handler in self._handlers.items():
+        try:
+            self._restore()
+        except BaseException:  # raised by one that is back already
+            self._restore()
+            raise
+        finally:
+            try:
+                self._handle()
+            finally:
+                if self._error is not None:
+                    raise self._error
+
+    def _replace(self) -> None:
+        for number in _SIGNALS:
+            handler = signal.getsignal(number)
+            if callable(handler):
+                self._handlers[number] = handler
+                signal.signal(number, self._note)
+
+    def _restore(self) -> None:
+        """Give signals their handlers again; the last one is that of Ctrl-C, which raises."""
+        for number, handler in reversed(self._handlers.items()):
             signal.signal(number, handler)
-        if self._error is not None:
-            raise self._error
-        self._handle()
 
     def _note(self, number: int, frame: Any) -> None:
         self._noted.append(number)
 
     def _handle(self) -> None:
-        """Let the handlers of the noted signals run."""
+        """Let the handlers of the noted signals run, also those behind one that raises."""
         while self._noted:
             number = self._noted.pop(0)
-            self._handlers[number](number, None)
+            try:
+                self._handlers[number](number, None)
+            except BaseException:
+                self._handle()
+                raise
 
     def _told(self, sentences: int, tokens: int) -> int:
         if self._bar is not None:

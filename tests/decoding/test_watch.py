@@ -198,3 +198,59 @@ def test_ctrl_c_while_another_worker_has_the_last_sentence(way):
         ended.clear()
         with pytest.raises(KeyboardInterrupt):
             generator.generate([model], {**sources, "net_input": inputs})
+
+
+@pytest.fixture
+def handled():
+    """Two signals whose handlers tell their names; that of SIGUSR1 raises."""
+    ran = []
+
+    def tells(number, frame):
+        ran.append(signal.Signals(number).name)
+        if number == signal.SIGUSR1:
+            raise InterruptedError
+
+    numbers = signal.SIGUSR1, signal.SIGTERM
+    before = [signal.signal(number, tells) for number in numbers]
+    yield ran
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_handler_that_raises_loses_no_other_signal(handled, told):
+    with pytest.raises(InterruptedError), watch.Watch(1, False) as watched:
+        signal.raise_signal(signal.SIGUSR1)
+        signal.raise_signal(signal.SIGTERM)
+        if told:
+            assert watched._told(0, 0) == 1
+    assert handled == ["SIGUSR1", "SIGTERM"]
+
+
+@pytest.mark.parametrize(
+    "number, when, error",
+    [
+        (signal.SIGINT, "left", KeyboardInterrupt),
+        (signal.SIGUSR1, "left", InterruptedError),
+        (signal.SIGUSR1, "entered", InterruptedError),
+    ],
+)
+def test_a_handler_that_raises_while_others_are_changed(handled, number, when, error, monkeypatch):
+    """All handlers are those of before."""
+    numbers = [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1]
+    before = [signal.getsignal(each) for each in numbers]
+    change, raised = signal.signal, []
+
+    def interrupted(each, handler):
+        found = change(each, handler)
+        changing = (handler in before) == (when == "left")
+        if changing and not raised and signal.getsignal(number) in before:
+            raised.append(each)
+            signal.raise_signal(number)
+        return found
+
+    monkeypatch.setattr(signal, "signal", interrupted)
+    with pytest.raises(error), watch.Watch(1, False):
+        pass
+    monkeypatch.undo()
+    assert raised and [signal.getsignal(each) for each in numbers] == before
