@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from ..engine import Backend
+from ..engine.defaults import own_defaults
 from ..engine.encoder import build_encoder
 from ..engine.free_memory import HEAP, LARGE_BATCH
 from ..engine.graphs.encoder import CapturedEncoder
-from ..engine.own_types import own_types
 from ..engine.symbol_numbers import check_symbols
 from ..engine.weights import DeferredChecks, is_finite
 from ..errors import PluginError
@@ -150,7 +150,7 @@ class ParallelGenerator:
                 "src_tokens of a batch has features that are NaN or infinite, so that their output "
                 "would mean nothing. Make the features again."
             )
-        with self.statistics.timed("total"), own_types():
+        with self.statistics.timed("total"), own_defaults():
             batch, found = self._decoded(Request(sample, prefix_tokens, phrases, bos_token))
             hypotheses = [[self._finished(each) for each in sentence] for sentence in found]
             if self._aligner is not None:

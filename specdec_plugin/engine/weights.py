@@ -21,7 +21,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 from ..errors import PluginError
 from ..fairseq_compat.mapping import views_file
 from . import native
-from .own_types import own_types
+from .defaults import own_defaults
 
 T = TypeVar("T")
 
@@ -309,5 +309,5 @@ class NativeObject:
 @contextlib.contextmanager
 def packing() -> Iterator[None]:
     """Where weights are packed: tensors made in inference mode could not be used outside of it."""
-    with torch.inference_mode(False), torch.no_grad(), own_types():
+    with torch.inference_mode(False), torch.no_grad(), own_defaults():
         yield

@@ -16,6 +16,7 @@ from ..decoding.statistics import Statistics
 from ..decoding.steps import VerifiedStep
 from ..decoding.verifier import Verifier
 from ..engine import Backend, build_engine, choose_backend
+from ..engine.defaults import own_defaults
 from ..engine.packed_files import keep
 from ..errors import PluginError
 from ..fairseq_compat.common_options import seed_of, shows_progress
@@ -36,6 +37,7 @@ _SAME = ("max_len_a", "max_len_b", "min_len", "no_repeat_ngram_size", "match_sou
 _OF_LENGTHS = {**{name: name for name in _SAME}, "unk_penalty": "unkpen", "len_penalty": "lenpen"}
 
 
+@own_defaults()
 def build_generator(
     task: Any,
     models: Sequence[Any],
@@ -79,6 +81,7 @@ def build_generator(
     )
 
 
+@own_defaults()
 def build_scorer(
     task: Any,
     models: Sequence[Any],

@@ -1,4 +1,6 @@
-"""Forms of a batch that fairseq's search takes, too."""
+"""Forms of a batch that fairseq's search takes, too, and modes that a program may set."""
+
+from unittest import mock
 
 import pytest
 import torch
@@ -38,16 +40,27 @@ def test_a_match_of_their_length_is_as_fairseq_s():
     assert tokens(ours.generate([model], bare)) == tokens(fairseq_s.generate([model], bare))
 
 
-@pytest.mark.parametrize("way", ways.METHODS)
-def test_mixed_precision_around_it_changes_nothing(way, backend):
-    """A program that trains and decodes may do both within torch.autocast."""
+def assert_nothing_changes(way, backend, block):
+    """What is built and decoded in a block is what is decoded outside of it."""
     if way in ("self-draft", "relaxed") and not ways.can_draft_for_itself(backend):
         return
     model = ways.verifier(way)
     expected = ways.generator(way, model, backend).generate([model], SAMPLE)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        ours = ways.generator(way, ways.verifier(way), backend)
-        found = ours.generate([model], SAMPLE)
+    drafter = ways.drafter_for(way, model)
+    with block(), mock.patch.object(ways, "drafter_for", lambda *names: drafter):
+        found = ways.generator(way, model, backend).generate([model], SAMPLE)
     assert tokens(found) == tokens(expected)
     for mine, theirs in zip(found, expected, strict=True):
         assert mine[0]["positional_scores"].equal(theirs[0]["positional_scores"])
+
+
+@pytest.mark.parametrize("way", ways.METHODS)
+def test_mixed_precision_around_it_changes_nothing(way, backend):
+    """A program that trains and decodes may do both within torch.autocast."""
+    assert_nothing_changes(way, backend, lambda: torch.autocast("cpu", dtype=torch.bfloat16))
+
+
+@pytest.mark.parametrize("way", ways.METHODS)
+def test_the_default_device_changes_nothing(way, backend):
+    """The kernels would read addresses of a GPU."""
+    assert_nothing_changes(way, backend, lambda: torch.device("meta"))
