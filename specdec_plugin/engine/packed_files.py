@@ -6,6 +6,7 @@ written where ``--keep-packed-weights`` asks for it, and read wherever it fits t
 the kernels. Each linear map has a file, which is complete or absent.
 """
 
+import contextlib
 import hashlib
 import json
 import logging
@@ -43,10 +44,11 @@ class PackedFolder:
 
     def __init__(self, checkpoint: str, version: Tuple[int, ...]) -> None:
         self.path, self._checkpoint = Path(f"{checkpoint}.packed"), checkpoint
-        self.key = json.dumps(_key(checkpoint))
-        self.written = False
-        self._current = version_of(checkpoint) == version
-        self._fits = self._current and self._read_key() == self.key and self._trusted()
+        self.key, self.written, self._current, self._fits = "", False, False, False
+        with contextlib.suppress(OSError):  # The checkpoint may have been removed since.
+            self.key = json.dumps(_key(checkpoint))
+            self._current = version_of(checkpoint) == version
+            self._fits = self._current and self._read_key() == self.key and self._trusted()
 
     def keep(self) -> None:
         """Add files from now on; those of another checkpoint or of other kernels are removed."""

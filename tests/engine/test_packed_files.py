@@ -130,6 +130,16 @@ def test_another_checkpoint_of_the_same_path_in_one_process(path, packed):
     assert decoded(before) == expected
 
 
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_checkpoint_that_was_removed_since(path, keeps):
+    """The model still views what was mapped of it."""
+    _, expected = run(path, keeps)
+    packed_files._folders.clear()
+    model = checkpoints.load(path)
+    os.unlink(path)
+    assert decoded(model) == expected
+
+
 def test_other_kernels_have_other_names_in_the_same_folder(path, monkeypatch):
     run(path, keeps=True)
     model = checkpoints.load(path)
