@@ -309,16 +309,16 @@ class Rows:
     def hypothesis(self, row: int) -> Dict[str, Tensor]:
         """The tokens of a row and their log-probabilities, (length,) each.
 
-        They are on the CPU if the host has them, so that nobody waits for a GPU. Else they
-        are views: what is written from now on belongs to other rows.
+        They are on the CPU if the host has them, so that nobody waits for a GPU. Those of a single
+        row are views: what is written from now on belongs to other rows.
         """
         if self._host_tokens is not None:
             return self._host_tokens[row].hypothesis()
         length = self.host_lengths[row]
-        return {
-            "tokens": self.inputs[row, 1 : length + 1],
-            "positional_scores": self.scores[row, :length],
-        }
+        tokens, scores = self.inputs[row, 1 : length + 1], self.scores[row, :length]
+        if self.size > 1:  # A view would keep the memory of all rows.
+            tokens, scores = tokens.clone(), scores.clone()
+        return {"tokens": tokens, "positional_scores": scores}
 
     def select(self, rows: List[int]) -> Optional[Tensor]:
         """Continue with these rows; their indices as a tensor, (rows,), or None for no row."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from specdec_plugin.decoding.constraints import Constraints
-from specdec_plugin.decoding.state import Batch
+from specdec_plugin.decoding.state import Batch, Rows
 
 ROWS, SOURCE, DIM = 6, 4, 3
 
@@ -51,3 +51,16 @@ def test_all_rows_are_the_batch(batch: Batch) -> None:
     every_second = tensors_of(batch.left(range(0, ROWS, 2)))
     for one, all_rows in zip(every_second, tensors_of(batch), strict=True):
         assert torch.equal(one, all_rows[::2])
+
+
+def test_a_hypothesis_does_not_keep_the_memory_of_all_rows(batch: Batch) -> None:
+    rows = Rows(batch)
+    counts = torch.arange(1, ROWS + 1)
+    drawn = torch.randint(9, (ROWS, ROWS))
+    rows.append(drawn, torch.rand(ROWS, ROWS), counts)
+    rows.sync_lengths(counts.tolist())
+    for row in range(ROWS):
+        found = rows.hypothesis(row)
+        assert found["tokens"].equal(drawn[row, : row + 1])
+        for each in found.values():
+            assert each.untyped_storage().nbytes() == each.nbytes
