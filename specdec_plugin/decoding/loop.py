@@ -165,16 +165,18 @@ class DecodingLoop:
         finished: Dict[int, Dict[str, Any]] = {}  # by index in the batch
         self._stop()
         iterations, self._asked = self.statistics.iterations, 0
-        self.step.start(batch)
-        self.gate.begin()
-        while rows.size > 0:
-            outcome = self._iterate(batch, rows)
-            if any(outcome.ended):
-                self._finish(rows, outcome, finished)
-            if rows.size > 0:
-                self.step.keep(rows)
-        self._stop()
-        self.step.end()
+        try:
+            self.step.start(batch)
+            self.gate.begin()
+            while rows.size > 0:
+                outcome = self._iterate(batch, rows)
+                if any(outcome.ended):
+                    self._finish(rows, outcome, finished)
+                if rows.size > 0:
+                    self.step.keep(rows)
+        finally:  # Caches of a batch that was interrupted, too, may take much memory.
+            self._stop()
+            self.step.end()
         self.gate.end(self.statistics.tokens)
         if self.drafter is not None:
             self.statistics.gated += self.statistics.iterations - iterations - self._asked

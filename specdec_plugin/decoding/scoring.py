@@ -88,9 +88,11 @@ class ScoringLoop:
         assert prefix is not None
         prefix = prefix[:, : max(lengths)]
         rows = Rows(part._replace(constraints=part.constraints._replace(prefix=prefix)))
-        self.step.start(part)
-        self.step.take(rows, Draft(prefix, torch.tensor(lengths, device=prefix.device)))
-        self.step.end()
+        try:
+            self.step.start(part)
+            self.step.take(rows, Draft(prefix, torch.tensor(lengths, device=prefix.device)))
+        finally:
+            self.step.end()
         for row in range(rows.size):
             yield [{**rows.hypothesis(row), "steps": 1, "history": []}]
 

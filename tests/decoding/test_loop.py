@@ -1,6 +1,8 @@
 """The loop against fairseq's own greedy search, with drafters that try to mislead it."""
 
+import gc
 import math
+import weakref
 
 import pytest
 import torch
@@ -13,6 +15,7 @@ from specdec_plugin.decoding.gate import FixedGate
 from specdec_plugin.decoding.state import Draft
 from specdec_plugin.engine import GraphBackend, NativeBackend, TorchBackend
 from specdec_plugin.errors import PluginError
+from tests.support import methods as ways
 from tests.support import tiny
 from tests.support.compiled import needs_kernels
 from tests.support.hostile import HostileDrafter
@@ -267,3 +270,25 @@ def test_relaxed_rule_against_one_by_one(beta, tolerance):
         rule = TopBeta(beta, tolerance)
         found, _ = ours(MODELS[:1], sample, Fixed(), rule, max_len_b=15)
         assert found[0]["tokens"].tolist() == expected
+
+
+@pytest.mark.parametrize("way", ["self-draft", "chain", "joint heads", "auto"])
+def test_a_batch_that_is_interrupted_is_let_go(way):
+    """Its caches, and the outputs of encoders, may take much memory until the next one."""
+    model, sample = ways.verifier(way), tiny.sample([5, 3, 6], 2)
+    ours = ways.generator(way, model)
+    outputs = []
+
+    def interrupt(rows, draft, outcome):
+        outputs.extend(map(weakref.ref, ours.loop.step.verifier.states))
+        raise KeyboardInterrupt
+
+    ours.loop.watcher = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        ours.generate([model], sample)
+    gc.collect()
+    assert outputs and not any(each() for each in outputs)
+    ours.loop.watcher = None
+    fresh = ways.generator(way, model)
+    found, expected = (each.generate([model], sample) for each in (ours, fresh))
+    assert_same([row[0] for row in found], [row[0] for row in expected])

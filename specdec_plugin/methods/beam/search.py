@@ -107,14 +107,14 @@ class BeamSearch:
     def _on_operators(self, batch: Batch, strategy: Optional[Search]) -> Hypotheses:
         """:meth:`_found` by PyTorch's operators."""
         args = self.verifier, self.lengths, self.beam_size, batch
-        self.verifier.start(batch, self.beam_size)
-        check_deferred()
-        if strategy is not None:
-            found = StrategySearch(strategy, *args).run()
-        else:
+        try:
+            self.verifier.start(batch, self.beam_size)
+            check_deferred()
+            if strategy is not None:
+                return StrategySearch(strategy, *args).run()
             captured = CapturedBeamSearch.supports(self.verifier, batch, self.beam_size)
             search: Type[Union[CapturedBeamSearch, TorchBeamSearch]]
             search = CapturedBeamSearch if captured else TorchBeamSearch
-            found = search(*args).run()
-        self.verifier.end()
-        return found
+            return search(*args).run()
+        finally:
+            self.verifier.end()
