@@ -6,7 +6,7 @@ otherwise.
 
 import ctypes
 import time
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional
 
 #: Between two times. Each takes up to 10 ms, and afterwards the system hands pages out again.
 SECONDS = 5.0
@@ -29,6 +29,12 @@ class FreeMemory:
     ) -> None:
         self._trim, self._clock = trim, clock
         self._since = clock()
+        self._frees: List[Callable[[], Any]] = []
+
+    def ask(self, free: Callable[[], Any]) -> None:
+        """Let ``free`` be called each time, which frees what this thread holds for later calls."""
+        if free not in self._frees:
+            self._frees.append(free)
 
     def give_back(self, now: bool = False) -> None:
         """Call it where much was freed.
@@ -36,9 +42,12 @@ class FreeMemory:
         Args:
             now: even if it did so some seconds ago.
         """
-        if self._trim is None or (not now and self._clock() - self._since < SECONDS):
+        if not now and self._clock() - self._since < SECONDS:
             return
-        self._trim(0)
+        for free in self._frees:
+            free()
+        if self._trim is not None:
+            self._trim(0)
         self._since = self._clock()
 
 

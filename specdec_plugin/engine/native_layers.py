@@ -11,6 +11,7 @@ from ..fairseq_compat.mapping import forget_pages
 from . import native
 from .backend import Backend
 from .decoder_layer import activation_name
+from .free_memory import HEAP
 from .linear import NativeLinear, parameters_of
 from .spans import Spans
 from .threads import kernel_threads
@@ -29,6 +30,7 @@ class NativeLayers:
         self, layers: Sequence[Any], final_norm: Optional[nn.LayerNorm], dtype: torch.dtype
     ) -> None:
         self._library = native.library()
+        HEAP.ask(self._library.stack_free_memory)
         first = layers[0]
         self._dim = first.embed_dim
         heads, norm_first = first.self_attn.num_heads, int(first.normalize_before)

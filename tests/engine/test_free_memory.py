@@ -2,11 +2,16 @@
 
 import ctypes
 import platform
+import sys
 from typing import List
 
 import pytest
+import torch
 
-from specdec_plugin.engine.free_memory import SECONDS, FreeMemory, glibc_trim
+from specdec_plugin.engine.free_memory import HEAP, SECONDS, FreeMemory, glibc_trim
+from specdec_plugin.engine.native_layers import NativeLayers
+from tests.support import tiny
+from tests.support.compiled import needs_kernels
 
 
 def test_it_trims_once_in_some_seconds() -> None:
@@ -20,7 +25,36 @@ def test_it_trims_once_in_some_seconds() -> None:
 
 
 def test_without_a_function_nothing_happens() -> None:
-    FreeMemory(None, iter([0.0]).__next__).give_back()
+    FreeMemory(None).give_back(now=True)
+
+
+def test_others_are_asked_to_free_theirs_before() -> None:
+    calls = list[str]()
+    memory = FreeMemory(lambda pad: calls.append("trim"), lambda: 0.0)
+
+    def free() -> None:
+        calls.append("free")
+
+    memory.ask(free)
+    memory.ask(free)
+    memory.give_back()
+    assert not calls
+    memory.give_back(now=True)
+    assert calls == ["free", "trim"]
+
+
+@needs_kernels
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads what Linux tells")
+def test_what_layers_were_computed_in_is_given_back() -> None:
+    wide = {"encoder_ffn_embed_dim": 2048, "encoder_embed_dim": 16}
+    encoder = tiny.model(**wide, share_all_embeddings=False).encoder
+    layers = NativeLayers(list(encoder.layers), None, torch.float32)
+    HEAP.give_back(now=True)
+    before = resident()
+    layers.encode(torch.randn(60, 200, 16), None)
+    held = resident() - before
+    HEAP.give_back(now=True)
+    assert held > 80 and resident() - before < held / 4
 
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no trim")

@@ -497,6 +497,9 @@ static inline Norm norm_of(const float* weight, const float* bias, int dim, floa
   return {{weight, weight + dim}, {bias, bias + dim}, epsilon};
 }
 
+// What `stack_run` computes in, for each thread that calls it.
+static thread_local Pass stack_pass;
+
 extern "C" {
 
 // weight: (vocabulary, dim), which the caller owns. masks: (count, dim). norm: null for none.
@@ -538,11 +541,14 @@ void stack_layer(Stack* stack, Linear* self_in, Linear* self_out, Linear* source
 }
 
 void stack_run(Stack* stack, const StackCall* call, int threads) {
-  static thread_local Pass pass;
+  Pass& pass = stack_pass;  // the caller's, for all threads
   threads = stack->useful_threads(nullptr, call->rows * call->width, threads);
   pass.prepare(*stack, *call, threads);
-  parallel(threads, [&own = pass, call](const Team& team) { own.run(team, *call); });
+  parallel(threads, [&pass, call](const Team& team) { pass.run(team, *call); });
 }
+
+// Frees what this thread's runs took, until the next one.
+void stack_free_memory() { stack_pass = Pass(); }
 
 }  // extern "C"
 
