@@ -158,7 +158,11 @@ class KVCache:
         """
         self.lengths = self.lengths.index_select(0, parents)
         if not self.for_kernels:
-            self.store = self.store.index_select(2, parents)
+            valid = self.store.narrow(3, 0, self.longest)
+            if parents.size(0) == self.store.size(2) and 2 * self.longest <= self.capacity:
+                valid.copy_(valid.index_select(2, parents))  # twice, but less than all slots
+            else:
+                self.store = self.store.index_select(2, parents)
             return
         own = torch.arange(self.store.size(2)) if self.row_index is None else self.row_index
         before = own.unsqueeze(1) if self.ancestors is None else self.ancestors

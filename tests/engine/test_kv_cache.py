@@ -88,3 +88,23 @@ def test_select_of_no_rows():
     cache = make_cache(2)
     cache.select(torch.tensor([], dtype=torch.long))
     assert cache.rows == 0
+
+
+@pytest.mark.parametrize("parents", [[2, 0, 0], [1, 1], [0, 1, 2, 2]])
+@pytest.mark.parametrize("capacity", [4, 64])
+def test_rows_continue_their_parents(parents, capacity):
+    """Of a large store whose rows are as many as before, only what is valid is moved."""
+    cache = make_cache(3, capacity)
+    before, _ = write(cache, 3)
+    cache.keep(torch.tensor([3, 2, 3]), 3)
+    place = cache.store.data_ptr()
+    cache.fork(torch.tensor(parents), torch.arange(len(parents)))
+    assert (cache.store.data_ptr() == place) == (capacity == 64 and len(parents) == 3)
+    assert cache.capacity == capacity and cache.lengths.tolist() == [[3, 2, 3][p] for p in parents]
+    _, shown = write(cache, 1)
+    for row, parent in enumerate(parents):
+        length = int(cache.lengths[row])
+        for layer in range(LAYERS):
+            for part in range(2):
+                found = shown[layer][part][row, :, :length]
+                assert found.equal(before[layer, part, parent, :, :length])
