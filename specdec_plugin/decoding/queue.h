@@ -135,12 +135,13 @@ class Queue {
  public:
   void run(const Stack& stack, const Linear* projection, const Linear& source_in, QueueCall& call,
            int threads) {
-    workers_.run(call.workers, threads, call.watch, [&](QueueWorker& worker, auto&&... own) {
-      worker.run(stack, projection, source_in, call, own...);
-    });
-    for (int i = 0; i < call.workers; ++i) {
+    const int ran =
+        workers_.run(call.workers, threads, call.watch, [&](QueueWorker& worker, auto&&... own) {
+          worker.run(stack, projection, source_in, call, own...);
+        });
+    for (int i = 0; i < ran; ++i) {
       const QueueWorker& worker = workers_[i];
-      call.verify.scoring_seconds += worker.scoring_seconds / call.workers;
+      call.verify.scoring_seconds += worker.scoring_seconds / ran;
       call.verify.certified += worker.certified;
       call.verify.rescored += worker.rescored;
       call.verify.certain += worker.certain;

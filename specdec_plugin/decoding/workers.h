@@ -1,6 +1,7 @@
 // Workers that take sentences from one queue.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <vector>
@@ -19,14 +20,17 @@ class Workers {
   //
   // run: is called with a worker, the index of the next sentence, the watch, the worker's own index
   // and its threads.
+  //
+  // It returns how many there were: `count`, or fewer where this process has not so many threads.
   template <class Run>
-  void run(int count, int threads, const WatchCall& call, const Run& run) {
+  int run(int count, int threads, const WatchCall& call, const Run& run) {
+    count = std::min(count, most_threads());
     while (int(workers_.size()) < count) workers_.emplace_back(new Worker);
     std::atomic<int> next{0};
     Watch watch(call);
     if (count == 1) {
       run(*workers_[0], next, watch, 0, threads);
-      return;
+      return count;
     }
     Thrown thrown;
     parallel(count, [&](const Team& team) {
@@ -34,6 +38,7 @@ class Workers {
       watch.leave(team);
     });
     thrown.rethrow();
+    return count;
   }
 
   const Worker& operator[](int index) const { return *workers_[index]; }

@@ -1,5 +1,6 @@
 """Queues: who decodes, and how many rows at once, changes nothing."""
 
+import os
 import random
 
 import pytest
@@ -182,3 +183,17 @@ def test_sentences_may_begin_in_any_order(way, monkeypatch):
     found = decoded(way, 2)
     for ours, theirs in zip(found, expected, strict=True):
         assert [tokens for tokens, _ in ours] == [tokens for tokens, _ in theirs]
+
+
+@needs_kernels
+@pytest.mark.parametrize("way", ["greedy", "beam"])
+def test_time_is_counted_of_the_workers_that_there_are(way):
+    """The machine has not so many processors, so that fewer decode than are asked for."""
+    most = 32 * (os.cpu_count() or 1)
+    model = methods.verifier(way, symbols=tiny.dictionary(2000))
+    options = {"max_len_b": 4, **WAYS[way].get("options", {})}
+    ours = methods.generator(way, model, options=options, decoding_workers=most)
+    ours.generate([model], tiny.sample([3] * (LEAST * most), words=2000))
+    seconds = ours.statistics.seconds
+    # The projection takes most of it, and a part in 32 would be left.
+    assert seconds["projection"] > seconds["verifier"] / 8

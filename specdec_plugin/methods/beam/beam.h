@@ -583,17 +583,18 @@ class BeamSearch {
  public:
   void run(const Scorer& model, const Scorer& drafter, const Linear& source_in, BeamCall& call,
            int threads) {
-    workers_.run(call.workers, threads, call.watch, [&](BeamWorker& worker, auto&&... own) {
-      worker.run(model, drafter, source_in, call, own...);
-    });
-    for (int i = 0; i < call.workers; ++i) {
+    const int ran =
+        workers_.run(call.workers, threads, call.watch, [&](BeamWorker& worker, auto&&... own) {
+          worker.run(model, drafter, source_in, call, own...);
+        });
+    for (int i = 0; i < ran; ++i) {
       const BeamWorker& worker = workers_[i];
       call.passes += worker.passes;
       call.drafted_steps += worker.drafted_steps;
       call.plain_steps += worker.plain_steps;
       call.drafted_seconds += worker.drafted_seconds;
       call.plain_seconds += worker.plain_seconds;
-      call.scoring_seconds += worker.scoring_seconds / call.workers;
+      call.scoring_seconds += worker.scoring_seconds / ran;
     }
   }
 
