@@ -79,10 +79,9 @@ class NativeLayers:
         ]
         norms = (c_void_p * 6)(*(vector.data_ptr() for vector in vectors))
         epsilons = (c_float * 3)(*(module.eps for module in modules))
-        handles = [
-            NativeLinear(*parameters_of(*part), dtype).give_away() if part else None
-            for part in parts
-        ]
+        # Each has an owner until all of them are packed.
+        maps = [NativeLinear(*parameters_of(*part), dtype) if part else None for part in parts]
+        handles = [None if each is None else each.give_away() for each in maps]
         self._library.stack_layer(self.handle, *handles, norms, epsilons)
         forget_pages(layer)
 

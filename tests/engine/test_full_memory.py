@@ -1,12 +1,18 @@
 """Where memory is full, kernels end with an error of Python, and not Python itself."""
 
 import ctypes
+import gc
 import os
 
 import pytest
+import torch
 
 from specdec_plugin.decoding.watch import WatchCall
+from specdec_plugin.engine import native
+from specdec_plugin.engine.linear import NativeLinear
 from specdec_plugin.engine.native import interface
+from specdec_plugin.engine.native_layers import NativeLayers
+from tests.support import tiny
 from tests.support.compiled import needs_kernels
 
 from ..support.command_lines import run_cli
@@ -115,3 +121,26 @@ assert any("native kernel" in each for each in told), told
 def test_decoding_continues_after_full_memory(method, threads):
     """Such as by a server, which decodes the sentences of a batch one by one then."""
     run_cli(["python", "-c", DECODING.format(method=method, threads=threads)])
+
+
+@needs_kernels
+def test_maps_of_a_layer_that_is_not_packed_whole_are_freed(monkeypatch):
+    library, made, freed = native.library(), [], []
+    pack, free = NativeLinear._pack, library.linear_free
+
+    def packed(self, *arguments):
+        if len(made) == 4:
+            raise MemoryError
+        made.append(pack(self, *arguments))
+        return made[-1]
+
+    def noted(handle):
+        freed.append(handle)
+        free(handle)
+
+    monkeypatch.setattr(NativeLinear, "_pack", packed)
+    monkeypatch.setattr(library, "linear_free", noted)
+    with pytest.raises(MemoryError):
+        NativeLayers(list(tiny.model().decoder.layers), None, torch.float32)
+    gc.collect()
+    assert len(made) == 4 and sorted(freed) == sorted(made)

@@ -516,25 +516,26 @@ void stack_final_norm(Stack* stack, const float* weight, const float* bias, floa
   stack->final_norm = norm_of(weight, bias, stack->dim, epsilon);
 }
 
-// The layer owns the linear maps from now on; those of the source are null in an encoder. norms:
-// weight and bias of the norms of self-attention, cross-attention and feed-forward layers.
+// The layer owns the linear maps from now on, even if there is no room for the rest. Those of the
+// source are null in an encoder. norms: weight and bias of the norms of self-attention,
+// cross-attention and feed-forward layers.
 void stack_layer(Stack* stack, Linear* self_in, Linear* self_out, Linear* source_in,
                  Linear* source_out, Linear* inner, Linear* outer, const float* const* norms,
                  const float* epsilons) {
   Layer layer;
   const int dim = stack->dim;
-  layer.self.norm = norm_of(norms[0], norms[1], dim, epsilons[0]);
   layer.self.in.reset(self_in);
   layer.self.out.reset(self_out);
-  if (source_in) {
-    layer.cross.emplace();
-    layer.cross->norm = norm_of(norms[2], norms[3], dim, epsilons[1]);
-    layer.cross->in.reset(source_in);
-    layer.cross->out.reset(source_out);
-  }
-  layer.feed_forward_norm = norm_of(norms[4], norms[5], dim, epsilons[2]);
   layer.inner.reset(inner);
   layer.outer.reset(outer);
+  if (source_in) {
+    layer.cross.emplace();
+    layer.cross->in.reset(source_in);
+    layer.cross->out.reset(source_out);
+    layer.cross->norm = norm_of(norms[2], norms[3], dim, epsilons[1]);
+  }
+  layer.self.norm = norm_of(norms[0], norms[1], dim, epsilons[0]);
+  layer.feed_forward_norm = norm_of(norms[4], norms[5], dim, epsilons[2]);
   for (const Linear* each : {self_in, self_out, source_in, source_out, inner, outer})
     if (each) stack->weights += each->weights();
   stack->layers.push_back(std::move(layer));
