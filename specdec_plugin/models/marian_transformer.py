@@ -14,6 +14,8 @@ from fairseq.models import register_model, register_model_architecture
 from fairseq.models.transformer import TransformerModel, base_architecture
 from torch import nn
 
+from ..errors import PluginError
+
 
 @register_model("marian_transformer")
 class MarianTransformerModel(TransformerModel):
@@ -26,6 +28,11 @@ class MarianTransformerModel(TransformerModel):
     @classmethod
     def build_decoder(cls, args: Any, tgt_dict: Any, embed_tokens: Any) -> Any:
         decoder = _mended(super().build_decoder(args, tgt_dict, embed_tokens))
+        if decoder.adaptive_softmax is not None:
+            raise PluginError(
+                "A Marian Transformer cannot have an adaptive softmax, because its projection has "
+                "a bias: leave --adaptive-softmax-cutoff out."
+            )
         decoder.output_projection.bias = nn.Parameter(torch.zeros(len(tgt_dict)))
         return decoder
 
