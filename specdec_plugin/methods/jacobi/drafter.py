@@ -93,8 +93,9 @@ class JacobiDrafter(Drafter):
         if self._lengths is None or rows.size == 1:  # the limit is the row's own
             return draft
         # The verifier adds the token behind a draft, so the last position is not drafted.
-        left = (self._lengths - rows.lengths - 1).clamp(min=0)
-        return Draft(draft.tokens, torch.minimum(draft.lengths, left))
+        left = self._lengths - torch.tensor(rows.host_lengths) - 1
+        shortened: Draft = self._lookup.shorten(rows, left.clamp(min=0))
+        return shortened
 
     def iterate(
         self, rows: Rows, verification: NativeVerification, most: int
@@ -136,7 +137,7 @@ class JacobiDrafter(Drafter):
     def select(self, rows: Tensor) -> None:
         self._lookup.select(rows)
         if self._lengths is not None:
-            self._lengths = self._lengths[rows]
+            self._lengths = self._lengths[rows.cpu()]
             self._limit = min(self._limit, int(self._lengths.max()))
 
 
@@ -150,10 +151,10 @@ def _on_host(lines: List[Tensor]) -> List[Tensor]:
 
 
 def _target_lengths(batch: Batch) -> Tensor:
-    """(rows,) what is taken for the lengths of the outputs."""
+    """(rows,) on the CPU, what is taken for the lengths of the outputs."""
     if batch.target is None:
         raise PluginError(
             "--jacobi-known-length reads the lengths of the data's targets, and here are none: "
             "decode a split with targets, or leave it out."
         )
-    return batch.target.to(batch.device).ne(batch.constraints.pad).sum(1)
+    return batch.target.ne(batch.constraints.pad).sum(1).cpu()

@@ -111,6 +111,12 @@ class NativeNgramLookup:
         self._library.ngram_lookup_draft(self._scratch, ctypes.byref(self._call))
         return self._buffer.draft
 
+    def shorten(self, rows: Rows, most: Tensor) -> Draft:
+        """See :meth:`.ngram_lookup.NgramLookup.shorten`."""
+        lengths = self._buffer.draft.lengths
+        torch.minimum(lengths, most, out=lengths)
+        return self._buffer.draft
+
     def iterate(
         self, rows: Rows, until: int, verification: NativeVerification, most: int
     ) -> Optional[Repeated]:

@@ -179,6 +179,19 @@ class NgramLookup:
             self._record.learn(line, self._lengths[row] + 1)
             self._lengths[row] = len(line) - 1
         self._drafts = [self._draft(row, line, until) for row, line in enumerate(lines)]
+        return self._tokens(rows)
+
+    def shorten(self, rows: Rows, most: Tensor) -> Draft:
+        """The draft without its ends, which are not judged then.
+
+        Args:
+            rows: the rows.
+            most: (rows,) on the CPU, tokens that are left.
+        """
+        self._drafts = [draft[:left] for draft, left in zip(self._drafts, most.tolist())]
+        return self._tokens(rows)
+
+    def _tokens(self, rows: Rows) -> Draft:
         tokens = [[token for token, _ in draft] for draft in self._drafts]
         return Draft.of(tokens, rows.inputs.device)
 

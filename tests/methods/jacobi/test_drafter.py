@@ -265,6 +265,23 @@ def test_each_row_is_drafted_up_to_its_own_known_length(backend):
         assert solver.propose(rows).lengths.tolist() == lengths
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_a_known_length_cuts_off_is_not_judged(backend):
+    solver = drafter(Window(block=sys.maxsize), backend=backend, known_length=True)
+    target = torch.tensor([[5, EOS] + [PAD] * 4, [5] * 5 + [EOS]])
+    limits = Constraints(PAD, 3, EOS, 0.0, 1, 20)
+    solver.start(Batch({"src_tokens": torch.full((2, 1), EOS)}, [], EOS, limits, target=target))
+    draft, before = solver.propose(rows_of([[], []])), solver._record.tries.sum()
+    drafted = draft.lengths.tolist()
+    assert drafted == [1, 5]
+    rows = rows_of(
+        [line[:count] + [7] for line, count in zip(draft.tokens.tolist(), drafted, strict=True)]
+    )
+    argmax = torch.full((2, 6), 7)
+    solver.accept(rows, Outcome(drafted, drafted, [2, 6], [0, 0], argmax))
+    assert solver._record.tries.sum() - before == sum(drafted)
+
+
 def rows_of(tokens, room=24):
     """Rows with these tokens chosen so far."""
     count = len(tokens)
