@@ -176,8 +176,12 @@ class Verifier:
     def _scores(self, engine: Engine, state: Any, fed: Tensor, suppressed_id: int) -> Scores:
         if not isinstance(engine, CachedDecoder):
             with self.statistics.timed("verifier"):
-                values = engine.logits(state, fed) / self.temperature
-                normalisers = torch.logsumexp(values, dim=-1)
+                values = engine.logits(state, fed)
+                if self.temperature == 1.0:  # They are normalised.
+                    normalisers = values.new_zeros(values.shape[:-1])
+                else:
+                    values = values / self.temperature
+                    normalisers = torch.logsumexp(values, dim=-1)
                 values[..., suppressed_id] = -math.inf
                 return Scores(values, normalisers)
         if engine is self.engines[0]:
