@@ -30,7 +30,7 @@ class LateNormalisers {
     const int count = int(scores_.size());
     if (count == 0) return;
     const size_t vocabulary = projection.outputs;
-    values_.resize(count * vocabulary);
+    grow(values_, count * vocabulary);
     scratch_.resize(projection.scratch_size(count));
     parallel(threads, [&](const Team& team) {
       projection.run(team, states_.data(), projection.inputs, count, scratch_.data(),

@@ -36,14 +36,14 @@ class Chain {
   // To be called before the threads call `run`.
   void prepare(const ChainCall& call, int threads) {
     const int inputs = call.rows * call.block, vocabulary = projection->outputs;
-    states_.resize(size_t(inputs) * units);
+    grow(states_, size_t(inputs) * units);
     each_alone_ = call.rows == 1 && from_before->weights() + out->weights() <= ALONE;
-    inner_.resize(size_t(call.rows) * units * (each_alone_ ? threads : 1));
-    outer_.resize(size_t(call.rows) * dim * (each_alone_ ? threads : 1));
-    values_.resize(size_t(call.rows) * CHAIN_POSITIONS * vocabulary);
+    grow(inner_, size_t(call.rows) * units * (each_alone_ ? threads : 1));
+    grow(outer_, size_t(call.rows) * dim * (each_alone_ ? threads : 1));
+    grow(values_, size_t(call.rows) * CHAIN_POSITIONS * vocabulary);
     candidates_.resize(size_t(call.rows) * CHAIN_POSITIONS * threads);
     chunks_ = std::max(1, Candidates::CHUNKS / threads);
-    maxima_.resize(size_t(call.rows) * CHAIN_POSITIONS * chunks_ * threads);
+    grow(maxima_, size_t(call.rows) * CHAIN_POSITIONS * chunks_ * threads);
     scratch_.resize(std::max(
         from_state->scratch_size(inputs),
         std::max(from_before->scratch_size(call.rows), projection->scratch_size(CHAIN_POSITIONS))));
