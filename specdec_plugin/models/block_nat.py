@@ -112,14 +112,14 @@ class BlockNATDecoder(TransformerDecoderBase):
         allowed = may_attend(blocks, length, self.causal_prefix)
         mask = torch.zeros(allowed.shape, dtype=x.dtype, device=x.device)
         mask.masked_fill_(~allowed, float("-inf"))
+        mask = mask.repeat_interleave(self.cfg.decoder.attention_heads, dim=0)
         padding = encoder_out["encoder_padding_mask"]
         for layer in self.layers:
-            heads = layer.self_attn.num_heads
             x, _, _ = layer(
                 x,
                 encoder_out["encoder_out"][0],
                 padding[0] if padding else None,
-                self_attn_mask=mask.repeat_interleave(heads, dim=0),
+                self_attn_mask=mask,
             )
         x = x[length:].transpose(0, 1).reshape(*blocks.targets.shape, -1)
         if self.layer_norm is not None:
