@@ -18,6 +18,8 @@ from .spans import Spans, amid
 from .symbol_numbers import check_symbols
 from .weights import Packed
 
+#: Symbols of a batch up to which Python's lists are faster than NumPy.
+_FEW = 100
 #: Takes fairseq's ``net_input`` and gives what fairseq's encoder returns.
 Encoder = Callable[[Mapping[str, Any]], Any]
 
@@ -117,11 +119,15 @@ class FastEncoder(Packed):
 
     def _padding(self, tokens: Tensor) -> Optional[Tensor]:
         """Where a batch (rows, src) is padded; None if nowhere."""
-        numbers = tokens.reshape(-1).tolist()
+        pad = self.encoder.padding_idx
+        table, few = tokens.numpy(), tokens.numel() <= _FEW
+        numbers = table.ravel().tolist() if few else [int(table.min()), int(table.max())]
         if self._symbols is not None:
             check_symbols(numbers, self._symbols, "The source", "--srcdict")
-        pad = self.encoder.padding_idx
-        return torch.from_numpy(tokens.numpy() == pad) if pad in numbers else None
+        if few and pad not in numbers:
+            return None
+        found = table == pad
+        return torch.from_numpy(found) if few or found.any() else None
 
     def _plain(self, tokens: Tensor, padding: Optional[Tensor]) -> Tuple[Tensor, Spans]:
         """(symbols, dim) of all that is no ``padding`` (rows, src), and where that is."""

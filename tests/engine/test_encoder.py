@@ -88,8 +88,9 @@ def test_a_pad_symbol_amid_the_text_is_padding(backend):
     torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)
 
 
-def test_a_symbol_that_the_model_does_not_know_is_refused(backend):
-    batch = net_input([8, 3])
+@pytest.mark.parametrize("lengths", [[8, 3], [8] * 40])
+def test_a_symbol_that_the_model_does_not_know_is_refused(backend, lengths):
+    batch = net_input(lengths)
     batch["src_tokens"][0, 3] = VOCABULARY
     ours = backend.static or backend.unsupported() is None
     problem = PluginError if ours else IndexError
