@@ -162,6 +162,7 @@ class FrozenVerifier:
 
     def __init__(self, model: Any) -> None:
         self.model = model.eval().requires_grad_(False)
+        self._weights = [*model.parameters()]  # To walk all modules takes longer.
 
     @torch.no_grad()
     def logits(
@@ -179,10 +180,15 @@ class FrozenVerifier:
             (rows, length, vocabulary).
         """
         tokens = net_input["prev_output_tokens"]
-        self.model.to(tokens.device, dtype)
+        self._move(tokens.device, dtype)
         if getattr(encoder, "attached", None) is not self.model.encoder:
             encoder_out = self.model.encoder(net_input["src_tokens"], net_input["src_lengths"])
         decoder = self.model.decoder
         features, _ = decoder(tokens, encoder_out=encoder_out, features_only=True)
         # PyTorch would copy the projection for each row: fairseq's features are transposed.
         return decoder.output_layer(features.contiguous())
+
+    def _move(self, device: torch.device, dtype: torch.dtype) -> None:
+        """Move the model, unless all of it is there: its encoder may have been moved alone."""
+        if any(each.device != device or each.dtype != dtype for each in self._weights):
+            self.model.to(device, dtype)

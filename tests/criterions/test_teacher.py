@@ -49,6 +49,18 @@ def test_share_of_the_teacher(share):
     assert float(model.decoder.mask_vectors.grad.abs().sum()) > 0
 
 
+def test_a_teacher_is_moved_once(monkeypatch):
+    """That walks all of it, in each step of a training."""
+    teacher, sample, moves = tiny.model(8), training_sample(), []
+    move = teacher.to
+    monkeypatch.setattr(teacher, "to", lambda *given: moves.append(given) or move(*given))
+    frozen = FrozenVerifier(teacher)
+    for dtype in (torch.float32, torch.float64, torch.float64, torch.float32):
+        assert frozen.logits(sample["net_input"], None, None, dtype).dtype == dtype
+    device = torch.device("cpu")
+    assert moves == [(device, torch.float64), (device, torch.float32)]
+
+
 @pytest.mark.parametrize("knows", [True, False])
 def test_a_teacher_of_another_dictionary_is_noticed_once(knows, caplog):
     """As is one that was trained for symbols in another order."""
