@@ -56,14 +56,16 @@ class Weights:
     """
 
     _of: "weakref.WeakKeyDictionary[nn.Module, Weights]" = weakref.WeakKeyDictionary()
-    _lock = threading.Lock()  # for whoever adds to it or walks it
+    #: Those of a module whose parts were replaced, too, for whoever still reads the former parts.
+    _all: "weakref.WeakSet[Weights]" = weakref.WeakSet()
+    _lock = threading.Lock()  # for whoever adds to them or walks them
 
     def __init__(self, module: nn.Module) -> None:
         # Walking the module tree costs more than all the rest, so it is walked once.
         self._tables = {
             name: part._parameters for name, part in module.named_modules() if part._parameters
         }
-        self._parts = [*map(weakref.ref, module.modules())]
+        self._parts = [*map(weakref.ref, _with_parameters(module))]
         self._kind = type(module).__name__
         self._checked = -1
         self._objects: List[int] = []
@@ -81,8 +83,10 @@ class Weights:
         _watch_optimizers()
         with cls._lock:
             weights = cls._of.get(module)
-            if weights is None or [part() for part in weights._parts] != [*module.modules()]:
+            parts = _with_parameters(module)
+            if weights is None or [part() for part in weights._parts] != parts:
                 weights = cls._of[module] = cls(module)
+                cls._all.add(weights)
         weights.update()
         return weights
 
@@ -92,12 +96,12 @@ class Weights:
         groups = optimizer.param_groups
         written = {id(each) for group in groups for each in group["params"]}
         with cls._lock:
-            known = [*cls._of.values()]
+            known = [*cls._all]
         owners = [each for each in known if not written.isdisjoint(each._objects)]
         # In half precision, fairseq's optimizers have copies of the weights, whose owner nobody
-        # knows.
+        # knows. The weights keep their gradients until the next pass.
         for each in owners or known:
-            each._trained |= bool(owners) or any(one.requires_grad for one in each._parameters)
+            each._trained |= bool(owners) or any(one.grad is not None for one in each._parameters)
 
     def update(self) -> None:
         """Raise the version if the weights are not those that were last seen."""
@@ -163,6 +167,11 @@ class Weights:
                     "or average others."
                 )
         self._checked = self.version
+
+
+def _with_parameters(module: nn.Module) -> List[nn.Module]:
+    """The parts of a module that have parameters of their own."""
+    return [part for part in module.modules() if part._parameters]
 
 
 @functools.cache
