@@ -130,8 +130,12 @@ class Queue:
             self._library.queue_run(self._scratch, *handles, source_in, ctypes.byref(call), threads)
         del kept, others
         verification.count(call.verify, time.perf_counter() - begin)
+        # Copies, so that who keeps one sentence does not keep the batch.
         return [
-            {"tokens": tokens[row, :length], "positional_scores": scores[row, :length]}
+            {
+                "tokens": tokens[row, :length].clone(),
+                "positional_scores": scores[row, :length].clone(),
+            }
             for row, length in enumerate(lengths.tolist())
         ]
 

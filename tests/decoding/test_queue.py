@@ -56,6 +56,16 @@ def test_workers_and_rows_change_nothing(way, threads, rows, least, monkeypatch)
             assert float(score) == pytest.approx(float(wanted), abs=1e-4)
 
 
+@pytest.mark.parametrize("way", WAYS)
+def test_who_keeps_a_hypothesis_does_not_keep_the_batch(way):
+    model = methods.verifier("greedy" if way == "sampled" else way)
+    ours = methods.generator("greedy" if way == "sampled" else way, model, **WAYS[way])
+    for rows in ours.generate([model], tiny.sample(LENGTHS)):
+        for each in rows:
+            for kept in (each["tokens"], each["positional_scores"]):
+                assert kept.untyped_storage().nbytes() == kept.nbytes
+
+
 def test_small_batches_have_one_worker_and_large_ones_full_rows():
     assert Workers.of(1, 4, 14) == Workers(1, 1)
     assert Workers.of(2 * LEAST, 4, 14) == Workers(2, LEAST)

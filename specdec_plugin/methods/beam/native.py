@@ -252,14 +252,14 @@ class SearchTables:
         return [] if marks is None else marks.nonzero().flatten().tolist()
 
     def hypotheses(self, lengths: Lengths) -> List[List[Dict[str, Any]]]:
-        """The finished hypotheses of each sentence, scored."""
+        """The finished hypotheses of each sentence, scored: copies, not views of the batch."""
         names = "found_tokens", "found_scores", "found_totals", "found_lengths"
         tokens, scores, totals, sizes = (self._tensors[name] for name in names)
         return [
             [
                 {
-                    "tokens": tokens[sentence, i, :size],
-                    "positional_scores": scores[sentence, i, :size],
+                    "tokens": tokens[sentence, i, :size].clone(),
+                    "positional_scores": scores[sentence, i, :size].clone(),
                     "score": lengths.score(totals[sentence, i], size),
                 }
                 for i, size in enumerate(sizes[sentence, :count].tolist())
