@@ -35,6 +35,9 @@ _COLLECTIONS: Dict[Type[ast.AST], Callable[..., Any]] = {
 }
 #: Items of the longest sequence that arithmetic makes. A short text could fill the memory.
 _LONGEST = 1000
+#: The name in a module of fairseq that tells it from others; ``import *`` leaves it out.
+_MARK = "_evaluates_plain_values"
+_PYTHONS = eval
 #: What Python raises where a text is no expression, or its operands do not fit.
 _FAILURES = (SyntaxError, ValueError, TypeError, ArithmeticError, MemoryError, RecursionError)
 
@@ -54,8 +57,19 @@ class CodeRefusedError(PluginError):
         self.text = text
 
 
+def guarded_eval(text: Any, *scopes: Any) -> Any:
+    """What fairseq's modules call as ``eval``: :func:`plain_value`.
+
+    Modules that got it by ``import *`` from one of fairseq's have Python's own.
+    """
+    caller = sys._getframe(1)
+    if _MARK in caller.f_globals:
+        return plain_value(text)
+    return _PYTHONS(text, *(scopes or (caller.f_globals, caller.f_locals)))
+
+
 def plain_value(text: Any) -> Any:
-    """What fairseq's modules call as ``eval``: the value of literals and of their arithmetic.
+    """The value of literals and of their arithmetic.
 
     Raises:
         CodeRefusedError: the text holds anything else, such as a name or a call.
@@ -119,7 +133,8 @@ def _run(exec_module: Callable[[ModuleType], None], module: ModuleType) -> None:
 
 
 def _give(module: ModuleType) -> None:
-    vars(module).setdefault("eval", plain_value)
+    vars(module).setdefault("eval", guarded_eval)
+    vars(module)[_MARK] = True
 
 
 @functools.cache

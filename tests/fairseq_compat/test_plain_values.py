@@ -19,6 +19,7 @@ from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights
 from specdec_plugin.fairseq_compat.plain_values import (
     CodeRefusedError,
+    guarded_eval,
     install_plain_values,
     plain_value,
 )
@@ -129,7 +130,7 @@ def test_every_module_that_evaluates_is_changed(evaluating):
     assert evaluating.keys() == {"eval"}
     assert {"fairseq.utils", "fairseq.models.fconv", "fairseq.criterions.ctc"} < evaluating["eval"]
     for name in evaluating["eval"]:
-        assert importlib.import_module(name).eval is plain_value, name
+        assert importlib.import_module(name).eval is guarded_eval, name
     assert eval is builtins.eval
 
 
@@ -137,7 +138,7 @@ def test_so_are_modules_that_are_imported_later(monkeypatch, tmp_path):
     monkeypatch.setattr(fairseq.data, "codedataset", codedataset)
     monkeypatch.delitem(sys.modules, "fairseq.data.codedataset")
     again = importlib.import_module("fairseq.data.codedataset")
-    assert again is not codedataset and again.eval is plain_value
+    assert again is not codedataset and again.eval is guarded_eval
     assert again.__spec__.loader.get_source(again.__name__)
 
 
@@ -155,6 +156,17 @@ def test_so_is_code_in_fairseqs_folder_alone(monkeypatch, tmp_path):
     assert importlib.import_module("other.model").value == 3
     for name in ("example", "other", "other.model"):
         monkeypatch.delitem(sys.modules, name)
+
+
+def test_a_module_that_imports_all_of_one_has_pythons_own(monkeypatch, tmp_path):
+    code = "from fairseq.models.fconv import *\none = 1\nvalue = eval('one + 1')\n"
+    (tmp_path / "imports_all.py").write_text(
+        f"{code}def of_two():\n    two = 2\n    return eval('two'), eval('three', {{'three': 3}})\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("imports_all")
+    assert module.eval is guarded_eval and (module.value, module.of_two()) == (2, (2, 3))
+    monkeypatch.delitem(sys.modules, "imports_all")
 
 
 def test_it_is_installed_once():
