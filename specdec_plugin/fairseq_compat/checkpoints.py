@@ -14,7 +14,6 @@ import contextlib
 import functools
 import importlib
 import os
-import threading
 from typing import (
     IO,
     Any,
@@ -45,7 +44,7 @@ from .checkpoint_errors import (
 )
 from .checkpoint_options import check_options, name_of_option
 from .hub import keep_task_overrides
-from .mapping import mapped_models, serves_plugin
+from .mapping import ONE_AT_A_TIME, mapped_models, serves_plugin
 from .options import configuration_of
 from .plain_values import CodeRefusedError
 
@@ -265,14 +264,10 @@ def _naming_the_option(filenames: Any, refused: CodeRefusedError) -> PluginError
     return refused
 
 
-#: The environment belongs to all threads, so one thread loads at a time.
-_one_at_a_time = threading.RLock()
-
-
 @contextlib.contextmanager
 def _weights_only() -> Iterator[None]:
     """Load weights only, even where the environment forbids it, as recipes for fairseq advise."""
-    with _one_at_a_time:
+    with ONE_AT_A_TIME:  # The environment belongs to all threads.
         override = os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
         try:
             yield

@@ -52,8 +52,8 @@ def version_of(path: str) -> Tuple[int, ...]:
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
-#: Loading replaces functions of PyTorch, one thread at a time.
-_one_at_a_time = threading.RLock()
+#: Loading replaces functions of PyTorch and variables of the environment, one thread at a time.
+ONE_AT_A_TIME = threading.RLock()
 #: By parameter, what it views of a mapped file.
 _files = WeakTensorKeyDictionary()
 #: Draws of random weights. Some functions of nn.init show themselves to a mode, and not what they
@@ -139,7 +139,7 @@ def mapped_models() -> Iterator[None]:
     The checkpoint must hold all parameters, as fairseq demands by default (``strict``). fairseq
     draws other random numbers afterwards than it would without this.
     """
-    with _one_at_a_time:
+    with ONE_AT_A_TIME:
         mapping, load, loading = _Mapping(), torch.load, threading.get_ident()
 
         def load_mapped(*args: Any, **kwargs: Any) -> Any:

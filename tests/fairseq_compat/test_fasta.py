@@ -24,11 +24,13 @@ def test_a_name_that_a_shell_would_run_is_refused(name, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == [f"{name}.fasta"]
 
 
-def test_other_names_are_read(tmp_path, monkeypatch):
-    (tmp_path / "en-es.1_a.fasta").write_text(">one\nMKV\n")
+@pytest.mark.parametrize("name", ["en-es.1_a", "jörg", "北京"])
+def test_other_names_are_read(name, tmp_path, monkeypatch):
+    refuse_commands_in_names()
+    (tmp_path / f"{name}.fasta").write_text(">one\nMKV\n")
     answers = [b"0\n", b"3\n"]
     monkeypatch.setattr(subprocess, "check_output", lambda *_, **__: answers.pop(0))
     monkeypatch.setattr(
         np, "fromstring", lambda text, dtype, sep: np.array([*map(int, text.split())])
     )
-    assert FastaDataset(str(tmp_path / "en-es.1_a"))[0] == (">one", "MKV")
+    assert FastaDataset(str(tmp_path / name))[0] == (">one", "MKV")
