@@ -63,6 +63,7 @@ class Watch:
             try:
                 self._replace()
             except BaseException:  # raised by a handler that was not yet replaced
+                self._close()
                 self._restore()
                 raise
         return self
@@ -73,20 +74,29 @@ class Watch:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
+        self._close()
+        try:
+            self._settle()
+        except Exception:  # Ctrl-C counts more than the first error, and that more than others.
+            if self._error is None:
+                raise
+        if self._error is not None:
+            raise self._error
+
+    def _close(self) -> None:
         del self._tell  # or both would keep each other
         if self._bar is not None:
             self._bar.close()
+
+    def _settle(self) -> None:
+        """Give signals their handlers again, and let these run for what was noted."""
         try:
             self._restore()
         except BaseException:  # raised by one that is back already
             self._restore()
             raise
         finally:
-            try:
-                self._handle()
-            finally:
-                if self._error is not None:
-                    raise self._error
+            self._handle()
 
     def _replace(self) -> None:
         for number in _SIGNALS:

@@ -227,6 +227,15 @@ def test_a_handler_that_raises_loses_no_other_signal(handled, told):
     assert handled == ["SIGUSR1", "SIGTERM"]
 
 
+def test_ctrl_c_counts_more_than_what_another_handler_has_raised(handled):
+    """A program that catches timeouts must not go on after it."""
+    with pytest.raises(KeyboardInterrupt), watch.Watch(1, False) as watched:
+        signal.raise_signal(signal.SIGUSR1)
+        assert watched._told(0, 0) == 1
+        signal.raise_signal(signal.SIGINT)
+    assert handled == ["SIGUSR1"]
+
+
 @pytest.mark.parametrize(
     "number, when, error",
     [
