@@ -120,7 +120,7 @@ class Folder:
                 )
             if not os.path.isfile(self.at(file)):
                 raise PluginError(
-                    f"{self.at(NAME)} names {file}, and the folder has no such file. Copy it "
+                    f"{self.at(NAME)} names '{file}', and the folder has no such file. Copy it "
                     "there, or write the folder again with specdec-pack."
                 )
         if len({os.path.dirname(each) for each in self.dictionaries}) != 1:

@@ -169,7 +169,8 @@ class NativeVerification:
         self, verifier: Verifier, rule: Rule, preference: Optional[Preference] = None
     ) -> None:
         self._verifier, self._engine = verifier, verifier.decoder
-        self._others, self._other_calls = verifier.others(), None
+        self._others = verifier.others()
+        self._other_calls: Any = None
         self._library = native.library()
         self._scratch = native.own(self, "verification")
         self._rule = rule  # its tensors are read by the kernels
@@ -186,6 +187,7 @@ class NativeVerification:
 
     def start(self) -> None:
         """Begin a batch."""
+        self._other_calls = None  # whose weights may have been packed again
         self._library.verification_begin(self._scratch)
 
     def free_memory(self) -> None:
@@ -289,7 +291,7 @@ class NativeVerification:
     def _describe_others(self, fed: int) -> None:
         """Describe the models behind the first one, which are fed so many tokens a row."""
         if self._others.engines:
-            calls = self._other_calls = self._others.calls()
+            calls = self._other_calls = self._other_calls or self._others.calls()
             self._others.describe(calls, self._verifier.states[1:], fed)
             self._call.others = ctypes.addressof(calls)
             self._call.other_models = len(calls)

@@ -71,5 +71,7 @@ class StoppingServer(uvicorn.Server):
             # Python would end threads that decode where they are, which aborts the process.
             os._exit(STATUS)
         if self.stalled:
-            print(f"Closed {self.stalled:,} connections whose clients stalled.", flush=True)
+            print(
+                f"Connections closed because their clients stalled: {self.stalled:,}.", flush=True
+            )
         print("Stopped: all accepted requests are answered.", flush=True)

@@ -1,20 +1,26 @@
 """Ensembles in the kernels: models of any shapes, beside a language model too."""
 
+import copy
+
 import pytest
 import torch
+from fairseq.sequence_generator import SequenceGenerator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from specdec_plugin.decoding import queue
 from specdec_plugin.decoding.acceptance import TopBeta
+from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
 from specdec_plugin.decoding.language_model import LanguageModel
+from specdec_plugin.decoding.loop import DecodingLoop
 from specdec_plugin.decoding.native_verification import NativeVerification, unsupported
 from specdec_plugin.decoding.sampling import Settings
 from specdec_plugin.decoding.statistics import Statistics
+from specdec_plugin.decoding.steps import VerifiedStep
 from specdec_plugin.decoding.verifier import Verifier
-from specdec_plugin.engine import NativeBackend, TorchBackend, build_engine
+from specdec_plugin.engine import CachedDecoder, NativeBackend, TorchBackend, build_engine
 from specdec_plugin.methods.beam import native as beam
-from specdec_plugin.methods.beam.native import NativeBeamSearch
+from specdec_plugin.methods.beam.native import NativeBeamSearch, StepDrafter
 from specdec_plugin.methods.self_draft.drafter import SelfDrafter
 from tests.decoding.test_sampling import generator as sampling
 from tests.support import draws, language_models, nbest, search, tiny
@@ -75,9 +81,18 @@ def test_lists_are_fairseqs(beside, models, lengths, seed, beams, options):
 @settings(max_examples=15, deadline=None)
 def test_a_queue_finds_what_fairseq_finds(models, lengths, seed, options):
     sample = tiny.sample(lengths, seed)
+    asked, ran = verifier(models), []
+    asked.temperature = options["temperature"]
+    lengths = {name: value for name, value in options.items() if name != "temperature"}
+    loop = DecodingLoop(None, VerifiedStep(asked, TopBeta()), asked.statistics)
+    limits = Lengths(max_positions=64, **lengths)
+    generator = ParallelGenerator(models, SYMBOLS, loop, asked.statistics, limits)
     with pytest.MonkeyPatch.context() as patch:
         few_rows(patch)
-        found, _ = search.ours(models, sample, None, TopBeta(), **options)
+        run = queue.Queue.run
+        patch.setattr(queue.Queue, "run", lambda *given: ran.append(given) or run(*given))
+        found = [row[0] for row in generator.generate(models, sample)]
+    assert len(ran) == 1
     search.assert_same(found, search.reference(models, sample, **options))
 
 
@@ -110,6 +125,35 @@ def test_samples_are_those_of_the_mean(models, lengths, seed):
     expected = draws.reference(models, SYMBOLS, sample, wanted, max_len_b=10)
     for mine, theirs in zip(found, expected, strict=True):
         search.assert_same(mine, draws.best_first(theirs))
+
+
+@given(models, st.integers(1, 9), st.integers(0, 99), st.sampled_from([None, BESIDE]))
+@settings(max_examples=15, deadline=None)
+def test_steps_that_the_first_model_drafts(models, length, seed, beside):
+    sample, given = tiny.sample([length], seed), {"max_len_b": 14, "temperature": 0.8}
+    if beside is not None:
+        given |= {"lm_model": beside, "lm_weight": 0.3}
+    ahead = StepDrafter(CachedDecoder(models[0].decoder, torch.int8), 4)
+    found = nbest.ours(models, sample, 3, ahead=ahead, **given)
+    nbest.assert_fairseqs_lists(found, models, sample, 3, **given)
+
+
+@pytest.mark.parametrize("drafted", [False, True], ids=["queue", "drafts"])
+def test_weights_of_a_later_model_that_change(drafted):
+    """A generator that lives on packs them again, and reads them in its next batch."""
+    models, sample = [copy.deepcopy(each) for each in SHAPES], tiny.sample([5, 3, 7], 2)
+    asked = verifier(models)
+    drafter = SelfDrafter(asked, 3) if drafted else None
+    loop = DecodingLoop(drafter, VerifiedStep(asked, TopBeta()), asked.statistics, drafted)
+    limits = Lengths(max_len_b=12, max_positions=64)
+    generator = ParallelGenerator(models, SYMBOLS, loop, asked.statistics, limits)
+    generator.generate(models, sample)
+    with torch.no_grad():
+        for parameter in models[2].parameters():
+            parameter.mul_(1.3)
+    found = [row[0] for row in generator.generate(models, sample)]
+    fairseqs = SequenceGenerator(models, SYMBOLS, beam_size=1, max_len_b=12)
+    search.assert_same(found, [row[0] for row in fairseqs.generate(models, sample)])
 
 
 def test_the_kernels_do_it():

@@ -239,7 +239,7 @@ def test_a_stopped_server_tells_how_many_clients_stalled(capsys):
     server.stalled = 2
     server.tell_end()
     first, last = capsys.readouterr().out.splitlines()
-    assert first == "Closed 2 connections whose clients stalled."
+    assert first == "Connections closed because their clients stalled: 2."
     assert last == "Stopped: all accepted requests are answered."
 
 
