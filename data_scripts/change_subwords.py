@@ -11,7 +11,7 @@ from grow_model import TABLES
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights, save_whole
 from specdec_plugin.fairseq_compat.dictionaries import read_dictionary
-from specdec_plugin.outputs import check_output
+from specdec_plugin.outputs import check_output, same_file
 from specdec_plugin.subwords import check_pieces, load_sentencepiece
 
 DESCRIPTION = """\
@@ -77,6 +77,8 @@ def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
     args = get_parser().parse_args(argv)
     check_output(args.output)
+    if same_file(args.model, args.output):
+        raise PluginError(f"--output {args.output} is the model itself. Name another file.")
     old, new = read_dictionary(args.dictionary), read_dictionary(args.new_dictionary)
     subwords = load_sentencepiece(args.subword_model)
     check_pieces(subwords, args.subword_model, old.symbols[old.nspecial :])

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights, save_untrained
-from specdec_plugin.outputs import check_output
+from specdec_plugin.outputs import check_output, same_file
 
 DESCRIPTION = """\
 Write a wider and deeper Transformer with the outputs of a small one (Chen, Goodfellow and Shlens,
@@ -59,6 +59,8 @@ def main(argv: Optional[List[str]] = None) -> None:
     """Run the program."""
     args = get_parser().parse_args(argv)
     check_output(args.output)
+    if same_file(args.model, args.output):
+        raise PluginError(f"--output {args.output} is the model itself. Name another file.")
     state = load_weights(args.model)
     options = options_of(args.model, state)
     check(args, options, state["model"])
@@ -105,6 +107,11 @@ def check(args: argparse.Namespace, options: Namespace, weights: Dict[str, Tenso
         raise PluginError(
             f"{args.model} has no {missing[0]}, as drafters that share their verifier's. Give a "
             "model of --arch transformer."
+        )
+    if "decoder.output_projection.bias" in weights:
+        raise PluginError(
+            f"{args.model} has a bias of its output, as Marian's models have. Give a model of "
+            "--arch transformer."
         )
     least = {
         "width": 1,

@@ -97,6 +97,12 @@ def test_a_dictionary_of_another_model(folder: Path) -> None:
         change(folder, "new.txt")
 
 
+def test_the_model_itself_is_not_written_over(folder: Path) -> None:
+    (folder / "out.pt").symlink_to("model.pt")
+    with pytest.raises(PluginError, match=r"out\.pt is the model itself\. Name another file"):
+        change(folder)
+
+
 def test_another_file_than_the_subword_model(folder: Path) -> None:
     (folder / "spm.model").write_text("the 1\n")
     with pytest.raises(PluginError, match=r"spm\.model is not a SentencePiece model\. Give"):

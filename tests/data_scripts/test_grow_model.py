@@ -134,3 +134,19 @@ def test_a_drafter_does_not_grow(tmp_path: Path) -> None:
     save_whole(state, small)
     with pytest.raises(PluginError, match=r"small\.pt has no encoder\.embed_tokens\.weight, as dr"):
         grow(small, "--width", "2")
+
+
+def test_a_model_of_marian_does_not_grow(tmp_path: Path) -> None:
+    small = write(tmp_path)
+    state = load_weights(small)
+    state["model"]["decoder.output_projection.bias"] = torch.zeros(len(SYMBOLS))
+    save_whole(state, small)
+    with pytest.raises(PluginError, match=r"small\.pt has a bias of its output, as Marian's"):
+        grow(small, "--width", "2")
+
+
+def test_the_model_itself_is_not_written_over(tmp_path: Path) -> None:
+    small = write(tmp_path)
+    (tmp_path / "link.pt").symlink_to("small.pt")
+    with pytest.raises(PluginError, match=r"link\.pt is the model itself\. Name another file"):
+        grow_model.main([small, "--output", str(tmp_path / "link.pt"), "--width", "2"])
