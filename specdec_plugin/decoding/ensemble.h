@@ -100,7 +100,7 @@ class OtherModels {
   }
 
   // Replaces the first model's scores of one input, (vocabulary), by the logarithms of the models'
-  // mean probabilities, to which a language model adds its own.
+  // mean probabilities, to which a language model adds its own (Gulcehre et al. 2015).
   void log_probabilities(int input, float temperature, float* scores, int vocabulary) {
     static thread_local std::vector<Scores> averaged, added;
     averaged.clear();
@@ -110,8 +110,8 @@ class OtherModels {
     for (int i = 0; i < count_; ++i) {
       const ModelCall& call = others_[i].call;
       float* own = &others_[i].values[size_t(input) * vocabulary];
-      if (!call.beside) cool(own, vocabulary, temperature);
-      (call.beside ? added : averaged).push_back({own, log_sum_exp(own, vocabulary), call.weight});
+      if (!call.fused) cool(own, vocabulary, temperature);
+      (call.fused ? added : averaged).push_back({own, log_sum_exp(own, vocabulary), call.weight});
     }
     for (int first = 0; first < vocabulary; first += LANES) {
       const int lanes = std::min(LANES, vocabulary - first);

@@ -17,7 +17,7 @@ class ModelCall(ctypes.Structure):
     stack = field("StackCall", "of its decoder: positions, cache and source; in queues: positions")
     source_in = field("const Linear*", "makes keys and values in queues; null: there is no source")
     source = field("SourceKvCall", "the sentences' sources in queues, without a result")
-    beside = field("int", "1: a language model, whose log-probabilities are added; 0: averaged")
+    fused = field("int", "1: a language model, whose log-probabilities are added; 0: averaged")
     weight = field("float", "of a language model's log-probabilities")
 
 
@@ -38,7 +38,7 @@ class Others(NamedTuple):
         for engine, call in zip(self.engines, calls):
             call.layers, call.projection = engine.handles
         if self.weight is not None:
-            calls[-1].beside, calls[-1].weight = 1, self.weight
+            calls[-1].fused, calls[-1].weight = 1, self.weight
         return calls
 
     def describe(self, calls: Any, states: Sequence[DecoderState], new: int) -> None:

@@ -89,13 +89,12 @@ class JacobiDrafter(Drafter):
 
     def propose(self, rows: Rows) -> Draft:
         """The iterate and what was found, as many tokens as the window lets through."""
-        draft: Draft = self._lookup.draft(rows, self._limit)
-        if self._lengths is None or rows.size == 1:  # the limit is the row's own
-            return draft
-        # The verifier adds the token behind a draft, so the last position is not drafted.
-        left = self._lengths - torch.tensor(rows.host_lengths) - 1
-        shortened: Draft = self._lookup.shorten(rows, left.clamp(min=0))
-        return shortened
+        most = None
+        if self._lengths is not None and rows.size > 1:  # else the limit is the row's own
+            # The verifier adds the token behind a draft, so the last position is not drafted.
+            most = (self._lengths - torch.tensor(rows.host_lengths) - 1).clamp(min=0)
+        draft: Draft = self._lookup.draft(rows, self._limit, most)
+        return draft
 
     def iterate(
         self, rows: Rows, verification: NativeVerification, most: int

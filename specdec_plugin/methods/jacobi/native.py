@@ -104,18 +104,15 @@ class NativeNgramLookup:
         call.source_length = 0 if self._source is None else self._source.size(1)
         call.iterates, call.positions = self._iterates.data_ptr(), self._iterates.size(1)
 
-    def draft(self, rows: Rows, until: int) -> Draft:
+    def draft(self, rows: Rows, until: int, most: Optional[Tensor] = None) -> Draft:
         """A draft, which the next one overwrites; see :meth:`.ngram_lookup.NgramLookup.draft`."""
         self._describe(rows)
         self._call.until = until
         self._library.ngram_lookup_draft(self._scratch, ctypes.byref(self._call))
-        return self._buffer.draft
-
-    def shorten(self, rows: Rows, most: Tensor) -> Draft:
-        """See :meth:`.ngram_lookup.NgramLookup.shorten`."""
-        lengths = self._buffer.draft.lengths
-        torch.minimum(lengths, most, out=lengths)
-        return self._buffer.draft
+        draft = self._buffer.draft
+        if most is not None:  # What is cut off here is not judged.
+            torch.minimum(draft.lengths, most, out=draft.lengths)
+        return draft
 
     def iterate(
         self, rows: Rows, until: int, verification: NativeVerification, most: int

@@ -166,12 +166,13 @@ class NgramLookup:
         self._lengths = [0] * initial.size(0)  # before the draft
         self._drafts: List[List[Tuple[int, int]]] = [[] for _ in self._lengths]
 
-    def draft(self, rows: Rows, until: int) -> Draft:
+    def draft(self, rows: Rows, until: int, most: Optional[Tensor] = None) -> Draft:
         """The next draft.
 
         Args:
             rows: the rows.
             until: positions from here on are not drafted.
+            most: (rows,) long on the CPU, tokens that each row may propose; None: any number.
         """
         lines = [rows.line(row) for row in range(rows.size)]
         for row, line in enumerate(lines):
@@ -179,19 +180,8 @@ class NgramLookup:
             self._record.learn(line, self._lengths[row] + 1)
             self._lengths[row] = len(line) - 1
         self._drafts = [self._draft(row, line, until) for row, line in enumerate(lines)]
-        return self._tokens(rows)
-
-    def shorten(self, rows: Rows, most: Tensor) -> Draft:
-        """The draft without its ends, which are not judged then.
-
-        Args:
-            rows: the rows.
-            most: (rows,) on the CPU, tokens that are left.
-        """
-        self._drafts = [draft[:left] for draft, left in zip(self._drafts, most.tolist())]
-        return self._tokens(rows)
-
-    def _tokens(self, rows: Rows) -> Draft:
+        if most is not None:  # What is cut off here is not judged.
+            self._drafts = [draft[:left] for draft, left in zip(self._drafts, most.tolist())]
         tokens = [[token for token, _ in draft] for draft in self._drafts]
         return Draft.of(tokens, rows.inputs.device)
 
