@@ -16,7 +16,7 @@ from ..engine import Backend, CachedDecoder, native
 from ..engine.native.interface import Header, field, structure
 from ..engine.threads import kernel_threads
 from ..errors import PluginError
-from ..vocab.prefilter import Prefilter
+from ..vocab.prefilter import Prefilter, PrefilterCall
 from .acceptance import Rule
 from .constraints import Constraints
 from .native_constraints import describe
@@ -50,15 +50,10 @@ class VerifyCall(ctypes.Structure):
     draft_lengths = field("const int64_t*", "(count)")
     temperature = field("float", "divides scores")
     rules = field("ConstraintsCall", "of the batch; no penalty with a prefilter")
-    prefilter = field("const Linear*", "8-bit: tells which symbols are scored exactly; or null")
+    prefilter = field("PrefilterCall", "tells which symbols are scored exactly, where beta is 1")
     prefiltered = field("int", "positions at once up to which it is used")
-    weights = field(
-        "const float*", "(vocabulary, dim) of the exact projection; or null: packed ones"
-    )
     exact_scores = field("int", "with a prefilter: 1 to normalise by all float32 scores")
     gather = field("Gather*", "scores a part of the symbols, exactly, instead of both; or null")
-    error_bound = field("ErrorBound", "of the prefilter, where beta is 1")
-    mean = field("const float*", "(dim + 1) of the exact projection; see mean_score.h")
     preferred = field(
         "const int64_t*", "(count, block + 1) symbols that are preferred, -1: none; or null"
     )
@@ -157,7 +152,8 @@ class NativeVerification:
     the log-probabilities. With β of 1 a certified verifier does this, too. Then float32 scores all
     symbols again that might be the best. The normalisers follow from float32 scores of all symbols,
     for many positions at once (late_normalisers.h), unless approximate ones are asked for. Those
-    take the best symbols from float32, and correct the others by the mean of all (mean_score.h).
+    take the likely symbols from float32, and correct the others by the mean of all (rescoring.h,
+    mean_score.h).
 
     Args:
         verifier: one that :meth:`unsupported` has nothing against.
@@ -386,7 +382,7 @@ class NativeVerification:
         """Describe what may be chosen and what scores it; the handles of layers and projection."""
         projection = self._engine.projection
         self._prefix = describe(constraints, call.rules)
-        call.gather, call.prefilter, call.prefiltered = projection.gather, None, 0
+        call.gather, call.prefilter, call.prefiltered = projection.gather, PrefilterCall(), 0
         call.exact_scores = call.beta == 1 and not self._verifier.approximate_scores
         whole = projection.native
         roughly = (call.beta > 1 or self._verifier.certified) and not self._others.engines
@@ -396,7 +392,5 @@ class NativeVerification:
             prefilter = self._prefilter
             if prefilter is None or prefilter.version != projection.version:
                 prefilter = self._prefilter = Prefilter(projection)
-            call.prefilter, call.error_bound = prefilter.rounded.handle, prefilter.error_bound
-            call.mean, rows = prefilter.mean.data_ptr(), prefilter.weights
-            call.weights = None if rows is None else rows.data_ptr()
+            call.prefilter = prefilter.describe()
         return self._engine.handles

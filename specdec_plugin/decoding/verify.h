@@ -14,9 +14,8 @@
 #include "engine/native/stack.h"
 #include "vocab/best.h"
 #include "vocab/candidates.h"
-#include "vocab/error_bound.h"
 #include "vocab/gather.h"
-#include "vocab/mean_score.h"
+#include "vocab/rescoring.h"
 
 namespace native {
 
@@ -46,8 +45,8 @@ class Verification {
     vocabulary_ = vocabulary_of(call, projection);
     dim_ = stack.dim;
     limit(call);
-    prefilters_ = call.prefilter && inputs() <= call.prefiltered;
-    const Linear* first = prefilters_ ? call.prefilter : projection;
+    prefilters_ = call.prefilter.rounded && inputs() <= call.prefiltered;
+    const Linear* first = prefilters_ ? call.prefilter.rounded : projection;
     feed(call);
     make_room(call, first);
     const auto layers_done = score(stack, first, call, threads);
@@ -60,9 +59,6 @@ class Verification {
   }
 
  private:
-  static constexpr int CHUNK = 128;  // scores that are compared with a bound at once
-  static constexpr int LIKELY = 16;  // symbols that make most of a normaliser
-
   Pass pass_;
   OtherModels others_;
   LateNormalisers late_;
@@ -166,25 +162,14 @@ class Verification {
   // Whether normalisers are those of all exact scores, which the prefilter does not give.
   bool late(const VerifyCall& call) const { return prefilters_ && call.exact_scores; }
 
-  // Whether they are summed from its scores.
-  bool approximates(const VerifyCall& call) const { return prefilters_ && !call.exact_scores; }
-
   // The normaliser of one input's scores, and then the argmax of the symbols that may be chosen.
   void rank(const VerifyCall& call, int input) {
     float* values = &values_[size_t(input) * vocabulary_];
     const int64_t position = call.rows.lengths[input / width_] + input % width_;
     const int64_t only = prefixed(call.rules, input / width_, position);
     const bool early = ends_early(call.rules, position);
-    if (approximates(call))
-      shift_to_mean(values, vocabulary_, &hidden_[size_t(input) * dim_], dim_, call.mean);
-    if (prefilters_ && only >= 0) {
-      rescore(call, input, only, values);
-      rescored_[input] = call.beta == 1;
-    } else if (prefilters_ && call.beta == 1) {
-      rescore_possible(call, input, values, early);
-    }
-    if (approximates(call)) rescore_best(call, input, values);
-    normalisers_[input] = normalise(call, input, values);
+    normalisers_[input] =
+        prefilters_ ? rescore(call, input, values, only, early) : normalise(call, input, values);
     values[call.rules.unk] -= call.rules.unk_penalty;
     values[call.rules.suppressed_id] = MINUS_INFINITY;
     if (position >= call.rules.max_len) {
@@ -204,7 +189,6 @@ class Verification {
       return 0;
     }
     cool(values, vocabulary_, call.temperature);
-    if (late(call)) return 0;
     return call.gather ? call.gather->normaliser(input, values, gathered_)
                        : log_sum_exp(values, vocabulary_);
   }
@@ -238,58 +222,48 @@ class Verification {
     return draw.from(values, vocabulary_, normalisers_[input]);
   }
 
-  // Scores the best symbols exactly, the drafted one and the end of a sentence too. They make most
-  // of a normaliser. Rounded scores are off by some tenths, so that of symbols that may be accepted
-  // several times as many are scored.
-  void rescore_best(const VerifyCall& call, int input, float* values) {
-    Candidates candidates;
-    const int best = call.beta == 1 ? LIKELY : std::clamp(4 * call.beta, 32, 96);
-    candidates.find(values, vocabulary_, -1, best);
-    for (int i = 0; i < candidates.count; ++i) rescore(call, input, candidates.symbols[i], values);
-    rescore_known(call, input, values);
+  // Replaces a prefilter's scores of one input by exact ones, where those are read; cools all. What
+  // it returns is to be subtracted from them. only: see `prefixed`. early: whether the end of a
+  // sentence may not come yet.
+  float rescore(const VerifyCall& call, int input, float* values, int64_t only, bool early) {
+    const float* state = &hidden_[size_t(input) * dim_];
+    const bool approximates = !call.exact_scores;
+    if (approximates) shift_to_mean(values, vocabulary_, state, dim_, call.prefilter.mean);
+    cool(values, vocabulary_, call.temperature);
+    Rescoring exact(call.prefilter, *exact_, call.temperature, state, values);
+    if (only >= 0) {
+      exact.rescore(only);
+      rescored_[input] = call.beta == 1;
+    } else if (call.beta == 1) {
+      rescore_possible(call, input, values, early, exact);
+    }
+    if (approximates && call.beta == 1) exact.rescore_likely();
+    if (call.beta > 1) rescore_best(call, values, exact);
+    // The drafted symbol is read in any case, and the end of a sentence.
+    exact.rescore(call.rules.eos);
+    if (input % width_ + 1 < width_) exact.rescore(fed_[input + 1]);
+    if (late(call)) return 0;
+    return call.beta == 1 ? exact.normaliser() : log_sum_exp(values, vocabulary_);
   }
 
-  // Scores all symbols exactly that might be the best. early: whether the end of a sentence may not
-  // come yet.
-  void rescore_possible(const VerifyCall& call, int input, float* values, bool early) {
+  // Scores all symbols exactly that might be the best.
+  void rescore_possible(const VerifyCall& call, int input, float* values, bool early,
+                        Rescoring& exact) {
     // Symbols that may not be chosen must not raise the bound.
     const float suppressed = std::exchange(values[call.rules.suppressed_id], MINUS_INFINITY),
                 end = values[call.rules.eos];
     if (early) values[call.rules.eos] = MINUS_INFINITY;
-    const float greatest = greatest_of(values, vocabulary_);
-    const float* state = &hidden_[size_t(input) * dim_];
-    const float bound = greatest - 2 * error_of(call.error_bound, state, dim_, greatest);
-    rescored_[input] = 0;
-    for (int first = 0; first < vocabulary_; first += CHUNK) {
-      const int count = std::min(CHUNK, vocabulary_ - first);
-      if (greatest_of(values + first, count) < bound) continue;
-      for (int symbol = first; symbol < first + count; ++symbol) {
-        if (values[symbol] < bound) continue;
-        rescore(call, input, symbol, values);
-        ++rescored_[input];
-      }
-    }
+    rescored_[input] = exact.rescore_possible();
     values[call.rules.suppressed_id] = suppressed;
     values[call.rules.eos] = end;
-    rescore_known(call, input, values);
   }
 
-  // Scores the symbols exactly that are read in any case: the drafted one, the end of a sentence.
-  void rescore_known(const VerifyCall& call, int input, float* values) const {
-    rescore(call, input, call.rules.eos, values);
-    if (input % width_ + 1 < width_) rescore(call, input, fed_[input + 1], values);
-  }
-
-  void rescore(const VerifyCall& call, int input, int64_t symbol, float* values) const {
-    static thread_local Aligned<float> unpacked;
-    const float* weights = call.weights ? call.weights + size_t(symbol) * dim_ : nullptr;
-    if (!weights) {
-      unpacked.resize(dim_);
-      exact_->unpack(int(symbol), unpacked.data());
-      weights = unpacked.data();
-    }
-    const float* state = &hidden_[size_t(input) * dim_];
-    values[symbol] = dot(state, weights, dim_) + exact_->bias(int(symbol));
+  // Scores the best symbols exactly. Rounded scores are off by some tenths, so that several times
+  // as many are scored as may be accepted.
+  void rescore_best(const VerifyCall& call, const float* values, Rescoring& exact) const {
+    Candidates candidates;
+    candidates.find(values, vocabulary_, -1, std::clamp(4 * call.beta, 32, 96));
+    for (int i = 0; i < candidates.count; ++i) exact.rescore(candidates.symbols[i]);
   }
 
   // Whether a drafted token may stand in place of the argmax.

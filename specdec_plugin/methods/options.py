@@ -133,8 +133,8 @@ class VerifierOptions(WorkerOptions):
     approximate_scores: bool = option(
         False,
         "with a certified projection: normalise log-probabilities by the 8-bit scores of all but "
-        "the best symbols, for any number of positions. The tokens stay the same; a sentence's "
-        "score was off by less than 0.0003 with the shipped model, and may be off by more with "
+        "the likely symbols, for any number of positions. The tokens stay the same; a sentence's "
+        "score was off by less than 0.0001 with the shipped model, and may be off by more with "
         "others",
     )
 

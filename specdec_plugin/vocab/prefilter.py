@@ -19,8 +19,21 @@ class ErrorBound(ctypes.Structure):
     weight_norm = field("float", "at least |v| of each symbol")
 
 
+@structure
+class PrefilterCall(ctypes.Structure):
+    """What scores symbols with 8-bit weights, and some of them exactly; see rescoring.h."""
+
+    rounded = field("const Linear*", "scores all symbols with 8-bit weights; or null: nobody does")
+    error_bound = field("ErrorBound", "of these scores")
+    weights = field(
+        "const float*", "(vocabulary, dim) of the exact projection; or null: packed ones"
+    )
+    mean = field("const float*", "(dim + 1) of the exact projection; see mean_score.h")
+
+
 Header(__file__, "error_bound.h")
 Header(__file__, "mean_score.h")
+Header(__file__, "rescoring.h")
 
 
 class Prefilter:
@@ -49,3 +62,12 @@ class Prefilter:
         threads = kernel_threads()
         native.library().error_bound_of(exact.handle, ctypes.byref(self.error_bound), threads)
         native.library().mean_row_of(exact.handle, self.mean.data_ptr(), threads)
+
+    def describe(self) -> PrefilterCall:
+        """Describe it for the kernels, as long as it lives."""
+        return PrefilterCall(
+            rounded=self.rounded.handle,
+            error_bound=self.error_bound,
+            weights=None if self.weights is None else self.weights.data_ptr(),
+            mean=self.mean.data_ptr(),
+        )

@@ -46,7 +46,7 @@ DOUBLES = [with_doubles(seed, 1e-3) for seed in range(3)]
 
 
 #: Scores that are exact, and those of 8-bit weights for small models.
-EXACT, APPROXIMATE = 1e-4, 0.05
+EXACT, APPROXIMATE = 1e-4, 2e-3
 
 
 def decode(
@@ -89,7 +89,7 @@ def tokens_of(found):
     min_len=st.integers(0, 4),
     max_len=st.integers(4, 14),
     unk_penalty=st.sampled_from([0.0, 0.0, 1.5]),
-    temperature=st.sampled_from([1.0, 1.0, 0.7]),
+    temperature=st.sampled_from([1.0, 1.0, 0.7, 1.4]),
     prefix_size=st.integers(0, 2),
     honesty=st.sampled_from([0.0, 0.5, 0.9]),
     seed=st.integers(0, 10**6),
@@ -158,7 +158,7 @@ def test_approximate_scores_of_a_larger_vocabulary(rows):
         (mine["positional_scores"] - theirs["positional_scores"]).abs()
         for mine, theirs in zip(found, expected, strict=True)
     ]
-    assert 0 < torch.cat(apart).mean() < 1.5e-3
+    assert 0 < torch.cat(apart).mean() < 2e-4
 
 
 @needs_kernels
