@@ -242,7 +242,6 @@ class Verification {
     // The drafted symbol is read in any case, and the end of a sentence.
     exact.rescore(call.rules.eos);
     if (input % width_ + 1 < width_) exact.rescore(fed_[input + 1]);
-    if (late(call)) return 0;
     return call.beta == 1 ? exact.normaliser() : log_sum_exp(values, vocabulary_);
   }
 

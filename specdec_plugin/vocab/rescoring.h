@@ -50,7 +50,7 @@ class Rescoring {
     rescore_above(log_sum_ + std::log(LIKELY));
   }
 
-  // What is subtracted from scores, with `rescore_likely`.
+  // What is to be subtracted from scores: 0 without `rescore_likely`.
   float normaliser() const { return log_sum_ + float(std::log1p(change_)); }
 
  private:

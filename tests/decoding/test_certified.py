@@ -141,14 +141,15 @@ def test_symbols_that_may_not_be_chosen_rule_out_no_other(seed):
 @needs_kernels
 @pytest.mark.parametrize("rows", [1, 3])
 def test_approximate_scores_of_a_larger_vocabulary(rows):
-    """The best symbols are scored exactly, and so is the mean of all.
+    """Likely symbols are scored exactly, and so is the mean of all.
 
-    Rounded scores alone would be off by 0.003 to 0.004 on average.
+    The weights of all symbols have much in common, and so have the errors of their rounded scores.
+    Those alone would be off by 0.003 to 0.004 on average.
     """
     symbols = tiny.dictionary(2000)
     model = tiny.model(1, symbols=symbols, encoder_embed_dim=64, decoder_embed_dim=64)
     with torch.no_grad():
-        model.decoder.output_projection.weight.mul_(1.5)
+        model.decoder.output_projection.weight.mul_(1.5).add_(torch.linspace(-1, 1, 64))
     sample = tiny.sample([5] * rows, 2, 2000)
     lengths = {"min_len": 30, "max_len_b": 40}
     expected = reference(model, sample, symbols=symbols, **lengths)
