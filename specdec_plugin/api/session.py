@@ -21,6 +21,7 @@ from typing import (
     Type,
 )
 
+from ..decoding.generator import ParallelGenerator
 from ..decoding.statistics import Statistics
 from ..errors import PluginError
 from ..fairseq_compat.options import task_options
@@ -302,6 +303,14 @@ class Translator(LineDecoder):
         other = self.session.translator(decoding, **suited(self._flags, decoding))
         self._root, self._others = self, {}
         self._take(other.generator, other.method_class)
+
+    def forgo_scores(self) -> None:
+        """Let scores of hypotheses be approximate where this saves time.
+
+        The tokens stay the same. It holds until :attr:`method` is set.
+        """
+        if isinstance(self.generator, ParallelGenerator):
+            self.generator.forgo_scores()
 
     def between(self, source_lang: str, target_lang: str) -> "Translator":
         """A translator for another direction of a multilingual model.

@@ -122,7 +122,10 @@ def _translator(options: argparse.Namespace) -> Translator:
     decoding, flags = options.decoding or session.decoding, dict(options.option)
     if options.phrases is not None:
         flags = session.for_phrases(decoding, flags)
-    return directed(session.translator(decoding, **flags), session, options)
+    translator = directed(session.translator(decoding, **flags), session, options)
+    if not options.json:
+        translator.forgo_scores()
+    return translator
 
 
 def hypotheses(

@@ -24,6 +24,7 @@ from .lengths import Lengths
 from .sampling import Settings
 from .state import Batch
 from .statistics import Statistics
+from .verifier import Verifier
 
 logger = logging.getLogger(__name__)
 
@@ -71,6 +72,7 @@ class ParallelGenerator:
         shows_progress: whether a bar shows how far a long batch is.
         warns: whether a run with hardly any drafts ends with a warning.
         constrained: whether batches may have phrases that outputs must contain.
+        verifier: of the loop, if it verifies.
 
     Attributes:
         symbols_to_strip_from_output: fairseq leaves these out when it prints. Tasks add symbols of
@@ -91,8 +93,9 @@ class ParallelGenerator:
         shows_progress: bool = False,
         warns: bool = True,
         constrained: bool = False,
+        verifier: Optional[Verifier] = None,
     ) -> None:
-        self.models = models
+        self.models, self._verifier = models, verifier
         self._encoders = [build_encoder(model, backend) for model in models]
         # On a CPU, or where operators are called one by one, nothing waits for a check of weights.
         self._defers_checks = all(isinstance(each, CapturedEncoder) for each in self._encoders)
@@ -111,6 +114,11 @@ class ParallelGenerator:
         samples = 1 if sampling is None else sampling.samples
         gate = loop.measured if warns else None
         weakref.finalize(self, _report, statistics, gate, samples)
+
+    def forgo_scores(self) -> None:
+        """Let scores be approximate where this saves time. The tokens stay the same."""
+        if self._verifier is not None and self._verifier.certified:
+            self._verifier.approximate_scores = True
 
     @torch.no_grad()
     def generate(

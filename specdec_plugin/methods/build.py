@@ -78,6 +78,7 @@ def build_generator(
         shows_progress=shows_progress(task),
         warns=not method.chooses,
         constrained=bool(getattr(args, "constraints", None)),
+        verifier=setup.verifier if method.verifies else None,
     )
 
 

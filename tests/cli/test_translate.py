@@ -14,8 +14,11 @@ import specdec_plugin
 from specdec_plugin.api import Hypothesis
 from specdec_plugin.cli.line_by_line import as_object, check_files, is_hidden, lines_of, written
 from specdec_plugin.cli.translate import build_parser, hypotheses, main
+from specdec_plugin.decoding import native_verification
+from specdec_plugin.decoding.native_verification import NativeVerification
 from specdec_plugin.errors import PluginError
 from tests.support.command_lines import ENVIRONMENT, run_cli
+from tests.support.compiled import needs_kernels
 
 
 @pytest.fixture(scope="module")
@@ -298,3 +301,29 @@ def test_streams_that_are_closed(packed, lines, wanted, closed, status, told):
     )  # fmt: skip
     assert (done.returncode, done.stderr.strip()) == (status, told)
     assert done.stdout == (f"{wanted[1]}\n" if status == 0 else "")
+
+
+@needs_kernels
+@pytest.mark.parametrize("flags,forgone", [([], True), (["--json"], False)])
+def test_scores_are_computed_exactly_only_where_they_are_written(
+    packed, lines, tmp_path, monkeypatch, flags, forgone
+):
+    """The vocabulary of the packed model is so small that 8-bit scores would not be tried."""
+    monkeypatch.setattr(native_verification, "_SMALL", 0)
+    given, output, built = tmp_path / "given", tmp_path / "output", []
+    given.write_text("\n".join([*lines, ""]), "utf-8")
+    verify = NativeVerification.describe
+
+    def describe(verification, constraints, call):
+        handles = verify(verification, constraints, call)
+        built.append((bool(call.prefilter.rounded), bool(call.exact_scores)))
+        return handles
+
+    monkeypatch.setattr(NativeVerification, "describe", describe)
+    main([str(packed), "--input", str(given), "--output", str(output), *flags])
+    assert {*built} == {(True, not forgone)}
+    texts = output.read_text("utf-8").split("\n")[:-1]
+    if flags:
+        texts = [json.loads(each)["text"] for each in texts]
+    translator = specdec_plugin.load(str(packed)).session.translator("greedy")
+    assert texts == ["" if each is None else each.text for each in hypotheses(translator, lines, 4)]

@@ -163,6 +163,26 @@ def test_approximate_scores_of_a_larger_vocabulary(rows):
 
 
 @needs_kernels
+@pytest.mark.parametrize("certified", [False, True])
+def test_scores_that_nobody_reads_are_summed_from_8_bit_ones(certified):
+    """Where nothing is certified, all scores stay exact."""
+    symbols, lengths = tiny.dictionary(2000), {"min_len": 30, "max_len_b": 40}
+    model, sample = tiny.model(1, symbols=symbols), tiny.sample([5] * 20, 2, 2000)
+    verifier = Verifier([build_engine(model)], Statistics(), certified=certified)
+    loop = DecodingLoop(None, VerifiedStep(verifier, TopBeta()), verifier.statistics)
+    options = Lengths(max_positions=model.max_decoder_positions(), **lengths)
+    given = [model], symbols, loop, verifier.statistics, options
+    generator = ParallelGenerator(*given, verifier=verifier)
+    exact, _ = [[row[0] for row in generator.generate([model], sample)] for _ in range(2)]
+    generator.forgo_scores()
+    found = [row[0] for row in generator.generate([model], sample)]
+    assert tokens_of(found) == tokens_of(exact)
+    scores = [torch.cat([each["positional_scores"] for each in some]) for some in (found, exact)]
+    assert torch.equal(*scores) is not certified
+    torch.testing.assert_close(*scores, atol=1e-3, rtol=0)
+
+
+@needs_kernels
 @pytest.mark.parametrize("rows", [1, 3])
 def test_scores_of_a_sentence_longer_than_what_waits_for_a_normaliser(rows, monkeypatch):
     sample = tiny.sample([5] * rows, 2, WORDS)
