@@ -203,7 +203,12 @@ def test_time_is_counted_of_the_workers_that_there_are(way):
     model = methods.verifier(way, symbols=tiny.dictionary(2000))
     options = {"max_len_b": 4, **WAYS[way].get("options", {})}
     ours = methods.generator(way, model, options=options, decoding_workers=most)
-    ours.generate([model], tiny.sample([3] * (LEAST * most), words=2000))
-    seconds = ours.statistics.seconds
-    # The projection takes most of it, and a part in 32 would be left.
-    assert seconds["projection"] > seconds["verifier"] / 8
+    shares = []
+    for _ in range(5):
+        before = dict(ours.statistics.seconds)
+        ours.generate([model], tiny.sample([3] * (LEAST * most), words=2000))
+        took = {name: each - before[name] for name, each in ours.statistics.seconds.items()}
+        shares.append(took["projection"] / took["verifier"])
+    # The projection takes most of it, and a part in 32 would be left. Other programs, or a
+    # sanitizer, may hold up one batch, but not each.
+    assert max(shares) > 1 / 8
