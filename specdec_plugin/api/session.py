@@ -305,9 +305,9 @@ class Translator(LineDecoder):
         self._take(other.generator, other.method_class)
 
     def forgo_scores(self) -> None:
-        """Let scores of hypotheses be approximate where this saves time.
+        """Compute no log-probabilities where this saves time.
 
-        The tokens stay the same. It holds until :attr:`method` is set.
+        The tokens stay the same, and scores mean nothing then, until :attr:`method` is set.
         """
         if isinstance(self.generator, ParallelGenerator):
             self.generator.forgo_scores()

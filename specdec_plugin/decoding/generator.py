@@ -116,9 +116,9 @@ class ParallelGenerator:
         weakref.finalize(self, _report, statistics, gate, samples)
 
     def forgo_scores(self) -> None:
-        """Let scores be approximate where this saves time. The tokens stay the same."""
-        if self._verifier is not None and self._verifier.certified:
-            self._verifier.approximate_scores = True
+        """Compute no log-probabilities where this saves time. The tokens stay the same."""
+        if self._verifier is not None:
+            self._verifier.scored = False
 
     @torch.no_grad()
     def generate(

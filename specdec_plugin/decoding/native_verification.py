@@ -50,8 +50,9 @@ class VerifyCall(ctypes.Structure):
     draft_lengths = field("const int64_t*", "(count)")
     temperature = field("float", "divides scores")
     rules = field("ConstraintsCall", "of the batch; no penalty with a prefilter")
-    prefilter = field("PrefilterCall", "tells which symbols are scored exactly, where beta is 1")
+    prefilter = field("PrefilterCall", "tells which symbols are scored exactly; or none")
     prefiltered = field("int", "positions at once up to which it is used")
+    scored = field("int", "with a prefilter: 0 where nobody reads scores: none is normalised")
     exact_scores = field("int", "with a prefilter: 1 to normalise by all float32 scores")
     gather = field("Gather*", "scores a part of the symbols, exactly, instead of both; or null")
     preferred = field(
@@ -383,7 +384,9 @@ class NativeVerification:
         projection = self._engine.projection
         self._prefix = describe(constraints, call.rules)
         call.gather, call.prefilter, call.prefiltered = projection.gather, PrefilterCall(), 0
-        call.exact_scores = call.beta == 1 and not self._verifier.approximate_scores
+        call.scored = self._verifier.scored or call.beta > 1
+        exact = self._verifier.scored and not self._verifier.approximate_scores
+        call.exact_scores = call.beta == 1 and exact
         whole = projection.native
         roughly = (call.beta > 1 or self._verifier.certified) and not self._others.engines
         if whole is not None and roughly and constraints.unk_penalty == 0:

@@ -32,6 +32,7 @@ class Verifier:
             scores are added.
 
     Attributes:
+        scored: whether anybody reads scores; if not, a certified verifier normalises none.
         states: of each engine, and of the language model behind them, for the batch in progress.
         hidden: (rows, width, dim) what the first model's decoder gave for the tokens that were
             last fed, before it is projected; None where the engine does not tell.
@@ -51,6 +52,7 @@ class Verifier:
         self.temperature = temperature
         self.certified = certified
         self.approximate_scores = approximate_scores
+        self.scored = True
         self.language_model = language_model
         self.states: List[Any] = []
         self._symbols = 0  # of the vocabulary, once something was scored

@@ -15,6 +15,7 @@
 #include "vocab/best.h"
 #include "vocab/candidates.h"
 #include "vocab/gather.h"
+#include "vocab/mean_score.h"
 #include "vocab/rescoring.h"
 
 namespace native {
@@ -227,7 +228,7 @@ class Verification {
   // sentence may not come yet.
   float rescore(const VerifyCall& call, int input, float* values, int64_t only, bool early) {
     const float* state = &hidden_[size_t(input) * dim_];
-    const bool approximates = !call.exact_scores;
+    const bool approximates = call.scored && !call.exact_scores;
     if (approximates) shift_to_mean(values, vocabulary_, state, dim_, call.prefilter.mean);
     cool(values, vocabulary_, call.temperature);
     Rescoring exact(call.prefilter, *exact_, call.temperature, state, values);

@@ -7,7 +7,6 @@
 
 #include "engine/native/linear.h"
 #include "vocab/error_bound.h"
-#include "vocab/mean_score.h"
 
 namespace native {
 
@@ -73,7 +72,8 @@ class Rescoring {
 
   void prefetch(int symbol) const {
     const float* weights = weights_of(symbol);
-    for (int i = 0; weights && i < exact_.inputs; i += 16) __builtin_prefetch(weights + i);
+    const int line = 16;  // numbers of a line of the cache
+    for (int i = 0; weights && i < exact_.inputs; i += line) __builtin_prefetch(weights + i);
   }
 
   // Rows of weights lie far apart in memory: all are asked for before the first one is read.

@@ -305,7 +305,7 @@ def test_streams_that_are_closed(packed, lines, wanted, closed, status, told):
 
 @needs_kernels
 @pytest.mark.parametrize("flags,forgone", [([], True), (["--json"], False)])
-def test_scores_are_computed_exactly_only_where_they_are_written(
+def test_scores_are_computed_only_where_they_are_written(
     packed, lines, tmp_path, monkeypatch, flags, forgone
 ):
     """The vocabulary of the packed model is so small that 8-bit scores would not be tried."""
@@ -316,7 +316,7 @@ def test_scores_are_computed_exactly_only_where_they_are_written(
 
     def describe(verification, constraints, call):
         handles = verify(verification, constraints, call)
-        built.append((bool(call.prefilter.rounded), bool(call.exact_scores)))
+        built.append((bool(call.prefilter.rounded), bool(call.scored)))
         return handles
 
     monkeypatch.setattr(NativeVerification, "describe", describe)

@@ -144,7 +144,7 @@ def test_approximate_scores_of_a_larger_vocabulary(rows):
     """Likely symbols are scored exactly, and so is the mean of all.
 
     The weights of all symbols have much in common, and so have the errors of their rounded scores.
-    Those alone would be off by 0.003 to 0.004 on average.
+    Without the mean, scores would be off by 0.0005 on average.
     """
     symbols = tiny.dictionary(2000)
     model = tiny.model(1, symbols=symbols, encoder_embed_dim=64, decoder_embed_dim=64)
@@ -164,7 +164,7 @@ def test_approximate_scores_of_a_larger_vocabulary(rows):
 
 @needs_kernels
 @pytest.mark.parametrize("certified", [False, True])
-def test_scores_that_nobody_reads_are_summed_from_8_bit_ones(certified):
+def test_scores_that_nobody_reads_are_not_normalised(certified):
     """Where nothing is certified, all scores stay exact."""
     symbols, lengths = tiny.dictionary(2000), {"min_len": 30, "max_len_b": 40}
     model, sample = tiny.model(1, symbols=symbols), tiny.sample([5] * 20, 2, 2000)
@@ -173,13 +173,12 @@ def test_scores_that_nobody_reads_are_summed_from_8_bit_ones(certified):
     options = Lengths(max_positions=model.max_decoder_positions(), **lengths)
     given = [model], symbols, loop, verifier.statistics, options
     generator = ParallelGenerator(*given, verifier=verifier)
-    exact, _ = [[row[0] for row in generator.generate([model], sample)] for _ in range(2)]
+    exact = [row[0] for row in generator.generate([model], sample)]
     generator.forgo_scores()
     found = [row[0] for row in generator.generate([model], sample)]
     assert tokens_of(found) == tokens_of(exact)
     scores = [torch.cat([each["positional_scores"] for each in some]) for some in (found, exact)]
     assert torch.equal(*scores) is not certified
-    torch.testing.assert_close(*scores, atol=1e-3, rtol=0)
 
 
 @needs_kernels
