@@ -120,6 +120,8 @@ class EncodedRows(Sequence[Any]):
         return len(self._outs)
 
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, slice):
+            return [self[each] for each in range(*index.indices(len(self)))]
         out = self._outs[index]
         if isinstance(out, RaggedEncoding):
             return out.select(self._rows).trimmed()

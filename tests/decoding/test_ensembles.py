@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 from specdec_plugin.decoding import queue
 from specdec_plugin.decoding.acceptance import TopBeta
 from specdec_plugin.decoding.generator import Lengths, ParallelGenerator
+from specdec_plugin.decoding.guard import Guard
 from specdec_plugin.decoding.language_model import LanguageModel
 from specdec_plugin.decoding.loop import DecodingLoop
 from specdec_plugin.decoding.native_verification import NativeVerification, unsupported
 from specdec_plugin.decoding.sampling import Settings
+from specdec_plugin.decoding.schedule import Schedule
 from specdec_plugin.decoding.statistics import Statistics
 from specdec_plugin.decoding.steps import VerifiedStep
 from specdec_plugin.decoding.verifier import Verifier
@@ -115,6 +117,27 @@ def test_many_drafts_in_one_call(models, length, seed):
     generator = search.self_drafting(models, lambda verifier: SelfDrafter(verifier, 4), **options)
     found = [row[0] for row in generator.generate(models, sample)]
     search.assert_same(found, search.reference(models, sample, **options))
+
+
+@needs_kernels
+def test_a_batch_of_which_a_part_is_drafted_and_the_rest_is_a_queue(monkeypatch):
+    """The queue reads the encoder's output of each model for the sentences that are left."""
+    parts, ensemble, statistics = [], search.MODELS[:2], Statistics()
+
+    def two_at_first(self, size, left):
+        parts.append(left)
+        self.measures = False
+        return 2 if left == size else 0
+
+    monkeypatch.setattr(Schedule, "next", two_at_first)
+    verifier = Verifier([build_engine(each) for each in ensemble], statistics)
+    step = VerifiedStep(verifier, TopBeta())
+    loop = DecodingLoop(SelfDrafter(verifier, 4), step, statistics, gate=Guard())
+    ours = ParallelGenerator(ensemble, SYMBOLS, loop, statistics, Lengths(max_len_b=12))
+    sample = tiny.sample([5, 3, 6, 2, 7, 4], 3)
+    found = [row[0] for row in ours.generate(ensemble, sample)]
+    search.assert_same(found, search.reference(ensemble, sample, max_len_b=12))
+    assert parts == [6, 4]
 
 
 @given(models, LENGTHS, st.integers(0, 99))
