@@ -129,6 +129,15 @@ def test_scores(rows, never):
     torch.testing.assert_close(values, expected, atol=1e-5, rtol=1e-5)
 
 
+def test_scores_that_are_far_apart():
+    """Exponentials far below the smallest number are zero, and nothing overflows on the way."""
+    weight, inputs = torch.randn(70, 24), 1e4 * torch.randn(3, 24)
+    scores, normalisers = NativeLinear([weight], None, torch.float32).scores(inputs, -1)
+    expected = inputs @ weight.t()
+    torch.testing.assert_close(scores, expected, atol=0.1, rtol=1e-5)
+    torch.testing.assert_close(normalisers, expected.logsumexp(1), atol=0.1, rtol=1e-5)
+
+
 def test_strided_and_half_inputs():
     weight, vectors = torch.randn(9, 8), torch.randn(8, 6)
     linear = NativeLinear([weight], None, torch.float32)

@@ -37,6 +37,7 @@ constexpr float MINUS_INFINITY = -std::numeric_limits<float>::infinity();
 
 typedef float Vec __attribute__((vector_size(4 * LANES)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+typedef uint32_t Bits __attribute__((vector_size(4 * LANES)));
 typedef uint8_t Bytes __attribute__((vector_size(LANES)));
 
 static inline Vec load(const float* from) {
@@ -160,9 +161,9 @@ static inline Vec exponential(Vec x) {
   series = series * r + splat(0.5f);
   series = series * r + splat(1.0f);
   series = series * r + splat(1.0f);
-  const Ints exponent = (Ints)shifted - (Ints)splat(shift);
-  const Ints bits = ((Ints)series + (exponent << 23)) & in_range;
-  return (Vec)bits;
+  // Far below the range this wraps around, and counts for nothing.
+  const Bits exponent = (Bits)shifted - (Bits)splat(shift);
+  return (Vec)(((Bits)series + (exponent << 23)) & (Bits)in_range);
 }
 
 // x / (1 + e^-x)
