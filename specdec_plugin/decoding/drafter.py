@@ -34,6 +34,9 @@ class Drafter(ABC):
     length: int = 0
     promising: Optional[int] = None
 
+    def refresh(self) -> None:  # noqa: B027 - most need nothing
+        """Do before a batch what takes long now and then: nobody compares its time with drafts."""
+
     def start(self, batch: Batch) -> None:  # noqa: B027 - some prepare nothing
         """Begin with these rows, which may have tokens already, and forget those before."""
 

@@ -80,6 +80,9 @@ class DecodingLoop:
             iteration.
         """
         self.step.refresh()
+        if self.drafter is not None:
+            with self.statistics.timed("drafter"):
+                self.drafter.refresh()
         self.measured.see(batch.source)
         found = self._in_parts(batch) if self._may_queue(batch) else self._drafted(batch)
         self.statistics.sentences += batch.size

@@ -78,6 +78,7 @@ class VerifyCall(ctypes.Structure):
     hidden = field(
         "float*", "(count, dim) result: states that predicted the newest tokens; or null"
     )
+    sample = field("StateSampleCall*", "where states before the projection are recorded; or null")
     scoring_seconds = field("double", "result: time from hidden states to scores")
     foreign = field("int", "result: 1 where nothing was done, as a draft has unknown symbols")
 
@@ -281,6 +282,8 @@ class NativeVerification:
         describe_rows(rows, call.rows)
         handles = self._describe_scores(rows.constraints, call)
         self._make_results(rows.size, width + 1)
+        sample = self._verifier.sample
+        call.sample = None if sample is None else ctypes.addressof(sample.call)
         call.block = width
         call.draft, call.draft_lengths = tokens.data_ptr(), lengths.data_ptr()
         return [self._scratch, *handles, ctypes.byref(call)]

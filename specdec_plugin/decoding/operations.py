@@ -4,7 +4,7 @@ Only matrix products are counted: a multiplication and an addition for each weig
 type of the numbers. PyTorch's own counter does not see the native kernels.
 """
 
-from typing import Any, Iterable, NamedTuple, Sequence
+from typing import Any, Iterable, NamedTuple, Optional, Sequence
 
 from torch import nn
 
@@ -70,11 +70,16 @@ class Work(NamedTuple):
         """Drafted tokens."""
         return sum(length * times for length, times in self.statistics.draft_lengths.items())
 
-    def decoding(self, steps: float) -> float:
-        """Operations of so many steps of the first verifier's decoder, with their projections."""
+    def decoding(self, steps: float, projection: Optional[float] = None) -> float:
+        """Operations of so many steps of the first verifier's decoder, with their projections.
+
+        Args:
+            steps: how many.
+            projection: operations to score the vocabulary once; None: the decoder's.
+        """
         decoder = decoder_of(self.models[0].decoder)
         run = decoder.layers.run(steps, self.positions + self.source)
-        return run + decoder.projection * steps
+        return run + steps * (decoder.projection if projection is None else projection)
 
     def computed(self, most: int, together: int) -> int:
         """Positions that drafters computed which stop where a draft ends.

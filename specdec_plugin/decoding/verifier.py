@@ -10,6 +10,7 @@ from torch import Tensor
 from ..engine import CachedDecoder, Engine
 from ..engine.output_projection import Scores
 from ..engine.threads import one_thread
+from ..vocab.state_sample import StateSample
 from .ensemble import Others
 from .language_model import LanguageModel
 from .state import Batch, Rows
@@ -33,6 +34,8 @@ class Verifier:
 
     Attributes:
         scored: whether anybody reads scores; if not, a certified verifier normalises none.
+        sample: where the kernels record states of the first model while they verify drafts; None:
+            nowhere.
         states: of each engine, and of the language model behind them, for the batch in progress.
         hidden: (rows, width, dim) what the first model's decoder gave for the tokens that were
             last fed, before it is projected; None where the engine does not tell.
@@ -53,6 +56,7 @@ class Verifier:
         self.certified = certified
         self.approximate_scores = approximate_scores
         self.scored = True
+        self.sample: Optional[StateSample] = None
         self.language_model = language_model
         self.states: List[Any] = []
         self._symbols = 0  # of the vocabulary, once something was scored

@@ -17,6 +17,7 @@
 #include "vocab/gather.h"
 #include "vocab/mean_score.h"
 #include "vocab/rescoring.h"
+#include "vocab/state_sample.h"
 
 namespace native {
 
@@ -231,7 +232,7 @@ class Verification {
     const bool approximates = call.scored && !call.exact_scores;
     if (approximates) shift_to_mean(values, vocabulary_, state, dim_, call.prefilter.mean);
     cool(values, vocabulary_, call.temperature);
-    Rescoring exact(call.prefilter, *exact_, call.temperature, state, values);
+    Rescoring exact({*exact_, call.prefilter.weights}, call.temperature, state, values);
     if (only >= 0) {
       exact.rescore(only);
       rescored_[input] = call.beta == 1;
@@ -253,7 +254,7 @@ class Verification {
     const float suppressed = std::exchange(values[call.rules.suppressed_id], MINUS_INFINITY),
                 end = values[call.rules.eos];
     if (early) values[call.rules.eos] = MINUS_INFINITY;
-    rescored_[input] = exact.rescore_possible();
+    rescored_[input] = exact.rescore_possible(call.prefilter.error_bound);
     values[call.rules.suppressed_id] = suppressed;
     values[call.rules.eos] = end;
   }
@@ -298,6 +299,8 @@ class Verification {
       rows.tokens[end + added + 1] = token;
       rows.scores[end + added] =
           values_[size_t(first + added) * vocabulary_ + token] - normalisers_[first + added];
+      if (call.sample && !draws(rows.sampling))
+        record_state(*call.sample, &hidden_[size_t(first + added) * dim_], dim_);
       if (late(call))
         late_.add(&hidden_[size_t(first + added) * dim_], dim_, row, rows.lengths[row] + added);
       kept += accepted;

@@ -81,8 +81,12 @@ class OutputProjection(Packed):
             ),
         )
         if isinstance(linear, NativeLinear):
-            forget_pages(self._source)
+            self.forget_pages()
         return linear
+
+    def forget_pages(self) -> None:
+        """Take the model's weights out of memory if they are in a file, until they are read."""
+        forget_pages(self._source)
 
     @property
     def native(self) -> Optional[NativeLinear]:

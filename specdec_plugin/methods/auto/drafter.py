@@ -41,6 +41,11 @@ class OneOfDrafters(Drafter):
         self._order: Optional[Tensor] = None
         self._active: Optional[int] = None
 
+    def refresh(self) -> None:
+        """See :meth:`.Drafter.refresh`."""
+        for each in self.drafters:
+            each.refresh()
+
     def start(self, batch: Batch) -> None:
         """See :meth:`.Drafter.start`. A drafter starts when its turn comes."""
         self._batch, self._order, self._active = batch, None, None

@@ -17,6 +17,7 @@ from ...engine.threads import kernel_threads
 from ...errors import PluginError
 from ...vocab.clustered_projection import projection_by
 from ...vocab.clusters import Clusters
+from ...vocab.low_rank import FittedLowRank
 from .native import SelfDraftCall
 
 #: k where none is given, for exact acceptance and for others: most drafted tokens are accepted,
@@ -67,6 +68,8 @@ class SelfDrafter(Drafter):
         dtype: the type of the copy's weights; those of a projection by clusters have 8 bits.
         clusters: of the verifier's states, for the copy's projection; None for a full one.
         lengths: shorter drafts that the loop may choose, rising.
+        low_rank: once there are enough states, find the best symbols by a product of low rank.
+            Drafts depend on earlier sentences then. Not used with clusters.
 
     Attributes:
         dtype: as given.
@@ -84,6 +87,7 @@ class SelfDrafter(Drafter):
         dtype: torch.dtype = torch.int8,
         clusters: Optional[Clusters] = None,
         lengths: Sequence[int] = (),
+        low_rank: bool = False,
     ) -> None:
         if dtype not in WEIGHT_TYPES:
             raise PluginError(
@@ -102,6 +106,9 @@ class SelfDrafter(Drafter):
         self._library = native.library()
         self._scratch = native.own(self, "self_draft")
         self._call = SelfDraftCall()
+        self._low_rank: Optional[FittedLowRank] = None
+        if low_rank and clusters is None:
+            self._low_rank = FittedLowRank(engine.projection)
         self.lengths, self.length = (*lengths, block_size), block_size
         self._buffers = {each: DraftBuffer(each) for each in self.lengths}
 
@@ -110,6 +117,23 @@ class SelfDrafter(Drafter):
         if self.copy.version != self.copy.weights.version:
             self.copy.repack()
             self._check()
+
+    def refresh(self) -> None:
+        """Find factors of low rank once there are enough states."""
+        if self._low_rank is not None:
+            self._low_rank.refresh()
+            self._use(self._low_rank)
+
+    def forget(self) -> None:
+        """Forget the states of earlier batches."""
+        if self._low_rank is not None:
+            self._low_rank.forget()
+            self._use(self._low_rank)
+
+    def _use(self, low_rank: FittedLowRank) -> None:
+        """Let the kernels take these factors, or record states for them."""
+        self._verifier.sample = low_rank.sample
+        self._call.low_rank = low_rank.describe()
 
     def _check(self) -> None:
         """:class:`CannotDraftError` where the copy cannot draft into the verifier's cache."""
@@ -127,8 +151,9 @@ class SelfDrafter(Drafter):
             )
 
     def cost(self, work: Work, alone: bool = True) -> float:
-        """What the verifier's decoder costs for the drafted tokens."""
-        return work.decoding(work.drafted)
+        """What the verifier's decoder costs for the drafted tokens, by its present projection."""
+        found = self._low_rank and self._low_rank.found
+        return work.decoding(work.drafted, found.operations if found else None)
 
     def propose(self, rows: Rows) -> Draft:
         """What the rounded decoder predicts, up to k tokens a row; the next draft overwrites it."""

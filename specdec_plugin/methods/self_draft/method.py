@@ -94,6 +94,7 @@ class SelfDraft(Method):
             dtype,
             setup.drafter_clusters(setup.models[0]),
             [SHORT] if exact and cfg.block_size == 0 else [],
+            low_rank=exact,  # else the output would depend on earlier sentences
         )
 
     @classmethod

@@ -19,5 +19,6 @@ class SelfDraftCall(ctypes.Structure):
     min_len = field("int64_t", "tokens before which no end may come")
     max_len = field("int64_t", "tokens after which an end must come")
     shortlist = field("Shortlist*", "scores the symbols that are likely; null: all are scored")
+    low_rank = field("LowRankCall", "or no down; not used where symbols are drawn")
     draft = field("int64_t*", "(count, block) result, undefined beyond the lengths")
     draft_lengths = field("int64_t*", "(count) result")

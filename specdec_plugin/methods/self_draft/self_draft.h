@@ -6,6 +6,7 @@
 #include "decoding/iterations.h"
 #include "decoding/sampling.h"
 #include "engine/native/stack.h"
+#include "vocab/low_rank.h"
 #include "vocab/shortlist.h"
 
 namespace native {
@@ -14,10 +15,11 @@ namespace native {
 // entries to slots that the verifier will overwrite.
 class SelfDraft {
  public:
-  // projection: scores all symbols; not used with a shortlist.
+  // projection: scores all symbols; not used with a shortlist or factors of low rank.
   void run(const Stack& stack, const Linear* projection, const SelfDraftCall& call, int threads) {
     const int count = call.rows.count;
-    threads = stack.useful_threads(call.shortlist ? nullptr : projection, count, threads);
+    const Linear* scoring = reduces(call) ? call.low_rank.up : projection;
+    threads = stack.useful_threads(call.shortlist ? nullptr : scoring, count, threads);
     const StackCall inputs = prepare(stack, projection, call, threads);
     parallel(threads, [&](const Team& team) {
       for (int position = 0; position < call.block; ++position) {
@@ -41,6 +43,7 @@ class SelfDraft {
   std::vector<int64_t> tokens_, starts_;
   Aligned<float> hidden_, values_;
   std::vector<Best> best_;  // (rows, threads)
+  LowRankSearch search_;
   Aligned<uint32_t> scratch_;
 
   // Makes room, and begins with the newest token of each row. Returns what the layers are fed.
@@ -61,6 +64,7 @@ class SelfDraft {
       grow(values_, size_t(count) * projection->outputs);
       scratch_.resize(projection->scratch_size(count));
     }
+    if (reduces(call)) search_.prepare(call.low_rank, count, threads);
     best_.resize(size_t(count) * threads);
     StackCall inputs = call.stack;
     inputs.rows = count;
@@ -77,11 +81,18 @@ class SelfDraft {
   void score(const Team& team, const Linear* projection, const SelfDraftCall& call, int position) {
     if (call.shortlist) {
       score_shortlist(team, call, position);
+    } else if (reduces(call)) {
+      score_likely(team, call, position);
     } else if (draws(call.rows.sampling)) {
       draw_from_all(team, *projection, call, position);
     } else {
       score_all(team, *projection, call, position);
     }
+  }
+
+  // Whether factors of low rank find the symbols. Where symbols are drawn, any may be the best.
+  static bool reduces(const SelfDraftCall& call) {
+    return call.low_rank.down && !call.shortlist && !draws(call.rows.sampling);
   }
 
   // Whether no end may come yet.
@@ -110,6 +121,24 @@ class SelfDraft {
         part = best([](const int*, float*, int) {});
       }
     }
+  }
+
+  // Each thread scores a part of all symbols roughly, and the likely ones of them exactly.
+  void score_likely(const Team& team, const SelfDraftCall& call, int position) {
+    const int count = call.rows.count, dim = call.low_rank.down->inputs;
+    const size_t vocabulary = call.low_rank.up->outputs;
+    search_.reduce(team, hidden_.data(), count);
+    team.wait();
+    search_.score(team, count, values_.data());
+    for (int row = 0; row < count; ++row) {
+      float* values = &values_[row * vocabulary];
+      exclude(call, row, position, values, search_.begin(team), search_.end(team));
+      search_.compare(team, row, values);
+    }
+    team.wait();
+    for (int row = 0; row < count; ++row)
+      best_[size_t(row) * team.size + team.index] =
+          search_.best(team, row, &hidden_[size_t(row) * dim], &values_[row * vocabulary]);
   }
 
   // Draws for the rows in turn: each thread for some of them.
@@ -141,16 +170,22 @@ class SelfDraft {
                    {values_.data(), size_t(vocabulary), nullptr, Activation::none});
     const int begin = projection.begin(team), size = projection.end(team) - begin;
     for (int row = 0; row < count; ++row) {
-      float* values = &values_[size_t(row) * vocabulary + begin];
-      const auto exclude = [&](int64_t symbol) {
-        if (begin <= symbol && symbol < begin + size) values[symbol - begin] = MINUS_INFINITY;
-      };
-      exclude(call.suppressed_id);
-      if (early(call, row, position)) exclude(call.eos);
+      exclude(call, row, position, &values_[size_t(row) * vocabulary], begin, begin + size);
+      const float* values = &values_[size_t(row) * vocabulary + begin];
       const int best = argmax(values, size);
       best_[size_t(row) * team.size + team.index] = {begin + best,
                                                      size > 0 ? values[best] : MINUS_INFINITY};
     }
+  }
+
+  // Rules out symbols in [begin, end) that may not be drafted. values: (vocabulary).
+  static void exclude(const SelfDraftCall& call, int row, int position, float* values, int begin,
+                      int end) {
+    const auto rule_out = [&](int64_t symbol) {
+      if (begin <= symbol && symbol < end) values[symbol] = MINUS_INFINITY;
+    };
+    rule_out(call.suppressed_id);
+    if (early(call, row, position)) rule_out(call.eos);
   }
 
   // Adds a token to a row. A row that has ended is fed undefined tokens until all have ended.
