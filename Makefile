@@ -28,7 +28,8 @@ MATRIX_TESTS ?= tests/engine tests/decoding tests/vocab tests/methods tests/fair
                 tests/conformance tests/tasks
 # The tests that `make sanitize-threads` runs.
 THREADED ?= tests/decoding/test_threads.py tests/decoding/test_queue.py tests/decoding/test_iterations.py \
-        tests/decoding/test_clusters.py tests/methods/block_nat/test_chain.py
+        tests/decoding/test_clusters.py tests/methods/block_nat/test_chain.py \
+        tests/methods/self_draft/test_low_rank.py
 # What it leaves out of them under delays, which change a share of time.
 UNTIMED := --deselect tests/decoding/test_queue.py::test_time_is_counted_of_the_workers_that_there_are
 # How long `make fuzz` runs, and how often `make kill` kills each program.
