@@ -189,6 +189,7 @@ def test_a_drafter_that_stops_early_scores_less():
 def test_a_copy_of_the_verifier_costs_what_the_verifier_costs():
     model = tiny.model(0)
     copying = SelfDrafter.__new__(SelfDrafter)
+    copying._low_rank = None
     method = ours([model])._replace(method=SelfDraft)
     method.generator.loop.drafter = copying
     statistics = Statistics(sentences=1, tokens=12, iterations=2)
