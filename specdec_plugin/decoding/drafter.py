@@ -35,7 +35,7 @@ class Drafter(ABC):
     promising: Optional[int] = None
 
     def refresh(self) -> None:  # noqa: B027 - most need nothing
-        """Do before a batch what takes long now and then: nobody compares its time with drafts."""
+        """Do before a batch what takes long now and then; the gate does not count its time."""
 
     def start(self, batch: Batch) -> None:  # noqa: B027 - some prepare nothing
         """Begin with these rows, which may have tokens already, and forget those before."""
