@@ -35,6 +35,9 @@ _CACHED = 4_000_000
 #: decoding with 64,000, 0.98 with 128,000 and 0.92 with 256,000 (2 cores of an Intel Xeon;
 #: docs/results/2026-11-25-certified-by-size.json).
 _SMALL = 100_000
+#: The same of a projection whose weights take 16 bits. It took 1.02 of the time with 4 million, and
+#: 0.93 with 6 million (2 cores of an AMD EPYC; docs/results/2026-11-30-certified-16-bits.json).
+_SMALL_HALF = 5_000_000
 #: Any number of positions.
 _ANY = (1 << 31) - 1
 
@@ -233,7 +236,9 @@ class NativeVerification:
         """Whether a prefilter is faster for a verifier that :meth:`certifies` allows."""
         engine = verifier.engines[0]
         whole = engine.projection.native if isinstance(engine, CachedDecoder) else None
-        return whole is not None and whole.outputs * whole.inputs >= _SMALL
+        if whole is None:
+            return False
+        return whole.outputs * whole.inputs >= (_SMALL if whole.bits == 32 else _SMALL_HALF)
 
     @property
     def ready(self) -> bool:

@@ -21,6 +21,9 @@ GRACE = 4.0
 _JUDGED, _RECALLED, _MEMORY = 4, 2, 64
 #: What an unknown arm is assumed to take, relative to a queue of as many rows, at most.
 _UNKNOWN, _WORST = 1.5, 8.0
+#: Drafts have to take at most this share of a queue's time. Two measurements of one arm differ by
+#: some percent, too, and drafts that gain so little would often lose.
+_CLEARLY = 0.97
 #: An arm is judged at once where a trial loses more than this share of its time.
 _HOPELESS = 0.4
 #: Sentences that take more than so many times as long as usual were held up by other work of the
@@ -244,7 +247,7 @@ class Schedule(Explorer):
     def _settled(self, size: int) -> int:
         """The fastest arm that is known: a slice, or 0 for a queue."""
         queue = self._queue(size)
-        settled, pace = 0, queue.pace if queue.tokens else math.inf
+        settled, pace = 0, queue.pace * _CLEARLY if queue.tokens else math.inf
         for slice_, arm in self._slices.items():
             if slice_ <= size and arm.judged and arm.pace < pace:
                 settled, pace = slice_, arm.pace

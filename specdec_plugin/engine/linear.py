@@ -113,7 +113,8 @@ class NativeLinear:
     Args:
         weights: (outputs, inputs) each; their outputs are put side by side.
         biases: (outputs,) each, or None for all.
-        dtype: of :data:`native.WEIGHT_TYPES`.
+        dtype: of :data:`native.WEIGHT_TYPES`. float32 weights of which 16 bits hold each one, as
+            after a training in half precision, are kept in 16 bits. Products are the same.
         exact: one of the same weights in float32, if there is one, which is read instead of them.
     """
 
@@ -161,6 +162,11 @@ class NativeLinear:
             native.pointer(weight), native.pointer(bias), *form, kernel_threads()
         )
         return native.made(handle)
+
+    @property
+    def bits(self) -> int:
+        """What each weight takes."""
+        return int(self._library.linear_bits(self.handle))
 
     def give_away(self) -> Optional[int]:
         """The handle, for an owner that will free it."""

@@ -91,7 +91,17 @@ class _Mapping(TorchFunctionMode):
             function in _DRAWS or (function is Tensor.copy_ and self._view(target, args[1]))
         ):
             return target
-        return function(*args, **(kwargs or {}))
+        result = function(*args, **(kwargs or {}))
+        if function is Tensor.copy_ and isinstance(target, nn.Parameter):
+            self._forget_copied(args[1])
+        return result
+
+    def _forget_copied(self, value: Any) -> None:
+        """Take what was copied from a mapped file, such as half precision, out of memory."""
+        if isinstance(value, Tensor):
+            _, source = self.loaded.get(value.untyped_storage().data_ptr(), (None, None))
+            if source is not None and sys.platform == "linux":
+                _forget(value.data_ptr(), value.nbytes)
 
     def _view(self, parameter: nn.Parameter, value: Any) -> bool:
         """Let a parameter view a value; False where it must be copied."""

@@ -41,8 +41,8 @@ static inline float error_of(const ErrorBound& bound, const float* state, int co
          1e-6f * std::fabs(greatest);
 }
 
-// What bounds the errors of a product whose weights are rounded to 8 bits. exact: it in float32 or
-// bfloat16.
+// What bounds the errors of a product whose weights are rounded to 8 bits. exact: it, not of
+// integers.
 extern "C" void error_bound_of(const Linear* exact, ErrorBound* bound, int threads) {
   const int count = exact->inputs;
   std::vector<ErrorBound> parts(threads, ErrorBound{0, 0});

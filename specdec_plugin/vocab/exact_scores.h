@@ -10,7 +10,7 @@ namespace native {
 
 class ExactScores {
  public:
-  // projection: of float32 or bfloat16. weights: (vocabulary, dim) of it, or null: the packed ones
+  // projection: not of integers. weights: (vocabulary, dim) of it, or null: the packed ones
   // are read, which have those of a symbol far apart.
   ExactScores(const Linear& projection, const float* weights)
       : projection_(projection), weights_(weights) {}

@@ -22,7 +22,7 @@ static inline void shift_to_mean(float* scores, int count, const float* state, i
 }
 
 // mean: (inputs + 1) result: the mean of the rows of weights, and behind it that of the biases.
-// exact: of float32 or bfloat16.
+// exact: not of integers.
 extern "C" void mean_row_of(const Linear* exact, float* mean, int threads) {
   const int count = exact->inputs;
   std::vector<std::vector<double>> sums(threads, std::vector<double>(size_t(count) + 1));

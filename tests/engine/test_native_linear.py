@@ -5,7 +5,10 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
+from specdec_plugin.engine import native
 from specdec_plugin.engine.linear import NativeLinear
 from specdec_plugin.engine.spans import Spans
 
@@ -34,6 +37,57 @@ def test_float32(outputs, inputs, rows):
     vectors = torch.randn(rows, inputs)
     found = NativeLinear([weight], [bias], torch.float32)(vectors)
     torch.testing.assert_close(found, F.linear(vectors, weight, bias), atol=1e-5, rtol=1e-5)
+
+
+def converts_float16():
+    """Whether these kernels have the processor's instructions for it."""
+    return native.library().linear_instructions() > 0
+
+
+def in_full(weight, bias):
+    """The map whose weights take 32 bits, because 16 do not hold those of one more output."""
+    more = torch.full((1, weight.size(1)), 1 + 2**-20)
+    linear = NativeLinear([weight, more], [bias, torch.zeros(1)], torch.float32)
+    assert linear.bits == 32
+    return lambda vectors: linear(vectors)[:, :-1]
+
+
+@pytest.mark.parametrize("outputs, inputs", [*SIZES, (530, 512), (64, 1024)])
+@pytest.mark.parametrize("rows", ROWS)
+@pytest.mark.parametrize("kept", [torch.float16, torch.bfloat16])
+def test_weights_that_16_bits_hold_take_16_bits_and_give_the_same_products(
+    outputs, inputs, rows, kept
+):
+    weight, bias = torch.randn(outputs, inputs).to(kept).float(), torch.randn(outputs)
+    vectors = torch.randn(rows, inputs)
+    linear = NativeLinear([weight], [bias], torch.float32)
+    assert linear.bits == 16 or (kept == torch.float16 and not converts_float16())
+    assert torch.equal(linear(vectors), in_full(weight, bias)(vectors))
+
+
+@given(
+    number=st.floats(width=32, allow_nan=False, allow_infinity=False)
+    | st.floats(width=16, allow_nan=False, allow_infinity=False),
+    output=st.integers(0, 69),
+    place=st.integers(0, 18),
+    kept=st.sampled_from([torch.float16, torch.bfloat16]),
+)
+@example(65504.0, 36, 18, torch.float16)  # the greatest of float16
+@example(65505.0, 36, 18, torch.float16)
+@example(2.0**-24, 0, 0, torch.float16)  # the least of float16
+@example(2.0**-25, 0, 0, torch.float16)
+@example(1 + 2.0**-11, 69, 0, torch.float16)
+@example(2.0**-133, 16, 5, torch.bfloat16)  # the least of bfloat16
+@example(2.0**-134, 16, 5, torch.bfloat16)
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_16_bits_are_taken_where_they_hold_each_number(number, output, place, kept):
+    weight = torch.randn(70, 19).clamp(-4, 4).to(kept).float()
+    weight[output, place] = number
+    linear = NativeLinear([weight], None, torch.float32)
+    held = [torch.bfloat16] + [torch.float16] * converts_float16()
+    fits = any(torch.equal(weight.to(each).float(), weight) for each in held)
+    assert linear.bits == (16 if fits else 32)
+    assert torch.equal(linear(torch.eye(19)), weight.t())
 
 
 @pytest.mark.parametrize("outputs, inputs", [(530, 512), (512, 1024), (40, 512)])

@@ -34,6 +34,16 @@ def path(tmp_path):
     return checkpoints.save(checkpoints.model(), tmp_path / "model.pt")
 
 
+@pytest.fixture(params=["float32", "float16", "bfloat16"])
+def any_path(tmp_path, request):
+    """A checkpoint of float32, whose numbers are those of a type."""
+    model = checkpoints.model()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(parameter.to(getattr(torch, request.param)))
+    return checkpoints.save(model, tmp_path / "model.pt")
+
+
 @pytest.fixture
 def packed(monkeypatch):
     """Counts what is packed anew."""
@@ -71,15 +81,15 @@ def kept(path):
     return sorted(os.listdir(f"{path}.packed"))
 
 
-def test_later_runs_map_what_was_packed(path, packed):
-    _, expected = run(path, keeps=True)
-    files = kept(path)
+def test_later_runs_map_what_was_packed(any_path, packed):
+    _, expected = run(any_path, keeps=True)
+    files = kept(any_path)
     assert packed_files.KEY in files and len(files) == len(packed) + 1
     packed.clear()
-    model, found = run(path)
+    model, found = run(any_path)
     assert found == expected and not packed
     assert checkpoints.pages_in_memory(model.decoder.layers[0].fc1.weight) == 0
-    assert kept(path) == files
+    assert kept(any_path) == files and found == run_in_memory(model)
 
 
 def test_nothing_is_kept_unless_asked_for(path):

@@ -12,13 +12,21 @@ from tests.support.compiled import needs_kernels
 pytestmark = needs_kernels
 
 
-@pytest.mark.parametrize("exact", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "exact, kept",
+    [
+        (torch.float32, torch.float32),
+        (torch.float32, torch.float16),
+        (torch.float32, torch.bfloat16),
+        (torch.bfloat16, torch.bfloat16),
+    ],
+)
 @pytest.mark.parametrize("outputs,inputs", [(1, 1), (33, 40), (70, 17), (200, 64)])
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int4, torch.bfloat16])
 def test_weights_are_the_same_whether_rounded_from_a_tensor_or_from_packed_ones(
-    outputs, inputs, dtype, exact
+    outputs, inputs, dtype, exact, kept
 ):
-    weight = torch.randn(outputs, inputs).to(exact).float()
+    weight = torch.randn(outputs, inputs).to(kept).float()
     bias, states = torch.randn(outputs), torch.randn(5, inputs)
     packed = NativeLinear([weight], [bias], exact)
     direct = NativeLinear([weight], [bias], dtype)
@@ -37,9 +45,10 @@ def test_the_bound_holds_for_each_symbol_and_is_hardly_greater(model):
     assert norm <= bound.weight_norm <= 1.02 * norm
 
 
+@pytest.mark.parametrize("kept", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("outputs,inputs", [(1, 1), (33, 40), (200, 64)])
-def test_the_mean_of_all_rows(outputs, inputs):
-    weight, bias = torch.randn(outputs, inputs), torch.randn(outputs)
+def test_the_mean_of_all_rows(outputs, inputs, kept):
+    weight, bias = torch.randn(outputs, inputs).to(kept).float(), torch.randn(outputs)
     mean, exact = torch.empty(inputs + 1), NativeLinear([weight], [bias], torch.float32)
     for threads in (1, 3):
         native.library().mean_row_of(exact.handle, mean.data_ptr(), threads)

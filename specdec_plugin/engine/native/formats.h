@@ -1,5 +1,6 @@
 // Formats of packed weights, and one step of a product with each: the inputs of some rows times the
-// weights of one panel. A word of 4 bytes holds one float32, two bfloat16, four int8 or eight int4.
+// weights of one panel. A word of 4 bytes holds one float32, two numbers of 16 bits, four int8 or
+// eight int4.
 #pragma once
 
 #include <algorithm>
@@ -11,8 +12,19 @@
 namespace native {
 
 constexpr int numbers_per_word(Format format) {
-  constexpr int COUNTS[] = {1, 2, 4, 8};
+  constexpr int COUNTS[] = {1, 2, 4, 8, 2, 2};
   return COUNTS[int(format)];
+}
+
+// Whether a product has inputs and sums of float32, and each weight exactly.
+constexpr bool is_exact(Format format) {
+  return format == Format::float32 || format == Format::kept_float16 ||
+         format == Format::kept_bfloat16;
+}
+
+// Inputs that one step of a product takes.
+constexpr int inputs_per_step(Format format) {
+  return is_exact(format) ? 1 : numbers_per_word(format);
 }
 
 constexpr bool is_integer(Format format) {
@@ -28,24 +40,75 @@ constexpr int PANEL = VECTORS * LANES;
 constexpr int TILE = LANES == 16 ? 14 : 6;
 
 // Other weights pass through the caches between two calls, so these come from memory. With several
-// rows a step is too long for the processor to prefetch by itself.
-static inline void prefetch(const uint32_t* weights) {
-  constexpr int STEPS = 64, LINE = 16;
-  for (int i = 0; i < PANEL; i += LINE) __builtin_prefetch(weights + STEPS * PANEL + i);
+// rows a step is too long for the processor to prefetch by itself. step: words of its weights.
+static inline void prefetch(const uint32_t* weights, int step = PANEL) {
+  constexpr int WORDS = 64 * PANEL, LINE = 16;
+  for (int i = 0; i < step; i += LINE) __builtin_prefetch(weights + WORDS + i);
 }
 
-struct Float32 {
+// How an exact format keeps a number, and a step's numbers: `place` is that of an output among the
+// panel's, and `read` makes those of a vector float32.
+struct InFloat32 {
+  using Number = float;
+  using Numbers = Vec;
+  static Vec widened(Vec v) { return v; }
+  static Vec narrowed(Vec v) { return v; }
+  static int place(int output) { return output; }
+  static Vec read(const uint32_t* words, int vector) {
+    Vec weights;
+    std::memcpy(&weights, words + vector * LANES, sizeof weights);
+    return weights;
+  }
+};
+
+#ifdef CONVERTS_FLOAT16
+// A checkpoint of a training in float16 has weights that float16 holds. To read them from memory
+// takes half of the time.
+struct InFloat16 {
+  using Number = uint16_t;
+  using Numbers = Halves;
+  static Vec widened(Halves bits) { return from_float16(bits); }
+  static Halves narrowed(Vec v) { return to_float16(v); }
+  static int place(int output) { return output; }
+  static Vec read(const uint32_t* words, int vector) {
+    Halves bits;
+    std::memcpy(&bits, words + vector * LANES / 2, sizeof bits);
+    return widened(bits);
+  }
+};
+#endif
+
+// The same of bfloat16, which is the upper half of float32. A word holds a number of each of the
+// two vectors, so that one instruction widens a vector.
+struct InBfloat16 {
+  static_assert(VECTORS == 2);
+  using Number = uint16_t;
+  using Numbers = Halves;
+  static Vec widened(Halves bits) { return (Vec)(__builtin_convertvector(bits, Bits) << 16); }
+  static Halves narrowed(Vec v) { return __builtin_convertvector((Bits)v >> 16, Halves); }
+  static int place(int output) { return output % LANES * 2 + output / LANES; }
+  static Vec read(const uint32_t* words, int vector) {
+    Bits both;
+    std::memcpy(&both, words, sizeof both);
+    return (Vec)(vector == 0 ? both << 16 : both & 0xffff0000u);
+  }
+};
+
+// A product of float32 with weights that `Kept` keeps.
+template <class Kept>
+struct Exact {
   using Number = float;
   using Total = Vec;
-  static constexpr int WORDS = 1;  // of inputs for each word of weights
+  static constexpr int WORDS = 1;  // of inputs for each step
+  static constexpr int STEP = PANEL * int(sizeof(typename Kept::Number)) / 4;  // words of weights
 
   template <int ROWS>
   static void add(const float* in, size_t stride, const uint32_t* words,
                   Vec (&sums)[ROWS][VECTORS]) {
-    prefetch(words);
+    prefetch(words, STEP);
     Vec weight[VECTORS];
     for (int v = 0; v < VECTORS; ++v) {
-      std::memcpy(&weight[v], words + v * LANES, sizeof(Vec));
+      weight[v] = Kept::read(words, v);
       hold(weight[v]);
     }
     for (int row = 0; row < ROWS; ++row) {
@@ -55,10 +118,43 @@ struct Float32 {
   }
 };
 
+// Calls `use` with the way in which an exact format keeps weights; else not.
+template <class Use>
+void with_kept(Format format, const Use& use) {
+  if (format == Format::float32) use(InFloat32());
+#ifdef CONVERTS_FLOAT16
+  if (format == Format::kept_float16) use(InFloat16());
+#endif
+  if (format == Format::kept_bfloat16) use(InBfloat16());
+}
+
+// Whether `Kept` holds each of some numbers exactly.
+template <class Kept>
+bool holds(const float* numbers, int count) {
+  Bits lost = Bits{};
+  for (int i = 0; i < count; i += LANES) {
+    const Vec v = load_first(numbers + i, std::min(LANES, count - i));
+    lost |= (Bits)v ^ (Bits)Kept::widened(Kept::narrowed(v));
+  }
+  for (int lane = 0; lane < LANES; ++lane)
+    if (lost[lane]) return false;
+  return true;
+}
+
+template <class Kept>
+void narrow(const float* numbers, int count, typename Kept::Number* kept) {
+  for (int i = 0; i < count; i += LANES) {
+    const int some = std::min(LANES, count - i);
+    const typename Kept::Numbers narrowed = Kept::narrowed(load_first(numbers + i, some));
+    std::memcpy(kept + i, &narrowed, sizeof(typename Kept::Number) * some);
+  }
+}
+
 struct Bfloat16 {
   using Number = uint32_t;
   using Total = Vec;
   static constexpr int WORDS = 1;
+  static constexpr int STEP = PANEL;
 
   static uint32_t narrowed(float x) {  // to nearest, ties to even
     uint32_t bits;
@@ -139,6 +235,7 @@ template <int BITS>
 struct Integers {
   using Number = uint32_t;
   using Total = Ints;
+  static constexpr int STEP = PANEL;
   static constexpr int WORDS = 8 / BITS, ZERO = 1 << (BITS - 1), LEVELS = ZERO - 1;
 #ifdef SIGNED_LEVELS
   static constexpr int ADDED = BITS == 8 ? 0 : ZERO;  // to each weight that is multiplied

@@ -16,7 +16,12 @@ WEIGHT_TYPES = {
 #: Activations behind a linear map, by the number of their C++ name.
 ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "silu": 3}
 
-enumeration("Format", {str(dtype).split(".")[1]: n for dtype, n in WEIGHT_TYPES.items()})
+#: How weights of float32 are kept if 16 bits hold each of them exactly.
+_KEPT = {"kept_float16": 4, "kept_bfloat16": 5}
+
+enumeration(
+    "Format", {**{str(dtype).split(".")[1]: n for dtype, n in WEIGHT_TYPES.items()}, **_KEPT}
+)
 enumeration("Activation", ACTIVATIONS)
 
 

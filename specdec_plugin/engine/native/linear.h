@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <tuple>
 #include <utility>
@@ -31,15 +32,16 @@ static inline size_t stride_of(size_t count) { return count + LANES; }
 
 class Linear {
  public:
-  // weight: (outputs, inputs); bias: (outputs) or null. threads: that pack.
+  // weight: (outputs, inputs); bias: (outputs) or null. format: float32 becomes one that keeps the
+  // same numbers in less memory, if there is one. threads: that pack.
   Linear(const float* weight, const float* bias, int outputs, int inputs, Format format,
          int threads)
-      : Linear(outputs, inputs, format) {
+      : Linear(outputs, inputs, kept(weight, outputs, inputs, format, threads)) {
     if (bias) std::copy(bias, bias + outputs, bias_.begin());
     pack_all(threads, [=](int output, float*) { return weight + size_t(output) * inputs; });
   }
 
-  // The weights of another one, which are float32 or bfloat16.
+  // The weights of another one, which are not integers.
   Linear(const Linear& exact, Format format, int threads)
       : Linear(exact.outputs, exact.inputs, format) {
     bias_ = exact.bias_;
@@ -56,7 +58,7 @@ class Linear {
     void* mapped = mmap(nullptr, file_size(), PROT_READ, MAP_PRIVATE, file, 0);
     if (mapped == MAP_FAILED) return;
     packed_ = static_cast<const uint32_t*>(mapped_ = mapped);
-    const float* numbers = reinterpret_cast<const float*>(packed_ + bias_.size() * steps);
+    const float* numbers = reinterpret_cast<const float*>(packed_ + words());
     std::copy_n(numbers, bias_.size(), bias_.begin());
     std::copy_n(numbers + bias_.size(), scales_.size(), scales_.begin());
   }
@@ -71,14 +73,24 @@ class Linear {
 
   // Writes everything to an empty file; tells whether it could.
   bool save(int file) const {
-    return write_all(file, packed_, bias_.size() * steps * sizeof(uint32_t)) &&
+    return write_all(file, packed_, words() * sizeof(uint32_t)) &&
            write_all(file, bias_.data(), bias_.size() * sizeof(float)) &&
-           write_all(file, scales_.data(), scales_.size() * sizeof(float));
+           write_all(file, scales_.data(), scales_.size() * sizeof(float)) &&
+           write_all(file, &format, sizeof(Format));
+  }
+
+  // The format of what `save` wrote; `otherwise` if it cannot be read.
+  static Format format_of(int file, Format otherwise) {
+    const off_t size = lseek(file, 0, SEEK_END);
+    Format found = otherwise;
+    const bool read = size > off_t(sizeof found) &&
+                      pread(file, &found, sizeof found, size - off_t(sizeof found)) == sizeof found;
+    return read && is_exact(otherwise) && is_exact(found) ? found : otherwise;
   }
 
   // Words of scratch that `run` needs.
   size_t scratch_size(int rows, size_t stride) const {
-    if (format == Format::float32) return crowded(rows, stride) ? rows * stride_of(inputs) : 0;
+    if (is_exact(format)) return crowded(rows, stride) ? rows * stride_of(inputs) : 0;
     return size_t(rows) * (stride_of(input_words()) + 2);
   }
   size_t scratch_size(int rows) const { return scratch_size(rows, inputs); }
@@ -88,12 +100,14 @@ class Linear {
   // target.
   void run(const Team& team, const float* in, size_t stride, int rows, uint32_t* scratch,
            const Target& target) const {
-    if (format == Format::float32) {
+    if (is_exact(format)) {
       if (crowded(rows, stride)) {
         in = spaced(team, in, rows, reinterpret_cast<float*>(scratch));
         stride = stride_of(inputs);
       }
-      multiply<Float32>(team, in, stride, rows, nullptr, target);
+      with_kept(format, [&](auto kept) {
+        multiply<Exact<decltype(kept)>>(team, in, stride, rows, nullptr, target);
+      });
       return;
     }
     // Every thread packs a single row by itself, which takes less time than to wait for another.
@@ -120,13 +134,11 @@ class Linear {
       multiply<Integers<4>>(team, scratch, words, rows, roundings, target);
   }
 
-  // row: (inputs) result, the weights of an output. They are float32 or bfloat16.
+  // row: (inputs) result, the weights of an output. They are not integers.
   void unpack(int output, float* row) const {
+    with_kept(format, [&](auto kept) { unpack_exactly<decltype(kept)>(output, row); });
+    if (format != Format::bfloat16) return;
     const uint32_t* words = packed_ + size_t(output / PANEL) * steps * PANEL + output % PANEL;
-    if (format == Format::float32) {
-      for (int i = 0; i < inputs; ++i) std::memcpy(&row[i], &words[size_t(i) * PANEL], 4);
-      return;
-    }
     for (int i = 0; i < inputs; ++i) {
       const uint32_t both = words[size_t(i / 2) * PANEL], bits = i % 2 ? both >> 16 : both;
       row[i] = Bfloat16::widened(bits);
@@ -147,7 +159,7 @@ class Linear {
  private:
   const int panels, steps;
   Aligned<float> bias_, scales_;
-  Pooled<uint32_t> words_;            // (panels, steps, PANEL), unless they are mapped
+  Pooled<uint32_t> words_;            // (panels, steps, words of a step), unless they are mapped
   const uint32_t* packed_ = nullptr;  // the same, or those that are mapped
   void* mapped_ = nullptr;
 
@@ -156,13 +168,40 @@ class Linear {
         inputs(inputs),
         format(format),
         panels((outputs + PANEL - 1) / PANEL),
-        steps((inputs + numbers_per_word(format) - 1) / numbers_per_word(format)),
+        steps((inputs + inputs_per_step(format) - 1) / inputs_per_step(format)),
         bias_(size_t(panels) * PANEL, 0.0f),
         scales_(is_integer(format) ? bias_.size() : 0, 0.0f) {}
 
+  // The format in which weights are kept.
+  static Format kept(const float* weight, int outputs, int inputs, Format format, int threads) {
+    if (format != Format::float32) return format;
+    bool held = false;
+    for (const Format each : {Format::kept_float16, Format::kept_bfloat16}) {
+      with_kept(each, [&](auto kept) {
+        held = all_held<decltype(kept)>(weight, outputs, inputs, threads);
+      });
+      if (held) return each;
+    }
+    return format;
+  }
+
+  template <class Kept>
+  static bool all_held(const float* weight, int outputs, int inputs, int threads) {
+    std::atomic<bool> held{true};
+    parallel(threads, [&](const Team& team) {
+      for (int output = team.begin(outputs); output < team.end(outputs) && held; ++output)
+        if (!holds<Kept>(weight + size_t(output) * inputs, inputs)) held = false;
+    });
+    return held;
+  }
+
+  size_t words() const {
+    return bias_.size() * steps * inputs_per_step(format) / numbers_per_word(format);
+  }
+
   size_t file_size() const {
-    return bias_.size() * steps * sizeof(uint32_t) +
-           (bias_.size() + scales_.size()) * sizeof(float);
+    return words() * sizeof(uint32_t) + (bias_.size() + scales_.size()) * sizeof(float) +
+           sizeof(Format);
   }
 
   static bool write_all(int file, const void* from, size_t size) {
@@ -181,7 +220,7 @@ class Linear {
   // weights: where those of an output are, perhaps in a row that it is given.
   template <class Weights>
   void pack_all(int threads, const Weights& weights) {
-    words_.allocate(bias_.size() * steps);
+    words_.allocate(words());
     packed_ = &words_[0];
     Thrown thrown;
     parallel(threads, [&](const Team& team) { thrown.keep([&] { pack_share(team, weights); }); });
@@ -203,13 +242,29 @@ class Linear {
     const int first = panel * PANEL, count = std::min(PANEL, outputs - first);
     const size_t stride = size_t(steps) + LANES;
     for (int i = 0; i < count; ++i) pack(weights(first + i), first + i, &rows[i * stride]);
-    uint32_t* words = &words_[size_t(first) * steps];
-    for (int step = 0; step < steps; ++step)
-      for (int i = 0; i < count; ++i) words[size_t(step) * PANEL + i] = rows[i * stride + step];
+    const auto plainly = [](int output) { return output; };
+    if (!is_exact(format)) interleave(rows.data(), stride, first, count, plainly);
+    with_kept(format, [&](auto kept) {
+      using Number = typename decltype(kept)::Number;
+      const size_t apart = stride * sizeof(uint32_t) / sizeof(Number);
+      const auto* numbers = reinterpret_cast<const Number*>(rows.data());
+      interleave(numbers, apart, first, count, decltype(kept)::place);
+    });
+  }
+
+  // rows: (count, stride) what each output needs for each step. place: of an output in a step.
+  template <class Number, class Place>
+  void interleave(const Number* rows, size_t stride, int first, int count, const Place& place) {
+    Number* numbers = reinterpret_cast<Number*>(&words_[0]) + size_t(first) * steps;
+    for (int step = 0; step < steps; ++step, numbers += PANEL)
+      for (int i = 0; i < count; ++i) numbers[place(i)] = rows[i * stride + step];
   }
 
   void pack(const float* weight, int output, uint32_t* row) {
-    if (format == Format::float32) std::memcpy(row, weight, sizeof(float) * inputs);
+    with_kept(format, [&](auto kept) {
+      using Kept = decltype(kept);
+      narrow<Kept>(weight, inputs, reinterpret_cast<typename Kept::Number*>(row));
+    });
     if (format == Format::bfloat16) Bfloat16::pack(weight, inputs, row);
     if (format == Format::int8) scales_[output] = Integers<8>::pack_weight(weight, inputs, row);
     if (format == Format::int4) scales_[output] = Integers<4>::pack_weight(weight, inputs, row);
@@ -231,6 +286,21 @@ class Linear {
       std::copy_n(in + size_t(row) * inputs, inputs, out + row * stride_of(inputs));
     team.wait();
     return out;
+  }
+
+  template <class Kept>
+  void unpack_exactly(int output, float* row) const {
+    const auto* numbers = reinterpret_cast<const typename Kept::Number*>(packed_) +
+                          size_t(output / PANEL) * steps * PANEL + Kept::place(output % PANEL);
+    for (int first = 0; first < inputs; first += LANES) {
+      const int some = std::min(LANES, inputs - first);
+      typename Kept::Number lanes[LANES] = {};
+      for (int i = 0; i < some; ++i) lanes[i] = numbers[size_t(first + i) * PANEL];
+      typename Kept::Numbers kept;
+      std::memcpy(&kept, lanes, sizeof kept);
+      const Vec widened = Kept::widened(kept);
+      std::memcpy(row + first, &widened, sizeof(float) * some);
+    }
   }
 
   template <class F>
@@ -261,12 +331,12 @@ class Linear {
             const Rounding* roundings, const Target& target) const {
     constexpr int CHAINS = ROWS == 1 ? 4 : ROWS == 2 ? 2 : 1;
     typename F::Total sums[CHAINS][ROWS][VECTORS] = {};
-    const uint32_t* weights = packed_ + size_t(panel) * steps * PANEL;
+    const uint32_t* weights = packed_ + size_t(panel) * steps * F::STEP;
     int step = 0;
     for (; step + CHAINS <= steps; step += CHAINS)
-      for (int chain = 0; chain < CHAINS; ++chain, weights += PANEL)
+      for (int chain = 0; chain < CHAINS; ++chain, weights += F::STEP)
         F::template add<ROWS>(in + (step + chain) * F::WORDS, stride, weights, sums[chain]);
-    for (; step < steps; ++step, weights += PANEL)
+    for (; step < steps; ++step, weights += F::STEP)
       F::template add<ROWS>(in + step * F::WORDS, stride, weights, sums[0]);
     for (int row = 0; row < ROWS; ++row) {
       for (int chain = 1; chain < CHAINS; ++chain)
@@ -378,14 +448,18 @@ extern "C" {
 
 // A linear map whose packed weights are in an open file; null if they are not.
 Linear* linear_open(int file, int outputs, int inputs, Format format) {
+  format = Linear::format_of(file, format);
   auto linear = std::make_unique<Linear>(file, outputs, inputs, format);
   return linear->packed() ? linear.release() : nullptr;
 }
 
-// The weights of another one, float32 or bfloat16, in another format.
+// The weights of another one, which are not integers, in another format.
 Linear* linear_rounded(const Linear* exact, Format format, int threads) {
   return new Linear(*exact, format, threads);
 }
+
+// Bits that each weight takes.
+int linear_bits(const Linear* linear) { return 32 / numbers_per_word(linear->format); }
 
 // Writes packed weights to an empty file; 0 where that failed.
 int linear_save(const Linear* linear, int file) { return linear->save(file); }

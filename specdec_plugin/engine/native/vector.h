@@ -39,6 +39,7 @@ typedef float Vec __attribute__((vector_size(4 * LANES)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
 typedef uint32_t Bits __attribute__((vector_size(4 * LANES)));
 typedef uint8_t Bytes __attribute__((vector_size(LANES)));
+typedef uint16_t Halves __attribute__((vector_size(2 * LANES)));
 
 static inline Vec load(const float* from) {
   Vec v;
@@ -90,6 +91,35 @@ static inline Vec multiply_add(Vec a, Vec b, Vec c) {
   return a * b + c;
 #endif
 }
+
+// Whether the processor converts between float32 and float16.
+#if defined(__AVX512F__) || defined(__F16C__) || defined(__aarch64__)
+#define CONVERTS_FLOAT16
+#endif
+
+#ifdef CONVERTS_FLOAT16
+// float16 as float32.
+static inline Vec from_float16(Halves bits) {
+#if defined(__AVX512F__)
+  return (Vec)_mm512_cvtph_ps((__m256i)bits);
+#elif defined(__F16C__)
+  return (Vec)_mm256_cvtph_ps((__m128i)bits);
+#else
+  return (Vec)vcvt_f32_f16((float16x4_t)bits);
+#endif
+}
+
+// The nearest float16.
+static inline Halves to_float16(Vec v) {
+#if defined(__AVX512F__)
+  return (Halves)_mm512_cvtps_ph((__m512)v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+#elif defined(__F16C__)
+  return (Halves)_mm256_cvtps_ph((__m256)v, _MM_FROUND_TO_NEAREST_INT);
+#else
+  return (Halves)vcvt_f16_f32((float32x4_t)v);
+#endif
+}
+#endif
 
 static inline Vec larger(Vec a, Vec b) { return a > b ? a : b; }
 
