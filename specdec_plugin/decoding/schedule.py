@@ -11,7 +11,7 @@ from statistics import median_low
 from typing import Deque, Dict, NamedTuple, Optional
 
 from .gate import Gate, Paces
-from .trials import Explorer, SourceLengths, pause
+from .trials import RARER, Explorer, SourceLengths, pause
 
 #: Sentences that are drafted for together.
 SLICES = (1, 8)
@@ -22,8 +22,9 @@ _JUDGED, _RECALLED, _MEMORY = 4, 2, 64
 #: What an unknown arm is assumed to take, relative to a queue of as many rows, at most.
 _UNKNOWN, _WORST = 1.5, 8.0
 #: Drafts have to take at most this share of a queue's time. Two measurements of one arm differ by
-#: some percent, too, and drafts that gain so little would often lose.
-_CLEARLY = 0.97
+#: some percent, too, so that drafts that seem to gain less may lose. After so many sentences, a
+#: trial of them ends.
+_CLEARLY, _ENOUGH = 0.97, 12
 #: An arm is judged at once where a trial loses more than this share of its time.
 _HOPELESS = 0.4
 #: Sentences that take more than so many times as long as usual were held up by other work of the
@@ -57,6 +58,8 @@ class _Arm:
         self.sentences = self.tokens = self.seconds = 0.0
         self.resume = 0.0  # seconds spent in all before which it is not tried again
         self.debt = 0.0  # seconds that the trial under way has lost
+        self.tests = 0  # sentences of that trial
+        self.ties = 0  # trials in a row that told little
         self.failures = 0
         self.hopeless = False  # the last trial was far slower
         self.tried = False  # a trial is under way, or was won
@@ -181,8 +184,12 @@ class Schedule(Explorer):
         settled, arm = self._settled(size), self._arm(slice_, size)
         first = slice_ == 0 and arm.tokens == 0  # no trial: nothing else of this size is known
         trial = slice_ != settled and not first
-        if arm.judged and trial and arm.debt == 0.0:
+        if arm.judged and trial and arm.tests == 0:
             arm.fade(_RECALLED)
+        if trial:
+            arm.tests += sentences
+        else:
+            arm.tests = arm.ties = 0
         usual = self._queue(size).pace if slice_ else None
         counted = arm.add(sentences, tokens, seconds, usual)
         arm.held_up = counted < seconds or (arm.held_up and arm.debt > 0)
@@ -194,9 +201,14 @@ class Schedule(Explorer):
         if not trial:
             return
         best = self._arm(settled, size).pace
+        enough = settled == 0 and arm.tests >= _ENOUGH
         arm.hopeless = arm.pace - best > _HOPELESS * arm.pace
         sentence = self._sentence(size)
-        self._judge(arm, counted - tokens * best, _PATIENCE * sentence if slice_ else 0.0, sentence)
+        patience = _PATIENCE * sentence if slice_ and not enough else 0.0
+        self._judge(arm, counted - tokens * best, patience, sentence)
+        if enough and arm.tried and self._settled(size) == 0:
+            self._end_trial(arm, 2.0 ** min(arm.ties, RARER) * _AGAIN * sentence)
+            arm.ties += 1
 
     def _begin_trial(self, slice_: int, settled: int, size: int) -> None:
         """Let the gate forget a first trial that was held up: it would still refuse drafts."""
@@ -220,9 +232,13 @@ class Schedule(Explorer):
             arm.failures = 0
         elif arm.hopeless or (arm.judged and arm.debt > patience):
             rest = pause(arm.debt, arm.failures)
-            arm.resume = self.spent + (rest if arm.failures else min(rest, _AGAIN * sentence))
+            self._end_trial(arm, rest if arm.failures else min(rest, _AGAIN * sentence))
             arm.failures += 1
-            arm.debt, arm.tried = 0.0, False
+
+    def _end_trial(self, arm: _Arm, rest: float) -> None:
+        """End a trial, and begin no other one of the arm for so many seconds."""
+        arm.resume = self.spent + rest
+        arm.debt, arm.tests, arm.tried = 0.0, 0, False
 
     def paces(self) -> Optional[Paces]:
         """Tokens a second without and with drafts; None if they were not compared."""

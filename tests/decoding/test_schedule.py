@@ -53,6 +53,14 @@ def test_the_faster_way_is_settled_for_single_sentences(drafted, settled):
     assert arms[100:].count(settled) >= 95
 
 
+@pytest.mark.parametrize(
+    ("drafted", "least", "most"), [(0.95, 290, 300), (0.98, 10, 45), (1.02, 1, 30)]
+)
+def test_drafts_that_gain_or_lose_little_are_tried_now_and_then(drafted, least, most):
+    counts = Counter(Run(1, 1.0, {1: drafted}).go(400).arms[100:])
+    assert least <= counts[1] <= most
+
+
 @pytest.mark.parametrize(("drafted", "settled"), [(0.5, 1), (2.0, 0)])
 def test_few_sentences_of_a_small_model_are_measured(drafted, settled):
     run = Run(1, 0.002, {1: 0.002 * drafted}).go(400)
