@@ -53,16 +53,16 @@ class Line(NamedTuple):
 
 LINES = (
     *(
-        Line("greedy", "2026-11-27-translation-batch-1", "fairseq beam 1", ours, typed)
+        Line("greedy", "2026-11-30-translation-batch-1", "fairseq beam 1", ours, typed)
         for ours, typed in (("greedy", "greedy"), ("auto", "auto"))
     ),
-    Line("greedy", "2026-11-27-queue-batch-512", "fairseq beam 1", "greedy", "greedy"),
+    Line("greedy", "2026-11-30-queue-batch-512", "fairseq beam 1", "greedy", "greedy"),
     *(
-        Line("5 beams", f"2026-11-27-{run}", "fairseq beam 5", "beam", "beam")
+        Line("5 beams", f"2026-11-30-{run}", "fairseq beam 5", "beam", "beam")
         for run in ("beam-batch-1", "beam-batch-8", "beam-batch-32", "queue-batch-512")
     ),
-    Line("samples", "2026-11-28-sampling-batch-1", "fairseq beam 1", "specdec self", "specdec"),
-    Line("samples", "2026-11-27-sampling-batch-32", "fairseq beam 1", "greedy", "greedy"),
+    Line("samples", "2026-11-30-sampling-batch-1", "fairseq beam 1", "specdec self", "specdec"),
+    Line("samples", "2026-11-30-sampling-batch-32", "fairseq beam 1", "greedy", "greedy"),
 )
 #: With so few batches, the whole set's time is shared out among them: a median would be that of one
 #: length of sentences.

@@ -58,6 +58,9 @@ class Gate(Measured, Protocol):
     def undrafted(self, rows: int, tokens: int, seconds: float) -> None:
         """Note a batch that was decoded without asking."""
 
+    def explored(self, rows: int) -> bool:
+        """Whether all drafts were measured with so many rows."""
+
     def forget(self) -> None:
         """Forget what was measured."""
 
@@ -100,6 +103,10 @@ class FixedGate:
 
     def undrafted(self, rows: int, tokens: int, seconds: float) -> None:
         """Nothing is measured."""
+
+    def explored(self, rows: int) -> bool:
+        """Nothing is measured."""
+        return True
 
     def forget(self) -> None:
         """Nothing is measured."""

@@ -118,7 +118,7 @@ class ParallelGenerator:
     def forgo_scores(self) -> None:
         """Compute no log-probabilities where this saves time. The tokens stay the same."""
         if self._verifier is not None:
-            self._verifier.scored = False
+            self._verifier.forgo_scores()
 
     @torch.no_grad()
     def generate(

@@ -227,6 +227,10 @@ class Guard(Explorer):
         if rows == 1:
             self._find(1).arms[0].add(seconds, tokens, tokens)
 
+    def explored(self, rows: int) -> bool:
+        """See :class:`.Gate`."""
+        return all(arm.tokens for arm in self._find(rows).arms[1:])
+
     def paces(self) -> Optional[Paces]:
         """See :class:`.Gate`."""
         compared = [

@@ -29,15 +29,15 @@ from .watch import PAUSE
 Header(__file__, "verify.h", "Verification verification()")
 Header(__file__, "iterations.h")
 
-#: Weights of a projection that stay in a processor's cache.
-_CACHED = 4_000_000
+#: Weights of a projection that stay in a processor's cache, and the same where they take 16 bits.
+_CACHED, _CACHED_HALF = 4_000_000, 20_000_000
 #: Those of a projection for which a prefilter is too much work: it took 1.09 of the time of greedy
 #: decoding with 64,000, 0.98 with 128,000 and 0.92 with 256,000 (2 cores of an Intel Xeon;
 #: docs/results/2026-11-25-certified-by-size.json).
 _SMALL = 100_000
-#: The same of a projection whose weights take 16 bits. It took 1.02 of the time with 4 million, and
-#: 0.93 with 6 million (2 cores of an AMD EPYC; docs/results/2026-11-30-certified-16-bits.json).
-_SMALL_HALF = 5_000_000
+#: The same where scores are read, of a projection whose weights take 16 bits (2 cores of an AMD
+#: EPYC; docs/results/2026-11-30-certified-16-bits.json).
+_SMALL_HALF = 7_000_000
 #: Any number of positions.
 _ANY = (1 << 31) - 1
 
@@ -119,7 +119,7 @@ class Repeated(NamedTuple):
     outcome: Outcome
 
 
-def prefiltered(weights: int) -> int:
+def prefiltered(weights: int, bits: int) -> int:
     """Positions at once up to which a prefilter pays, where float32 scores all symbols later.
 
     With more of them float32 uses a weight often enough once it is read from memory. Measured
@@ -127,7 +127,10 @@ def prefiltered(weights: int) -> int:
 
     Args:
         weights: of the projection.
+        bits: of each of them. With 16, it was measured on an EPYC with 15 and 30 million.
     """
+    if bits == 16:
+        return 4 if weights > _CACHED_HALF else 2
     return 6 if weights > _CACHED else 2
 
 
@@ -232,13 +235,19 @@ class NativeVerification:
         return engine.on_torch or (None if whole else "its projection is not a plain one")
 
     @classmethod
-    def gains(cls, verifier: Verifier) -> bool:
-        """Whether a prefilter is faster for a verifier that :meth:`certifies` allows."""
+    def gains(cls, verifier: Verifier, scored: bool) -> bool:
+        """Whether a prefilter is faster for a verifier that :meth:`certifies` allows.
+
+        Args:
+            verifier: the verifier.
+            scored: whether somebody reads scores, which takes normalisers.
+        """
         engine = verifier.engines[0]
         whole = engine.projection.native if isinstance(engine, CachedDecoder) else None
         if whole is None:
             return False
-        return whole.outputs * whole.inputs >= (_SMALL if whole.bits == 32 else _SMALL_HALF)
+        least = _SMALL_HALF if scored and whole.bits == 16 else _SMALL
+        return whole.outputs * whole.inputs >= least
 
     @property
     def ready(self) -> bool:
@@ -399,7 +408,8 @@ class NativeVerification:
         roughly = (call.beta > 1 or self._verifier.certified) and not self._others.engines
         if whole is not None and roughly and constraints.unk_penalty == 0:
             few = call.beta == 1 and call.exact_scores
-            call.prefiltered = prefiltered(whole.outputs * whole.inputs) if few else _ANY
+            weights = whole.outputs * whole.inputs
+            call.prefiltered = prefiltered(weights, whole.bits) if few else _ANY
             prefilter = self._prefilter
             if prefilter is None or prefilter.version != projection.version:
                 prefilter = self._prefilter = Prefilter(projection)

@@ -22,9 +22,11 @@ _JUDGED, _RECALLED, _MEMORY = 4, 2, 64
 #: What an unknown arm is assumed to take, relative to a queue of as many rows, at most.
 _UNKNOWN, _WORST = 1.5, 8.0
 #: Drafts have to take at most this share of a queue's time. Two measurements of one arm differ by
-#: some percent, too, so that drafts that seem to gain less may lose. After so many sentences, a
-#: trial of them ends.
-_CLEARLY, _ENOUGH = 0.97, 12
+#: some percent, too, so that drafts that seem to gain less may lose.
+_CLEARLY = 0.97
+#: A trial of them ends so many sentences after the gate has measured all of its drafts, and after
+#: so many in any case.
+_ENOUGH, _MOST = 12, 40
 #: An arm is judged at once where a trial loses more than this share of its time.
 _HOPELESS = 0.4
 #: Sentences that take more than so many times as long as usual were held up by other work of the
@@ -59,6 +61,7 @@ class _Arm:
         self.resume = 0.0  # seconds spent in all before which it is not tried again
         self.debt = 0.0  # seconds that the trial under way has lost
         self.tests = 0  # sentences of that trial
+        self.explored = 0  # those behind the ones in which the gate had drafts to measure
         self.ties = 0  # trials in a row that told little
         self.failures = 0
         self.hopeless = False  # the last trial was far slower
@@ -188,8 +191,9 @@ class Schedule(Explorer):
             arm.fade(_RECALLED)
         if trial:
             arm.tests += sentences
+            arm.explored += sentences if slice_ and self.gate.explored(slice_) else 0
         else:
-            arm.tests = arm.ties = 0
+            arm.tests = arm.explored = arm.ties = 0
         usual = self._queue(size).pace if slice_ else None
         counted = arm.add(sentences, tokens, seconds, usual)
         arm.held_up = counted < seconds or (arm.held_up and arm.debt > 0)
@@ -201,14 +205,13 @@ class Schedule(Explorer):
         if not trial:
             return
         best = self._arm(settled, size).pace
-        enough = settled == 0 and arm.tests >= _ENOUGH
         arm.hopeless = arm.pace - best > _HOPELESS * arm.pace
         sentence = self._sentence(size)
-        patience = _PATIENCE * sentence if slice_ and not enough else 0.0
-        self._judge(arm, counted - tokens * best, patience, sentence)
-        if enough and arm.tried and self._settled(size) == 0:
-            self._end_trial(arm, 2.0 ** min(arm.ties, RARER) * _AGAIN * sentence)
+        self._judge(arm, counted - tokens * best, _PATIENCE * sentence if slice_ else 0.0, sentence)
+        enough = arm.explored >= _ENOUGH or arm.tests >= _MOST
+        if slice_ and enough and self._settled(size) == 0:
             arm.ties += 1
+            self._end_trial(arm, 2.0 ** min(arm.ties, RARER) * _AGAIN * sentence)
 
     def _begin_trial(self, slice_: int, settled: int, size: int) -> None:
         """Let the gate forget a first trial that was held up: it would still refuse drafts."""
@@ -238,7 +241,7 @@ class Schedule(Explorer):
     def _end_trial(self, arm: _Arm, rest: float) -> None:
         """End a trial, and begin no other one of the arm for so many seconds."""
         arm.resume = self.spent + rest
-        arm.debt, arm.tests, arm.tried = 0.0, 0, False
+        arm.debt, arm.tests, arm.explored, arm.tried = 0.0, 0, 0, False
 
     def paces(self) -> Optional[Paces]:
         """Tokens a second without and with drafts; None if they were not compared."""

@@ -34,6 +34,7 @@ class Verifier:
 
     Attributes:
         scored: whether anybody reads scores; if not, a certified verifier normalises none.
+        gains_unscored: whether to certify where nobody reads scores.
         sample: where the kernels record states of the first model while they verify drafts; None:
             nowhere.
         states: of each engine, and of the language model behind them, for the batch in progress.
@@ -55,7 +56,7 @@ class Verifier:
         self.temperature = temperature
         self.certified = certified
         self.approximate_scores = approximate_scores
-        self.scored = True
+        self.scored, self.gains_unscored = True, False
         self.sample: Optional[StateSample] = None
         self.language_model = language_model
         self.states: List[Any] = []
@@ -82,6 +83,11 @@ class Verifier:
         """Whether the first model decodes in tensors that stay where they are, as on a GPU."""
         engine = self.engines[0]
         return isinstance(engine, CachedDecoder) and engine.backend.static
+
+    def forgo_scores(self) -> None:
+        """Compute no log-probabilities where this saves time."""
+        self.scored = False
+        self.certified = self.certified or self.gains_unscored
 
     def refresh(self) -> None:
         """Pack weights again where they have changed."""

@@ -218,7 +218,8 @@ def _is_certified(verifier: Verifier, setup: Setup) -> bool:
         reason = "samples are drawn from all symbols"
     wanted = cfg.certified_projection or cfg.approximate_scores
     if reason is None:
-        return wanted or NativeVerification.gains(verifier)
+        verifier.gains_unscored = NativeVerification.gains(verifier, scored=False)
+        return wanted or NativeVerification.gains(verifier, scored=True)
     if wanted:
         flag = "certified-projection" if cfg.certified_projection else "approximate-scores"
         logger.warning(

@@ -43,11 +43,13 @@ class Shape(NamedTuple):
         arch: fairseq's name.
         options: that differ from those of all.
         kernels: whether the native kernels run its decoder.
+        rounded: the type that holds each of its numbers.
     """
 
     arch: str
     options: dict
     kernels: bool = True
+    rounded: torch.dtype = torch.float32
 
 
 SHAPES = {
@@ -63,6 +65,8 @@ SHAPES = {
     "shared target embeddings": Shape("transformer", {"share_decoder_input_output_embed": True}),
     "separate embeddings": Shape("transformer", {}),
     "learned positions": Shape("transformer", LEARNED),
+    "a training in float16": Shape("transformer", {}, rounded=torch.float16),
+    "a training in bfloat16": Shape("transformer", PRE_NORM, rounded=torch.bfloat16),
     "LayerDrop": Shape("transformer", both(layerdrop=0.5)),
     "s2t_transformer": Shape("s2t_transformer", {"conv_channels": 16}),
     "adaptive softmax": Shape("transformer", {"adaptive_softmax_cutoff": "9,18"}, False),
@@ -92,6 +96,7 @@ def model_of(shape):
                 weight.mul_(2.0)
             else:  # fairseq starts biases at 0 and norms at 1, which would hide mistakes
                 weight.add_(torch.randn_like(weight), alpha=0.2)
+            weight.copy_(weight.to(SHAPES[shape].rounded))
     return model.eval()
 
 

@@ -48,7 +48,7 @@ def test_the_readme_stays_until_the_new_one_is_whole(tmp_path, monkeypatch):
 
 
 def test_a_line_has_the_figures_of_its_file():
-    rows = readme_results.rows_of("2026-11-27-beam-batch-8")
+    rows = readme_results.rows_of("2026-11-30-beam-batch-8")
     (line,) = [each for each in readme_results.table().splitlines() if "| 8 |" in each]
     assert f"{rows['fairseq beam 5']['p50_ms']:.1f}" in line
     assert f"**{rows['beam']['median speed-up over fairseq beam 5']:.1f}**" in line
@@ -56,7 +56,7 @@ def test_a_line_has_the_figures_of_its_file():
 
 
 def test_few_batches_share_the_time_of_the_whole_set():
-    rows = readme_results.rows_of("2026-11-27-queue-batch-512")
+    rows = readme_results.rows_of("2026-11-30-queue-batch-512")
     greedy, beam = [each for each in readme_results.table().splitlines() if "| 512 |" in each]
     for line, method, theirs in ((greedy, "greedy", 1), (beam, "beam", 5)):
         ours, other = rows[method], rows[f"fairseq beam {theirs}"]

@@ -109,7 +109,7 @@ def test_the_output_is_fairseqs(
     lengths["temperature"] = temperature
     expected = reference(model, sample, prefix, **lengths)
     drafter = HostileDrafter(tokens_of(expected), honesty, 6, seed)
-    with mock.patch.object(native_verification, "prefiltered", lambda weights: most):
+    with mock.patch.object(native_verification, "prefiltered", lambda weights, bits: most):
         found, _ = decode(model, sample, drafter, prefix=prefix, approximate=approximate, **lengths)
     assert tokens_of(found) == tokens_of(expected)
     assert_scores(found, expected, APPROXIMATE if approximate else EXACT)
@@ -186,7 +186,7 @@ def test_scores_that_nobody_reads_are_not_normalised(certified):
 def test_scores_of_a_sentence_longer_than_what_waits_for_a_normaliser(rows, monkeypatch):
     sample = tiny.sample([5] * rows, 2, WORDS)
     lengths = {"min_len": 50, "max_len_b": 60}
-    monkeypatch.setattr(native_verification, "prefiltered", lambda weights: 8)
+    monkeypatch.setattr(native_verification, "prefiltered", lambda weights, bits: 8)
     found, statistics = decode(MODELS[0], sample, None, **lengths)
     assert statistics.certified >= 50 * rows
     assert_scores(found, reference(MODELS[0], sample, **lengths), EXACT)
@@ -273,7 +273,7 @@ def test_symbols_that_rounding_cannot_tell_apart_are_in_question():
 
 @pytest.mark.parametrize("rule", ["distance", "least"])
 def test_other_rules_are_certified_too(rule, monkeypatch):
-    monkeypatch.setattr(native_verification, "prefiltered", lambda weights: 1000)
+    monkeypatch.setattr(native_verification, "prefiltered", lambda weights, bits: 1000)
     model, sample = DOUBLES[0], tiny.sample([5, 3], 9, WORDS)
     numbers = torch.arange(4.0 + WORDS)
     rules = {"distance": Distance(numbers, 2.0), "least": MinBlock(TopBeta(), 2, SYMBOLS.eos())}

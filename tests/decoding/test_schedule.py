@@ -54,11 +54,30 @@ def test_the_faster_way_is_settled_for_single_sentences(drafted, settled):
 
 
 @pytest.mark.parametrize(
-    ("drafted", "least", "most"), [(0.95, 290, 300), (0.98, 10, 45), (1.02, 1, 30)]
+    ("drafted", "least", "most"), [(0.95, 590, 600), (0.98, 20, 80), (1.02, 20, 80)]
 )
 def test_drafts_that_gain_or_lose_little_are_tried_now_and_then(drafted, least, most):
-    counts = Counter(Run(1, 1.0, {1: drafted}).go(400).arms[100:])
+    counts = Counter(Run(1, 1.0, {1: drafted}).go(1000).arms[400:])
     assert least <= counts[1] <= most
+
+
+@pytest.mark.parametrize("explored", [True, False])
+def test_a_first_trial_is_longer_while_the_gate_has_drafters_to_measure(explored):
+    run = Run(1, 1.0, {1: 1.0})
+    run.schedule.gate.explored = lambda rows: explored
+    run.go(60)
+    assert run.arms.count(1) == (12 if explored else 40)
+
+
+def test_a_gate_has_explored_what_it_measured_for_so_many_rows():
+    clock = iter(range(10**6)).__next__
+    guard, seen = Guard(lengths=2, clock=clock), set()
+    guard.begin()
+    for tokens in range(0, 4000, 2):
+        if guard.explored(1):
+            break
+        seen.add(guard.choose(1, tokens))
+    assert seen == {0, 1, 2} and not guard.explored(4)
 
 
 @pytest.mark.parametrize(("drafted", "settled"), [(0.5, 1), (2.0, 0)])

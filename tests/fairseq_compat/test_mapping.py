@@ -161,6 +161,24 @@ def test_other_checkpoints_load(made, tmp_path: Path, zipped):
     assert_equal(model, half)
 
 
+@linux
+def test_what_is_copied_from_a_file_leaves_memory(made, tmp_path: Path, monkeypatch):
+    half = tiny.model(symbols=SYMBOLS, **SIZES)
+    half.load_state_dict(made.state_dict())
+    states, copy = [], torch.nn.Module._load_from_state_dict
+
+    def note(module, state, *rest):
+        copy(module, state, *rest)
+        states.append(state)
+
+    monkeypatch.setattr(torch.nn.Module, "_load_from_state_dict", note)
+    model = load(save(half.half(), tmp_path / "half.pt"))
+    large = [each for each in states[0].values() if each.nbytes >= 3 * mmap.PAGESIZE]
+    assert {each.dtype for each in large} == {torch.float16}
+    assert len(large) > 5 and not any(map(pages_in_memory, large))
+    assert_equal(model, half.float())
+
+
 def test_a_lost_parameter_is_refused(made, tmp_path: Path):
     state = torch.load(save(made, tmp_path / "model.pt"), weights_only=True)
     del state["model"]["decoder.layers.0.fc1.weight"]

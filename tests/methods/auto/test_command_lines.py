@@ -1,6 +1,9 @@
 """``--decoding auto`` on the command line: what it chooses, and that it changes nothing."""
 
+import copy
+
 import pytest
+import torch
 
 from specdec_plugin.decoding import native_verification
 from specdec_plugin.engine import TorchBackend
@@ -91,6 +94,24 @@ def test_a_large_projection_is_certified_and_a_small_one_where_it_is_asked_for(m
     assert loop_of("auto", certified_projection=True).step.verifier.certified
     monkeypatch.setattr(native_verification, "_SMALL", 100)
     assert loop_of("auto").step.verifier.certified
+
+
+@needs_kernels
+@pytest.mark.parametrize("small, certified", [(100, True), (1000, False)])
+def test_a_projection_of_16_bits_is_certified_where_it_is_large_or_nobody_reads_scores(
+    monkeypatch, small, certified
+):
+    monkeypatch.setattr(native_verification, "_SMALL", 100)
+    monkeypatch.setattr(native_verification, "_SMALL_HALF", small)
+    model = copy.deepcopy(ways.verifier("auto"))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(weight.bfloat16())
+    made = ways.generator("auto", model, None, decoding="auto")
+    verifier = made.loop.step.verifier
+    assert verifier.certified == certified and verifier.scored
+    made.forgo_scores()
+    assert verifier.certified and not verifier.scored
 
 
 TRAINED = {"chain": NATDrafter, "joint heads": BlockwiseDrafter}
