@@ -163,10 +163,8 @@ constexpr int SHARING = 56;
 // for each TILE of rows. As long as the weights stay in the cache, more rows would only drive keys
 // and values out of it. Beams get two tiles: two sentences of five leave 4 of 14 rows of one empty.
 extern "C" int queue_rows(const Stack* stack, const Linear* projection, int beams) {
-  const Format format = stack->layers[0].inner->format;
-  const size_t weights = stack->weights + (projection ? projection->weights() : 0);
-  const bool cached = weights / numbers_per_word(format) * sizeof(uint32_t) <= CACHED;
-  if (cached) return beams > 1 ? 2 * TILE : TILE;
+  if (stack->bytes + (projection ? projection->bytes() : 0) <= CACHED)
+    return beams > 1 ? 2 * TILE : TILE;
   return (SHARING + TILE - 1) / TILE * TILE;
 }
 

@@ -210,7 +210,7 @@ class Schedule(Explorer):
         self._judge(arm, counted - tokens * best, _PATIENCE * sentence if slice_ else 0.0, sentence)
         enough = arm.explored >= _ENOUGH or arm.tests >= _MOST
         if slice_ and enough and self._settled(size) == 0:
-            arm.ties += 1
+            arm.ties, arm.held_up = arm.ties + 1, False
             self._end_trial(arm, 2.0 ** min(arm.ties, RARER) * _AGAIN * sentence)
 
     def _begin_trial(self, slice_: int, settled: int, size: int) -> None:
@@ -236,7 +236,7 @@ class Schedule(Explorer):
         elif arm.hopeless or (arm.judged and arm.debt > patience):
             rest = pause(arm.debt, arm.failures)
             self._end_trial(arm, rest if arm.failures else min(rest, _AGAIN * sentence))
-            arm.failures += 1
+            arm.failures, arm.ties = arm.failures + 1, 0
 
     def _end_trial(self, arm: _Arm, rest: float) -> None:
         """End a trial, and begin no other one of the arm for so many seconds."""

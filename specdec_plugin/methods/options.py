@@ -106,8 +106,8 @@ class WorkerOptions(ModelOptions):
     keep_packed_weights: bool = option(
         False,
         "keep packed weights in a folder beside the checkpoint, its path and .packed, which takes "
-        "as much room as the checkpoint. Later runs start faster, with or without this flag. For "
-        "float32 checkpoints of 1 GiB or more, on a CPU with the native kernels",
+        "at most as much room as the checkpoint. Later runs start faster, with or without this "
+        "flag. For float32 checkpoints of 1 GiB or more, on a CPU with the native kernels",
     )
 
 

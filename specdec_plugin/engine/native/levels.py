@@ -37,8 +37,9 @@ class Level(NamedTuple):
         return ["-m" + feature.replace("_", "") for feature in self.features]
 
 
-_AVX2 = ("avx2", "fma", "f16c")
-_AVX512 = (*_AVX2, "avx512f", "avx512bw", "avx512dq", "avx512vl")
+_FMA = ("avx2", "fma")
+_AVX2 = (*_FMA, "f16c")
+_AVX512 = (*_FMA, "avx512f", "avx512bw", "avx512dq", "avx512vl")
 _VNNI = (*_AVX512, "avx512_vnni")
 #: From the least to the best of each family. Every processor of a family runs its first level.
 LEVELS = (

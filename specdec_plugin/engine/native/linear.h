@@ -152,6 +152,7 @@ class Linear {
   int end(const Team& team) const { return std::min(outputs, team.end(panels) * PANEL); }
 
   size_t weights() const { return size_t(outputs) * inputs; }
+  size_t bytes() const { return weights() * sizeof(uint32_t) / numbers_per_word(format); }
 
   const int outputs, inputs;
   const Format format;

@@ -128,6 +128,7 @@ class Stack {
   std::optional<Norm> final_norm;
   std::vector<Layer> layers;
   size_t weights = 0;  // of all layers: multiply-adds of an input
+  size_t bytes = 0;    // of these weights
 
   // Of `threads`, those that are worth while for a run of so many inputs. projection: scores what
   // the layers give; null for none.
@@ -537,7 +538,7 @@ void stack_layer(Stack* stack, Linear* self_in, Linear* self_out, Linear* source
   layer.self.norm = norm_of(norms[0], norms[1], dim, epsilons[0]);
   layer.feed_forward_norm = norm_of(norms[4], norms[5], dim, epsilons[2]);
   for (const Linear* each : {self_in, self_out, source_in, source_out, inner, outer})
-    if (each) stack->weights += each->weights();
+    if (each) stack->weights += each->weights(), stack->bytes += each->bytes();
   stack->layers.push_back(std::move(layer));
 }
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
-#ifdef __AVX2__
+#if defined(__AVX2__) || defined(__F16C__)
 // GCC 12 takes the undefined vectors in this header for mistakes.
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic push
