@@ -53,7 +53,7 @@ LEVELS = (
 #: A library that is compiled here with all that the processor has, and stays here.
 NATIVE = "native"
 #: What PyTorch's name for a processor's instructions stands for.
-_CAPABILITIES = {"AVX2": _AVX2, "AVX512": _AVX512}
+_CAPABILITIES = {"AVX2": _AVX2, "AVX512": (*_AVX2, *_AVX512)}
 
 
 def machine() -> str:
