@@ -241,11 +241,19 @@ def bytes_of_a_step(model: Path) -> int:
     a layer's attention are not read.
     """
     weights = load_weights(str(model))["model"]
-    return 4 * sum(
-        value.numel()
+    return sum(
+        bytes_of(value)
         for name, value in weights.items()
         if READ.match(name) and not BEFORE.search(name) and value.dim() == 2
     )
+
+
+def bytes_of(matrix: torch.Tensor) -> int:
+    """What the kernels keep: 16 bits a weight if these hold each of them, else 32."""
+    numbers = matrix.float()
+    kinds = (torch.float16, torch.bfloat16)
+    held = any(torch.equal(numbers.to(kind).float(), numbers) for kind in kinds)
+    return numbers.numel() * (2 if held else 4)
 
 
 def run(folder: Path, split: str, flags: List[str]) -> Run:

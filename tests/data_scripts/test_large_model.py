@@ -7,6 +7,7 @@ from typing import Any
 import grow_model
 import large_model
 import pytest
+import torch
 
 from specdec_plugin.errors import PluginError
 
@@ -45,8 +46,11 @@ time 4.00 s: encoder 37%, drafter 0%, verifier 40%, projection 20%, rest 3%"""
     assert large_model.steps_a_second("Translated 8 sentences (1,080 tokens)") is None
 
 
-def test_bytes_of_a_step_are_those_of_the_decoders_matrices(tmp_path: Path) -> None:
+def test_bytes_of_a_step_are_those_of_the_decoders_matrices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Those of a grown model are its own, and a learned position is a row."""
+    monkeypatch.setattr(large_model, "bytes_of", lambda matrix: 4 * matrix.numel())
     options = large_model.get_parser().parse_args([*SMALL, "--folder", "x", "--output", "y"])
     large_model.make_model(tmp_path, large_model.dictionary(options.symbols), options)
     path, grown = tmp_path / "model.pt", tmp_path / "grown.pt"
@@ -54,6 +58,12 @@ def test_bytes_of_a_step_are_those_of_the_decoders_matrices(tmp_path: Path) -> N
     grow_model.main([str(path), "--output", str(grown), "--width", "2", "--layers", "3"])
     layer = 6 * 32**2 + 2 * 32 * 48
     assert large_model.bytes_of_a_step(grown) == 4 * (3 * layer + 60 * 32)
+
+
+@pytest.mark.parametrize(("kind", "each"), [("float32", 4), ("float16", 2), ("bfloat16", 2)])
+def test_weights_that_16_bits_hold_are_read_in_16_bits(kind: str, each: int) -> None:
+    matrix = torch.randn(8, 5).to(getattr(torch, kind)).float()
+    assert large_model.bytes_of(matrix) == 40 * each
 
 
 def test_a_folder_with_a_model_gets_as_many_sentences_as_are_asked_for(
