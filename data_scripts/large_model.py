@@ -21,6 +21,7 @@ from fairseq.tasks.translation import TranslationConfig, TranslationTask
 from process_memory import memory_of
 
 import specdec_plugin
+from specdec_plugin.engine.linear import NativeLinear
 from specdec_plugin.errors import PluginError
 from specdec_plugin.fairseq_compat.checkpoints import load_weights, save_untrained
 from specdec_plugin.fairseq_compat.dictionaries import read_dictionary
@@ -249,11 +250,8 @@ def bytes_of_a_step(model: Path) -> int:
 
 
 def bytes_of(matrix: torch.Tensor) -> int:
-    """What the kernels keep: 16 bits a weight if these hold each of them, else 32."""
-    numbers = matrix.float()
-    kinds = (torch.float16, torch.bfloat16)
-    held = any(torch.equal(numbers.to(kind).float(), numbers) for kind in kinds)
-    return numbers.numel() * (2 if held else 4)
+    """What the kernels keep of a matrix."""
+    return matrix.numel() * NativeLinear([matrix], None, torch.float32).bits // 8
 
 
 def run(folder: Path, split: str, flags: List[str]) -> Run:

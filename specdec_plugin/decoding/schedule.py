@@ -60,9 +60,9 @@ class _Arm:
         self.sentences = self.tokens = self.seconds = 0.0
         self.resume = 0.0  # seconds spent in all before which it is not tried again
         self.debt = 0.0  # seconds that the trial under way has lost
-        self.tests = 0  # sentences of that trial
-        self.explored = 0  # those behind the ones in which the gate had drafts to measure
-        self.ties = 0  # trials in a row that told little
+        self.in_trial = 0  # sentences of that trial
+        self.since_explored = 0  # those since the gate has measured all of its drafts
+        self.ties = 0  # trials in a row that were neither lost nor clearly won
         self.failures = 0
         self.hopeless = False  # the last trial was far slower
         self.tried = False  # a trial is under way, or was won
@@ -187,13 +187,13 @@ class Schedule(Explorer):
         settled, arm = self._settled(size), self._arm(slice_, size)
         first = slice_ == 0 and arm.tokens == 0  # no trial: nothing else of this size is known
         trial = slice_ != settled and not first
-        if arm.judged and trial and arm.tests == 0:
+        if arm.judged and trial and arm.in_trial == 0:
             arm.fade(_RECALLED)
         if trial:
-            arm.tests += sentences
-            arm.explored += sentences if slice_ and self.gate.explored(slice_) else 0
+            arm.in_trial += sentences
+            arm.since_explored += sentences if slice_ and self.gate.explored(slice_) else 0
         else:
-            arm.tests = arm.explored = arm.ties = 0
+            arm.in_trial = arm.since_explored = arm.ties = 0
         usual = self._queue(size).pace if slice_ else None
         counted = arm.add(sentences, tokens, seconds, usual)
         arm.held_up = counted < seconds or (arm.held_up and arm.debt > 0)
@@ -208,7 +208,7 @@ class Schedule(Explorer):
         arm.hopeless = arm.pace - best > _HOPELESS * arm.pace
         sentence = self._sentence(size)
         self._judge(arm, counted - tokens * best, _PATIENCE * sentence if slice_ else 0.0, sentence)
-        enough = arm.explored >= _ENOUGH or arm.tests >= _MOST
+        enough = arm.since_explored >= _ENOUGH or arm.in_trial >= _MOST
         if slice_ and enough and self._settled(size) == 0:
             arm.ties, arm.held_up = arm.ties + 1, False
             self._end_trial(arm, 2.0 ** min(arm.ties, RARER) * _AGAIN * sentence)
@@ -241,7 +241,7 @@ class Schedule(Explorer):
     def _end_trial(self, arm: _Arm, rest: float) -> None:
         """End a trial, and begin no other one of the arm for so many seconds."""
         arm.resume = self.spent + rest
-        arm.debt, arm.tests, arm.explored, arm.tried = 0.0, 0, 0, False
+        arm.debt, arm.in_trial, arm.since_explored, arm.tried = 0.0, 0, 0, False
 
     def paces(self) -> Optional[Paces]:
         """Tokens a second without and with drafts; None if they were not compared."""

@@ -100,7 +100,7 @@ class _Mapping(TorchFunctionMode):
         """Take what was copied from a mapped file, such as half precision, out of memory."""
         if isinstance(value, Tensor):
             _, source = self.loaded.get(value.untyped_storage().data_ptr(), (None, None))
-            if source is not None and sys.platform == "linux":
+            if source is not None:
                 _forget(value.data_ptr(), value.nbytes)
 
     def _view(self, parameter: nn.Parameter, value: Any) -> bool:
@@ -197,7 +197,7 @@ def forget_pages(*modules: nn.Module) -> None:
     for module in modules:
         for parameter in module.parameters():
             source = _files.get(parameter)
-            if source is not None and source.holds(parameter) and sys.platform == "linux":
+            if source is not None and source.holds(parameter):
                 _forget(parameter.data_ptr(), parameter.nbytes)
 
 
@@ -205,7 +205,7 @@ def _forget(address: int, size: int) -> None:
     """Take the whole pages of a mapped file out of memory, unless any was written to."""
     page = mmap.PAGESIZE
     begin, end = -(-address // page) * page, (address + size) // page * page
-    if begin < end and not _written(begin // page, end // page):
+    if sys.platform == "linux" and begin < end and not _written(begin // page, end // page):
         ctypes.CDLL(None).madvise(
             ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), mmap.MADV_DONTNEED
         )

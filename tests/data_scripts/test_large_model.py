@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from specdec_plugin.errors import PluginError
+from tests.support.compiled import needs_kernels
 
 SMALL = "--dim 16 --ffn 24 --heads 2 --layers 1 --symbols 60 --sentences 2 --length 5".split()
 
@@ -60,6 +61,7 @@ def test_bytes_of_a_step_are_those_of_the_decoders_matrices(
     assert large_model.bytes_of_a_step(grown) == 4 * (3 * layer + 60 * 32)
 
 
+@needs_kernels
 @pytest.mark.parametrize(("kind", "each"), [("float32", 4), ("float16", 2), ("bfloat16", 2)])
 def test_weights_that_16_bits_hold_are_read_in_16_bits(kind: str, each: int) -> None:
     matrix = torch.randn(8, 5).to(getattr(torch, kind)).float()

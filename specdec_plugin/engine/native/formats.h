@@ -118,7 +118,7 @@ struct Exact {
   }
 };
 
-// Calls `use` with the way in which an exact format keeps weights; else not.
+// Calls `use` with the way in which an exact format keeps weights. Other formats keep none exactly.
 template <class Use>
 void with_kept(Format format, const Use& use) {
   if (format == Format::float32) use(InFloat32());

@@ -537,8 +537,11 @@ void stack_layer(Stack* stack, Linear* self_in, Linear* self_out, Linear* source
   }
   layer.self.norm = norm_of(norms[0], norms[1], dim, epsilons[0]);
   layer.feed_forward_norm = norm_of(norms[4], norms[5], dim, epsilons[2]);
-  for (const Linear* each : {self_in, self_out, source_in, source_out, inner, outer})
-    if (each) stack->weights += each->weights(), stack->bytes += each->bytes();
+  for (const Linear* each : {self_in, self_out, source_in, source_out, inner, outer}) {
+    if (!each) continue;
+    stack->weights += each->weights();
+    stack->bytes += each->bytes();
+  }
   stack->layers.push_back(std::move(layer));
 }
 
