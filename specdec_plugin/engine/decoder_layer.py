@@ -8,6 +8,7 @@ from fairseq.modules import gelu
 from fairseq.modules.transformer_layer import TransformerDecoderLayerBase
 from torch import Tensor, nn
 
+from ..fairseq_compat.held_in_half import widened
 from .kv_cache import KVCache
 from .linear import Linear, parameters_of
 
@@ -17,8 +18,8 @@ class Norm:
 
     def __init__(self, module: nn.LayerNorm, dtype: torch.dtype) -> None:
         self.shape = tuple(module.normalized_shape)
-        self.weight = module.weight.detach().to(dtype)
-        self.bias = module.bias.detach().to(dtype)
+        self.weight = widened(module.weight).detach().to(dtype)
+        self.bias = widened(module.bias).detach().to(dtype)
         self.epsilon = module.eps
 
     def __call__(self, inputs: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ from fairseq.models.transformer import TransformerEncoderBase
 from fairseq.modules.transformer_layer import TransformerEncoderLayerBase
 from torch import Tensor, nn
 
+from ..fairseq_compat.held_in_half import hold_none
 from .backend import Backend, choose_backend
 from .decoder_layer import every_layer, unusual_attention, unusual_linear
 from .encoder_form import encoder_form
@@ -37,6 +38,7 @@ def build_encoder(model: Any, backend: Optional[Backend] = None) -> Encoder:
         return FastEncoder(encoder, backend)
     if backend.static and unusual_encoder(encoder) is None and _embeds_plainly(encoder):
         return CapturedEncoder(encoder)
+    hold_none(encoder)
     run: Encoder = encoder.forward_torchscript
     return run
 

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..fairseq_compat.held_in_half import widened
 from . import native
 from .packed_files import Place
 from .spans import Spans
@@ -95,7 +96,7 @@ def _pack(weight: Tensor) -> Optional[Tensor]:
 
 def _joined(tensors: Sequence[Tensor], dtype: torch.dtype) -> Tensor:
     """The tensors one below the other in ``dtype``; a single one is not copied without need."""
-    parts = [each.detach().to(dtype) for each in tensors]
+    parts = [widened(each).detach().to(dtype) for each in tensors]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
@@ -152,14 +153,17 @@ class NativeLinear:
         if exact is not None:
             handle = self._library.linear_rounded(exact.handle, form[2], kernel_threads())
             return native.made(handle)
-        weight = native.float_weight(_joined(weights, torch.float32))
-        if not is_finite(weight):
-            raise NotFiniteError("weights of a linear map")
         bias = None
         if biases is not None:
             bias = native.float_weight(_joined(biases, torch.float32))
+        halves = native.halves(weights)
+        if halves is None:
+            halves = native.float_weight(_joined(weights, torch.float32)), 0
+        weight, held = halves
+        if not is_finite(weight):
+            raise NotFiniteError("weights of a linear map")
         handle = self._library.linear_new(
-            native.pointer(weight), native.pointer(bias), *form, kernel_threads()
+            native.pointer(weight), held, native.pointer(bias), *form, kernel_threads()
         )
         return native.made(handle)
 

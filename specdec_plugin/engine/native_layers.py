@@ -142,19 +142,22 @@ class NativeLayers:
         """Let :meth:`encode_rows` and :meth:`decode` take tokens.
 
         Args:
-            weight: (vocabulary, dim) contiguous float32 token vectors; kept alive here.
+            weight: (vocabulary, dim) contiguous float32 token vectors, or such as are held in half;
+                kept alive here.
             scale: factor of the token vectors.
             masks: (count, dim) vectors that stand where there is no token yet, not scaled.
             norm: behind the sum of token and position vectors, or None.
         """
-        self._embedding = weight
-        extra = native.float_weight(weight[:0] if masks is None else masks)
+        numbers, held = native.halves([weight]) or (weight, 0)
+        self._embedding = numbers
+        extra = native.float_weight(numbers[:0] if masks is None else masks)
         vectors: List[Optional[Tensor]] = [None, None]
         if norm is not None:
             vectors = [native.float_weight(norm.weight), native.float_weight(norm.bias)]
         self._library.stack_embedding(
             self.handle,
-            weight.data_ptr(),
+            numbers.data_ptr(),
+            held,
             scale,
             extra.data_ptr(),
             extra.size(0),

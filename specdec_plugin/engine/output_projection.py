@@ -7,6 +7,7 @@ import torch
 from fairseq.models.transformer import TransformerDecoderBase
 from torch import Tensor
 
+from ..fairseq_compat.held_in_half import in_half
 from ..fairseq_compat.mapping import forget_pages, views_file
 from . import native
 from .backend import Backend, choose_backend
@@ -122,14 +123,15 @@ class OutputProjection(Packed):
     def rows(self) -> Optional[Tensor]:
         """(vocabulary, dim) the model's own float32 weights.
 
-        None if the projection computes with others, or if they are in a file more than in memory.
+        None if the projection computes with others, or if they are in a file more than in memory,
+        or held in half.
         """
         weight = self._source.weight
         float32 = weight.dtype == torch.float32 and self._dtype in (None, torch.float32)
         if not float32 or not weight.is_contiguous() or weight.device.type != "cpu":
             return None
         # Reading a symbol of a mapped file brings its neighbours into memory, too.
-        return None if views_file(weight) else weight.detach()
+        return None if views_file(weight) or in_half(weight) is not None else weight.detach()
 
     def entering(self, hidden: Tensor) -> Tensor:
         """What is multiplied with the weights: (rows, dim) behind the first head, if there is."""

@@ -156,7 +156,7 @@ def keep(models: Sequence[nn.Module]) -> None:
     if not paths:
         logger.warning(
             "--keep-packed-weights has no effect here, because no checkpoint is mapped. Leave it "
-            "out, or use it with a float32 checkpoint of 1 GiB or more."
+            "out, or use it with a checkpoint of 1 GiB or more."
         )
 
 

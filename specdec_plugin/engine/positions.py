@@ -8,6 +8,7 @@ from fairseq.modules import LearnedPositionalEmbedding, SinusoidalPositionalEmbe
 from torch import Tensor, nn
 
 from ..errors import PluginError
+from ..fairseq_compat.held_in_half import widened
 
 #: What to do where a learned table ends.
 _CURES = {
@@ -40,7 +41,7 @@ class PositionTable:
             weights, padding = embedding.weights, embedding.padding_idx
             self._sinusoidal = embedding
         self._first = 0 if padding is None else padding + 1
-        self._table = weights.detach()[self._first :].to(dtype)
+        self._table = widened(weights).detach()[self._first :].to(dtype)
         self._numbers = torch.arange(self._table.size(0), device=weights.device)
 
     def holds(self, length: int) -> bool:

@@ -19,6 +19,7 @@ from torch import nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook
 
 from ..errors import PluginError
+from ..fairseq_compat.held_in_half import HeldInHalf, in_half, memory_of
 from ..fairseq_compat.mapping import views_file
 from . import native
 from .defaults import own_defaults
@@ -35,9 +36,12 @@ class NotFiniteError(ValueError):
 
 def is_finite(tensor: torch.Tensor) -> bool:
     """Whether no number is NaN or infinite. A sum is, if one of its terms is."""
-    if not tensor.is_floating_point() or bool(tensor.detach().sum().isfinite()):
+    tensor = memory_of(tensor).detach()
+    if not tensor.is_floating_point() or tensor.numel() == 0:
         return True
-    return bool(tensor.isfinite().all())  # finite numbers may have an infinite sum
+    if tensor.element_size() < 4:  # mostly an infinite sum
+        return bool(torch.stack(tensor.aminmax()).isfinite().all())
+    return bool(tensor.sum().isfinite() or tensor.isfinite().all())
 
 
 class Weights:
@@ -70,6 +74,7 @@ class Weights:
         self._checked = -1
         self._objects: List[int] = []
         self._parameters: List[nn.Parameter] = []
+        self._addressed: List[nn.Parameter] = []  # those that are not held in half
         self._seen: List[Any] = []
         # While a storage is held, its address cannot be used again for other weights.
         self._storages: List[torch.UntypedStorage] = []
@@ -113,7 +118,8 @@ class Weights:
             tables, self._objects = self._tables.values(), objects
             each = (one for table in tables for one in table.values() if one is not None)
             self._parameters = [*each]  # While they are held, no others have their numbers.
-        now: List[Any] = [*map(torch.Tensor.data_ptr, self._parameters)]
+            self._addressed = [one for one in self._parameters if not isinstance(one, HeldInHalf)]
+        now: List[Any] = [*map(torch.Tensor.data_ptr, self._addressed)]
         try:
             now += [*map(_VERSION, self._parameters)]
         except RuntimeError:  # Those that were made in inference mode are not counted.
@@ -121,7 +127,7 @@ class Weights:
         if self._trained or now != self._seen:
             self.version += 1
             self._seen, self._trained = now, False
-            self._storages = [each.untyped_storage() for each in self._parameters]
+            self._storages = [each.untyped_storage() for each in self._addressed]
 
     def share(self, form: Any, packed: Any) -> None:
         """Let others find what was packed of this version.
@@ -143,7 +149,8 @@ class Weights:
         """
         self._released, self._storages = True, []
         for parameter in part.parameters():
-            parameter.data = parameter.new_empty(0)
+            if in_half(parameter) is None:  # else it has no memory of its own
+                memory_of(parameter).data = parameter.new_empty(0)
 
     def check(self, mapped: bool = False) -> None:
         """Refuse weights of which no output can be computed, once a version.

@@ -5,6 +5,7 @@ the model. That takes twice the memory of the weights, and a long time. In :func
 nothing is drawn, and parameters become views of what was read. Large files are not read but mapped.
 A page of such a file takes memory from when it is read until :func:`forget_pages`. After that, a
 reader reads the file again. So a large file must not be written over while a model views it.
+Parameters of a mapped file in half precision are :mod:`held in half <.held_in_half>`.
 """
 
 import contextlib
@@ -20,6 +21,8 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
+
+from .held_in_half import HeldInHalf, held_in_half, in_half, memory_of, widened
 
 #: Bytes from which on a file is mapped. fairseq-train writes over checkpoint_best.pt in place, and
 #: people decode with it meanwhile.
@@ -43,7 +46,7 @@ class Source(NamedTuple):
 
     def holds(self, parameter: Tensor) -> bool:
         """Whether the parameter still views it, and was not moved since."""
-        return self.storage.data_ptr() == parameter.untyped_storage().data_ptr()
+        return self.storage.data_ptr() == memory_of(parameter).untyped_storage().data_ptr()
 
 
 def version_of(path: str) -> Tuple[int, ...]:
@@ -73,11 +76,13 @@ class _Mapping(TorchFunctionMode):
     Attributes:
         loaded: by address, the storages of the tensors of checkpoints, and where they are in a
             file, if they are mapped.
+        held: by parameter, what takes its place.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.loaded: Dict[int, Tuple[torch.UntypedStorage, Optional[Source]]] = {}
+        self.held = WeakTensorKeyDictionary()
 
     def __torch_function__(
         self,
@@ -91,31 +96,41 @@ class _Mapping(TorchFunctionMode):
             function in _DRAWS or (function is Tensor.copy_ and self._view(target, args[1]))
         ):
             return target
-        result = function(*args, **(kwargs or {}))
-        if function is Tensor.copy_ and isinstance(target, nn.Parameter):
-            self._forget_copied(args[1])
-        return result
-
-    def _forget_copied(self, value: Any) -> None:
-        """Take what was copied from a mapped file, such as half precision, out of memory."""
-        if isinstance(value, Tensor):
-            _, source = self.loaded.get(value.untyped_storage().data_ptr(), (None, None))
-            if source is not None:
-                _forget(value.data_ptr(), value.nbytes)
+        return function(*args, **(kwargs or {}))
 
     def _view(self, parameter: nn.Parameter, value: Any) -> bool:
         """Let a parameter view a value; False where it must be copied."""
         if not isinstance(value, Tensor) or value.shape != parameter.shape:
             return False
         storage, source = self.loaded.get(value.untyped_storage().data_ptr(), (None, None))
-        same = value.dtype == parameter.dtype and value.device == parameter.device
-        if storage is None or not same or not value.is_contiguous():
+        here = value.device == parameter.device and not isinstance(parameter, HeldInHalf)
+        if storage is None or not here or not value.is_contiguous():
             return False
-        parameter.data = value
+        viewed = parameter
+        if value.dtype == parameter.dtype:
+            parameter.data = value
+        elif source is not None and _may_be_held(value, parameter):
+            viewed = self.held[parameter] = held_in_half(value, parameter.requires_grad)
+        else:
+            return False
         if source is not None:
             inside = int(value.storage_offset()) * value.element_size()
-            _files[parameter] = source._replace(offset=source.offset + inside)
+            _files[viewed] = source._replace(offset=source.offset + inside)
         return True
+
+    def settle(self, model: nn.Module) -> None:
+        """Give a model that was loaded the parameters that are held in 16 bits.
+
+        Parts of other types, such as an LSTM, keep their own, which may have other readers.
+        """
+        for part in model.modules():
+            for name, parameter in [*part._parameters.items()]:
+                if parameter is None or parameter not in self.held:
+                    continue
+                if type(part) in (nn.Linear, nn.Embedding):
+                    setattr(part, name, self.held[parameter])
+                else:
+                    parameter.data = widened(self.held[parameter])
 
     def load(self, load: Callable[..., Any], file: Any, *args: Any, **kwargs: Any) -> Any:
         """``torch.load``, mapped where the file is large and its format allows it."""
@@ -136,6 +151,12 @@ class _Mapping(TorchFunctionMode):
         return state
 
 
+def _may_be_held(value: Tensor, parameter: nn.Parameter) -> bool:
+    """Whether the kernels may read numbers of a file as they are, and others widen them."""
+    half = value.dtype in (torch.float16, torch.bfloat16)
+    return half and parameter.dtype == torch.float32 and value.device.type == "cpu"
+
+
 def _is_zipped(path: str) -> bool:
     """Whether a file has the format that can be mapped."""
     with open(path, "rb") as file:
@@ -151,18 +172,25 @@ def mapped_models() -> Iterator[None]:
     """
     with ONE_AT_A_TIME:
         mapping, load, loading = _Mapping(), torch.load, threading.get_ident()
+        owner: Any = nn.Module
+        load_state = owner.load_state_dict
 
         def load_mapped(*args: Any, **kwargs: Any) -> Any:
             # Other threads read files of their own meanwhile.
             ours = threading.get_ident() == loading
             return mapping.load(load, *args, **kwargs) if ours else load(*args, **kwargs)
 
-        torch.load = load_mapped
+        def load_held(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            result = load_state(model, *args, **kwargs)
+            mapping.settle(model)
+            return result
+
+        torch.load, owner.load_state_dict = load_mapped, load_held
         try:
             with mapping:
                 yield
         finally:
-            torch.load = load
+            torch.load, owner.load_state_dict = load, load_state
 
 
 def sources_of(module: nn.Module) -> List[Source]:
@@ -172,7 +200,8 @@ def sources_of(module: nn.Module) -> List[Source]:
 
 def views_file(parameter: Tensor) -> bool:
     """Whether a parameter views a mapped file."""
-    return parameter in _files
+    held = isinstance(parameter, HeldInHalf)
+    return parameter in _files and (not held or in_half(parameter) is not None)
 
 
 def source_of(weight: Tensor) -> Optional[Source]:
@@ -180,8 +209,10 @@ def source_of(weight: Tensor) -> Optional[Source]:
 
     None for other tensors, and for one that was written to.
     """
+    weight = memory_of(weight)
     for parameter, source in _files.items():
-        same = parameter.data_ptr() == weight.data_ptr() and parameter.nbytes == weight.nbytes
+        memory = memory_of(parameter)
+        same = memory.data_ptr() == weight.data_ptr() and memory.nbytes == weight.nbytes
         if same and source.holds(parameter):
             begin, end = weight.data_ptr(), weight.data_ptr() + weight.nbytes
             unchanged = not _written(begin // mmap.PAGESIZE, -(-end // mmap.PAGESIZE))
@@ -198,7 +229,8 @@ def forget_pages(*modules: nn.Module) -> None:
         for parameter in module.parameters():
             source = _files.get(parameter)
             if source is not None and source.holds(parameter):
-                _forget(parameter.data_ptr(), parameter.nbytes)
+                memory = memory_of(parameter)
+                _forget(memory.data_ptr(), memory.nbytes)
 
 
 def _forget(address: int, size: int) -> None:

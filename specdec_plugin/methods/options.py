@@ -107,7 +107,7 @@ class WorkerOptions(ModelOptions):
         False,
         "keep packed weights in a folder beside the checkpoint, its path and .packed, which takes "
         "at most as much room as the checkpoint. Later runs start faster, with or without this "
-        "flag. For float32 checkpoints of 1 GiB or more, on a CPU with the native kernels",
+        "flag. For checkpoints of 1 GiB or more, on a CPU with the native kernels",
     )
 
 

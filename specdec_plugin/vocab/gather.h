@@ -124,7 +124,8 @@ class Gather : public Clustered<RowTable> {
 
   // Packs the weights for all scores, and the masks of each cluster.
   void pack_full() {
-    full_.reset(new Linear(weights_[0], bias_.data(), vocabulary(), width(), Format::float32, 1));
+    const Matrix weight{weights_[0], Format::float32, size_t(width())};
+    full_.reset(new Linear(weight, bias_.data(), vocabulary(), Format::float32, 1));
     masks_.assign(size_t(centroids_.count()) * words(), 0u);
     for (int cluster = 0; cluster < centroids_.count(); ++cluster)
       for (const int32_t* token = centroids_.begin(cluster); token < centroids_.end(cluster);

@@ -64,9 +64,10 @@ def test_weights_that_become_nan_between_two_batches():
 
 
 @needs_kernels
-def test_weights_that_view_a_file(tmp_path, monkeypatch):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_weights_that_view_a_file(tmp_path, monkeypatch, dtype):
     monkeypatch.setattr(mapping, "MAPPED_FROM", 0)
-    model = checkpoints.model()
+    model = checkpoints.model().to(dtype)
     with torch.no_grad():
         model.decoder.layers[1].fc2.weight[1, 1] = float("inf")
     loaded = checkpoints.load(checkpoints.save(model, tmp_path / "model.pt"))

@@ -34,14 +34,19 @@ def path(tmp_path):
     return checkpoints.save(checkpoints.model(), tmp_path / "model.pt")
 
 
-@pytest.fixture(params=["float32", "float16", "bfloat16"])
+@pytest.fixture(
+    params=[
+        (torch.float32, torch.float32),
+        (torch.float16, torch.float32),
+        (torch.bfloat16, torch.float32),
+        (torch.float16, torch.float16),
+        (torch.bfloat16, torch.bfloat16),
+    ]
+)
 def any_path(tmp_path, request):
-    """A checkpoint of float32, whose numbers are those of a type."""
-    model = checkpoints.model()
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.copy_(parameter.to(getattr(torch, request.param)))
-    return checkpoints.save(model, tmp_path / "model.pt")
+    """A checkpoint of numbers of one type, in a file of another."""
+    numbers, file = request.param
+    return checkpoints.save(checkpoints.model().to(numbers).to(file), tmp_path / "model.pt")
 
 
 @pytest.fixture
@@ -97,10 +102,10 @@ def test_nothing_is_kept_unless_asked_for(path):
     assert not os.path.exists(f"{path}.packed")
 
 
-def test_changed_weights_are_packed_again(path, packed):
-    run(path, keeps=True)
+def test_changed_weights_are_packed_again(any_path, packed):
+    run(any_path, keeps=True)
     packed_files._folders.clear()
-    model = checkpoints.load(path)
+    model = checkpoints.load(any_path)
     decoded(model)
     packed.clear()
     with torch.no_grad():

@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 from fairseq import checkpoint_utils
+from torch import nn
 
 from specdec_plugin.engine import CachedDecoder
 from specdec_plugin.engine.encoder import FastEncoder
 from specdec_plugin.engine.native_layers import NativeLayers
 from specdec_plugin.fairseq_compat import mapping
-from specdec_plugin.fairseq_compat.mapping import forget_pages, mapped_models
+from specdec_plugin.fairseq_compat.held_in_half import in_half
+from specdec_plugin.fairseq_compat.mapping import forget_pages, mapped_models, views_file
 from tests.support import checkpoints, tiny
+from tests.support.compiled import needs_kernels
 
 SYMBOLS, SIZES = checkpoints.SYMBOLS, checkpoints.SIZES
 architecture, load, save = checkpoints.architecture, checkpoints.load, checkpoints.save
@@ -132,7 +135,7 @@ def test_only_mapped_memory_is_forgotten(made, path):
 @linux
 def test_a_small_file_is_read_and_not_copied(made, path, monkeypatch):
     monkeypatch.setattr(mapping, "MAPPED_FROM", 1 << 30)
-    copied, copy = [], torch.nn.Module._load_from_state_dict
+    copied, copy = [], nn.Module._load_from_state_dict
 
     def note(module, state, *rest):
         copy(module, state, *rest)
@@ -141,7 +144,7 @@ def test_a_small_file_is_read_and_not_copied(made, path, monkeypatch):
             each.data_ptr() != state[rest[0] + name].data_ptr() for name, each in own.items()
         )
 
-    monkeypatch.setattr(torch.nn.Module, "_load_from_state_dict", note)
+    monkeypatch.setattr(nn.Module, "_load_from_state_dict", note)
     model = load(path)
     assert copied and not any(copied)
     assert {file_of(each) for each in model.parameters()} & {path} == set()
@@ -161,21 +164,57 @@ def test_other_checkpoints_load(made, tmp_path: Path, zipped):
     assert_equal(model, half)
 
 
+@pytest.fixture(params=[torch.float16, torch.bfloat16])
+def rounded(made, request):
+    model = tiny.model(symbols=SYMBOLS, **SIZES)
+    model.load_state_dict(made.state_dict())
+    return model.to(request.param)
+
+
+def matrices_and_biases(model):
+    """Parameters of parts that the kernels pack."""
+    packed = (each for each in model.modules() if isinstance(each, (nn.Linear, nn.Embedding)))
+    return [each for part in packed for each in part.parameters()]
+
+
 @linux
-def test_what_is_copied_from_a_file_leaves_memory(made, tmp_path: Path, monkeypatch):
-    half = tiny.model(symbols=SYMBOLS, **SIZES)
-    half.load_state_dict(made.state_dict())
-    forgotten, forget = {}, mapping._forget
+def test_half_precision_is_held_in_the_file(rounded, tmp_path: Path):
+    model = load(save(rounded, tmp_path / "half.pt"))
+    held = matrices_and_biases(model)
+    assert {each.dtype for each in model.parameters()} == {torch.float32}
+    assert {file_of(in_half(each)) for each in held} == {str(tmp_path / "half.pt")}
+    assert model.decoder.output_projection.weight is model.encoder.embed_tokens.weight
+    assert all(each.requires_grad for each in held) and all(map(views_file, held))
+    assert_equal(model, rounded.float())  # which reads them
+    assert not any(map(views_file, held))
 
-    def note(address, size):
-        forgotten[address] = size
-        forget(address, size)
 
-    monkeypatch.setattr(mapping, "_forget", note)
-    model = load(save(half.half(), tmp_path / "half.pt"))
-    numbers = {each.data_ptr(): each.numel() for each in half.parameters()}
-    assert sum(forgotten.values()) == 2 * sum(numbers.values())
-    assert_equal(model, half.float())
+@linux
+@needs_kernels
+def test_packed_weights_of_half_precision_leave_memory(rounded, tmp_path: Path):
+    model = load(save(rounded, tmp_path / "half.pt"))
+    CachedDecoder(model.decoder)
+    layers = model.decoder.layers
+    large = [each for each in layers.parameters() if 2 * each.numel() > 3 * mmap.PAGESIZE]
+    assert len(large) == 4 and not any(map(pages_in_memory, large))
+    assert all(map(views_file, matrices_and_biases(model)))
+    forget_pages(model)
+    assert_equal(model, rounded.float())
+
+
+@linux
+def test_without_decoding_half_precision_is_copied(rounded, tmp_path: Path):
+    model = load(save(rounded, tmp_path / "half.pt"), None)
+    assert {type(each) for each in model.parameters()} == {nn.Parameter}
+    assert_equal(model, rounded.float())
+
+
+def test_float64_is_copied(made, tmp_path: Path):
+    double = tiny.model(symbols=SYMBOLS, **SIZES)
+    double.load_state_dict(made.state_dict())
+    model = load(save(double.double(), tmp_path / "double.pt"))
+    assert {type(each) for each in model.parameters()} == {nn.Parameter}
+    assert_equal(model, double.float())
 
 
 def test_a_lost_parameter_is_refused(made, tmp_path: Path):
@@ -187,11 +226,11 @@ def test_a_lost_parameter_is_refused(made, tmp_path: Path):
 
 
 def test_torch_is_left_as_it_was(path):
-    before = torch.load
+    before = torch.load, nn.Module.load_state_dict
     with pytest.raises(ValueError), mapped_models():
         raise ValueError
-    assert torch.load is before
-    weight = torch.nn.Linear(40, 40).weight
+    assert before == (torch.load, nn.Module.load_state_dict)
+    weight = nn.Linear(40, 40).weight
     assert weight.std() > 0.01  # drawn
 
 
@@ -213,3 +252,18 @@ def test_nothing_is_drawn():
     with mapped_models():
         tiny.TransformerModel.build_model(architecture(), task_of("greedy"))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@linux
+def test_parts_of_other_types_have_parameters_of_their_own(tmp_path: Path):
+    """An LSTM has its weights in a list, too."""
+    part = nn.ModuleDict({"lstm": nn.LSTM(5, 7), "linear": nn.Linear(5, 7)}).half()
+    torch.save({"model": part.state_dict()}, tmp_path / "parts.pt")
+    with mapped_models():
+        made = nn.ModuleDict({"lstm": nn.LSTM(5, 7), "linear": nn.Linear(5, 7)})
+        made.load_state_dict(torch.load(str(tmp_path / "parts.pt"), weights_only=True)["model"])
+    assert all(views_file(each) for each in made["linear"].parameters())
+    assert {type(each) for each in made["lstm"]._flat_weights} == {nn.Parameter}
+    inputs = torch.randn(3, 2, 5)
+    assert torch.equal(made["lstm"](inputs)[0], part.float()["lstm"](inputs)[0])
+    assert_equal(made, part)

@@ -9,6 +9,7 @@ from fairseq import checkpoint_utils
 from fairseq.models.transformer import base_architecture
 
 from specdec_plugin.fairseq_compat.checkpoints import save_untrained
+from specdec_plugin.fairseq_compat.held_in_half import memory_of
 
 from . import tiny
 
@@ -54,6 +55,7 @@ def load(path, decoding="greedy"):
 
 def pages_in_memory(parameter):
     """How many whole pages of a parameter this process has in memory."""
+    parameter = memory_of(parameter)
     begin = -(-parameter.data_ptr() // mmap.PAGESIZE)
     end = (parameter.data_ptr() + parameter.nbytes) // mmap.PAGESIZE
     with open("/proc/self/pagemap", "rb") as pages:

@@ -14,15 +14,16 @@ import logging
 import os
 import weakref
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Sequence, Tuple
 
 import torch
 from torch import Tensor
 
+from ...fairseq_compat.held_in_half import in_half, widened
 from . import levels, prebuilt
 from .build import compiled, find_compiler
 from .interface import bind, made
-from .kernels import ACTIVATIONS, WEIGHT_TYPES, EncodeCall, SourceKvCall, StackCall
+from .kernels import ACTIVATIONS, KEPT, WEIGHT_TYPES, EncodeCall, SourceKvCall, StackCall
 
 __all__ = [
     "ACTIVATIONS",
@@ -31,6 +32,7 @@ __all__ = [
     "SourceKvCall",
     "StackCall",
     "float_weight",
+    "halves",
     "identity",
     "library",
     "made",
@@ -158,6 +160,22 @@ def pointer(tensor: Optional[Tensor]) -> Optional[int]:
     return None if tensor is None else tensor.data_ptr()
 
 
+def halves(tensors: Sequence[Tensor]) -> Optional[Tuple[Tensor, int]]:
+    """The numbers of weights that are all held in 16 bits, and their format, if kernels read it.
+
+    Returns:
+        the tensors one below the other; and the number of the format's C++ name.
+    """
+    found = [half for half in map(in_half, tensors) if half is not None]
+    loaded = library()
+    if len(found) < len(tensors) or len({each.dtype for each in found}) > 1 or loaded is None:
+        return None
+    form = KEPT[found[0].dtype]
+    if not loaded.linear_reads(form):
+        return None
+    return (found[0] if len(found) == 1 else torch.cat(found)).contiguous(), form
+
+
 def float_weight(tensor: Tensor) -> Tensor:
     """A weight as the kernels read it: contiguous float32 on the CPU."""
-    return tensor.detach().to(torch.float32).contiguous()
+    return widened(tensor).detach().to(torch.float32).contiguous()

@@ -128,14 +128,23 @@ void with_kept(Format format, const Use& use) {
   if (format == Format::kept_bfloat16) use(InBfloat16());
 }
 
+// Calls `use` for each vector of `count` numbers, with the first and how many there are. That is a
+// constant but for the last ones, because compilers make calls of copies of another size.
+template <class Use>
+void by_vector(int count, const Use& use) {
+  int i = 0;
+  for (; i + LANES <= count; i += LANES) use(i, std::integral_constant<int, LANES>());
+  if (i < count) use(i, count - i);
+}
+
 // Whether `Kept` holds each of some numbers exactly.
 template <class Kept>
 bool holds(const float* numbers, int count) {
   Bits lost = Bits{};
-  for (int i = 0; i < count; i += LANES) {
-    const Vec v = load_first(numbers + i, std::min(LANES, count - i));
+  by_vector(count, [&](int i, auto some) {
+    const Vec v = load_first(numbers + i, some);
     lost |= (Bits)v ^ (Bits)Kept::widened(Kept::narrowed(v));
-  }
+  });
   for (int lane = 0; lane < LANES; ++lane)
     if (lost[lane]) return false;
   return true;
@@ -143,12 +152,40 @@ bool holds(const float* numbers, int count) {
 
 template <class Kept>
 void narrow(const float* numbers, int count, typename Kept::Number* kept) {
-  for (int i = 0; i < count; i += LANES) {
-    const int some = std::min(LANES, count - i);
+  by_vector(count, [&](int i, auto some) {
     const typename Kept::Numbers narrowed = Kept::narrowed(load_first(numbers + i, some));
     std::memcpy(kept + i, &narrowed, sizeof(typename Kept::Number) * some);
-  }
+  });
 }
+
+// The reverse, for numbers in their order.
+template <class Kept>
+void widen(const typename Kept::Number* kept, int count, float* numbers) {
+  by_vector(count, [&](int i, auto some) {
+    typename Kept::Numbers lanes{};
+    std::memcpy(&lanes, kept + i, sizeof(typename Kept::Number) * some);
+    const Vec widened = Kept::widened(lanes);
+    std::memcpy(numbers + i, &widened, sizeof(float) * some);
+  });
+}
+
+// (rows, size) numbers of an exact format, each row in its order.
+struct Matrix {
+  const void* numbers;
+  Format format;
+  size_t size;
+
+  // A row in float32, perhaps in the memory that is given.
+  const float* row(size_t index, float* memory) const {
+    if (format == Format::float32) return static_cast<const float*>(numbers) + index * size;
+    with_kept(format, [&](auto kept) {
+      using Kept = decltype(kept);
+      const auto* begin = static_cast<const typename Kept::Number*>(numbers);
+      widen<Kept>(begin + index * size, int(size), memory);
+    });
+    return memory;
+  }
+};
 
 struct Bfloat16 {
   using Number = uint32_t;

@@ -16,11 +16,20 @@ WEIGHT_TYPES = {
 #: Activations behind a linear map, by the number of their C++ name.
 ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "silu": 3}
 
-#: How weights of float32 are kept if 16 bits hold each of them exactly.
-_KEPT = {"kept_float16": 4, "kept_bfloat16": 5}
+#: How weights of float32 are kept if this type holds each of them exactly, in the same way.
+KEPT = {torch.float16: 4, torch.bfloat16: 5}
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).split(".")[1]
+
 
 enumeration(
-    "Format", {**{str(dtype).split(".")[1]: n for dtype, n in WEIGHT_TYPES.items()}, **_KEPT}
+    "Format",
+    {
+        **{_name(dtype): number for dtype, number in WEIGHT_TYPES.items()},
+        **{f"kept_{_name(dtype)}": number for dtype, number in KEPT.items()},
+    },
 )
 enumeration("Activation", ACTIVATIONS)
 
@@ -116,8 +125,8 @@ class EncodeCall(ctypes.Structure):
 Header(
     __file__,
     "linear.h",
-    "Linear linear(const float* weight, const float* bias, int outputs, int inputs, Format format, "
-    "int threads)",
+    "Linear linear(const void* weight, Format held, const float* bias, int outputs, int inputs, "
+    "Format format, int threads)",
 )
 Header(
     __file__, "stack.h", "Stack stack(int dim, int heads, int norm_first, Activation activation)"

@@ -34,12 +34,16 @@ class Linear {
  public:
   // weight: (outputs, inputs); bias: (outputs) or null. format: float32 becomes one that keeps the
   // same numbers in less memory, if there is one. threads: that pack.
-  Linear(const float* weight, const float* bias, int outputs, int inputs, Format format,
-         int threads)
-      : Linear(outputs, inputs, kept(weight, outputs, inputs, format, threads)) {
+  Linear(const Matrix& weight, const float* bias, int outputs, Format format, int threads)
+      : Linear(outputs, int(weight.size), kept(weight, outputs, format, threads)) {
     if (bias) std::copy(bias, bias + outputs, bias_.begin());
-    pack_all(threads, [=](int output, float*) { return weight + size_t(output) * inputs; });
+    pack_all(threads, [&](int output, float* row) { return weight.row(output, row); });
   }
+
+  // The same. held: the format of `weight`, which is exact.
+  Linear(const void* weight, Format held, const float* bias, int outputs, int inputs, Format format,
+         int threads)
+      : Linear(Matrix{weight, held, size_t(inputs)}, bias, outputs, format, threads) {}
 
   // The weights of another one, which are not integers.
   Linear(const Linear& exact, Format format, int threads)
@@ -174,25 +178,30 @@ class Linear {
         scales_(is_integer(format) ? bias_.size() : 0, 0.0f) {}
 
   // The format in which weights are kept.
-  static Format kept(const float* weight, int outputs, int inputs, Format format, int threads) {
+  static Format kept(const Matrix& weight, int outputs, Format format, int threads) {
     if (format != Format::float32) return format;
+    if (weight.format == Format::kept_float16) return weight.format;
     bool held = false;
     for (const Format each : {Format::kept_float16, Format::kept_bfloat16}) {
-      with_kept(each, [&](auto kept) {
-        held = all_held<decltype(kept)>(weight, outputs, inputs, threads);
-      });
+      with_kept(each,
+                [&](auto kept) { held = all_held<decltype(kept)>(weight, outputs, threads); });
       if (held) return each;
     }
     return format;
   }
 
   template <class Kept>
-  static bool all_held(const float* weight, int outputs, int inputs, int threads) {
+  static bool all_held(const Matrix& weight, int outputs, int threads) {
     std::atomic<bool> held{true};
+    Thrown thrown;
     parallel(threads, [&](const Team& team) {
-      for (int output = team.begin(outputs); output < team.end(outputs) && held; ++output)
-        if (!holds<Kept>(weight + size_t(output) * inputs, inputs)) held = false;
+      thrown.keep([&] {
+        Aligned<float> row(weight.size);
+        for (int output = team.begin(outputs); output < team.end(outputs) && held; ++output)
+          if (!holds<Kept>(weight.row(output, row.data()), int(weight.size))) held = false;
+      });
     });
+    thrown.rethrow();
     return held;
   }
 
@@ -457,6 +466,13 @@ Linear* linear_open(int file, int outputs, int inputs, Format format) {
 // The weights of another one, which are not integers, in another format.
 Linear* linear_rounded(const Linear* exact, Format format, int threads) {
   return new Linear(*exact, format, threads);
+}
+
+// Whether a Matrix may have this format.
+int linear_reads(Format format) {
+  bool found = false;
+  with_kept(format, [&](auto) { found = true; });
+  return found;
 }
 
 // Bits that each weight takes.

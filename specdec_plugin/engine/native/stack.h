@@ -97,7 +97,7 @@ static inline int visible_slots(const StackCall& call, int row, int i) {
 
 // How tokens and masks become vectors.
 struct Embedding {
-  const float* weight = nullptr;  // (vocabulary, dim), the caller's
+  Matrix weight;  // (vocabulary, dim), the caller's
   float scale;
   Aligned<float> masks;  // (…, dim), not scaled
   std::optional<Norm> norm;
@@ -240,7 +240,7 @@ class Pass {
         const size_t begin = call.firsts ? call.firsts[row] : row * size_t(call.token_stride);
         const int64_t id =
             call.tokens[begin + (call.from_starts ? start_of(call, row) : 0) + index];
-        const float* vector = embedding.weight + id * dim_;
+        const float* vector = embedding.weight.row(id, out);
         for (int k = 0; k < dim_; ++k) out[k] = embedding.scale * vector[k];
       } else {
         std::memcpy(out, &embedding.masks[size_t(mask) * dim_], sizeof(float) * dim_);
@@ -504,10 +504,11 @@ static thread_local Pass stack_pass;
 extern "C" {
 
 // weight: (vocabulary, dim), which the caller owns. masks: (count, dim). norm: null for none.
-void stack_embedding(Stack* stack, const float* weight, float scale, const float* masks, int count,
-                     const float* norm, const float* norm_bias, float epsilon) {
+// weight: (vocabulary, dim) in the format `held`, which is exact.
+void stack_embedding(Stack* stack, const void* weight, Format held, float scale, const float* masks,
+                     int count, const float* norm, const float* norm_bias, float epsilon) {
   Embedding& embedding = stack->embedding;
-  embedding.weight = weight;
+  embedding.weight = {weight, held, size_t(stack->dim)};
   embedding.scale = scale;
   embedding.masks.assign(masks, masks + size_t(count) * stack->dim);
   if (norm) embedding.norm = norm_of(norm, norm_bias, stack->dim, epsilon);

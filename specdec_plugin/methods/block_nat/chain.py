@@ -89,6 +89,7 @@ class Chain(Packed):
             return
         before = torch.cat([head.from_token.weight, head.from_chain.weight], dim=1)
         weight, bias = engine.projection.float_weights()
+        embedding = kernels.float_weight(embedding)
         maps = [
             NativeLinear([head.from_state.weight], [head.from_state.bias], dtype),
             NativeLinear([before], None, dtype),
