@@ -38,7 +38,7 @@ def build_encoder(model: Any, backend: Optional[Backend] = None) -> Encoder:
         return FastEncoder(encoder, backend)
     if backend.static and unusual_encoder(encoder) is None and _embeds_plainly(encoder):
         return CapturedEncoder(encoder)
-    hold_none(encoder)
+    hold_none(model)
     run: Encoder = encoder.forward_torchscript
     return run
 

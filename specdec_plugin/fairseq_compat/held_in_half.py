@@ -4,8 +4,9 @@ fairseq decodes a checkpoint of half precision in float32 on a CPU, so that it c
 The kernels read 16 bits as they are, and need no copy.
 """
 
+import contextlib
 import threading
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,13 @@ _BY_ADDRESS = (
 _LOCK = threading.Lock()
 
 
+@contextlib.contextmanager
+def _plainly() -> Iterator[None]:
+    """Where what outlives a call is made: a tensor of inference mode is of no use outside of it."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield
+
+
 class _Numbers:
     """Those of a parameter.
 
@@ -36,8 +44,8 @@ class _Numbers:
         memory: has them, in 16 bits until somebody needs them in float32.
     """
 
-    def __init__(self, half: Tensor) -> None:
-        self.memory = half
+    def __init__(self, half: Tensor, forget: Callable[[Tensor], None]) -> None:
+        self.memory, self._forget = half, forget
 
     @property
     def half(self) -> Optional[Tensor]:
@@ -47,8 +55,11 @@ class _Numbers:
 
     def keep_single(self) -> Tensor:
         """They in float32, from now on."""
-        with _LOCK:
-            self.memory = self.memory.float()
+        with _LOCK, _plainly():
+            half = self.half
+            if half is not None:
+                self.memory = half.float()
+                self._forget(half)
             return self.memory
 
 
@@ -69,10 +80,21 @@ def _dispatch(
             return function(half, *args[1:], **named).float()
         if half is not None and function is _aten._to_copy.default:
             return function(half, **{"dtype": torch.float32, **named})
+    _count_writes(cls, function, args)
     args, named = tree_map_only(cls, lambda each: each.numbers.keep_single(), (args, named))
     result = function(*args, **named)
     changed = isinstance(first, cls) and result is args[0]
     return first if changed else result
+
+
+def _count_writes(kind: Any, function: Any, args: Tuple[Any, ...]) -> None:
+    """Count what an operator writes into lists of tensors. PyTorch counts others by itself."""
+    for value, argument in zip(args, function._schema.arguments):
+        written = argument.alias_info is not None and argument.alias_info.is_write
+        if written and isinstance(value, (list, tuple)):
+            for each in value:
+                if isinstance(each, kind):
+                    torch.autograd.graph.increment_version(each)
 
 
 class HeldInHalf(Tensor):
@@ -105,7 +127,7 @@ class HeldInHalf(Tensor):
         kwargs: Optional[Dict[str, Any]] = None,
     ) -> Any:
         """Let functions that are no operators see a tensor that has an address."""
-        if function is torch._has_compatible_shallow_copy_type:
+        if function == torch._has_compatible_shallow_copy_type:
             return args[0] is args[1]  # So a module that is moved gets other parameters.
         if getattr(function, "__self__", None) is Tensor.data and function.__name__ == "__set__":
             if args[0] is args[1]:
@@ -118,29 +140,47 @@ class HeldInHalf(Tensor):
 
     def __deepcopy__(self, memo: Dict[int, Any]) -> Tensor:
         """A copy in float32."""
-        return self._plain().__deepcopy__(memo)
+        memo[id(self)] = copied = self._plain()
+        return copied
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Let a file have float32."""
         return self._plain().__reduce_ex__(protocol)
 
     def _plain(self) -> Tensor:
-        plain = widened(self)
+        half, memory = in_half(self), memory_of(self).detach()
+        plain = memory.clone() if half is None else half.float()
         return nn.Parameter(plain, self.requires_grad) if isinstance(self, nn.Parameter) else plain
 
 
-def held_in_half(half: Tensor, requires_grad: bool = False) -> nn.Parameter:
-    """A parameter in float32 with the numbers of a tensor of 16 bits, which nobody may change."""
-    return nn.Parameter(HeldInHalf(_Numbers(half)), requires_grad)
+def held_in_half(
+    half: Tensor,
+    requires_grad: bool = False,
+    forget: Callable[[Tensor], None] = lambda half: None,
+) -> nn.Parameter:
+    """A parameter in float32 whose numbers are held in 16 bits.
+
+    Args:
+        half: has the numbers. Nobody may change it.
+        requires_grad: of the parameter.
+        forget: is told of ``half`` when the parameter has taken float32.
+    """
+    return nn.Parameter(HeldInHalf(_Numbers(half, forget)), requires_grad)
 
 
-def hold_none(module: nn.Module) -> None:
-    """Give a module plain parameters: fairseq's own encoders take slower ways with others."""
-    for part in module.modules():
+def hold_none(model: nn.Module) -> None:
+    """Give a model plain parameters: fairseq's own encoders take slower ways with others."""
+    plain: Dict[int, nn.Parameter] = {}
+    for part in model.modules():
         table: Dict[str, Any] = dict(part._parameters)
         for name, each in table.items():
-            if isinstance(each, HeldInHalf):
-                setattr(part, name, nn.Parameter(memory_of(each).float(), each.requires_grad))
+            if not isinstance(each, HeldInHalf):
+                continue
+            if id(each) not in plain:
+                with _plainly():
+                    numbers = each.numbers.keep_single()
+                    plain[id(each)] = nn.Parameter(numbers, each.requires_grad)
+            setattr(part, name, plain[id(each)])
 
 
 def in_half(tensor: Tensor) -> Optional[Tensor]:

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from .held_in_half import HeldInHalf, held_in_half, in_half, memory_of, widened
+from .held_in_half import HeldInHalf, held_in_half, in_half, memory_of
 
 #: Bytes from which on a file is mapped. fairseq-train writes over checkpoint_best.pt in place, and
 #: people decode with it meanwhile.
@@ -59,6 +59,8 @@ def version_of(path: str) -> Tuple[int, ...]:
 ONE_AT_A_TIME = threading.RLock()
 #: By parameter, what it views of a mapped file.
 _files = WeakTensorKeyDictionary()
+#: Parts whose parameters may be held in 16 bits.
+_HOLDING = (nn.Linear, nn.Embedding)
 #: Draws of random weights. Some functions of nn.init show themselves to a mode, and not what they
 #: call; others the reverse.
 _DRAWS = (
@@ -76,13 +78,15 @@ class _Mapping(TorchFunctionMode):
     Attributes:
         loaded: by address, the storages of the tensors of checkpoints, and where they are in a
             file, if they are mapped.
-        held: by parameter, what takes its place.
+        held: by parameter, what takes its place when a state was loaded.
+        holds: whether a state is being loaded, behind which somebody calls :meth:`settle`.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.loaded: Dict[int, Tuple[torch.UntypedStorage, Optional[Source]]] = {}
         self.held = WeakTensorKeyDictionary()
+        self.holds = False
 
     def __torch_function__(
         self,
@@ -92,10 +96,12 @@ class _Mapping(TorchFunctionMode):
         kwargs: Optional[Dict[str, Any]] = None,
     ) -> Any:
         target = args[0] if args else (kwargs or {}).get("tensor")
-        if isinstance(target, nn.Parameter) and (
-            function in _DRAWS or (function is Tensor.copy_ and self._view(target, args[1]))
-        ):
+        if isinstance(target, nn.Parameter) and function in _DRAWS:
             return target
+        if isinstance(target, nn.Parameter) and function is Tensor.copy_:
+            self.held.pop(target, None)  # what was loaded before
+            if self._view(target, args[1]):
+                return target
         return function(*args, **(kwargs or {}))
 
     def _view(self, parameter: nn.Parameter, value: Any) -> bool:
@@ -109,8 +115,9 @@ class _Mapping(TorchFunctionMode):
         viewed = parameter
         if value.dtype == parameter.dtype:
             parameter.data = value
-        elif source is not None and _may_be_held(value, parameter):
-            viewed = self.held[parameter] = held_in_half(value, parameter.requires_grad)
+        elif source is not None and self.holds and _may_be_held(value, parameter):
+            viewed = held_in_half(value, parameter.requires_grad, _forget_memory)
+            self.held[parameter] = viewed
         else:
             return False
         if source is not None:
@@ -123,14 +130,20 @@ class _Mapping(TorchFunctionMode):
 
         Parts of other types, such as an LSTM, keep their own, which may have other readers.
         """
-        for part in model.modules():
-            for name, parameter in [*part._parameters.items()]:
-                if parameter is None or parameter not in self.held:
-                    continue
-                if type(part) in (nn.Linear, nn.Embedding):
-                    setattr(part, name, self.held[parameter])
-                else:
-                    parameter.data = widened(self.held[parameter])
+        found = [
+            (part, name, parameter)
+            for part in model.modules()
+            for name, parameter in part._parameters.items()
+            if parameter is not None and parameter in self.held
+        ]
+        for part, _, parameter in found:
+            if type(part) not in _HOLDING and parameter in self.held:
+                parameter.data = self.held.pop(parameter).numbers.keep_single()
+        for part, name, parameter in found:
+            if parameter in self.held:
+                setattr(part, name, self.held[parameter])
+        for *_, parameter in found:
+            self.held.pop(parameter, None)
 
     def load(self, load: Callable[..., Any], file: Any, *args: Any, **kwargs: Any) -> Any:
         """``torch.load``, mapped where the file is large and its format allows it."""
@@ -181,9 +194,14 @@ def mapped_models() -> Iterator[None]:
             return mapping.load(load, *args, **kwargs) if ours else load(*args, **kwargs)
 
         def load_held(model: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            result = load_state(model, *args, **kwargs)
-            mapping.settle(model)
-            return result
+            if threading.get_ident() != loading:
+                return load_state(model, *args, **kwargs)
+            outer, mapping.holds = mapping.holds, not torch.cuda.is_available()
+            try:
+                return load_state(model, *args, **kwargs)
+            finally:
+                mapping.holds = outer
+                mapping.settle(model)
 
         torch.load, owner.load_state_dict = load_mapped, load_held
         try:
@@ -229,8 +247,11 @@ def forget_pages(*modules: nn.Module) -> None:
         for parameter in module.parameters():
             source = _files.get(parameter)
             if source is not None and source.holds(parameter):
-                memory = memory_of(parameter)
-                _forget(memory.data_ptr(), memory.nbytes)
+                _forget_memory(memory_of(parameter))
+
+
+def _forget_memory(tensor: Tensor) -> None:
+    _forget(tensor.data_ptr(), tensor.nbytes)
 
 
 def _forget(address: int, size: int) -> None:

@@ -21,7 +21,7 @@ TABLES = {
     "benchmarks": 1,
     "choosing": 1,
     "corpora": 2,
-    "half-precision": 1,
+    "half-precision": 2,
     "models": 3,
     "never-slower": 6,
 }

@@ -18,6 +18,7 @@ from specdec_plugin.engine.weights import Weights, is_finite
 from specdec_plugin.fairseq_compat.held_in_half import (
     HeldInHalf,
     held_in_half,
+    hold_none,
     in_half,
     memory_of,
     widened,
@@ -156,6 +157,16 @@ def test_a_copy_is_plain(module, half, copied):
     assert torch.equal(weight, half.float()) and in_half(module.weight) is half
 
 
+def test_copies_of_many_parameters_are_not_confused():
+    parts = [nn.Linear(4, 4) for _ in range(30)]
+    model = hold(nn.Sequential(*parts, parts[0]), torch.float16)
+    for copied in (copy.deepcopy(model).state_dict(), copy.deepcopy(model.state_dict())):
+        for name, expected in model.state_dict().items():
+            assert torch.equal(copied[name], memory_of(expected).float()), name
+    again = copy.deepcopy(model)
+    assert again[0].weight is again[30].weight
+
+
 def test_a_file_has_float32(module, half):
     file = io.BytesIO()
     torch.save(module.state_dict(), file)
@@ -182,6 +193,40 @@ def test_only_writes_and_replacements_are_changes(module, half):
     module._parameters["weight"] = held_in_half(half)
     weights.update()
     assert weights.version == version + 2
+
+
+def test_writes_into_lists_are_changes(module, half):
+    weights, others = Weights.of(module), [torch.ones(3), module.weight]
+    version = weights.version
+    with torch.no_grad():
+        torch._foreach_add(others, 1.0)
+        weights.update()
+        assert weights.version == version
+        torch._foreach_mul_(others, 2.0)
+    weights.update()
+    assert weights.version == version + 1
+    assert torch.equal(module.weight + 0, 2 * half.float())
+
+
+def test_what_inference_mode_reads_is_of_use_outside(module, half):
+    with torch.inference_mode():
+        module(torch.ones(1, INPUTS))
+    module(torch.ones(1, INPUTS)).sum().backward()
+    with torch.no_grad():
+        module.weight.mul_(2)
+    assert torch.equal(copy.deepcopy(module).weight, 2 * half.float())
+
+
+def test_plain_parameters_are_tied_as_the_held_ones_were(held, half):
+    parts = [nn.Linear(INPUTS, OUTPUTS, bias=False), nn.Embedding(OUTPUTS, INPUTS)]
+    for part in parts:
+        part.weight = held
+    model = nn.Sequential(*parts)
+    with torch.inference_mode():
+        hold_none(model)
+    assert type(parts[0].weight) is nn.Parameter and parts[0].weight is parts[1].weight
+    assert parts[0].weight.requires_grad and not parts[0].weight.is_inference()
+    assert torch.equal(parts[0].weight, half.float())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])

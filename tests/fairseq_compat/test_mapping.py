@@ -254,16 +254,99 @@ def test_nothing_is_drawn():
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def parts():
+    """Some parts that a model may have, of which two share a weight."""
+    made = nn.ModuleDict(
+        {
+            "lstm": nn.LSTM(5, 7),
+            "norm": nn.LayerNorm(5),
+            "first": nn.Linear(5, 7),
+            "second": nn.Linear(5, 7),
+            "bilinear": nn.Bilinear(5, 5, 7),
+        }
+    )
+    made["second"].weight = made["first"].weight
+    made["second"].bias = made["bilinear"].bias
+    return made
+
+
+def state_of(path):
+    return torch.load(str(path), weights_only=True)["model"]
+
+
 @linux
 def test_parts_of_other_types_have_parameters_of_their_own(tmp_path: Path):
     """An LSTM has its weights in a list, too."""
-    part = nn.ModuleDict({"lstm": nn.LSTM(5, 7), "linear": nn.Linear(5, 7)}).half()
-    torch.save({"model": part.state_dict()}, tmp_path / "parts.pt")
+    half = parts().half()
+    torch.save({"model": half.state_dict()}, tmp_path / "parts.pt")
     with mapped_models():
-        made = nn.ModuleDict({"lstm": nn.LSTM(5, 7), "linear": nn.Linear(5, 7)})
-        made.load_state_dict(torch.load(str(tmp_path / "parts.pt"), weights_only=True)["model"])
-    assert all(views_file(each) for each in made["linear"].parameters())
+        made = parts()
+        made.load_state_dict(state_of(tmp_path / "parts.pt"))
+    held = {name for name, each in made.named_parameters() if views_file(each)}
+    assert held == {"first.weight", "first.bias"}
+    assert made["second"].weight is made["first"].weight
+    assert made["second"].bias is made["bilinear"].bias
     assert {type(each) for each in made["lstm"]._flat_weights} == {nn.Parameter}
     inputs = torch.randn(3, 2, 5)
-    assert torch.equal(made["lstm"](inputs)[0], part.float()["lstm"](inputs)[0])
-    assert_equal(made, part)
+    assert torch.equal(made["lstm"](inputs)[0], half.float()["lstm"](inputs)[0])
+    assert_equal(made, half)
+
+
+@linux
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+def test_of_two_states_the_later_one_counts(tmp_path: Path, dtype, zipped):
+    """Such as those of a pretrained encoder and of the model."""
+    torch.save({"model": parts().half().state_dict()}, tmp_path / "pretrained.pt")
+    later = parts().to(dtype)
+    options = {"_use_new_zipfile_serialization": zipped}
+    torch.save({"model": later.state_dict()}, tmp_path / "later.pt", **options)
+    with mapped_models():
+        made = parts()
+        for each in ("pretrained.pt", "later.pt"):
+            made.load_state_dict(state_of(tmp_path / each))
+    assert_equal(made, later.float())
+
+
+@linux
+def test_of_two_names_of_a_parameter_the_later_one_counts(tmp_path: Path):
+    state = parts().half().state_dict()
+    state["second.weight"] = torch.full((7, 5), 2.0)
+    torch.save({"model": state}, tmp_path / "parts.pt")
+    with mapped_models():
+        made = parts()
+        made.load_state_dict(state_of(tmp_path / "parts.pt"))
+    assert made["first"].weight is made["second"].weight
+    assert torch.equal(made["first"].weight, state["second.weight"])
+
+
+@linux
+def test_what_is_copied_outside_of_a_state_is_copied(tmp_path: Path):
+    torch.save({"model": parts().half().state_dict()}, tmp_path / "parts.pt")
+    with mapped_models(), torch.no_grad():
+        state, made = state_of(tmp_path / "parts.pt"), nn.Linear(5, 7)
+        made.weight.copy_(state["first.weight"])
+    assert type(made.weight) is nn.Parameter
+    assert torch.equal(made.weight, state["first.weight"].float())
+
+
+@linux
+def test_what_is_read_in_float32_leaves_the_file(rounded, tmp_path: Path):
+    model = load(save(rounded, tmp_path / "half.pt"))
+    weight = model.decoder.layers[0].fc1.weight
+    half = in_half(weight)
+    assert half.sum().isfinite() and pages_in_memory(half)
+    assert (weight + 0).dtype == torch.float32 and not pages_in_memory(half)
+
+
+def test_a_state_that_does_not_fit_is_refused(tmp_path: Path):
+    """What was loaded of it is in the model, as without mapping."""
+    state = parts().half().state_dict()
+    del state["norm.weight"]
+    torch.save({"model": state}, tmp_path / "parts.pt")
+    with mapped_models():
+        made = parts()
+        with pytest.raises(RuntimeError, match="Missing key"):
+            made.load_state_dict(state_of(tmp_path / "parts.pt"))
+    assert torch.equal(made["first"].weight + 0, state["first.weight"].float())
+    assert torch.equal(made["bilinear"].weight, state["bilinear.weight"].float())

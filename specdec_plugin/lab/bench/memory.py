@@ -39,6 +39,8 @@ from typing import (
 import torch
 from torch import Tensor, nn
 
+from ...fairseq_compat.held_in_half import memory_of
+
 Built = TypeVar("Built")
 
 #: Modules, and objects of these packages, are looked into for tensors.
@@ -68,7 +70,7 @@ def weight_bytes(root: Any, besides: Iterable[Any] = ()) -> int:
     """
     shared = {_storage(tensor) for each in besides for tensor in tensors_of(each)}
     sizes = {
-        _storage(tensor): tensor.untyped_storage().nbytes()
+        _storage(tensor): memory_of(tensor).untyped_storage().nbytes()
         for module in _reachable(root)
         if isinstance(module, nn.Module)
         for tensor in (*module._parameters.values(), *module._buffers.values())
@@ -113,7 +115,7 @@ def _storage(tensor: Tensor) -> Any:
     """What distinguishes storages; oneDNN's tensors hide theirs and are never views."""
     if tensor.is_mkldnn:
         return id(tensor)
-    return tensor.device, tensor.untyped_storage().data_ptr()
+    return tensor.device, memory_of(tensor).untyped_storage().data_ptr()
 
 
 class _HeapInfo(ctypes.Structure):
