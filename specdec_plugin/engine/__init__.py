@@ -6,6 +6,7 @@ from typing import Callable, Optional, Union
 import torch
 from fairseq.models import BaseFairseqModel
 
+from ..fairseq_compat.held_in_half import hold_none
 from .backend import Backend, GraphBackend, NativeBackend, TorchBackend, choose_backend
 from .cached_decoder import CachedDecoder
 from .decoder_state import DecoderState
@@ -52,4 +53,5 @@ def build_engine(
         f"the decoder runs without a cache, in full for every step, because {reason}"
         + ("" if dtype is None else f"; {dtype} is ignored")
     )
+    hold_none(model)
     return UncachedDecoder(model)

@@ -102,7 +102,17 @@ class _Mapping(TorchFunctionMode):
             self.held.pop(target, None)  # what was loaded before
             if self._view(target, args[1]):
                 return target
-        return function(*args, **(kwargs or {}))
+        result = function(*args, **(kwargs or {}))
+        if isinstance(target, nn.Parameter) and function is Tensor.copy_:
+            self._forget_copied(args[1])
+        return result
+
+    def _forget_copied(self, value: Any) -> None:
+        """Take what was copied from a mapped file out of memory."""
+        if isinstance(value, Tensor):
+            _, source = self.loaded.get(value.untyped_storage().data_ptr(), (None, None))
+            if source is not None:
+                _forget_memory(value)
 
     def _view(self, parameter: nn.Parameter, value: Any) -> bool:
         """Let a parameter view a value; False where it must be copied."""

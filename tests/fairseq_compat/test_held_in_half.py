@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from specdec_plugin.engine import native
+from specdec_plugin.engine import UncachedDecoder, build_engine, native
 from specdec_plugin.engine.backend import NativeBackend, TorchBackend
 from specdec_plugin.engine.linear import Linear, NativeLinear
 from specdec_plugin.engine.native_layers import NativeLayers
@@ -215,6 +215,13 @@ def test_what_inference_mode_reads_is_of_use_outside(module, half):
     with torch.no_grad():
         module.weight.mul_(2)
     assert torch.equal(copy.deepcopy(module).weight, 2 * half.float())
+
+
+def test_decoders_without_a_cache_have_plain_parameters():
+    model = hold(tiny.model(), torch.float16)
+    model.decoder.quant_noise = nn.Identity()  # which the engine with a cache does not know
+    assert isinstance(build_engine(model.eval()), UncachedDecoder)
+    assert {type(each) for each in model.parameters()} == {nn.Parameter}
 
 
 def test_plain_parameters_are_tied_as_the_held_ones_were(held, half):

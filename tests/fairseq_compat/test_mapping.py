@@ -203,6 +203,23 @@ def test_packed_weights_of_half_precision_leave_memory(rounded, tmp_path: Path):
 
 
 @linux
+def test_where_there_is_a_gpu_half_precision_is_copied(rounded, tmp_path: Path, monkeypatch):
+    """What was copied leaves memory."""
+    forgotten, forget = {}, mapping._forget
+
+    def note(address, size):
+        forgotten[address] = size
+        forget(address, size)
+
+    monkeypatch.setattr(mapping, "_forget", note)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    model = load(save(rounded, tmp_path / "half.pt"))
+    assert {type(each) for each in model.parameters()} == {nn.Parameter}
+    assert sum(forgotten.values()) == 2 * sum(each.numel() for each in rounded.parameters())
+    assert_equal(model, rounded.float())
+
+
+@linux
 def test_without_decoding_half_precision_is_copied(rounded, tmp_path: Path):
     model = load(save(rounded, tmp_path / "half.pt"), None)
     assert {type(each) for each in model.parameters()} == {nn.Parameter}
