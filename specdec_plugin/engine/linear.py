@@ -156,10 +156,7 @@ class NativeLinear:
         bias = None
         if biases is not None:
             bias = native.float_weight(_joined(biases, torch.float32))
-        halves = native.halves(weights)
-        if halves is None:
-            halves = native.float_weight(_joined(weights, torch.float32)), 0
-        weight, held = halves
+        weight, held = native.matrix(weights)
         if not is_finite(weight):
             raise NotFiniteError("weights of a linear map")
         handle = self._library.linear_new(

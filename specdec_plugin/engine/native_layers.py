@@ -148,7 +148,7 @@ class NativeLayers:
             masks: (count, dim) vectors that stand where there is no token yet, not scaled.
             norm: behind the sum of token and position vectors, or None.
         """
-        numbers, held = native.halves([weight]) or (weight, 0)
+        numbers, held = native.matrix([weight])
         self._embedding = numbers
         extra = native.float_weight(numbers[:0] if masks is None else masks)
         vectors: List[Optional[Tensor]] = [None, None]

@@ -169,7 +169,7 @@ def held_in_half(
 
 
 def hold_none(model: nn.Module) -> None:
-    """Give a model plain parameters: fairseq's own encoders take slower ways with others."""
+    """Give a model plain parameters: fairseq's own modules take slower ways with others."""
     plain: Dict[int, nn.Parameter] = {}
     for part in model.modules():
         table: Dict[str, Any] = dict(part._parameters)

@@ -303,14 +303,19 @@ def hold(model, kept):
     return model
 
 
+#: PyTorch's operators cannot draft with rounded weights.
+ON_TORCH = [each for each in methods.METHODS if each not in ("self-draft", "relaxed")]
+
+
 @pytest.mark.parametrize("kept", [torch.float16, torch.bfloat16])
-@pytest.mark.parametrize("method", methods.METHODS)
-@pytest.mark.parametrize("backend", [TorchBackend, NativeBackend])
-def test_every_method_finds_the_same(method, backend, kept):
-    if backend is NativeBackend and NativeBackend().unsupported() is not None:
-        pytest.skip(NativeBackend().unsupported())
-    if method in ("self-draft", "relaxed") and not methods.can_draft_for_itself(backend()):
-        pytest.skip("PyTorch's operators cannot draft with rounded weights")
+@pytest.mark.parametrize(
+    "backend, method",
+    [
+        *((TorchBackend, each) for each in ON_TORCH),
+        *(pytest.param(NativeBackend, each, marks=needs_kernels) for each in methods.METHODS),
+    ],
+)
+def test_every_method_finds_the_same(backend, method, kept):
     held, found = hold(methods.verifier(method), kept), []
     for model in (rounded(methods.verifier(method), kept), held):
         torch.manual_seed(2)

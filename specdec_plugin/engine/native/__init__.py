@@ -32,10 +32,10 @@ __all__ = [
     "SourceKvCall",
     "StackCall",
     "float_weight",
-    "halves",
     "identity",
     "library",
     "made",
+    "matrix",
     "own",
     "pointer",
     "why_missing",
@@ -160,20 +160,18 @@ def pointer(tensor: Optional[Tensor]) -> Optional[int]:
     return None if tensor is None else tensor.data_ptr()
 
 
-def halves(tensors: Sequence[Tensor]) -> Optional[Tuple[Tensor, int]]:
-    """The numbers of weights that are all held in 16 bits, and their format, if kernels read it.
+def matrix(weights: Sequence[Tensor]) -> Tuple[Tensor, int]:
+    """Weights one below the other as the kernels read them: float32, or 16 bits that are held.
 
     Returns:
-        the tensors one below the other; and the number of the format's C++ name.
+        (outputs, inputs) contiguous on the CPU; and the number of its format's C++ name.
     """
-    found = [half for half in map(in_half, tensors) if half is not None]
-    loaded = library()
-    if len(found) < len(tensors) or len({each.dtype for each in found}) > 1 or loaded is None:
-        return None
-    form = KEPT[found[0].dtype]
-    if not loaded.linear_reads(form):
-        return None
-    return (found[0] if len(found) == 1 else torch.cat(found)).contiguous(), form
+    loaded, parts = library(), [half for half in map(in_half, weights) if half is not None]
+    formats = {KEPT[each.dtype] for each in parts}
+    form = formats.pop() if len(parts) == len(weights) and len(formats) == 1 else None
+    if form is None or loaded is None or not loaded.linear_reads(form):
+        parts, form = [*map(float_weight, weights)], WEIGHT_TYPES[torch.float32]
+    return (parts[0] if len(parts) == 1 else torch.cat(parts)).contiguous(), form
 
 
 def float_weight(tensor: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from specdec_plugin.fairseq_compat.held_in_half import held_in_half, in_half
 from specdec_plugin.lab.bench.memory import Memory, growth, in_use, peak_growth, weight_bytes
 
 CPU = torch.device("cpu")
@@ -54,3 +55,11 @@ def test_peak_growth_sees_what_was_freed_again():
     if not os.access("/proc/self/clear_refs", os.W_OK):
         pytest.skip("peaks cannot be reset here")
     assert 0.9 * 32 * MB < seen < 1.3 * 32 * MB
+
+
+def test_weights_that_are_held_in_half_take_half():
+    model = nn.Sequential(nn.Linear(30, 50, bias=False), nn.Linear(50, 30))
+    half = torch.randn(50, 30).half()
+    model[0].weight = held_in_half(half)
+    assert weight_bytes(model) == 2 * half.numel() + 4 * (half.numel() + 30)
+    assert in_half(model[0].weight) is half
