@@ -122,19 +122,25 @@ def test_int8_rounds_weights_and_inputs_to_levels(outputs, inputs, rows):
 
 @pytest.mark.parametrize("outputs, inputs", SIZES)
 @pytest.mark.parametrize("rows", ROWS)
-def test_int4_rounds_weights_to_fifteen_levels(outputs, inputs, rows):
+def test_int4_rounds_weights_to_sixteen_levels(outputs, inputs, rows):
     weight, bias = torch.randn(outputs, inputs), torch.randn(outputs)
     linear = NativeLinear([weight], [bias], torch.int4)
     kept = (linear(torch.eye(inputs)) - bias).t()  # the weights as they were rounded
     step = kept.abs().masked_fill(kept.abs() < 1e-6, math.inf).amin(1, keepdim=True)
     places = kept / step  # whole numbers, or whole multiples of what the least weight is
     best = torch.full((outputs, 1), math.inf)
-    for level in range(1, 8):
-        wrong = (places * level - (places * level).round()).abs().amax(1, keepdim=True)
-        best = torch.minimum(best, wrong + (places * level).abs().amax(1, keepdim=True).gt(7.1))
+    for level in range(1, 9):
+        levels = places * level
+        wrong = (levels - levels.round()).abs().amax(1, keepdim=True)
+        above = levels.amax(1, keepdim=True).clamp(min=0)
+        below = -levels.amin(1, keepdim=True).clamp(max=0)
+        # One side of zero has 8 levels, and the other one 7.
+        many = torch.maximum(above, below).gt(8.1) | (above + below).gt(15.1)
+        best = torch.minimum(best, wrong + many)
     assert best.max() < 1e-3
-    plain = weight.abs().amax(1, keepdim=True) / 7
-    wrong = ((weight / plain).round() * plain - weight).square().sum(1)
+    greatest = weight.gather(1, weight.abs().argmax(1, keepdim=True)) / -8
+    plain = (weight / greatest).round().clamp(-8, 7) * greatest
+    wrong = (plain - weight).square().sum(1)
     assert ((kept - weight).square().sum(1) <= wrong * (1 + 1e-4) + 1e-9).all()
 
     vectors = torch.randn(rows, inputs)
@@ -161,6 +167,16 @@ def test_nothing_is_the_bias(dtype):
     bias = torch.randn(5)
     found = NativeLinear([torch.zeros(5, 8)], [bias], dtype)(torch.zeros(2, 8))
     assert torch.equal(found, bias.expand(2, -1))
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.int4])
+@pytest.mark.parametrize("size", [1e-45, 1e-40, 1e30])
+def test_the_smallest_and_great_weights(dtype, size):
+    weight = torch.full((3, 8), size)
+    found = NativeLinear([weight], None, dtype)(torch.full((2, 8), 1e-3))
+    torch.testing.assert_close(
+        found, F.linear(torch.full((2, 8), 1e-3), weight), rtol=0.01, atol=1e-38
+    )
 
 
 def test_several_maps_side_by_side():

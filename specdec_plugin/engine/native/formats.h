@@ -266,23 +266,25 @@ struct Rounding {
 #define SIGNED_LEVELS
 #endif
 
-// Weights are rounded to 2^BITS - 1 levels a row and stored around a zero point. Inputs are rounded
-// to 255 levels.
+// Weights are rounded to 255 levels a row, or to 16 of 4 bits, and stored around a zero point.
+// Inputs are rounded to 255 levels.
 template <int BITS>
 struct Integers {
   using Number = uint32_t;
   using Total = Ints;
   static constexpr int STEP = PANEL;
-  static constexpr int WORDS = 8 / BITS, ZERO = 1 << (BITS - 1), LEVELS = ZERO - 1;
+  static constexpr int WORDS = 8 / BITS, ZERO = 1 << (BITS - 1);
+  static constexpr int MOST = ZERO - 1, LEAST = BITS == 8 ? -MOST : -ZERO;
 #ifdef SIGNED_LEVELS
   static constexpr int ADDED = BITS == 8 ? 0 : ZERO;  // to each weight that is multiplied
 #else
   static constexpr int ADDED = ZERO;
 #endif
 
-  // Returns the step between two levels.
+  // Returns the step between two levels. It may be negative.
   static float pack_weight(const float* row, int count, uint32_t* words) {
-    const float step = step_of(row, count), levels = step > 0 ? 1 / step : 0;
+    const float step = step_of(row, count), inverse = 1 / step;
+    const float levels = std::isfinite(inverse) ? inverse : 0;  // all weights may be nearly zero
     std::memset(words, 0, sizeof(uint32_t) * ((count + 4 * WORDS - 1) / (4 * WORDS)));
     for (int i = 0; i < count; ++i) {
       const int level = ZERO + level_of(row[i] * levels);
@@ -362,26 +364,34 @@ struct Integers {
   }
 
  private:
-  static int level_of(float x) {
-    return std::max(-LEVELS, std::min(LEVELS, int(std::nearbyint(x))));
-  }
+  static int level_of(float x) { return std::max(LEAST, std::min(MOST, int(std::nearbyint(x)))); }
 
   // With few levels it is better to clip the greatest weights: the step with the least squared
-  // error.
+  // error. There is a level more on one side of zero, which the greatest weight takes.
   static float step_of(const float* row, int count) {
-    const float largest = largest_magnitude(row, count) / LEVELS;
-    if (BITS == 8 || largest == 0) return largest;
-    float best = largest, least = std::numeric_limits<float>::infinity();
+    const float largest = largest_magnitude(row, count);
+    if (BITS == 8 || largest == 0) return largest / MOST;
+    const bool positive = std::find(row, row + count, largest) != row + count;
+    const float widest = (positive ? largest : -largest) / LEAST;
+    float best = widest, least = std::numeric_limits<float>::infinity();
     for (int cut = 20; cut >= 12; --cut) {
-      const float step = largest * float(cut) / 20;
-      float error = 0;
-      for (int i = 0; i < count; ++i) {
-        const float lost = row[i] - step * float(level_of(row[i] / step));
-        error += lost * lost;
-      }
+      const float step = widest * float(cut) / 20, error = lost(row, count, step);
       if (error < least) best = step, least = error;
     }
     return best;
+  }
+
+  // The squared error of weights that are rounded to levels of this step.
+  static float lost(const float* row, int count, float step) {
+    const Vec shift = splat(12582912.0f);  // as in `pack_input`
+    Vec total = Vec{};
+    by_vector(count, [&](int i, auto some) {
+      const Vec exact = load_first(row + i, some);
+      const Vec level = (exact * splat(1 / step) + shift) - shift;
+      const Vec wrong = exact - splat(step) * smaller(splat(MOST), larger(splat(LEAST), level));
+      total += wrong * wrong;
+    });
+    return sum(total);
   }
 };
 

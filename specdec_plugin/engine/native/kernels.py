@@ -6,12 +6,14 @@ import torch
 
 from .interface import Header, enumeration, field, structure
 
+#: What PyTorch's stubs do not know.
+INT4: torch.dtype = torch.int4  # type: ignore[attr-defined]
 #: Types that weights are packed in, by the number of their C++ name. Results are float32.
 WEIGHT_TYPES = {
     torch.float32: 0,
     torch.bfloat16: 1,
     torch.int8: 2,
-    torch.int4: 3,  # type: ignore[attr-defined]
+    INT4: 3,
 }
 #: Activations behind a linear map, by the number of their C++ name.
 ACTIVATIONS = {"none": 0, "relu": 1, "gelu": 2, "silu": 3}

@@ -18,7 +18,12 @@ from specdec_plugin.engine import NativeBackend, TorchBackend, build_engine
 from specdec_plugin.errors import PluginError
 from specdec_plugin.methods import build
 from specdec_plugin.methods.registry import config_class
-from specdec_plugin.methods.self_draft.drafter import SelfDrafter
+from specdec_plugin.methods.self_draft.drafter import (
+    BLOCK_SIZE,
+    LONG_BLOCK_SIZE,
+    RELAXED_BLOCK_SIZE,
+    SelfDrafter,
+)
 from tests.support import tiny
 from tests.support.architectures import build_model
 from tests.support.search import MODELS, assert_same, reference, self_drafting
@@ -142,12 +147,24 @@ class TestFlags:
         options = Namespace(beam=1, max_len_a=0, max_len_b=12)
         return build.build_generator(task, models, options, backend=backend)
 
-    @pytest.mark.parametrize("beta, dtype", [(1, torch.int8), (4, torch.int4)])
-    def test_the_type_depends_on_what_is_accepted(self, beta, dtype):
+    @pytest.mark.parametrize("beta, longest", [(1, BLOCK_SIZE), (4, RELAXED_BLOCK_SIZE)])
+    def test_four_bits_unless_another_type_is_named(self, beta, longest):
         drafter = self.built(MODELS[:1], top_beta=beta).loop.drafter
-        assert isinstance(drafter, SelfDrafter) and drafter.dtype == dtype
-        named = self.built(MODELS[:1], top_beta=beta, drafter_dtype="bfloat16").loop.drafter
-        assert named.dtype == torch.bfloat16
+        assert isinstance(drafter, SelfDrafter) and drafter.dtype == torch.int4
+        assert drafter.lengths[-1] == longest
+
+    @pytest.mark.parametrize("beta, longest", [(1, LONG_BLOCK_SIZE), (4, RELAXED_BLOCK_SIZE)])
+    @pytest.mark.parametrize("name", ["int8", "bfloat16"])
+    def test_other_types_have_longer_drafts(self, beta, longest, name):
+        drafter = self.built(MODELS[:1], top_beta=beta, drafter_dtype=name).loop.drafter
+        assert drafter.dtype == getattr(torch, name) and drafter.lengths[-1] == longest
+
+    @pytest.mark.parametrize("named, dtype", [(None, torch.int8), ("int4", torch.int4)])
+    def test_a_search_drafts_with_eight_bits(self, named, dtype):
+        task = tiny.task()
+        task.cfg = DecodingConfig(decoding="specdec", drafter_dtype=named)
+        search = build.build_generator(task, MODELS[:1], Namespace(beam=2, max_len_b=12)).loop
+        assert search._ahead.engine.weight_type == dtype
 
     def test_on_a_cpu_for_the_last_row_alone(self):
         sample, ours = tiny.sample([2, 6, 3], 4), self.built(MODELS[:1], block_size=3)
