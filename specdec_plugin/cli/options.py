@@ -17,7 +17,8 @@ from ..methods.options import choices_of
 from ..methods.registry import all_flags, names, readers
 from ..methods.self_draft import captured_drafter
 from ..methods.self_draft.drafter import BEAM_BLOCK_SIZE as OF_BEAMS
-from ..methods.self_draft.drafter import BLOCK_SIZE as LONG
+from ..methods.self_draft.drafter import BLOCK_SIZE as OF_ONE_BEAM
+from ..methods.self_draft.drafter import LONG_BLOCK_SIZE as LONG
 from ..methods.self_draft.drafter import RELAXED_BLOCK_SIZE as RELAXED
 from ..methods.self_draft.drafter import SHORT
 
@@ -47,8 +48,8 @@ def block_sizes() -> str:
     own, gpu = "as the drafter was trained", captured_drafter
     rows = [
         ("specdec, auto, with `--drafter-path`", f"{own}, or {SHORTER[0]}, as measured", own),
-        ("specdec, auto", f"{SHORT} or {LONG}, as measured", f"{gpu.SHORT} or {gpu.BLOCK_SIZE}, as "
-         "measured"),
+        ("specdec, auto", f"{SHORT} or {OF_ONE_BEAM}, as measured ({SHORT} or {LONG} unless in "
+         "`int4`)", f"{gpu.SHORT} or {gpu.BLOCK_SIZE}, as measured"),
         ("specdec with `--top-beta` above 1", RELAXED, gpu.BLOCK_SIZE),
         ("specdec, auto, with `--beam` above 1", f"{OF_BEAMS} steps", "nothing is drafted"),
         ("nat", own, own),

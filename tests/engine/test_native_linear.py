@@ -151,6 +151,16 @@ def test_int4_rounds_weights_to_sixteen_levels(outputs, inputs, rows):
     assert (found - expected).abs().median() < 1e-4
 
 
+def test_sixteen_levels_lose_less_than_fifteen():
+    weight = torch.randn(64, 256)
+    kept = NativeLinear([weight], None, torch.int4)(torch.eye(256)).t()
+    widest, lost = weight.abs().amax(1, keepdim=True) / 7, []
+    for cut in range(12, 21):
+        step = widest * cut / 20
+        lost.append(((weight / step).round().clamp(-7, 7) * step - weight).square().sum(1))
+    assert (kept - weight).square().sum() < 0.95 * torch.stack(lost).amin(0).sum()
+
+
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int4])
 @pytest.mark.parametrize("rows", [1, 2, 7])
 def test_sums_of_the_greatest_levels_are_exact(dtype, rows):

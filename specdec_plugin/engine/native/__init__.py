@@ -23,10 +23,11 @@ from ...fairseq_compat.held_in_half import in_half, widened
 from . import levels, prebuilt
 from .build import compiled, find_compiler
 from .interface import bind, made
-from .kernels import ACTIVATIONS, KEPT, WEIGHT_TYPES, EncodeCall, SourceKvCall, StackCall
+from .kernels import ACTIVATIONS, INT4, KEPT, WEIGHT_TYPES, EncodeCall, SourceKvCall, StackCall
 
 __all__ = [
     "ACTIVATIONS",
+    "INT4",
     "WEIGHT_TYPES",
     "EncodeCall",
     "SourceKvCall",

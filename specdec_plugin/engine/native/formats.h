@@ -296,14 +296,12 @@ struct Integers {
   static Rounding pack_input(const float* row, int count, uint32_t* words) {
     const float step = largest_magnitude(row, count) / 127, levels = step > 0 ? 1 / step : 0;
     auto* bytes = reinterpret_cast<int8_t*>(words);
-    // Adding 1.5 * 2^23 rounds to a whole number, which the lowest bits then hold.
-    const float shift = 12582912.0f;
     int32_t zero, sum = 0;
-    std::memcpy(&zero, &shift, 4);
+    std::memcpy(&zero, &SHIFT, 4);
     Ints sums = Ints{};
     int i = 0;
     for (; i + LANES <= count; i += LANES) {
-      const Ints bits = (Ints)(load(row + i) * splat(levels) + splat(shift));
+      const Ints bits = (Ints)(load(row + i) * splat(levels) + splat(SHIFT));
       sums += bits - zero;
       const Bytes narrow = __builtin_convertvector(bits, Bytes);
       std::memcpy(bytes + i, &narrow, LANES);
@@ -364,6 +362,9 @@ struct Integers {
   }
 
  private:
+  // Adding 1.5 * 2^23 rounds to a whole number, which the lowest bits then hold.
+  static constexpr float SHIFT = 12582912.0f;
+
   static int level_of(float x) { return std::max(LEAST, std::min(MOST, int(std::nearbyint(x)))); }
 
   // With few levels it is better to clip the greatest weights: the step with the least squared
@@ -383,7 +384,7 @@ struct Integers {
 
   // The squared error of weights that are rounded to levels of this step.
   static float lost(const float* row, int count, float step) {
-    const Vec shift = splat(12582912.0f);  // as in `pack_input`
+    const Vec shift = splat(SHIFT);
     Vec total = Vec{};
     by_vector(count, [&](int i, auto some) {
       const Vec exact = load_first(row + i, some);

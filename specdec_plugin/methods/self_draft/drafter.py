@@ -12,8 +12,7 @@ from ...decoding.operations import Work
 from ...decoding.state import Batch, Draft, Rows
 from ...decoding.verifier import Verifier
 from ...engine import CachedDecoder, native
-from ...engine.native import WEIGHT_TYPES
-from ...engine.native.kernels import INT4
+from ...engine.native import INT4, WEIGHT_TYPES
 from ...engine.threads import kernel_threads
 from ...errors import PluginError
 from ...vocab.clustered_projection import projection_by
