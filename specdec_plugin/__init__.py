@@ -4,7 +4,7 @@ From Python, :func:`load` decodes with them.
 """
 
 from .fairseq_compat import early_interrupts, quiet  # before any import of PyTorch or fairseq
-from .fairseq_compat.collector import paused
+from .fairseq_compat.collector import let_imports_age, paused
 from .fairseq_compat.importing import import_fairseq
 
 with paused():
@@ -30,6 +30,8 @@ with paused():
         translation_from_pretrained_bart,
         translation_multi_simple_epoch,
     )
+
+    let_imports_age()
 
 __all__ = ["load", "load_session"]
 

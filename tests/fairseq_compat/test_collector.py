@@ -50,6 +50,28 @@ def test_no_collection_looks_through_imports():
     assert list(figures(program)) == [0, 1, 0]
 
 
+YOUNG = """
+import gc
+young = [0]
+def note(phase, about):
+    if phase == "start":
+        young.append(len(gc.get_objects(0)))
+gc.callbacks.append(note)
+import specdec_plugin
+made = [[] for _ in range(10 * gc.get_threshold()[0])]
+print(max(young[1:]))
+"""
+
+
+def test_imports_are_old_when_the_next_collection_begins():
+    assert next(figures(YOUNG)) < 20_000
+
+
+def test_what_somebody_froze_stays_frozen():
+    program = "import gc\ngc.freeze()\nimport specdec_plugin\nprint(gc.get_freeze_count())"
+    assert next(figures(program)) > 1_000
+
+
 def test_a_pause_leaves_the_collector_as_it_was():
     with paused():
         assert not gc.isenabled()

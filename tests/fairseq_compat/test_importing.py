@@ -1,4 +1,4 @@
-"""On Python 3.14, fairseq imports once a line is mended; until then, a sentence names the cure."""
+"""fairseq imports fast, and on Python 3.14 once a line is mended; a sentence names the cure."""
 
 import importlib
 import subprocess
@@ -9,6 +9,7 @@ import fairseq
 import pytest
 
 from specdec_plugin.fairseq_compat.importing import import_fairseq
+from tests.support.command_lines import run_cli
 
 SCRIPT = Path(__file__).parents[2] / "data_scripts" / "mend_fairseq.sh"
 UNMENDED = """
@@ -39,6 +40,26 @@ def test_another_failure_stays(monkeypatch):
     monkeypatch.setattr(importlib, "import_module", failing)
     with pytest.raises(TypeError, match="another"):
         import_fairseq()
+
+
+METRICS = """
+import builtins, sys
+original = builtins.__import__
+import specdec_plugin
+assert builtins.__import__ is original
+print(any(name.partition(".")[0] in ("sklearn", "scipy") for name in sys.modules))
+from fairseq.criterions.sentence_prediction import SentencePredictionCriterion, f1_score, pearsonr
+from fairseq.tasks.audio_classification import sklearn_metrics
+print(f"{f1_score(y_true=[1, 1, 0], y_pred=[1, 0, 0]):.3f} {pearsonr([1, 2, 3], [1, 2, 4])[0]:.3f}")
+print(*map(int, sklearn_metrics.roc_curve([0, 1], [0.2, 0.8])[1]))
+import scipy.sparse, sklearn.metrics
+print(sklearn.metrics.f1_score.__module__)
+"""
+
+
+def test_metrics_of_classifiers_are_imported_when_they_are_used():
+    printed = run_cli(["python", "-c", METRICS], fresh=True).stdout.splitlines()
+    assert printed == ["False", "0.667 0.982", "0 1 1", "sklearn.metrics._classification"]
 
 
 def mended(python):
