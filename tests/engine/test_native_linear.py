@@ -180,13 +180,14 @@ def test_nothing_is_the_bias(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.int4])
-@pytest.mark.parametrize("size", [1e-45, 1e-40, 1e30])
-def test_the_smallest_and_great_weights(dtype, size):
-    weight = torch.full((3, 8), size)
-    found = NativeLinear([weight], None, dtype)(torch.full((2, 8), 1e-3))
-    torch.testing.assert_close(
-        found, F.linear(torch.full((2, 8), 1e-3), weight), rtol=0.01, atol=1e-38
-    )
+@pytest.mark.parametrize("of_weights", [1e-45, 1e-40, 1e-30, 1.0, 1e30])
+@pytest.mark.parametrize("of_inputs", [1e-45, 1e-40, 1e-37, 1e-3, 1e7])
+def test_the_smallest_and_great_numbers(dtype, of_weights, of_inputs):
+    weight, vectors = torch.full((3, 40), of_weights), torch.full((2, 40), of_inputs)
+    found, exact = NativeLinear([weight], None, dtype)(vectors), F.linear(vectors, weight)
+    # Levels of numbers that are too small for a step of normal size are all zero.
+    lost = 40 * max(1e-37 * of_weights, 1e-37 * of_inputs)
+    torch.testing.assert_close(found, exact, rtol=0.01, atol=lost)
 
 
 def test_several_maps_side_by_side():

@@ -254,6 +254,12 @@ static inline float largest_magnitude(const float* row, int count) {
   return found;
 }
 
+// What a number is multiplied with to find its level; 0 where all numbers are nearly zero.
+inline float levels_of(float step) {
+  const float levels = 1 / step;
+  return std::isfinite(levels) ? levels : 0;
+}
+
 // How an input vector is rounded.
 struct Rounding {
   float step;   // between two levels
@@ -283,8 +289,7 @@ struct Integers {
 
   // Returns the step between two levels. It may be negative.
   static float pack_weight(const float* row, int count, uint32_t* words) {
-    const float step = step_of(row, count), inverse = 1 / step;
-    const float levels = std::isfinite(inverse) ? inverse : 0;  // all weights may be nearly zero
+    const float step = step_of(row, count), levels = levels_of(step);
     std::memset(words, 0, sizeof(uint32_t) * ((count + 4 * WORDS - 1) / (4 * WORDS)));
     for (int i = 0; i < count; ++i) {
       const int level = ZERO + level_of(row[i] * levels);
@@ -294,7 +299,7 @@ struct Integers {
   }
 
   static Rounding pack_input(const float* row, int count, uint32_t* words) {
-    const float step = largest_magnitude(row, count) / 127, levels = step > 0 ? 1 / step : 0;
+    const float step = largest_magnitude(row, count) / 127, levels = levels_of(step);
     auto* bytes = reinterpret_cast<int8_t*>(words);
     int32_t zero, sum = 0;
     std::memcpy(&zero, &SHIFT, 4);
@@ -367,8 +372,9 @@ struct Integers {
 
   static int level_of(float x) { return std::max(LEAST, std::min(MOST, int(std::nearbyint(x)))); }
 
-  // With few levels it is better to clip the greatest weights: the step with the least squared
-  // error. There is a level more on one side of zero, which the greatest weight takes.
+  // With few levels it is better to clip the greatest weights: of nine steps, the one with the
+  // least squared error. There is a level more on one side of zero, which the greatest weight
+  // takes.
   static float step_of(const float* row, int count) {
     const float largest = largest_magnitude(row, count);
     if (BITS == 8 || largest == 0) return largest / MOST;
