@@ -16,11 +16,13 @@ from ..methods.jacobi.method import ADAPTIVE_BLOCKS, BLOCK
 from ..methods.options import choices_of
 from ..methods.registry import all_flags, names, readers
 from ..methods.self_draft import captured_drafter
-from ..methods.self_draft.drafter import BEAM_BLOCK_SIZE as OF_BEAMS
-from ..methods.self_draft.drafter import BLOCK_SIZE as OF_ONE_BEAM
-from ..methods.self_draft.drafter import LONG_BLOCK_SIZE as LONG
-from ..methods.self_draft.drafter import RELAXED_BLOCK_SIZE as RELAXED
-from ..methods.self_draft.drafter import SHORT
+from ..methods.self_draft.drafter import (
+    BEAM_BLOCK_SIZE,
+    BLOCK_SIZE,
+    INT4_BLOCK_SIZE,
+    RELAXED_BLOCK_SIZE,
+    SHORT,
+)
 
 NO_LIMIT = "no limit"
 INTRODUCTION = """\
@@ -48,10 +50,10 @@ def block_sizes() -> str:
     own, gpu = "as the drafter was trained", captured_drafter
     rows = [
         ("specdec, auto, with `--drafter-path`", f"{own}, or {SHORTER[0]}, as measured", own),
-        ("specdec, auto", f"{SHORT} or {OF_ONE_BEAM}, as measured ({SHORT} or {LONG} unless in "
-         "`int4`)", f"{gpu.SHORT} or {gpu.BLOCK_SIZE}, as measured"),
-        ("specdec with `--top-beta` above 1", RELAXED, gpu.BLOCK_SIZE),
-        ("specdec, auto, with `--beam` above 1", f"{OF_BEAMS} steps", "nothing is drafted"),
+        ("specdec, auto", f"{SHORT} or {INT4_BLOCK_SIZE}, as measured ({SHORT} or {BLOCK_SIZE} "
+         "unless in `int4`)", f"{gpu.SHORT} or {gpu.BLOCK_SIZE}, as measured"),
+        ("specdec with `--top-beta` above 1", RELAXED_BLOCK_SIZE, gpu.BLOCK_SIZE),
+        ("specdec, auto, in a beam search", f"{BEAM_BLOCK_SIZE} steps", "nothing is drafted"),
         ("nat", own, own),
         ("blockwise", *["as the heads were trained"] * 2),
         ("input-guided", BLOCK_ON_CPU, "all of the source"),

@@ -48,6 +48,8 @@ class CachedDecoder(Packed):
         dtype: type to run in, the fairseq model staying as it is; ``None`` is the model's.
         project: makes the output projection of what :class:`OutputProjection` takes.
         backend: who computes; ``None`` chooses.
+        begins: whether it has :meth:`start`; otherwise it runs on states that another one of the
+            same decoder began, and packs nothing for it.
 
     Attributes:
         width: of what the layers take, ``dim`` below.
@@ -62,6 +64,7 @@ class CachedDecoder(Packed):
         dtype: Optional[torch.dtype] = None,
         project: Callable[..., OutputProjection] = OutputProjection,
         backend: Optional[Backend] = None,
+        begins: bool = True,
     ) -> None:
         # The whole decoder is looked at: in training, it may call its projection in other ways.
         super().__init__(decoder)
@@ -69,7 +72,7 @@ class CachedDecoder(Packed):
         self.backend = backend or choose_backend(decoder.embed_tokens.weight.device)
         first_head = getattr(decoder, "first_head", None)
         self.projection = project(decoder, dtype, first_head, self.backend)
-        self._dtype = dtype
+        self._dtype, self._begins = dtype, begins
         self.repack()
 
     @staticmethod
@@ -173,7 +176,7 @@ class CachedDecoder(Packed):
         attentions = [each.encoder_attn for each in layers if each.encoder_attn is not None]
         pairs = [each for attention in attentions for each in (attention.k_proj, attention.v_proj)]
         self._source_in: Any = None  # a language model reads no source
-        if pairs:
+        if pairs and self._begins:
             self._source_in = self._shared(
                 ("source", *form), lambda: linear(*parameters_of(*pairs), self.weight_type)
             )

@@ -69,9 +69,8 @@ class OutputProjection(Packed):
     def packed(self, dtype: torch.dtype) -> Union[Linear, NativeLinear]:
         """The weights of this version, packed in a type.
 
-        All projections of the same weights share them: a verifier's prefilter and its self-draft
-        both take 8 bits. They are rounded from packed weights where there are any, because those
-        are in memory.
+        All projections of the same weights share them. They are rounded from packed weights where
+        there are any, because those are in memory.
         """
         weights, biases = parameters_of(self._source)
         kind = type(self._backend)

@@ -148,7 +148,7 @@ class DrafterPathOptions:
         "checkpoint of the drafter (specdec, nat, auto, input-guided with --fallback nat), or of "
         "proposal heads that were trained for the model (blockwise, auto). Without it, specdec and "
         "auto draft with the model itself. On a CPU, which needs the native kernels, its weights "
-        "are rounded to 4 bits, or to 8 bits with --beam above 1; on a GPU they are in half "
+        "are rounded to 4 bits, or to 8 bits in a beam search; on a GPU they are in half "
         "precision",
     )
 
@@ -202,7 +202,7 @@ class DrafterOptions:
         "type of the drafter's weights; only drafts depend on it (with nat the output). int8 and "
         "int4 round the inputs to 8 bits and the weights to 8 or 4; they are the fastest, and "
         "need a CPU with the native kernels. Default: int8 where the kernels run, and int4 for a "
-        "self-draft with one beam; float16 on a GPU; for --decoding nat the model's own "
+        "self-draft outside of beam search; float16 on a GPU; for --decoding nat the model's own "
         "type",
     )
     drafter_vocab_clusters: Optional[str] = option(

@@ -16,7 +16,7 @@ from fairseq.models import ARCH_CONFIG_REGISTRY, ARCH_MODEL_REGISTRY
 from fairseq.sequence_generator import SequenceGenerator
 
 from specdec_plugin.engine import build_engine
-from specdec_plugin.methods.self_draft.drafter import CannotDraftError
+from specdec_plugin.methods.self_draft.rounded_copy import CannotDraftError
 from tests.support import methods as ways
 from tests.support import tiny
 from tests.support.nbest import assert_same_lists

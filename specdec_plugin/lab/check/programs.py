@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from ...api import Session, Translator
 from ...fairseq_compat.options import flag_of
 from ...methods.registry import readers
-from ...methods.self_draft.drafter import CannotDraftError
+from ...methods.self_draft.rounded_copy import CannotDraftError
 from ..bench.command_line import generation_of
 from ..bench.methods import HEADS, Entry, entries
 from ..records import file_state

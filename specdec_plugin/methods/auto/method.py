@@ -31,8 +31,8 @@ from ..options import (
     VerifierOptions,
 )
 from ..registry import Method, Variant, given_flags, register_method
-from ..self_draft.drafter import CannotDraftError
 from ..self_draft.method import SelfDraft
+from ..self_draft.rounded_copy import CannotDraftError
 from ..setup import Setup
 from .drafter import OneOfDrafters
 

@@ -11,65 +11,42 @@ from ...decoding.native_verification import NativeVerification, Repeated
 from ...decoding.operations import Work
 from ...decoding.state import Batch, Draft, Rows
 from ...decoding.verifier import Verifier
-from ...engine import CachedDecoder, native
-from ...engine.native import INT4, WEIGHT_TYPES
+from ...engine import native
+from ...engine.native import INT4
 from ...engine.threads import kernel_threads
-from ...errors import PluginError
-from ...vocab.clustered_projection import projection_by
 from ...vocab.clusters import Clusters
 from ...vocab.low_rank import FittedLowRank
 from .native import SelfDraftCall
+from .rounded_copy import check_shares, rounded_copy
 
-#: The type of the copy's weights where none is given. Of 16 tokens that the shipped model drafts,
-#: all are accepted in 76 % of drafts, and in 97 % with 8 bits. But 4 bits are half of the bytes to
-#: read, which saves more.
+#: The type of the copy's weights where none is given. More tokens are refused than with 8 bits, but
+#: 4 bits are half of the bytes to read, which saves more (docs/results/2026-12-01-16-bits.json).
 DTYPE = INT4
-#: k where none is given: for exact acceptance with 4 bits, and with others, which change fewer
-#: tokens; and for other rules of acceptance.
-BLOCK_SIZE, LONG_BLOCK_SIZE, RELAXED_BLOCK_SIZE = 16, 32, 64
+#: k where none is given, for exact acceptance: of 4 bits, and of other types; and for other rules.
+INT4_BLOCK_SIZE, BLOCK_SIZE, RELAXED_BLOCK_SIZE = 16, 32, 64
 #: What pays where rounding changes more tokens.
 SHORT = 8
 #: Steps of beam search that are drafted at once: each has a token for every beam.
 BEAM_BLOCK_SIZE = 4
-_NO_KERNELS = (
-    "Without --drafter-path, --decoding specdec drafts with a rounded copy of the model itself, "
-    "which only the native kernels can run (on a CPU, with a C++ compiler, for a plain "
-    "Transformer)."
-)
 
 
-class CannotDraftError(PluginError):
-    """The kernels cannot run a rounded copy of the model here.
-
-    Args:
-        cause: a sentence.
-        cure: another one.
-
-    Attributes:
-        cause: as given.
-    """
-
-    def __init__(
-        self,
-        cause: str,
-        cure: str = "Add --drafter-path DRAFTER.pt, or use --decoding greedy.",
-    ) -> None:
-        super().__init__(f"{cause} {cure}")
-        self.cause = cause
+def longest_draft(dtype: torch.dtype) -> int:
+    """k where none is given, for exact acceptance: with 4 bits more tokens are refused."""
+    return INT4_BLOCK_SIZE if dtype == INT4 else BLOCK_SIZE
 
 
 class SelfDrafter(Drafter):
     """Greedy decoding by a copy of the verifier's decoder, token by token.
 
     At batch 1 a step costs what it takes to read the weights. With 4 bits they are an
-    eighth of float32. The copy's choices are nearly always the verifier's.
+    eighth of float32. Most of the copy's choices are the verifier's.
     It reads the verifier's cache and projected source, so that nothing of the source or of
     the accepted tokens is computed twice.
 
     Args:
         verifier: whose first model is copied.
-        block_size: k, the most tokens of a draft.
-        dtype: the type of the copy's weights; those of a projection by clusters have 8 bits.
+        block_size: k, the most tokens of a draft; None: :func:`longest_draft`.
+        dtype: the type of the copy's weights; see :func:`.rounded_copy`.
         clusters: of the verifier's states, for the copy's projection; None for a full one.
         lengths: shorter drafts that the loop may choose, rising.
         low_rank: once there are enough states, find the best symbols by a product of low rank.
@@ -87,40 +64,30 @@ class SelfDrafter(Drafter):
     def __init__(
         self,
         verifier: Verifier,
-        block_size: int = BLOCK_SIZE,
+        block_size: Optional[int] = None,
         dtype: torch.dtype = DTYPE,
         clusters: Optional[Clusters] = None,
         lengths: Sequence[int] = (),
         low_rank: bool = False,
     ) -> None:
-        if dtype not in WEIGHT_TYPES:
-            raise PluginError(
-                f"--drafter-dtype {str(dtype).removeprefix('torch.')}: without --drafter-path, "
-                "give float32, bfloat16, int8 or int4, or leave it out."
-            )
-        engine = verifier.engines[0]
-        if not isinstance(engine, CachedDecoder):
-            raise CannotDraftError(_NO_KERNELS)
-        copy = CachedDecoder(
-            engine.decoder, dtype, project=projection_by(clusters), backend=engine.backend
-        )
-        self._verifier, self._engine, self.copy = verifier, engine, copy
+        self.copy = rounded_copy(verifier, dtype, clusters)
+        self._verifier, self._engine = verifier, verifier.decoder
         self.dtype = dtype
-        self._check()
         self._library = native.library()
         self._scratch = native.own(self, "self_draft")
         self._call = SelfDraftCall()
         self._low_rank: Optional[FittedLowRank] = None
         if low_rank and clusters is None:
-            self._low_rank = FittedLowRank(engine.projection)
-        self.lengths, self.length = (*lengths, block_size), block_size
+            self._low_rank = FittedLowRank(self._engine.projection)
+        self.length = block_size or longest_draft(dtype)
+        self.lengths = (*lengths, self.length)
         self._buffers = {each: DraftBuffer(each) for each in self.lengths}
 
     def start(self, batch: Batch) -> None:
         """Round the weights again if the verifier saw that they changed."""
         if self.copy.version != self.copy.weights.version:
             self.copy.repack()
-            self._check()
+            check_shares(self.copy, self._engine)
 
     def refresh(self) -> None:
         """Find factors of low rank once there are enough states."""
@@ -138,21 +105,6 @@ class SelfDrafter(Drafter):
         """Let the kernels take these factors, or record states for them."""
         self._verifier.sample = low_rank.sample
         self._call.low_rank = low_rank.describe()
-
-    def _check(self) -> None:
-        """:class:`CannotDraftError` where the copy cannot draft into the verifier's cache."""
-        projection = self.copy.projection
-        scored = projection.native is not None or projection.shortlist is not None
-        if self.copy.on_torch is not None or not scored:
-            raise CannotDraftError(_NO_KERNELS)
-        if self._engine.on_torch is not None:
-            own = str(self._engine.dtype).removeprefix("torch.")
-            raise CannotDraftError(
-                "Without --drafter-path, --decoding specdec drafts into the cache of the model, "
-                f"which cannot be shared in {own}: leave out --fp16 and --verifier-dtype {own} "
-                "(bfloat16 can be shared).",
-                "Or add --drafter-path DRAFTER.pt, or use --decoding greedy.",
-            )
 
     def cost(self, work: Work, alone: bool = True) -> float:
         """What the verifier's decoder costs for the drafted tokens, by its present projection."""

@@ -23,16 +23,8 @@ from ..registry import BENCH_BEAM, Method, Variant, register_method
 from ..setup import Setup
 from . import captured_drafter
 from .captured_drafter import CapturedDrafter
-from .drafter import (
-    BEAM_BLOCK_SIZE,
-    BLOCK_SIZE,
-    DTYPE,
-    LONG_BLOCK_SIZE,
-    RELAXED_BLOCK_SIZE,
-    SHORT,
-    CannotDraftError,
-    SelfDrafter,
-)
+from .drafter import BEAM_BLOCK_SIZE, DTYPE, RELAXED_BLOCK_SIZE, SHORT, SelfDrafter
+from .rounded_copy import CannotDraftError, rounded_copy
 
 
 @dataclass
@@ -42,7 +34,7 @@ class SelfDraftOptions(
     """The flags of a self-draft."""
 
 
-#: In ``specdec-bench``, which times it beside a trained drafter, these are the drafter's.
+#: Where ``specdec-bench`` times it beside a trained drafter, these are the drafter's.
 _OF_DRAFTERS = frozenset(["block_size", "drafter_dtype"])
 
 
@@ -86,12 +78,11 @@ class SelfDraft(Method):
         cfg = setup.cfg
         if setup.verifier.static:
             return cls._captured(setup)
-        exact, dtype = cfg.top_beta == 1, setup.drafter_dtype or DTYPE
-        longest = BLOCK_SIZE if dtype == DTYPE else LONG_BLOCK_SIZE
+        exact = cfg.top_beta == 1
         return SelfDrafter(
             setup.verifier,
-            cfg.block_size or (longest if exact else RELAXED_BLOCK_SIZE),
-            dtype,
+            cfg.block_size or (None if exact else RELAXED_BLOCK_SIZE),
+            setup.drafter_dtype or DTYPE,
             setup.drafter_clusters(setup.models[0]),
             [SHORT] if exact and cfg.block_size == 0 else [],
             low_rank=exact,  # else the output would depend on earlier sentences
@@ -130,7 +121,7 @@ class SelfDraft(Method):
             return build_search(setup)
         try:
             # Most steps of a search have to choose the same beams, so 8 bits save more than 4.
-            drafter = SelfDrafter(setup.verifier, dtype=setup.drafter_dtype or torch.int8)
+            copy = rounded_copy(setup.verifier, setup.drafter_dtype or torch.int8)
         except CannotDraftError as error:  # Trained drafters and greedy have no beams.
             raise CannotDraftError(error.cause, "Use --decoding beam.") from None
-        return build_search(setup, StepDrafter(drafter.copy, cfg.block_size or BEAM_BLOCK_SIZE))
+        return build_search(setup, StepDrafter(copy, cfg.block_size or BEAM_BLOCK_SIZE))

@@ -20,7 +20,7 @@ from specdec_plugin.methods import build
 from specdec_plugin.methods.registry import config_class
 from specdec_plugin.methods.self_draft.drafter import (
     BLOCK_SIZE,
-    LONG_BLOCK_SIZE,
+    INT4_BLOCK_SIZE,
     RELAXED_BLOCK_SIZE,
     SelfDrafter,
 )
@@ -147,13 +147,13 @@ class TestFlags:
         options = Namespace(beam=1, max_len_a=0, max_len_b=12)
         return build.build_generator(task, models, options, backend=backend)
 
-    @pytest.mark.parametrize("beta, longest", [(1, BLOCK_SIZE), (4, RELAXED_BLOCK_SIZE)])
+    @pytest.mark.parametrize("beta, longest", [(1, INT4_BLOCK_SIZE), (4, RELAXED_BLOCK_SIZE)])
     def test_four_bits_unless_another_type_is_named(self, beta, longest):
         drafter = self.built(MODELS[:1], top_beta=beta).loop.drafter
         assert isinstance(drafter, SelfDrafter) and drafter.dtype == torch.int4
         assert drafter.lengths[-1] == longest
 
-    @pytest.mark.parametrize("beta, longest", [(1, LONG_BLOCK_SIZE), (4, RELAXED_BLOCK_SIZE)])
+    @pytest.mark.parametrize("beta, longest", [(1, BLOCK_SIZE), (4, RELAXED_BLOCK_SIZE)])
     @pytest.mark.parametrize("name", ["int8", "bfloat16"])
     def test_other_types_have_longer_drafts(self, beta, longest, name):
         drafter = self.built(MODELS[:1], top_beta=beta, drafter_dtype=name).loop.drafter
@@ -165,6 +165,11 @@ class TestFlags:
         task.cfg = DecodingConfig(decoding="specdec", drafter_dtype=named)
         search = build.build_generator(task, MODELS[:1], Namespace(beam=2, max_len_b=12)).loop
         assert search._ahead.engine.weight_type == dtype
+
+    def test_the_copy_reads_the_verifiers_source(self):
+        loop = self.built(MODELS[:1]).loop
+        assert loop.drafter.copy._source_in is None
+        assert loop.drafter._verifier.decoder._source_in is not None
 
     def test_on_a_cpu_for_the_last_row_alone(self):
         sample, ours = tiny.sample([2, 6, 3], 4), self.built(MODELS[:1], block_size=3)
