@@ -21,6 +21,7 @@ from torch import Tensor
 
 from ..engine import native
 from ..engine.linear import NativeLinear
+from ..engine.native import INT4
 from ..engine.native.interface import Header, field, structure
 from ..engine.output_projection import OutputProjection
 from ..engine.threads import one_thread
@@ -31,8 +32,10 @@ logger = logging.getLogger(__name__)
 
 #: Weights of a projection from which the factors save more than they cost.
 LEAST_WEIGHTS = 1 << 22
-#: Ranks that are tried, in eighths of the dimension.
-_EIGHTHS = (2, 3, 4)
+#: What is tried, by the bytes of U: ranks in eighths of the dimension, and types of U's weights.
+_TRIED = (
+    (1, INT4), (2, INT4), (3, INT4), (2, torch.int8), (3, torch.int8), (4, torch.int8),
+)  # fmt: skip
 #: Of how many symbols one more than the best may be scored exactly, on average. It is read from
 #: anywhere in memory, and packed weights have it in pieces.
 _SYMBOLS_A_CANDIDATE = 1024
@@ -56,7 +59,7 @@ class LowRankCall(ctypes.Structure):
     """What finds the best symbol after a state."""
 
     down = field("const Linear*", "D; or null: nothing does")
-    up = field("const Linear*", "U with 8-bit weights, and the biases")
+    up = field("const Linear*", "U with weights of 4 or 8 bits, and the biases")
     margin = field("float", "symbols with rough scores so near the greatest one are candidates")
     exact = field("const Linear*", "the projection, which scores candidates")
     weights = field("const float*", "(vocabulary, dim) of it; or null: packed ones")
@@ -93,16 +96,21 @@ class LowRank:
         up: (V, r) float32, U.
         down: (r, d) float32, D.
         bias: (V,) float32, or None.
+        dtype: of U's packed weights.
 
     Attributes:
         rank: r.
+        dtype: as given.
         operations: to score all symbols roughly once.
         margin: the best symbol's rough score is at most so far below the greatest one.
     """
 
-    def __init__(self, up: Tensor, down: Tensor, bias: Optional[Tensor]) -> None:
+    def __init__(
+        self, up: Tensor, down: Tensor, bias: Optional[Tensor], dtype: torch.dtype
+    ) -> None:
         self._down = NativeLinear([down], None, torch.float32)
-        self._up = NativeLinear([up], None if bias is None else [bias], torch.int8)
+        self._up = NativeLinear([up], None if bias is None else [bias], dtype)
+        self.dtype = dtype
         self.rank, self.operations = len(down), 2.0 * (up.numel() + down.numel())
         self.margin = 0.0
 
@@ -127,7 +135,7 @@ class LowRank:
 
 
 def fit(projection: OutputProjection, states: Tensor) -> Optional[LowRank]:
-    """The factors of least rank that leave few candidates; None if all leave many.
+    """The factors with the fewest bytes that leave few candidates; None if all leave many.
 
     Args:
         projection: one that the kernels run, and all of it.
@@ -140,11 +148,11 @@ def fit(projection: OutputProjection, states: Tensor) -> Optional[LowRank]:
     expand, down = factors(weights[::step] - mean, states[:fitted])
     states = states[fitted : fitted + max(1, _SCORES // len(weights))]
     best = projection.native(states).argmax(1, keepdim=True)
-    for eighths in _EIGHTHS:
+    for eighths, dtype in _TRIED:
         kept = slice(weights.size(1) * eighths // 8)
         up = weights @ expand[:, kept]
         up -= mean @ expand[:, kept]
-        found = LowRank(up, down[kept], bias)
+        found = LowRank(up, down[kept], bias, dtype)
         del up
         scores = found.scores(states)
         scores -= scores.max(1, keepdim=True).values
@@ -204,7 +212,8 @@ class FittedLowRank:
         finally:
             projection.forget_pages()
         if found is not None:
-            logger.info(f"drafts find symbols by a product of rank {found.rank}")
+            bits = 4 if found.dtype == INT4 else 8
+            logger.info(f"drafts find symbols by a product of rank {found.rank}, in {bits} bits")
             if projection.version == projection.weights.version:
                 projection.weights.share(_FORM, found)
         return found

@@ -80,8 +80,11 @@ class TestFit:
     def test_none_where_all_directions_count(self):
         assert fit(projection(), 30 * torch.randn(512, DIM)) is None
 
-    def test_rough_scores_are_the_exact_ones_but_for_a_shift(self):
+    @pytest.mark.parametrize("dtype, error", [(torch.int4, 0.3), (torch.int8, 0.05)])
+    def test_rough_scores_are_the_exact_ones_but_for_a_shift(self, dtype, error, monkeypatch):
         """Biases and the mean of all weights included."""
+        monkeypatch.setattr(low_rank, "_TRIED", ((2, dtype),))
+        monkeypatch.setattr(low_rank, "_SYMBOLS_A_CANDIDATE", 0)
         bias = 20 * torch.randn(3000)
         whole, states = projection(bias=bias), correlated(512, 3)
         with torch.no_grad():
@@ -91,7 +94,7 @@ class TestFit:
         exact = states[400:] @ whole._source.weight.detach().t() + bias
         apart = exact - found.scores(states[400:])
         shift = apart.mean(1, keepdim=True)
-        assert float((apart - shift).abs().max()) < 0.05 * float(exact.std())
+        assert float((apart - shift).abs().max()) < error * float(exact.std())
 
     def test_the_margin_is_twice_the_largest_distance_of_the_best_symbols(self):
         """Among states that had no part in the factors."""
@@ -110,10 +113,16 @@ class TestFit:
     @pytest.mark.parametrize("symbols, rank", [(1, 4), (200, 16)])
     def test_the_candidates_decide(self, symbols, rank, monkeypatch):
         """Where more of them may be read, a lower rank suffices. A full one needs hardly any."""
-        monkeypatch.setattr(low_rank, "_EIGHTHS", (2, 8))
+        monkeypatch.setattr(low_rank, "_TRIED", ((2, torch.int8), (8, torch.int8)))
         monkeypatch.setattr(low_rank, "_LEAST_MARGIN", 0.0)
         monkeypatch.setattr(low_rank, "_SYMBOLS_A_CANDIDATE", symbols)
         assert fit(projection(), 30 * torch.randn(512, DIM)).rank == rank
+
+    @pytest.mark.parametrize("symbols, dtype, rank", [(16, torch.int4, 4), (1024, torch.int8, 4)])
+    def test_four_bits_where_they_leave_few_candidates(self, symbols, dtype, rank, monkeypatch):
+        monkeypatch.setattr(low_rank, "_SYMBOLS_A_CANDIDATE", symbols)
+        found = fit(projection(), correlated(512, 3))
+        assert (found.dtype, found.rank) == (dtype, rank)
 
 
 @pytest.fixture
