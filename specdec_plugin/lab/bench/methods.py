@@ -21,8 +21,6 @@ SUFFIXES = {
 OF_THE_NAME = ("decoding", "certified_projection")
 #: Names the proposal heads of ``blockwise``, so that a drafter may be timed beside them.
 HEADS = "heads_path"
-#: Flags that a variant may leave to what was trained to draft, where any such file is given.
-_OF_TRAINED = frozenset(["block_size", "drafter_dtype"])
 
 
 class Entry(NamedTuple):
@@ -30,8 +28,7 @@ class Entry(NamedTuple):
 
     Attributes:
         method: the registered method.
-        without: flags that keep their defaults, but for those of drafts where nothing that was
-            trained drafts.
+        without: flags that keep their defaults.
         beam: fairseq's ``--beam``.
         suffixes: the :data:`SUFFIXES` of the name.
     """
@@ -51,9 +48,7 @@ class Entry(NamedTuple):
         suffixes = {of_it: suffix for suffix, of_it in SUFFIXES.items()}
         if flag in suffixes:
             return suffixes[flag] in self.suffixes
-        trained = flags.get("drafter_path") or flags.get(HEADS)
-        left_out = self.without if trained else self.without - _OF_TRAINED
-        if flag in left_out or flag not in registry.flags_of(self.method):
+        if flag in self.without or flag not in registry.flags_of(self.method):
             return False
         if flag == "approximate_scores":  # of a projection that is certified
             return CERTIFIED in self.suffixes or self.method.certifies

@@ -137,7 +137,7 @@ def settings(
         changes = _guesses(block_sizes, int(flags["jacobi_pool"]))
     found = []
     for name in names:
-        if changes and reads(name, _CONCERNS[str(sweep)][0], flags):
+        if changes and reads(name, _CONCERNS[str(sweep)][0]):
             found += [_changed(name, flags, change) for change in changes]
         else:
             found.append(Setting(name, name, flags, {}))

@@ -38,12 +38,6 @@ def test_block_sizes_concern_what_drafts():
     assert found[3].method == "specdec" and found[0].swept == {}
 
 
-def test_block_sizes_concern_self_drafts_where_nothing_trained_drafts():
-    for path, found in ((None, ["specdec self, k=4"]), ("drafter.pt", ["specdec self"])):
-        each = settings(["specdec self", "specdec"], {"drafter_path": path}, "k", block_sizes=[4])
-        assert [one.label for one in each] == [*found, "specdec, k=4"]
-
-
 def test_beta_and_tau_concern_specdec_plus_plus():
     found = settings(NAMES, FLAGS, "beta-tau", betas=[1, 3], tolerances=[1.0, 2.5])
     labels = ["specdec++, β=1", "specdec++, β=3, τ=1", "specdec++, β=3, τ=2.5"]

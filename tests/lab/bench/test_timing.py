@@ -149,14 +149,4 @@ def test_input_guided_reads_a_drafter_that_is_its_fallback(flag):
     assert reads("input-guided", flag, {"fallback": "nat"})
     assert reads("specdec", flag, {"fallback": "nat"}) and reads("specdec", flag)
     assert reads("input-guided", "block_size") and reads("input-guided", "fallback")
-    trained = {"drafter_path": "drafter.pt"}
-    assert not reads("specdec", "fallback") and not reads("specdec self", flag, trained)
-
-
-@pytest.mark.parametrize("flag", ["block_size", "drafter_dtype"])
-@pytest.mark.parametrize("name", ["specdec self", "specdec++ self", "specdec beam", "auto"])
-def test_flags_about_drafts_are_those_of_what_was_trained_where_there_is_any(name, flag):
-    given = {flag: 8}
-    assert entries()[name].options(given) == given
-    for trained in ("drafter_path", HEADS):
-        assert not entries()[name].options({**given, trained: "trained.pt"})
+    assert not reads("specdec", "fallback") and not reads("specdec self", flag)
