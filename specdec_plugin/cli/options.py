@@ -53,7 +53,8 @@ def block_sizes() -> str:
         ("specdec, auto", f"{SHORT} or {INT4_BLOCK_SIZE}, as measured ({SHORT} or {BLOCK_SIZE} "
          "unless in `int4`)", f"{gpu.SHORT} or {gpu.BLOCK_SIZE}, as measured"),
         ("specdec with `--top-beta` above 1", RELAXED_BLOCK_SIZE, gpu.BLOCK_SIZE),
-        ("specdec, auto, in a beam search", f"{BEAM_BLOCK_SIZE} steps", "nothing is drafted"),
+        ("specdec, auto, in a beam search", f"{BEAM_BLOCK_SIZE} steps",
+         "specdec is refused, auto drafts nothing"),
         ("nat", own, own),
         ("blockwise", *["as the heads were trained"] * 2),
         ("input-guided", BLOCK_ON_CPU, "all of the source"),

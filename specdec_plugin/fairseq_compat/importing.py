@@ -23,6 +23,8 @@ class _Later:
         self._name = name
 
     def __getattr__(self, name: str) -> "_Later":
+        if name.startswith("__"):  # Python asks for those of any object
+            raise AttributeError(name)
         return _Later(f"{self._name}.{name}")
 
     def __call__(self, *arguments: Any, **named: Any) -> Any:
@@ -50,7 +52,8 @@ def _metrics_imported_later() -> Iterator[None]:
     try:
         yield
     finally:
-        builtins.__import__ = original
+        if builtins.__import__ is without_metrics:
+            builtins.__import__ = original
 
 
 def import_fairseq() -> None:

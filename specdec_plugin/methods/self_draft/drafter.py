@@ -20,7 +20,8 @@ from .native import SelfDraftCall
 from .rounded_copy import check_shares, rounded_copy
 
 #: The type of the copy's weights where none is given. More tokens are refused than with 8 bits, but
-#: 4 bits are half of the bytes to read, which saves more (docs/results/2026-12-01-16-bits.json).
+#: 4 bits are half of the bytes to read, which saves more (in docs/results/large-model,
+#: 2026-12-01-four-bit-drafts.json and 2026-12-01-eight-bit-drafts.json).
 DTYPE = INT4
 #: k where none is given, for exact acceptance: of 4 bits, and of other types; and for other rules.
 INT4_BLOCK_SIZE, BLOCK_SIZE, RELAXED_BLOCK_SIZE = 16, 32, 64

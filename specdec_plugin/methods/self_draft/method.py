@@ -34,7 +34,7 @@ class SelfDraftOptions(
     """The flags of a self-draft."""
 
 
-#: Where ``specdec-bench`` times it beside a trained drafter, these are the drafter's.
+#: In ``specdec-bench``, which times it beside a trained drafter, these are the drafter's.
 _OF_DRAFTERS = frozenset(["block_size", "drafter_dtype"])
 
 

@@ -36,7 +36,7 @@ class Search:
 
     def __init__(
         self, model, rank=None, margin=0.0, dtype=torch.float32, symbols=SYMBOLS, history=True,
-        clusters=None, sampling=None, **lengths,
+        clusters=None, sampling=None, up=torch.int8, **lengths,
     ):  # fmt: skip
         self.models, self.statistics = [model], Statistics()
         self.verifier = Verifier([build_engine(model)], self.statistics)
@@ -51,7 +51,7 @@ class Search:
         self.low_rank = self.drafter._low_rank
         if rank is not None:
             self.low_rank.refresh()
-            self.low_rank.found = low_rank_of(self.verifier.decoder, rank, margin)
+            self.low_rank.found = low_rank_of(self.verifier.decoder, rank, margin, up)
 
     def __call__(self, sample, prefix=None):
         found = self.generator.generate(self.models, sample, prefix_tokens=prefix)
@@ -103,9 +103,10 @@ def test_with_a_wide_margin_the_draft_is_what_the_model_would_choose(
 
 @pytest.mark.usefixtures("threads_again")
 @pytest.mark.parametrize("threads", [1, 3])
-def test_with_a_full_rank_few_candidates_suffice(threads):
+@pytest.mark.parametrize("up, margin", [(torch.int8, 0.5), (torch.int4, 3.0)])
+def test_with_a_full_rank_few_candidates_suffice(threads, up, margin):
     torch.set_num_threads(threads)
-    search = Search(with_many_symbols(1), 16, 0.5, symbols=MANY, max_len_b=20)
+    search = Search(with_many_symbols(1), 16, margin, symbols=MANY, up=up, max_len_b=20)
     search(tiny.sample([5, 7, 3, 6], 2))
     assert search.kept > 0.9
 
@@ -132,16 +133,17 @@ def test_padding_is_never_drafted():
     model=st.sampled_from(MODELS),
     rank=st.integers(1, 16),
     margin=st.sampled_from([0.0, 0.5, 3.0]),
+    up=st.sampled_from([torch.int4, torch.int8]),
     min_len=st.integers(0, 3),
     prefix_size=st.integers(0, 2),
     seed=st.integers(0, 10**6),
 )
-def test_lossless(sources, model, rank, margin, min_len, prefix_size, seed):
+def test_lossless(sources, model, rank, margin, up, min_len, prefix_size, seed):
     sample, prefix = tiny.sample(sources, seed), None
     if prefix_size > 0:
         torch.manual_seed(seed)
         prefix = torch.randint(4, 16, (len(sources), prefix_size))
-    search = Search(model, rank, margin, torch.int8, min_len=min_len, max_len_b=15)
+    search = Search(model, rank, margin, torch.int8, up=up, min_len=min_len, max_len_b=15)
     expected = reference([model], sample, prefix, min_len=min_len, max_len_b=15)
     assert_same(search(sample, prefix), expected)
 
