@@ -32,8 +32,10 @@ Importing the plugin changes, for the whole process:
   (:mod:`.options`).
 - In a console program of ours, Ctrl-C ends the process without a word until the program begins
   (:mod:`.early_interrupts`).
-- Python's garbage collector pauses while the plugin is imported. In a console program of ours it
-  leaves what was imported alone (:mod:`.collector`).
+- Python's garbage collector pauses while the plugin is imported, and then counts what there is as
+  old. In a console program of ours it leaves what was imported alone (:mod:`.collector`).
+- Where the plugin imports fairseq, two modules that judge classifiers have stand-ins for metrics of
+  scikit-learn and SciPy, which import them when they are called (:mod:`.importing`).
 - On Linux from Python 3.14 on, new processes of ``multiprocessing`` are forks. This begins when a
   command line of fairseq is parsed, or a training (:mod:`.workers`).
 - PyTorch's number of threads is at most the CPU quota of a container (:mod:`..engine.threads`).
